@@ -1,0 +1,1 @@
+"""The contract of rollout: kinds, checks, generated schemas. Imports pydantic only."""

@@ -1,0 +1,1 @@
+"""rollout: LLM post-training and inference."""

@@ -1,0 +1,1 @@
+"""The processes of a run; each reads one WorkerConfig file, wires, and runs."""

@@ -1,0 +1,58 @@
+"""The error tree of the data plane, named by the boundary that was crossed.
+
+RolloutError
+ ├─ SpecError        the manifest, or something it names, is wrong          exit code 2
+ ├─ LedgerError      the ledger refused, is corrupt, or belongs to another run
+ ├─ StoreError       an object is missing, corrupt, or could not be written
+ ├─ EngineError      the generation engine failed (infrastructure, never reward)
+ ├─ RewardError      a reward raised, hung, or returned something that is not a finite number
+ ├─ DataError        a data set is missing or has broken records             exit code 2
+ ├─ CoordinatorError the coordinator refused or could not be reached
+ └─ RunFailed        the run itself ended badly                              exit code 1
+
+A message says what was expected, what was met, which object, and what to do.
+"""
+
+
+class RolloutError(Exception):
+    """Base of every error this package raises on purpose. ``exit_code`` is what the CLI exits with."""
+
+    exit_code = 1
+
+
+class SpecError(RolloutError):
+    """The manifest, or something it names, is wrong."""
+
+    exit_code = 2
+
+
+class DataError(RolloutError):
+    """A data set is missing or holds broken records."""
+
+    exit_code = 2
+
+
+class LedgerError(RolloutError):
+    """The ledger refused a write, is corrupt, or belongs to another run."""
+
+
+class StoreError(RolloutError):
+    """An object is missing, corrupt, or could not be written."""
+
+
+class EngineError(RolloutError):
+    """The generation engine failed. Infrastructure: retried with the same noise, never scored."""
+
+
+class RewardError(RolloutError):
+    """A reward raised, hung past its deadline, or returned something that is not a finite number."""
+
+
+class CoordinatorError(RolloutError):
+    """The coordinator refused a call or could not be reached within the bound."""
+
+    exit_code = 4
+
+
+class RunFailed(RolloutError):  # noqa: N818 - the word users read in status and reports
+    """The run ended badly; the message names the culprit and how to go on."""

@@ -1,0 +1,159 @@
+"""The Protocols people replace. Batch-first: single-item calls are thin wrappers over these.
+
+Async methods never block the event loop: an implementation that computes (the embedded engine, a
+user's reward) runs its work in a thread or a child process of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from rollout.types import Completion, GenerateRequest, Message, Row, WeightVersion
+
+
+class Engine(Protocol):
+    """Generates from token ids. Knows nothing of messages, rewards or tasks."""
+
+    @property
+    def version(self) -> WeightVersion | None:
+        """The version that the next ``generate`` samples from; None before the first ``load``."""
+        ...
+
+    async def start(self) -> None:
+        """Bring the engine up, within its start-up bound. Raises EngineError."""
+        ...
+
+    async def load(self, version: WeightVersion, weights: Path) -> str:
+        """Load a safetensors file and return the digest of the tensors given to the loader.
+
+        The caller compares it with ``version.digest``. Raises EngineError; the old weights are then
+        not to be used.
+        """
+        ...
+
+    async def generate(self, requests: Sequence[GenerateRequest]) -> Sequence[Sequence[Completion]]:
+        """Sample every request's group; result ``[i][g]`` belongs to ``requests[i].seeds[g]``.
+
+        The tokens of a completion depend on weights, prompt, sampling and its own seed only (in
+        ``Exact``: also on the fixed shape of its group). ``text`` is left empty. Raises EngineError.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Free everything; idempotent."""
+        ...
+
+
+class Renderer(Protocol):
+    """The one seam between messages and token ids."""
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """Token ids that end an assistant turn."""
+        ...
+
+    def render_prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Token ids of a conversation, ready for the assistant's turn."""
+        ...
+
+    def render_training(
+        self, messages: Sequence[Message]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Token ids and a 0/1 mask of the same length: 1 on what the assistant says, its end included."""
+        ...
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of a completion without special tokens."""
+        ...
+
+
+class Env(Protocol):
+    """One episode: single use, no reset."""
+
+    def start(self) -> tuple[Message, ...]:
+        """The conversation the policy first sees."""
+        ...
+
+    def step(self, reply: str) -> tuple[tuple[Message, ...], bool]:
+        """Take the assistant's reply; return the messages to add and whether the episode is over."""
+        ...
+
+
+class EnvBuilder(Protocol):
+    """Makes episodes from rows; may bring its own data."""
+
+    def source(self, split: str, seed: int) -> DataSource | None:
+        """The environment's own data for ``split`` (``train``, ``selection``, ``report``), or None."""
+        ...
+
+    def build(self, row: Row) -> Env:
+        """An episode for one row."""
+        ...
+
+
+class DataSource(Protocol):
+    """Rows by position of the *unshuffled* data; shuffling and cursors are the coordinator's."""
+
+    @property
+    def digest(self) -> str:
+        """blake3 of the data's identity: equal data, equal digest, wherever it lies."""
+        ...
+
+    def __len__(self) -> int:
+        """How many rows one epoch has."""
+        ...
+
+    def rows(self, positions: Sequence[int]) -> Sequence[Row]:
+        """The rows at these positions. Raises DataError naming file and line."""
+        ...
+
+
+class RewardModel(Protocol):
+    """Scores completions, a batch at a time."""
+
+    def __call__(
+        self,
+        prompts: Sequence[Sequence[Message]],
+        completions: Sequence[Completion],
+        rows: Sequence[Row],
+    ) -> Sequence[float | Mapping[str, float]]:
+        """One float, or named floats, per completion."""
+        ...
+
+
+class ObjectStore(Protocol):
+    """Content-addressed bytes. A digest is ``blake3:<64 hex>``. Nothing half-written is ever seen."""
+
+    def put_file(self, path: Path) -> str:
+        """Store a file's bytes and return their digest; a no-op when the object exists."""
+        ...
+
+    def put(self, data: bytes) -> str:
+        """Store bytes and return their digest."""
+        ...
+
+    def path(self, digest: str) -> Path:
+        """A local path holding the object's verified bytes. Raises StoreError when missing or corrupt."""
+        ...
+
+    def has(self, digest: str) -> bool:
+        """Whether the object is there."""
+        ...
+
+    def delete(self, digest: str) -> None:
+        """Remove the object; a no-op when it is not there."""
+        ...
+
+
+class Tracker(Protocol):
+    """Where a step's metrics go. Called once per committed step, in order."""
+
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Record one step. Must be idempotent for a step it has already recorded."""
+        ...
+
+    def close(self) -> None:
+        """Flush and finish."""
+        ...

@@ -1,0 +1,1 @@
+"""Weight versions: how they are named, written and read."""
