@@ -1,0 +1,65 @@
+# Two commands do everything on a fresh machine: `make run` and `make test`.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+UV_VERSION := 0.13.9
+VENV := .venv
+BIN := $(VENV)/bin
+UV := build/uv/bin/uv
+TARGET ?= all
+RUN_MANIFEST ?= manifests/samples/addition-sft-grpo.yaml
+
+.PHONY: help setup run test test-long lint format generate verify bench docs constraints clean
+
+help: ## Show the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(UV): ## (uv in a venv of its own; a machine without the venv module gets it from pip)
+	@mkdir -p build
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "rollout needs Python >= 3.11 (set PYTHON=...)"; exit 2; }
+	@$(PYTHON) -m venv build/uv 2>/dev/null || { $(PYTHON) -m pip install -q --target build/virtualenv virtualenv && PYTHONPATH=build/virtualenv $(PYTHON) -m virtualenv -q build/uv; }
+	@build/uv/bin/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION)
+
+$(VENV)/.ready: $(UV) constraints.txt pyproject.toml crds/pyproject.toml operator/pyproject.toml workers/pyproject.toml
+	@test -x $(BIN)/python || $(UV) venv -q --python $(PYTHON) $(VENV)
+	@echo "installing packages (pinned in constraints.txt) ..."
+	@UV_HTTP_TIMEOUT=300 $(UV) pip install -q --python $(BIN)/python -c constraints.txt \
+	  -e 'crds[generate]' -e operator -e 'workers[vllm,tensorboard,wandb]' --group pyproject.toml:dev
+	@touch $@
+
+setup: $(VENV)/.ready ## Make the environment in .venv
+
+run: setup ## Watch a model learn: SFT, then GRPO, on two-digit addition; ends in a report
+	@$(BIN)/rollout run -f $(RUN_MANIFEST)
+
+test: setup ## All tests
+	@BIN=$(BIN) tests/run.sh
+
+test-long: setup ## The slow tiers too: many seeds, many kills
+	@BIN=$(BIN) tests/run.sh --long
+
+lint: setup ## Ruff, types, import contracts
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyrefly check && $(BIN)/lint-imports
+
+format: setup ## Format and fix
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+generate: setup ## Rewrite every generated file from the models
+	@$(BIN)/python -m rollout_api.generate
+
+verify: setup ## Fail when a generated file is out of date
+	@$(BIN)/python -m rollout_api.generate --check
+
+bench: setup ## Measure against the bars: make bench TARGET=training
+	@$(BIN)/python tests/bench/run.py $(TARGET)
+
+docs: setup ## Rewrite the tutorial's pictures from real runs
+	@$(BIN)/python docs/make_pictures.py
+
+constraints: $(UV) ## Pin the newest versions that resolve together
+	@printf '%s\n' '-e crds[generate]' '-e operator' '-e workers[vllm,tensorboard,wandb]' > build/constraints.in
+	@$(UV) pip compile -q --python-version 3.11 --no-annotate --no-header --upgrade build/constraints.in \
+	  --group pyproject.toml:dev | grep -E '^[a-z0-9].*==' > build/constraints.txt && mv build/constraints.txt constraints.txt
+
+clean: ## Remove what make built (not the packages' cache)
+	@rm -rf $(VENV) build

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# All tests, in three tiers, so that a failure shows early: gates, then unit tests on every core,
+# then the tests that start processes (one at a time: they measure nothing, but they need the cores).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+BIN=${BIN:-.venv/bin}
+long="not slow"
+[ "${1:-}" = "--long" ] && long="slow or not slow"
+export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 MPLBACKEND=Agg
+"$BIN/ruff" check .
+"$BIN/ruff" format --check .
+"$BIN/pyrefly" check
+"$BIN/lint-imports"
+"$BIN/python" -m rollout_api.generate --check
+"$BIN/python" -m pytest -q -n 2 --dist loadfile -m "not process and not vllm and not bench and ($long)" --timeout 300
+"$BIN/python" -m pytest -q -m "(process or vllm) and not bench and ($long)" --timeout 1800
