@@ -1,0 +1,54 @@
+"""The ``rollout`` command: puts the groups together and turns errors into exit codes.
+
+Exit codes: 0 success; 1 the run failed; 2 the input is invalid or something it names is missing;
+3 a gate refused; 4 something outside was unreachable; 130 interrupted, state saved.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from rollout.cli import debug, logs, manifests, plans, running, runs, schemas
+from rollout.errors import RolloutError
+
+app = typer.Typer(
+    name="rollout",
+    help="LLM post-training and inference as one manifest: on this machine, or as a Kubernetes object.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("validate")(manifests.validate)
+app.command("fmt")(manifests.fmt)
+app.command("plan")(plans.plan)
+app.command("run")(running.run)
+app.add_typer(running.train_app, name="train")
+app.add_typer(runs.app, name="runs")
+app.add_typer(logs.app, name="logs")
+app.add_typer(debug.app, name="debug")
+app.command("schema")(schemas.schema)
+
+
+@app.callback()
+def options(
+    *,
+    debug: bool = typer.Option(False, "--debug", help="Show tracebacks."),  # noqa: ARG001 - read from argv
+) -> None:
+    """LLM post-training and inference as one manifest."""
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    show_traceback = "--debug" in sys.argv
+    try:
+        app()
+    except RolloutError as error:
+        if show_traceback:
+            raise
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)

@@ -1,0 +1,166 @@
+"""Reads manifest files: YAML (several documents) and TOML, from a path or from standard input.
+
+Keeps the line of every field, so that a problem can be printed as ``file:line``. Refuses duplicate
+keys, broken syntax and documents that are not mappings, each with its place. Knows nothing of what
+the fields mean: that is ``rollout_api``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rollout.errors import SpecError
+
+FILE_BYTES_MAX = 4 * 1024 * 1024
+API_VERSION = "rollout.dev/v1alpha1"
+FieldPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One manifest as written. ``lines`` maps a field's path to its 1-based line."""
+
+    source: str
+    data: dict[str, Any]
+    lines: Mapping[FieldPath, int]
+
+    def line(self, field: str) -> int:
+        """The line of a dotted field path such as ``spec.rewards[0].weight``; its nearest parent's if absent."""
+        path = parse_path(field)
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+
+def parse_path(field: str) -> FieldPath:
+    """``a.b[0].c`` as ``("a", "b", 0, "c")``."""
+    parts = re.findall(r"[^.\[\]]+|\[\d+\]", field)
+    return tuple(int(part[1:-1]) if part.startswith("[") else part for part in parts)
+
+
+def load_documents(source: str | Path) -> tuple[Document, ...]:
+    """All documents of a file, ``-`` meaning standard input. Raises SpecError with ``file:line``."""
+    name, text = _read(source)
+    parsed = _parse_toml(name, text) if name.endswith(".toml") else _parse_yaml(name, text)
+    documents = tuple(parsed)
+    if not documents:
+        raise SpecError(f"{name}: no manifest in it; expected at least one document")
+    return documents
+
+
+def _read(source: str | Path) -> tuple[str, str]:
+    if str(source) == "-":
+        return "<stdin>", sys.stdin.read(FILE_BYTES_MAX)
+    path = Path(source)
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise SpecError(f"{path}: larger than {FILE_BYTES_MAX} bytes; is it a manifest?")
+        return str(path), path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise SpecError(f"{path}: no such file; pass a manifest with -f, or - for stdin") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: cannot be read: {error}") from error
+
+
+def _parse_yaml(name: str, text: str) -> Iterator[Document]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        roots = list(YAML(typ="rt", pure=True).load_all(text))
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"{name}:{mark.line + 1}" if mark else name
+        problem = str(error.problem).split("\n", maxsplit=1)[0]
+        raise SpecError(f"{place}: not valid YAML: {problem}") from error
+    except YAMLError as error:
+        raise SpecError(f"{name}: not valid YAML: {error}") from error
+    for root in roots:
+        if root is None:
+            continue
+        lines: dict[FieldPath, int] = {(): getattr(getattr(root, "lc", None), "line", 0) + 1}
+        yield _document(name, _plain(root, (), lines), lines)
+
+
+def _plain(node: Any, path: FieldPath, lines: dict[FieldPath, int]) -> Any:
+    """Plain Python data of a round-trip node; records the line of every key and item."""
+    if isinstance(node, Mapping):
+        for key in node:
+            lines[(*path, str(key))] = (
+                node.lc.key(key)[0] + 1 if hasattr(node, "lc") else lines[path]
+            )
+        return {str(key): _plain(value, (*path, str(key)), lines) for key, value in node.items()}
+    if isinstance(node, Sequence) and not isinstance(node, str):
+        for index in range(len(node)):
+            lines[(*path, index)] = node.lc.item(index)[0] + 1
+        return [_plain(value, (*path, index), lines) for index, value in enumerate(node)]
+    return _scalar(node)
+
+
+def _scalar(node: Any) -> Any:
+    for kind in (bool, int, float, str):
+        if isinstance(node, kind):
+            return kind(node)
+    return node
+
+
+def _parse_toml(name: str, text: str) -> Iterator[Document]:
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r"line (\d+)", str(error))
+        place = f"{name}:{found.group(1)}" if found else name
+        raise SpecError(f"{place}: not valid TOML: {error}") from error
+    yield _document(name, data, _toml_lines(text))
+
+
+def _toml_lines(text: str) -> dict[FieldPath, int]:
+    """Lines of tables and keys, read from their headers (arrays of tables count upwards)."""
+    lines: dict[FieldPath, int] = {(): 1}
+    table: FieldPath = ()
+    seen: dict[FieldPath, int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*(\[\[?)([^\[\]]+)\]", line):
+            table = _keys(header.group(2))
+            if header.group(1) == "[[":
+                seen[table] = seen.get(table, -1) + 1
+                table = (*table, seen[table])
+            lines.setdefault(table, number)
+        elif key := re.match(r"\s*([A-Za-z0-9_.\"'-]+)\s*=", line):
+            lines.setdefault((*table, *_keys(key.group(1))), number)
+    return lines
+
+
+def _keys(dotted: str) -> FieldPath:
+    return tuple(part.strip().strip("\"'") for part in dotted.split("."))
+
+
+def _document(name: str, data: Any, lines: Mapping[FieldPath, int]) -> Document:
+    if not isinstance(data, dict):
+        raise SpecError(
+            f"{name}:{lines[()]}: expected a mapping with kind and spec, got {data!r:.60}"
+        )
+    return Document(source=name, data=_with_header(name, data), lines=lines)
+
+
+def _with_header(name: str, data: dict[str, Any]) -> dict[str, Any]:
+    """A local file may say ``schema_version`` instead of apiVersion, kind and metadata."""
+    if "schema_version" not in data:
+        return data
+    version = str(data["schema_version"])
+    if version not in {"1", "v1alpha1"}:
+        raise SpecError(f"{name}: schema_version is {version!r}; this rollout reads v1alpha1")
+    rest = {key: value for key, value in data.items() if key != "schema_version"}
+    stem = re.sub(r"[^a-z0-9-]+", "-", Path(name).stem.lower()).strip("-") or "run"
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "RolloutRun",
+        "metadata": {"name": stem},
+        **rest,
+    }
