@@ -46,7 +46,7 @@ def parse_path(field: str) -> FieldPath:
 
 def load_documents(source: str | Path) -> tuple[Document, ...]:
     """All documents of a file, ``-`` meaning standard input. Raises SpecError with ``file:line``."""
-    name, text = _read(source)
+    name, text = read_text(source)
     parsed = _parse_toml(name, text) if name.endswith(".toml") else _parse_yaml(name, text)
     documents = tuple(parsed)
     if not documents:
@@ -54,7 +54,8 @@ def load_documents(source: str | Path) -> tuple[Document, ...]:
     return documents
 
 
-def _read(source: str | Path) -> tuple[str, str]:
+def read_text(source: str | Path) -> tuple[str, str]:
+    """Name and text of a manifest file, ``-`` meaning standard input. Raises SpecError."""
     if str(source) == "-":
         return "<stdin>", sys.stdin.read(FILE_BYTES_MAX)
     path = Path(source)

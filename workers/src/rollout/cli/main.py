@@ -34,7 +34,7 @@ app.command("schema")(schemas.schema)
 @app.callback()
 def options(
     *,
-    debug: bool = typer.Option(False, "--debug", help="Show tracebacks."),  # noqa: ARG001 - read from argv
+    debug: bool = typer.Option(False, "--debug", help="Show tracebacks."),
 ) -> None:
     """LLM post-training and inference as one manifest."""
 

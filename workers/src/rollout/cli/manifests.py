@@ -1,0 +1,61 @@
+"""``rollout validate`` and ``rollout fmt``: schema and checks, nothing loaded, nothing run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rollout.cli.output import FileOption, Format, OutputOption, print_json, print_line, print_note
+
+if TYPE_CHECKING:
+    from rollout.validation import Located
+
+
+def validate(file: FileOption, output: OutputOption = Format.text) -> None:
+    """Check a manifest against the schema and the plan-time rules."""
+    from rollout.manifest import load_documents
+    from rollout.validation import validate_documents
+
+    documents = load_documents(file)
+    located = validate_documents(documents)
+    errors = [item for item in located if item.problem.severity == "error"]
+    if output is Format.json:
+        print_json({"valid": not errors, "problems": [asdict(item) for item in located]})
+    else:
+        _print_located(located)
+        if not errors:
+            noun = "document is" if len(documents) == 1 else "documents are"
+            print_line(f"{documents[0].source}: {len(documents)} {noun} valid")
+    raise typer.Exit(2 if errors else 0)
+
+
+def _print_located(located: list[Located]) -> None:
+    for item in located:
+        problem = item.problem
+        print_note(f"{item.source}:{item.line}: {problem.severity}: {problem.field}: {problem.message}")
+        print_note(f"    reason: {problem.reason}    fix: {problem.fix}")
+
+
+def fmt(
+    file: FileOption,
+    *,
+    write: Annotated[bool, typer.Option("--write", "-w", help="Rewrite the file in place.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit 2 if the file would change.")] = False,
+) -> None:
+    """Normalise a manifest: decimal strings quoted, two-space indents, comments kept."""
+    from rollout.formatting import format_manifest
+    from rollout.manifest import read_text
+
+    name, before = read_text(file)
+    after = format_manifest(name, before)
+    if check:
+        if before != after:
+            print_note(f"{name}: not formatted; run: rollout fmt --write -f {name}")
+        raise typer.Exit(2 if before != after else 0)
+    if write and name != "<stdin>":
+        Path(name).write_text(after, encoding="utf-8")
+    else:
+        typer.echo(after, nl=False)

@@ -1,0 +1,143 @@
+"""``rollout run`` and ``rollout train``: run a manifest here, with live progress and a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rollout.cli.output import Format, OutputOption, print_json, print_line
+
+train_app = typer.Typer(help="Run one algorithm from its configuration.", no_args_is_help=True)
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Override a field: train.maxSteps=50 (repeatable)."),
+]
+ResumeOption = Annotated[
+    str | None,
+    typer.Option("--resume", help="Go on with the newest run of this manifest: Latest, or a name."),
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Plan and print what would run; start nothing.")
+]
+
+
+def run(
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", help="A manifest (YAML or TOML); - reads stdin.")
+    ] = None,
+    *,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", help="A plan.lock; refused when its inputs drifted.")
+    ] = None,
+    set_: SetOption = None,
+    resume: ResumeOption = None,
+    run_dir: Annotated[
+        Path | None, typer.Option("--run-dir", help="Where the run lives; default: runs/<name>-<n>.")
+    ] = None,
+    dry_run: DryRunOption = False,
+    output: OutputOption = Format.text,
+) -> None:
+    """Run a manifest on this machine, with live progress, ending in a report."""
+    from rollout.errors import SpecError
+
+    if (file is None) == (plan is None):
+        raise SpecError("pass exactly one of -f MANIFEST and --plan PLAN.LOCK")
+    if plan is not None:
+        from rollout.planning import documents_of_plan
+
+        documents = documents_of_plan(plan, overrides=set_ or [])
+    else:
+        documents = _documents(str(file), set_ or [])
+    _start(documents, resume=resume, run_dir=run_dir, dry_run=dry_run, output=output)
+
+
+def _documents(file: str, overrides: list[str]) -> list[Any]:
+    from rollout.manifest import load_documents
+    from rollout.validation import apply_overrides
+
+    return [apply_overrides(document, overrides) for document in load_documents(file)]
+
+
+def _start(
+    documents: list[Any],
+    *,
+    resume: str | None,
+    run_dir: Path | None,
+    dry_run: bool,
+    output: Format,
+) -> None:
+    from rollout.cli.output import print_note
+    from rollout.validation import require_valid
+
+    for warning in require_valid(documents):
+        print_note(f"warning: {warning}")
+    if dry_run:
+        from rollout.cli.plans import print_plan
+        from rollout.planning import build_plan
+
+        print_plan(build_plan(documents, offline=True), output)
+        return
+    from rollout.local import run_manifest
+
+    quiet = output is Format.json
+    result = run_manifest(documents, resume=resume, run_dir=run_dir, progress=not quiet)
+    if quiet:
+        print_json(result.summary)
+    else:
+        print_line(f"report: {result.run_dir / 'report.html'}")
+    raise typer.Exit(result.exit_code)
+
+
+def _train(
+    algorithm: str,
+    config: str,
+    set_: list[str] | None,
+    resume: str | None,
+    dry_run: bool,
+    output: Format,
+) -> None:
+    from rollout.errors import SpecError
+
+    documents = _documents(config, set_ or [])
+    for document in documents:
+        named = document.data.get("spec", {}).get("train", {}).get("algorithm", {})
+        if algorithm not in named:
+            raise SpecError(
+                f"{document.source}: train {algorithm} needs spec.train.algorithm.{algorithm}, "
+                f"found {', '.join(named) or 'none'}; use rollout run -f for any manifest"
+            )
+    _start(documents, resume=resume, run_dir=None, dry_run=dry_run, output=output)
+
+
+ConfigOption = Annotated[
+    str, typer.Option("--config", "-c", help="A manifest (YAML or TOML) of this algorithm.")
+]
+
+
+@train_app.command("sft")
+def train_sft(
+    config: ConfigOption,
+    *,
+    set_: SetOption = None,
+    resume: ResumeOption = None,
+    dry_run: DryRunOption = False,
+    output: OutputOption = Format.text,
+) -> None:
+    """Supervised fine-tuning."""
+    _train("sft", config, set_, resume, dry_run, output)
+
+
+@train_app.command("grpo")
+def train_grpo(
+    config: ConfigOption,
+    *,
+    set_: SetOption = None,
+    resume: ResumeOption = None,
+    dry_run: DryRunOption = False,
+    output: OutputOption = Format.text,
+) -> None:
+    """Group relative policy optimisation."""
+    _train("grpo", config, set_, resume, dry_run, output)

@@ -1,0 +1,112 @@
+"""Validates manifest documents: parsing by ``rollout_api``, then the plan-time checks.
+
+The same rules run in the admission webhook and in the reconciler; here each problem also gets the
+line it stands on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rollout.errors import SpecError
+from rollout.manifest import Document
+from rollout_api.problems import Problem, Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """A problem and where it stands."""
+
+    source: str
+    line: int
+    problem: Problem
+
+    def __str__(self) -> str:
+        """One line for an error message."""
+        problem = self.problem
+        return f"{self.source}:{self.line}: {problem.field}: {problem.message}; {problem.fix}"
+
+
+def validate_documents(documents: Sequence[Document]) -> list[Located]:
+    """Every problem of every document, in file order; empty when all are valid."""
+    from rollout_api.checks import check_document, check_together
+
+    located = [
+        Located(source=document.source, line=document.line(problem.field), problem=problem)
+        for document in documents
+        for problem in check_document(document.data)
+    ]
+    if any(item.problem.severity is Severity.error for item in located):
+        return located
+    for index, problem in check_together([document.data for document in documents]):
+        document = documents[index]
+        located.append(
+            Located(source=document.source, line=document.line(problem.field), problem=problem)
+        )
+    return located
+
+
+def require_valid(documents: Sequence[Document]) -> list[Located]:
+    """Return the warnings; raise SpecError with every error, each with file and line."""
+    located = validate_documents(documents)
+    errors = [item for item in located if item.problem.severity is Severity.error]
+    if errors:
+        raise SpecError("the manifest is not valid:\n  " + "\n  ".join(map(str, errors)))
+    return located
+
+
+def apply_overrides(document: Document, overrides: Sequence[str]) -> Document:
+    """Set ``path=value`` pairs under ``spec`` (``train.maxSteps=50``); values are read as YAML.
+
+    Raises SpecError when an item has no ``=`` or its path meets something that is not a mapping.
+    """
+    data = _copied(document.data)
+    for item in overrides:
+        path, separator, value = item.partition("=")
+        if not separator:
+            raise SpecError(f"--set {item}: expected path=value, such as train.maxSteps=50")
+        _set(data, _full_path(path), parse_scalar(value), item)
+    return Document(source=document.source, data=data, lines=document.lines)
+
+
+def _full_path(path: str) -> list[str | int]:
+    from rollout.manifest import parse_path
+
+    parts = list(parse_path(path))
+    return parts if parts and parts[0] in {"spec", "metadata"} else ["spec", *parts]
+
+
+def _set(data: Any, path: list[str | int], value: Any, item: str) -> None:
+    for part, following in zip(path[:-1], path[1:], strict=True):
+        if isinstance(data, dict):
+            data = data.setdefault(part, [] if isinstance(following, int) else {})
+        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+            data = data[part]
+        else:
+            raise SpecError(f"--set {item}: {part!r} is not a mapping or a list in this manifest")
+    last = path[-1]
+    if isinstance(data, dict) or (isinstance(data, list) and isinstance(last, int) and last < len(data)):
+        data[last] = value
+    else:
+        raise SpecError(f"--set {item}: cannot set {last!r} there")
+
+
+def parse_scalar(text: str) -> Any:
+    """A command-line value as YAML: numbers, true/false, null, flow mappings, else a string."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        return YAML(typ="safe", pure=True).load(text) if text else ""
+    except YAMLError as error:
+        raise SpecError(f"{text!r}: not a YAML value: {error}") from error
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    return value
