@@ -36,6 +36,18 @@ class LedgerError(RolloutError):
     """The ledger refused a write, is corrupt, or belongs to another run."""
 
 
+class LedgerBelongsToAnotherRun(LedgerError):  # noqa: N818 - the reason shown in status
+    """The ledger's first row names another run's UID or another spec digest."""
+
+
+class LedgerRewound(LedgerError):  # noqa: N818 - the reason shown in status
+    """A restarted ledger knows less than it had acknowledged: committed writes are gone."""
+
+
+class LedgerFull(LedgerError):  # noqa: N818 - the reason shown in status
+    """The disk under the ledger is full; nothing committed is lost."""
+
+
 class StoreError(RolloutError):
     """An object is missing, corrupt, or could not be written."""
 
@@ -52,6 +64,10 @@ class CoordinatorError(RolloutError):
     """The coordinator refused a call or could not be reached within the bound."""
 
     exit_code = 4
+
+
+class Fenced(CoordinatorError):  # noqa: N818 - a state, not a fault
+    """A newer incarnation of this worker exists, or its lease went to another: stop what you do."""
 
 
 class RunFailed(RolloutError):  # noqa: N818 - the word users read in status and reports

@@ -1,0 +1,260 @@
+"""The workers' and the supervisor's side of the coordinator protocol: synchronous, bounded, patient.
+
+A call that meets a coordinator which is down, restarting or busy is repeated with back-off for up to
+``patience_seconds``; every call of the protocol is safe to repeat. A refusal is raised at once, as
+the error class that it names. Async callers use ``asyncio.to_thread``. Thread-safe.
+
+    client = CoordinatorClient.connect(url, token_for(secret, "actor"))
+    me = client.register(worker="actor-0", index=0)
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import httpx
+import msgspec
+from blake3 import blake3
+
+from rollout import errors
+from rollout.coordinator import messages as m
+from rollout.coordinator.status import Status
+from rollout.errors import CoordinatorError, LedgerRewound
+from rollout.types import WeightVersion
+
+PATIENCE_SECONDS = 120.0
+"""How long a call waits for a coordinator that is down before it gives up."""
+
+CALL_SECONDS = 30.0
+"""Longest time one attempt may take beyond the wait that was asked for."""
+
+BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS = 0.02, 1.0
+
+A = TypeVar("A", bound=m.Message)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a transport brings back. ``boot`` changes when the coordinator's process does."""
+
+    status: int
+    body: bytes
+    boot: str = ""
+    position: int = 0
+
+
+class Unreachable(Exception):  # noqa: N818 - a state, always retried and then wrapped
+    """The coordinator did not answer this attempt."""
+
+
+class Transport(Protocol):
+    """One request, one answer. Raises Unreachable when there is none."""
+
+    def send(self, method: str, path: str, body: bytes, timeout_seconds: float) -> Answer:
+        """Send once; no retries here."""
+        ...
+
+    def close(self) -> None:
+        """Free connections."""
+        ...
+
+
+def token_for(secret: str, role: m.Role) -> str:
+    """The bearer token of ``role``: a keyed hash, so one role's token does not give another's."""
+    key = blake3(secret.strip().encode()).digest()
+    return blake3(f"rollout/{role}".encode(), key=key).hexdigest()
+
+
+def read_token(secret_file: Path, role: m.Role) -> str:
+    """The role's token from the run's secret file. Raises CoordinatorError when it is not there."""
+    try:
+        return token_for(secret_file.read_text(), role)
+    except OSError as error:
+        raise CoordinatorError(
+            f"cannot read the run's secret file {secret_file}: {error}"
+        ) from error
+
+
+class HttpTransport:
+    """Keep-alive HTTP to one coordinator."""
+
+    def __init__(self, url: str, token: str, connections_max: int = 8) -> None:
+        limits = httpx.Limits(max_connections=connections_max, keepalive_expiry=30.0)
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/msgpack"}
+        self._client = httpx.Client(
+            base_url=url, headers=headers, limits=limits, trust_env=False, timeout=CALL_SECONDS
+        )
+
+    def send(self, method: str, path: str, body: bytes, timeout_seconds: float) -> Answer:
+        """Send once. Raises Unreachable on any failure of the connection."""
+        try:
+            got = self._client.request(method, path, content=body, timeout=timeout_seconds)
+        except httpx.TransportError as error:
+            raise Unreachable(f"{type(error).__name__}: {error}") from error
+        boot = got.headers.get("x-rollout-boot", "")
+        position = int(got.headers.get("x-rollout-position", "0"))
+        return Answer(got.status_code, got.content, boot, position)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+
+
+class CoordinatorClient:
+    """Typed calls over a transport; remembers the ledger's position across coordinator restarts."""
+
+    def __init__(self, transport: Transport, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._transport = transport
+        self._patience_seconds = patience_seconds
+        self._lock = threading.Lock()
+        self._boots: set[str] = set()
+        self._position = 0
+
+    @classmethod
+    def connect(
+        cls, url: str, token: str, *, patience_seconds: float = PATIENCE_SECONDS
+    ) -> CoordinatorClient:
+        """A client over HTTP; nothing is sent yet."""
+        return cls(HttpTransport(url, token), patience_seconds=patience_seconds)
+
+    def close(self) -> None:
+        """Close the transport."""
+        self._transport.close()
+
+    # -- actors -----------------------------------------------------------------------------------
+
+    def register(self, *, worker: str, index: int, pid: int = 0, host: str = "") -> m.Registered:
+        """Start an actor's incarnation; leases of its earlier ones are taken back."""
+        ask = m.Register(worker=worker, index=index, pid=pid, host=host)
+        return self._post("/v1/actor/register", ask, m.Registered)
+
+    def claim(self, ask: m.Claim) -> m.Claimed:
+        """Ask for tasks; blocks up to ``ask.wait_seconds``."""
+        return self._post("/v1/actor/claim", ask, m.Claimed, ask.wait_seconds)
+
+    def heartbeat(self, ask: m.Heartbeat, role: m.Role = "actor") -> m.HeartbeatAnswer:
+        """Say that this worker lives; renews the leases it lists."""
+        return self._post(f"/v1/{role}/heartbeat", ask, m.HeartbeatAnswer)
+
+    def submit(self, ask: m.Submit) -> m.Submitted:
+        """Hand in results. True in ``accepted`` means durable."""
+        return self._post("/v1/actor/submit", ask, m.Submitted)
+
+    def activation(self, ask: m.Activation) -> None:
+        """Report a version loaded, or not."""
+        self._post("/v1/actor/activation", ask, m.Empty)
+
+    def outcome(self, *, worker: str, role: m.Role, ok: bool, message: str = "") -> None:
+        """Report how this worker ends, before it does."""
+        ask = m.Outcome(worker=worker, role=role, ok=ok, message=message)
+        self._post(f"/v1/{role}/outcome", ask, m.Empty)
+
+    # -- learner ----------------------------------------------------------------------------------
+
+    def start_learner(self, *, worker: str, pid: int = 0, host: str = "") -> m.LearnerStarted:
+        """Start a learner incarnation; older ones can no longer commit."""
+        ask = m.LearnerStart(worker=worker, pid=pid, host=host)
+        return self._post("/v1/learner/start", ask, m.LearnerStarted)
+
+    def publish_initial(
+        self, *, worker: str, incarnation: int, version: WeightVersion, chain: str = ""
+    ) -> None:
+        """Announce version 0."""
+        ask = m.PublishInitial(worker=worker, incarnation=incarnation, version=version, chain=chain)
+        self._post("/v1/learner/publish-initial", ask, m.Empty)
+
+    def batch(self, ask: m.BatchRequest) -> m.Batch:
+        """The next batch, or why there is none yet; blocks up to ``ask.wait_seconds``."""
+        return self._post("/v1/learner/batch", ask, m.Batch, ask.wait_seconds)
+
+    def replay(self, *, worker: str, incarnation: int, step: int) -> m.Batch:
+        """The recorded batch of a committed step."""
+        ask = m.ReplayRequest(worker=worker, incarnation=incarnation, step=step)
+        return self._post("/v1/learner/replay", ask, m.Batch)
+
+    def commit(self, ask: m.Commit) -> m.Committed:
+        """Commit one step; returns once it is durable. Raises CoordinatorError when it is refused."""
+        return self._post("/v1/learner/commit", ask, m.Committed)
+
+    def anchor(self, *, worker: str, incarnation: int, manifest: m.AnchorManifest) -> None:
+        """Report a durable anchor."""
+        ask = m.AnchorSaved(worker=worker, incarnation=incarnation, manifest=manifest)
+        self._post("/v1/learner/anchor", ask, m.Empty)
+
+    def fork(self, ask: m.Fork) -> m.Forked:
+        """Open a new lineage."""
+        return self._post("/v1/learner/fork", ask, m.Forked)
+
+    def failed(self, *, worker: str, incarnation: int, kind: str, message: str) -> None:
+        """Report that the learner cannot go on; the run stops."""
+        ask = m.Failed(worker=worker, incarnation=incarnation, kind=kind, message=message)
+        self._post("/v1/learner/failed", ask, m.Empty)
+
+    # -- control ----------------------------------------------------------------------------------
+
+    def stop(self, reason: str) -> None:
+        """End the run early; it can be resumed."""
+        self._post("/v1/control/stop", m.Stop(reason=reason), m.Empty)
+
+    def settings(self, ask: m.Settings) -> None:
+        """Change live settings."""
+        self._post("/v1/control/settings", ask, m.Empty)
+
+    def status(self) -> Status:
+        """What the run is doing now."""
+        body = self._call("GET", "/v1/status", b"", 0.0)
+        return msgspec.json.decode(body, type=Status)
+
+    # -- the one way out --------------------------------------------------------------------------
+
+    def _post(self, path: str, ask: m.Message, answer: type[A], wait_seconds: float = 0.0) -> A:
+        body = self._call("POST", path, msgspec.msgpack.encode(ask), wait_seconds)
+        return msgspec.msgpack.decode(body, type=answer)
+
+    def _call(self, method: str, path: str, body: bytes, wait_seconds: float) -> bytes:
+        deadline = time.monotonic() + self._patience_seconds + wait_seconds
+        pause = BACKOFF_FIRST_SECONDS
+        while True:
+            try:
+                answer = self._transport.send(method, path, body, wait_seconds + CALL_SECONDS)
+            except Unreachable as error:
+                trouble = str(error)
+            else:
+                self._check_position(answer)
+                if answer.status == httpx.codes.OK:
+                    return answer.body
+                if answer.status != httpx.codes.SERVICE_UNAVAILABLE:
+                    raise _refusal(path, answer)
+                trouble = "the coordinator is busy (503)"
+            if time.monotonic() + pause > deadline:
+                raise CoordinatorError(
+                    f"no answer from the coordinator to {path} within"
+                    f" {self._patience_seconds:.0f} s: {trouble}; see logs/coordinator.log"
+                )
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, BACKOFF_MAX_SECONDS)
+
+    def _check_position(self, answer: Answer) -> None:
+        """A new coordinator that knows less than an old one acknowledged has lost writes."""
+        if not answer.boot:
+            return
+        with self._lock:
+            if answer.boot not in self._boots and answer.position < self._position:
+                raise LedgerRewound(
+                    f"the ledger stood at position {self._position} and now says {answer.position}:"
+                    " acknowledged writes are gone; restore the ledger or start a new run"
+                )
+            self._boots.add(answer.boot)
+            self._position = max(self._position, answer.position)
+
+
+def _refusal(path: str, answer: Answer) -> Exception:
+    try:
+        refusal = msgspec.msgpack.decode(answer.body, type=m.Refusal)
+    except msgspec.DecodeError:
+        return CoordinatorError(f"the coordinator answered {path} with HTTP {answer.status}")
+    kind: Any = getattr(errors, refusal.error, CoordinatorError)
+    return kind(refusal.message)

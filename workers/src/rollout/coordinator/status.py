@@ -1,0 +1,93 @@
+"""What ``GET /v1/status`` says (JSON): everything a progress display or a condition needs.
+
+Ages and waits are seconds on the coordinator's clock. Nothing here is ever read back as truth.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rollout.coordinator.messages import Message
+
+
+class Waiting(Message, frozen=True, kw_only=True):
+    """Who waits for what, since when, and because of whom. Every wait has a named culprit."""
+
+    who: str
+    what: str
+    culprit: str
+    seconds: float
+
+
+class WorkerStatus(Message, frozen=True, kw_only=True):
+    """One process as the coordinator sees it."""
+
+    worker: str
+    role: str
+    incarnation: int
+    alive: bool
+    heartbeat_age_seconds: float
+    state: str
+    loaded_step: int | None
+    num_tasks: int
+    restarts: int
+    outcome: str | None = None
+
+
+class EvaluationStatus(Message, frozen=True, kw_only=True):
+    """One evaluation of one version. ``metrics`` is filled when ``num_done == num_total``."""
+
+    name: str
+    split: str
+    lineage: int
+    step: int
+    num_done: int
+    num_total: int
+    metrics: dict[str, Any] = {}
+
+
+class Condition(Message, frozen=True, kw_only=True):
+    """A Kubernetes-style condition: ``Learning=False, reason NoLearningSignal``."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
+
+
+class RunOutcome(Message, frozen=True, kw_only=True):
+    """How the run ended: ``Succeeded``, ``Failed`` or ``Stopped`` (resumable)."""
+
+    kind: str
+    reason: str
+    message: str
+
+
+class Status(Message, frozen=True, kw_only=True):
+    """What ``GET /v1/status`` answers: everything a progress display needs."""
+
+    name: str
+    uid: str
+    phase: str
+    lineage: int
+    step: int
+    steps_max: int | None
+    policy_version: int | None
+    chain: str
+    position: int
+    uptime_seconds: float
+    seconds_per_step: float | None
+    tokens_per_second: float | None
+    reward: float | None
+    loss: float | None
+    metrics: dict[str, Any]
+    phase_seconds: dict[str, float]
+    waiting: tuple[Waiting, ...]
+    bottleneck: str
+    dispositions: dict[str, int]
+    workers: tuple[WorkerStatus, ...]
+    evaluations: tuple[EvaluationStatus, ...]
+    conditions: tuple[Condition, ...]
+    best: dict[str, Any] | None = None
+    anchor: str | None = None
+    outcome: RunOutcome | None = None

@@ -1,0 +1,1 @@
+"""Durable truth of a run: one contract, SQLite now."""

@@ -1,0 +1,1 @@
+"""Content-addressed bytes: one contract, a folder now."""
