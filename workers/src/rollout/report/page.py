@@ -1,0 +1,67 @@
+"""Writes ``report.html`` and ``report.json``: everything inline, nothing fetched, no script needed."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from rollout.report.data import ReportInput, plan_plots, summarise
+from rollout.report.gather import gather
+from rollout.report.plots import render_svg
+
+TEMPLATE = Path(__file__).with_name("page.html")
+SAMPLES_MAX = 24
+
+
+def write_report(run_dir: Path) -> dict[str, Any]:
+    """Write the report of a run folder and return its summary. Raises LedgerError."""
+    data = gather(run_dir)
+    summary = summarise(data)
+    document = {
+        "summary": summary,
+        "evaluations": list(data.evaluations),
+        "steps": list(data.steps),
+        "before": list(data.before[:SAMPLES_MAX]),
+        "after": list(data.after[:SAMPLES_MAX]),
+        "spec": data.spec,
+        "versions": data.versions,
+    }
+    _replace(run_dir / "report.json", json.dumps(document, indent=1, default=str))
+    _replace(run_dir / "report.html", render_page(data, summary))
+    return summary
+
+
+def render_page(data: ReportInput, summary: dict[str, Any]) -> str:
+    """The page as HTML text; every value is escaped."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    environment.filters.update(number=_number, percent=_percent, duration=_duration)
+    plots = plan_plots(data)
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        data=data,
+        summary=summary,
+        plots=[(plot, render_svg(plot)) for plot in plots],
+        samples=list(zip(data.before, data.after, strict=False))[:SAMPLES_MAX],
+        spec=json.dumps(data.spec, indent=2, default=str),
+    )
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_suffix(path.suffix + ".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def _duration(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))

@@ -1,0 +1,123 @@
+"""Small, self-contained SVG plots for the report. One idea a plot, one axis, no decoration.
+
+Colours: one hue for a single series; at most four, told apart by position in the legend too.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = ("#2a6fb0", "#c8553d", "#3a8f6b", "#8a6bb8")
+WIDTH_INCHES, HEIGHT_INCHES = 4.6, 2.5
+POINTS_MAX = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A line: ``xs`` and ``ys`` of equal length; ``low``/``high`` draw a band around it."""
+
+    label: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    markers: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """A titled plot. ``unit`` labels the y axis; ``stacked`` fills the series upon each other."""
+
+    title: str
+    unit: str
+    series: Sequence[Series]
+    note: str = ""
+    stacked: bool = False
+    bounds: tuple[float, float] | None = None
+    horizontal: Mapping[str, float] = field(default_factory=dict)
+
+
+def render_svg(plot: Plot) -> str:
+    """The plot as an ``<svg>`` element without an XML header."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES), layout="constrained")
+    FigureCanvasSVG(figure)
+    axes = figure.add_subplot()
+    if plot.stacked:
+        _draw_stack(axes, plot.series)
+    else:
+        for colour, series in zip(COLOURS, plot.series, strict=False):
+            _draw_line(axes, series, colour)
+    for label, level in plot.horizontal.items():
+        axes.axhline(level, color="#888", linewidth=0.8, linestyle="--", label=label)
+    _dress(axes, plot)
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _draw_line(axes: Axes, series: Series, colour: str) -> None:
+    xs, ys = thin(series.xs), thin(series.ys)
+    noisy = len(ys) > 40
+    marker = "o" if series.markers or len(ys) == 1 else None
+    if noisy:
+        axes.plot(xs, ys, color=colour, linewidth=0.7, alpha=0.3)
+        ys = smooth(ys, window=max(5, len(ys) // 25))
+    axes.plot(
+        xs, ys, color=colour, linewidth=1.7, label=series.label, marker=marker, markersize=3.5
+    )
+    if series.low is not None and series.high is not None:
+        axes.fill_between(
+            xs, thin(series.low), thin(series.high), color=colour, alpha=0.16, linewidth=0
+        )
+
+
+def _draw_stack(axes: Axes, series: Sequence[Series]) -> None:
+    xs = thin(series[0].xs)
+    axes.stackplot(
+        xs,
+        *(smooth(thin(item.ys), window=max(1, len(xs) // 25)) for item in series),
+        labels=[item.label for item in series],
+        colors=COLOURS,
+        alpha=0.8,
+        linewidth=0,
+    )
+
+
+def _dress(axes: Axes, plot: Plot) -> None:
+    axes.set_title(plot.title, loc="left", fontsize=10, fontweight="bold", color="#222")
+    axes.set_ylabel(plot.unit, fontsize=8, color="#555")
+    axes.tick_params(labelsize=8, colors="#555", length=2)
+    axes.grid(visible=True, axis="y", color="#e6e6e6", linewidth=0.7)
+    axes.set_axisbelow(True)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color("#bbb")
+    if plot.bounds:
+        axes.set_ylim(*plot.bounds)
+    if len(plot.series) + len(plot.horizontal) > 1:
+        axes.legend(fontsize=7.5, frameon=False, loc="best", ncols=2)
+
+
+def thin(values: Sequence[float], points_max: int = POINTS_MAX) -> list[float]:
+    """At most ``points_max`` values, evenly spaced, first and last kept."""
+    if len(values) <= points_max:
+        return list(values)
+    last = len(values) - 1
+    return [values[round(index * last / (points_max - 1))] for index in range(points_max)]
+
+
+def smooth(values: Sequence[float], window: int) -> list[float]:
+    """A centred moving mean; the window shrinks at the ends."""
+    half = window // 2
+    spans = ((max(0, i - half), min(len(values), i + half + 1)) for i in range(len(values)))
+    return [sum(values[low:high]) / (high - low) for low, high in spans]
