@@ -1,1 +1,26 @@
-"""rollout: LLM post-training and inference."""
+"""rollout: LLM post-training and inference.
+
+The library in three lines::
+
+    import rollout
+    run = rollout.run("arithmetic.yaml", set={"train.maxSteps": 50})
+    run.metrics().to_pandas()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rollout.library import Run, open_run, run
+
+__all__ = ["Run", "open_run", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the library on first use, so that importing a submodule stays cheap."""
+    if name in __all__:
+        from rollout import library
+
+        return getattr(library, name)
+    raise AttributeError(f"module 'rollout' has no attribute {name!r}")

@@ -6,7 +6,9 @@ line it stands on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,12 +64,20 @@ def apply_overrides(document: Document, overrides: Sequence[str]) -> Document:
 
     Raises SpecError when an item has no ``=`` or its path meets something that is not a mapping.
     """
-    data = _copied(document.data)
+    values: dict[str, Any] = {}
     for item in overrides:
         path, separator, value = item.partition("=")
         if not separator:
             raise SpecError(f"--set {item}: expected path=value, such as train.maxSteps=50")
-        _set(data, _full_path(path), parse_scalar(value), item)
+        values[path] = parse_scalar(value)
+    return apply_values(document, values)
+
+
+def apply_values(document: Document, values: Mapping[str, Any]) -> Document:
+    """Set fields of a document by path under ``spec``; the document given is left as it is."""
+    data = copy.deepcopy(document.data)
+    for path, value in values.items():
+        _set(data, _full_path(path), value, f"{path}={value}")
     return Document(source=document.source, data=data, lines=document.lines)
 
 
@@ -79,7 +89,7 @@ def _full_path(path: str) -> list[str | int]:
 
 
 def _set(data: Any, path: list[str | int], value: Any, item: str) -> None:
-    for part, following in zip(path[:-1], path[1:], strict=True):
+    for part, following in itertools.pairwise(path):
         if isinstance(data, dict):
             data = data.setdefault(part, [] if isinstance(following, int) else {})
         elif isinstance(data, list) and isinstance(part, int) and part < len(data):
@@ -87,7 +97,9 @@ def _set(data: Any, path: list[str | int], value: Any, item: str) -> None:
         else:
             raise SpecError(f"--set {item}: {part!r} is not a mapping or a list in this manifest")
     last = path[-1]
-    if isinstance(data, dict) or (isinstance(data, list) and isinstance(last, int) and last < len(data)):
+    if isinstance(data, dict) or (
+        isinstance(data, list) and isinstance(last, int) and last < len(data)
+    ):
         data[last] = value
     else:
         raise SpecError(f"--set {item}: cannot set {last!r} there")
@@ -102,11 +114,3 @@ def parse_scalar(text: str) -> Any:
         return YAML(typ="safe", pure=True).load(text) if text else ""
     except YAMLError as error:
         raise SpecError(f"{text!r}: not a YAML value: {error}") from error
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_copied(item) for item in value]
-    return value

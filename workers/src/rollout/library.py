@@ -1,0 +1,129 @@
+"""The Python library: run a manifest from a script or a notebook and read what happened.
+
+The same code as the command line: nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RewardFunction = Callable[..., Sequence[float | Mapping[str, float]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """Rows read from a run: iterate over them, or make a data frame."""
+
+    rows: tuple[Mapping[str, Any], ...]
+
+    def __iter__(self) -> Any:
+        """Iterate over the rows as mappings."""
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        """How many rows."""
+        return len(self.rows)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row a record; nested values stay as Python objects."""
+        import pandas as pd
+
+        return pd.DataFrame([dict(row) for row in self.rows])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run on this machine, live or ended, read from its folder."""
+
+    path: Path
+    exit_code: int | None = None
+
+    def metrics(self) -> Records:
+        """One row per committed step, in order."""
+        from rollout.report.gather import read_steps
+
+        return Records(rows=tuple(read_steps(self.path)))
+
+    def trajectories(self, *, step: int) -> Records:
+        """The trajectories that ``step`` consumed, in order of consumption."""
+        from rollout.report.gather import read_trajectories
+
+        return Records(rows=tuple(read_trajectories(self.path, step)))
+
+    def evaluations(self) -> Records:
+        """One row per finished evaluation: value with its confidence interval."""
+        from rollout.report.gather import read_evaluations
+
+        return Records(rows=tuple(read_evaluations(self.path)))
+
+    def summary(self) -> Mapping[str, Any]:
+        """The numbers at the head of the report."""
+        from rollout.report.data import summarise
+        from rollout.report.gather import gather
+
+        return summarise(gather(self.path))
+
+    def report(self) -> Path:
+        """Write the report again and return the page's path."""
+        from rollout.report import write_report
+
+        write_report(self.path)
+        return self.path / "report.html"
+
+
+def run(
+    manifest: str | Path,
+    *,
+    set: Mapping[str, Any] | None = None,  # noqa: A002 - the command line's --set
+    rewards: Sequence[RewardFunction] | None = None,
+    resume: str | None = None,
+    run_dir: str | Path | None = None,
+    progress: bool = True,
+) -> Run:
+    """Run a manifest to its end on this machine.
+
+    Args:
+        manifest: a YAML or TOML file; of several documents the last run is returned.
+        set: overrides, such as ``{"train.maxSteps": 50}``.
+        rewards: functions ``(prompts, completions, rows) -> one float or named floats each``; they
+            replace the manifest's rewards and are pickled into the run's folder.
+        resume: ``"Latest"`` or a snapshot's name: go on with the newest run of this manifest.
+        run_dir: where the run lives; default ``runs/<name>-<n>``.
+        progress: show live progress.
+
+    Raises:
+        SpecError: the manifest is invalid.
+        RunFailed: the run ended badly; its folder holds everything committed.
+    """
+    from rollout.errors import RunFailed
+    from rollout.local import run_manifest
+    from rollout.manifest import load_documents
+    from rollout.validation import apply_values, require_valid
+
+    documents = [apply_values(document, set or {}) for document in load_documents(manifest)]
+    require_valid(documents)
+    result = run_manifest(
+        documents,
+        resume=resume,
+        run_dir=Path(run_dir) if run_dir else None,
+        progress=progress,
+        rewards=rewards,
+    )
+    if result.exit_code not in {0, 3}:
+        raise RunFailed(
+            f"{result.run_dir}: exit code {result.exit_code}: {result.summary.get('reason')}"
+        )
+    return Run(path=result.run_dir, exit_code=result.exit_code)
+
+
+def open_run(path: str | Path) -> Run:
+    """A run by its folder, or by its name under ROLLOUT_HOME. Raises SpecError when there is none."""
+    from rollout.local.run_dir import find_run
+
+    return Run(path=find_run(str(path)))
