@@ -1,0 +1,1 @@
+"""Engines behind the `Engine` seam: the embedded one and vLLM."""

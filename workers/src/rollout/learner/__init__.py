@@ -1,0 +1,1 @@
+"""The learner: rows, loss, step, loop."""

@@ -1,0 +1,79 @@
+"""Log-probabilities and entropies of scored tokens from logits, without spare [U, V] copies.
+
+Axes: U rows of logits, C scored tokens (each predicted by one of the U), V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenStats:
+    """Per scored token, float32 [C]: log-probability and (when asked for) entropy, both in nats."""
+
+    logprobs_C: torch.Tensor
+    entropy_C: torch.Tensor | None
+
+
+def selected_logprobs(
+    logits_UV: torch.Tensor,
+    source_C: torch.Tensor,
+    targets_C: torch.Tensor,
+    *,
+    temperature: float,
+    entropy: bool,
+) -> TokenStats:
+    """Score ``targets_C[c]`` under softmax(``logits_UV[source_C[c]]`` / temperature), in float32.
+
+    ``logits_UV`` is consumed: its memory may be overwritten, in the backward too.
+    """
+    logprobs_C, entropy_U = _SelectedLogprobs.apply(
+        logits_UV, source_C, targets_C, temperature, entropy
+    )
+    return TokenStats(
+        logprobs_C=logprobs_C, entropy_C=entropy_U.index_select(0, source_C) if entropy else None
+    )
+
+
+class _SelectedLogprobs(torch.autograd.Function):
+    """Keeps one [U, V] tensor (log-probabilities) and turns it into the gradient in place."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        logits_UV: torch.Tensor,
+        source_C: torch.Tensor,
+        targets_C: torch.Tensor,
+        temperature: float,
+        entropy: bool,  # noqa: FBT001 - autograd functions take positional arguments
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        scaled = logits_UV if temperature == 1.0 else logits_UV / temperature
+        logp_UV = torch.log_softmax(scaled, dim=-1, dtype=torch.float32)
+        flat = source_C * logp_UV.shape[1] + targets_C
+        entropy_U = -(logp_UV.exp() * logp_UV).sum(-1) if entropy else None
+        ctx.save_for_backward(logp_UV, source_C, flat, entropy_U)
+        ctx.temperature, ctx.dtype = temperature, logits_UV.dtype
+        ctx.set_materialize_grads(False)
+        return logp_UV.view(-1).index_select(0, flat), entropy_U
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # type: ignore[override]
+        ctx: Any, grad_C: torch.Tensor | None, grad_entropy_U: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        logp_UV, source_C, flat, entropy_U = ctx.saved_tensors
+        probs_UV = logp_UV.exp()
+        weight_U = logp_UV.new_zeros(logp_UV.shape[0])
+        if grad_C is not None:
+            weight_U.index_add_(0, source_C, grad_C)
+        grad_UV = probs_UV * -weight_U[:, None]
+        if grad_entropy_U is not None:
+            grad_UV -= probs_UV * (logp_UV + entropy_U[:, None]) * grad_entropy_U[:, None]
+        if grad_C is not None:
+            grad_UV.view(-1).index_add_(0, flat, grad_C)
+        return (grad_UV / ctx.temperature).to(ctx.dtype), None, None, None, None
