@@ -1,0 +1,125 @@
+"""A model folder's tokenizer: the ``tokenizers`` object, its special tokens and its chat template."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from rollout.errors import SpecError
+
+SPECIALS = ("bos_token", "eos_token", "pad_token", "unk_token")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTokenizer:
+    """A tokenizer and what its configuration says.
+
+    ``specials`` maps ``bos_token``, ``eos_token``, ... to their text where the model has them;
+    ``chat_template`` is Jinja text or None; ``origin`` names the folder in messages.
+    """
+
+    tokenizer: Tokenizer
+    specials: Mapping[str, str]
+    chat_template: str | None
+    origin: str
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of ``text``; special tokens written in it are recognised, none are added."""
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text without special tokens."""
+        return self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
+
+    def special_id(self, name: str) -> int | None:
+        """The id of ``eos_token`` and its like, or None when the model has none."""
+        text = self.specials.get(name)
+        if text is None:
+            return None
+        token_id = self.tokenizer.token_to_id(text)
+        if token_id is None:
+            raise SpecError(
+                f"tokenizer of {self.origin}: {name} {text!r} is not in its vocabulary; correct "
+                f"tokenizer_config.json"
+            )
+        return token_id
+
+    @property
+    def pad_id(self) -> int:
+        """The padding id: the pad token, else the end token. Raises SpecError when it has neither."""
+        pad = self.special_id("pad_token")
+        pad = self.special_id("eos_token") if pad is None else pad
+        if pad is None:
+            raise SpecError(
+                f"tokenizer of {self.origin} has neither a pad nor an end token; set pad_token or "
+                f"eos_token in tokenizer_config.json"
+            )
+        return pad
+
+
+def load_tokenizer(directory: Path) -> ModelTokenizer:
+    """Read a model folder's tokenizer. Raises SpecError when there is none or it is broken."""
+    config = _read_json(directory / "tokenizer_config.json")
+    declared = {**_read_json(directory / "special_tokens_map.json"), **config}
+    return ModelTokenizer(
+        tokenizer=_load_backend(directory),
+        specials={
+            name: text for name in SPECIALS if (text := _token_text(declared.get(name))) is not None
+        },
+        chat_template=_read_chat_template(directory, config),
+        origin=str(directory),
+    )
+
+
+def _load_backend(directory: Path) -> Tokenizer:
+    path = directory / "tokenizer.json"
+    if not path.is_file():
+        return _convert(directory)
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:
+        raise SpecError(f"tokenizer {path} is broken: {error}") from error
+
+
+def _convert(directory: Path) -> Tokenizer:
+    """A tokenizer in an older format, through transformers."""
+    from transformers import AutoTokenizer
+
+    try:
+        loaded: Any = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise SpecError(
+            f"model folder {directory} has no tokenizer.json and no other tokenizer that transformers "
+            f"can convert ({str(error).splitlines()[0][:160]})"
+        ) from error
+    return loaded.backend_tokenizer
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise SpecError(f"{path} is not JSON: {error}") from error
+
+
+def _token_text(value: Any) -> str | None:
+    return value.get("content") if isinstance(value, Mapping) else value
+
+
+def _read_chat_template(directory: Path, config: Mapping[str, Any]) -> str | None:
+    """``chat_template.jinja``, or the ``chat_template`` of the configuration (text, or named texts)."""
+    path = directory / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text()
+    found = config.get("chat_template")
+    if isinstance(found, list):
+        named = {entry["name"]: entry["template"] for entry in found}
+        return named.get("default")
+    return found
