@@ -1,0 +1,242 @@
+"""Every algorithm with its knobs: meaning, unit, range, and the default with its source.
+
+Defaults are those of `defaults@v1`; the schema carries none, so that a preset may fill them.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from rollout_api.base import ApiModel, OneOf, Real, filled
+from rollout_api.v1alpha1.common import ModelSource
+from rollout_api.v1alpha1.optimizer import AdamW, Optimizer
+
+Aggregation = Literal["TokenMean", "SequenceMean", "SequenceSum", "FixedLength"]
+KlEstimator = Literal["K1", "K2", "K3"]
+Placement = Literal["Loss", "Reward"]
+
+
+class Sft(ApiModel):
+    """Supervised fine-tuning: negative log-likelihood of the answer, mean over the batch's tokens."""
+
+    batch_size: int = filled(8, ge=1, le=1_048_576)
+    """Rows per optimizer step, over all ranks (TRL: 8)."""
+    packing: bool = filled(default=True)
+    """Lay several rows into one sequence, attention kept apart; changes speed, not the loss."""
+    max_length: int = filled(1024, ge=2, le=16_777_216)
+    """Longest row in tokens, answer included; longer rows are cut at the end (TRL: 1024)."""
+    loss: Literal["CompletionOnly", "Full"] = filled("CompletionOnly")
+    """Which tokens count: those of the assistant, or all."""
+    label_smoothing: Real = filled(0.0, ge=0, lt=1)
+    """Probability mass spread over the vocabulary; 0 is off."""
+
+
+class Rm(ApiModel):
+    """Bradley-Terry reward model: -log sigmoid(chosen - rejected - margin) per pair."""
+
+    batch_size: int = filled(8, ge=1, le=1_048_576)
+    """Pairs per optimizer step, over all ranks."""
+    max_length: int = filled(1024, ge=2, le=16_777_216)
+    """Longest prompt and answer in tokens; longer pairs are dropped and counted."""
+    centering_coefficient: Real = filled(0.0, ge=0, le=100)
+    """Weight of (chosen + rejected)^2, which keeps scores around 0; 0 is off (Eisenstein 2023: 0.01)."""
+
+
+class Dpo(ApiModel):
+    """Direct preference optimization (Rafailov 2023) on summed logprobs against a reference."""
+
+    batch_size: int = filled(8, ge=1, le=1_048_576)
+    """Pairs per optimizer step, over all ranks."""
+    max_length: int = filled(1024, ge=2, le=16_777_216)
+    """Longest prompt and answer in tokens; longer pairs are dropped and counted."""
+    beta: Real = filled(0.1, gt=0, le=100)
+    """Strength of the pull to the reference; larger stays closer (paper: 0.1)."""
+    loss: Literal["Sigmoid", "Conservative", "Robust", "Hinge"] = filled("Sigmoid")
+    """Form of the loss; `Conservative` and `Robust` use `labelSmoothing`."""
+    label_smoothing: Real = filled(0.0, ge=0, lt=0.5)
+    """Assumed share of swapped labels; used by `Conservative` and `Robust` only."""
+    sft_coefficient: Real = filled(0.0, ge=0, le=100)
+    """Weight of an added likelihood loss on the chosen answer; 0 is off."""
+    reference: ModelSource | None = None
+    """Reference model. Unset: the model this run starts from, frozen."""
+
+
+class Ipo(ApiModel):
+    """Identity preference optimization (Azar 2023): (margin - 1/(2 beta))^2."""
+
+    batch_size: int = filled(8, ge=1, le=1_048_576)
+    """Pairs per optimizer step, over all ranks."""
+    max_length: int = filled(1024, ge=2, le=16_777_216)
+    """Longest prompt and answer in tokens; longer pairs are dropped and counted."""
+    beta: Real = filled(0.1, gt=0, le=100)
+    """Sets the target margin 1/(2 beta), in nats (per token with `TokenMean`)."""
+    aggregation: Literal["TokenMean", "SequenceSum"] = filled("TokenMean")
+    """Logprobs of an answer averaged per token (TRL) or summed (the paper's formula)."""
+    reference: ModelSource | None = None
+    """Reference model. Unset: the model this run starts from, frozen."""
+
+
+class Kto(ApiModel):
+    """Kahneman-Tversky optimization (Ethayarajh 2024) on unpaired good and bad answers."""
+
+    batch_size: int = filled(16, ge=2, le=1_048_576)
+    """Rows per optimizer step, over all ranks; at least 2, since the KL term pairs rows."""
+    max_length: int = filled(1024, ge=2, le=16_777_216)
+    """Longest prompt and answer in tokens; longer rows are dropped and counted."""
+    beta: Real = filled(0.1, gt=0, le=100)
+    """Risk aversion; larger stays closer to the reference (paper: 0.1)."""
+    desirable_weight: Real = filled(1.0, gt=0, le=100)
+    """Weight of good answers (paper: desirable x count between 1 and 4/3 of the other side)."""
+    undesirable_weight: Real = filled(1.0, gt=0, le=100)
+    """Weight of bad answers."""
+    kl_batch: Literal["Step", "MicroBatch"] = filled("Step")
+    """Rows over which the KL term is estimated: the whole step, or each micro-batch as TRL does."""
+    reference: ModelSource | None = None
+    """Reference model. Unset: the model this run starts from, frozen."""
+
+
+class AdaptiveKl(ApiModel):
+    """Steer the KL coefficient towards a target (Ziegler 2019)."""
+
+    target: Real = filled(6.0, gt=0, le=1000)
+    """Wanted KL per answer, in nats."""
+    horizon: int = filled(10_000, ge=1, le=1_000_000_000)
+    """Samples over which the coefficient moves by its own size."""
+
+
+class Fixed(ApiModel):
+    """Keep the coefficient as it is."""
+
+
+class KlController(OneOf):
+    """How the KL coefficient changes over steps."""
+
+    fixed: Fixed | None = None
+    """Not at all; the default."""
+    adaptive: AdaptiveKl | None = None
+    """Towards a target KL."""
+
+
+class Critic(ApiModel):
+    """The value model of PPO: a model of its own with a scalar head."""
+
+    model: ModelSource | None = None
+    """What it starts from. Unset: the policy's starting model with a new head."""
+    optimizer: Optimizer = filled(
+        default_factory=lambda: Optimizer(adamw=AdamW(learning_rate=1e-5))
+    )
+    """Its own optimizer (verl: learning rate 1e-5)."""
+    max_grad_norm: Real = filled(1.0, ge=0, le=1_000_000)
+    """Norm to which its gradient is clipped; 0 is off."""
+    warmup_steps: int = filled(0, ge=0, le=1_000_000)
+    """Steps in which only the critic learns."""
+    value_clip: Real = filled(0.2, ge=0, le=1000)
+    """How far a value may move from the stored one before its loss is clipped; 0 is off (TRL: 0.2)."""
+    value_coefficient: Real = filled(0.5, gt=0, le=100)
+    """Scale of the value loss (verl: 0.5)."""
+
+
+class Ppo(ApiModel):
+    """Proximal policy optimization (Schulman 2017) with GAE and a learned critic."""
+
+    prompts_per_step: int = filled(32, ge=1, le=1_048_576)
+    """Prompts consumed by one step."""
+    samples_per_prompt: int = filled(1, ge=1, le=4096)
+    """Completions sampled per prompt."""
+    clip_low: Real = filled(0.2, ge=0, lt=1)
+    """Lower clip: ratios below 1 - clipLow gain nothing (paper: 0.2)."""
+    clip_high: Real = filled(0.2, ge=0, le=1000)
+    """Upper clip: ratios above 1 + clipHigh gain nothing (paper: 0.2)."""
+    dual_clip: Real | None = Field(default=None, gt=1, le=1000)
+    """Bound of the loss for negative advantages, in units of the advantage (Ye 2020: 3). Unset: off."""
+    gamma: Real = filled(1.0, gt=0, le=1)
+    """Discount per token (RLHF: 1)."""
+    gae_lambda: Real = filled(0.95, ge=0, le=1)
+    """Bias against variance of the advantage (Schulman 2016: 0.95)."""
+    whiten_advantages: bool = filled(default=True)
+    """Scale advantages to mean 0 and variance 1 over the global mini-batch."""
+    truncation: Literal["Terminal", "Bootstrap"] = filled("Terminal")
+    """What follows an answer cut by its token limit: nothing, or the critic's value."""
+    aggregation: Aggregation = filled("TokenMean")
+    """How token losses become one number; denominators are global."""
+    kl_coefficient: Real = filled(0.05, ge=0, le=100)
+    """Weight of the KL against the reference; 0 loads no reference (TRL: 0.05)."""
+    kl_estimator: KlEstimator = filled("K1")
+    """Estimator of the KL per token (Schulman 2020)."""
+    kl_placement: Placement = filled("Reward")
+    """Whether the KL is taken from each token's reward (the original) or added to the loss."""
+    kl_controller: KlController = filled(default_factory=lambda: KlController(fixed=Fixed()))
+    """How the coefficient changes."""
+    entropy_coefficient: Real = filled(0.0, ge=0, le=100)
+    """Weight of the entropy bonus; 0 is off."""
+    epochs: int = filled(1, ge=1, le=64)
+    """Passes over one step's batch."""
+    mini_batches: int = filled(1, ge=1, le=65_536)
+    """Optimizer updates per pass; must divide the batch."""
+    critic: Critic = filled(default_factory=Critic)
+    """The value model."""
+    reference: ModelSource | None = None
+    """Reference model. Unset: the model this run starts from, frozen."""
+
+
+class Grpo(ApiModel):
+    """Group relative policy optimization (Shao 2024): advantages from the group, no critic."""
+
+    prompts_per_step: int = filled(32, ge=1, le=1_048_576)
+    """Prompts, and so groups, consumed by one step."""
+    group_size: int = filled(8, ge=2, le=4096)
+    """Completions sampled per prompt."""
+    clip_low: Real = filled(0.2, ge=0, lt=1)
+    """Lower clip: ratios below 1 - clipLow gain nothing (paper: 0.2)."""
+    clip_high: Real = filled(0.2, ge=0, le=1000)
+    """Upper clip: ratios above 1 + clipHigh gain nothing (paper: 0.2; DAPO: 0.28)."""
+    dual_clip: Real | None = Field(default=None, gt=1, le=1000)
+    """Bound of the loss for negative advantages, in units of the advantage (Ye 2020: 3). Unset: off."""
+    aggregation: Aggregation = filled("TokenMean")
+    """How token losses become one number: mean over all tokens (DAPO), mean of sequence means (the
+    GRPO paper), mean of sequence sums, or sums over `sampling.maxNewTokens` (Dr. GRPO). Denominators
+    are global, so ranks and micro-batches change nothing."""
+    advantage_scale: Literal["Group", "Batch", "None"] = filled("Group")
+    """Divide the centred rewards by the group's or the batch's spread, or not at all (Dr. GRPO)."""
+    advantage_epsilon: Real = filled(1e-6, gt=0, le=1)
+    """Added to the spread (verl: 1e-6, TRL: 1e-4)."""
+    quorum: Real = filled(0.5, ge=0, le=1)
+    """Share of a group that must survive infrastructure failures; a smaller group is excluded."""
+    kl_coefficient: Real = filled(0.0, ge=0, le=100)
+    """Weight of the KL against the reference; 0 loads no reference (paper: 0.04; TRL: 0)."""
+    kl_estimator: KlEstimator = filled("K3")
+    """Estimator of the KL per token (Schulman 2020; the paper's is K3)."""
+    kl_placement: Placement = filled("Loss")
+    """Whether the KL is added to the loss (the paper) or taken from the reward."""
+    entropy_coefficient: Real = filled(0.0, ge=0, le=100)
+    """Weight of the entropy bonus; 0 is off."""
+    epochs: int = filled(1, ge=1, le=64)
+    """Passes over one step's batch."""
+    mini_batches: int = filled(1, ge=1, le=65_536)
+    """Optimizer updates per pass; must divide `promptsPerStep`."""
+    reference: ModelSource | None = None
+    """Reference model. Unset: the model this run starts from, frozen."""
+
+
+class Algorithm(OneOf):
+    """What is optimized."""
+
+    sft: Sft | None = None
+    """Supervised fine-tuning on answers."""
+    rm: Rm | None = None
+    """A reward model from preference pairs."""
+    dpo: Dpo | None = None
+    """Direct preference optimization on pairs."""
+    ipo: Ipo | None = None
+    """Identity preference optimization on pairs."""
+    kto: Kto | None = None
+    """Kahneman-Tversky optimization on unpaired labels."""
+    ppo: Ppo | None = None
+    """Reinforcement learning with a critic."""
+    grpo: Grpo | None = None
+    """Reinforcement learning with group-relative advantages."""
+
+    @property
+    def is_online(self) -> bool:
+        """Whether the algorithm samples from the policy it trains."""
+        return self.ppo is not None or self.grpo is not None

@@ -1,0 +1,147 @@
+"""Small shapes that many kinds share: references, parameters, environment variables, sources."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, StringConstraints
+
+from rollout_api.base import (
+    ApiModel,
+    Label,
+    Message,
+    Name,
+    ObjectName,
+    OneOf,
+    Text,
+    Timestamp,
+    Uri,
+    many,
+    unique,
+)
+
+EnvName = Annotated[
+    str, StringConstraints(min_length=1, max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+]
+Dtype = Literal["Float32", "BFloat16"]
+
+
+class NameRef(ApiModel):
+    """Names an object of a fixed kind in the same namespace."""
+
+    name: ObjectName
+    """Name of the object."""
+
+
+class SecretKeyRef(ApiModel):
+    """Names one key of a Secret in the same namespace."""
+
+    name: ObjectName
+    """Name of the Secret."""
+    key: Name
+    """Key whose value is used."""
+
+
+class Parameter(ApiModel):
+    """One named argument of a builtin or plugin; its type is the receiver's to parse."""
+
+    name: Name
+    """Name of the argument."""
+    value: Text
+    """Its value, as text: numbers and booleans are written in quotes."""
+
+
+class ParameterSource(OneOf):
+    """Where further parameters come from: every key of one object is a parameter."""
+
+    config_map_ref: NameRef | None = None
+    """A ConfigMap in the same namespace."""
+    secret_ref: NameRef | None = None
+    """A Secret in the same namespace; its values are never written to status, events or logs."""
+
+
+Parameters = Annotated[tuple[Parameter, ...], unique(lambda item: item.name)]
+
+
+class Builtin(ApiModel):
+    """Something rollout ships, by name."""
+
+    name: Name
+    """Name in the registry; `rollout plugins list` prints what there is."""
+    parameters: Parameters = many(64, key="name")
+    """Arguments; each builtin documents its own."""
+    parameters_from: tuple[ParameterSource, ...] = many(8)
+    """Objects that hold further arguments; later ones win, `parameters` wins over all."""
+
+
+class EnvVar(ApiModel):
+    """One plain environment variable."""
+
+    name: EnvName
+    """Name of the variable."""
+    value: Text = ""
+    """Its value. For secrets use `secretEnv`."""
+
+
+class SecretEnvVar(ApiModel):
+    """One environment variable whose value lies in a Secret."""
+
+    name: EnvName
+    """Name of the variable. A local run takes it from the environment of the command."""
+    secret_key_ref: SecretKeyRef
+    """The key that holds the value."""
+
+
+EnvVars = Annotated[tuple[EnvVar, ...], unique(lambda item: item.name)]
+SecretEnvVars = Annotated[tuple[SecretEnvVar, ...], unique(lambda item: item.name)]
+
+
+class FromRun(ApiModel):
+    """The result of another run in the same namespace (or the same local file)."""
+
+    name: Label
+    """Name of the RolloutRun; this run waits until it has finished well."""
+    snapshot: Name = "Latest"
+    """Which of its snapshots: `Latest`, `Best` (chosen by an evaluation with `selects`), or a name."""
+
+
+class ModelSource(OneOf):
+    """Where a model's weights come from."""
+
+    members: ClassVar[tuple[str, ...]] = ("uri", "from_run")
+
+    uri: Uri | None = None
+    """`hf://owner/name`, `s3://`, `gs://`, `file://` or `rollout://` (a model made locally)."""
+    from_run: FromRun | None = None
+    """Weights of another run's snapshot."""
+    revision: Name | None = None
+    """Commit, tag or branch of an `hf://` model. Unset: resolved at plan time and recorded."""
+
+
+class RuntimeRef(ApiModel):
+    """Names the platform's runtime that this object runs on."""
+
+    kind: Literal["ClusterRolloutRuntime", "RolloutRuntime"] = "ClusterRolloutRuntime"
+    """Kind of the runtime: cluster-wide, or of this namespace."""
+    name: ObjectName
+    """Name of the runtime."""
+
+
+class Condition(ApiModel):
+    """One aspect of an object's state (metav1.Condition)."""
+
+    type: Annotated[str, StringConstraints(min_length=1, max_length=316)]
+    """Which aspect; docs/reference/conditions.md lists them."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    reason: Annotated[
+        str,
+        StringConstraints(
+            min_length=1, max_length=128, pattern=r"^[A-Za-z]([A-Za-z0-9_]*[A-Za-z0-9])?$"
+        ),
+    ]
+    """Why, from a closed list; docs/reference/conditions.md says what to do about each."""
+    message: Message
+    """The same for people: which object, expected, got."""
+    last_transition_time: Timestamp
+    """When `status` last changed."""
+    observed_generation: int = Field(ge=0, default=0)
+    """The generation of the spec that this condition speaks about."""

@@ -1,0 +1,85 @@
+"""Where rows come from and which of their fields mean what."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, StringConstraints
+
+from rollout_api.base import ApiModel, Digest, Name, OneOf, Real, Text, Uri, filled
+
+
+class FieldMapping(ApiModel):
+    """Which fields of a row hold what. Only the ones an algorithm needs are looked at."""
+
+    prompt_field: Name = filled("prompt")
+    """Field with the prompt's text; ignored when `messagesField` is set."""
+    answer_field: Name = filled("answer")
+    """Field with the answer: the target of sft, what rewards compare with in RL."""
+    messages_field: Name | None = None
+    """Field with a list of {role, content}; the last assistant message is the answer of sft."""
+    chosen_field: Name = filled("chosen")
+    """Field with the preferred answer (rm, dpo, ipo)."""
+    rejected_field: Name = filled("rejected")
+    """Field with the other answer (rm, dpo, ipo)."""
+    label_field: Name = filled("label")
+    """Field that is true for a good answer (kto)."""
+    margin_field: Name | None = None
+    """Field with the wanted margin between the scores of a pair (rm). Unset: 0."""
+    system_prompt: Text | None = None
+    """Put before every conversation as its system message."""
+    template: Text | None = None
+    """The user message, with {field} replaced by the row's value. Unset: the prompt as it is."""
+
+
+class Jsonl(FieldMapping):
+    """One JSON object a line; plain, gzip or zstd by its suffix."""
+
+    uri: Uri
+    """File, folder or glob; `file://`, `s3://`, `gs://`, `hf://`, or a path beside the manifest."""
+    digest: Digest | None = None
+    """Expected identity of the data. Unset: resolved at plan time and recorded."""
+
+
+class HuggingFace(FieldMapping):
+    """A data set of the Hugging Face hub, or a folder saved by `datasets`."""
+
+    path: Uri
+    """Name on the hub (owner/name) or a folder."""
+    name: Name | None = None
+    """Configuration of the data set."""
+    split: Name = filled("train")
+    """Split to read."""
+    revision: Name | None = None
+    """Commit, tag or branch. Unset: resolved at plan time and recorded."""
+    streaming: bool = filled(default=False)
+    """Read while training instead of downloading first; shuffles within a window."""
+
+
+class Data(OneOf):
+    """The rows of a run."""
+
+    members: ClassVar[tuple[str, ...]] = ("jsonl", "hugging_face")
+
+    jsonl: Jsonl | None = None
+    """JSON lines."""
+    hugging_face: HuggingFace | None = None
+    """A Hugging Face data set."""
+    shuffle: bool = filled(default=True)
+    """Draw a new order from `seed` for each epoch."""
+    tail_batch: Literal["Drop", "Short"] = filled("Drop")
+    """What happens to the rows of an epoch that do not fill a step: dropped, or a short step."""
+    on_bad_record: Literal["Fail", "Skip"] = filled("Fail")
+    """A row that cannot be used stops the run with its line number, or is skipped and counted."""
+    eval_fraction: Real = filled(0.0, ge=0, lt=1)
+    """Share of the rows held out for evaluations, drawn from `seed`."""
+
+
+FilePath = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+
+
+class Output(ApiModel):
+    """Where results are written."""
+
+    uri: Uri
+    """Folder or prefix; files appear under it whole or not at all."""
+    format: Literal["Jsonl", "Parquet"] = Field(default="Jsonl")
+    """Form of the files."""

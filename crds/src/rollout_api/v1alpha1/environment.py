@@ -1,0 +1,71 @@
+"""What the policy acts in, and what it is given for it."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field, StringConstraints
+
+from rollout_api.base import ApiModel, Name, OneOf, Real, filled, many
+from rollout_api.v1alpha1.common import Builtin, ModelSource, Parameters, ParameterSource
+from rollout_api.v1alpha1.data import FilePath
+
+Identifier = Annotated[
+    str, StringConstraints(min_length=1, max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")
+]
+
+
+class PythonClass(ApiModel):
+    """A class of the user's code (see `code`)."""
+
+    module: Identifier
+    """Module to import."""
+    class_: Identifier = Field(alias="class")
+    """Class in it; an EnvBuilder."""
+    parameters: Parameters = many(64, key="name")
+    """Keyword arguments of its constructor, as text."""
+    parameters_from: tuple[ParameterSource, ...] = many(8)
+    """Objects that hold further arguments; `parameters` wins."""
+
+
+class Environment(OneOf):
+    """One episode's world: it makes the conversation and takes the replies."""
+
+    builtin: Builtin | None = None
+    """One that rollout ships: `single-turn`, `arithmetic`, ..."""
+    python: PythonClass | None = None
+    """The user's own."""
+
+
+class PythonFunction(OneOf):
+    """A function of the user's code, called with a batch: (prompts, completions, rows)."""
+
+    members: ClassVar[tuple[str, ...]] = ("module", "path")
+
+    module: Identifier | None = None
+    """Module to import (see `code`)."""
+    path: FilePath | None = None
+    """A Python file beside the manifest; local runs only."""
+    function: Identifier
+    """Function in it; returns one float, or named floats, per completion."""
+    parameters: Parameters = many(64, key="name")
+    """Further keyword arguments, as text."""
+    parameters_from: tuple[ParameterSource, ...] = many(8)
+    """Objects that hold further arguments; `parameters` wins."""
+
+
+class Reward(OneOf):
+    """One source of reward; the reward of a completion is the weighted sum over the sources."""
+
+    members: ClassVar[tuple[str, ...]] = ("builtin", "python", "model")
+
+    builtin: Builtin | None = None
+    """One that rollout ships: `exact-match`, `math-verify`, `length`, `format`, ..."""
+    python: PythonFunction | None = None
+    """The user's own function."""
+    model: ModelSource | None = None
+    """A reward model, such as the result of a run with `algorithm: {rm: {}}`."""
+    name: Name | None = None
+    """Its name in metrics. Unset: the builtin's, function's or run's name."""
+    weight: Real = filled(1.0, ge=-1_000_000, le=1_000_000)
+    """Factor in the sum; 0 only records it."""
+    timeout_seconds: int = filled(60, ge=1, le=86_400)
+    """Longest time for one batch; past it the batch is an infrastructure failure, never reward 0."""

@@ -1,0 +1,78 @@
+"""Measuring a policy: suites, when they run, and what depends on them."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from rollout_api.base import ApiModel, Name, OneOf, Real, filled, many
+from rollout_api.v1alpha1.common import Builtin
+from rollout_api.v1alpha1.data import Data
+from rollout_api.v1alpha1.environment import PythonClass, Reward
+
+
+class Suite(OneOf):
+    """The prompts and how answers are scored."""
+
+    members: ClassVar[tuple[str, ...]] = ("builtin", "data", "python")
+
+    builtin: Builtin | None = None
+    """One that rollout ships: `gsm8k`, `mmlu`, `ifeval`, `arithmetic`, ..."""
+    data: Data | None = None
+    """Rows of one's own, scored by `rewards`."""
+    python: PythonClass | None = None
+    """The user's own suite."""
+    rewards: tuple[Reward, ...] = many(32)
+    """How answers to `data` are scored. Unset: as in training."""
+
+
+class Gate(ApiModel):
+    """A bar that the result must pass."""
+
+    metric: Name
+    """Name of the metric, such as `accuracy` or `pass@4`."""
+    lower_bound: Real = Field(ge=-1_000_000_000, le=1_000_000_000)
+    """The low end of the 95 % confidence interval must not be below this."""
+    action: Literal["Warn", "Fail"] = filled("Warn")
+    """Say so in a condition, or end the run as failed."""
+
+
+class SuiteRun(ApiModel):
+    """One suite and how it is sampled."""
+
+    name: Name | None = None
+    """Its name in metrics and reports. Unset: the builtin's name, else `evaluation-<n>`."""
+    suite: Suite
+    """What is asked and how it is scored."""
+    split: Literal["Selection", "Report"] | None = None
+    """Which held-out part: the one that may choose snapshots, or the one that is only reported.
+    Unset: Selection when `selects`, else Report."""
+    samples_per_prompt: int = filled(1, ge=1, le=4096)
+    """Completions per prompt; pass@k is given for k up to this."""
+    temperature: Real = filled(0.0, ge=0, le=100)
+    """Sampling temperature; 0 is greedy."""
+    max_new_tokens: int | None = Field(default=None, ge=1, le=16_777_216)
+    """Longest completion in tokens. Unset: as in training, or the suite's own."""
+    max_prompts: int | None = Field(default=None, ge=1, le=100_000_000)
+    """Use the first so many prompts of the split. Unset: all."""
+    gate: Gate | None = None
+    """A bar. Unset: none."""
+
+
+class Evaluation(SuiteRun):
+    """A suite that runs beside training, on pinned weight versions and with seeds of its own."""
+
+    at_start: bool = filled(default=False)
+    """Measure the model before the first step."""
+    every_steps: int | None = Field(default=None, ge=1, le=10_000_000)
+    """Measure after every so many steps. Unset: only at start and end as asked."""
+    at_end: bool = filled(default=True)
+    """Measure the last version."""
+    selects: bool = filled(default=False)
+    """Let this evaluation choose the `Best` snapshot; at most one may."""
+
+
+class Evaluate(ApiModel):
+    """A run that measures a model and changes nothing."""
+
+    suites: tuple[SuiteRun, ...] = many(32, num_min=1)
+    """What is measured, in this order."""

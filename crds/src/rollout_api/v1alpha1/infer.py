@@ -1,0 +1,24 @@
+"""Batch inference: rows in, completions out."""
+
+from pydantic import Field
+
+from rollout_api.base import ApiModel, filled
+from rollout_api.v1alpha1.data import Data, Output
+from rollout_api.v1alpha1.sampling import Sampling
+
+
+class Infer(ApiModel):
+    """Complete every row once and write the results in row order."""
+
+    data: Data
+    """The prompts."""
+    output: Output | None = None
+    """Where completions go. Unset: the run's own storage."""
+    sampling: Sampling = filled(default_factory=Sampling)
+    """How completions are drawn; nothing is refused here."""
+    samples_per_prompt: int = filled(1, ge=1, le=4096)
+    """Completions per row."""
+    max_prompts: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    """Stop after so many rows. Unset: all."""
+    logprobs: bool = filled(default=False)
+    """Write the logprob of every sampled token too."""

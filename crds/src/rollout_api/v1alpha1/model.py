@@ -1,0 +1,33 @@
+"""The model a run works on."""
+
+from typing import Literal
+
+from rollout_api.base import ApiModel, Real, Text, filled, many
+from rollout_api.v1alpha1.common import Dtype, ModelSource
+
+
+class Lora(ApiModel):
+    """Train a low-rank adapter instead of the weights (Hu 2021)."""
+
+    rank: int = filled(16, ge=1, le=1024)
+    """Rank of the update."""
+    alpha: int = filled(32, ge=1, le=65_536)
+    """The update is scaled by alpha / rank."""
+    targets: tuple[Literal["Attention", "Mlp", "Embedding", "Head"], ...] = many(
+        4, default=("Attention", "Mlp"), extra={"x-rollout-preset": True}
+    )
+    """Which projections get an adapter."""
+    dropout: Real = filled(0.0, ge=0, lt=1)
+    """Dropout on the adapter's input; RL needs 0, since it changes the policy."""
+
+
+class Model(ModelSource):
+    """The model a run starts from, and in which form it is trained and served."""
+
+    dtype: Dtype | None = None
+    """Number format of the policy that actors serve and the learner's forward uses. Unset: Float32
+    on CPU, BFloat16 on accelerators. Optimizer state is Float32 either way."""
+    lora: Lora | None = None
+    """Train an adapter. Unset: all weights."""
+    chat_template: Text | None = None
+    """Jinja template that renders messages. Unset: the tokenizer's own."""

@@ -1,0 +1,90 @@
+"""How a run is kept safe, watched and bounded: snapshots, tracking, limits. All live settings."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from rollout_api.base import ApiModel, Name, OneOf, Uri, filled, many
+
+Layer = Literal["TrainState", "Buffer", "Process", "EpisodicMemory"]
+
+
+class Snapshots(ApiModel):
+    """When the whole run is saved, and what is kept."""
+
+    every_steps: int = filled(25, ge=1, le=10_000_000)
+    """Steps between anchors."""
+    include: tuple[Layer, ...] = many(4, default=("TrainState",), extra={"x-rollout-preset": True})
+    """What is saved beside the train state, which always is."""
+    keep_last: int = filled(3, ge=1, le=10_000)
+    """Newest snapshots kept; `Best` and `Latest` are kept besides."""
+    keep_labeled: bool = filled(default=True)
+    """Keep snapshots that somebody labelled."""
+    max_replay_steps: int = filled(50, ge=1, le=100_000)
+    """Most steps that a restart may have to replay; an anchor is forced before."""
+    on_preemption: Literal["Drain", "SnapshotIfTime"] = filled("Drain")
+    """On notice: hand work back and rely on anchor and replay, or try to save first."""
+
+
+class TensorBoard(ApiModel):
+    """Event files in the run's folder."""
+
+
+class Wandb(ApiModel):
+    """Weights and Biases; the key comes from `secretEnv` (WANDB_API_KEY)."""
+
+    project: Name
+    """Project."""
+    entity: Name | None = None
+    """Team or user. Unset: the key's own."""
+    mode: Literal["Online", "Offline"] = filled("Online")
+    """Send at once, or write files to send later."""
+
+
+class Mlflow(ApiModel):
+    """An MLflow server or folder."""
+
+    uri: Uri | None = None
+    """Tracking URI. Unset: a folder beside the run."""
+    experiment: Name = filled("rollout")
+    """Experiment."""
+
+
+class Jsonl(ApiModel):
+    """One JSON object a step in `metrics.jsonl`; written in any case."""
+
+
+class Tracking(OneOf):
+    """One place that metrics go to."""
+
+    tensorboard: TensorBoard | None = None
+    """TensorBoard."""
+    wandb: Wandb | None = None
+    """Weights and Biases."""
+    mlflow: Mlflow | None = None
+    """MLflow."""
+    jsonl: Jsonl | None = None
+    """A file."""
+
+
+class Limits(ApiModel):
+    """Bounds after which something is done rather than waited for."""
+
+    gang_seconds: int = filled(900, ge=1, le=31_536_000)
+    """A learner group that is not complete by then gives its devices back and tries again."""
+    pre_running_seconds: int = filled(1800, ge=1, le=31_536_000)
+    """A run that has not started its first step by then has failed; waiting for quota not counted."""
+    active_seconds: int | None = Field(default=None, ge=1, le=315_360_000)
+    """A run that goes on longer has failed; suspended time not counted. Unset: no bound."""
+    no_progress_seconds: int = filled(900, ge=1, le=31_536_000)
+    """Longest time without a committed step or finished sample; then the stuck worker restarts."""
+    node_lost_seconds: int = filled(120, ge=1, le=31_536_000)
+    """How long a node may not answer before the run says so."""
+    sample_seconds: int = filled(1800, ge=1, le=31_536_000)
+    """How long the learner waits for one sample in flight; past it the sample is expired."""
+    sample_attempts: int = filled(5, ge=1, le=100)
+    """Attempts at one sample whose infrastructure fails; then it is excluded."""
+    retries: int = filled(10, ge=0, le=10_000)
+    """Restarts of a failed worker group before the run has failed; preemption is not counted."""
+    ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=315_360_000)
+    """When pods and volumes of a finished run go; the run object stays. Unset: never."""

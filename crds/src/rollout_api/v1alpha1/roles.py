@@ -1,0 +1,116 @@
+"""The two kinds of workers a user sizes: actors, which sample, and the learner, which trains."""
+
+from typing import ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from rollout_api.base import ApiModel, Name, OneOf, Real, Rule, filled, many
+from rollout_api.v1alpha1.common import Parameters
+from rollout_api.v1alpha1.pods import Accelerator, PodSettings
+
+
+class Embedded(ApiModel):
+    """The learner's own forward, on `transformers`: fixed shapes, exact logprobs, CPU-friendly."""
+
+    batch_groups: int | None = Field(default=None, ge=1, le=4096)
+    """Groups generated together. Unset: what the engine finds fastest; changes no token in Exact."""
+
+
+class Vllm(ApiModel):
+    """A vLLM server beside each actor, on a Unix socket."""
+
+    tensor_parallel: int = filled(1, ge=1, le=64)
+    """Devices that share one copy of the model."""
+    image: Name | None = None
+    """Container image. Unset: the runtime's."""
+    gpu_memory_utilization: Real = filled(0.9, gt=0, le=1)
+    """Share of a device's memory that the server takes."""
+    max_model_length: int | None = Field(default=None, ge=1, le=16_777_216)
+    """Longest prompt and completion in tokens. Unset: what this run can need."""
+    max_num_seqs: int | None = Field(default=None, ge=1, le=65_536)
+    """Sequences decoded at once. Unset: 1 in Exact, else vLLM's own."""
+    extra_arguments: Parameters = many(64, key="name")
+    """Further server flags, without dashes; those that rollout sets itself are refused."""
+
+
+class Engine(OneOf):
+    """What generates tokens."""
+
+    embedded: Embedded | None = None
+    """In the actor's process; the laptop's default."""
+    vllm: Vllm | None = None
+    """A vLLM server; the cluster's default."""
+
+
+class Autoscale(ApiModel):
+    """Let the operator choose the number of actors by the learner's waiting."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.min <= self.max", "min must not be above max", "min"),
+    )
+
+    min: int = Field(ge=1, le=4096)
+    """Fewest actors."""
+    max: int = Field(ge=1, le=4096)
+    """Most actors."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min must not be above max, got {self.min} and {self.max}")
+        return self
+
+
+class Actors(PodSettings):
+    """The workers that sample and score."""
+
+    replicas: int = Field(default=1, ge=0, le=4096)
+    """Actors wanted; may change while the run goes. `kubectl scale` sets this field."""
+    engine: Engine | None = None
+    """What generates. Unset: the runtime's (vllm in a cluster, embedded on a laptop)."""
+    nodes_per_replica: int = filled(1, ge=1, le=64)
+    """Pods that serve one copy of the model together."""
+    accelerator: Accelerator | None = None
+    """Devices of an actor pod. Unset: none."""
+    preemptible: bool = filled(default=False)
+    """Run on capacity that may be taken away; losing an actor loses no trajectory."""
+    autoscale: Autoscale | None = None
+    """Let the operator choose the number; refused together with an HPA."""
+
+
+class Ddp(ApiModel):
+    """Every rank holds the whole model; gradients are averaged."""
+
+
+class Fsdp(ApiModel):
+    """Parameters, gradients and optimizer state are sharded over the ranks (FSDP2)."""
+
+    reshard_after_forward: bool = filled(default=True)
+    """Free gathered parameters between forward and backward: less memory, more traffic."""
+
+
+class Strategy(OneOf):
+    """How the learner's ranks share the work."""
+
+    ddp: Ddp | None = None
+    """Replicate; the default."""
+    fsdp: Fsdp | None = None
+    """Shard."""
+
+
+class Learner(PodSettings):
+    """The workers that train."""
+
+    nodes: int = filled(1, ge=1, le=1024)
+    """Pods of the learner."""
+    processes_per_node: int = filled(1, ge=1, le=64)
+    """Ranks per pod; one per device."""
+    accelerator: Accelerator | None = None
+    """Devices of a learner pod. Unset: none."""
+    strategy: Strategy = filled(default_factory=lambda: Strategy(ddp=Ddp()))
+    """How the ranks share the work."""
+
+    @property
+    def num_processes(self) -> int:
+        """Ranks over all nodes."""
+        return self.nodes * self.processes_per_node

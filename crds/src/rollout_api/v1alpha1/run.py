@@ -1,0 +1,112 @@
+"""RolloutRun: one unit of work that ends. Exactly one of train, infer, evaluate."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, StringConstraints
+
+from rollout_api.base import ApiModel, Name, OneOf, Rule, filled, many
+from rollout_api.v1alpha1.common import EnvVars, RuntimeRef, SecretEnvVars
+from rollout_api.v1alpha1.evaluation import Evaluate, Evaluation
+from rollout_api.v1alpha1.infer import Infer
+from rollout_api.v1alpha1.meta import RunMeta
+from rollout_api.v1alpha1.model import Model
+from rollout_api.v1alpha1.operations import Limits, Snapshots, Tracking
+from rollout_api.v1alpha1.roles import Actors, Learner
+from rollout_api.v1alpha1.run_status import RunStatus
+from rollout_api.v1alpha1.storage import Code, RestoreFrom, Storage
+from rollout_api.v1alpha1.train import Train
+
+PresetName = Annotated[
+    str, StringConstraints(max_length=128, pattern=r"^[a-z0-9]([-._a-z0-9]*[a-z0-9])?@v[0-9]+$")
+]
+
+
+class Numerics(ApiModel):
+    """What is claimed about equality of runs; docs/concepts/equality.md has the table."""
+
+    mode: Literal["Exact", "Fast"] = "Exact"
+    """`Exact`: every rerun, kill and resume meets the same hash where the hardware allows it.
+    `Fast`: no such claim, correctness by invariants and statistics."""
+    hash_every_steps: int = filled(1, ge=1, le=1_000_000)
+    """Steps between hashes of the whole state."""
+
+
+def _immutable(field: str, message: str) -> Rule:
+    return Rule(
+        f"has(self.{field}) == has(oldSelf.{field})"
+        f" && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        message,
+        field,
+    )
+
+
+class RolloutRunSpec(OneOf):
+    """What is wanted."""
+
+    members: ClassVar[tuple[str, ...]] = ("train", "infer", "evaluate")
+    rules: ClassVar[tuple[Rule, ...]] = (
+        _immutable("seed", "seed is immutable: it names every sample's noise"),
+        _immutable("numerics", "numerics is immutable"),
+        _immutable("storage", "storage is immutable"),
+        _immutable("managedBy", "managedBy is immutable"),
+    )
+
+    model: Model
+    """The model to work on."""
+    train: Train | None = None
+    """Change its weights."""
+    infer: Infer | None = None
+    """Complete rows with it."""
+    evaluate: Evaluate | None = None
+    """Measure it."""
+    preset: PresetName | None = None
+    """Settings to start from, `name@version`; what the manifest says wins. Unset: `defaults@v1`."""
+    seed: int = Field(default=0, ge=-(2**63), le=2**63 - 1)
+    """Root of all randomness; immutable. A restored run inherits its source's."""
+    numerics: Numerics = filled(default_factory=Numerics)
+    """What is claimed about equality; immutable."""
+    restore_from: RestoreFrom | None = None
+    """Continue from a snapshot. Unset: start anew."""
+    suspend: bool = False
+    """Save, stop and give the devices back; false goes on from there."""
+    runtime_ref: RuntimeRef | None = None
+    """The platform's runtime. Unset: `default`, of the namespace or the cluster."""
+    queue_name: Name | None = None
+    """Kueue queue; the label kueue.x-k8s.io/queue-name works too. Unset: the runtime's, else none."""
+    managed_by: Name | None = None
+    """Controller that handles this run; another one's runs are left alone. Immutable."""
+    code: Code | None = None
+    """The user's own code."""
+    storage: Storage | None = None
+    """Where objects and records lie; immutable. Unset: the runtime's, or the run's folder."""
+    env: EnvVars = many(128, key="name")
+    """Environment variables of actors and learner."""
+    secret_env: SecretEnvVars = many(64, key="name")
+    """Environment variables from Secrets, such as HF_TOKEN."""
+    actors: Actors = Field(default_factory=Actors)
+    """The workers that sample."""
+    learner: Learner = filled(default_factory=Learner)
+    """The workers that train."""
+    evaluations: tuple[Evaluation, ...] = many(32)
+    """Measurements beside training."""
+    snapshots: Snapshots = filled(default_factory=Snapshots)
+    """When the run is saved."""
+    tracking: tuple[Tracking, ...] = many(8)
+    """Where metrics go, beside the run's own file."""
+    limits: Limits = filled(default_factory=Limits)
+    """Bounds on waiting."""
+
+
+class RolloutRun(ApiModel):
+    """A run of training, batch inference or evaluation, from start to a result."""
+
+    api_version: Literal["rollout.dev/v1alpha1"] = "rollout.dev/v1alpha1"
+    """Version of the API."""
+    kind: Literal["RolloutRun"] = "RolloutRun"
+    """Kind of the object."""
+    metadata: RunMeta
+    """Name, namespace, labels."""
+    spec: RolloutRunSpec
+    """What is wanted."""
+    status: RunStatus | None = None
+    """What is."""

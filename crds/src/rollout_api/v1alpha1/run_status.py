@@ -1,0 +1,141 @@
+"""What a RolloutRun reports. No phase: conditions say what is so."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from rollout_api.base import ApiModel, Digest, Label, Name, Real, Text, Timestamp, Uri, many
+from rollout_api.v1alpha1.common import Condition
+
+Grade = Literal["Exact", "ReplayExact", "Logical"]
+
+
+class RoleStatus(ApiModel):
+    """Workers of one role."""
+
+    ready: int = Field(default=0, ge=0)
+    """Workers that do their job."""
+    desired: int = Field(default=0, ge=0)
+    """Workers wanted."""
+    restarts: int = Field(default=0, ge=0)
+    """Restarts in this run attempt."""
+    quarantined: int = Field(default=0, ge=0)
+    """Actors set aside because loaded weights did not verify."""
+
+
+class Dispositions(ApiModel):
+    """How admitted samples ended; the sum never misses one."""
+
+    consumed: int = Field(default=0, ge=0)
+    """Trained on."""
+    filtered: int = Field(default=0, ge=0)
+    """Dropped for want of signal or for length."""
+    expired: int = Field(default=0, ge=0)
+    """Too old to be trained on."""
+    excluded: int = Field(default=0, ge=0)
+    """Lost to infrastructure after all attempts."""
+    surplus: int = Field(default=0, ge=0)
+    """Not needed."""
+
+
+class Progress(ApiModel):
+    """How far the work is; written by the coordinator alone."""
+
+    step: int = Field(default=0, ge=0)
+    """Last committed step."""
+    max_steps: int | None = Field(default=None, ge=0)
+    """Step at which the run ends, as far as known."""
+    policy_version: int = Field(default=0, ge=0)
+    """Step of the newest weights that actors may sample from."""
+    lineage: int = Field(default=0, ge=0)
+    """Unbroken chain of steps that the run is on."""
+    reward_mean: Real | None = None
+    """Mean reward of the last step."""
+    tokens_per_second: Real | None = None
+    """Trained tokens a second, over the last steps."""
+    bottleneck: Literal["Actors", "Learner", "Balanced"] | None = None
+    """Who is waited for."""
+    mismatch_kl: Real | None = None
+    """KL between actor and learner on the last step's tokens, in nats."""
+    staleness: Real | None = None
+    """Mean age of the last step's trajectories, in steps."""
+    dispositions: Dispositions | None = None
+    """How samples ended so far."""
+    update_time: Timestamp | None = None
+    """When this was written."""
+
+
+class SnapshotStatus(ApiModel):
+    """A snapshot of this run."""
+
+    name: Name
+    """Its name."""
+    step: int = Field(ge=0)
+    """Step it holds."""
+    digest: Digest | None = None
+    """Digest of its manifest."""
+    uri: Uri | None = None
+    """Location of its manifest."""
+    time: Timestamp | None = None
+    """When it became durable."""
+    metric: Name | None = None
+    """What it was chosen by (`Best` only)."""
+    value: Real | None = None
+    """Value of that metric."""
+
+
+class ResolvedModel(ApiModel):
+    """The model that was really used."""
+
+    uri: Uri | None = None
+    """Where it came from."""
+    revision: Name | None = None
+    """Commit it was resolved to."""
+    digest: Digest | None = None
+    """Digest of its tensors."""
+
+
+class ResolvedData(ApiModel):
+    """The data that was really used."""
+
+    digest: Digest
+    """Digest of its identity."""
+    rows: int | None = Field(default=None, ge=0)
+    """Rows of one epoch, when known."""
+
+
+class RunStatus(ApiModel):
+    """What is."""
+
+    observed_generation: int = Field(default=0, ge=0)
+    """The generation of the spec that this status speaks about."""
+    conditions: tuple[Condition, ...] = many(32, key="type")
+    """Aspects of the run's state; docs/reference/conditions.md explains each."""
+    attempt: int = Field(default=0, ge=0)
+    """Lives of the run's children so far."""
+    configuration: Label | None = None
+    """Name of the immutable configuration that this run attempt runs under."""
+    start_time: Timestamp | None = None
+    """When the first step could begin."""
+    completion_time: Timestamp | None = None
+    """When the run finished."""
+    progress: Progress | None = None
+    """How far the work is."""
+    coordinator: RoleStatus | None = None
+    """The coordinator."""
+    learner: RoleStatus | None = None
+    """The learner."""
+    actors: RoleStatus | None = None
+    """The actors."""
+    selector: Text | None = None
+    """Label selector of the actor pods, for the scale subresource."""
+    last_snapshot: SnapshotStatus | None = None
+    """Newest durable snapshot."""
+    best: SnapshotStatus | None = None
+    """Best snapshot, by the evaluation that selects."""
+    model: ResolvedModel | None = None
+    """Resolved model."""
+    data: ResolvedData | None = None
+    """Resolved data."""
+    grade: Grade | None = None
+    """What may be claimed about equality of this run."""

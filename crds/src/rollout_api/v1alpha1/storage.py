@@ -1,0 +1,115 @@
+"""Where a run's truth lies: the ledger (rows) and the object store (bytes); and the user's code."""
+
+from typing import ClassVar, Literal
+
+from rollout_api.base import ApiModel, Digest, Name, ObjectName, OneOf, Uri, filled
+from rollout_api.v1alpha1.common import NameRef
+from rollout_api.v1alpha1.data import FilePath
+from rollout_api.v1alpha1.pods import Quantity
+
+
+class Sqlite(ApiModel):
+    """A file on the coordinator's volume; never on a network file system."""
+
+    storage_class_name: ObjectName | None = None
+    """StorageClass of the volume. Unset: the runtime's, else the cluster's default."""
+    size: Quantity = filled("10Gi")
+    """Size of the volume."""
+
+
+class PostgresSecretRef(ApiModel):
+    """Names the Secret that holds the connection string."""
+
+    name: ObjectName
+    """Name of the Secret."""
+    key: Name = "dsn"
+    """Key whose value is a libpq connection string."""
+
+
+class Postgres(ApiModel):
+    """A database; the coordinator's pod is then replaceable."""
+
+    secret_ref: PostgresSecretRef
+    """Connection string; only the coordinator reads it."""
+
+
+class Ledger(OneOf):
+    """Where tasks, trajectories and commits are recorded."""
+
+    members: ClassVar[tuple[str, ...]] = ("sqlite", "postgres")
+
+    sqlite: Sqlite | None = None
+    """A file; the default."""
+    postgres: Postgres | None = None
+    """A database."""
+    deletion_policy: Literal["Retain", "Delete"] = filled("Retain")
+    """What becomes of the records when the run object is deleted."""
+
+
+class Storage(ApiModel):
+    """Where objects and records are kept; immutable."""
+
+    uri: Uri | None = None
+    """Root of the object store; the run's UID is added. Unset: the runtime's, or the run's folder."""
+    endpoint: Uri | None = None
+    """Address of an S3-compatible server. Unset: the cloud's own."""
+    region: Name | None = None
+    """Region of the bucket. Unset: the environment's."""
+    ledger: Ledger | None = None
+    """Where records lie. Unset: the runtime's, else sqlite."""
+
+
+class CodeImage(ApiModel):
+    """Code inside a container image, mounted read-only."""
+
+    reference: Name
+    """Image, best by digest."""
+    path: FilePath = "/"
+    """Folder in the image that goes on the import path."""
+
+
+class CodeWheel(ApiModel):
+    """A wheel, installed without its dependencies."""
+
+    uri: Uri
+    """Location of the wheel."""
+    digest: Digest | None = None
+    """Expected digest. Unset: resolved at plan time and recorded."""
+
+
+class Code(OneOf):
+    """The user's own code: rewards, environments, suites."""
+
+    config_map: NameRef | None = None
+    """A ConfigMap whose keys are Python files."""
+    image: CodeImage | None = None
+    """A container image."""
+    wheel: CodeWheel | None = None
+    """A wheel."""
+    path: FilePath | None = None
+    """A folder beside the manifest; local runs only."""
+
+
+class SnapshotObject(ApiModel):
+    """A snapshot by location, wherever it was made."""
+
+    uri: Uri
+    """Location of its manifest."""
+    digest: Digest
+    """Digest of the manifest."""
+
+
+class SnapshotRef(ApiModel):
+    """A snapshot by name."""
+
+    name: Name
+    """Name of a RolloutSnapshot in the same namespace; locally a snapshot of an earlier run."""
+
+
+class RestoreFrom(OneOf):
+    """The snapshot a run continues from; seed and data order are inherited."""
+
+    snapshot_ref: SnapshotRef | None = None
+    """By name."""
+    object: SnapshotObject | None = None
+    """By location and digest."""

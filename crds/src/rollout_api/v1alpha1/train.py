@@ -1,0 +1,132 @@
+"""Training: the algorithm and everything around it that shapes the optimization."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from rollout_api.base import ApiModel, OneOf, Real, Rule, filled, many
+from rollout_api.v1alpha1.algorithms import Algorithm
+from rollout_api.v1alpha1.data import Data
+from rollout_api.v1alpha1.environment import Environment, Reward
+from rollout_api.v1alpha1.optimizer import AdamW, Constant, Optimizer, Schedule
+from rollout_api.v1alpha1.sampling import Sampling
+
+
+class TokenTruncated(ApiModel):
+    """Weigh each token's loss by min(cap, learner probability / actor probability)."""
+
+    cap: Real = filled(2.0, gt=0, le=1000)
+    """Largest weight (verl, SkyRL: 2)."""
+
+
+class SequenceTruncated(ApiModel):
+    """Weigh each completion's loss by min(cap, product of the token ratios)."""
+
+    cap: Real = filled(2.0, gt=0, le=1000)
+    """Largest weight."""
+
+
+class TokenMasked(ApiModel):
+    """Drop tokens whose ratio lies outside the bounds (IcePop)."""
+
+    low: Real = filled(0.5, ge=0, le=1)
+    """Smallest ratio that counts."""
+    high: Real = filled(5.0, ge=1, le=1000)
+    """Largest ratio that counts."""
+
+
+class NoCorrection(ApiModel):
+    """Take the actors' tokens as the learner's own."""
+
+
+class ImportanceSampling(OneOf):
+    """Correction for tokens that another engine, or an older policy, sampled."""
+
+    token_truncated: TokenTruncated | None = None
+    """Per token, truncated; the default whenever the engine is not the learner's own forward."""
+    sequence_truncated: SequenceTruncated | None = None
+    """Per completion, truncated."""
+    token_masked: TokenMasked | None = None
+    """Per token, dropped outside bounds."""
+    none: NoCorrection | None = None
+    """No correction."""
+
+
+class DynamicSampling(ApiModel):
+    """Drop groups whose rewards are all equal and refill the batch in data order (DAPO)."""
+
+    generation_waves_max: int = filled(3, ge=1, le=64)
+    """Refills per step, the first one included; after the last the step is short."""
+
+
+class OverlongPenalty(ApiModel):
+    """Soft penalty for completions near the token limit (DAPO)."""
+
+    buffer_tokens: int = Field(ge=1, le=16_777_216)
+    """Length of the zone before `sampling.maxNewTokens` in which the penalty grows."""
+    penalty: Real = filled(1.0, ge=0, le=1_000_000)
+    """Reward taken at the limit; grows from 0 on a straight line."""
+
+
+class Train(ApiModel):
+    """Change a model's weights."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.algorithm == oldSelf.algorithm", "algorithm is immutable", "algorithm"),
+        Rule(
+            "has(self.oldLogprobs) == has(oldSelf.oldLogprobs)"
+            " && (!has(self.oldLogprobs) || self.oldLogprobs == oldSelf.oldLogprobs)",
+            "oldLogprobs is immutable",
+            "oldLogprobs",
+        ),
+        Rule(
+            "!has(oldSelf.maxSteps) || (has(self.maxSteps) && self.maxSteps >= oldSelf.maxSteps)",
+            "maxSteps may only grow",
+            "maxSteps",
+        ),
+        Rule(
+            "has(self.data) == has(oldSelf.data)",
+            "data may change its location, not come or go",
+            "data",
+        ),
+    )
+
+    algorithm: Algorithm
+    """What is optimized; immutable."""
+    data: Data | None = None
+    """The rows. Unset: the environment brings its own."""
+    environment: Environment | None = None
+    """What the policy acts in (ppo, grpo). Unset: `single-turn` over `data`."""
+    rewards: tuple[Reward, ...] = many(32)
+    """Where reward comes from (ppo, grpo): at least one."""
+    sampling: Sampling = filled(default_factory=Sampling)
+    """How completions are drawn (ppo, grpo)."""
+    max_prompt_tokens: int | None = Field(default=None, ge=1, le=16_777_216)
+    """Longest prompt; longer ones are bad records. Unset: what the model's context leaves."""
+    old_logprobs: Literal["Learner", "Actor"] = filled("Learner")
+    """Whose logprobs are the denominator of the ratio: recomputed, or as sampled; immutable."""
+    importance_sampling: ImportanceSampling | None = None
+    """Correction between actor and learner. Unset: tokenTruncated when the engine is not the
+    learner's own forward or `maxStaleness` is above 0, else none; none with `oldLogprobs: Actor`."""
+    dynamic_sampling: DynamicSampling | None = None
+    """Drop groups without signal and refill. Unset: such groups are consumed."""
+    overlong_penalty: OverlongPenalty | None = None
+    """Soft penalty for length. Unset: off."""
+    max_staleness: int = filled(0, ge=0, le=64)
+    """Steps that a trajectory's oldest token may lag behind the step that consumes it; 0 is
+    synchronous, the only setting under which two runs can be equal."""
+    optimizer: Optimizer = filled(default_factory=lambda: Optimizer(adamw=AdamW()))
+    """How parameters move."""
+    schedule: Schedule = filled(default_factory=lambda: Schedule(constant=Constant()))
+    """The learning rate over steps."""
+    max_grad_norm: Real = filled(1.0, ge=0, le=1_000_000)
+    """Norm to which the gradient is clipped; 0 is off."""
+    micro_batch_tokens: int = filled(16_384, ge=1, le=1_073_741_824)
+    """Tokens, padding included, of one forward and backward pass of one rank; changes memory and
+    speed, not the result."""
+    activation_checkpointing: bool = filled(default=False)
+    """Recompute activations in the backward pass: less memory, about a third slower."""
+    max_steps: int | None = Field(default=None, ge=1, le=10_000_000)
+    """Steps after which the run has succeeded; may grow while it runs."""
+    epochs: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Passes over the data. Unset: as many as `maxSteps` needs, or 1 when that is unset too."""
