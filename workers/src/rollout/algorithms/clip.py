@@ -1,0 +1,53 @@
+"""The clipped surrogate of PPO, with separate bounds below and above (clip-higher)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+LOG_RATIO_MAX = 20.0
+"""Log ratios are clamped to +-20 before ``exp`` (verl): finite in float32, no effect in a healthy run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClippedLoss:
+    """Per token, ``[C]``: the loss, the ratio (detached), and where each bound took the gradient away."""
+
+    losses_C: Tensor
+    ratios_C: Tensor
+    clipped_low_C: Tensor
+    clipped_high_C: Tensor
+
+
+def clipped_policy_loss(
+    logprobs_C: Tensor,
+    old_logprobs_C: Tensor,
+    advantages_C: Tensor,
+    clip_low: float = 0.2,
+    clip_high: float = 0.2,
+) -> ClippedLoss:
+    """``max(-A r, -A clip(r, 1 - low, 1 + high))`` with ``r = exp(logprob - old_logprob)``.
+
+    ``old_logprobs_C`` and ``advantages_C`` carry no gradient.
+    At r = 1 the gradient is the policy gradient ``-A grad(logprob)``. A bound is counted only where
+    it binds: low for A < 0 and r < 1 - low, high for A > 0 and r > 1 + high.
+
+    Source: PPO (arXiv 1707.06347) eq. 7; clip-higher: DAPO (arXiv 2503.14476) eq. 10 (0.2 / 0.28).
+    """
+    ratios = ratio(logprobs_C, old_logprobs_C)
+    bounded = ratios.clamp(1 - clip_low, 1 + clip_high)
+    losses = torch.maximum(-advantages_C * ratios, -advantages_C * bounded)
+    seen = ratios.detach()
+    return ClippedLoss(
+        losses_C=losses,
+        ratios_C=seen,
+        clipped_low_C=(advantages_C < 0) & (seen < 1 - clip_low),
+        clipped_high_C=(advantages_C > 0) & (seen > 1 + clip_high),
+    )
+
+
+def ratio(logprobs_C: Tensor, old_logprobs_C: Tensor) -> Tensor:
+    """``exp(clamp(logprob - old_logprob, -20, 20))``."""
+    return (logprobs_C - old_logprobs_C).clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX).exp()
