@@ -1,0 +1,246 @@
+"""Presets: the settings a manifest leaves out, from versioned tables. Pure; knows no model, no data.
+
+Order: what the manifest says, then the preset it names, then ``defaults@v1``. The plain values of
+``defaults@v1`` stand beside the fields they fill (``filled`` in the models); those that depend on
+other fields are derived here. A recorded run carries the resolved spec, so a later version of the
+defaults never changes it. A released preset is never edited: a change is a new version.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from rollout_api.base import ApiModel, OneOf
+from rollout_api.v1alpha1.run import RolloutRunSpec
+
+DEFAULTS = "defaults@v1"
+MAX_NEW_TOKENS = 512
+CRITIC_LEARNING_RATE = "1e-05"
+LEARNING_RATES = {"sft": "2e-05", "rm": "0.0001"}
+LEARNING_RATE = "1e-06"
+ENVIRONMENT_MAX_NEW_TOKENS = {"arithmetic": 8}
+
+EngineName = Literal["embedded", "vllm"]
+Document = dict[str, Any]
+
+
+def _model(micro_batch_tokens: int, *, sharded: bool) -> Document:
+    settings: Document = {
+        "model": {"dtype": "BFloat16"},
+        "train": {"microBatchTokens": micro_batch_tokens, "activationCheckpointing": sharded},
+    }
+    return settings | ({"learner": {"strategy": {"fsdp": {}}}} if sharded else {})
+
+
+PRESETS: Mapping[str, Document] = {
+    DEFAULTS: {},
+    "qwen2.5-0.5b@v1": _model(16_384, sharded=False),
+    "qwen2.5-1.5b@v1": _model(16_384, sharded=False),
+    "qwen2.5-3b@v1": _model(16_384, sharded=True),
+    "qwen2.5-7b@v1": _model(8_192, sharded=True),
+    "qwen2.5-14b@v1": _model(8_192, sharded=True),
+    "qwen2.5-32b@v1": _model(4_096, sharded=True),
+    "qwen3-0.6b@v1": _model(16_384, sharded=False),
+    "qwen3-1.7b@v1": _model(16_384, sharded=False),
+    "qwen3-4b@v1": _model(16_384, sharded=True),
+    "qwen3-8b@v1": _model(8_192, sharded=True),
+    "qwen3-14b@v1": _model(8_192, sharded=True),
+    "llama3.2-1b@v1": _model(16_384, sharded=False),
+    "llama3.2-3b@v1": _model(16_384, sharded=True),
+    "llama3.1-8b@v1": _model(8_192, sharded=True),
+    "llama3.1-70b@v1": _model(4_096, sharded=True),
+}
+"""Settings by model size. Sharding and recomputation start where 16 bytes a parameter (weights,
+gradients, AdamW in fp32) would no longer leave room on one 80 GB device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """One setting that the manifest left out: camelCase ``path``, its ``value``, where it is from."""
+
+    path: str
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A spec in which nothing is left to choose but what needs the model, the data or a runtime."""
+
+    spec: RolloutRunSpec
+    filled: tuple[Filled, ...]
+
+
+def resolve(spec: RolloutRunSpec, *, engine: EngineName = "embedded") -> Resolved:
+    """Fill what the manifest leaves out. Idempotent.
+
+    ``engine`` is the runtime's default, used when ``actors.engine`` is unset.
+
+    Raises ValueError for a preset that does not exist.
+    """
+    named = spec.preset or DEFAULTS
+    if named not in PRESETS:
+        raise ValueError(f"preset {named!r} does not exist; there are {', '.join(PRESETS)}")
+    written = spec.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+    merged = merge(RolloutRunSpec, written, PRESETS[named])
+    document = _complete(merged)
+    document["preset"] = named
+    derive(document, engine)
+    resolved = RolloutRunSpec.model_validate(_complete(document))
+    return Resolved(spec=resolved, filled=_report(resolved, written, merged, named))
+
+
+def _complete(document: Document) -> Document:
+    """The document with every plain default written out."""
+    spec = RolloutRunSpec.model_validate(document)
+    return spec.model_dump(mode="json", exclude_none=True)
+
+
+def canonical_json(model: ApiModel) -> bytes:
+    """The bytes that a digest of ``model`` covers: sorted keys, no spaces, unset fields left out."""
+    document = model.model_dump(mode="json", exclude_none=True)
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def merge(model: type[ApiModel], written: Document, preset: Document) -> Document:
+    """Lay ``written`` over ``preset``; lists and other union members are replaced, never mixed."""
+    merged = dict(written)
+    for name, value in preset.items():
+        if name not in written:
+            if not _excluded(model, name, written):
+                merged[name] = value
+        elif isinstance(value, dict) and (inner := model_at(model, name)) is not None:
+            merged[name] = merge(inner, written[name], value)
+    return merged
+
+
+def _excluded(model: type[ApiModel], name: str, written: Document) -> bool:
+    """Whether ``name`` is a union member and the manifest has chosen another one."""
+    if not issubclass(model, OneOf):
+        return False
+    members = {model.model_fields[m].alias or m for m in model.union_members()}
+    return name in members and any(member in written for member in members)
+
+
+def model_at(model: type[ApiModel], alias: str) -> type[ApiModel] | None:
+    """The model of the field with this camelCase name, or None when it is no object."""
+    for field in model.model_fields.values():
+        if field.alias == alias:
+            for option in (field.annotation, *get_args(field.annotation)):
+                if isinstance(option, type) and issubclass(option, ApiModel):
+                    return option
+    return None
+
+
+def derive(document: Document, engine: EngineName) -> None:
+    """Fill, in a complete document, what depends on other fields."""
+    document["actors"].setdefault("engine", {engine: {}})
+    vllm = document["actors"]["engine"].get("vllm")
+    if vllm is not None and document["numerics"]["mode"] == "Exact":
+        vllm.setdefault("maxNumSeqs", 1)
+    if (train := document.get("train")) is not None:
+        _derive_train(train, document["actors"]["engine"])
+    if (infer := document.get("infer")) is not None:
+        infer["sampling"].setdefault("maxNewTokens", MAX_NEW_TOKENS)
+    tokens = (train or {}).get("sampling", {}).get("maxNewTokens")
+    evaluations = document.get("evaluations") or document.get("evaluate", {}).get("suites", [])
+    for index, evaluation in enumerate(evaluations):
+        _derive_evaluation(evaluation, index, tokens)
+
+
+def _derive_train(train: Document, engine: Document) -> None:
+    algorithm = next(iter(train["algorithm"]))
+    _fill_learning_rate(train["optimizer"], LEARNING_RATES.get(algorithm, LEARNING_RATE))
+    if algorithm == "ppo":
+        _fill_learning_rate(train["algorithm"]["ppo"]["critic"]["optimizer"], CRITIC_LEARNING_RATE)
+    if "maxSteps" not in train:
+        train.setdefault("epochs", 1)
+    for member, schedule in train["schedule"].items():
+        if member != "constant" and "maxSteps" in train:
+            schedule.setdefault("horizonSteps", train["maxSteps"])
+    if algorithm in ("ppo", "grpo"):
+        _derive_online(train, engine)
+
+
+def _derive_online(train: Document, engine: Document) -> None:
+    environment = train.setdefault("environment", {"builtin": {"name": "single-turn"}})
+    name = environment.get("builtin", {}).get("name")
+    train["sampling"].setdefault(
+        "maxNewTokens", ENVIRONMENT_MAX_NEW_TOKENS.get(name, MAX_NEW_TOKENS)
+    )
+    own_forward = "embedded" in engine and train["maxStaleness"] == 0
+    if own_forward or train["oldLogprobs"] == "Actor":
+        train.setdefault("importanceSampling", {"none": {}})
+    else:
+        train.setdefault("importanceSampling", {"tokenTruncated": {"cap": "2.0"}})
+    for index, reward in enumerate(train["rewards"]):
+        reward.setdefault("name", _reward_name(reward, index))
+
+
+def _reward_name(reward: Document, index: int) -> str:
+    names: tuple[Callable[[], str], ...] = (
+        lambda: reward["builtin"]["name"],
+        lambda: reward["python"]["function"],
+        lambda: reward["model"]["fromRun"]["name"],
+    )
+    for name in names:
+        try:
+            return name()
+        except KeyError:
+            continue
+    return f"reward-{index}"
+
+
+def _derive_evaluation(evaluation: Document, index: int, tokens: int | None) -> None:
+    name = evaluation["suite"].get("builtin", {}).get("name", f"evaluation-{index}")
+    evaluation.setdefault("name", name)
+    evaluation.setdefault("split", "Selection" if evaluation.get("selects") else "Report")
+    if tokens is not None:
+        evaluation.setdefault("maxNewTokens", tokens)
+
+
+def _fill_learning_rate(optimizer: Document, learning_rate: str) -> None:
+    for member in optimizer.values():
+        member.setdefault("learningRate", learning_rate)
+
+
+def _report(
+    spec: RolloutRunSpec, written: Document, merged: Document, named: str
+) -> tuple[Filled, ...]:
+    said, preset = set(_paths(written)), set(_paths(merged))
+    return tuple(
+        Filled(path=path, value=value, source=named if path in preset else DEFAULTS)
+        for path, value in _settings(spec)
+        if path not in said
+    )
+
+
+def _paths(value: Any, path: str = "") -> Iterator[str]:
+    """The path of every leaf of a document."""
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _paths(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _paths(inner, f"{path}[{index}]")
+    else:
+        yield path
+
+
+def _settings(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting of a model with its path; members without fields count, empty maps do not."""
+    if isinstance(value, ApiModel) and type(value).model_fields:
+        for name, field in type(value).model_fields.items():
+            inner = f"{path}.{field.alias}" if path else str(field.alias)
+            yield from _settings(getattr(value, name), inner)
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from _settings(item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield f"{path}.{key}", item
+    elif isinstance(value, ApiModel):
+        yield path, {}
+    elif value is not None:
+        yield path, repr(value) if isinstance(value, float) else value
