@@ -230,17 +230,21 @@ def _paths(value: Any, path: str = "") -> Iterator[str]:
 
 def _settings(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every setting of a model with its path; members without fields count, empty maps do not."""
-    if isinstance(value, ApiModel) and type(value).model_fields:
-        for name, field in type(value).model_fields.items():
-            inner = f"{path}.{field.alias}" if path else str(field.alias)
-            yield from _settings(getattr(value, name), inner)
-    elif isinstance(value, tuple):
-        for index, item in enumerate(value):
-            yield from _settings(item, f"{path}[{index}]")
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield f"{path}.{key}", item
-    elif isinstance(value, ApiModel):
+    children = _children(value)
+    for suffix, inner in children:
+        yield from _settings(inner, f"{path}{suffix}".lstrip("."))
+    if isinstance(value, ApiModel) and not children:
         yield path, {}
-    elif value is not None:
+    elif value is not None and not isinstance(value, (ApiModel, tuple, dict)):
         yield path, repr(value) if isinstance(value, float) else value
+
+
+def _children(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, ApiModel):
+        fields = type(value).model_fields.items()
+        return [(f".{field.alias}", getattr(value, name)) for name, field in fields]
+    if isinstance(value, tuple):
+        return [(f"[{index}]", item) for index, item in enumerate(value)]
+    if isinstance(value, dict):
+        return [(f".{key}", item) for key, item in value.items()]
+    return []
