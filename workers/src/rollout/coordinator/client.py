@@ -4,7 +4,7 @@ A call that meets a coordinator which is down, restarting or busy is repeated wi
 ``patience_seconds``; every call of the protocol is safe to repeat. A refusal is raised at once, as
 the error class that it names. Async callers use ``asyncio.to_thread``. Thread-safe.
 
-    client = CoordinatorClient.connect(url, token_for(secret, "actor"))
+    client = CoordinatorClient.connect(url, read_token(secret_file, "actor"))
     me = client.register(worker="actor-0", index=0)
 """
 
@@ -13,18 +13,19 @@ from __future__ import annotations
 import random
 import threading
 import time
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import httpx
 import msgspec
-from blake3 import blake3
 
 from rollout import errors
 from rollout.coordinator import messages as m
+from rollout.coordinator.endpoints import read_token, token_for
 from rollout.coordinator.status import Status
 from rollout.errors import CoordinatorError, LedgerRewound
 from rollout.types import WeightVersion
+
+__all__ = ["Answer", "CoordinatorClient", "HttpTransport", "Unreachable", "read_token", "token_for"]
 
 PATIENCE_SECONDS = 120.0
 """How long a call waits for a coordinator that is down before it gives up."""
@@ -60,22 +61,6 @@ class Transport(Protocol):
     def close(self) -> None:
         """Free connections."""
         ...
-
-
-def token_for(secret: str, role: m.Role) -> str:
-    """The bearer token of ``role``: a keyed hash, so one role's token does not give another's."""
-    key = blake3(secret.strip().encode()).digest()
-    return blake3(f"rollout/{role}".encode(), key=key).hexdigest()
-
-
-def read_token(secret_file: Path, role: m.Role) -> str:
-    """The role's token from the run's secret file. Raises CoordinatorError when it is not there."""
-    try:
-        return token_for(secret_file.read_text(), role)
-    except OSError as error:
-        raise CoordinatorError(
-            f"cannot read the run's secret file {secret_file}: {error}"
-        ) from error
 
 
 class HttpTransport:

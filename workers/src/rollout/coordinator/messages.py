@@ -1,8 +1,7 @@
 """Every message between the coordinator and the processes of a run, as frozen msgspec structs.
 
-Bodies travel as msgpack (``/v1/status`` as JSON). ``ENDPOINTS`` is the one table of paths: who may
-call, what goes in, what comes out; the service and the client both read it. Unknown fields are
-ignored, missing optional ones take their default, so a struct may grow at its end.
+Bodies travel as msgpack (``/v1/status`` as JSON); ``rollout.coordinator.endpoints`` says which goes
+where. Unknown fields are ignored, missing optional ones take their default, so a struct may grow.
 
 Fencing: a worker registers and is handed an ``incarnation``; a task is handed out under an ``epoch``.
 A call under an older one is refused, so a process that slept past its lease can do no harm.
@@ -14,10 +13,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from rollout.ledger.records import AnchorManifest, Cursor, FailureKind, StepRecord
 from rollout.types import Row, SamplingParams, Trajectory, TrajectoryGroup, WeightVersion
 
 TaskKind = Literal["train", "eval"]
-FailureKind = Literal["infrastructure", "data"]
 Role = Literal["actor", "learner", "control"]
 
 
@@ -122,6 +121,7 @@ class Failure(Message, frozen=True, kw_only=True):
     ``infrastructure``: node, network, engine; retried with the same noise, bounded, then excluded.
     ``data``: user code raised, hung or returned no finite number; tried once more, then the run
     stops with ``message``, which must name the reward or environment and the row.
+    ``returned``: the actor is leaving and hands the task back; not counted as a try.
     """
 
     kind: FailureKind
@@ -182,43 +182,6 @@ class LearnerStart(Message, frozen=True, kw_only=True):
     worker: str
     pid: int = 0
     host: str = ""
-
-
-class AnchorManifest(Message, frozen=True, kw_only=True):
-    """A durable ``train_state``: the content of ``snapshots/<name>.json``.
-
-    ``objects`` maps a part (``weights``, ``optimizer``, ...) to its object digest; every object named
-    here, and ``version.object``, is kept while the manifest is. ``state`` is the learner's own.
-    """
-
-    name: str
-    lineage: int
-    step: int
-    chain: str
-    version: WeightVersion
-    objects: dict[str, str]
-    grade: str = "exact"
-    state: dict[str, Any] = {}
-    created_at: float = 0.0
-
-
-class Cursor(Message, frozen=True, kw_only=True):
-    """Where the data stands after a step: the first ordinal that no step has taken yet."""
-
-    next_ordinal: int
-    exhausted: bool = False
-
-
-class StepRecord(Message, frozen=True, kw_only=True):
-    """One committed step, as replay needs it. ``consumed`` holds ids in the order of consumption."""
-
-    lineage: int
-    step: int
-    consumed: tuple[str, ...]
-    plan: dict[str, Any]
-    version: WeightVersion
-    chain: str
-    cursor: Cursor
 
 
 class LearnerStarted(Message, frozen=True, kw_only=True):
@@ -297,6 +260,7 @@ class Commit(Message, frozen=True, kw_only=True):
 
     ``consumed``: the ids of the batch in the order in which they were consumed. ``plan``: whatever
     replay needs beside the bodies (the micro-batch plan). ``cursor``: as given in the batch.
+    ``filtered`` maps ids of the batch that the learner left out to the reason (``length``).
     """
 
     worker: str
@@ -308,8 +272,9 @@ class Commit(Message, frozen=True, kw_only=True):
     version: WeightVersion
     chain: str
     cursor: Cursor
-    metrics: dict[str, Any] = {}
-    phase_seconds: dict[str, float] = {}
+    metrics: dict[str, Any] = msgspec.field(default_factory=dict)
+    phase_seconds: dict[str, float] = msgspec.field(default_factory=dict)
+    filtered: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Committed(Message, frozen=True, kw_only=True):
@@ -378,47 +343,3 @@ class Refusal(Message, frozen=True, kw_only=True):
 
     error: str
     message: str
-
-
-class Endpoint(msgspec.Struct, frozen=True):
-    """One row of the role table: a path, who may call it, what goes in and what comes out."""
-
-    path: str
-    roles: frozenset[str]
-    request: type[Message]
-    answer: type[Message]
-
-
-def _rows(role: str, *rows: tuple[str, type[Message], type[Message]]) -> dict[str, Endpoint]:
-    return {path: Endpoint(path, frozenset({role}), ask, answer) for path, ask, answer in rows}
-
-
-ENDPOINTS: dict[str, Endpoint] = {
-    **_rows(
-        "actor",
-        ("/v1/actor/register", Register, Registered),
-        ("/v1/actor/claim", Claim, Claimed),
-        ("/v1/actor/heartbeat", Heartbeat, HeartbeatAnswer),
-        ("/v1/actor/submit", Submit, Submitted),
-        ("/v1/actor/activation", Activation, Empty),
-        ("/v1/actor/outcome", Outcome, Empty),
-    ),
-    **_rows(
-        "learner",
-        ("/v1/learner/start", LearnerStart, LearnerStarted),
-        ("/v1/learner/heartbeat", Heartbeat, HeartbeatAnswer),
-        ("/v1/learner/publish-initial", PublishInitial, Empty),
-        ("/v1/learner/batch", BatchRequest, Batch),
-        ("/v1/learner/replay", ReplayRequest, Batch),
-        ("/v1/learner/commit", Commit, Committed),
-        ("/v1/learner/anchor", AnchorSaved, Empty),
-        ("/v1/learner/fork", Fork, Forked),
-        ("/v1/learner/failed", Failed, Empty),
-        ("/v1/learner/outcome", Outcome, Empty),
-    ),
-    **_rows(
-        "control",
-        ("/v1/control/stop", Stop, Empty),
-        ("/v1/control/settings", Settings, Empty),
-    ),
-}

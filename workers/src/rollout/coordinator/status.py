@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from rollout.coordinator.messages import Message
 
 
@@ -43,7 +45,7 @@ class EvaluationStatus(Message, frozen=True, kw_only=True):
     step: int
     num_done: int
     num_total: int
-    metrics: dict[str, Any] = {}
+    metrics: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class Condition(Message, frozen=True, kw_only=True):

@@ -1,0 +1,151 @@
+"""What a ledger promises. One contract, one conformance suite, any number of implementations.
+
+Every method is one atomic, durable transaction: when it returns, its effect survives any crash; when
+it raises, nothing of it happened. Leases are judged by the ledger's own clock. A write that carries an
+older epoch or incarnation than the ledger knows is refused, never applied.
+All methods raise LedgerError when the store fails (LedgerFull: the disk) and Fenced when the caller
+has been superseded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from rollout.ledger.records import (
+    Admission,
+    AnchorManifest,
+    AttemptEnd,
+    ClaimRequest,
+    Disposition,
+    Lease,
+    LedgerState,
+    RunIdentity,
+    StepBatch,
+    StepCommit,
+    StepRecord,
+    Verdict,
+)
+from rollout.types import WeightVersion
+
+
+class Ledger(Protocol):
+    """The durable truth of one run."""
+
+    @property
+    def identity(self) -> RunIdentity:
+        """Whose ledger this is."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """How many writes were acknowledged; never shrinks."""
+        ...
+
+    async def load(self) -> LedgerState:
+        """Everything a coordinator needs to go on."""
+        ...
+
+    async def rearm(self, lease_seconds: float) -> int:
+        """Give every lease one full term from now; returns how many. For a coordinator that starts."""
+        ...
+
+    async def register(self, worker: str, role: str, *, pid: int = 0, host: str = "") -> int:
+        """Start a new incarnation of a worker; the leases of older ones count as lost at once."""
+        ...
+
+    async def admit(self, admission: Admission) -> None:
+        """Let tasks in. Idempotent for tasks that are already in."""
+        ...
+
+    async def claim(self, request: ClaimRequest) -> tuple[Lease, ...]:
+        """Lease up to ``tasks_max`` tasks."""
+        ...
+
+    async def renew(
+        self, worker: str, incarnation: int, task_ids: Sequence[str], lease_seconds: float
+    ) -> tuple[str, ...]:
+        """Extend leases; returns those that are no longer this worker's."""
+        ...
+
+    async def submit(
+        self, worker: str, incarnation: int, ends: Sequence[AttemptEnd]
+    ) -> tuple[Verdict, ...]:
+        """End attempts. Repeating an accepted end is accepted again and changes nothing."""
+        ...
+
+    async def publish_initial(self, incarnation: int, version: WeightVersion, chain: str) -> None:
+        """Record version 0. Idempotent for an equal version, LedgerError for another."""
+        ...
+
+    async def commit(self, commit: StepCommit) -> None:
+        """Commit one step: versions, dispositions, cursor and admissions together.
+
+        Idempotent for an equal commit. Raises LedgerError when the step is not the next one, when a
+        consumed sample has no trajectory, or when a sample already has a disposition.
+        """
+        ...
+
+    async def record(self, step: int) -> StepRecord | None:
+        """A committed step of the live lineage."""
+        ...
+
+    async def records_after(self, step: int) -> tuple[StepRecord, ...]:
+        """The committed steps of the live lineage after ``step``, in order."""
+        ...
+
+    async def batch_of(self, step: int) -> StepBatch:
+        """The recorded batch of a committed step of the live lineage. Raises LedgerError."""
+        ...
+
+    async def metrics_after(self, step: int) -> tuple[tuple[int, int, dict[str, Any]], ...]:
+        """(lineage, step, metrics) of the live lineage's steps after ``step``, in order."""
+        ...
+
+    async def fork(
+        self, incarnation: int, base_step: int, version: WeightVersion, chain: str, reason: str
+    ) -> int:
+        """Open a new lineage after ``base_step`` and return it; later steps of the old one are dead."""
+        ...
+
+    async def save_anchor(self, incarnation: int, manifest: AnchorManifest) -> None:
+        """Record a durable anchor. Idempotent."""
+        ...
+
+    async def delete_anchors(self, anchors: Sequence[tuple[int, int]]) -> None:
+        """Forget (lineage, step) anchors before their files are deleted."""
+        ...
+
+    async def finish_evaluation(
+        self, name: str, split: str, lineage: int, step: int, summary: Mapping[str, Any]
+    ) -> None:
+        """Record an evaluation's result."""
+        ...
+
+    async def dispose(self, step: int, dispositions: Sequence[Disposition]) -> None:
+        """Record how samples ended that no step will take, closing their tasks."""
+        ...
+
+    async def set_tracked(self, step: int) -> None:
+        """Remember the last step that every tracker has."""
+        ...
+
+    async def set_outcome(self, outcome: Mapping[str, str] | None) -> None:
+        """Record how the run ended; None: it goes on (failures of user code are forgiven)."""
+        ...
+
+    async def set_settings(self, settings: Mapping[str, Any]) -> None:
+        """Replace the live settings."""
+        ...
+
+    async def worker_ended(self, worker: str, outcome: str) -> None:
+        """Record how a worker ended."""
+        ...
+
+    async def add_event(self, kind: str, message: str, data: Mapping[str, Any]) -> None:
+        """Add to the run's log of notable events."""
+        ...
+
+    async def close(self) -> None:
+        """Finish queued writes and let go of the store. Idempotent."""
+        ...
