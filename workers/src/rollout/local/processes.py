@@ -50,6 +50,11 @@ def start_process(spec: ProcessSpec, *, keep: Iterable[int] = ()) -> subprocess.
         )
 
 
+def open_pidfd(pid: int) -> int:
+    """A descriptor that becomes readable when the process ends; -1 where there is no such thing."""
+    return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
+
+
 def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     """Signal a process and all it started in its session; a no-op when they are gone."""
     try:

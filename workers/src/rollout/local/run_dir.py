@@ -142,6 +142,21 @@ def find_run_dir(home: Path, name: str, wanted: str) -> RunDir:
     )
 
 
+def find_run(given: str, home: Path | None = None) -> Path:
+    """A run's folder by its path, its directory's name, or its run's name (then the newest one).
+
+    ``home`` None means ``runs_home`` of this process. Raises SpecError when there is none.
+    """
+    home = runs_home(os.environ) if home is None else home
+    for path in (Path(given), home / given):
+        if (path / "worker.json").exists():
+            return path.absolute()
+    named = find_run_dirs(home, given)
+    if named:
+        return named[-1].path
+    raise SpecError(f"no run {given!r}: neither a run's folder nor a run in {home}; see: runs list")
+
+
 def _number(path: Path, name: str) -> int:
     found = re.fullmatch(rf"{re.escape(name)}-(\d+)", path.name)
     return int(found.group(1)) if found else 0

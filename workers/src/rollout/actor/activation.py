@@ -1,0 +1,85 @@
+"""Brings the engine to the version that a task wants, and proves that it is that version.
+
+Protocol section 9, check (a): the digest of the tensors handed to the engine's loader must be the
+version's. A mismatch quarantines the actor: nothing is sampled, the load is tried again from the
+store, and every attempt is reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rollout.errors import EngineError, StoreError
+from rollout.seams import Engine, ObjectStore
+from rollout.types import WeightVersion
+
+ATTEMPTS_MAX = 3
+"""Loads of one version before this actor gives its tasks back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """One attempt to load ``version``. ``ok`` is False when its digest, or the engine, said no."""
+
+    version: WeightVersion
+    digest: str
+    ok: bool
+    seconds: float
+    message: str = ""
+
+
+class Activator:
+    """Owns which version may be sampled from; ``report`` is told of every attempt, in a thread."""
+
+    def __init__(
+        self, engine: Engine, store: ObjectStore, report: Callable[[Loaded], None]
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._report = report
+        self._verified: WeightVersion | None = None
+
+    @property
+    def verified(self) -> WeightVersion | None:
+        """The version in the engine, its digest met; None before the first and in quarantine."""
+        return self._verified
+
+    async def activate(self, version: WeightVersion) -> None:
+        """Load ``version`` unless it is there. Raises EngineError when it cannot be had faithfully."""
+        if self._verified == version:
+            return
+        self._verified = None
+        message = ""
+        for _ in range(ATTEMPTS_MAX):
+            loaded = await self._load(version)
+            await asyncio.to_thread(self._report, loaded)
+            if loaded.ok:
+                self._verified = version
+                return
+            message = loaded.message
+        raise EngineError(
+            f"version {version.step} of lineage {version.lineage} could not be loaded in "
+            f"{ATTEMPTS_MAX} attempts; last: {message}"
+        )
+
+    async def _load(self, version: WeightVersion) -> Loaded:
+        start = time.monotonic()
+        digest, message = "", ""
+        try:
+            path = await asyncio.to_thread(self._store.path, version.object)
+            digest = await self._engine.load(version, path)
+        except (EngineError, StoreError) as error:
+            message = f"{type(error).__name__}: {error}"
+        else:
+            if digest != version.digest:
+                message = f"loaded {digest}, expected {version.digest}: not this version's weights"
+        return Loaded(
+            version=version,
+            digest=digest,
+            ok=not message,
+            seconds=time.monotonic() - start,
+            message=message,
+        )

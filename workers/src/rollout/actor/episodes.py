@@ -1,0 +1,182 @@
+"""One sample's episode as data: what was said, which tokens were sampled, how it ended.
+
+Pure. Tokens that the policy sampled are never rendered again: a later turn's prompt is the earlier
+prompt, the sampled ids, and the ids that the renderer puts after the reply (protocol section 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rollout.errors import DataError
+from rollout.seams import Renderer
+from rollout.types import (
+    Completion,
+    GenerateRequest,
+    Message,
+    Row,
+    SamplingParams,
+    Trajectory,
+    VersionSpan,
+    WeightVersion,
+)
+
+TURNS_MAX = 64
+"""An environment that never ends its episode is ended here, as ``turn-limit``: data, not a failure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """A sample on its way. ``ending`` is None while it goes on.
+
+    ``prompt_ids`` is what the first turn saw; ``token_ids`` everything after it, ``loss_mask[t]`` 1
+    where the policy sampled ``token_ids[t]``. ``seeds[k]`` is the noise of turn k.
+    """
+
+    task_id: str
+    ordinal: int
+    sample: int
+    seed: int
+    messages: tuple[Message, ...]
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    loss_mask: tuple[int, ...] = ()
+    spans: tuple[VersionSpan, ...] = ()
+    turn: int = 0
+    reply: str = ""
+    ending: str | None = None
+
+    @property
+    def context_ids(self) -> tuple[int, ...]:
+        """What the engine sees at the next turn."""
+        return self.prompt_ids + self.token_ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnGroup:
+    """Episodes that share one request: a whole group at its first turn, one episode later."""
+
+    episodes: tuple[Episode, ...]
+    request: GenerateRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """``rewards`` by source, before weighting; ``reward`` their weighted sum."""
+
+    rewards: dict[str, float]
+    reward: float
+
+
+def plan_turn(episodes: Sequence[Episode], sampling: SamplingParams) -> tuple[TurnGroup, ...]:
+    """The requests of the next turn, in order.
+
+    Episodes of one task that stand at their first turn with equal prompts share a request, so that
+    the engine computes the prompt once; later turns are groups of one.
+    """
+    groups: dict[tuple[object, ...], list[Episode]] = {}
+    for episode in episodes:
+        alone = () if episode.turn == 0 else (episode.sample,)
+        groups.setdefault((episode.task_id, episode.context_ids, *alone), []).append(episode)
+    return tuple(
+        TurnGroup(
+            episodes=tuple(members),
+            request=GenerateRequest(
+                prompt_ids=members[0].context_ids,
+                seeds=tuple(member.seed for member in members),
+                sampling=sampling,
+            ),
+        )
+        for members in groups.values()
+    )
+
+
+def take_completion(
+    episode: Episode, completion: Completion, reply: str, version: WeightVersion
+) -> Episode:
+    """The episode after the policy's turn; it has ended when the reply was cut off by a limit.
+
+    ``reply`` is the decoded completion.
+    """
+    start = len(episode.token_ids)
+    sampled = len(completion.token_ids)
+    spans = completion.spans or (
+        VersionSpan(start=0, end=sampled, lineage=version.lineage, step=version.step),
+    )
+    moved = tuple(replace(span, start=span.start + start, end=span.end + start) for span in spans)
+    return replace(
+        episode,
+        token_ids=episode.token_ids + completion.token_ids,
+        logprobs=episode.logprobs + completion.logprobs,
+        loss_mask=episode.loss_mask + (1,) * sampled,
+        spans=episode.spans + moved,
+        messages=(*episode.messages, Message(role="assistant", content=reply)),
+        turn=episode.turn + 1,
+        reply=reply,
+        ending="length" if completion.finish == "length" else None,
+    )
+
+
+def take_answer(
+    episode: Episode, added: Sequence[Message], seed: int, renderer: Renderer
+) -> Episode:
+    """The episode after the environment's turn: its messages are appended as tokens of mask 0.
+
+    Raises DataError when the chat template writes the conversation so far differently once it goes
+    on: such a template cannot be trained on turn by turn.
+    """
+    if episode.turn >= TURNS_MAX:
+        return replace(episode, ending="turn-limit")
+    said_ids, said_mask = renderer.render_training(episode.messages)
+    said = said_ids[: _last_said(said_mask)]
+    messages = (*episode.messages, *added)
+    full = renderer.render_prompt(messages)
+    if full[: len(said)] != said:
+        raise DataError(
+            "the chat template does not keep the rendering of earlier turns when the conversation "
+            "goes on; multi-turn training needs one that only appends (set model.chatTemplate)"
+        )
+    between = full[len(said) :]
+    return replace(
+        episode,
+        messages=messages,
+        token_ids=episode.token_ids + between,
+        logprobs=episode.logprobs + (0.0,) * len(between),
+        loss_mask=episode.loss_mask + (0,) * len(between),
+        seed=seed,
+    )
+
+
+def _prompt_text(messages: Sequence[Message]) -> str:
+    """What was said before the policy first spoke, for people."""
+    first = next((i for i, one in enumerate(messages) if one.role == "assistant"), len(messages))
+    return "\n".join(message.content for message in messages[:first])
+
+
+def _last_said(mask: Sequence[int]) -> int:
+    """One past the assistant's last token: what a template adds after it belongs to the answer."""
+    return max((index + 1 for index, said in enumerate(mask) if said), default=0)
+
+
+def finish_trajectory(
+    episode: Episode, row: Row, score: Score, timings: dict[str, float]
+) -> Trajectory:
+    """The immutable record of an episode that has ended."""
+    return Trajectory(
+        ordinal=episode.ordinal,
+        sample=episode.sample,
+        prompt_ids=episode.prompt_ids,
+        token_ids=episode.token_ids,
+        actor_logprobs=episode.logprobs,
+        loss_mask=episode.loss_mask,
+        spans=episode.spans,
+        rewards=score.rewards,
+        reward=score.reward,
+        ending=episode.ending or "stop",
+        text=episode.reply,
+        prompt_text=_prompt_text(episode.messages),
+        answer=str(row.get("answer", "")),
+        timings=timings,
+    )

@@ -1,0 +1,241 @@
+"""The actor's loop: claim, activate, play, score, submit, until the coordinator says stop.
+
+The coordinator may be down (its client waits and repeats), the engine may fail (the tasks go back as
+infrastructure failures), this process may be killed (its leases run out). Nothing here is kept that
+the next process could not make again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from rollout.actor.activation import Activator, Loaded
+from rollout.actor.episodes import Score, finish_trajectory
+from rollout.actor.play import Played, Stage, play
+from rollout.coordinator.client import CoordinatorClient
+from rollout.coordinator.messages import (
+    Activation,
+    Claim,
+    Failure,
+    Heartbeat,
+    Submit,
+    Task,
+    TaskResult,
+)
+from rollout.errors import EngineError, Fenced
+from rollout.seams import ObjectStore
+from rollout.types import WeightVersion
+
+log = logging.getLogger(__name__)
+
+CLAIM_WAIT_SECONDS = 10.0
+"""How long one claim waits at the coordinator; then it is asked again."""
+LEAVE_SECONDS = 1.0
+"""How long a leaving actor still waits for a claim that is on its way."""
+ENGINE_FAILURES_MAX = 3
+"""Engine failures in a row before this process ends, to be started afresh."""
+
+T = TypeVar("T")
+
+
+class Scorer(Protocol):
+    """Rewards of tasks whose episodes have ended."""
+
+    async def score(self, played: Sequence[Played]) -> Sequence[tuple[Score, ...] | Failure]:
+        """For each task: one score per episode, or the failure of a reward."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorParts:
+    """What an actor is made of. ``tasks_max``: groups the engine batches well in one call."""
+
+    worker: str
+    index: int
+    client: CoordinatorClient
+    store: ObjectStore
+    stage: Stage
+    scorer: Scorer
+    tasks_max: int
+
+
+class Actor:
+    """One incarnation of one actor; ``run`` once."""
+
+    def __init__(self, parts: ActorParts) -> None:
+        self._parts = parts
+        self._activator = Activator(parts.stage.engine, parts.store, self._report)
+        self._incarnation = 0
+        self._held: frozenset[str] = frozenset()
+        self._lost: frozenset[str] = frozenset()
+        self._state = "starting"
+        self._leaving = asyncio.Event()
+        self._engine_failures = 0
+
+    def leave(self) -> None:
+        """Stop claiming; what is in hand is finished and submitted first. Idempotent."""
+        self._leaving.set()
+
+    async def run(self) -> None:
+        """Work until told to stop. Raises EngineError, Fenced or CoordinatorError when it cannot."""
+        parts = self._parts
+        await parts.stage.engine.start()
+        registered = await asyncio.to_thread(
+            parts.client.register, worker=parts.worker, index=parts.index
+        )
+        self._incarnation = registered.incarnation
+        beating = asyncio.create_task(self._beat(registered.heartbeat_seconds))
+        try:
+            await self._work_until_stopped()
+        finally:
+            beating.cancel()
+            await parts.stage.engine.stop()
+
+    async def _work_until_stopped(self) -> None:
+        while not self._leaving.is_set():
+            self._state = "waiting for tasks"
+            tasks = await self._claim()
+            for batch in split_by_version(tasks):
+                await self._do(batch)
+            self._held = frozenset()
+
+    async def _claim(self) -> tuple[Task, ...]:
+        """The next tasks; empty when there are none yet, or when it is time to go."""
+        loaded = self._activator.verified
+        ask = Claim(
+            worker=self._parts.worker,
+            incarnation=self._incarnation,
+            tasks_max=self._parts.tasks_max,
+            loaded=None if loaded is None else (loaded.lineage, loaded.step),
+            wait_seconds=CLAIM_WAIT_SECONDS,
+        )
+        claiming = asyncio.create_task(asyncio.to_thread(self._parts.client.claim, ask))
+        claimed = await unless(self._leaving, claiming, LEAVE_SECONDS)
+        if claimed is None:
+            return ()
+        if claimed.stop:
+            log.info("told to stop: %s", claimed.reason)
+            self._leaving.set()
+        self._held = frozenset(task.task_id for task in claimed.tasks)
+        self._lost = frozenset()
+        return claimed.tasks
+
+    async def _do(self, tasks: Sequence[Task]) -> None:
+        start = time.monotonic()
+        try:
+            self._state = f"loading version {tasks[0].version.step}"
+            await self._activator.activate(tasks[0].version)
+            self._state = f"generating {len(tasks)} groups, version {tasks[0].version.step}"
+            played = await play(tasks, self._parts.stage)
+        except EngineError as error:
+            await self._engine_failed(tasks, error)
+            return
+        self._engine_failures = 0
+        generated = time.monotonic()
+        self._state = f"scoring {len(tasks)} groups"
+        scores = await self._parts.scorer.score(played)
+        timings = {"generate": generated - start, "score": time.monotonic() - generated}
+        await self._submit(
+            [finish_task(one, score, timings) for one, score in zip(played, scores, strict=True)]
+        )
+
+    async def _engine_failed(self, tasks: Sequence[Task], error: EngineError) -> None:
+        self._engine_failures += 1
+        log.warning("engine failure=%s in_a_row=%d", error, self._engine_failures)
+        failure = Failure(kind="infrastructure", message=str(error))
+        await self._submit(
+            [TaskResult(task_id=task.task_id, epoch=task.epoch, failure=failure) for task in tasks]
+        )
+        if self._engine_failures >= ENGINE_FAILURES_MAX:
+            raise error
+
+    async def _submit(self, results: Sequence[TaskResult]) -> None:
+        kept = tuple(one for one in results if one.task_id not in self._lost)
+        if not kept:
+            return
+        self._state = f"submitting {len(kept)} groups"
+        ask = Submit(worker=self._parts.worker, incarnation=self._incarnation, results=kept)
+        answer = await asyncio.to_thread(self._parts.client.submit, ask)
+        self._held -= {one.task_id for one in kept}
+        for result, accepted, reason in zip(kept, answer.accepted, answer.reasons, strict=True):
+            if not accepted:
+                log.warning("refused task=%s reason=%s", result.task_id, reason)
+
+    async def _beat(self, seconds: float) -> None:
+        """Renew the leases at the given interval, jittered; a coordinator that is down is waited for."""
+        while True:
+            await asyncio.sleep(seconds * random.uniform(0.8, 1.0))
+            ask = Heartbeat(
+                worker=self._parts.worker,
+                incarnation=self._incarnation,
+                task_ids=tuple(sorted(self._held)),
+                state=self._state,
+            )
+            try:
+                answer = await asyncio.to_thread(self._parts.client.heartbeat, ask)
+            except Fenced as error:
+                log.warning("fenced: %s", error)
+                self._leaving.set()
+                return
+            self._lost |= frozenset(answer.lost)
+            if answer.stop:
+                self._leaving.set()
+
+    def _report(self, loaded: Loaded) -> None:
+        if not loaded.ok:
+            log.warning("activation failed version=%s: %s", loaded.version.step, loaded.message)
+        self._parts.client.activation(
+            Activation(
+                worker=self._parts.worker,
+                incarnation=self._incarnation,
+                version=loaded.version,
+                digest=loaded.digest,
+                ok=loaded.ok,
+                seconds=loaded.seconds,
+                message=loaded.message,
+            )
+        )
+
+
+async def unless(event: asyncio.Event, work: asyncio.Task[T], patience_seconds: float) -> T | None:
+    """What ``work`` returns; None when ``event`` is set and ``work`` takes longer than the patience."""
+    waiting = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            await asyncio.wait({work}, timeout=patience_seconds)
+        return work.result() if work.done() else None
+    finally:
+        waiting.cancel()
+
+
+def split_by_version(tasks: Sequence[Task]) -> list[list[Task]]:
+    """Tasks that want the same weights, together; evaluations before training, else in order.
+
+    An engine holds one version at a time, so that a mixed claim costs one load per version.
+    """
+    batches: dict[tuple[bool, WeightVersion], list[Task]] = {}
+    for task in tasks:
+        batches.setdefault((task.kind == "train", task.version), []).append(task)
+    return [batches[key] for key in sorted(batches, key=lambda key: key[0])]
+
+
+def finish_task(
+    played: Played, scores: tuple[Score, ...] | Failure, timings: dict[str, float]
+) -> TaskResult:
+    """The result of one attempt: every sample's trajectory, or the first failure met."""
+    task = played.task
+    failure = played.failure or (scores if isinstance(scores, Failure) else None)
+    if failure is not None or isinstance(scores, Failure):
+        return TaskResult(task_id=task.task_id, epoch=task.epoch, failure=failure)
+    trajectories = tuple(
+        finish_trajectory(episode, task.row, score, timings)
+        for episode, score in zip(played.episodes, scores, strict=True)
+    )
+    return TaskResult(task_id=task.task_id, epoch=task.epoch, trajectories=trajectories)

@@ -1,0 +1,179 @@
+"""Plays the episodes of claimed tasks turn by turn, all of them in one engine call a turn.
+
+Environments are users' code: they run in a thread under a deadline, and what they raise is the
+task's failure (kind ``data``), never ours. What the engine raises is the caller's to handle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from rollout.actor.episodes import Episode, plan_turn, take_answer, take_completion
+from rollout.coordinator.messages import Failure, Task
+from rollout.errors import EngineError
+from rollout.noise import derive_seed
+from rollout.seams import Engine, Env, EnvBuilder, Renderer
+from rollout.types import Completion
+
+ENVIRONMENT_SECONDS_MAX = 300.0
+"""How long all environments of one claim may take for one turn, in sum."""
+
+Builders = Callable[[Task], EnvBuilder]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """One task after its episodes: either every sample's ended episode, or why there are none."""
+
+    task: Task
+    episodes: tuple[Episode, ...] = ()
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What playing needs. ``seed`` is ``spec.seed``."""
+
+    engine: Engine
+    renderer: Renderer
+    builders: Builders
+    seed: int
+
+
+class _Table:
+    """The episodes of one claim in play, by task, with their environments and failures."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self.tasks = {task.task_id: task for task in tasks}
+        self.episodes: dict[str, list[Episode]] = {}
+        self.environments: dict[tuple[str, int], Env] = {}
+        self.failures: dict[str, Failure] = {}
+
+    def fail(self, task: Task, message: str) -> None:
+        self.failures[task.task_id] = Failure(kind="data", message=message)
+
+    def going(self) -> list[Episode]:
+        return [
+            episode
+            for task_id, episodes in self.episodes.items()
+            if task_id not in self.failures
+            for episode in episodes
+            if episode.ending is None
+        ]
+
+    def put(self, episode: Episode) -> None:
+        self.episodes[episode.task_id][episode.sample] = episode
+
+    def played(self) -> tuple[Played, ...]:
+        return tuple(
+            Played(task=task, failure=self.failures[task_id])
+            if task_id in self.failures
+            else Played(task=task, episodes=tuple(self.episodes[task_id]))
+            for task_id, task in self.tasks.items()
+        )
+
+
+async def play(tasks: Sequence[Task], stage: Stage) -> tuple[Played, ...]:
+    """Every task's episodes to their end, in the order of ``tasks``.
+
+    All tasks must want one version, the one loaded. Raises EngineError.
+    """
+    table = _Table(tasks)
+    await _in_environments(table, lambda: _begin_all(table, stage))
+    while going := table.going():
+        await _policy_turn(table, going, stage)
+        await _in_environments(table, lambda: _environment_turn(table, going, stage))
+    return table.played()
+
+
+async def _in_environments(table: _Table, work: Callable[[], None]) -> None:
+    """Run users' environment code in a thread, bounded; past the bound every open task fails."""
+    try:
+        await asyncio.wait_for(asyncio.to_thread(work), ENVIRONMENT_SECONDS_MAX)
+    except TimeoutError:
+        for task in table.tasks.values():
+            if task.task_id not in table.failures:
+                table.fail(
+                    task, f"the environment did not answer in {ENVIRONMENT_SECONDS_MAX:.0f} s"
+                )
+
+
+def _begin_all(table: _Table, stage: Stage) -> None:
+    for task in table.tasks.values():
+        try:
+            table.episodes[task.task_id] = _begin(table, task, stage)
+        except Exception as error:  # noqa: BLE001 - the user's code: its failure is the task's
+            table.fail(task, f"environment, at the start of an episode: {_said(error, task)}")
+
+
+def _begin(table: _Table, task: Task, stage: Stage) -> list[Episode]:
+    builder = stage.builders(task)
+    episodes: list[Episode] = []
+    prompts: dict[tuple[object, ...], tuple[int, ...]] = {}
+    for sample in range(task.num_samples):
+        environment = builder.build(task.row)
+        messages = tuple(environment.start())
+        if messages not in prompts:
+            prompts[messages] = stage.renderer.render_prompt(messages)
+        table.environments[task.task_id, sample] = environment
+        episodes.append(
+            Episode(
+                task_id=task.task_id,
+                ordinal=task.ordinal,
+                sample=sample,
+                seed=derive_seed(stage.seed, task.noise_domain, task.ordinal, sample),
+                messages=messages,
+                prompt_ids=prompts[messages],
+            )
+        )
+    return episodes
+
+
+async def _policy_turn(table: _Table, going: Sequence[Episode], stage: Stage) -> None:
+    """One reply for every episode that goes on. All tasks of a claim sample alike or are apart."""
+    groups = [
+        group
+        for sampling in dict.fromkeys(table.tasks[one.task_id].sampling for one in going)
+        for group in plan_turn(
+            [one for one in going if table.tasks[one.task_id].sampling == sampling], sampling
+        )
+    ]
+    answers = await stage.engine.generate([group.request for group in groups])
+    for group, completions in zip(groups, answers, strict=True):
+        for episode, completion in zip(group.episodes, completions, strict=True):
+            table.put(_replied(table.tasks[episode.task_id], episode, completion, stage))
+
+
+def _replied(task: Task, episode: Episode, completion: Completion, stage: Stage) -> Episode:
+    if completion.finish == "aborted":
+        raise EngineError(f"the engine gave up on task {task.task_id}, sample {episode.sample}")
+    reply = stage.renderer.decode(completion.token_ids)
+    return take_completion(episode, completion, reply, task.version)
+
+
+def _environment_turn(table: _Table, going: Sequence[Episode], stage: Stage) -> None:
+    for before in going:
+        task = table.tasks[before.task_id]
+        episode = table.episodes[task.task_id][before.sample]
+        if episode.ending is not None or task.task_id in table.failures:
+            continue
+        try:
+            table.put(_answered(table, task, episode, stage))
+        except Exception as error:  # noqa: BLE001 - the user's code: its failure is the task's
+            table.fail(task, f"environment, after a reply: {_said(error, task)}")
+
+
+def _answered(table: _Table, task: Task, episode: Episode, stage: Stage) -> Episode:
+    environment = table.environments[task.task_id, episode.sample]
+    added, done = environment.step(episode.reply)
+    if done:
+        return replace(episode, ending="stop")
+    seed = derive_seed(stage.seed, task.noise_domain, task.ordinal, episode.sample, episode.turn)
+    return take_answer(episode, added, seed, stage.renderer)
+
+
+def _said(error: Exception, task: Task) -> str:
+    row = ", ".join(f"{key}={value!r:.40}" for key, value in list(task.row.items())[:4])
+    return f"{type(error).__name__}: {error} (ordinal {task.ordinal}, row {{{row}}})"

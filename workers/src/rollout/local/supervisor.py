@@ -1,0 +1,269 @@
+"""Keeps the processes of one run alive until the coordinator says how the run ended.
+
+Starts them all at once, restarts those that die (``restarts.py``), shows progress, turns Ctrl-C into
+a saved stop, and leaves no process behind. What the run is worth is decided by the coordinator; exit
+codes of processes are only hints. Must run in the thread that stays alive as long as the run.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from rollout.local.poller import StatusPoller
+from rollout.local.processes import (
+    ProcessSpec,
+    end_processes,
+    log_tail,
+    open_pidfd,
+    signal_group,
+    start_process,
+)
+from rollout.local.progress import Display
+from rollout.local.restarts import Ending, GiveUp, describe_exit, plan_restart
+from rollout.local.watch import (
+    EXIT_FAILED,
+    EXIT_INPUT,
+    EXIT_INTERRUPTED,
+    EXIT_OUTSIDE,
+    Bounds,
+    Ended,
+    Progress,
+    check_bounds,
+    conclude,
+    find_stuck,
+    track_progress,
+)
+
+TICK_SECONDS = 0.5
+LEAVE_SECONDS = 20.0
+"""How long workers may take to leave once the run has ended."""
+TERM_SECONDS = 10.0
+"""How long a process may take between SIGTERM and SIGKILL."""
+SETTLE_SECONDS = 2.0
+"""A process that left in peace gets a successor only when the run has not ended by then."""
+PERMANENT_EXITS = frozenset({EXIT_INPUT})
+"""Exit codes that no restart would change."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Child:
+    """One process and its history."""
+
+    spec: ProcessSpec
+    process: subprocess.Popen[bytes] | None = None
+    pidfd: int = -1
+    started_at: float = 0.0
+    start_at: float | None = 0.0
+    endings: list[Ending] = field(default_factory=list)
+
+
+class Supervisor:
+    """One run's processes; ``run`` once."""
+
+    def __init__(
+        self,
+        specs: Sequence[ProcessSpec],
+        *,
+        poller: StatusPoller,
+        display: Display,
+        bounds: Bounds,
+        lock_fileno: int,
+    ) -> None:
+        self._children = {spec.name: _Child(spec=spec) for spec in specs}
+        self._poller = poller
+        self._display = display
+        self._bounds = bounds
+        self._lock_fileno = lock_fileno
+        self._interrupts = 0
+        self._stopping = False
+        self._progress = Progress()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start every process; returns at once."""
+        for child in self._children.values():
+            self._start(child)
+
+    def run(self) -> Ended:
+        """Watch until the end, then leave nothing running."""
+        started_at = time.monotonic()
+        self._progress = Progress(at=started_at)
+        self._poller.start()
+        with self._interruptible():
+            try:
+                ended = self._watch(started_at)
+                self._leave(ended)
+            finally:
+                self._poller.close()
+                self.kill()
+                os.close(self._wake_read)
+                os.close(self._wake_write)
+        return ended
+
+    def kill(self) -> None:
+        """End whatever still runs, at once."""
+        end_processes(self._running(), grace_seconds=0.0, ask=False)
+
+    def _watch(self, started_at: float) -> Ended:
+        while True:
+            self._wait(TICK_SECONDS)
+            now = time.monotonic()
+            if self._interrupts > 1:
+                return Ended(exit_code=EXIT_INTERRUPTED, reason="Interrupted", message="at once")
+            if self._interrupts == 1 and not self._stopping:
+                self._ask_to_stop()
+            ended = self._reap(now) or self._observe(started_at, now)
+            if ended is not None:
+                return ended
+            for child in self._children.values():
+                if child.process is None and child.start_at is not None and now >= child.start_at:
+                    self._start(child)
+
+    def _observe(self, started_at: float, now: float) -> Ended | None:
+        status = self._poller.latest
+        if status is not None:
+            self._display.show(status)
+            if status.outcome is not None:
+                return conclude(status.outcome, interrupted=self._interrupts > 0)
+            self._progress = track_progress(self._progress, status, now)
+            stuck = self._children.get(find_stuck(status, self._progress, now, self._bounds) or "")
+            if stuck is not None and stuck.process is not None:
+                self._display.note(f"{stuck.spec.name} has not moved for too long: restarting it")
+                signal_group(stuck.process, signal.SIGKILL)
+                self._progress = Progress(mark=self._progress.mark, at=now)
+        return check_bounds(status, started_at=started_at, now=now, bounds=self._bounds)
+
+    def _leave(self, ended: Ended) -> None:
+        """Let the workers go by themselves when the run ended by its own rules, then end the rest."""
+        if ended.reason == "Interrupted":
+            return
+        coordinator = [c for c in self._children.values() if c.spec.role == "coordinator"]
+        workers = [c for c in self._children.values() if c.spec.role != "coordinator"]
+        self._wait_for(workers, LEAVE_SECONDS)
+        if self._poller.latest is not None:
+            self._display.show(self._poller.latest)
+        end_processes(self._running(workers), grace_seconds=TERM_SECONDS)
+        end_processes(self._running(coordinator), grace_seconds=TERM_SECONDS)
+
+    def _wait_for(self, children: Sequence[_Child], seconds_max: float) -> None:
+        deadline = time.monotonic() + seconds_max
+        while self._running(children) and time.monotonic() < deadline and self._interrupts < 2:
+            self._wait(0.1)
+            for child in children:
+                if child.process is not None and child.process.poll() is not None:
+                    self._close(child)
+
+    # -- processes --------------------------------------------------------------------------------
+
+    def _running(self, children: Sequence[_Child] | None = None) -> list[subprocess.Popen[bytes]]:
+        everyone = self._children.values() if children is None else children
+        return [child.process for child in everyone if child.process is not None]
+
+    def _start(self, child: _Child) -> None:
+        child.process = start_process(child.spec, keep=(self._lock_fileno,))
+        child.pidfd = open_pidfd(child.process.pid)
+        child.started_at = time.monotonic()
+        child.start_at = None
+
+    def _close(self, child: _Child) -> None:
+        """Forget a process that ended, with everything it started."""
+        if child.process is not None:
+            signal_group(child.process, signal.SIGKILL)
+            child.process = None
+            if child.pidfd >= 0:
+                os.close(child.pidfd)
+            child.pidfd = -1
+
+    def _reap(self, now: float) -> Ended | None:
+        """Take in what ended and decide on its restart; the run's end when there is no restart."""
+        for child in self._children.values():
+            code = None if child.process is None else child.process.poll()
+            if code is None:
+                continue
+            self._close(child)
+            self._poller.poll_now()
+            child.endings.append(Ending(started_at=child.started_at, ended_at=now, code=code))
+            ended = self._after_ending(child, code, now)
+            if ended is not None:
+                return ended
+        return None
+
+    def _after_ending(self, child: _Child, code: int, now: float) -> Ended | None:
+        name = child.spec.name
+        decision = plan_restart(name, child.endings, child.spec.restart)
+        if code in PERMANENT_EXITS:
+            decision = GiveUp(reason=f"{name} ended: {describe_exit(code)}")
+        if isinstance(decision, GiveUp):
+            return Ended(
+                exit_code=code if code in {EXIT_INPUT, EXIT_OUTSIDE} else EXIT_FAILED,
+                reason=_reason(name),
+                message=f"{decision.reason}\n{_why(child)}",
+            )
+        if code != 0:
+            self._display.note(f"{name} died ({describe_exit(code)}): starting it again")
+        child.start_at = decision.at if code != 0 else max(decision.at, now + SETTLE_SECONDS)
+        return None
+
+    # -- waiting and signals ----------------------------------------------------------------------
+
+    def _wait(self, seconds: float) -> None:
+        """Sleep until a process ends, a signal comes, or the time is over."""
+        poll = select.poll()
+        poll.register(self._wake_read, select.POLLIN)
+        for child in self._children.values():
+            if child.pidfd >= 0:
+                poll.register(child.pidfd, select.POLLIN)
+        for descriptor, _ in poll.poll(seconds * 1000):
+            if descriptor == self._wake_read:
+                os.read(self._wake_read, 1024)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """Count it and wake the loop, which acts: nothing else is safe in a signal handler."""
+        self._interrupts += 1
+        os.write(self._wake_write, b"!")
+
+    def _ask_to_stop(self) -> None:
+        """The first Ctrl-C: stop at the next step boundary, state saved. The second ends all at once."""
+        self._stopping = True
+        self._poller.stop_run("Interrupted")
+        self._display.note(
+            "stopping at the next step boundary, state saved; press Ctrl-C again to stop at once"
+        )
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Handle SIGINT, SIGTERM and SIGHUP ourselves, where Python lets us (the main thread)."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before: dict[signal.Signals, Any] = {n: signal.signal(n, self._interrupt) for n in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _reason(name: str) -> str:
+    role = name.partition("-")[0]
+    return f"{role.capitalize()}Failed"
+
+
+def _why(child: _Child) -> str:
+    """The error a process printed last, else the end of its log."""
+    tail = log_tail(child.spec.log)
+    errors = [line for line in tail.splitlines() if line.startswith("error:")]
+    return f"{errors[-1]} (log: {child.spec.log})" if errors else f"{tail}\n(log: {child.spec.log})"
