@@ -1,0 +1,92 @@
+"""Parts of a data set, and whether two of them overlap. Parts are drawn by the prompt's content.
+
+A prompt that occurs twice lands in the same part, and a row keeps its part when others come or go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from blake3 import blake3
+
+from rollout.errors import DataError
+from rollout.seams import DataSource
+from rollout.types import Row
+
+Part = Literal["train", "selection", "report"]
+
+READ_ROWS = 1024
+
+
+class SubsetSource:
+    """Some rows of another source, in its order."""
+
+    def __init__(self, source: DataSource, positions: Sequence[int], name: str) -> None:
+        self._source = source
+        self._positions = positions
+        self.digest = f"{source.digest}/{name}"
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def rows(self, positions: Sequence[int]) -> Sequence[Row]:
+        """The rows at these positions of the part."""
+        return self._source.rows([self._positions[position] for position in positions])
+
+
+def prompt_hash(row: Row) -> str:
+    """64 hex digits over roles and words of what the policy is shown; spacing does not count."""
+    root = blake3()
+    for message in row["messages"]:
+        words = " ".join(message["content"].split())
+        root.update(f"{message['role']}\x1f{words}\x1e".encode())
+    return root.hexdigest()
+
+
+def part_of(row: Row, eval_fraction: float) -> Part:
+    """Which part a row belongs to: held-out rows are halved into selection and report."""
+    place = int(prompt_hash(row)[:13], 16) / 16**13
+    if place >= eval_fraction:
+        return "train"
+    return "selection" if place < eval_fraction / 2 else "report"
+
+
+def split_source(source: DataSource, eval_fraction: float, part: Part) -> SubsetSource:
+    """The rows of one part. Raises DataError when it is empty."""
+    positions = [
+        position
+        for position, row in enumerate(read_all(source))
+        if part_of(row, eval_fraction) == part
+    ]
+    if not positions:
+        raise DataError(
+            f"the {part} part of {len(source)} rows is empty at evalFraction {eval_fraction}; "
+            f"give more rows or another fraction"
+        )
+    return SubsetSource(source, positions, f"{part}@{eval_fraction}")
+
+
+def read_all(source: DataSource) -> Iterable[Row]:
+    """Every row, a bounded number at a time."""
+    for start in range(0, len(source), READ_ROWS):
+        yield from source.rows(range(start, min(start + READ_ROWS, len(source))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """Evaluation prompts that are also trained on: how many, of how many, and a few of them."""
+
+    num_rows: int
+    num_eval: int
+    examples: tuple[str, ...]
+
+
+def find_overlap(train: DataSource, evaluation: DataSource, examples_max: int = 3) -> Overlap:
+    """Compare two sources by prompt hash."""
+    seen = {prompt_hash(row) for row in read_all(train)}
+    shared = [row["prompt"] for row in read_all(evaluation) if prompt_hash(row) in seen]
+    return Overlap(
+        num_rows=len(shared), num_eval=len(evaluation), examples=tuple(shared[:examples_max])
+    )
