@@ -16,7 +16,7 @@ from rollout.algorithms.importance import truncated_importance_weights
 from rollout.algorithms.kl import kl_estimate
 from rollout.algorithms.sft import sft_loss
 
-MODES = ["TokenMean", "SequenceMean", "SequenceMeanTokenSum", "Normalised"]
+MODES = ["TokenMean", "SequenceMean", "SequenceSum", "FixedLength"]
 SEEDS = st.integers(0, 2**31)
 PER_TOKEN = [name for name in PolicyTokens.__dataclass_fields__ if name.endswith("_C")]
 
@@ -65,7 +65,14 @@ def gradient(tokens: PolicyTokens, knobs: GrpoSettings) -> torch.Tensor:
 
 
 def full(mode: str = "TokenMean") -> GrpoSettings:
-    return GrpoSettings(aggregation=mode, kl_coefficient=0.05, importance_cap=1.05, clip_high=0.28)
+    return GrpoSettings(
+        aggregation=mode,
+        kl_coefficient=0.05,
+        importance_cap=1.05,
+        clip_high=0.28,
+        dual_clip=1.3,
+        entropy_coefficient=0.01,
+    )
 
 
 @given(SEEDS)
@@ -135,8 +142,8 @@ def test_the_weights_of_a_mean_sum_to_one(seed, mode) -> None:
         # sequences of 2 and 1 tokens (one more masked): 3 tokens, 2 sequences, width 5
         ("TokenMean", [1 / 3, 0, 1 / 3, 1 / 3]),
         ("SequenceMean", [1 / 4, 0, 1 / 4, 1 / 2]),
-        ("SequenceMeanTokenSum", [1 / 2, 0, 1 / 2, 1 / 2]),
-        ("Normalised", [1 / 10, 0, 1 / 10, 1 / 10]),
+        ("SequenceSum", [1 / 2, 0, 1 / 2, 1 / 2]),
+        ("FixedLength", [1 / 10, 0, 1 / 10, 1 / 10]),
     ],
 )
 def test_each_mode_weighs_tokens_as_its_table_says(mode, expected) -> None:
@@ -197,6 +204,14 @@ def test_the_gradient_equals_finite_differences(seed, mode, estimator) -> None:
         return grpo_loss(replace(tokens, logprobs_C=logprobs), knobs, count(tokens)).loss
 
     assert torch.autograd.gradcheck(loss, tokens.logprobs_C.clone().requires_grad_(), eps=1e-7)
+
+
+def test_the_entropy_bonus_pushes_entropy_up() -> None:
+    tokens = make_tokens(5)
+    entropy = torch.ones_like(tokens.mask_C).requires_grad_()
+    knobs = GrpoSettings(entropy_coefficient=0.5)
+    grpo_loss(replace(tokens, entropy_C=entropy), knobs, count(tokens)).loss.backward()
+    assert torch.allclose(entropy.grad, -0.5 * tokens.mask_C / tokens.mask_C.sum())
 
 
 def test_sft_is_the_mean_over_the_tokens_to_learn() -> None:

@@ -53,8 +53,8 @@ def loss(logprobs=LOGPROBS, reference=None, **settings) -> float:
     [
         ({"aggregation": "TokenMean"}, -0.717776),
         ({"aggregation": "SequenceMean"}, -0.144654),
-        ({"aggregation": "SequenceMeanTokenSum"}, -2.332771),
-        ({"aggregation": "Normalised"}, -0.466554),
+        ({"aggregation": "SequenceSum"}, -2.332771),
+        ({"aggregation": "FixedLength"}, -0.466554),
         ({"clip_low": 0.2, "clip_high": 0.28}, -0.737884),
         ({"importance_cap": 2.0}, -0.726061),
     ],
@@ -63,8 +63,10 @@ def test_the_clipped_loss_meets_the_golden_value(settings, expected) -> None:
     assert loss(**settings) == pytest.approx(expected, abs=1e-6)
 
 
-def test_ratios_four_times_as_far_meet_the_golden_value() -> None:
-    assert loss(OLD + 4 * (LOGPROBS - OLD)) == pytest.approx(-0.357690, abs=1e-6)
+@pytest.mark.parametrize(("dual_clip", "expected"), [(None, -0.357690), (3.0, -0.370002)])
+def test_ratios_four_times_as_far_meet_the_golden_value(dual_clip, expected) -> None:
+    value = loss(OLD + 4 * (LOGPROBS - OLD), dual_clip=dual_clip)
+    assert value == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_reference_term_meets_the_golden_value() -> None:

@@ -4,12 +4,12 @@ The loss of a mini-batch is ``sum_c weight_c * loss_c``. The weights hold *globa
 ranks, all micro-batches of the mini-batch), so the sum of the parts is the loss of the whole, however
 it is cut: 1x8 equals 8x1.
 
-| mode                 | weight of a token of sequence b        | known as                                    |
-| -------------------- | -------------------------------------- | ------------------------------------------- |
-| TokenMean            | m / sum(m)                             | DAPO; verl token-mean; TRL dapo             |
-| SequenceMean         | m / (tokens_b * num_sequences)         | GRPO paper; verl seq-mean-token-mean        |
-| SequenceMeanTokenSum | m / num_sequences                      | LUSPO; verl seq-mean-token-sum              |
-| Normalised           | m / (num_sequences * width)            | Dr. GRPO; verl seq-mean-token-sum-norm      |
+| mode         | weight of a token of sequence b        | known as                                    |
+| ------------ | -------------------------------------- | ------------------------------------------- |
+| TokenMean    | m / sum(m)                             | DAPO; verl token-mean; TRL dapo             |
+| SequenceMean | m / (tokens_b * num_sequences)         | GRPO paper; verl seq-mean-token-mean        |
+| SequenceSum  | m / num_sequences                      | LUSPO; verl seq-mean-token-sum              |
+| FixedLength  | m / (num_sequences * width)            | Dr. GRPO; verl seq-mean-token-sum-norm      |
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Aggregation = Literal["TokenMean", "SequenceMean", "SequenceMeanTokenSum", "Normalised"]
+Aggregation = Literal["TokenMean", "SequenceMean", "SequenceSum", "FixedLength"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Denominators:
     """Counts over one whole mini-batch.
 
     ``num_sequences`` counts sequences with at least one token in the loss. ``width`` is the constant
-    of ``Normalised``: the completion limit (``sampling.maxNewTokens``), not the longest one met.
+    of ``FixedLength``: the completion limit (``sampling.maxNewTokens``), not the longest one met.
     """
 
     num_tokens: int
@@ -48,7 +48,7 @@ def token_weights(
     per_sequence_C = mask_C / max(whole.num_sequences, 1)
     if mode == "SequenceMean":
         return per_sequence_C / _tokens_of_sequence(mask_C, sequence_C)
-    if mode == "SequenceMeanTokenSum":
+    if mode == "SequenceSum":
         return per_sequence_C
     return per_sequence_C / max(whole.width, 1)
 

@@ -27,18 +27,25 @@ def clipped_policy_loss(
     advantages_C: Tensor,
     clip_low: float = 0.2,
     clip_high: float = 0.2,
+    dual_clip: float | None = None,
 ) -> ClippedLoss:
     """``max(-A r, -A clip(r, 1 - low, 1 + high))`` with ``r = exp(logprob - old_logprob)``.
+
+    With ``dual_clip`` (> 1) the loss of a token with A < 0 is at most ``-A dual_clip``.
 
     ``old_logprobs_C`` and ``advantages_C`` carry no gradient.
     At r = 1 the gradient is the policy gradient ``-A grad(logprob)``. A bound is counted only where
     it binds: low for A < 0 and r < 1 - low, high for A > 0 and r > 1 + high.
 
-    Source: PPO (arXiv 1707.06347) eq. 7; clip-higher: DAPO (arXiv 2503.14476) eq. 10 (0.2 / 0.28).
+    Source: PPO (arXiv 1707.06347) eq. 7; clip-higher: DAPO (arXiv 2503.14476) eq. 10 (0.2 / 0.28);
+    dual clip: Ye et al. 2020 (arXiv 1912.09729) eq. 5 (3).
     """
     ratios = ratio(logprobs_C, old_logprobs_C)
     bounded = ratios.clamp(1 - clip_low, 1 + clip_high)
     losses = torch.maximum(-advantages_C * ratios, -advantages_C * bounded)
+    if dual_clip is not None:
+        most = torch.minimum(losses, -advantages_C * dual_clip)
+        losses = torch.where(advantages_C < 0, most, losses)
     seen = ratios.detach()
     return ClippedLoss(
         losses_C=losses,

@@ -1,13 +1,13 @@
 """GRPO: a clipped surrogate on group-normalised advantages, with optional KL and importance correction.
 
     loss = sum_c weight_c * ( rho_c * max(-A_c r_c, -A_c clip(r_c, 1 - low, 1 + high))
-                                + beta * KL_c(policy || reference) )
+                                + beta * KL_c(policy || reference) - eta * entropy_c )
 
 ``r = exp(logprob - old_logprob)``; ``rho`` is the truncated importance weight of the engine's
-mismatch (1 when off) and does not touch the KL term; ``weight`` is the aggregation's.
+mismatch (1 when off) and touches the first term only; ``weight`` is the aggregation's.
 
 Source: DeepSeekMath (arXiv 2402.03300) eq. 3; DAPO (arXiv 2503.14476) for clip-higher and the token
-mean; Dr. GRPO (arXiv 2503.20783) for scale None with Normalised.
+mean; Dr. GRPO (arXiv 2503.20783) for scale None with FixedLength.
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ class GrpoSettings:
 
     clip_low: float = 0.2
     clip_high: float = 0.2
+    dual_clip: float | None = None
     aggregation: Aggregation = "TokenMean"
     kl_coefficient: float = 0.0
     kl_estimator: KlEstimator = "K3"
     importance_cap: float | None = None
+    entropy_coefficient: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyTokens:
-    """A micro-batch: only ``logprobs_C`` carries a gradient.
+    """A micro-batch: only ``logprobs_C`` carries a gradient (and ``entropy_C``, for the bonus).
 
     ``mask_C`` is 1 on tokens that the policy sampled. ``reference_logprobs_C`` is None when the KL
-    coefficient is 0. ``entropy_C`` (nats, detached) is for the metrics only.
+    coefficient is 0. ``entropy_C`` is in nats.
     """
 
     logprobs_C: Tensor
@@ -74,7 +76,12 @@ def grpo_loss(tokens: PolicyTokens, settings: GrpoSettings, whole: Denominators)
     old = masked(tokens.old_logprobs_C, mask)
     actor = masked(tokens.actor_logprobs_C, mask)
     clipped = clipped_policy_loss(
-        logprobs, old, masked(tokens.advantages_C, mask), settings.clip_low, settings.clip_high
+        logprobs,
+        old,
+        masked(tokens.advantages_C, mask),
+        settings.clip_low,
+        settings.clip_high,
+        settings.dual_clip,
     )
     importance = _importance(old, actor, settings.importance_cap)
     policy_C = clipped.losses_C
@@ -83,9 +90,10 @@ def grpo_loss(tokens: PolicyTokens, settings: GrpoSettings, whole: Denominators)
     weights = token_weights(settings.aggregation, mask, tokens.sequence_C, whole)
     policy_loss = aggregate(policy_C, weights)
     kl_loss, reference_sums = _reference(logprobs, tokens, settings, weights)
+    entropy_loss, entropy_sums = _entropy(tokens, settings, weights)
     seen = logprobs.detach()
     return GrpoLoss(
-        loss=policy_loss + kl_loss,
+        loss=policy_loss + kl_loss + entropy_loss,
         sums={
             "tokens": mask.sum(),
             "policy_loss": policy_loss.detach(),
@@ -93,7 +101,7 @@ def grpo_loss(tokens: PolicyTokens, settings: GrpoSettings, whole: Denominators)
             "clipped_high": (clipped.clipped_high_C * mask).sum(),
             # KL(actor || learner): the actor did the sampling.
             "mismatch_kl": (kl_estimate(actor, seen, "K3") * mask).sum(),
-            **_entropy_sums(tokens),
+            **entropy_sums,
             **_importance_sums(importance, mask),
             **reference_sums,
         },
@@ -119,10 +127,17 @@ def _importance_sums(importance: ImportanceWeights | None, mask: Tensor) -> dict
     }
 
 
-def _entropy_sums(tokens: PolicyTokens) -> dict[str, Tensor]:
+def _entropy(
+    tokens: PolicyTokens, settings: GrpoSettings, weights: Tensor
+) -> tuple[Tensor | float, dict[str, Tensor]]:
     if tokens.entropy_C is None:
-        return {}
-    return {"entropy": masked(tokens.entropy_C, tokens.mask_C).sum()}
+        return 0.0, {}
+    entropy = masked(tokens.entropy_C, tokens.mask_C)
+    sums = {"entropy": entropy.detach().sum()}
+    if settings.entropy_coefficient == 0:
+        return 0.0, sums
+    bonus = settings.entropy_coefficient * aggregate(entropy, weights)
+    return -bonus, {**sums, "entropy_loss": -bonus.detach()}
 
 
 def _reference(
