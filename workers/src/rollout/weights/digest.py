@@ -18,15 +18,20 @@ def digest_tensor(name: str, tensor: torch.Tensor) -> bytes:
     """32 bytes over name, dtype, shape and raw little-endian content of one tensor."""
     flat = tensor.detach().cpu().contiguous()
     head = f"{name}|{flat.dtype}|{tuple(flat.shape)}|".encode()
-    body = flat.reshape(-1).view(torch.uint8).numpy()
+    body = flat.reshape(-1).view(torch.uint8).numpy().data
     return blake3(head).update(body).digest()
 
 
 def digest_tensors(tensors: Mapping[str, torch.Tensor]) -> str:
     """``blake3:<hex>`` over all tensors, by sorted name."""
+    return combine_digests({name: digest_tensor(name, tensors[name]) for name in tensors})
+
+
+def combine_digests(digests: Mapping[str, bytes]) -> str:
+    """``blake3:<hex>`` of a whole version from the ``digest_tensor`` of each of its tensors."""
     root = blake3()
-    for name in sorted(tensors):
-        root.update(digest_tensor(name, tensors[name]))
+    for name in sorted(digests):
+        root.update(digests[name])
     return f"blake3:{root.hexdigest()}"
 
 

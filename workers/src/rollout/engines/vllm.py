@@ -1,0 +1,158 @@
+"""The vLLM engine: a supervised server on a Unix socket behind the ``Engine`` seam.
+
+One request per sample, each with its own seed; a version is loaded only while nothing is sampled and
+with every cache cleared, so no token ever comes from a mixture. A crash is an EngineError for whoever
+was waiting and leaves no version loaded; the next ``load`` starts a new server, a bounded number of
+times in a row. Nothing here imports vLLM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from rollout.engines.vllm_command import VllmSettings
+from rollout.engines.vllm_gate import WeightGate
+from rollout.engines.vllm_server import VllmServer, start_server
+from rollout.engines.vllm_wire import (
+    build_generate_body,
+    build_load_body,
+    label_version,
+    parse_completion,
+    parse_loaded,
+)
+from rollout.errors import EngineError
+from rollout.types import Completion, GenerateRequest, WeightVersion
+from rollout.weights.verify import find_missing_tensors
+
+CONTROL_SECONDS_MAX = 30.0
+RESTART_DELAY_MAX_SECONDS = 30.0
+QUEUED_PER_SEQUENCE = 2
+"""Requests sent per sequence decoded: the next one waits in the server, not in our event loop."""
+
+
+class VllmEngine:
+    """Owns one server and the version it serves. Use from one event loop."""
+
+    def __init__(self, settings: VllmSettings) -> None:
+        self._settings = settings
+        self._gate = WeightGate()
+        self._slots = asyncio.Semaphore(QUEUED_PER_SEQUENCE * settings.num_seqs)
+        self._server: VllmServer | None = None
+        self._version: WeightVersion | None = None
+        self._num_starts = 0
+
+    @property
+    def version(self) -> WeightVersion | None:
+        """The version that the next ``generate`` samples from; None before a load and after a crash."""
+        return self._version if self._server is not None and self._server.healthy else None
+
+    async def start(self) -> None:
+        """Bring the server up with the model folder's own weights. Raises EngineError or SpecError."""
+        async with self._gate.exclusive(self._settings.request_seconds_max):
+            await self._healthy_server()
+
+    async def load(self, version: WeightVersion, weights: Path) -> str:
+        """Load a version, starting a server first where the last one is gone.
+
+        Returns the digest of the tensors given to the loader; a digest other than the version's leaves
+        the engine with no version. Raises EngineError.
+        """
+        missing = await asyncio.to_thread(find_missing_tensors, self._settings.model_dir, weights)
+        if missing:
+            raise EngineError(
+                f"weights {weights} lack {len(missing)} of the model's tensors, first {missing[0]}: "
+                "vLLM would serve uninitialised memory in their place"
+            )
+        async with self._gate.exclusive(self._settings.request_seconds_max):
+            server = await self._healthy_server()
+            self._version = None
+            digest = await self._load_into(server, version, weights)
+            if digest == version.digest:
+                self._version = version
+            return digest
+
+    async def generate(self, requests: Sequence[GenerateRequest]) -> Sequence[Sequence[Completion]]:
+        """Sample every request's group; see the seam. Raises EngineError when the server fails."""
+        async with self._gate.shared():
+            if self._server is None or self.version is None:
+                raise EngineError(
+                    "vLLM has no weights loaded: call load first, again after a crash"
+                )
+            groups = await self._sample_groups(self._server, requests)
+        self._num_starts = 0
+        return groups
+
+    async def stop(self) -> None:
+        """End the server and everything it started; idempotent."""
+        server, self._server, self._version = self._server, None, None
+        if server is not None:
+            await server.stop()
+
+    async def _sample_groups(
+        self, server: VllmServer, requests: Sequence[GenerateRequest]
+    ) -> list[tuple[Completion, ...]]:
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    [
+                        group.create_task(self._sample(server, request, seed))
+                        for seed in request.seeds
+                    ]
+                    for request in requests
+                ]
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [tuple(task.result() for task in row) for row in tasks]
+
+    async def _sample(self, server: VllmServer, request: GenerateRequest, seed: int) -> Completion:
+        sampling = request.sampling
+        needed = len(request.prompt_ids) + sampling.max_new_tokens
+        if needed > self._settings.max_model_length:
+            raise EngineError(
+                f"a prompt of {len(request.prompt_ids)} tokens and {sampling.max_new_tokens} new ones do "
+                f"not fit max_model_length {self._settings.max_model_length}; raise it to {needed}"
+            )
+        body = build_generate_body(request.prompt_ids, seed, sampling)
+        async with self._slots:
+            answer = await server.call(
+                "/inference/v1/generate", body=body, seconds_max=self._settings.request_seconds_max
+            )
+        return parse_completion(answer)
+
+    async def _load_into(self, server: VllmServer, version: WeightVersion, weights: Path) -> str:
+        """Pause with caches cleared, load, name the version, resume; half-way means a broken server."""
+        load, name = build_load_body(weights), {"new_version": label_version(version)}
+        stop_all = {"mode": "abort", "clear_cache": "true"}
+        try:
+            await server.call("/pause", parameters=stop_all, seconds_max=CONTROL_SECONDS_MAX)
+            answer = await server.call(
+                "/collective_rpc", body=load, seconds_max=self._settings.load_seconds_max
+            )
+            await server.call("/update_weight_version", body=name, seconds_max=CONTROL_SECONDS_MAX)
+            await server.call("/resume", seconds_max=CONTROL_SECONDS_MAX)
+            return parse_loaded(answer)
+        except BaseException:
+            server.broken = True
+            raise
+
+    async def _healthy_server(self) -> VllmServer:
+        if self._server is not None and self._server.healthy:
+            return self._server
+        await self.stop()
+        if self._num_starts > self._settings.restarts_max:
+            raise EngineError(
+                f"vLLM was started {self._num_starts} times without completing one batch; "
+                f"giving up: see {self._settings.log_path}"
+            )
+        delay = restart_delay_seconds(self._num_starts)
+        self._num_starts += 1
+        await asyncio.sleep(delay)
+        self._server = await start_server(self._settings)
+        return self._server
+
+
+def restart_delay_seconds(num_starts: int) -> float:
+    """How long to wait before a start when ``num_starts`` went before it without a batch in between."""
+    return 0.0 if not num_starts else min(2.0 ** (num_starts - 1), RESTART_DELAY_MAX_SECONDS)

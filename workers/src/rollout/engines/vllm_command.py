@@ -1,0 +1,176 @@
+"""What vLLM is started with: settings in, argument list and environment out. Starts nothing.
+
+The server's control routes (pause, reload, remote procedure call) are unauthenticated, so it listens
+on a Unix socket in a private folder and nowhere else; arguments that could change that are refused.
+Sampling defaults and end tokens of the model's own files are never used: no generation file, no tokenizer.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rollout.errors import SpecError
+
+SOCKET_PATH_MAX = 99
+"""Bytes of a Unix socket path that every kernel takes (Linux has room for 107)."""
+
+KV_CACHE_MIN_BYTES = 64 * 2**20
+KV_CACHE_MAX_BYTES = 4 * 2**30
+
+WORKER_EXTENSION = "rollout.engines.vllm_worker.VersionLoader"
+
+RESERVED = frozenset(
+    {
+        *("host", "port", "uds", "api-key", "grpc-port", "grpc", "headless", "config", "root-path"),
+        *("ssl-keyfile", "ssl-certfile", "middleware", "allowed-origins", "api-server-count"),
+        *("data-parallel-supervisor-port", "data-parallel-address", "data-parallel-rpc-port"),
+        *("model", "served-model-name", "dtype", "max-model-len", "max-num-seqs", "seed"),
+        *(
+            "generation-config",
+            "override-generation-config",
+            "logprobs-mode",
+            "worker-extension-cls",
+        ),
+        *("enable-scale-out", "tokens-only", "skip-tokenizer-init", "tensor-parallel-size"),
+        *("kv-cache-memory-bytes", "gpu-memory-utilization", "logits-processors"),
+    }
+)
+"""Arguments that are ours: where the server listens, and what the algorithm relies on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmSettings:
+    """How to run one vLLM server. Plain data: it travels in configuration files.
+
+    ``exact`` serves one sequence at a time with a cold cache for each (protocol section 7), whatever
+    ``max_num_seqs`` says. ``max_model_length`` counts prompt and completion tokens; ``threads`` are
+    OpenMP threads. ``kv_cache_bytes`` 0 leaves the size to ``memory_fraction`` of the device.
+    ``bytecode_dir`` is where Python keeps compiled files, None for beside the sources.
+    """
+
+    model_dir: Path
+    log_path: Path
+    dtype: Literal["float32", "bfloat16"]
+    max_model_length: int
+    exact: bool = True
+    device: Literal["cpu", "cuda"] = "cpu"
+    threads: int = 1
+    max_num_seqs: int = 16
+    tensor_parallel: int = 1
+    kv_cache_bytes: int = 256 * 2**20
+    memory_fraction: float = 0.2
+    bytecode_dir: Path | None = None
+    extra_arguments: tuple[str, ...] = ()
+    start_seconds_max: float = 300.0
+    request_seconds_max: float = 600.0
+    load_seconds_max: float = 300.0
+    stop_seconds_max: float = 10.0
+    restarts_max: int = 5
+
+    @property
+    def num_seqs(self) -> int:
+        """Sequences that the server decodes together."""
+        return 1 if self.exact else self.max_num_seqs
+
+
+def build_command(
+    settings: VllmSettings, private_dir: Path
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The server's argument list and the environment variables to set on top of the inherited ones.
+
+    ``private_dir`` belongs to this server alone; the socket and every temporary file lie in it.
+    Raises SpecError for an extra argument that is not the user's to set or a socket path too long.
+    """
+    refuse_reserved(settings.extra_arguments)
+    argv = (
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", str(settings.model_dir), "--served-model-name", "policy"),
+        *("--uds", str(socket_path(private_dir))),
+        *("--enable-scale-out", "--skip-tokenizer-init", "--generation-config", "vllm"),
+        *("--logprobs-mode", "processed_logprobs", "--worker-extension-cls", WORKER_EXTENSION),
+        *("--dtype", settings.dtype, "--max-model-len", str(settings.max_model_length)),
+        *("--max-num-seqs", str(settings.num_seqs)),
+        *("--disable-uvicorn-access-log", "--disable-log-stats"),
+        *_memory_arguments(settings),
+        *_executor_arguments(settings),
+        *(("--no-enable-prefix-caching",) if settings.exact else ("--enable-prefix-caching",)),
+        *settings.extra_arguments,
+    )
+    return argv, _build_environment(settings, private_dir)
+
+
+def socket_path(private_dir: Path) -> Path:
+    """Where the server listens. Raises SpecError when the path is too long for a socket."""
+    path = private_dir / "api.sock"
+    if len(str(path).encode()) > SOCKET_PATH_MAX:
+        raise SpecError(
+            f"the engine's socket path {path} is longer than {SOCKET_PATH_MAX} bytes: "
+            "set TMPDIR to a shorter folder"
+        )
+    return path
+
+
+def refuse_reserved(arguments: Sequence[str]) -> None:
+    """Raise SpecError for an argument in RESERVED, in any spelling that vLLM's parser would take."""
+    for argument in arguments:
+        if not argument.startswith("-"):
+            continue
+        given = argument.split("=", 1)[0].lstrip("-").replace("_", "-")
+        ours = sorted(name for name in RESERVED if name.startswith(given))
+        if ours:
+            raise SpecError(
+                f"actors.engine.vllm.extraArguments: {argument} is not yours to set "
+                f"(rollout sets --{ours[0]}, or keeps the server off the network); remove it"
+            )
+
+
+def plan_kv_cache_bytes(config: Mapping[str, Any], settings_dtype: str, num_tokens: int) -> int:
+    """Bytes of KV cache that hold ``num_tokens``, within fixed bounds; ``config`` is a ``config.json``."""
+    heads = config["num_attention_heads"]
+    head_dim = config.get("head_dim") or config["hidden_size"] // heads
+    width = 2 * config.get("num_key_value_heads", heads) * head_dim
+    item_bytes = 4 if settings_dtype == "float32" else 2
+    wanted = config["num_hidden_layers"] * width * item_bytes * num_tokens
+    return min(max(wanted, KV_CACHE_MIN_BYTES), KV_CACHE_MAX_BYTES)
+
+
+def _memory_arguments(settings: VllmSettings) -> tuple[str, ...]:
+    fraction = ("--gpu-memory-utilization", str(settings.memory_fraction))
+    if not settings.kv_cache_bytes:
+        return fraction
+    return (*fraction, "--kv-cache-memory-bytes", str(settings.kv_cache_bytes))
+
+
+def _executor_arguments(settings: VllmSettings) -> tuple[str, ...]:
+    if settings.device == "cpu" and settings.tensor_parallel == 1:
+        return ("--enforce-eager", "--distributed-executor-backend", "uni")
+    parallel = ("--tensor-parallel-size", str(settings.tensor_parallel))
+    return (*parallel, "--enforce-eager") if settings.device == "cpu" else parallel
+
+
+def _build_environment(settings: VllmSettings, private_dir: Path) -> dict[str, str]:
+    private = str(private_dir)
+    env = {
+        "TMPDIR": private,
+        "HF_HOME": private,
+        "VLLM_CACHE_ROOT": private,
+        "VLLM_CONFIG_ROOT": private,
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_SERVER_DEV_MODE": "1",
+        "OMP_NUM_THREADS": str(settings.threads),
+    }
+    if settings.device == "cpu":
+        # Eager without this compiles sampler helpers on the first request (18 s); one process fewer,
+        # whose threads are then OMP_NUM_THREADS and not bound to one core shared by every server.
+        env |= {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        if settings.tensor_parallel == 1:
+            env["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    if settings.bytecode_dir is not None:
+        env |= {"PYTHONPYCACHEPREFIX": str(settings.bytecode_dir), "PYTHONDONTWRITEBYTECODE": ""}
+    return env
