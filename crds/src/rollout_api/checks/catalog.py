@@ -1,0 +1,23 @@
+"""The names of what rollout ships, so that a misspelt one is refused before anything starts.
+
+The data plane registers the same names; an architecture test holds the two lists together.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+ENVIRONMENTS = frozenset({"single-turn", "arithmetic"})
+REWARDS = frozenset({"exact-match", "math-verify", "length", "format"})
+SUITES = frozenset({"arithmetic", "gsm8k"})
+ENVIRONMENTS_WITH_DATA = frozenset({"arithmetic"})
+TINY_MODELS = frozenset({"tiny-qwen2", "tiny-llama", "tiny-adder"})
+MODEL_SCHEMES = frozenset({"hf", "file", "rollout", "s3", "gs"})
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """How to mend an unknown name: the nearest known one, and all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    return (f"did you mean {near[0]}? " if near else "") + f"there are: {', '.join(names)}"

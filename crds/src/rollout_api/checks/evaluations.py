@@ -1,0 +1,170 @@
+"""Evaluations: suites that exist, that run at all, and gates that can be passed and failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from rollout_api.checks.catalog import SUITES, suggest
+from rollout_api.checks.facts import Facts
+from rollout_api.problems import Problem, Severity
+from rollout_api.v1alpha1.evaluation import Evaluation, SuiteRun
+from rollout_api.v1alpha1.run import RolloutRunSpec
+
+_PASS_AT = re.compile(r"^pass@([1-9][0-9]*)$")
+
+
+def suites_exist(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """A misspelt suite."""
+    for field, run in _suites(spec):
+        builtin = run.suite.builtin
+        if builtin and builtin.name not in SUITES:
+            yield Problem(
+                field=f"{field}.suite.builtin.name",
+                reason="UnknownPlugin",
+                message=f"there is no built-in suite {builtin.name!r}",
+                fix=suggest(builtin.name, SUITES),
+            )
+
+
+def evaluations_run(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """An evaluation that is asked for at no time."""
+    most = spec.train.max_steps if spec.train else None
+    for index, item in enumerate(spec.evaluations):
+        never = not (item.at_start or item.at_end or item.every_steps)
+        late = item.every_steps and most and item.every_steps > most
+        if never or (late and not (item.at_start or item.at_end)):
+            yield Problem(
+                field=f"spec.evaluations[{index}]",
+                reason="EvaluationNeverRuns",
+                message="it runs neither at the start nor at the end, and no step of this run is due",
+                fix="set atEnd: true, or everySteps to at most train.maxSteps",
+            )
+
+
+def evaluation_names_are_distinct(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Results are kept by name."""
+    seen: set[tuple[str, str]] = set()
+    for index, item in enumerate(spec.evaluations):
+        key = (evaluation_name(item, index), split_of(item))
+        if key in seen:
+            yield Problem(
+                field=f"spec.evaluations[{index}].name",
+                reason="DuplicateName",
+                message=f"two evaluations are called {key[0]!r} on the {key[1]} split",
+                fix="give one of them a name",
+            )
+        seen.add(key)
+
+
+def at_most_one_selects(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Best is best by one measure."""
+    selecting = [index for index, item in enumerate(spec.evaluations) if item.selects]
+    for index in selecting[1:]:
+        yield Problem(
+            field=f"spec.evaluations[{index}].selects",
+            reason="SeveralSelect",
+            message=f"evaluation {selecting[0]} already chooses the Best snapshot",
+            fix="let one evaluation select",
+        )
+
+
+def selection_does_not_report(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """A split that chose the snapshot flatters it."""
+    for index, item in enumerate(spec.evaluations):
+        if item.selects and item.split == "Report":
+            yield Problem(
+                field=f"spec.evaluations[{index}].split",
+                reason="SelectsOnReportSplit",
+                message="choosing a snapshot on the Report split makes its score too good",
+                fix="use split: Selection here and another evaluation on Report",
+            )
+
+
+def gates_are_reachable(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """A gate on a metric that is not measured, or on a bound that no value can meet or miss."""
+    for field, run in _suites(spec):
+        if run.gate is None:
+            continue
+        if not _measured(run, run.gate.metric):
+            yield Problem(
+                field=f"{field}.gate.metric",
+                reason="UnreachableGate",
+                message=f"{run.gate.metric!r} is not measured with samplesPerPrompt {run.samples_per_prompt}",
+                fix="use accuracy, or pass@k with k up to samplesPerPrompt",
+            )
+        elif run.gate.lower_bound > 1:
+            yield Problem(
+                field=f"{field}.gate.lowerBound",
+                reason="UnreachableGate",
+                message=f"{run.gate.metric} never exceeds 1, the bound is {run.gate.lower_bound}",
+                fix="write a share, such as '0.85'",
+            )
+        elif run.gate.lower_bound <= 0:
+            yield Problem(
+                field=f"{field}.gate.lowerBound",
+                reason="GateAlwaysPasses",
+                message=f"a bound of {run.gate.lower_bound} is met by every model",
+                fix="write a share above 0",
+                severity=Severity.warning,
+            )
+
+
+def pass_at_k_samples(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Several greedy completions are all the same."""
+    for field, run in _suites(spec):
+        if run.samples_per_prompt > 1 and run.temperature == 0:
+            yield Problem(
+                field=f"{field}.temperature",
+                reason="GreedyPassAtK",
+                message=f"{run.samples_per_prompt} samples at temperature 0 are all equal",
+                fix="set a temperature, such as '0.8', or samplesPerPrompt: 1",
+            )
+
+
+def prompts_are_held_out(_: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """Prompts that training has seen measure memory."""
+    if facts.data and facts.data.overlap:
+        yield Problem(
+            field="spec.evaluations",
+            reason="TrainEvalOverlap",
+            message=f"{facts.data.overlap} evaluation prompts are in the training data as well (by prompt hash)",
+            fix="remove them from train.data, or use data.evalFraction to hold rows out",
+        )
+
+
+def evaluation_name(item: SuiteRun, index: int) -> str:
+    """The name an evaluation has in metrics and reports."""
+    if item.name:
+        return item.name
+    return item.suite.builtin.name if item.suite.builtin else f"evaluation-{index}"
+
+
+def split_of(item: SuiteRun) -> str:
+    """``Selection`` or ``Report``, the default resolved."""
+    if item.split:
+        return item.split
+    return "Selection" if isinstance(item, Evaluation) and item.selects else "Report"
+
+
+def _measured(run: SuiteRun, metric: str) -> bool:
+    found = _PASS_AT.match(metric)
+    return metric == "accuracy" or (bool(found) and int(metric[5:]) <= run.samples_per_prompt)
+
+
+def _suites(spec: RolloutRunSpec) -> Sequence[tuple[str, SuiteRun]]:
+    beside = [(f"spec.evaluations[{i}]", item) for i, item in enumerate(spec.evaluations)]
+    suites = spec.evaluate.suites if spec.evaluate else ()
+    return [*beside, *((f"spec.evaluate.suites[{i}]", item) for i, item in enumerate(suites))]
+
+
+RULES = (
+    suites_exist,
+    evaluations_run,
+    evaluation_names_are_distinct,
+    at_most_one_selects,
+    selection_does_not_report,
+    gates_are_reachable,
+    pass_at_k_samples,
+    prompts_are_held_out,
+)

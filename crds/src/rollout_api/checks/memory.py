@@ -1,0 +1,139 @@
+"""Memory per device, estimated before anything starts: weights, optimizer, activations, KV cache, staging, mirror.
+
+Simple sums with their terms kept, so that ``plan`` can print where the bytes go. Activations follow
+the usual transformer count (Korthikanti 2022, section 4): about 34 x hidden bytes a token and layer
+at 2 bytes a value without recomputation, 2 x hidden with; logits are counted once in fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rollout_api.checks.facts import Facts, ModelFacts
+from rollout_api.problems import Problem
+from rollout_api.v1alpha1.run import RolloutRunSpec
+
+GIB = 1024**3
+HEADROOM = 0.92
+"""Share of a device that a run may plan with; the rest is fragmentation and libraries."""
+_ACTIVATION_FACTOR, _CHECKPOINTED_FACTOR = 17, 1
+"""Values kept per hidden unit, token and layer."""
+_KV_SEQUENCES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes per device of one role, by part."""
+
+    role: str
+    parts: tuple[tuple[str, int], ...]
+
+    @property
+    def total(self) -> int:
+        """Sum of the parts, in bytes."""
+        return sum(size for _, size in self.parts)
+
+
+def estimate_learner(spec: RolloutRunSpec, model: ModelFacts) -> Memory:
+    """Bytes per rank. FSDP shards weights, gradients and optimizer; DDP repeats them."""
+    assert spec.train is not None
+    width = 2 if spec.model.dtype == "BFloat16" else 4
+    shards = spec.learner.num_processes if spec.learner.strategy.fsdp else 1
+    trained = _trained(spec, model)
+    moments = 8 if spec.train.optimizer.adamw else 4
+    factor = _CHECKPOINTED_FACTOR if spec.train.activation_checkpointing else _ACTIVATION_FACTOR
+    tokens = spec.train.micro_batch_tokens
+    activations = tokens * model.num_layers * model.hidden_size * factor * width
+    master = trained * 4 if width == 2 else 0
+    grpo = spec.train.algorithm.grpo
+    reference = model.num_parameters * width if grpo and grpo.kl_coefficient > 0 else 0
+    return Memory(
+        role="learner",
+        parts=(
+            ("weights", model.num_parameters * width // shards),
+            ("master weights", master // shards),
+            ("gradients", trained * 4 // shards),
+            ("optimizer", trained * moments // shards),
+            ("reference", reference // shards),
+            ("activations", activations),
+            ("logits", tokens * model.vocab_size * 4),
+            ("staging", trained * width // shards),
+        ),
+    )
+
+
+def estimate_actor(spec: RolloutRunSpec, model: ModelFacts, sequence_tokens: int) -> Memory:
+    """Bytes per device of one engine: weights, a KV cache for some sequences, the weight mirror."""
+    width = 2 if spec.model.dtype == "BFloat16" else 4
+    vllm = spec.actors.engine.vllm if spec.actors.engine else None
+    devices = vllm.tensor_parallel if vllm else 1
+    token = 2 * model.num_layers * model.num_kv_heads * model.head_dim * width
+    weights = model.num_parameters * width
+    return Memory(
+        role="actor",
+        parts=(
+            ("weights", weights // devices),
+            ("KV cache", token * sequence_tokens * _KV_SEQUENCES // devices),
+        ),
+    )
+
+
+def mirror_bytes(spec: RolloutRunSpec, model: ModelFacts) -> int:
+    """Host memory of an actor that holds the served weights, for patching."""
+    return model.num_parameters * (2 if spec.model.dtype == "BFloat16" else 4)
+
+
+def estimates(spec: RolloutRunSpec, facts: Facts) -> tuple[Memory, ...]:
+    """Learner and actor, where the model is known."""
+    if spec.train is None or facts.model is None:
+        return ()
+    online = spec.train.algorithm.is_online
+    new = spec.train.sampling.max_new_tokens or 512
+    prompt = spec.train.max_prompt_tokens or (facts.data.prompt_tokens_max if facts.data else None)
+    sequence = (prompt or 512) + new if online else int(spec.train.algorithm.value.max_length)
+    actor = (estimate_actor(spec, facts.model, sequence),) if online else ()
+    return (estimate_learner(spec, facts.model), *actor)
+
+
+def model_fits(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """Refuse what cannot fit the accelerator class (or, locally, this machine)."""
+    needed = estimates(spec, facts)
+    if facts.platform == "local" and facts.host_bytes and needed:
+        total = sum(item.total for item in needed)
+        if total > facts.host_bytes * HEADROOM:
+            yield _too_large("spec.model", total, facts.host_bytes, "this machine", needed)
+        return
+    for item in needed:
+        settings = spec.learner if item.role == "learner" else spec.actors
+        name = settings.accelerator.class_ if settings.accelerator else None
+        size = facts.accelerator_bytes.get(name) if name else None
+        if size and item.total > size * HEADROOM:
+            field = f"spec.{'learner' if item.role == 'learner' else 'actors'}.accelerator"
+            yield _too_large(field, item.total, size, f"a {name}", (item,))
+
+
+def _trained(spec: RolloutRunSpec, model: ModelFacts) -> int:
+    lora = spec.model.lora
+    if lora is None:
+        return model.num_parameters
+    per_layer = 2 * lora.rank * model.hidden_size * 7
+    return per_layer * model.num_layers
+
+
+def _too_large(
+    field: str, needed: int, there: int, where: str, parts: tuple[Memory, ...]
+) -> Problem:
+    largest = sorted((p for item in parts for p in item.parts), key=lambda p: -p[1])[:3]
+    listing = ", ".join(f"{name} {size / GIB:.1f}" for name, size in largest)
+    return Problem(
+        field=field,
+        reason="ModelDoesNotFit",
+        message=f"about {needed / GIB:.1f} GiB are needed, {where} has {there / GIB:.1f} GiB "
+        f"(largest, in GiB: {listing})",
+        fix="lower microBatchTokens, set activationCheckpointing, use lora or learner.strategy.fsdp over "
+        "more ranks, or a larger accelerator",
+    )
+
+
+RULES = (model_fits,)

@@ -1,0 +1,202 @@
+"""Schedules, snapshots, roles, limits: settings that contradict each other or the run's length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollout_api.checks.facts import Facts
+from rollout_api.problems import Problem, Severity
+from rollout_api.v1alpha1.run import RolloutRunSpec
+
+_RESERVED_ENV = ("ROLLOUT_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+_RESERVED_VLLM = frozenset(
+    {
+        "model", "host", "port", "uds", "dtype", "tensor-parallel-size", "max-model-len",
+        "max-num-seqs", "gpu-memory-utilization", "logprobs-mode", "generation-config", "api-key",
+    }
+)  # fmt: skip
+
+
+def warmup_fits(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """A warm-up that ends after the decay, or after the run."""
+    if spec.train is None:
+        return
+    name, schedule = spec.train.schedule.chosen, spec.train.schedule.value
+    horizon = getattr(schedule, "horizon_steps", None) or spec.train.max_steps
+    if horizon and schedule.warmup_steps >= horizon:
+        yield Problem(
+            field=f"spec.train.schedule.{name}.warmupSteps",
+            reason="WarmupTooLong",
+            message=f"the warm-up of {schedule.warmup_steps} steps does not end before step {horizon}",
+            fix="use a tenth of the run or less",
+        )
+
+
+def horizon_is_known(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """A decay needs an end."""
+    if spec.train is None or spec.train.max_steps:
+        return
+    name, schedule = spec.train.schedule.chosen, spec.train.schedule.value
+    if name != "constant" and schedule.horizon_steps is None:
+        yield Problem(
+            field=f"spec.train.schedule.{name}.horizonSteps",
+            reason="MissingHorizon",
+            message="neither horizonSteps nor train.maxSteps says where the decay ends",
+            fix="set horizonSteps",
+        )
+
+
+def learning_rate_moves_something(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Learning rate 0 is a control experiment, seldom more."""
+    if spec.train is None:
+        return
+    name, settings = spec.train.optimizer.chosen, spec.train.optimizer.value
+    if settings.learning_rate == 0:
+        yield Problem(
+            field=f"spec.train.optimizer.{name}.learningRate",
+            reason="NothingToTrain",
+            message="a learning rate of 0 changes no weight",
+            fix="keep it only for a control run",
+            severity=Severity.warning,
+        )
+
+
+def anchors_bound_the_replay(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Anchors further apart than the replay may reach."""
+    if spec.snapshots.every_steps > spec.snapshots.max_replay_steps:
+        yield Problem(
+            field="spec.snapshots.everySteps",
+            reason="ReplayTooLong",
+            message=f"anchors every {spec.snapshots.every_steps} steps, but at most "
+            f"{spec.snapshots.max_replay_steps} steps may be replayed",
+            fix="lower everySteps, or raise maxReplaySteps",
+        )
+
+
+def replicas_and_autoscale_agree(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """The number of actors has one owner."""
+    scale = spec.actors.autoscale
+    if scale and not scale.min <= spec.actors.replicas <= scale.max:
+        yield Problem(
+            field="spec.actors.replicas",
+            reason="OutOfRange",
+            message=f"{spec.actors.replicas} replicas lie outside autoscale {scale.min} to {scale.max}",
+            fix="start inside the range",
+        )
+
+
+def online_runs_have_actors(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Without actors nothing is ever sampled."""
+    if spec.train and spec.train.algorithm.is_online and not spec.actors.replicas:
+        yield Problem(
+            field="spec.actors.replicas",
+            reason="NoActors",
+            message=f"{spec.train.algorithm.chosen} samples from the policy, and there are no actors",
+            fix="use 1 or more; spec.suspend stops a run",
+        )
+
+
+def engines_on_several_nodes(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """One copy of the model over several pods is not built."""
+    if spec.actors.nodes_per_replica > 1:
+        yield Problem(
+            field="spec.actors.nodesPerReplica",
+            reason="NotSupported",
+            message="an engine over several nodes is not supported",
+            fix="use 1, with tensorParallel over the devices of one node",
+        )
+
+
+def devices_match_the_engine(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Tensor parallelism over more devices than the pod has."""
+    vllm = spec.actors.engine.vllm if spec.actors.engine else None
+    count = spec.actors.accelerator.count if spec.actors.accelerator else None
+    if vllm and count and vllm.tensor_parallel > count:
+        yield Problem(
+            field="spec.actors.engine.vllm.tensorParallel",
+            reason="TooFewDevices",
+            message=f"{vllm.tensor_parallel} devices are needed, the pod has {count}",
+            fix="raise accelerator.count, or lower tensorParallel",
+        )
+
+
+def devices_match_the_ranks(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Each rank has a device of its own."""
+    accelerator = spec.learner.accelerator
+    if accelerator and accelerator.count and accelerator.count < spec.learner.processes_per_node:
+        yield Problem(
+            field="spec.learner.processesPerNode",
+            reason="TooFewDevices",
+            message=f"{spec.learner.processes_per_node} ranks, but {accelerator.count} devices per node",
+            fix="one rank per device",
+        )
+
+
+def server_flags_are_free(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Flags that rollout sets itself keep their meaning."""
+    vllm = spec.actors.engine.vllm if spec.actors.engine else None
+    for index, argument in enumerate(vllm.extra_arguments if vllm else ()):
+        if argument.name.lstrip("-") in _RESERVED_VLLM:
+            yield Problem(
+                field=f"spec.actors.engine.vllm.extraArguments[{index}].name",
+                reason="ReservedName",
+                message=f"{argument.name!r} is set by rollout",
+                fix="use the field of engine.vllm, or leave it out",
+            )
+
+
+def environment_names_are_free(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Variables that the processes rely on."""
+    names = [(f"spec.env[{i}].name", item.name) for i, item in enumerate(spec.env)]
+    names += [(f"spec.secretEnv[{i}].name", item.name) for i, item in enumerate(spec.secret_env)]
+    for field, name in names:
+        if name.startswith(_RESERVED_ENV):
+            yield Problem(
+                field=field,
+                reason="ReservedName",
+                message=f"the variable {name!r} is set by rollout",
+                fix="choose another name",
+            )
+
+
+def secrets_are_not_plain(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """A token in a manifest is a token in Git."""
+    for index, item in enumerate(spec.env):
+        suspicious = item.name.upper().endswith(("TOKEN", "API_KEY", "PASSWORD", "SECRET"))
+        if suspicious and item.value:
+            yield Problem(
+                field=f"spec.env[{index}].value",
+                reason="SecretInPlainText",
+                message=f"{item.name} looks like a secret and would lie in the manifest",
+                fix="use secretEnv: [{name: ..., secretKeyRef: {name: ..., key: ...}}]",
+            )
+
+
+def deadlines_are_ordered(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """A run that may not live as long as it may wait to start."""
+    limits = spec.limits
+    if limits.active_seconds and limits.no_progress_seconds > limits.active_seconds:
+        yield Problem(
+            field="spec.limits.noProgressSeconds",
+            reason="DeadlineUnreachable",
+            message=f"{limits.no_progress_seconds} s without progress can never pass before the run's "
+            f"end after {limits.active_seconds} s",
+            fix="make it smaller than activeSeconds",
+        )
+
+
+RULES = (
+    warmup_fits,
+    horizon_is_known,
+    learning_rate_moves_something,
+    anchors_bound_the_replay,
+    replicas_and_autoscale_agree,
+    online_runs_have_actors,
+    engines_on_several_nodes,
+    devices_match_the_engine,
+    devices_match_the_ranks,
+    server_flags_are_free,
+    environment_names_are_free,
+    secrets_are_not_plain,
+    deadlines_are_ordered,
+)

@@ -1,0 +1,13 @@
+"""All rules, in the order in which their problems are shown."""
+
+from rollout_api.checks import batch, evaluations, logprobs, memory, model, operations, rewards
+
+RULES = (
+    *model.RULES,
+    *batch.RULES,
+    *logprobs.RULES,
+    *rewards.RULES,
+    *evaluations.RULES,
+    *operations.RULES,
+    *memory.RULES,
+)
