@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from rollout.manifest import load_documents
 from rollout_api.checks import check_document, check_together
 from rollout_api.checks.facts import DataFacts, Facts, ModelFacts
