@@ -43,16 +43,16 @@ class Engine(OneOf):
 
 
 class Autoscale(ApiModel):
-    """Let the operator choose the number of actors by the learner's waiting."""
+    """Let the operator choose the number of workers by how long others wait for them."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule("self.min <= self.max", "min must not be above max", "min"),
     )
 
     min: int = Field(ge=1, le=4096)
-    """Fewest actors."""
+    """Fewest workers."""
     max: int = Field(ge=1, le=4096)
-    """Most actors."""
+    """Most workers."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -61,21 +61,25 @@ class Autoscale(ApiModel):
         return self
 
 
-class Actors(PodSettings):
-    """The workers that sample and score."""
+class Serving(PodSettings):
+    """Workers that hold a model and generate: actors of a run, servers of an endpoint."""
 
     replicas: int = Field(default=1, ge=0, le=4096)
-    """Actors wanted; may change while the run goes. `kubectl scale` sets this field."""
+    """Workers wanted; may change at any time. `kubectl scale` sets this field."""
     engine: Engine | None = None
     """What generates. Unset: the runtime's (vllm in a cluster, embedded on a laptop)."""
     nodes_per_replica: int = filled(1, ge=1, le=64)
     """Pods that serve one copy of the model together."""
     accelerator: Accelerator | None = None
-    """Devices of an actor pod. Unset: none."""
+    """Devices of a pod. Unset: none."""
     preemptible: bool = filled(default=False)
     """Run on capacity that may be taken away; losing an actor loses no trajectory."""
     autoscale: Autoscale | None = None
     """Let the operator choose the number; refused together with an HPA."""
+
+
+class Actors(Serving):
+    """The workers that sample and score."""
 
 
 class Ddp(ApiModel):

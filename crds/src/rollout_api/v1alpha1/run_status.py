@@ -17,6 +17,8 @@ class RoleStatus(ApiModel):
     """Workers that do their job."""
     desired: int = Field(default=0, ge=0)
     """Workers wanted."""
+    replicas: int = Field(default=0, ge=0)
+    """Pods that exist."""
     restarts: int = Field(default=0, ge=0)
     """Restarts in this run attempt."""
     quarantined: int = Field(default=0, ge=0)

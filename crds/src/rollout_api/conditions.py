@@ -1,0 +1,293 @@
+"""Condition types and the closed list of reasons, each with what it means and what a person does.
+
+``docs/reference/conditions.md`` is generated from this file.
+"""
+
+from enum import StrEnum
+from typing import Literal, Self
+
+Polarity = Literal["normal", "abnormal"]
+
+
+class ConditionType(StrEnum):
+    """One aspect of an object's state.
+
+    ``normal``: True is good, always present. ``abnormal``: present, and True, only when something
+    is going on.
+    """
+
+    polarity: Polarity
+    meaning: str
+
+    def __new__(cls, value: str, polarity: Polarity, meaning: str) -> Self:
+        """A string that carries its documentation."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.polarity = polarity
+        member.meaning = meaning
+        return member
+
+    READY = "Ready", "normal", "The object does its job, or has finished well."
+    RECONCILING = "Reconciling", "abnormal", "The operator is working towards the spec."
+    STALLED = "Stalled", "abnormal", "The operator cannot go on by itself."
+    FINISHED = "Finished", "abnormal", "The work has ended, for good or ill; it stays so."
+    ADMITTED = "Admitted", "normal", "The queue has given the quota, or there is no queue."
+    SUSPENDED = "Suspended", "abnormal", "The run is suspended and its pods are gone."
+    ACTORS_READY = "ActorsReady", "normal", "Enough actors sample with verified weights."
+    LEARNER_READY = "LearnerReady", "normal", "Every rank of the learner has joined."
+    WEIGHTS_VERIFIED = (
+        "WeightsVerified",
+        "normal",
+        "Every ready actor has proved the digest of the weights it loaded.",
+    )
+    LEARNING = "Learning", "normal", "Groups differ in reward, so the gradient is not zero."
+    SNAPSHOTTED = "Snapshotted", "normal", "A durable snapshot exists that a restart would use."
+
+
+class Reason(StrEnum):
+    """Why a condition is as it is."""
+
+    meaning: str
+    action: str
+
+    def __new__(cls, value: str, meaning: str, action: str) -> Self:
+        """A string that carries its documentation."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        member.action = action
+        return member
+
+    # The normal course
+    PENDING = "Pending", "Nothing has been decided yet.", "Wait a moment."
+    QUEUED = (
+        "Queued",
+        "The queue has not given the quota yet.",
+        "Wait, or look at the queue: `kubectl get workloads`.",
+    )
+    QUOTA_RESERVED = "QuotaReserved", "The queue has given the quota.", "Nothing."
+    NO_QUEUE = "NoQueue", "The run names no queue and needs none.", "Nothing."
+    WAITING_FOR_RUN = (
+        "WaitingForRun",
+        "The run named in `fromRun` has not finished well yet.",
+        "Wait, or look at that run.",
+    )
+    STARTING = "Starting", "Children are being created or are loading.", "Wait."
+    RUNNING = "Running", "The work goes on.", "Nothing."
+    CATCHING_UP = (
+        "CatchingUp",
+        "Committed steps since the last anchor are being replayed.",
+        "Wait; `limits` and `snapshots.maxReplaySteps` bound it.",
+    )
+    DRAINING = "Draining", "Work is being handed back before pods go.", "Wait."
+    SUSPENDED = "Suspended", "`spec.suspend` is true and the pods are gone.", "Set it to false."
+    EVICTED = (
+        "Evicted",
+        "The queue took the quota back.",
+        "Wait: the run goes on from its anchor when the quota returns.",
+    )
+    ACTORS_READY = "ActorsReady", "Enough actors sample.", "Nothing."
+    ACTORS_NOT_READY = (
+        "ActorsNotReady",
+        "Fewer actors than wanted are ready.",
+        "Look at the actor pods; the run goes on with those it has.",
+    )
+    NO_ACTORS_NEEDED = "NoActorsNeeded", "The work samples nothing.", "Nothing."
+    LEARNER_READY = "LearnerReady", "Every rank has joined.", "Nothing."
+    LEARNER_NOT_READY = (
+        "LearnerNotReady",
+        "A rank has not joined yet.",
+        "Look at the learner pods.",
+    )
+    NO_LEARNER_NEEDED = "NoLearnerNeeded", "The work trains nothing.", "Nothing."
+    WEIGHTS_VERIFIED = "WeightsVerified", "All loaded digests match.", "Nothing."
+    LEARNING = "Learning", "Rewards differ within groups.", "Nothing."
+    SNAPSHOT_TAKEN = "SnapshotTaken", "The newest snapshot is durable.", "Nothing."
+    NO_SNAPSHOT_YET = "NoSnapshotYet", "The first anchor is still to come.", "Nothing."
+    PROMOTED = "Promoted", "The endpoint serves the model of the spec.", "Nothing."
+
+    # Endings
+    SUCCEEDED = "Succeeded", "The work is done.", "Nothing."
+    FAILED = (
+        "Failed",
+        "The work ended badly; the message names the culprit.",
+        "Read the message and `rollout runs report`.",
+    )
+    CANCELLED = "Cancelled", "Somebody stopped the run for good.", "Nothing."
+    ACTIVE_SECONDS_EXCEEDED = (
+        "ActiveSecondsExceeded",
+        "The run went on longer than `limits.activeSeconds`.",
+        "Raise the bound and restore from the last snapshot.",
+    )
+    PRE_RUNNING_SECONDS_EXCEEDED = (
+        "PreRunningSecondsExceeded",
+        "The first step did not begin within `limits.preRunningSeconds`.",
+        "Look at pending pods, images and the model's load time.",
+    )
+    RETRIES_EXHAUSTED = (
+        "RetriesExhausted",
+        "A worker failed more often than `limits.retries` allows.",
+        "Read its log; the last failure is in the message.",
+    )
+    GATE_FAILED = (
+        "GateFailed",
+        "An evaluation's interval lies below a gate with `action: Fail`.",
+        "Look at the evaluation; lower the bar only if it was wrong.",
+    )
+
+    # What a person must put right
+    INVALID_SPEC = (
+        "InvalidSpec",
+        "The spec breaks a rule; field, reason and fix are in the message.",
+        "Change the field as the message says.",
+    )
+    RUNTIME_NOT_FOUND = (
+        "RuntimeNotFound",
+        "The runtime does not exist.",
+        "Create it, or name another in `spec.runtimeRef`.",
+    )
+    CEILING_EXCEEDED = (
+        "CeilingExceeded",
+        "The run asks for more than its runtime allows.",
+        "Ask for less, or let the platform raise the ceiling.",
+    )
+    REFERENCE_NOT_FOUND = (
+        "ReferenceNotFound",
+        "A Secret, ConfigMap, run or snapshot named in the spec does not exist.",
+        "Create it, or correct the name.",
+    )
+    MODEL_NOT_FOUND = (
+        "ModelNotFound",
+        "The model or its revision cannot be had.",
+        "Correct `spec.model`, or give the token in `secretEnv`.",
+    )
+    DATA_NOT_FOUND = (
+        "DataNotFound",
+        "The data cannot be had.",
+        "Correct `train.data`, or give credentials.",
+    )
+    BAD_RECORD = (
+        "BadRecord",
+        "A row cannot be used; file and line are in the message.",
+        "Correct the row, or set `onBadRecord: Skip`.",
+    )
+    REWARD_ERROR = (
+        "RewardError",
+        "A reward raised, hung, or returned something that is not a finite number.",
+        "Correct the reward; `rollout plugins test` runs it alone.",
+    )
+    OUT_OF_MEMORY = (
+        "OutOfMemory",
+        "A worker was killed for memory.",
+        "Lower `microBatchTokens`, shard, or ask for more; `rollout plan` shows the arithmetic.",
+    )
+    IMAGE_PULL_FAILED = (
+        "ImagePullFailed",
+        "A pod's image cannot be pulled.",
+        "Correct the image or its pull secret; suspend and resume.",
+    )
+    UNSCHEDULABLE = (
+        "Unschedulable",
+        "No node can take a pod.",
+        "Compare requests and accelerator class with the nodes.",
+    )
+    GANG_INCOMPLETE = (
+        "GangIncomplete",
+        "The learner was not complete within `limits.gangSeconds`; its devices were given back.",
+        "Wait for the next try, or ask for fewer nodes.",
+    )
+    NO_STORAGE_CLASS = (
+        "NoStorageClass",
+        "The ledger needs a volume and the cluster has no StorageClass for it.",
+        "Name one in `storage.ledger.sqlite`, or use Postgres.",
+    )
+    STORAGE_UNREACHABLE = (
+        "StorageUnreachable",
+        "The object store does not answer or refuses.",
+        "Check URI, credentials and network; `rollout cloud doctor` names the fault.",
+    )
+    LEDGER_UNREACHABLE = (
+        "LedgerUnreachable",
+        "The database does not answer or refuses.",
+        "Check the connection string and the database.",
+    )
+    LEDGER_BELONGS_TO_ANOTHER_RUN = (
+        "LedgerBelongsToAnotherRun",
+        "The ledger's first row names another run or spec.",
+        "Give this run a ledger of its own.",
+    )
+    LEDGER_REWOUND = (
+        "LedgerRewound",
+        "The ledger is older than what a worker has seen acknowledged.",
+        "Bring the newest database back; else restore from a snapshot as a new run.",
+    )
+    LEDGER_CORRUPT = (
+        "LedgerCorrupt",
+        "The ledger cannot be read.",
+        "Restore from the last snapshot as a new run.",
+    )
+    FIELD_CONFLICT = (
+        "FieldConflict",
+        "Somebody else keeps changing a field that the operator owns.",
+        "Stop the other writer; the message names it.",
+    )
+    FORBIDDEN = (
+        "Forbidden",
+        "The API server refused a call of the operator.",
+        "Give the operator's role the verb in the message.",
+    )
+    NODE_LOST = (
+        "NodeLost",
+        "A node with a pod of this run stopped answering.",
+        "Delete the Node, or taint it out-of-service, when it is really gone.",
+    )
+    NO_PROGRESS = (
+        "NoProgress",
+        "No step and no sample within `limits.noProgressSeconds`; the culprit is in the message.",
+        "Look at that worker; it has been restarted.",
+    )
+    NO_LEARNING_SIGNAL = (
+        "NoLearningSignal",
+        "For 5 steps every group had equal rewards, so nothing can be learned.",
+        "Look at samples: the task is too hard, too easy, or the reward is wrong.",
+    )
+    NO_SANDBOX = (
+        "NoSandbox",
+        "Tools run model-written code, and the runtime offers no sandbox for it.",
+        "Give the runtime a sandbox, or run without tools.",
+    )
+    WEIGHTS_MISMATCH = (
+        "WeightsMismatch",
+        "An actor's weights did not verify; it is set aside and loads anew.",
+        "Nothing for one; for many look at storage and engine versions.",
+    )
+    ACTORS_QUARANTINED = (
+        "ActorsQuarantined",
+        "More than half of the actors failed verification.",
+        "Look at engine image and accelerator; the run has stopped.",
+    )
+    SNAPSHOT_FAILED = (
+        "SnapshotFailed",
+        "The last snapshot did not become durable; the one before still stands.",
+        "Check the object store; the next step tries again.",
+    )
+    DIGEST_MISMATCH = (
+        "DigestMismatch",
+        "Stored bytes differ from their digest.",
+        "Use another snapshot; `rollout snapshot verify` lists the damage.",
+    )
+    NOT_SUPPORTED = (
+        "NotSupported",
+        "The cluster or runtime cannot do what is asked.",
+        "Read the message; choose another way.",
+    )
+    PURGE_TIMED_OUT = (
+        "PurgeTimedOut",
+        "Bytes of a deleted snapshot may remain.",
+        "Run `rollout snapshot prune --orphans`.",
+    )
+    BACKING_OFF = (
+        "BackingOff",
+        "A worker failed and waits before it starts again.",
+        "Read its log if it goes on.",
+    )

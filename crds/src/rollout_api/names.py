@@ -1,0 +1,97 @@
+"""One place for names: labels, annotations, field managers, and what children are called.
+
+Lengths: a run's name has at most 40 characters, so that the longest child (``-coordinator``) leaves
+the 11 that a StatefulSet adds for its revision label within 63.
+"""
+
+from typing import Literal
+
+DOMAIN = "rollout.dev"
+
+LABEL_RUN = f"{DOMAIN}/run"
+"""Name of the run that an object belongs to."""
+LABEL_RUN_UID = f"{DOMAIN}/run-uid"
+"""UID of that run: a namesake made later does not match."""
+LABEL_ROLE = f"{DOMAIN}/role"
+"""``coordinator``, ``learner`` or ``actor``."""
+LABEL_ATTEMPT = f"{DOMAIN}/attempt"
+"""Run attempt that a child was rendered for."""
+LABEL_INCARNATION = f"{DOMAIN}/incarnation"
+"""Group start of the learner within an attempt."""
+LABEL_ENDPOINT = f"{DOMAIN}/endpoint"
+"""Name of the endpoint that an object belongs to."""
+LABEL_SNAPSHOT_STEP = f"{DOMAIN}/step"
+"""Step of a snapshot."""
+
+LABEL_NAME = "app.kubernetes.io/name"
+LABEL_INSTANCE = "app.kubernetes.io/instance"
+LABEL_COMPONENT = "app.kubernetes.io/component"
+LABEL_PART_OF = "app.kubernetes.io/part-of"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
+
+ANNOTATION_TEMPLATE_VERSION = f"{DOMAIN}/template-version"
+"""Version of the templates that a child was rendered with; live attempts are not re-rendered."""
+ANNOTATION_SPEC_DIGEST = f"{DOMAIN}/spec-digest"
+"""Digest of the resolved spec of the attempt."""
+
+MANAGER_CHILDREN = "rollout-operator"
+MANAGER_STATUS = "rollout-operator-status"
+MANAGER_PROGRESS = "rollout-coordinator"
+"""Field managers of server-side apply; ``status.progress`` is the coordinator's alone."""
+
+FINALIZER_SNAPSHOT = f"{DOMAIN}/purge"
+"""On snapshots with ``deletionPolicy: Delete`` only. Runs have no finalizer."""
+
+Role = Literal["coordinator", "learner", "actor"]
+_WORKLOADS: dict[Role, str] = {
+    "coordinator": "coordinator",
+    "learner": "learner",
+    "actor": "actors",
+}
+
+
+def workload_name(run: str, role: Role) -> str:
+    """Name of the role's StatefulSet and headless Service."""
+    return f"{run}-{_WORKLOADS[role]}"
+
+
+def service_account_name(run: str, role: Role) -> str:
+    """Name of the role's service account."""
+    return f"{run}-{role}"
+
+
+def configuration_name(run: str, digest_hex: str) -> str:
+    """Name of a run attempt's immutable configuration: named by its content."""
+    return f"{run}-{digest_hex[:10]}"
+
+
+def certificate_name(run: str) -> str:
+    """Name of the Secret with the run's CA and server certificate."""
+    return f"{run}-tls"
+
+
+def ledger_claim_name(run: str) -> str:
+    """Name of the coordinator's volume claim when the ledger is SQLite."""
+    return f"{run}-ledger"
+
+
+def snapshot_name(run: str, step: int) -> str:
+    """Name of the RolloutSnapshot of a step."""
+    return f"{run}-step-{step:06d}"
+
+
+def worker_labels(run: str, uid: str, role: Role) -> dict[str, str]:
+    """Labels of a role's pods that never change: their selector."""
+    return {LABEL_RUN: run, LABEL_RUN_UID: uid, LABEL_ROLE: role}
+
+
+def common_labels(run: str, role: Role) -> dict[str, str]:
+    """The recommended labels of every child."""
+    return {
+        LABEL_NAME: "rollout",
+        LABEL_INSTANCE: run,
+        LABEL_COMPONENT: role,
+        LABEL_PART_OF: "rollout",
+        LABEL_MANAGED_BY: MANAGER_CHILDREN,
+    }

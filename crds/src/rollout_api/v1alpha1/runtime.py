@@ -1,0 +1,315 @@
+"""RolloutRuntime, ClusterRolloutRuntime: the platform's part: what a user need not, or must not, set."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, StringConstraints
+
+from rollout_api.base import ApiModel, Label, Name, ObjectName, OneOf, many, unique
+from rollout_api.v1alpha1.common import Condition, EnvVars, NameRef
+from rollout_api.v1alpha1.data import FilePath
+from rollout_api.v1alpha1.meta import Meta
+from rollout_api.v1alpha1.pods import (
+    AnnotationValue,
+    LabelKey,
+    LabelValue,
+    PodSettings,
+    Quantity,
+    Toleration,
+)
+from rollout_api.v1alpha1.roles import Engine
+from rollout_api.v1alpha1.storage import Storage
+
+Image = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+UserId = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class Images(ApiModel):
+    """Container images, best by digest."""
+
+    worker: Image | None = None
+    """Coordinator, actors and learner. Unset: the operator's own release."""
+    vllm: Image | None = None
+    """vLLM server. Unset: the operator's own release."""
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    """When images are pulled. Unset: Kubernetes' own rule."""
+    pull_secrets: tuple[NameRef, ...] = many(16, key="name")
+    """Secrets for the registry."""
+
+
+class PersistentVolumeClaim(ApiModel):
+    """A volume claim."""
+
+    claim_name: ObjectName
+    """Name of the claim."""
+
+
+class HostPath(ApiModel):
+    """A folder of the node."""
+
+    path: FilePath
+    """Path on the node."""
+
+
+class EmptyDir(ApiModel):
+    """A folder that lives as long as the pod."""
+
+    medium: Literal["Memory"] | None = None
+    """Memory, or unset for disk."""
+    size_limit: Quantity | None = None
+    """Largest size."""
+
+
+class SecretVolume(ApiModel):
+    """The keys of a Secret as files."""
+
+    secret_name: ObjectName
+    """Name of the Secret."""
+
+
+class Nfs(ApiModel):
+    """A folder of an NFS server; never for a SQLite ledger."""
+
+    server: Name
+    """Address of the server."""
+    path: FilePath
+    """Exported path."""
+
+
+class Csi(ApiModel):
+    """An ephemeral volume of a CSI driver."""
+
+    driver: Name
+    """Name of the driver."""
+    volume_attributes: dict[LabelKey, AnnotationValue] = Field(default_factory=dict, max_length=32)
+    """Its settings."""
+
+
+class VolumeSource(OneOf):
+    """Where the bytes of a volume are."""
+
+    members: ClassVar[tuple[str, ...]] = (
+        "persistent_volume_claim",
+        "host_path",
+        "empty_dir",
+        "config_map",
+        "secret",
+        "nfs",
+        "csi",
+    )
+
+    persistent_volume_claim: PersistentVolumeClaim | None = None
+    """A claim in the run's namespace."""
+    host_path: HostPath | None = None
+    """A folder of the node."""
+    empty_dir: EmptyDir | None = None
+    """An empty folder."""
+    config_map: NameRef | None = None
+    """The keys of a ConfigMap as files."""
+    secret: SecretVolume | None = None
+    """The keys of a Secret as files."""
+    nfs: Nfs | None = None
+    """A folder of an NFS server."""
+    csi: Csi | None = None
+    """An ephemeral volume of a CSI driver."""
+
+
+class Volume(VolumeSource):
+    """A volume and where it is mounted."""
+
+    name: Label
+    """Name of the volume."""
+    mount_path: FilePath
+    """Where it appears in the main container."""
+    read_only: bool = False
+    """Mount it read-only."""
+
+
+class SeccompProfile(ApiModel):
+    """System calls that are allowed."""
+
+    type: Literal["RuntimeDefault", "Localhost", "Unconfined"] = "RuntimeDefault"
+    """Which profile."""
+    localhost_profile: FilePath | None = None
+    """File on the node, with type Localhost."""
+
+
+class SecurityContext(ApiModel):
+    """Identity and limits of the pods' processes."""
+
+    run_as_user: UserId | None = None
+    """User id. Unset: the image's."""
+    run_as_group: UserId | None = None
+    """Group id. Unset: the image's."""
+    fs_group: UserId | None = None
+    """Group that owns volumes."""
+    supplemental_groups: tuple[UserId, ...] = many(32)
+    """Further groups."""
+    run_as_non_root: bool = True
+    """Refuse to start as root."""
+    seccomp_profile: SeccompProfile | None = None
+    """System calls that are allowed. Unset: the container runtime's default profile."""
+
+
+class RoleTemplate(PodSettings):
+    """What the platform sets on the pods of one role; users' settings win where both may set."""
+
+    service_account_name: ObjectName | None = None
+    """Service account. Unset: one of the run's own, without rights."""
+    service_account_annotations: dict[LabelKey, AnnotationValue] = Field(
+        default_factory=dict, max_length=16
+    )
+    """Put on the run's own service account: cloud identities by IRSA or Workload Identity."""
+    security_context: SecurityContext | None = None
+    """Identity and limits. Unset: non-root, default seccomp, no capabilities."""
+    volumes: Annotated[tuple[Volume, ...], unique(lambda item: item.name)] = many(32, key="name")
+    """Further volumes."""
+    runtime_class_name: ObjectName | None = None
+    """RuntimeClass of the pods."""
+    termination_grace_seconds: int | None = Field(default=None, ge=0, le=86_400)
+    """Time to end in order. Unset: 60 for workers, 120 for the coordinator."""
+
+
+class Roles(ApiModel):
+    """Templates by role."""
+
+    coordinator: RoleTemplate | None = None
+    """The coordinator."""
+    learner: RoleTemplate | None = None
+    """The learner."""
+    actors: RoleTemplate | None = None
+    """Actors and the servers of endpoints."""
+
+
+class NetworkProfile(ApiModel):
+    """What pods need to use a fast network between devices."""
+
+    annotations: dict[LabelKey, AnnotationValue] = Field(default_factory=dict, max_length=16)
+    """Annotations of the pods, such as further interfaces."""
+    env: EnvVars = many(32, key="name")
+    """Environment variables, such as those of NCCL."""
+    resources: dict[LabelKey, Quantity] = Field(default_factory=dict, max_length=16)
+    """Extended resources per pod, such as vpc.amazonaws.com/efa."""
+    host_network: bool = False
+    """Use the node's network."""
+
+
+class AcceleratorClass(ApiModel):
+    """A kind of device that runs ask for by name."""
+
+    name: Label
+    """Name that `accelerator.class` refers to."""
+    resource_name: LabelKey = "nvidia.com/gpu"
+    """Extended resource of one device."""
+    memory: Quantity
+    """Memory of one device; plan time compares with it."""
+    per_node: int | None = Field(default=None, ge=1, le=64)
+    """Devices of one node. Unset: not checked."""
+    node_selector: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=32)
+    """Labels of nodes that have it."""
+    preemptible_node_selector: dict[LabelKey, LabelValue] = Field(
+        default_factory=dict, max_length=32
+    )
+    """Labels of such nodes that may be taken away; used for `preemptible: true`."""
+    tolerations: tuple[Toleration, ...] = many(32)
+    """Taints of such nodes."""
+    topology_key: LabelKey | None = None
+    """Node label within which a learner should stay. Unset: no wish."""
+    network: NetworkProfile | None = None
+    """Fast network of such nodes. Unset: the cluster's."""
+
+
+class ModelCache(OneOf):
+    """Where downloaded models are kept between runs."""
+
+    persistent_volume_claim: PersistentVolumeClaim | None = None
+    """A shared claim."""
+    host_path: HostPath | None = None
+    """A folder of each node."""
+    empty_dir: EmptyDir | None = None
+    """Nowhere: every pod downloads."""
+
+
+class Sandbox(ApiModel):
+    """How model-written code is kept in. Without one, tools refuse to run."""
+
+    runtime_class_name: ObjectName | None = None
+    """RuntimeClass such as gvisor or kata."""
+    user_namespaces: bool = False
+    """Use user namespaces with the shipped seccomp profile instead."""
+
+
+class Ceilings(ApiModel):
+    """Most that one run may ask for."""
+
+    actor_replicas: int | None = Field(default=None, ge=0, le=4096)
+    """Actors. Unset: no bound."""
+    learner_nodes: int | None = Field(default=None, ge=0, le=1024)
+    """Learner nodes. Unset: no bound."""
+    accelerators: int | None = Field(default=None, ge=0, le=1_000_000)
+    """Devices over all roles. Unset: no bound."""
+    active_seconds: int | None = Field(default=None, ge=1, le=315_360_000)
+    """Running time; also the bound of runs that set none. Unset: no bound."""
+
+
+class RuntimeSpec(ApiModel):
+    """What the platform provides. A run copies it when a run attempt starts."""
+
+    engine: Engine | None = None
+    """Engine of runs that name none. Unset: vllm."""
+    images: Images | None = None
+    """Container images."""
+    accelerator_classes: Annotated[tuple[AcceleratorClass, ...], unique(lambda item: item.name)] = (
+        many(64, key="name")
+    )
+    """Devices that runs may ask for."""
+    roles: Roles | None = None
+    """Pod templates by role."""
+    storage: Storage | None = None
+    """Object store and ledger of runs that name none."""
+    model_cache: ModelCache | None = None
+    """Where models are kept. Unset: every pod downloads."""
+    queue_name: Name | None = None
+    """Kueue queue of runs that name none."""
+    sandbox: Sandbox | None = None
+    """How model-written code is kept in. Unset: there is none, and tools are refused."""
+    ceilings: Ceilings | None = None
+    """Most that one run may ask for."""
+
+
+class RuntimeStatus(ApiModel):
+    """What is."""
+
+    observed_generation: int = Field(default=0, ge=0)
+    """The generation of the spec that this status speaks about."""
+    conditions: tuple[Condition, ...] = many(16, key="type")
+    """`Ready` is True when nothing that the spec names is missing."""
+
+
+class RolloutRuntime(ApiModel):
+    """The platform's settings for the runs of one namespace."""
+
+    api_version: Literal["rollout.dev/v1alpha1"] = "rollout.dev/v1alpha1"
+    """Version of the API."""
+    kind: Literal["RolloutRuntime"] = "RolloutRuntime"
+    """Kind of the object."""
+    metadata: Meta
+    """Name, namespace, labels."""
+    spec: RuntimeSpec
+    """What the platform provides."""
+    status: RuntimeStatus | None = None
+    """What is."""
+
+
+class ClusterRolloutRuntime(ApiModel):
+    """The platform's settings for the runs of every namespace."""
+
+    api_version: Literal["rollout.dev/v1alpha1"] = "rollout.dev/v1alpha1"
+    """Version of the API."""
+    kind: Literal["ClusterRolloutRuntime"] = "ClusterRolloutRuntime"
+    """Kind of the object."""
+    metadata: Meta
+    """Name, labels."""
+    spec: RuntimeSpec
+    """What the platform provides."""
+    status: RuntimeStatus | None = None
+    """What is."""
