@@ -1,0 +1,257 @@
+"""Reading a ledger back, for a coordinator that starts or a learner that replays."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+import msgspec
+
+from rollout.errors import LedgerError
+from rollout.ledger.records import (
+    AnchorManifest,
+    Cursor,
+    LedgerState,
+    SampleRow,
+    StepBatch,
+    StepRecord,
+    StoredEvaluation,
+    StoredGroup,
+)
+from rollout.ledger.sqlite.steps import head_step, read_ancestry
+from rollout.ledger.sqlite.tasks import LEASE_COLUMNS, read_lease, read_task
+from rollout.types import WeightVersion
+
+RECENT_STEPS = 16
+"""How many of the last steps' metrics a starting coordinator gets back."""
+
+
+def load(tx: sqlite3.Connection) -> LedgerState:
+    """Everything a coordinator needs."""
+    run = tx.execute("SELECT * FROM run").fetchone()
+    head = head_step(tx)
+    record = record_of(tx, head) if head else None
+    recent = metrics_after(tx, max(0, head - RECENT_STEPS))
+    initial = tx.execute("SELECT * FROM versions WHERE lineage = 0 AND step = 0").fetchone()
+    return LedgerState(
+        lineage=run["lineage"],
+        ancestry=read_ancestry(tx),
+        head=record,
+        initial=None if initial is None else read_version(initial),
+        initial_chain="" if initial is None else initial["chain"],
+        next_admitted=run["next_admitted"],
+        exhausted=bool(run["exhausted"]),
+        groups=_groups(tx, 0 if record is None else record.cursor.next_ordinal),
+        evaluations=_evaluations(tx),
+        eval_leases=_eval_leases(tx),
+        versions=_kept_versions(tx),
+        anchors=_anchors(tx),
+        dispositions=count_dispositions(tx),
+        recent_metrics=tuple(item[2] for item in recent),
+        tracked_step=run["tracked_step"],
+        outcome=None if run["outcome"] is None else json.loads(run["outcome"]),
+        settings=json.loads(run["settings"]),
+    )
+
+
+def read_version(row: sqlite3.Row) -> WeightVersion:
+    """A version of a row of ``versions``."""
+    return WeightVersion(
+        lineage=row["lineage"], step=row["step"], digest=row["digest"], object=row["object"]
+    )
+
+
+def _groups(tx: sqlite3.Connection, next_ordinal: int) -> tuple[StoredGroup, ...]:
+    rows = tx.execute(
+        f"SELECT {LEASE_COLUMNS}, state FROM tasks WHERE kind = 'train' AND kind <> 'eval'"  # noqa: S608
+        " AND ordinal >= ? ORDER BY ordinal",
+        (next_ordinal,),
+    ).fetchall()
+    return tuple(
+        StoredGroup(
+            task=read_task(row),
+            state=row["state"],
+            lease=read_lease(row) if row["state"] == "leased" else None,
+            samples=_samples(tx, row["task_id"]),
+            body=read_body(tx, row["task_id"]),
+        )
+        for row in rows
+    )
+
+
+def _samples(tx: sqlite3.Connection, task_id: str) -> tuple[SampleRow, ...]:
+    rows = tx.execute(
+        "SELECT sample, trajectory_id, reward, num_tokens, ending FROM trajectories"
+        " WHERE task_id = ? ORDER BY sample",
+        (task_id,),
+    ).fetchall()
+    return tuple(
+        SampleRow(
+            sample=row[0], trajectory_id=row[1], reward=row[2], num_tokens=row[3], ending=row[4]
+        )
+        for row in rows
+    )
+
+
+def read_body(tx: sqlite3.Connection, task_id: str) -> bytes | None:
+    """The body of a task, None before it is done."""
+    row = tx.execute("SELECT body FROM bodies WHERE task_id = ?", (task_id,)).fetchone()
+    return None if row is None else row[0]
+
+
+def _evaluations(tx: sqlite3.Connection) -> tuple[StoredEvaluation, ...]:
+    rows = tx.execute("SELECT * FROM evaluations ORDER BY scheduled_at, name, split").fetchall()
+    return tuple(_evaluation(tx, row) for row in rows)
+
+
+def _evaluation(tx: sqlite3.Connection, row: sqlite3.Row) -> StoredEvaluation:
+    summary = None if row["summary"] is None else json.loads(row["summary"])
+    rewards: dict[int, list[float]] = {}
+    lengths: dict[int, list[int]] = {}
+    excluded: tuple[int, ...] = ()
+    if summary is None:
+        key = (row["name"], row["split"], row["lineage"], row["step"])
+        tasks = (
+            " FROM tasks t {} WHERE t.kind = 'eval' AND t.evaluation = ? AND t.split = ?"
+            " AND t.lineage = ? AND t.step = ?"
+        )
+        done = "SELECT t.ordinal, j.reward, j.num_tokens" + tasks.format(
+            "JOIN trajectories j ON j.task_id = t.task_id"
+        )
+        for ordinal, reward, length in tx.execute(f"{done} ORDER BY t.ordinal, j.sample", key):
+            rewards.setdefault(ordinal, []).append(reward)
+            lengths.setdefault(ordinal, []).append(length)
+        given_up = f"SELECT t.ordinal{tasks.format('')} AND t.state = 'excluded'"
+        excluded = tuple(item[0] for item in tx.execute(given_up, key))
+    return StoredEvaluation(
+        name=row["name"],
+        split=row["split"],
+        lineage=row["lineage"],
+        step=row["step"],
+        num_tasks=row["num_tasks"],
+        rewards={ordinal: tuple(values) for ordinal, values in rewards.items()},
+        lengths={ordinal: tuple(values) for ordinal, values in lengths.items()},
+        excluded=excluded,
+        summary=summary,
+    )
+
+
+def _eval_leases(tx: sqlite3.Connection) -> tuple:
+    rows = tx.execute(
+        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE kind = 'eval' AND state = 'leased'"  # noqa: S608
+    ).fetchall()
+    return tuple(read_lease(row) for row in rows)
+
+
+def _kept_versions(tx: sqlite3.Connection) -> tuple[WeightVersion, ...]:
+    rows = tx.execute("SELECT * FROM versions WHERE retired = 0 ORDER BY published_at").fetchall()
+    return tuple(read_version(row) for row in rows)
+
+
+def _anchors(tx: sqlite3.Connection) -> tuple[AnchorManifest, ...]:
+    """Anchors that the live lineage can start from, oldest first."""
+    found: list[AnchorManifest] = []
+    for lineage, bound in read_ancestry(tx):
+        rows = tx.execute(
+            "SELECT manifest FROM anchors WHERE lineage = ? AND deleted = 0"
+            " AND (? IS NULL OR step <= ?) ORDER BY step DESC",
+            (lineage, bound, bound),
+        )
+        found.extend(msgspec.json.decode(row[0], type=AnchorManifest) for row in rows)
+    return tuple(reversed(found))
+
+
+def count_dispositions(tx: sqlite3.Connection) -> dict[str, int]:
+    """How the samples of the live lineage ended, by kind."""
+    counts: dict[str, int] = {}
+    for lineage, bound in read_ancestry(tx):
+        rows = tx.execute(
+            "SELECT kind, count(*) FROM dispositions WHERE lineage = ? AND (? IS NULL OR step <= ?)"
+            " GROUP BY kind",
+            (lineage, bound, bound),
+        )
+        for kind, count in rows:
+            counts[kind] = counts.get(kind, 0) + count
+    return counts
+
+
+def lineage_of(tx: sqlite3.Connection, step: int) -> int:
+    """The lineage in which the live chain's ``step`` was committed."""
+    live = 0
+    for lineage, bound in read_ancestry(tx):
+        if bound is None or step <= bound:
+            live = lineage
+    return live
+
+
+def record_of(tx: sqlite3.Connection, step: int) -> StepRecord | None:
+    """One committed step of the live chain."""
+    lineage = lineage_of(tx, step)
+    row = tx.execute(
+        "SELECT s.*, v.digest, v.object, v.chain FROM steps s JOIN versions v"
+        " ON v.lineage = s.lineage AND v.step = s.step WHERE s.lineage = ? AND s.step = ?",
+        (lineage, step),
+    ).fetchone()
+    if row is None:
+        return None
+    consumed = tx.execute(
+        "SELECT coalesce(j.trajectory_id, d.task_id) FROM dispositions d LEFT JOIN trajectories j"
+        " ON j.task_id = d.task_id AND j.sample = d.sample WHERE d.lineage = ? AND d.step = ?"
+        " AND d.kind = 'consumed' ORDER BY d.place",
+        (lineage, step),
+    ).fetchall()
+    return StepRecord(
+        lineage=lineage,
+        step=step,
+        consumed=tuple(item[0] for item in consumed),
+        plan=msgspec.msgpack.decode(row["plan"]),
+        version=read_version(row),
+        chain=row["chain"],
+        cursor=Cursor(next_ordinal=row["next_ordinal"], exhausted=bool(row["exhausted"])),
+    )
+
+
+def records_after(tx: sqlite3.Connection, step: int) -> tuple[StepRecord, ...]:
+    """The committed steps of the live chain after ``step``."""
+    found = (record_of(tx, number) for number in range(step + 1, head_step(tx) + 1))
+    return tuple(record for record in found if record is not None)
+
+
+def batch_of(tx: sqlite3.Connection, step: int) -> StepBatch:
+    """What the learner was given for a committed step."""
+    record = record_of(tx, step)
+    if record is None:
+        raise LedgerError(f"step {step} is not committed in the live lineage")
+    given = tx.execute(
+        "SELECT d.task_id, d.sample, coalesce(j.trajectory_id, d.task_id) FROM dispositions d"
+        " LEFT JOIN trajectories j ON j.task_id = d.task_id AND j.sample = d.sample"
+        " WHERE d.lineage = ? AND d.step = ? AND d.place IS NOT NULL ORDER BY d.place",
+        (record.lineage, step),
+    ).fetchall()
+    tasks = sorted({row[0] for row in given})
+    bodies = {task_id: read_body(tx, task_id) for task_id in tasks}
+    excluded = tx.execute(
+        "SELECT count(*) FROM dispositions WHERE lineage = ? AND step = ? AND kind = 'excluded'",
+        (record.lineage, step),
+    ).fetchone()[0]
+    return StepBatch(
+        step=step,
+        cursor=record.cursor,
+        samples=tuple((row[0], row[1], row[2]) for row in given),
+        bodies={task_id: body for task_id, body in bodies.items() if body is not None},
+        num_excluded=excluded,
+    )
+
+
+def metrics_after(tx: sqlite3.Connection, step: int) -> tuple[tuple[int, int, dict[str, Any]], ...]:
+    """(lineage, step, metrics) of the live chain after ``step``."""
+    found: list[tuple[int, int, dict[str, Any]]] = []
+    for lineage, bound in reversed(read_ancestry(tx)):
+        rows = tx.execute(
+            "SELECT step, metrics FROM steps WHERE lineage = ? AND step > ?"
+            " AND (? IS NULL OR step <= ?) ORDER BY step",
+            (lineage, step, bound, bound),
+        )
+        found.extend((lineage, row[0], json.loads(row[1])) for row in rows)
+    return tuple(found)

@@ -1,0 +1,188 @@
+"""Opening a ledger file: what kind of disk, who else has it, whose it is, which schema.
+
+Refuses network file systems (their locks lie), a file that another process has open, one that is not
+a ledger or is damaged, one of another run, and one that a newer version has written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+from importlib.resources import files
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from rollout.errors import LedgerBelongsToAnotherRun, LedgerError
+from rollout.ledger.records import RunIdentity
+from rollout.ledger.sqlite.writer import wrap
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "smb2",
+        "9p",
+        "afs",
+        "afpfs",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "beegfs",
+        "gpfs",
+        "ocfs2",
+        "gfs2",
+        "orangefs",
+        "fuse.sshfs",
+        "fuse.s3fs",
+        "fuse.gcsfuse",
+        "fuse.glusterfs",
+        "fuse.ceph",
+        "fuse.rclone",
+        "fuse.goofys",
+        "davfs",
+    ]
+)
+
+CHECKED_BYTES_MAX = 256 << 20
+"""Larger files are not scanned for damage at every start: it would take seconds."""
+
+BUSY_SECONDS = 10.0
+"""How long to wait for a reader that checkpoints or holds the file."""
+
+
+def open_connection(path: Path, identity: RunIdentity) -> tuple[sqlite3.Connection, IO[bytes]]:
+    """A checked, migrated connection and the lock that keeps others out while it stays open.
+
+    Raises LedgerError, or LedgerBelongsToAnotherRun when the file names another run or spec.
+    """
+    refuse_network_file_system(path)
+    lock = _lock(path)
+    try:
+        connection = _connect(path)
+        _check_damage(connection, path)
+        _migrate(connection, path)
+        _claim_identity(connection, path, identity)
+        _fsync_folder(path.parent)
+    except sqlite3.Error as error:
+        lock.close()
+        raise wrap(error, path) from error
+    except LedgerError:
+        lock.close()
+        raise
+    return connection, lock
+
+
+def refuse_network_file_system(path: Path) -> None:
+    """Raises LedgerError when the file would lie on a network file system."""
+    kind = file_system_of(path)
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise LedgerError(
+            f"{path} lies on a network file system ({kind}), where SQLite cannot keep its promises:"
+            " put the run's folder on a local disk (ROLLOUT_HOME)"
+        )
+
+
+def file_system_of(path: Path) -> str:
+    """The type of the file system that holds ``path`` (``ext4``, ``nfs4``); empty when unknown."""
+    target = path.resolve()
+    best_mount, kind = "", ""
+    for partition in psutil.disk_partitions(all=True):
+        mount = Path(partition.mountpoint)
+        if target.is_relative_to(mount) and len(partition.mountpoint) >= len(best_mount):
+            best_mount, kind = partition.mountpoint, partition.fstype
+    return kind
+
+
+def _lock(path: Path) -> IO[bytes]:
+    # The kernel drops this lock with the process, however it dies.
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.with_name(f"{path.name}.lock").open("ab")
+    except OSError as error:
+        raise LedgerError(f"cannot make the ledger's lock beside {path}: {error}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise LedgerError(
+            f"the ledger {path} is in use by another coordinator: stop that run first"
+        ) from None
+    return lock
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS
+    )
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    return connection
+
+
+def _check_damage(connection: sqlite3.Connection, path: Path) -> None:
+    if path.stat().st_size > CHECKED_BYTES_MAX:
+        return
+    found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        raise LedgerError(
+            f"the ledger {path} is damaged ({found}): restore it from a copy, or start a new run;"
+            " snapshots/ and objects/ of this run stay usable"
+        )
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    scripts = sorted(
+        (item for item in files("rollout.ledger.sqlite").joinpath("migrations").iterdir()),
+        key=lambda item: item.name,
+    )
+    scripts = [item for item in scripts if item.name.endswith(".sql")]
+    have = connection.execute("PRAGMA user_version").fetchone()[0]
+    if have > len(scripts):
+        raise LedgerError(
+            f"the ledger {path} has schema {have}, this version knows {len(scripts)}: it was written"
+            " by a newer rollout; use that one"
+        )
+    for number, script in enumerate(scripts[have:], start=have + 1):
+        connection.executescript(
+            f"BEGIN IMMEDIATE;\n{script.read_text()}\nPRAGMA user_version = {number};\nCOMMIT;"
+        )
+
+
+def _claim_identity(connection: sqlite3.Connection, path: Path, identity: RunIdentity) -> None:
+    found = connection.execute("SELECT uid, name, spec_digest FROM run").fetchone()
+    if found is None:
+        now = time.time()
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(
+            "INSERT INTO run (only, uid, name, spec_digest, created_at) VALUES (1, ?, ?, ?, ?)",
+            (identity.uid, identity.name, identity.spec_digest, now),
+        )
+        connection.execute("INSERT INTO lineages VALUES (0, NULL, 0, 'start', ?)", (now,))
+        connection.execute("COMMIT")
+        return
+    for what, have, want in (
+        ("UID", found[0], identity.uid),
+        ("spec digest", found[2], identity.spec_digest),
+    ):
+        if have != want:
+            raise LedgerBelongsToAnotherRun(
+                f"the ledger {path} belongs to run {found[1]} with {what} {have}, not {want}:"
+                " use that run's manifest, or another folder"
+            )
+
+
+def _fsync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
