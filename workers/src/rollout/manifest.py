@@ -54,6 +54,17 @@ def load_documents(source: str | Path) -> tuple[Document, ...]:
     return documents
 
 
+def load_folder_or_file(source: str | Path) -> tuple[Document, ...]:
+    """The documents of a file, or of every manifest in a folder, by file name."""
+    folder = Path(source)
+    if not folder.is_dir():
+        return load_documents(source)
+    paths = sorted(path for path in folder.iterdir() if path.suffix in {".yaml", ".yml", ".toml"})
+    if not paths:
+        raise SpecError(f"{folder}: no manifest in this folder (*.yaml, *.yml, *.toml)")
+    return tuple(document for path in paths for document in load_documents(path))
+
+
 def read_text(source: str | Path) -> tuple[str, str]:
     """Name and text of a manifest file, ``-`` meaning standard input. Raises SpecError."""
     if str(source) == "-":

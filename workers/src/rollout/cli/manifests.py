@@ -35,15 +35,21 @@ def validate(file: FileOption, output: OutputOption = Format.text) -> None:
 def _print_located(located: list[Located]) -> None:
     for item in located:
         problem = item.problem
-        print_note(f"{item.source}:{item.line}: {problem.severity}: {problem.field}: {problem.message}")
+        print_note(
+            f"{item.source}:{item.line}: {problem.severity}: {problem.field}: {problem.message}"
+        )
         print_note(f"    reason: {problem.reason}    fix: {problem.fix}")
 
 
 def fmt(
     file: FileOption,
     *,
-    write: Annotated[bool, typer.Option("--write", "-w", help="Rewrite the file in place.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Exit 2 if the file would change.")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", "-w", help="Rewrite the file in place.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit 2 if the file would change.")
+    ] = False,
 ) -> None:
     """Normalise a manifest: decimal strings quoted, two-space indents, comments kept."""
     from rollout.formatting import format_manifest

@@ -35,7 +35,8 @@ def run(
     set_: SetOption = None,
     resume: ResumeOption = None,
     run_dir: Annotated[
-        Path | None, typer.Option("--run-dir", help="Where the run lives; default: runs/<name>-<n>.")
+        Path | None,
+        typer.Option("--run-dir", help="Where the run lives; default: runs/<name>-<n>."),
     ] = None,
     dry_run: DryRunOption = False,
     output: OutputOption = Format.text,

@@ -1,0 +1,96 @@
+"""``rollout plan``: resolve everything, do the arithmetic, write ``plan.lock``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rollout.cli.output import (
+    FileOption,
+    Format,
+    OutputOption,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from rollout.planning import Plan, PlannedRun
+
+MIB = 1024**2
+
+
+def plan(
+    file: FileOption,
+    *,
+    lock: Annotated[
+        Path | None, typer.Option("--lock", "-l", help="Write the plan to this file (plan.lock).")
+    ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Look nothing up; mark what stays unresolved.")
+    ] = False,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Override a field.")] = None,
+    output: OutputOption = Format.text,
+) -> None:
+    """Resolve presets, model and data; print batch and memory arithmetic; start nothing."""
+    from rollout.manifest import load_folder_or_file
+    from rollout.planning import build_plan, write_plan
+    from rollout.validation import apply_overrides, require_valid
+
+    documents = [apply_overrides(document, set_ or []) for document in load_folder_or_file(file)]
+    require_valid(documents)
+    made = build_plan(documents, offline=offline)
+    print_plan(made, output)
+    if lock is not None:
+        write_plan(made, lock)
+        print_note(f"wrote {lock}; run it with: rollout run --plan {lock}")
+
+
+def print_plan(plan: Plan, output: Format) -> None:
+    """Print a plan for people, or the content of its lock file."""
+    from rollout.planning import render_plan
+
+    if output is Format.json:
+        print_json(json.loads(render_plan(plan)))
+        return
+    for run in plan.runs:
+        _print_run(run)
+
+
+def _print_run(run: PlannedRun) -> None:
+    from rollout_api.v1alpha1.run import RolloutRunSpec
+
+    spec = RolloutRunSpec.model_validate(run.spec)
+    what = spec.train.algorithm.chosen if spec.train else spec.chosen
+    print_line(f"{run.name}: {what} on {spec.model.uri or 'the result of another run'}")
+    print_line(f"  engine {run.engine}, numerics {spec.numerics.mode}, grade {run.grade}")
+    _section("Batch", [(key, value) for key, value in run.arithmetic.items() if value is not None])
+    for role, parts in run.memory.items():
+        rows = [(name, f"{size / MIB:,.1f} MiB") for name, size in parts.items() if size]
+        _section(f"Memory per device, {role}", rows)
+    _section("Resolved", [(key, _short(value)) for key, value in run.resolved.items()])
+    _section(
+        "Filled in", [(one["field"], f"{one['value']}  ({one['from']})") for one in run.filled]
+    )
+    if run.unresolved:
+        rows = [(one.field, f"{one.value}: {one.reason}") for one in run.unresolved]
+        _section("UNRESOLVED", rows)
+    for warning in run.warnings:
+        print_note(f"warning: {warning}")
+    print_line()
+
+
+def _section(title: str, rows: list[tuple[str, object]]) -> None:
+    if not rows:
+        return
+    print_line()
+    print_table([f"  {title}", ""], [(f"    {key}", str(value)) for key, value in rows])
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value) if isinstance(value, dict | list) else str(value)
+    return text if len(text) <= 90 else text[:87] + "..."

@@ -1,0 +1,47 @@
+"""The sums a person checks before paying for a run: what a step holds, how often it updates."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rollout_api.checks.batch import samples_per_step
+from rollout_api.v1alpha1.run import RolloutRunSpec
+
+
+def batch_arithmetic(spec: RolloutRunSpec, num_rows: int | None) -> dict[str, Any]:
+    """Counts per step and per run; None where the data's length is not known."""
+    train = spec.train
+    if train is None:
+        return {}
+    algorithm = train.algorithm.value
+    online = train.algorithm.is_online
+    samples = samples_per_step(spec)
+    prompts = algorithm.prompts_per_step if online else samples
+    mini_batches = algorithm.mini_batches if online else 1
+    updates = mini_batches * (algorithm.epochs if online else 1)
+    return {
+        "promptsPerStep": prompts,
+        "samplesPerStep": samples,
+        "samplesPerUpdate": samples // mini_batches,
+        "samplesPerRankAndUpdate": samples // mini_batches // spec.learner.num_processes,
+        "updatesPerStep": updates,
+        "stepsPerEpoch": steps_per_epoch(spec, num_rows, prompts),
+        "steps": train.max_steps or _steps_of_epochs(spec, num_rows, prompts),
+        "newTokensPerStepMax": samples * (train.sampling.max_new_tokens or 0) if online else None,
+    }
+
+
+def steps_per_epoch(spec: RolloutRunSpec, num_rows: int | None, prompts: int) -> int | None:
+    """Steps that one pass over the data gives, by the rule of ``tailBatch``."""
+    if num_rows is None or spec.train is None:
+        return None
+    data = spec.train.data
+    short = data is not None and data.tail_batch == "Short"
+    return math.ceil(num_rows / prompts) if short else num_rows // prompts
+
+
+def _steps_of_epochs(spec: RolloutRunSpec, num_rows: int | None, prompts: int) -> int | None:
+    assert spec.train is not None
+    each = steps_per_epoch(spec, num_rows, prompts)
+    return None if each is None else each * (spec.train.epochs or 1)

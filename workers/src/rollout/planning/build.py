@@ -1,0 +1,266 @@
+"""From documents to a plan: prepare, look up, check with what was found, do the sums."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from rollout.errors import SpecError
+from rollout.manifest import Document
+from rollout.planning.arithmetic import batch_arithmetic
+from rollout_api.checks import check_spec
+from rollout_api.checks.facts import DataFacts, Facts, ModelFacts
+from rollout_api.checks.memory import estimates, mirror_bytes
+from rollout_api.problems import Severity
+from rollout_api.v1alpha1.run import RolloutRunSpec
+
+BUCKETS = frozenset({"s3", "gs"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unresolved:
+    """Something that could not be looked up now, and why."""
+
+    field: str
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """One run of a plan. ``resolved`` holds digests and token ids; ``memory`` bytes by role and part."""
+
+    name: str
+    manifest: Mapping[str, Any]
+    source: str
+    spec: Mapping[str, Any]
+    filled: Sequence[Mapping[str, Any]]
+    resolved: Mapping[str, Any]
+    unresolved: Sequence[Unresolved]
+    arithmetic: Mapping[str, Any]
+    memory: Mapping[str, Mapping[str, int]]
+    warnings: Sequence[str]
+    engine: str
+    grade: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The runs of a file, in the order in which they would run."""
+
+    runs: Sequence[PlannedRun]
+
+
+def build_plan(documents: Sequence[Document], *, offline: bool) -> Plan:
+    """Plan every run. Raises SpecError when a run is refused, or (online) something is missing."""
+    from rollout.local.pipeline import order_runs
+
+    accelerators = _accelerator_bytes(documents)
+    ordered = order_runs(documents)
+    return Plan(runs=tuple(_plan_run(one, accelerators, offline=offline) for one in ordered))
+
+
+def _plan_run(document: Document, accelerators: Mapping[str, int], *, offline: bool) -> PlannedRun:
+    from rollout.local.prepare import prepare_run
+    from rollout_api import presets
+
+    prepared = prepare_run(document)
+    spec = prepared.spec
+    resolved, unresolved = _resolve(spec, offline=offline)
+    facts = _facts(spec, resolved, accelerators)
+    warnings = _check(document, spec, facts)
+    memory = {item.role: dict(item.parts) for item in estimates(spec, facts)}
+    if "actor" in memory and facts.model:
+        memory["actor"]["mirror (host)"] = mirror_bytes(spec, facts.model)
+    filled = presets.resolve(document_spec(document)).filled
+    return PlannedRun(
+        name=prepared.name,
+        manifest=document.data,
+        source=str(Path(document.source).absolute()) if document.source != "<stdin>" else "-",
+        spec=spec.model_dump(mode="json", exclude_none=True),
+        filled=[{"field": one.path, "value": one.value, "from": one.source} for one in filled],
+        resolved=resolved,
+        unresolved=unresolved,
+        arithmetic=batch_arithmetic(spec, resolved.get("numRows")),
+        memory=memory,
+        warnings=warnings,
+        engine=spec.actors.engine.chosen if spec.actors.engine else "embedded",
+        grade=grade_of(spec),
+    )
+
+
+def document_spec(document: Document) -> RolloutRunSpec:
+    """The spec as written."""
+    from rollout_api.parse import parse_run
+
+    return parse_run(document.data).spec
+
+
+def grade_of(spec: RolloutRunSpec) -> str:
+    """What may be claimed about equality (protocol section 7)."""
+    stale = spec.train.max_staleness if spec.train else 0
+    return "Exact" if spec.numerics.mode == "Exact" and not stale else "Logical"
+
+
+def _resolve(spec: RolloutRunSpec, *, offline: bool) -> tuple[dict[str, Any], list[Unresolved]]:
+    """What a look at model and data gives; the rest by field, when looking is not possible."""
+    pending = [*_pending(spec), *(_remote(spec) if offline else ())]
+    if any(item.field != "spec.code" for item in pending):
+        return {}, [*pending, *(_hub_model(spec) if offline else ())]
+    try:
+        return _look(spec, offline=offline), pending
+    except SpecError as error:
+        if not offline or not _hub_model(spec):
+            raise
+        return {}, [replace(one, reason=str(error)) for one in _hub_model(spec)] + pending
+
+
+def _look(spec: RolloutRunSpec, *, offline: bool) -> dict[str, Any]:
+    from rollout.local.resolve import ResolveRequest, Resolving
+
+    request = ResolveRequest(spec=spec.model_dump(mode="json", exclude_none=True), offline=offline)
+    with tempfile.NamedTemporaryFile(prefix="rollout-plan-", suffix=".log") as log:
+        found = Resolving(request, Path(log.name)).wait()
+    return {
+        "modelPath": found.model_path,
+        "modelDigest": found.model_digest,
+        "modelRevision": found.model_revision,
+        "numParameters": found.num_parameters,
+        "contextLength": found.context_length,
+        "stopTokenIds": list(found.stop_token_ids),
+        "promptTokensMax": found.prompt_tokens_max,
+        "dataDigests": found.data_digests,
+        "numRows": found.num_rows,
+        "numBadRecords": found.num_bad,
+    }
+
+
+def _pending(spec: RolloutRunSpec) -> list[Unresolved]:
+    """What only another run, or a cluster, can tell."""
+    pending = []
+    if spec.model.from_run:
+        source = spec.model.from_run
+        reason = f"produced by the run {source.name!r} when it has finished"
+        pending.append(Unresolved(field="spec.model", value=source.snapshot, reason=reason))
+    if spec.code and spec.code.config_map:
+        name = spec.code.config_map.name
+        pending.append(
+            Unresolved(field="spec.code", value=name, reason="a ConfigMap of the cluster")
+        )
+    return pending
+
+
+def _remote(spec: RolloutRunSpec) -> list[Unresolved]:
+    """Data and storage that only a network can reach."""
+    found = {"spec.model.uri": spec.model.uri or ""}
+    data = spec.train.data if spec.train else None
+    if data and data.jsonl:
+        found["spec.train.data.jsonl.uri"] = data.jsonl.uri
+    if spec.storage and spec.storage.uri:
+        found["spec.storage.uri"] = spec.storage.uri
+    return [
+        Unresolved(field=field, value=value, reason="not looked up: --offline")
+        for field, value in found.items()
+        if urlsplit(value).scheme in BUCKETS
+    ]
+
+
+def _hub_model(spec: RolloutRunSpec) -> list[Unresolved]:
+    uri = spec.model.uri or ""
+    reason = "not looked up: --offline"
+    hub = urlsplit(uri).scheme == "hf"
+    return [Unresolved(field="spec.model.uri", value=uri, reason=reason)] if hub else []
+
+
+def _facts(
+    spec: RolloutRunSpec, resolved: Mapping[str, Any], accelerators: Mapping[str, int]
+) -> Facts:
+    in_cluster = spec.runtime_ref is not None or spec.queue_name is not None
+    data = None
+    if resolved:
+        data = DataFacts(
+            num_rows=resolved["numRows"], prompt_tokens_max=resolved["promptTokensMax"]
+        )
+    return Facts(
+        platform="cluster" if in_cluster else "local",
+        model=_model_facts(spec, resolved),
+        data=data,
+        accelerator_bytes=accelerators,
+        host_bytes=None if in_cluster else host_bytes(),
+    )
+
+
+def _model_facts(spec: RolloutRunSpec, resolved: Mapping[str, Any]) -> ModelFacts | None:
+    from rollout.models.presets import find_preset
+    from rollout.models.shapes import read_shape
+
+    uri = spec.model.uri or ""
+    preset = find_preset(uri) if uri.startswith("hf://") else None
+    shape = read_shape(Path(resolved["modelPath"])) if resolved else preset and preset.shape
+    if not shape:
+        return None
+    return ModelFacts(
+        num_parameters=shape.num_parameters,
+        hidden_size=shape.hidden,
+        num_layers=shape.layers,
+        num_kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        vocab_size=shape.vocab,
+        context_length=shape.context,
+    )
+
+
+def host_bytes() -> int:
+    """Memory of this machine."""
+    import psutil
+
+    return int(psutil.virtual_memory().total)
+
+
+def _accelerator_bytes(documents: Sequence[Document]) -> dict[str, int]:
+    """Memory by accelerator class, from the runtimes that lie in the same file or folder."""
+    found: dict[str, int] = {}
+    for document in documents:
+        spec = document.data.get("spec") or {}
+        for item in spec.get("acceleratorClasses") or ():
+            if "memory" in item:
+                found[str(item["name"])] = parse_quantity(str(item["memory"]))
+    return found
+
+
+def parse_quantity(text: str) -> int:
+    """Bytes of a Kubernetes quantity such as ``80Gi`` or ``24e9``. Raises SpecError."""
+    factors = {
+        "Ki": 2**10,
+        "Mi": 2**20,
+        "Gi": 2**30,
+        "Ti": 2**40,
+        "k": 1e3,
+        "M": 1e6,
+        "G": 1e9,
+        "T": 1e12,
+    }
+    for suffix, factor in factors.items():
+        if text.endswith(suffix):
+            return int(float(text.removesuffix(suffix)) * factor)
+    try:
+        return int(float(text))
+    except ValueError as error:
+        raise SpecError(f"{text!r} is not a quantity; write 80Gi") from error
+
+
+def _check(document: Document, spec: RolloutRunSpec, facts: Facts) -> list[str]:
+    problems = check_spec(spec, facts)
+    lines = [f"{one.field}: {one.message}; {one.fix}" for one in problems]
+    errors = [
+        f"{document.source}:{document.line(one.field)}: {line}"
+        for one, line in zip(problems, lines, strict=True)
+        if one.severity is Severity.error
+    ]
+    if errors:
+        raise SpecError("the plan is refused:\n  " + "\n  ".join(errors))
+    return lines
