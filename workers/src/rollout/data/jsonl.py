@@ -1,15 +1,17 @@
 """JSON lines: one pass checks every line and remembers where the good ones start.
 
-Memory is 8 bytes a row, whatever the file's size. Blank lines are no records.
+Memory is 8 bytes a row, whatever the files' size. Blank lines are no records.
 """
 
 from __future__ import annotations
 
 import json
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, NoReturn
 
 from blake3 import blake3
 
@@ -21,44 +23,69 @@ from rollout.types import Row
 LINE_BYTES_MAX = 64 * 1024 * 1024
 
 
-class JsonlSource:
-    """Rows of one file. ``bad`` tells what was left out."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Indexed:
+    """One file: byte offsets of its good lines, and the digest of its bytes."""
 
-    def __init__(self, path: Path, mapping: FieldMapping, starts: array[int], digest: str) -> None:
-        self._path = path
+    path: Path
+    starts: array[int]
+    digest: str
+
+
+class JsonlSource:
+    """Rows of one or more files, in the order of the files. ``bad`` tells what was left out."""
+
+    def __init__(self, files: Sequence[_Indexed], mapping: FieldMapping, bad: BadRecords) -> None:
+        self._files = files
         self._mapping = mapping
-        self._starts = starts
-        self.digest = digest
-        self.bad = BadRecords()
+        self._firsts = [0]
+        for file in files:
+            self._firsts.append(self._firsts[-1] + len(file.starts))
+        self.bad = bad
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return self._firsts[-1]
+
+    @property
+    def digest(self) -> str:
+        """blake3 over the content of all files; names and places do not count."""
+        if len(self._files) == 1:
+            return f"blake3:{self._files[0].digest}"
+        return f"blake3:{blake3(''.join(f.digest for f in self._files).encode()).hexdigest()}"
 
     def rows(self, positions: Sequence[int]) -> Sequence[Row]:
-        """The rows at these positions. Raises DataError when the file is not what it was."""
-        try:
-            with self._path.open("rb") as file:
-                return [self._read(file, position) for position in positions]
-        except OSError as error:
-            raise DataError(f"{self._path}: cannot be read ({error.strerror or error})") from error
+        """The rows at these positions. Raises DataError when a file is not what it was."""
+        return [self._read(position) for position in positions]
 
-    def _read(self, file: BinaryIO, position: int) -> Row:
-        file.seek(self._starts[position])
+    def _read(self, position: int) -> Row:
+        index = bisect_right(self._firsts, position) - 1
+        file = self._files[index]
         try:
-            return map_record(self._mapping, parse_line(file.readline(LINE_BYTES_MAX)))
+            with file.path.open("rb") as handle:
+                handle.seek(file.starts[position - self._firsts[index]])
+                return map_record(self._mapping, parse_line(handle.readline(LINE_BYTES_MAX)))
+        except OSError as error:
+            raise DataError(f"{file.path}: cannot be read ({error.strerror or error})") from error
         except BadRecord as error:
             raise DataError(
-                f"{self._path}: row {position} was good when the file was opened and is not now "
-                f"({error}); the file was changed during the run"
+                f"{file.path}: row {position} was good when the run began and is not now ({error}); "
+                f"the file was changed"
             ) from error
 
 
-def open_jsonl(path: Path, mapping: FieldMapping, *, on_bad: OnBadRecord = "Fail") -> JsonlSource:
-    """Check every line of a file. Raises DataError naming file and line."""
-    if not path.is_file():
-        kind = "is a folder; name a file" if path.is_dir() else "does not exist"
-        raise DataError(f"data file {path} {kind} (relative paths start at the manifest's folder)")
-    starts, bad, content = array("Q"), BadRecords(), blake3()
+def open_jsonl(
+    paths: Sequence[Path], mapping: FieldMapping, *, on_bad: OnBadRecord = "Fail"
+) -> JsonlSource:
+    """Check every line of every file. Raises DataError naming file and line."""
+    bad = BadRecords()
+    files = [_index(path, mapping, bad) for path in paths]
+    what = f"data file {paths[0]}" if len(paths) == 1 else f"data of {len(paths)} files"
+    bad.settle(what, sum(len(file.starts) for file in files), on_bad)
+    return JsonlSource(files, mapping, bad)
+
+
+def _index(path: Path, mapping: FieldMapping, bad: BadRecords) -> _Indexed:
+    starts, content = array("Q"), blake3()
     try:
         for number, start, line in _lines(path):
             content.update(line)
@@ -71,10 +98,7 @@ def open_jsonl(path: Path, mapping: FieldMapping, *, on_bad: OnBadRecord = "Fail
                 bad.add(f"{path}:{number}", str(error))
     except OSError as error:
         raise DataError(f"data file {path} cannot be read ({error.strerror or error})") from error
-    bad.settle(f"data file {path}", len(starts), on_bad)
-    source = JsonlSource(path, mapping, starts, f"blake3:{content.hexdigest()}")
-    source.bad = bad
-    return source
+    return _Indexed(path=path, starts=starts, digest=content.hexdigest())
 
 
 def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
@@ -102,5 +126,5 @@ def parse_line(line: bytes) -> dict[str, Any]:
     return record
 
 
-def _refuse_constant(name: str) -> float:
+def _refuse_constant(name: str) -> NoReturn:
     raise BadRecord(f"not JSON: {name} is no JSON number")

@@ -29,6 +29,7 @@ class FieldMapping:
     ``template`` is the user message's text with ``{field}`` placeholders (``{{`` for a brace);
     ``messages_field`` names a list of ``{role, content}`` instead of a prompt, whose last assistant
     message is the answer unless ``answer_field`` names another. ``system_prompt`` comes first.
+    ``answer_required`` makes a record without an answer a bad one.
     """
 
     prompt_field: str | None = None
@@ -36,6 +37,7 @@ class FieldMapping:
     messages_field: str | None = None
     system_prompt: str | None = None
     template: str | None = None
+    answer_required: bool = False
 
 
 def map_record(mapping: FieldMapping, record: Mapping[str, Any]) -> Row:
@@ -47,6 +49,8 @@ def map_record(mapping: FieldMapping, record: Mapping[str, Any]) -> Row:
     if mapping.system_prompt is not None and messages[0]["role"] != "system":
         messages = [{"role": "system", "content": mapping.system_prompt}, *messages]
     answer = _answer(mapping, record, said)
+    if answer is None and mapping.answer_required:
+        raise BadRecord("has no answer; name its field with answerField")
     row = {**record, "messages": messages, "prompt": messages[-1]["content"]}
     return row if answer is None else {**row, "answer": answer}
 
@@ -60,7 +64,7 @@ def training_messages(row: Row) -> tuple[Message, ...]:
     """The conversation with its answer, for SFT. Raises BadRecord when the row has no answer."""
     answer = row.get("answer")
     if answer is None:
-        raise BadRecord("has no answer to train on; name it with answerField")
+        raise BadRecord("has no answer to train on; name its field with answerField")
     return (*row_messages(row), Message(role="assistant", content=answer))
 
 

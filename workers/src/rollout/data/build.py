@@ -1,0 +1,129 @@
+"""From the API's ``train.data`` to a source of rows, and to the order in which they are visited."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rollout.data.cursor import DataOrder
+from rollout.data.files import find_files
+from rollout.data.hugging_face import (
+    STREAM_WINDOW,
+    ArrowSource,
+    DatasetName,
+    StreamSource,
+    open_dataset,
+    open_stream,
+)
+from rollout.data.jsonl import JsonlSource, open_jsonl
+from rollout.data.mapping import FieldMapping
+from rollout.data.records import OnBadRecord
+from rollout.data.subset import Part, SubsetSource, split_source
+from rollout.errors import DataError, SpecError
+from rollout.models.files import default_cache_dir
+from rollout.seams import DataSource, EnvBuilder
+from rollout_api.v1alpha1.data import Data, HuggingFace, Jsonl
+
+OpenSource = JsonlSource | ArrowSource | StreamSource
+
+
+def build_source(
+    data: Data | None,
+    environment: EnvBuilder | None = None,
+    *,
+    part: Part = "train",
+    seed: int = 0,
+    base_dir: Path | None = None,
+    answer_required: bool = False,
+) -> DataSource:
+    """The rows of one part of the run's data.
+
+    An environment that brings its own rows comes first. ``part`` other than ``train`` needs
+    ``evalFraction`` above 0. ``base_dir`` is where relative paths start (default: the working folder);
+    ``answer_required`` (SFT) makes a record without an answer a bad one.
+    Raises DataError for broken data, SpecError when nobody brings any.
+    """
+    own = environment.source(part, seed) if environment is not None else None
+    if own is not None:
+        return own
+    if data is None:
+        raise SpecError(
+            "train.data is missing and the environment brings no rows of its own; add "
+            "data: {jsonl: {uri: ...}} or an environment that has data, such as arithmetic"
+        )
+    opened = open_source(data, base_dir=base_dir, answer_required=answer_required)
+    return split_data(opened, data, part)
+
+
+def split_data(source: OpenSource, data: Data, part: Part) -> OpenSource | SubsetSource:
+    """The rows of ``part``; everything is ``train`` when nothing is held out."""
+    if data.eval_fraction > 0:
+        if isinstance(source, StreamSource):
+            raise SpecError("train.data: evalFraction needs streaming: false; name an eval split")
+        return split_source(source, data.eval_fraction, part)
+    if part != "train":
+        raise SpecError(
+            f"the {part} split is asked for, but train.data holds nothing out; set evalFraction, or "
+            f"give the evaluation data of its own"
+        )
+    return source
+
+
+def open_source(
+    data: Data, *, base_dir: Path | None = None, answer_required: bool = False
+) -> OpenSource:
+    """All rows that ``data`` names. Raises DataError."""
+    base_dir = base_dir or Path()
+    if data.jsonl is not None:
+        mapping = _mapping(data.jsonl, answer_required=answer_required)
+        return _open_jsonl(data.jsonl, mapping, data.on_bad_record, base_dir)
+    assert data.hugging_face is not None
+    mapping = _mapping(data.hugging_face, answer_required=answer_required)
+    return _open_hugging_face(data.hugging_face, mapping, data.on_bad_record, base_dir)
+
+
+def _open_jsonl(
+    jsonl: Jsonl, mapping: FieldMapping, on_bad: OnBadRecord, base_dir: Path
+) -> JsonlSource:
+    paths = find_files(jsonl.uri, base_dir, default_cache_dir())
+    source = open_jsonl(paths, mapping, on_bad=on_bad)
+    if jsonl.digest is not None and source.digest != jsonl.digest:
+        raise DataError(
+            f"data {jsonl.uri}: expected digest {jsonl.digest}, got {source.digest}; the data is not "
+            f"what the run was planned for"
+        )
+    return source
+
+
+def _open_hugging_face(
+    dataset: HuggingFace, mapping: FieldMapping, on_bad: OnBadRecord, base_dir: Path
+) -> ArrowSource | StreamSource:
+    local = base_dir / dataset.path
+    name = DatasetName(
+        path=str(local) if local.is_dir() else dataset.path,
+        name=dataset.name,
+        split=dataset.split,
+        revision=dataset.revision,
+    )
+    open_it = open_stream if dataset.streaming else open_dataset
+    return open_it(name, mapping, on_bad=on_bad)
+
+
+def _mapping(fields: Jsonl | HuggingFace, *, answer_required: bool) -> FieldMapping:
+    """The API's default answer field may be absent from a record; one that was chosen may not."""
+    chosen = fields.answer_field != Jsonl.model_fields["answer_field"].default
+    return FieldMapping(
+        prompt_field=fields.prompt_field,
+        answer_field=fields.answer_field if chosen else None,
+        messages_field=fields.messages_field,
+        system_prompt=fields.system_prompt,
+        template=fields.template,
+        answer_required=answer_required,
+    )
+
+
+def build_order(
+    source: DataSource, *, seed: int, shuffle: bool = True, epochs: int | None = None
+) -> DataOrder:
+    """The order in which a run visits ``source``; streams are shuffled within their window."""
+    window = STREAM_WINDOW if isinstance(source, StreamSource) else None
+    return DataOrder(length=len(source), seed=seed, shuffle=shuffle, window=window, epochs=epochs)

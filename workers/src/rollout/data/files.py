@@ -1,0 +1,129 @@
+"""From a data URI to plain local files: paths, folders, globs, hub files; gzip and zstd unpacked once.
+
+Object stores are refused by name. Unpacked files are kept in the cache under the digest of the packed
+bytes and appear whole or not at all.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import IO
+
+from blake3 import blake3
+
+from rollout.errors import DataError
+
+FILES_MAX = 100_000
+PACKED = (".gz", ".zst")
+ENDINGS = (".jsonl", ".ndjson", ".json")
+
+
+def find_files(uri: str, base_dir: Path, cache_dir: Path) -> tuple[Path, ...]:
+    """The files that ``uri`` names, by name, unpacked.
+
+    A relative path starts at ``base_dir`` (the manifest's folder). Raises DataError when nothing is
+    there or the place cannot be read from here.
+    """
+    if uri.startswith("hf://"):
+        found = [_fetch_hub_file(uri)]
+    else:
+        found = _find_local(_local_path(uri, base_dir))
+    return tuple(_unpack(path, cache_dir) for path in found)
+
+
+def _local_path(uri: str, base_dir: Path) -> Path:
+    scheme, mark, rest = uri.partition("://")
+    if not mark:
+        return base_dir / Path(uri).expanduser()
+    if scheme != "file":
+        raise DataError(
+            f"data {uri}: {scheme}:// cannot be read by a run on this machine; download the data and "
+            f"name the file"
+        )
+    return Path(rest)
+
+
+def _find_local(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        found = [p for p in sorted(path.iterdir()) if p.is_file() and _is_records(p)]
+        what = f"the folder {path} holds no *.jsonl file"
+    elif any(mark in path.name for mark in "*?["):
+        found = sorted(p for p in path.parent.glob(path.name) if p.is_file())
+        what = f"no file matches {path}"
+    else:
+        found, what = [], f"data file {path} does not exist"
+    if not found:
+        raise DataError(f"{what} (relative paths start at the manifest's folder)")
+    if len(found) > FILES_MAX:
+        raise DataError(f"{path}: {len(found)} files, at most {FILES_MAX} are read")
+    return found
+
+
+def _is_records(path: Path) -> bool:
+    plain = path.with_suffix("") if path.suffix in PACKED else path
+    return plain.suffix in ENDINGS
+
+
+def _fetch_hub_file(uri: str) -> Path:
+    """``hf://datasets/owner/name/path/in/repository``."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    parts = uri.removeprefix("hf://").removeprefix("datasets/").split("/", 2)
+    if len(parts) != 3:
+        raise DataError(f"data {uri}: expected hf://datasets/owner/name/file.jsonl")
+    owner, name, file = parts
+    try:
+        return Path(hf_hub_download(f"{owner}/{name}", file, repo_type="dataset"))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise DataError(
+            f"data {uri} is not in the local cache and was not found on the hub "
+            f"({str(error).strip().splitlines()[0][:160]})"
+        ) from error
+
+
+def _unpack(path: Path, cache_dir: Path) -> Path:
+    if path.suffix not in PACKED:
+        return path
+    digest = blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()
+    final = cache_dir / "data" / f"{digest}.jsonl"
+    if final.is_file():
+        return final
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        _unpack_into(path, final)
+    except (OSError, EOFError, ValueError) as error:
+        raise DataError(f"data file {path} cannot be unpacked: {error}") from error
+    return final
+
+
+def _unpack_into(path: Path, final: Path) -> None:
+    handle, name = tempfile.mkstemp(dir=final.parent, prefix=".unpacking-")
+    work = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as plain:
+            _unpack_to(path, plain)
+        work.chmod(0o644)
+        work.replace(final)
+    finally:
+        work.unlink(missing_ok=True)
+
+
+def _unpack_to(path: Path, plain: IO[bytes]) -> None:
+    if path.suffix == ".gz":
+        with gzip.open(path, "rb") as packed:
+            shutil.copyfileobj(packed, plain, 1 << 20)
+        return
+    from zstandard import ZstdDecompressor, ZstdError
+
+    try:
+        with path.open("rb") as packed:
+            ZstdDecompressor().copy_stream(packed, plain)
+    except ZstdError as error:
+        raise OSError(str(error)) from error
