@@ -1,0 +1,58 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollout.local.restarts import Ending, GiveUp, Restart, RestartRules, plan_restart
+
+
+def crash(started_at: float, lived: float, code: int = 1) -> Ending:
+    return Ending(started_at=started_at, ended_at=started_at + lived, code=code)
+
+
+def test_a_process_that_lived_long_is_started_again_at_once():
+    assert plan_restart("actor-0", [crash(0, 100, -9)], RestartRules()) == Restart(at=100)
+
+
+def test_quick_deaths_back_off_twice_as_long_each_time():
+    endings = [crash(0, 1), crash(2, 1), crash(4, 1)]
+    rules = RestartRules(backoff_seconds=0.5)
+
+    waits = [
+        plan_restart("learner", endings[:n], rules).at - endings[n - 1].ended_at for n in (1, 2, 3)
+    ]
+
+    assert waits == [0.5, 1.0, 2.0]
+
+
+def test_a_long_life_ends_the_streak():
+    rules = RestartRules(backoff_seconds=0.5)
+    endings = [crash(0, 1), crash(2, 1), crash(4, 60), crash(70, 1)]
+
+    assert plan_restart("learner", endings, rules) == Restart(at=71.5)
+
+
+def test_more_deaths_than_retries_give_up_and_name_the_process():
+    endings = [crash(n, 0.5, -9) for n in range(4)]
+
+    decision = plan_restart("actor-1", endings, RestartRules(retries_max=3))
+
+    assert isinstance(decision, GiveUp)
+    assert "actor-1" in decision.reason
+    assert "SIGKILL" in decision.reason
+
+
+def test_deaths_long_ago_do_not_count():
+    endings = [crash(0, 1), crash(10, 1), crash(10_000, 1)]
+
+    assert isinstance(plan_restart("actor-0", endings, RestartRules(retries_max=1)), Restart)
+
+
+@given(st.lists(st.floats(0.01, 30), min_size=1, max_size=30))
+def test_a_wait_never_exceeds_its_bound(lives):
+    rules = RestartRules(retries_max=100)
+    at, endings = 0.0, []
+    for lived in lives:
+        endings.append(crash(at, lived))
+        decision = plan_restart("actor-0", endings, rules)
+        wait = decision.at - endings[-1].ended_at
+        assert 0 <= wait <= rules.backoff_seconds_max + 1e-9
+        at = decision.at

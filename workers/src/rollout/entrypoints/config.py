@@ -1,0 +1,59 @@
+"""Reads the one file that tells a process who it is.
+
+The file may appear after the process: a supervisor starts everything at once and writes it as soon
+as the model and the data are resolved, so that imports and resolution run side by side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from rollout.errors import RolloutError, SpecError
+from rollout_api.worker import WorkerConfig
+
+CONFIG_SECONDS_MAX = 1800.0
+"""How long a process waits for its configuration; downloads of models happen in this time."""
+POLL_SECONDS = 0.02
+
+
+def read_worker_config(path: Path, seconds_max: float = CONFIG_SECONDS_MAX) -> WorkerConfig:
+    """The configuration, waited for. Raises SpecError when it does not come or is not valid."""
+    deadline = time.monotonic() + seconds_max
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise SpecError(f"{path} did not appear within {seconds_max:.0f} s")
+        time.sleep(POLL_SECONDS)
+    try:
+        return WorkerConfig.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise SpecError(f"{path} is not a worker configuration: {error}") from error
+
+
+def parse_arguments(description: str | None) -> argparse.Namespace:
+    """``--config PATH`` and, for actors, ``--index N``."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--config", type=Path, required=True, help="the WorkerConfig file")
+    parser.add_argument("--index", type=int, default=0, help="this actor's place among the actors")
+    return parser.parse_args()
+
+
+def run_process(main: Callable[[], None]) -> int:
+    """Run a process' main function; its exit code, with one line of error for people."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        main()
+    except RolloutError as error:
+        logging.getLogger("rollout").exception("ended by %s", type(error).__name__)
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    return 0

@@ -1,0 +1,65 @@
+"""What makes two runs the same run: the digest at the root of the hash chain and of the ledger.
+
+Covers what decides tokens and parameters. Leaves out what may change while a run goes on
+(api.md, rules of form), where things lie, how many actors sample, and who watches.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from blake3 import blake3
+
+from rollout_api.v1alpha1.run import RolloutRunSpec
+
+SPEC_FIELDS = ("model", "train", "infer", "evaluate", "seed", "numerics")
+TRAIN_LIVE_FIELDS = ("maxSteps", "epochs")
+LOCATION_FIELDS = frozenset({"uri", "path", "fromRun", "revision", "digest"})
+"""Where a model or data lies; its content is covered by its own digest."""
+
+
+def spec_digest(
+    spec: RolloutRunSpec, *, model_digest: str, data_digests: Mapping[str, str], dtype: str
+) -> str:
+    """``blake3:<hex>`` of the identity of a run with this resolved spec."""
+    identity = {
+        **spec_identity(spec),
+        "resolved": {
+            "model": model_digest,
+            "data": data_digests.get("train"),
+            "dtype": dtype,
+        },
+    }
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return f"blake3:{blake3(text.encode()).hexdigest()}"
+
+
+def spec_identity(spec: RolloutRunSpec) -> dict[str, Any]:
+    """The part of a resolved spec that decides tokens and parameters, as plain data."""
+    document = spec.model_dump(mode="json", exclude_none=True)
+    kept = {name: document[name] for name in SPEC_FIELDS if name in document}
+    for name in ("model",):
+        kept[name] = _without(kept[name], LOCATION_FIELDS)
+    if "train" in kept:
+        train = _without(kept["train"], frozenset(TRAIN_LIVE_FIELDS))
+        train["data"] = _without_locations(train.get("data"))
+        kept["train"] = train
+    kept["engine"] = sorted(spec.actors.model_dump(mode="json", exclude_none=True)["engine"])
+    kept["ranks"] = spec.learner.nodes * spec.learner.processes_per_node
+    kept["strategy"] = spec.learner.strategy.chosen
+    return kept
+
+
+def _without(document: Mapping[str, Any], fields: frozenset[str]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name not in fields}
+
+
+def _without_locations(data: Mapping[str, Any] | None) -> Any:
+    if data is None:
+        return None
+    return {
+        name: _without(value, LOCATION_FIELDS) if isinstance(value, dict) else value
+        for name, value in data.items()
+    }

@@ -1,0 +1,242 @@
+"""One run on this machine, from a prepared spec to its end.
+
+Everything is started at once: the processes import while a child resolves the model and the data;
+they go on when ``worker.json`` appears.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rollout.coordinator.status import Status
+from rollout.errors import SpecError
+from rollout.local.identity import spec_digest, spec_identity
+from rollout.local.plan import (
+    Machine,
+    plan_bounds,
+    plan_machine,
+    plan_processes,
+    plan_threads,
+)
+from rollout.local.poller import StatusPoller
+from rollout.local.prepare import Prepared
+from rollout.local.progress import Display
+from rollout.local.resolve import Resolution, ResolveRequest, Resolving
+from rollout.local.run_dir import RunDir, RunLock
+from rollout.local.supervisor import Supervisor
+from rollout.local.watch import Ended
+from rollout_api.worker import Layout, ResolvedRun, RunIdentity, WorkerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One run to be started, or gone on with when ``previous`` is its configuration."""
+
+    prepared: Prepared
+    run: RunDir
+    model_path: Path | None = None
+    code_files: tuple[Path, ...] = ()
+    previous: WorkerConfig | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """How a run ended and the last status that was seen."""
+
+    ended: Ended
+    status: Status | None
+
+
+def launch(wanted: Launch, display: Display) -> Finished:
+    """Run to the end. Raises SpecError, DataError and their like before anything has been recorded."""
+    lock = RunLock(wanted.run)
+    lock.acquire()
+    try:
+        with _reserved_port() as port:
+            return _launch(wanted, display, port, lock)
+    finally:
+        lock.release()
+
+
+def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finished:
+    run, spec = wanted.run, wanted.prepared.spec
+    machine = observe_machine()
+    url = f"http://127.0.0.1:{port}"
+    run.worker_config.unlink(missing_ok=True)
+    resolving = Resolving(
+        ResolveRequest(
+            spec=spec.model_dump(mode="json", exclude_none=True),
+            model_path=None if wanted.model_path is None else str(wanted.model_path),
+        ),
+        run.logs / "resolve.log",
+    )
+    supervisor = Supervisor(
+        plan_processes(spec, run, machine),
+        poller=(poller := StatusPoller(url, run.token)),
+        display=display,
+        bounds=plan_bounds(spec),
+        lock_fileno=lock.fileno,
+    )
+    try:
+        supervisor.start()
+        config = build_config(wanted, resolving.wait(), machine, url)
+        write_atomically(run.worker_config, config.model_dump_json(exclude_none=True, indent=1))
+        ended = supervisor.run()
+    except BaseException:
+        if wanted.previous is not None:
+            write_config(run, wanted.previous)
+        raise
+    finally:
+        resolving.close()
+        supervisor.kill()
+    status = poller.latest
+    write_result(run, ended, status)
+    return Finished(ended=ended, status=status)
+
+
+def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) -> WorkerConfig:
+    """The file that every process reads. Raises SpecError when a resumed run has become another."""
+    prepared, run, previous = wanted.prepared, wanted.run, wanted.previous
+    spec = prepared.spec
+    engine = spec.actors.engine.chosen if spec.actors.engine is not None else "embedded"
+    dtype = spec.model.dtype or ("BFloat16" if machine.accelerators else "Float32")
+    digest = spec_digest(
+        spec, model_digest=found.model_digest, data_digests=found.data_digests, dtype=dtype
+    )
+    if previous is not None and previous.spec_digest != digest:
+        raise SpecError(describe_drift(previous, prepared, found))
+    threads = plan_threads(spec, machine, found.num_parameters)
+    return WorkerConfig(
+        run=RunIdentity(
+            name=prepared.name,
+            namespace=prepared.namespace,
+            uid=str(uuid.uuid4()) if previous is None else previous.run.uid,
+        ),
+        spec_digest=digest,
+        spec=spec,
+        resolved=ResolvedRun(
+            model_path=found.model_path,
+            model_digest=found.model_digest,
+            dtype=dtype,
+            stop_token_ids=found.stop_token_ids,
+            prompt_tokens_max=found.prompt_tokens_max,
+            data_digests=found.data_digests,
+            threads=threads if previous is None else previous.resolved.threads,
+            engine="vllm" if engine == "vllm" else "embedded",
+        ),
+        layout=Layout(
+            run_dir=str(run.path),
+            coordinator_url=url,
+            token_file=str(run.token),
+            objects_dir=str(run.objects),
+            ledger_path=str(run.ledger),
+        ),
+        code_files=tuple(str(path) for path in wanted.code_files),
+    )
+
+
+def describe_drift(previous: WorkerConfig, prepared: Prepared, found: Resolution) -> str:
+    """Which part of a run's identity is not what it was when the run began."""
+    before, after = spec_identity(previous.spec), spec_identity(prepared.spec)
+    changed = [f"spec.{name}" for name in sorted(after) if before.get(name) != after[name]]
+    if previous.resolved.model_digest != found.model_digest:
+        changed.append("the model's files")
+    if previous.resolved.data_digests.get("train") != found.data_digests.get("train"):
+        changed.append("the training data")
+    return (
+        f"this run cannot be gone on with: changed since it began: {', '.join(changed) or 'its spec'}; "
+        "take the change back, or start a new run without --resume"
+    )
+
+
+def observe_machine() -> Machine:
+    """This machine's facts."""
+    affinity = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    accelerators = len(list(Path("/dev").glob("nvidia[0-9]*"))) if sys.platform == "linux" else 0
+    return plan_machine(os.environ, affinity, accelerators)
+
+
+@contextmanager
+def _reserved_port() -> Iterator[int]:
+    """A loopback port that nobody else is given while we hold it.
+
+    Bound and never listening: the coordinator binds the same port beside us (SO_REUSEPORT), also
+    when it is started again.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "SO_REUSEPORT"):
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file that is seen whole or not at all."""
+    work = path.with_name(f".{path.name}.{os.getpid()}")
+    work.write_text(text)
+    work.replace(path)
+
+
+def write_config(run: RunDir, config: WorkerConfig) -> None:
+    """Write ``worker.json``."""
+    write_atomically(run.worker_config, config.model_dump_json(exclude_none=True, indent=1))
+
+
+def read_config(run: RunDir) -> WorkerConfig:
+    """Read ``worker.json``. Raises SpecError when it is not there or not readable."""
+    try:
+        return WorkerConfig.model_validate_json(run.worker_config.read_bytes())
+    except (OSError, ValueError) as error:
+        raise SpecError(f"{run.worker_config} cannot be read: {error}") from error
+
+
+def write_result(run: RunDir, ended: Ended, status: Status | None) -> None:
+    """Write ``result.json``: what pipelines and ``--resume`` ask of a run that is over."""
+    write_atomically(run.path / "result.json", json.dumps(summarise(run, ended, status), indent=1))
+
+
+def read_result(run: RunDir) -> dict[str, Any]:
+    """``result.json``; empty when the run never came to an end."""
+    try:
+        return json.loads((run.path / "result.json").read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def summarise(run: RunDir, ended: Ended, status: Status | None) -> dict[str, Any]:
+    """A run's end as plain data."""
+    seen = {} if status is None else msgspec.to_builtins(status)
+    kept = ("step", "steps_max", "chain", "lineage", "reward", "loss", "tokens_per_second")
+    return {
+        "run": run.name,
+        "run_dir": str(run.path),
+        "exit_code": ended.exit_code,
+        "reason": ended.reason,
+        "message": ended.message,
+        **{name: seen.get(name) for name in kept},
+        "evaluations": seen.get("evaluations", []),
+        "best": seen.get("best"),
+        "anchor": seen.get("anchor"),
+        "dispositions": seen.get("dispositions", {}),
+    }
+
+
+def discard(run: RunDir) -> None:
+    """Remove a run's directory that never held a run."""
+    if not run.worker_config.exists() and not run.ledger.exists():
+        shutil.rmtree(run.path, ignore_errors=True)

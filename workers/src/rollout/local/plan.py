@@ -1,0 +1,148 @@
+"""From a resolved spec and the facts of this machine to the processes that run it. Pure.
+
+The same entry points that pods run, on one machine: a coordinator, ``actors.replicas`` actors, and a
+learner of ``learner.processesPerNode`` ranks under torchrun (or one bare process).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rollout.local.processes import ProcessSpec
+from rollout.local.restarts import RestartRules
+from rollout.local.run_dir import RunDir
+from rollout.local.watch import Bounds
+from rollout_api.v1alpha1.run import RolloutRunSpec
+
+TINY_PARAMETERS_MAX = 3_000_000
+"""Below this a second thread costs more in synchronisation than it computes."""
+OFFLINE_ALGORITHMS = frozenset({"sft", "rm", "dpo", "ipo", "kto"})
+CONFIG_OPTION = "--config"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What this machine has. ``cpus``: cores this process may use (OMP_NUM_THREADS, if lower)."""
+
+    cpus: int
+    accelerators: int = 0
+
+
+def plan_machine(environment: Mapping[str, str], affinity: int, accelerators: int = 0) -> Machine:
+    """The machine's facts, with the user's own bound on threads respected."""
+    wanted = environment.get("OMP_NUM_THREADS", "")
+    bound = int(wanted) if wanted.isdigit() and int(wanted) > 0 else affinity
+    return Machine(cpus=max(1, min(affinity, bound)), accelerators=accelerators)
+
+
+def plan_threads(spec: RolloutRunSpec, machine: Machine, num_parameters: int | None = None) -> int:
+    """Compute threads of each process.
+
+    Synchronous runs let learner and actor each use all cores: they take turns. Asynchronous ones
+    split them. In Exact the number of actors never enters, because sums depend on threads.
+    """
+    if num_parameters is not None and num_parameters <= TINY_PARAMETERS_MAX:
+        return 1
+    staleness = spec.train.max_staleness if spec.train is not None else 0
+    sharers = max(spec.learner.processes_per_node, 2 if staleness else 1)
+    if spec.numerics.mode == "Fast":
+        sharers = max(sharers, spec.actors.replicas + (1 if staleness else 0))
+    return max(1, machine.cpus // sharers)
+
+
+def needs_actors(spec: RolloutRunSpec) -> bool:
+    """Whether anything in the run is sampled: RL, batch inference, or any evaluation."""
+    if spec.train is None:
+        return True
+    return spec.train.algorithm.chosen not in OFFLINE_ALGORITHMS or bool(spec.evaluations)
+
+
+def plan_processes(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> tuple[ProcessSpec, ...]:
+    """Every process of the run, the ones that take longest to start first."""
+    actors = max(1, spec.actors.replicas) if needs_actors(spec) else 0
+    learner = (_learner(spec, run, machine),) if spec.train is not None else ()
+    return (
+        *learner,
+        *(_actor(spec, run, machine, index) for index in range(actors)),
+        _process(spec, run, "coordinator", "coordinator", env={"OMP_NUM_THREADS": "1"}),
+    )
+
+
+def _actor(spec: RolloutRunSpec, run: RunDir, machine: Machine, index: int) -> ProcessSpec:
+    return _process(
+        spec,
+        run,
+        f"actor-{index}",
+        "actor",
+        extra=("--index", str(index)),
+        env=_user_env(spec) | _thread_env(plan_threads(spec, machine)),
+    )
+
+
+def _learner(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> ProcessSpec:
+    env = _user_env(spec) | _thread_env(plan_threads(spec, machine))
+    ranks = spec.learner.processes_per_node
+    if ranks == 1:
+        return _process(spec, run, "learner", "learner", env=env)
+    return ProcessSpec(
+        name="learner",
+        role="learner",
+        module="torch.distributed.run",
+        arguments=(
+            *("--standalone", "--nproc-per-node", str(ranks), "--max-restarts", "0"),
+            *("--no-python", sys.executable, "-m", "rollout.lifeline"),
+            *("rollout.entrypoints.learner", CONFIG_OPTION, str(run.worker_config)),
+        ),
+        log=run.logs / "learner.log",
+        env=env,
+        restart=_restarts(spec),
+    )
+
+
+def _process(
+    spec: RolloutRunSpec,
+    run: RunDir,
+    name: str,
+    role: str,
+    *,
+    extra: tuple[str, ...] = (),
+    env: Mapping[str, str],
+) -> ProcessSpec:
+    return ProcessSpec(
+        name=name,
+        role=role,
+        module=f"rollout.entrypoints.{role}",
+        arguments=(CONFIG_OPTION, str(run.worker_config), *extra),
+        log=run.logs / f"{name}.log",
+        env=env,
+        restart=_restarts(spec),
+    )
+
+
+def _restarts(spec: RolloutRunSpec) -> RestartRules:
+    return RestartRules(retries_max=spec.limits.retries)
+
+
+def _user_env(spec: RolloutRunSpec) -> dict[str, str]:
+    """``spec.env``; ``secretEnv`` is taken from the environment that every child inherits."""
+    return {variable.name: variable.value for variable in spec.env}
+
+
+def _thread_env(threads: int) -> dict[str, str]:
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+def plan_bounds(spec: RolloutRunSpec) -> Bounds:
+    """``spec.limits`` as the supervisor's bounds."""
+    limits = spec.limits
+    return Bounds(
+        pre_running_seconds=limits.pre_running_seconds,
+        active_seconds=limits.active_seconds,
+        no_progress_seconds=limits.no_progress_seconds,
+    )

@@ -1,0 +1,269 @@
+"""A manifest, run on this machine: every run in it, in order, resumed where that was asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rollout.errors import RolloutError, SpecError
+from rollout.local.functions import save_functions
+from rollout.local.launch import (
+    Finished,
+    Launch,
+    discard,
+    launch,
+    read_config,
+    read_result,
+    summarise,
+)
+from rollout.local.pipeline import materialise_model, order_runs, read_snapshot, source_run
+from rollout.local.prepare import Prepared, prepare_run
+from rollout.local.progress import Display, Mode, make_display
+from rollout.local.run_dir import (
+    RunDir,
+    create_run_dir,
+    find_run_dir,
+    find_run_dirs,
+    prepare_run_dir,
+    runs_home,
+)
+from rollout.local.watch import EXIT_INTERRUPTED, EXIT_OK, Ended
+from rollout.manifest import Document, load_documents
+from rollout.validation import apply_overrides, apply_values
+
+RewardFunction = Callable[..., Sequence[float | Mapping[str, float]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """How the last run of a manifest ended, and where it lies."""
+
+    exit_code: int
+    run_dir: Path
+    summary: dict[str, Any]
+
+
+def run_manifest(
+    manifest: str | Path | Sequence[Document],
+    *,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    resume: str | None = None,
+    run_dir: Path | None = None,
+    progress: bool | Mode = True,
+    rewards: Sequence[RewardFunction] | None = None,
+) -> RunResult:
+    """Run every run of a manifest, each after the one it starts from; stop at the first that fails.
+
+    ``overrides`` are ``path=value`` items, or values by path. ``resume`` is ``Latest`` or the name of
+    a run's directory: runs that ended well are taken as they are, an interrupted one is gone on
+    with. With several runs ``run_dir`` is the folder of their folders. Raises SpecError and DataError
+    for bad input; a run that fails is told by its exit code.
+    """
+    documents = _load(manifest, overrides)
+    ordered = order_runs(documents)
+    mode: Mode = progress if isinstance(progress, str) else ("auto" if progress else "none")
+    home = _Home(run_dir=run_dir, several=len(ordered) > 1)
+    produced: dict[str, RunDir] = {}
+    result: RunResult | None = None
+    for document in ordered:
+        prepared = prepare_run(document)
+        source = _find_source(document, produced)
+        earlier = home.place(prepared.name, resume, source)
+        run = home.make(prepared.name) if earlier is None else prepare_run_dir(earlier.path)
+        result = None if earlier is None else _reuse(earlier, prepared)
+        if result is None:
+            stage = _Stage(document=document, run=run, source=source, resumed=earlier is not None)
+            result = _run_stage(stage, mode, rewards)
+        if result.exit_code != EXIT_OK:
+            return result
+        produced[prepared.name] = run
+    assert result is not None
+    return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stage:
+    """One run of a manifest, placed. ``source`` is the run whose weights it starts from."""
+
+    document: Document
+    run: RunDir
+    source: RunDir | None
+    resumed: bool
+
+
+def _run_stage(stage: _Stage, mode: Mode, rewards: Sequence[RewardFunction] | None) -> RunResult:
+    run = stage.run
+    display = make_display(mode, run.name)
+    try:
+        finished = _launch_stage(stage, display, rewards)
+        _tell_end(finished, run, display)
+    except BaseException:
+        discard(run)
+        raise
+    finally:
+        display.close()
+    summary = summarise(run, finished.ended, finished.status)
+    return RunResult(exit_code=finished.ended.exit_code, run_dir=run.path, summary=summary)
+
+
+def _launch_stage(
+    stage: _Stage, display: Display, rewards: Sequence[RewardFunction] | None
+) -> Finished:
+    run, document = stage.run, stage.document
+    saved = None if rewards is None else save_functions(rewards, run.code)
+    prepared = prepare_run(document, None if saved is None else saved.rewards)
+    previous = read_config(run) if stage.resumed else None
+    _record(stage, prepared)
+    verb = "resuming" if stage.resumed else "running"
+    display.note(f"{verb} {prepared.name} in {run.path}")
+    wanted = Launch(
+        prepared=prepared,
+        run=run,
+        model_path=None if stage.source is None else _take_model(stage.source, prepared, run),
+        code_files=() if saved is None else saved.files,
+        previous=previous,
+    )
+    try:
+        return launch(wanted, display)
+    except KeyboardInterrupt:
+        ended = Ended(exit_code=EXIT_INTERRUPTED, reason="Interrupted", message="before it began")
+        return Finished(ended=ended, status=None)
+
+
+def _tell_end(finished: Finished, run: RunDir, display: Display) -> None:
+    """Say how the run ended and what to do next; write the report."""
+    ended = finished.ended
+    if ended.exit_code == EXIT_INTERRUPTED and run.worker_config.exists():
+        display.note(f"interrupted, state saved; go on with: --resume {run.name}")
+    elif ended.exit_code != EXIT_OK:
+        display.note(f"{ended.reason}: {ended.message}")
+    if finished.status is not None:
+        _write_report(run, display)
+
+
+def _write_report(run: RunDir, display: Display) -> None:
+    from rollout.report import write_report
+
+    try:
+        write_report(run.path)
+    except (OSError, ValueError, RolloutError) as error:
+        display.note(f"the report could not be written: {error}")
+
+
+def _find_source(document: Document, produced: Mapping[str, RunDir]) -> RunDir | None:
+    """The run that ``model.fromRun`` means: of this file, else the newest of that name here."""
+    name = source_run(document.data)
+    if name is None:
+        return None
+    if name in produced:
+        return produced[name]
+    runs = [run for run in find_run_dirs(_home(), name) if run.worker_config.exists()]
+    if not runs:
+        raise SpecError(
+            f"{document.source}: spec.model.fromRun: no run {name!r} in {_home()}; run it first, or "
+            "put it into the same file"
+        )
+    return runs[-1]
+
+
+def _take_model(source: RunDir, prepared: Prepared, run: RunDir) -> Path:
+    """A model folder made of the source run's snapshot."""
+    wanted = prepared.spec.model.from_run
+    assert wanted is not None
+    snapshot = read_snapshot(source, wanted.snapshot)
+    from rollout.objects import FileStore
+
+    return materialise_model(
+        config_path=Path(read_config(source).resolved.model_path),
+        weights=FileStore(source.objects).path(snapshot["version"]["object"]),
+        target=run.model,
+    )
+
+
+def _record(stage: _Stage, prepared: Prepared) -> None:
+    """Write down what is about to run: the resolved manifest, and the run it starts from."""
+    from ruamel.yaml import YAML
+
+    document = {
+        "apiVersion": "rollout.dev/v1alpha1",
+        "kind": "RolloutRun",
+        "metadata": {"name": prepared.name, "namespace": prepared.namespace},
+        "spec": prepared.spec.model_dump(mode="json", exclude_none=True),
+    }
+    with stage.run.manifest.open("w") as file:
+        YAML(typ="safe", pure=True).dump(document, file)
+    if stage.source is not None:
+        (stage.run.path / "source").write_text(stage.source.name)
+
+
+def read_source(run: RunDir) -> str | None:
+    """The name of the directory of the run that this one started from, or None."""
+    path = run.path / "source"
+    return path.read_text().strip() if path.exists() else None
+
+
+def _reuse(run: RunDir, prepared: Prepared) -> RunResult | None:
+    """The result of a run that has ended well and need not go on, or None."""
+    result = read_result(run)
+    steps = prepared.spec.train.max_steps if prepared.spec.train is not None else None
+    if result.get("exit_code") != EXIT_OK or (steps or 0) > (result.get("step") or 0):
+        return None
+    return RunResult(exit_code=EXIT_OK, run_dir=run.path, summary=result)
+
+
+def _home() -> Path:
+    return runs_home(os.environ)
+
+
+def _load(
+    manifest: str | Path | Sequence[Document], overrides: Sequence[str] | Mapping[str, Any]
+) -> list[Document]:
+    documents = load_documents(manifest) if isinstance(manifest, str | Path) else manifest
+    if isinstance(overrides, Mapping):
+        return [apply_values(document, overrides) for document in documents]
+    return [apply_overrides(document, overrides) for document in documents]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Home:
+    """Where the runs of one manifest lie. ``several``: it has more than one."""
+
+    run_dir: Path | None
+    several: bool
+
+    def place(self, name: str, resume: str | None, source: RunDir | None) -> RunDir | None:
+        """The directory that an earlier run of ``name`` left to go on with; None to make a new one.
+
+        Of a pipeline only a run that started from ``source`` counts. Raises SpecError when there is
+        nothing to resume, or a run is in the way.
+        """
+        if self.run_dir is not None:
+            return self._given(self.run_dir / name if self.several else self.run_dir, resume)
+        if resume is None:
+            return None
+        if not self.several:
+            return find_run_dir(_home(), name, resume)
+        found = [
+            run
+            for run in find_run_dirs(_home(), name)
+            if run.worker_config.exists() and read_source(run) == (source and source.name)
+        ]
+        named = [run for run in found if run.name == resume]
+        return (named or found or [None])[-1]
+
+    def _given(self, path: Path, resume: str | None) -> RunDir | None:
+        exists = (path / "worker.json").exists()
+        if exists and resume is None:
+            raise SpecError(f"{path} already holds a run; pass --resume Latest, or another folder")
+        if resume is not None and not exists and not self.several:
+            raise SpecError(f"--resume {resume}: {path} holds no run")
+        return RunDir(path=path.absolute()) if exists else None
+
+    def make(self, name: str) -> RunDir:
+        """A new directory."""
+        if self.run_dir is None:
+            return create_run_dir(_home(), name)
+        return prepare_run_dir(self.run_dir / name if self.several else self.run_dir)
