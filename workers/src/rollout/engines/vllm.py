@@ -22,7 +22,7 @@ from rollout.engines.vllm_wire import (
     parse_completion,
     parse_loaded,
 )
-from rollout.errors import EngineError
+from rollout.errors import EngineError, StoreError
 from rollout.types import Completion, GenerateRequest, WeightVersion
 from rollout.weights.verify import find_missing_tensors
 
@@ -59,12 +59,7 @@ class VllmEngine:
         Returns the digest of the tensors given to the loader; a digest other than the version's leaves
         the engine with no version. Raises EngineError.
         """
-        missing = await asyncio.to_thread(find_missing_tensors, self._settings.model_dir, weights)
-        if missing:
-            raise EngineError(
-                f"weights {weights} lack {len(missing)} of the model's tensors, first {missing[0]}: "
-                "vLLM would serve uninitialised memory in their place"
-            )
+        await asyncio.to_thread(require_whole_model, self._settings.model_dir, weights)
         async with self._gate.exclusive(self._settings.request_seconds_max):
             server = await self._healthy_server()
             self._version = None
@@ -151,6 +146,21 @@ class VllmEngine:
         await asyncio.sleep(delay)
         self._server = await start_server(self._settings)
         return self._server
+
+
+def require_whole_model(model_dir: Path, weights: Path) -> None:
+    """Raise EngineError unless ``weights`` is readable and has every tensor of the model.
+
+    A tensor that is absent is no error to vLLM: it serves uninitialised memory in its place.
+    """
+    try:
+        missing = find_missing_tensors(model_dir, weights)
+    except StoreError as error:
+        raise EngineError(f"vLLM was not given new weights: {error}") from error
+    if missing:
+        raise EngineError(
+            f"weights {weights} lack {len(missing)} of the model's tensors, first {missing[0]}"
+        )
 
 
 def restart_delay_seconds(num_starts: int) -> float:

@@ -1,0 +1,154 @@
+"""The vLLM server's command line: reachable by one socket only, and nothing of the model's own sampling."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollout.engines.vllm_command import (
+    KV_CACHE_MAX_BYTES,
+    KV_CACHE_MIN_BYTES,
+    RESERVED,
+    VllmSettings,
+    build_command,
+    plan_kv_cache_bytes,
+)
+from rollout.errors import SpecError
+
+PRIVATE = Path("/tmp/rollout-x")
+
+
+def settings(**changes) -> VllmSettings:
+    given = {
+        "model_dir": Path("/models/tiny"),
+        "log_path": Path("/runs/a/logs/vllm-0.log"),
+        "dtype": "float32",
+        "max_model_length": 512,
+    }
+    return VllmSettings(**(given | changes))
+
+
+def value_of(argv: tuple[str, ...], name: str) -> str:
+    assert argv.count(name) == 1
+    return argv[argv.index(name) + 1]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("tensor_parallel", [1, 2])
+def test_no_control_route_is_reachable_over_tcp(exact, device, tensor_parallel):
+    argv, env = build_command(
+        settings(exact=exact, device=device, tensor_parallel=tensor_parallel), PRIVATE
+    )
+
+    assert value_of(argv, "--uds") == "/tmp/rollout-x/api.sock"
+    names = {argument.split("=")[0] for argument in argv}
+    assert not names & {"--host", "--port", "--grpc-port", "--api-server-count"}
+    assert not {"VLLM_HOST_IP", "VLLM_PORT"} & set(env)
+
+
+def test_temporary_files_and_caches_lie_in_the_servers_private_folder():
+    _, env = build_command(settings(), PRIVATE)
+
+    folders = ("TMPDIR", "HF_HOME", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT")
+    assert {env[name] for name in folders} == {str(PRIVATE)}
+
+
+def test_sampling_defaults_and_end_tokens_are_not_taken_from_the_models_files():
+    argv, _ = build_command(settings(), PRIVATE)
+
+    assert value_of(argv, "--generation-config") == "vllm"
+    assert "--skip-tokenizer-init" in argv
+    assert value_of(argv, "--logprobs-mode") == "processed_logprobs"
+
+
+def test_exact_serves_one_sequence_at_a_time_without_a_shared_cache():
+    argv, _ = build_command(settings(exact=True, max_num_seqs=64), PRIVATE)
+
+    assert value_of(argv, "--max-num-seqs") == "1"
+    assert "--no-enable-prefix-caching" in argv
+    assert "--enable-prefix-caching" not in argv
+
+
+def test_fast_batches_and_shares_prompts():
+    argv, _ = build_command(settings(exact=False, max_num_seqs=64), PRIVATE)
+
+    assert value_of(argv, "--max-num-seqs") == "64"
+    assert "--enable-prefix-caching" in argv
+
+
+def test_threads_are_fixed_by_the_settings():
+    _, env = build_command(settings(threads=3), PRIVATE)
+
+    assert env["OMP_NUM_THREADS"] == "3"
+    assert env["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
+
+
+def test_a_gpu_server_gets_no_cpu_settings():
+    argv, env = build_command(settings(device="cuda", tensor_parallel=2), PRIVATE)
+
+    assert "--enforce-eager" not in argv
+    assert value_of(argv, "--tensor-parallel-size") == "2"
+    assert not {"TORCH_COMPILE_DISABLE", "VLLM_ENABLE_V1_MULTIPROCESSING"} & set(env)
+
+
+def test_compiled_files_go_to_their_own_folder_when_one_is_given():
+    _, env = build_command(settings(bytecode_dir=Path("/cache/b")), PRIVATE)
+
+    assert (env["PYTHONPYCACHEPREFIX"], env["PYTHONDONTWRITEBYTECODE"]) == ("/cache/b", "")
+    assert "PYTHONPYCACHEPREFIX" not in build_command(settings(), PRIVATE)[1]
+
+
+def test_a_users_own_arguments_come_last():
+    argv, _ = build_command(settings(extra_arguments=("--block-size", "64")), PRIVATE)
+
+    assert argv[-2:] == ("--block-size", "64")
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "--host",
+        "--port=8000",
+        "--uds",
+        "--max_num_seqs",
+        "--hos",
+        "--seed",
+        "--",
+        "-",
+        "--api-key=x",
+    ],
+)
+def test_an_argument_that_is_not_the_users_is_refused(argument):
+    with pytest.raises(SpecError, match="extraArguments"):
+        build_command(settings(extra_arguments=(argument,)), PRIVATE)
+
+
+@given(st.sampled_from(sorted(RESERVED)), st.data())
+def test_no_spelling_of_a_reserved_argument_gets_through(name, data):
+    short = name[: data.draw(st.integers(1, len(name)))]
+    spelt = short.replace("-", data.draw(st.sampled_from("-_")))
+
+    with pytest.raises(SpecError):
+        build_command(settings(extra_arguments=(f"--{spelt}=1",)), PRIVATE)
+
+
+def test_a_socket_path_too_long_for_the_kernel_is_refused():
+    with pytest.raises(SpecError, match="TMPDIR"):
+        build_command(settings(), Path("/tmp") / ("x" * 100))
+
+
+def test_the_cache_is_sized_for_keys_and_values_of_every_layer():
+    config = {
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 64,
+        "num_hidden_layers": 8,
+        "hidden_size": 512,
+    }
+
+    # 8 layers x 2 (keys, values) x 4 heads x 64 x 4 bytes = 16 KiB a token
+    assert plan_kv_cache_bytes(config, "float32", 8192) == 8192 * 16 * 1024
+    assert plan_kv_cache_bytes(config, "float32", 1) == KV_CACHE_MIN_BYTES
+    assert plan_kv_cache_bytes(config, "bfloat16", 10**9) == KV_CACHE_MAX_BYTES
