@@ -19,7 +19,7 @@ class Format(StrEnum):
 
 
 OutputOption = Annotated[
-    Format, typer.Option("--output", "-o", help="text, or json for programs.", show_default=True)
+    Format, typer.Option("--output", help="text, or json for programs.", show_default=True)
 ]
 FileOption = Annotated[
     str, typer.Option("--file", "-f", help="A manifest (YAML or TOML); - reads standard input.")

@@ -28,7 +28,7 @@ def plan(
     file: FileOption,
     *,
     lock: Annotated[
-        Path | None, typer.Option("--lock", "-l", help="Write the plan to this file (plan.lock).")
+        Path | None, typer.Option("--lock", "-o", help="Write the plan to this file (plan.lock).")
     ] = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Look nothing up; mark what stays unresolved.")

