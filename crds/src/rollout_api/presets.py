@@ -144,8 +144,7 @@ def derive(document: Document, engine: EngineName) -> None:
     if (infer := document.get("infer")) is not None:
         infer["sampling"].setdefault("maxNewTokens", MAX_NEW_TOKENS)
     tokens = (train or {}).get("sampling", {}).get("maxNewTokens")
-    evaluations = document.get("evaluations") or document.get("evaluate", {}).get("suites", [])
-    for index, evaluation in enumerate(evaluations):
+    for index, evaluation in enumerate(document["evaluations"]):
         _derive_evaluation(evaluation, index, tokens)
 
 

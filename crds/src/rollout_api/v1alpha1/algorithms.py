@@ -57,8 +57,6 @@ class Dpo(ApiModel):
     """Assumed share of swapped labels; used by `Conservative` and `Robust` only."""
     sft_coefficient: Real = filled(0.0, ge=0, le=100)
     """Weight of an added likelihood loss on the chosen answer; 0 is off."""
-    reference: ModelSource | None = None
-    """Reference model. Unset: the model this run starts from, frozen."""
 
 
 class Ipo(ApiModel):
@@ -72,8 +70,6 @@ class Ipo(ApiModel):
     """Sets the target margin 1/(2 beta), in nats (per token with `TokenMean`)."""
     aggregation: Literal["TokenMean", "SequenceSum"] = filled("TokenMean")
     """Logprobs of an answer averaged per token (TRL) or summed (the paper's formula)."""
-    reference: ModelSource | None = None
-    """Reference model. Unset: the model this run starts from, frozen."""
 
 
 class Kto(ApiModel):
@@ -91,8 +87,6 @@ class Kto(ApiModel):
     """Weight of bad answers."""
     kl_batch: Literal["Step", "MicroBatch"] = filled("Step")
     """Rows over which the KL term is estimated: the whole step, or each micro-batch as TRL does."""
-    reference: ModelSource | None = None
-    """Reference model. Unset: the model this run starts from, frozen."""
 
 
 class AdaptiveKl(ApiModel):
@@ -175,8 +169,6 @@ class Ppo(ApiModel):
     """Optimizer updates per pass; must divide the batch."""
     critic: Critic = filled(default_factory=Critic)
     """The value model."""
-    reference: ModelSource | None = None
-    """Reference model. Unset: the model this run starts from, frozen."""
 
 
 class Grpo(ApiModel):
@@ -214,8 +206,6 @@ class Grpo(ApiModel):
     """Passes over one step's batch."""
     mini_batches: int = filled(1, ge=1, le=65_536)
     """Optimizer updates per pass; must divide `promptsPerStep`."""
-    reference: ModelSource | None = None
-    """Reference model. Unset: the model this run starts from, frozen."""
 
 
 class Algorithm(OneOf):

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from rollout_api.base import ApiModel, Name, OneOf, Real, filled, many
-from rollout_api.v1alpha1.common import Builtin
+from rollout_api.v1alpha1.common import Builtin, ModelSource
 from rollout_api.v1alpha1.data import Data
 from rollout_api.v1alpha1.environment import PythonClass, Reward
 
@@ -72,7 +72,7 @@ class Evaluation(SuiteRun):
 
 
 class Evaluate(ApiModel):
-    """A run that measures a model and changes nothing."""
+    """A run that measures a model by `evaluations` and changes nothing."""
 
-    suites: tuple[SuiteRun, ...] = many(32, num_min=1)
-    """What is measured, in this order."""
+    baseline: ModelSource | None = None
+    """Another model, measured on the same prompts with the same seeds and compared. Unset: none."""

@@ -50,7 +50,7 @@ class Mlflow(ApiModel):
     """Experiment."""
 
 
-class Jsonl(ApiModel):
+class JsonlFile(ApiModel):
     """One JSON object a step in `metrics.jsonl`; written in any case."""
 
 
@@ -63,7 +63,7 @@ class Tracking(OneOf):
     """Weights and Biases."""
     mlflow: Mlflow | None = None
     """MLflow."""
-    jsonl: Jsonl | None = None
+    jsonl: JsonlFile | None = None
     """A file."""
 
 

@@ -1,8 +1,9 @@
 """RolloutRun: one unit of work that ends. Exactly one of train, infer, evaluate."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
 
 from rollout_api.base import ApiModel, Name, OneOf, Rule, filled, many
 from rollout_api.v1alpha1.common import EnvVars, RuntimeRef, SecretEnvVars
@@ -49,6 +50,16 @@ class RolloutRunSpec(OneOf):
         _immutable("numerics", "numerics is immutable"),
         _immutable("storage", "storage is immutable"),
         _immutable("managedBy", "managedBy is immutable"),
+        Rule(
+            "has(self.train) == has(oldSelf.train) && has(self.infer) == has(oldSelf.infer)",
+            "the kind of work is immutable: make another run",
+        ),
+        Rule(
+            "!has(self.evaluations)"
+            " || self.evaluations.filter(e, has(e.selects) && e.selects).size() <= 1",
+            "at most one evaluation may select the Best snapshot",
+            "evaluations",
+        ),
     )
 
     model: Model
@@ -58,7 +69,7 @@ class RolloutRunSpec(OneOf):
     infer: Infer | None = None
     """Complete rows with it."""
     evaluate: Evaluate | None = None
-    """Measure it."""
+    """Measure it by `evaluations`, each once."""
     preset: PresetName | None = None
     """Settings to start from, `name@version`; what the manifest says wins. Unset: `defaults@v1`."""
     seed: int = Field(default=0, ge=-(2**63), le=2**63 - 1)
@@ -88,13 +99,21 @@ class RolloutRunSpec(OneOf):
     learner: Learner = filled(default_factory=Learner)
     """The workers that train."""
     evaluations: tuple[Evaluation, ...] = many(32)
-    """Measurements beside training."""
+    """Measurements beside training, or the whole work of an `evaluate` run."""
     snapshots: Snapshots = filled(default_factory=Snapshots)
     """When the run is saved."""
     tracking: tuple[Tracking, ...] = many(8)
     """Where metrics go, beside the run's own file."""
     limits: Limits = filled(default_factory=Limits)
     """Bounds on waiting."""
+
+    @model_validator(mode="after")
+    def _one_selects(self) -> Self:
+        if sum(evaluation.selects for evaluation in self.evaluations) > 1:
+            raise PydanticCustomError(
+                "several_select", "at most one evaluation may select the Best snapshot"
+            )
+        return self
 
 
 class RolloutRun(ApiModel):

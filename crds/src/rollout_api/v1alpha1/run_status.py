@@ -67,7 +67,7 @@ class Progress(ApiModel):
     """When this was written."""
 
 
-class SnapshotStatus(ApiModel):
+class SnapshotSummary(ApiModel):
     """A snapshot of this run."""
 
     name: Name
@@ -131,9 +131,9 @@ class RunStatus(ApiModel):
     """The actors."""
     selector: Text | None = None
     """Label selector of the actor pods, for the scale subresource."""
-    last_snapshot: SnapshotStatus | None = None
+    last_snapshot: SnapshotSummary | None = None
     """Newest durable snapshot."""
-    best: SnapshotStatus | None = None
+    best: SnapshotSummary | None = None
     """Best snapshot, by the evaluation that selects."""
     model: ResolvedModel | None = None
     """Resolved model."""

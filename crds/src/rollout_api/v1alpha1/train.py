@@ -6,6 +6,7 @@ from pydantic import Field
 
 from rollout_api.base import ApiModel, OneOf, Real, Rule, filled, many
 from rollout_api.v1alpha1.algorithms import Algorithm
+from rollout_api.v1alpha1.common import ModelSource
 from rollout_api.v1alpha1.data import Data
 from rollout_api.v1alpha1.environment import Environment, Reward
 from rollout_api.v1alpha1.optimizer import AdamW, Constant, Optimizer, Schedule
@@ -101,6 +102,9 @@ class Train(ApiModel):
     """Where reward comes from (ppo, grpo): at least one."""
     sampling: Sampling = filled(default_factory=Sampling)
     """How completions are drawn (ppo, grpo)."""
+    reference: ModelSource | None = None
+    """Reference model of dpo, ipo, kto, and of the KL in ppo and grpo. Unset: the model this run
+    starts from, frozen; it is loaded only when something needs it."""
     max_prompt_tokens: int | None = Field(default=None, ge=1, le=16_777_216)
     """Longest prompt; longer ones are bad records. Unset: what the model's context leaves."""
     old_logprobs: Literal["Learner", "Actor"] = filled("Learner")
