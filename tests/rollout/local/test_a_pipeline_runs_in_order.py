@@ -34,7 +34,7 @@ def test_a_source_outside_the_file_does_not_matter_here():
 
 
 def test_a_circle_is_refused_and_shown():
-    with pytest.raises(SpecError, match="circle: .*a.*b"):
+    with pytest.raises(SpecError, match=r"circle: .*a.*b"):
         order_runs([document("a", "b"), document("b", "a")])
 
 

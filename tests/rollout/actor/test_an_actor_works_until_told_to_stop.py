@@ -1,0 +1,226 @@
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+from actor_fakes import VERSION, CountingBuilder, LetterRenderer, SayingEngine, make_task
+
+from rollout.actor.episodes import Score
+from rollout.actor.loop import Actor, ActorParts, split_by_version
+from rollout.actor.play import Stage
+from rollout.coordinator.messages import (
+    Claimed,
+    Failure,
+    HeartbeatAnswer,
+    Registered,
+    Submitted,
+)
+from rollout.errors import EngineError, Fenced
+from rollout.types import WeightVersion
+
+
+class ScriptedClient:
+    """Hands out ``batches`` one claim at a time, then says stop; remembers what it was told."""
+
+    def __init__(self, *batches, heartbeat_seconds: float = 60.0) -> None:
+        self.batches = list(batches)
+        self.heartbeat_seconds = heartbeat_seconds
+        self.claims, self.results, self.activations, self.beats = [], [], [], []
+        self.lost = ()
+
+    def register(self, *, worker, index):
+        return Registered(
+            incarnation=4, lease_seconds=30.0, heartbeat_seconds=self.heartbeat_seconds
+        )
+
+    def claim(self, ask):
+        self.claims.append(ask)
+        if not self.batches:
+            return Claimed(stop=True, reason="the run has ended")
+        return Claimed(tasks=tuple(self.batches.pop(0)))
+
+    def heartbeat(self, ask):
+        self.beats.append(ask)
+        return HeartbeatAnswer(lost=self.lost)
+
+    def submit(self, ask):
+        self.results += ask.results
+        return Submitted(accepted=(True,) * len(ask.results), reasons=("",) * len(ask.results))
+
+    def activation(self, ask):
+        self.activations.append(ask)
+
+
+class LengthScorer:
+    async def score(self, played):
+        return [
+            tuple(Score(rewards={"length": 1.0}, reward=len(e.reply) * 1.0) for e in one.episodes)
+            for one in played
+        ]
+
+
+class AnyStore:
+    def path(self, digest):
+        return Path(digest)
+
+
+def actor(client, engine=None, scorer=None) -> Actor:
+    engine = engine or SayingEngine(lambda prompt, seed: "ok")
+    stage = Stage(
+        engine=engine, renderer=LetterRenderer(), builders=lambda task: CountingBuilder(), seed=7
+    )
+    return Actor(
+        ActorParts(
+            worker="actor-0",
+            index=0,
+            client=client,
+            store=AnyStore(),
+            stage=stage,
+            scorer=scorer or LengthScorer(),
+            tasks_max=8,
+        )
+    )
+
+
+async def test_it_claims_plays_scores_submits_and_leaves():
+    client = ScriptedClient([make_task(0), make_task(1)], [], [make_task(2)])
+
+    await actor(client).run()
+
+    assert [result.task_id for result in client.results] == ["t0", "t1", "t2"]
+    first = client.results[0].trajectories
+    assert [one.sample for one in first] == [0, 1]
+    assert first[0].reward == 2.0
+    assert (first[0].text, first[0].prompt_text, first[0].answer) == ("ok", "q0", "a0")
+    assert first[0].ending == "stop"
+
+
+async def test_it_loads_a_version_once_and_says_so():
+    engine = SayingEngine(lambda p, s: "ok")
+    client = ScriptedClient([make_task(0)], [make_task(1)])
+
+    await actor(client, engine).run()
+
+    assert engine.loads == [VERSION]
+    assert [(one.version, one.ok) for one in client.activations] == [(VERSION, True)]
+    assert [claim.loaded for claim in client.claims] == [None, (0, 3), (0, 3)]
+
+
+async def test_wrong_weights_are_never_sampled_from():
+    engine = SayingEngine(lambda p, s: "ok", digests=["blake3:00", VERSION.digest])
+    client = ScriptedClient([make_task(0)])
+
+    await actor(client, engine).run()
+
+    assert [one.ok for one in client.activations] == [False, True]
+    assert "expected blake3:ab" in client.activations[0].message
+    assert len(engine.calls) == 1
+
+
+async def test_an_actor_that_cannot_load_faithfully_gives_its_tasks_back_and_ends():
+    engine = SayingEngine(lambda p, s: "ok", digests=["blake3:00"] * 99)
+    client = ScriptedClient([make_task(0)], [make_task(0)], [make_task(0)], [make_task(0)])
+
+    with pytest.raises(EngineError, match="could not be loaded"):
+        await actor(client, engine).run()
+
+    assert engine.calls == []
+    assert {result.failure.kind for result in client.results} == {"infrastructure"}
+
+
+async def test_a_failed_reward_is_the_tasks_failure():
+    class Broken:
+        async def score(self, played):
+            return [Failure(kind="data", message="reward brevity returned NaN")] * len(played)
+
+    client = ScriptedClient([make_task(0)])
+
+    await actor(client, scorer=Broken()).run()
+
+    (result,) = client.results
+    assert result.failure.message == "reward brevity returned NaN"
+    assert result.trajectories == ()
+
+
+async def test_work_that_went_to_another_is_dropped():
+    entered, go = threading.Event(), threading.Event()
+
+    class Slow(LengthScorer):
+        async def score(self, played):
+            await asyncio.to_thread(go.wait, 5)
+            return await super().score(played)
+
+    class Losing(ScriptedClient):
+        def heartbeat(self, ask):
+            super().heartbeat(ask)
+            if ask.task_ids:
+                entered.set()
+                return HeartbeatAnswer(lost=("t0",))
+            return HeartbeatAnswer()
+
+    client = Losing([make_task(0), make_task(1)], heartbeat_seconds=0.01)
+    running = asyncio.create_task(actor(client, scorer=Slow()).run())
+    await asyncio.to_thread(entered.wait, 5)
+    await asyncio.sleep(0.05)
+    go.set()
+    await running
+
+    assert [result.task_id for result in client.results] == ["t1"]
+
+
+async def test_a_fenced_actor_stops_claiming():
+    class Fencing(ScriptedClient):
+        def claim(self, ask):
+            return Claimed()
+
+        def heartbeat(self, ask):
+            raise Fenced("a newer incarnation exists")
+
+    await asyncio.wait_for(actor(Fencing(heartbeat_seconds=0.01)).run(), 5)
+
+
+async def test_a_leaving_actor_finishes_what_it_has():
+    class Leaving(SayingEngine):
+        async def generate(self, requests):
+            one.leave()
+            return await super().generate(requests)
+
+    client = ScriptedClient([make_task(0)], [make_task(1)])
+    one = actor(client, Leaving(lambda p, s: "ok"))
+
+    await one.run()
+
+    assert [result.task_id for result in client.results] == ["t0"]
+
+
+async def test_a_leaving_actor_does_not_wait_for_a_long_claim(monkeypatch):
+    monkeypatch.setattr("rollout.actor.loop.LEAVE_SECONDS", 0.01)
+    release = threading.Event()
+
+    class Waiting(ScriptedClient):
+        def claim(self, ask):
+            release.wait(5)
+            return Claimed()
+
+    one = actor(Waiting())
+    running = asyncio.create_task(one.run())
+    await asyncio.sleep(0.05)
+    one.leave()
+    await asyncio.wait_for(running, 2)
+    release.set()
+
+
+def test_evaluations_come_first_and_versions_are_kept_apart():
+    newer = WeightVersion(lineage=0, step=4, digest="blake3:ef", object="blake3:01")
+    tasks = [
+        make_task(0),
+        make_task(1, version=newer),
+        make_task(2, kind="eval", evaluation="sums"),
+        make_task(3),
+    ]
+
+    assert [[task.ordinal for task in batch] for batch in split_by_version(tasks)] == [
+        [2],
+        [0, 3],
+        [1],
+    ]

@@ -1,0 +1,138 @@
+import pytest
+from actor_fakes import END, VERSION, CountingBuilder, LetterRenderer, SayingEngine, make_task
+
+from rollout.actor.play import Stage, play
+from rollout.errors import DataError, EngineError
+from rollout.noise import derive_seed
+from rollout.types import Completion, Message, SamplingParams, VersionSpan
+
+
+def stage(engine, builder=None) -> Stage:
+    return Stage(
+        engine=engine,
+        renderer=LetterRenderer(),
+        builders=lambda task: builder or CountingBuilder(),
+        seed=7,
+    )
+
+
+def spell(ids) -> str:
+    return "".join("." if token == END else chr(token) for token in ids)
+
+
+async def test_a_group_is_one_request_with_a_seed_per_sample():
+    engine = SayingEngine(lambda prompt, seed: "x")
+
+    await play([make_task(5, samples=3)], stage(engine))
+
+    (request,) = engine.calls[0]
+    assert spell(request.prompt_ids) == "q5\n"
+    assert request.seeds == tuple(derive_seed(7, "train", 5, sample) for sample in range(3))
+
+
+async def test_all_claimed_groups_share_one_call():
+    engine = SayingEngine(lambda prompt, seed: "x")
+
+    played = await play([make_task(n) for n in range(4)], stage(engine))
+
+    assert [len(call) for call in engine.calls] == [4]
+    assert [one.task.ordinal for one in played] == [0, 1, 2, 3]
+
+
+async def test_an_evaluation_has_noise_of_its_own():
+    engine = SayingEngine(lambda prompt, seed: "x")
+
+    await play([make_task(5, samples=1, noise_domain="eval/sums/3")], stage(engine))
+
+    assert engine.calls[0][0].seeds == (derive_seed(7, "eval/sums/3", 5, 0),)
+
+
+async def test_a_retry_keeps_its_noise():
+    engine = SayingEngine(lambda prompt, seed: "x")
+
+    for attempt in (1, 2):
+        await play([make_task(5, attempt=attempt, epoch=attempt)], stage(engine))
+
+    assert engine.calls[0][0].seeds == engine.calls[1][0].seeds
+
+
+async def test_later_turns_are_groups_of_one_and_go_on_from_the_sampled_tokens():
+    engine = SayingEngine(lambda prompt, seed: "ab"[seed % 2] if prompt.count("\n") == 1 else "z")
+
+    (played,) = await play([make_task(1, samples=2)], stage(engine, CountingBuilder(turns=2)))
+
+    assert [len(request.seeds) for request in engine.calls[1]] == [1, 1]
+    for episode in played.episodes:
+        first = spell(episode.token_ids)[0]
+        assert spell(episode.token_ids) == f"{first}.not {first}\nz."
+        assert episode.loss_mask == (1, 1, 0, 0, 0, 0, 0, 0, 1, 1)
+        assert episode.logprobs == (-0.5, -0.5, 0, 0, 0, 0, 0, 0, -0.5, -0.5)
+        assert episode.spans == (
+            VersionSpan(start=0, end=2, lineage=0, step=3),
+            VersionSpan(start=8, end=10, lineage=0, step=3),
+        )
+        assert engine.calls[1][episode.sample].seeds == (
+            derive_seed(7, "train", 1, episode.sample, 1),
+        )
+
+
+async def test_a_reply_cut_off_ends_its_episode():
+    engine = SayingEngine(lambda prompt, seed: "much too long")
+
+    (played,) = await play(
+        [make_task(1, sampling=SamplingParams(max_new_tokens=3))],
+        stage(engine, CountingBuilder(turns=2)),
+    )
+
+    assert {episode.ending for episode in played.episodes} == {"length"}
+    assert len(engine.calls) == 1
+
+
+async def test_an_environment_that_raises_fails_its_task_and_no_other():
+    class Touchy(CountingBuilder):
+        def build(self, row):
+            if row["prompt"] == "q1":
+                raise KeyError("no such sandbox")
+            return super().build(row)
+
+    played = await play(
+        [make_task(n) for n in range(3)], stage(SayingEngine(lambda p, s: "x"), Touchy())
+    )
+
+    assert [one.failure is None for one in played] == [True, False, True]
+    assert played[1].failure.kind == "data"
+    assert "no such sandbox" in played[1].failure.message
+    assert "prompt='q1'" in played[1].failure.message
+
+
+async def test_an_engine_that_gives_up_is_not_the_policys_fault():
+    class GivingUp(SayingEngine):
+        def _complete(self, request, seed):
+            return Completion(token_ids=(), logprobs=(), finish="aborted")
+
+    with pytest.raises(EngineError, match="gave up on task t0"):
+        await play([make_task(0)], stage(GivingUp(lambda p, s: "x")))
+
+
+async def test_a_template_that_rewrites_earlier_turns_is_refused():
+    class Forgetful(LetterRenderer):
+        def render_prompt(self, messages):
+            return super().render_prompt(messages[-1:])
+
+    one = stage(SayingEngine(lambda p, s: "x"), CountingBuilder(turns=2))
+    forgetful = Stage(engine=one.engine, renderer=Forgetful(), builders=one.builders, seed=7)
+
+    (played,) = await play([make_task(0)], forgetful)
+
+    assert DataError.__name__ in played.failure.message
+    assert "chat template" in played.failure.message
+
+
+async def test_what_was_said_is_kept_for_people():
+    (played,) = await play([make_task(4)], stage(SayingEngine(lambda p, s: "hi")))
+
+    assert played.episodes[0].messages == (
+        Message(role="user", content="q4"),
+        Message(role="assistant", content="hi"),
+    )
+    assert played.task.version == VERSION
