@@ -7,6 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := build/uv/bin/uv
 TARGET ?= all
+# Bytecode is what makes a start quick: three processes import torch at once.
+export PYTHONDONTWRITEBYTECODE =
 RUN_MANIFEST ?= manifests/samples/addition-sft-grpo.yaml
 
 .PHONY: help setup run test test-long lint format generate verify bench docs constraints clean
@@ -23,7 +25,7 @@ $(UV): ## (uv in a venv of its own; a machine without the venv module gets it fr
 $(VENV)/.ready: $(UV) constraints.txt pyproject.toml crds/pyproject.toml operator/pyproject.toml workers/pyproject.toml
 	@test -x $(BIN)/python || $(UV) venv -q --python $(PYTHON) $(VENV)
 	@echo "installing packages (pinned in constraints.txt) ..."
-	@UV_HTTP_TIMEOUT=300 $(UV) pip install -q --python $(BIN)/python -c constraints.txt \
+	@UV_HTTP_TIMEOUT=300 $(UV) pip install -q --compile-bytecode --python $(BIN)/python -c constraints.txt \
 	  -e 'crds[generate]' -e operator -e 'workers[vllm,tensorboard,wandb]' --group pyproject.toml:dev
 	@touch $@
 

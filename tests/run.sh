@@ -6,6 +6,7 @@ cd "$(dirname "$0")/.."
 BIN=${BIN:-.venv/bin}
 long="not slow"
 [ "${1:-}" = "--long" ] && long="slow or not slow"
+export PYTHONDONTWRITEBYTECODE=
 export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 MPLBACKEND=Agg
 "$BIN/ruff" check .
 "$BIN/ruff" format --check .
