@@ -153,9 +153,7 @@ def _measured(run: SuiteRun, metric: str) -> bool:
 
 
 def _suites(spec: RolloutRunSpec) -> Sequence[tuple[str, SuiteRun]]:
-    beside = [(f"spec.evaluations[{i}]", item) for i, item in enumerate(spec.evaluations)]
-    suites = spec.evaluate.suites if spec.evaluate else ()
-    return [*beside, *((f"spec.evaluate.suites[{i}]", item) for i, item in enumerate(suites))]
+    return [(f"spec.evaluations[{i}]", item) for i, item in enumerate(spec.evaluations)]
 
 
 RULES = (

@@ -106,9 +106,9 @@ def sequences_fit_the_context(spec: RolloutRunSpec, facts: Facts) -> Iterator[Pr
 def reward_is_not_the_policy(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """A reference on a run that has no KL term would be loaded for nothing."""
     grpo = spec.train.algorithm.grpo if spec.train else None
-    if grpo and grpo.reference and grpo.kl_coefficient == 0:
+    if spec.train and spec.train.reference and grpo and grpo.kl_coefficient == 0:
         yield Problem(
-            field="spec.train.algorithm.grpo.reference",
+            field="spec.train.reference",
             reason="NotUsedByAlgorithm",
             message="klCoefficient 0 loads no reference model",
             fix="set klCoefficient (the paper: '0.04'), or remove reference",

@@ -1,9 +1,8 @@
 """RolloutRun: one unit of work that ends. Exactly one of train, infer, evaluate."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, StringConstraints, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, StringConstraints
 
 from rollout_api.base import ApiModel, Name, OneOf, Rule, filled, many
 from rollout_api.v1alpha1.common import EnvVars, RuntimeRef, SecretEnvVars
@@ -106,14 +105,6 @@ class RolloutRunSpec(OneOf):
     """Where metrics go, beside the run's own file."""
     limits: Limits = filled(default_factory=Limits)
     """Bounds on waiting."""
-
-    @model_validator(mode="after")
-    def _one_selects(self) -> Self:
-        if sum(evaluation.selects for evaluation in self.evaluations) > 1:
-            raise PydanticCustomError(
-                "several_select", "at most one evaluation may select the Best snapshot"
-            )
-        return self
 
 
 class RolloutRun(ApiModel):

@@ -1,0 +1,230 @@
+"""What the learner needs to know, taken once from the worker configuration: numbers, no models of the API.
+
+Everything that the manifest may ask for and this learner cannot do is refused here, by field, before
+anything is loaded: a setting is never silently ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from rollout_api.v1alpha1.algorithms import Grpo, Sft
+from rollout_api.v1alpha1.optimizer import Decay
+from rollout_api.v1alpha1.train import Train
+from rollout_api.worker import WorkerConfig
+
+from rollout.algorithms.advantages import AdvantageScale
+from rollout.algorithms.grpo import GrpoSettings
+from rollout.errors import SpecError
+
+MAX_NEW_TOKENS_DEFAULT = 512
+LEARNING_RATE_DEFAULTS = {"sft": 2e-5}
+LEARNING_RATE_DEFAULT = 1e-6
+
+StrategyName = Literal["ddp", "fsdp"]
+DtypeName = Literal["Float32", "BFloat16"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerSettings:
+    """``kind`` ``adamw`` reads the betas, epsilon and decay; ``sgd`` reads momentum."""
+
+    kind: Literal["adamw", "sgd"]
+    learning_rate: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSettings:
+    """The learning rate over steps. ``horizon_steps`` and ``minimum_ratio`` shape a decay."""
+
+    kind: Literal["constant", "cosine", "linear"] = "constant"
+    warmup_steps: int = 0
+    horizon_steps: int = 1
+    minimum_ratio: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySettings:
+    """Reinforcement learning on groups. ``width`` is the completion limit, for ``FixedLength``.
+
+    ``old_logprobs`` and ``loss.importance_cap`` are as in protocol section 10.
+    """
+
+    loss: GrpoSettings
+    advantage_scale: AdvantageScale
+    advantage_epsilon: float
+    old_logprobs: Literal["Learner", "Actor"]
+    temperature: float
+    width: int
+    epochs: int = 1
+    mini_batches: int = 1
+
+    @property
+    def num_updates(self) -> int:
+        """Optimizer updates of one step."""
+        return self.epochs * self.mini_batches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftSettings:
+    """Supervised fine-tuning. ``packing`` False computes every sequence in a row of its own."""
+
+    loss: Literal["CompletionOnly", "Full"]
+    packing: bool
+    max_length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerSettings:
+    """Everything that decides what a step does. ``max_grad_norm`` 0 does not clip."""
+
+    algorithm: PolicySettings | SftSettings
+    optimizer: OptimizerSettings
+    schedule: ScheduleSettings
+    max_grad_norm: float
+    micro_batch_tokens: int
+    activation_checkpointing: bool
+    strategy: StrategyName
+    dtype: DtypeName
+    exact: bool
+    hash_every_steps: int
+    anchor_every_steps: int
+    seed: int
+    spec_digest: str
+
+
+def build_settings(config: WorkerConfig) -> LearnerSettings:
+    """Settings of a training run. Raises SpecError for what this learner cannot do."""
+    spec, train = config.spec, config.spec.train
+    if train is None:
+        raise SpecError("spec.train: expected a training run; infer and evaluate have no learner")
+    _refuse_unsupported(config, train)
+    snapshots = spec.snapshots
+    return LearnerSettings(
+        algorithm=_algorithm(config, train),
+        optimizer=_optimizer(train),
+        schedule=_schedule(train),
+        max_grad_norm=train.max_grad_norm,
+        micro_batch_tokens=train.micro_batch_tokens,
+        activation_checkpointing=train.activation_checkpointing,
+        strategy=cast("StrategyName", spec.learner.strategy.chosen),
+        dtype=config.resolved.dtype,
+        exact=spec.numerics.mode == "Exact",
+        hash_every_steps=spec.numerics.hash_every_steps,
+        anchor_every_steps=min(snapshots.every_steps, snapshots.max_replay_steps),
+        seed=spec.seed,
+        spec_digest=config.spec_digest,
+    )
+
+
+def _algorithm(config: WorkerConfig, train: Train) -> PolicySettings | SftSettings:
+    if train.algorithm.sft is not None:
+        sft = train.algorithm.sft
+        return SftSettings(loss=sft.loss, packing=sft.packing, max_length=sft.max_length)
+    assert train.algorithm.grpo is not None
+    return _policy(config, train, train.algorithm.grpo)
+
+
+def _policy(config: WorkerConfig, train: Train, grpo: Grpo) -> PolicySettings:
+    return PolicySettings(
+        loss=GrpoSettings(
+            clip_low=grpo.clip_low,
+            clip_high=grpo.clip_high,
+            dual_clip=grpo.dual_clip,
+            aggregation=grpo.aggregation,
+            kl_coefficient=grpo.kl_coefficient,
+            kl_estimator=grpo.kl_estimator,
+            importance_cap=plan_importance_cap(train, config.resolved.engine),
+            entropy_coefficient=grpo.entropy_coefficient,
+        ),
+        advantage_scale=grpo.advantage_scale,
+        advantage_epsilon=grpo.advantage_epsilon,
+        old_logprobs=train.old_logprobs,
+        temperature=train.sampling.temperature,
+        width=train.sampling.max_new_tokens or MAX_NEW_TOKENS_DEFAULT,
+        epochs=grpo.epochs,
+        mini_batches=grpo.mini_batches,
+    )
+
+
+def plan_importance_cap(train: Train, engine: str) -> float | None:
+    """The cap of token-level truncated importance sampling, or None (protocol section 10).
+
+    Unset: on (2.0) when the engine is not the learner's own forward or trajectories may be stale,
+    and never with the actors' logprobs as the old ones.
+    """
+    chosen = train.importance_sampling
+    if chosen is not None:
+        return chosen.token_truncated.cap if chosen.token_truncated is not None else None
+    needed = engine != "embedded" or train.max_staleness > 0
+    return 2.0 if needed and train.old_logprobs == "Learner" else None
+
+
+def _optimizer(train: Train) -> OptimizerSettings:
+    default = LEARNING_RATE_DEFAULTS.get(train.algorithm.chosen, LEARNING_RATE_DEFAULT)
+    if train.optimizer.adamw is not None:
+        adamw = train.optimizer.adamw
+        return OptimizerSettings(
+            kind="adamw",
+            learning_rate=default if adamw.learning_rate is None else adamw.learning_rate,
+            beta1=adamw.beta1,
+            beta2=adamw.beta2,
+            epsilon=adamw.epsilon,
+            weight_decay=adamw.weight_decay,
+        )
+    assert train.optimizer.sgd is not None
+    sgd = train.optimizer.sgd
+    rate = default if sgd.learning_rate is None else sgd.learning_rate
+    return OptimizerSettings(kind="sgd", learning_rate=rate, momentum=sgd.momentum)
+
+
+def _schedule(train: Train) -> ScheduleSettings:
+    kind = train.schedule.chosen
+    chosen = train.schedule.value
+    if not isinstance(chosen, Decay):
+        return ScheduleSettings(warmup_steps=chosen.warmup_steps)
+    horizon = chosen.horizon_steps or train.max_steps
+    if horizon is None:
+        raise SpecError(
+            f"spec.train.schedule.{kind}.horizonSteps: expected a number of steps, since"
+            " train.maxSteps is not set either; set one of them"
+        )
+    return ScheduleSettings(
+        kind=cast("Literal['cosine', 'linear']", kind),
+        warmup_steps=chosen.warmup_steps,
+        horizon_steps=horizon,
+        minimum_ratio=chosen.minimum_ratio,
+    )
+
+
+def _refuse_unsupported(config: WorkerConfig, train: Train) -> None:
+    algorithm = train.algorithm.value
+    correction = train.importance_sampling
+    found = {
+        "spec.model.lora": config.spec.model.lora is not None,
+        f"spec.train.algorithm.{train.algorithm.chosen}": not isinstance(algorithm, Grpo | Sft),
+        "spec.train.overlongPenalty": train.overlong_penalty is not None,
+        "spec.train.importanceSampling": correction is not None
+        and correction.chosen not in ("token_truncated", "none"),
+        "spec.train.algorithm.sft.labelSmoothing": isinstance(algorithm, Sft)
+        and algorithm.label_smoothing > 0,
+        "spec.train.algorithm.grpo.klPlacement": isinstance(algorithm, Grpo)
+        and algorithm.kl_placement == "Reward"
+        and algorithm.kl_coefficient > 0,
+        "spec.train.reference": isinstance(algorithm, Grpo)
+        and train.reference is not None
+        and algorithm.kl_coefficient > 0,
+    }
+    for field, unsupported in found.items():
+        if unsupported:
+            raise SpecError(
+                f"{field}: this learner cannot do that yet; it knows sft and grpo with full"
+                " weights, KL in the loss against the starting model, and token-truncated"
+                " importance sampling; remove the field"
+            )
