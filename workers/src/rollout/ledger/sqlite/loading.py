@@ -46,7 +46,7 @@ def load(tx: sqlite3.Connection) -> LedgerState:
         evaluations=_evaluations(tx),
         eval_leases=_eval_leases(tx),
         versions=_kept_versions(tx),
-        anchors=_anchors(tx),
+        anchors=read_anchors(tx),
         dispositions=count_dispositions(tx),
         recent_metrics=tuple(item[2] for item in recent),
         tracked_step=run["tracked_step"],
@@ -149,7 +149,7 @@ def _kept_versions(tx: sqlite3.Connection) -> tuple[WeightVersion, ...]:
     return tuple(read_version(row) for row in rows)
 
 
-def _anchors(tx: sqlite3.Connection) -> tuple[AnchorManifest, ...]:
+def read_anchors(tx: sqlite3.Connection) -> tuple[AnchorManifest, ...]:
     """Anchors that the live lineage can start from, oldest first."""
     found: list[AnchorManifest] = []
     for lineage, bound in read_ancestry(tx):

@@ -1,0 +1,173 @@
+"""Random histories of claims, results, commits, forks and crashes, checked after every move.
+
+A crash abandons the ledger object without closing it cleanly and opens the file again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import run_state_machine_as_test as run_machine
+from ledger_kit import (
+    NUM_SAMPLES,
+    TERM,
+    Clock,
+    admission,
+    claim_request,
+    failed,
+    finished,
+    step_commit,
+    version,
+)
+
+from rollout.errors import Fenced
+from rollout.ledger.records import Limits
+
+GROUPS_PER_STEP = 2
+WORKERS = ("actor-0", "actor-1")
+
+
+class Histories(RuleBasedStateMachine):
+    open_ledger = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.loop = asyncio.new_event_loop()
+        self.clock = Clock()
+        self.ledger = self._open()
+        self.leases = {}  # (task_id, epoch) -> (worker, incarnation, lease)
+        self.accepted = {}  # task_id -> trajectory ids
+        self.incarnations = {}
+        self.lineage, self.committed, self.admitted, self.position = 0, 0, 0, 0
+
+    def _open(self):
+        return type(self).open_ledger(Path(self.folder.name), self.clock, Limits())
+
+    def do(self, work):
+        return self.loop.run_until_complete(work)
+
+    @initialize()
+    def start(self):
+        self.learner = self.do(self.ledger.register("learner", "learner"))
+        for worker in WORKERS:
+            self.incarnations[worker] = self.do(self.ledger.register(worker, "actor"))
+        self.do(self.ledger.publish_initial(self.learner, version(0), "chain-0-0"))
+
+    @rule(count=st.integers(1, 4))
+    def admit(self, count):
+        self.do(self.ledger.admit(admission(self.admitted, self.admitted + count)))
+        self.admitted += count
+
+    @rule(worker=st.sampled_from(WORKERS), count=st.integers(1, 3))
+    def claim(self, worker, count):
+        mine = self.incarnations[worker]
+        held = tuple(t for (t, _), (w, i, _) in self.leases.items() if (w, i) == (worker, mine))
+        ask = claim_request(worker, mine, tasks_max=count, held=held, step=self.committed)
+        for lease in self.do(self.ledger.claim(ask)):
+            assert lease.task.task_id not in self.accepted
+            key = (lease.task.task_id, lease.epoch)
+            assert key not in self.leases, "an epoch is given to one attempt only"
+            assert lease.epoch > max(
+                (epoch for task, epoch in self.leases if task == lease.task.task_id), default=0
+            )
+            self.leases[key] = (worker, mine, lease)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), kind=st.sampled_from(["done", "done", "infrastructure", "returned"]))
+    def submit(self, data, kind):
+        """Any attempt ever made reports, however old it is."""
+        worker, incarnation, lease = data.draw(st.sampled_from(list(self.leases.values())))
+        end = finished(lease) if kind == "done" else failed(lease, kind)
+        newest = max(e for task, e in self.leases if task == lease.task.task_id)
+        if incarnation != self.incarnations[worker]:
+            try:
+                self.do(self.ledger.submit(worker, incarnation, [end]))
+            except Fenced:
+                return
+            raise AssertionError("a former incarnation was heard")
+        verdict = self.do(self.ledger.submit(worker, incarnation, [end]))[0]
+        if verdict.accepted and kind == "done":
+            ids = [sample.trajectory_id for sample in end.samples]
+            assert self.accepted.setdefault(lease.task.task_id, ids) == ids
+        if lease.epoch < newest and kind == "done":
+            assert not verdict.accepted, "a stale epoch was accepted"
+
+    @rule(seconds=st.sampled_from([1.0, TERM / 2, TERM * 2]))
+    def time_passes(self, seconds):
+        self.clock.now += seconds
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def worker_restarts(self, worker):
+        self.incarnations[worker] = self.do(self.ledger.register(worker, "actor"))
+
+    @rule()
+    def commit(self):
+        start = self.committed * GROUPS_PER_STEP
+        wanted = range(start, start + GROUPS_PER_STEP)
+        if not all(f"t/{ordinal}" in self.accepted for ordinal in wanted):
+            return
+        step = self.committed + 1
+        commit = step_commit(step, wanted, self.learner, lineage=self.lineage)
+        self.do(self.ledger.commit(commit))
+        self.do(self.ledger.commit(commit))
+        self.committed = step
+
+    @precondition(lambda self: self.committed > 0)
+    @rule(data=st.data())
+    def fork(self, data):
+        base = data.draw(st.integers(0, self.committed))
+        made = self.do(
+            self.ledger.fork(self.learner, base, version(base, 99), "chain", "digest differs")
+        )
+        assert made == self.lineage + 1
+        self.lineage, self.committed = made, base
+
+    @rule()
+    def crash(self):
+        """Nothing is flushed by us: what was acknowledged must be there anyway."""
+        self.position = self.ledger.position
+        self.do(self.ledger.close())
+        self.ledger = self._open()
+        assert self.ledger.position == self.position
+
+    @invariant()
+    def the_books_are_right(self):
+        state = self.do(self.ledger.load())
+        assert state.lineage == self.lineage
+        assert (state.head.step if state.head else 0) == self.committed
+        assert state.next_admitted == self.admitted
+        assert state.dispositions.get("consumed", 0) == (
+            self.committed * GROUPS_PER_STEP * NUM_SAMPLES
+        )
+        consumed = [i for r in self.do(self.ledger.records_after(0)) for i in r.consumed]
+        assert len(consumed) == len(set(consumed)), "consumed twice"
+        wanted = [
+            i
+            for ordinal in range(self.committed * GROUPS_PER_STEP)
+            for i in self.accepted[f"t/{ordinal}"]
+        ]
+        assert consumed == wanted
+        pending = self.admitted - self.committed * GROUPS_PER_STEP
+        assert len(state.groups) == pending, "every admitted task is consumed or still there"
+        for group in state.groups:
+            done = group.task.task_id in self.accepted
+            assert (group.state == "done") == done
+            assert [s.trajectory_id for s in group.samples] == (
+                self.accepted.get(group.task.task_id, [])
+            )
+
+    def teardown(self):
+        self.do(self.ledger.close())
+        self.loop.close()
+        self.folder.cleanup()
+
+
+def test_any_history_keeps_the_books(open_ledger):
+    machine = type("H", (Histories,), {"open_ledger": staticmethod(open_ledger)})
+    run_machine(machine, settings=settings(max_examples=25, stateful_step_count=30))

@@ -1,0 +1,105 @@
+"""What people and reports read from a ledger: frozen rows, the same for every implementation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rollout.ledger.records import Record, RunIdentity
+from rollout.types import Trajectory, WeightVersion
+
+
+class RunView(Record, frozen=True, kw_only=True):
+    """The run as a whole. ``step`` is the last committed one, ``chain`` its chain value."""
+
+    identity: RunIdentity
+    created_at: float
+    position: int
+    lineage: int
+    step: int
+    chain: str
+    version: WeightVersion | None
+    outcome: dict[str, str] | None
+
+
+class StepView(Record, frozen=True, kw_only=True):
+    """One committed step."""
+
+    lineage: int
+    step: int
+    version: WeightVersion
+    chain: str
+    metrics: dict[str, Any]
+    phase_seconds: dict[str, float]
+    num_consumed: int
+    committed_at: float
+
+
+class SampleView(Record, frozen=True, kw_only=True):
+    """One trajectory; ``place`` is its place in the step that consumed it, None otherwise."""
+
+    task_id: str
+    trajectory_id: str
+    place: int | None
+    trajectory: Trajectory
+
+
+class AttemptView(Record, frozen=True, kw_only=True):
+    """One try at a task. ``ending`` None: under way."""
+
+    epoch: int
+    worker: str
+    incarnation: int
+    version_lineage: int
+    version_step: int
+    started_at: float
+    ended_at: float | None
+    ending: str | None
+    message: str | None
+
+
+class Consumption(Record, frozen=True, kw_only=True):
+    """How a sample ended in one lineage."""
+
+    lineage: int
+    step: int
+    kind: str
+    reason: str
+    place: int | None
+
+
+class TraceView(Record, frozen=True, kw_only=True):
+    """Where one trajectory came from and went: prompt, attempts, tokens, batch, step, anchor.
+
+    ``anchor`` is the first anchor that holds the step which consumed it.
+    """
+
+    task_id: str
+    trajectory_id: str
+    trajectory: Trajectory
+    admitted_at: float
+    attempts: tuple[AttemptView, ...]
+    consumptions: tuple[Consumption, ...]
+    version_after: WeightVersion | None
+    anchor: str | None
+
+
+class EvaluationView(Record, frozen=True, kw_only=True):
+    """One evaluation of one version; ``summary`` None while it runs."""
+
+    name: str
+    split: str
+    lineage: int
+    step: int
+    num_prompts: int
+    summary: dict[str, Any] | None
+    scheduled_at: float
+    finished_at: float | None
+
+
+class EventView(Record, frozen=True, kw_only=True):
+    """One notable event."""
+
+    at: float
+    kind: str
+    message: str
+    data: dict[str, Any]

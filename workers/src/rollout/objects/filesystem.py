@@ -1,0 +1,215 @@
+"""A folder as an object store: content-addressed files, each written whole or not at all.
+
+An object is written to a temporary file, flushed to the disk, renamed, and its folder flushed, in
+that order: what has a name is complete, after a power cut too. Bytes are verified when they are read;
+a file once verified is not read again while its inode, size and times stay the same.
+Temporary files of writers that died are swept when the store is opened.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+from blake3 import blake3
+
+from rollout.errors import StoreError
+
+CHUNK_BYTES = 1 << 20
+STALE_TEMPORARY_SECONDS = 3600.0
+"""Temporary files older than this belong to a writer that died."""
+
+VERIFIED_MAX = 4096
+"""How many objects are remembered as verified."""
+
+Fingerprint = tuple[int, int, int, int]
+
+
+class FilesystemStore:
+    """Objects under ``root/blake3/<2 hex>/<64 hex>``. Thread-safe; many processes may share a root."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root / "blake3"
+        self._staging = root / "staging"
+        self._verified: dict[str, Fingerprint] = {}
+        self._lock = threading.Lock()
+        try:
+            self._root.mkdir(parents=True, exist_ok=True)
+            self._staging.mkdir(exist_ok=True)
+        except OSError as error:
+            _fail("make", root, error)
+        self._sweep()
+
+    def put(self, data: bytes) -> str:
+        """Store bytes; returns their digest. Raises StoreError."""
+        digest = f"blake3:{blake3(data).hexdigest()}"
+        if not self.has(digest):
+            with self._staged() as (file, path):
+                file.write(data)
+                self._publish(file, path, digest)
+        return digest
+
+    def put_file(self, path: Path) -> str:
+        """Store a file's bytes; returns their digest. The file stays. Raises StoreError."""
+        with self._staged() as (file, staged):
+            hasher = blake3()
+            with path.open("rb") as source:
+                while chunk := source.read(CHUNK_BYTES):
+                    hasher.update(chunk)
+                    file.write(chunk)
+            digest = f"blake3:{hasher.hexdigest()}"
+            if self.has(digest):
+                staged.unlink()
+            else:
+                self._publish(file, staged, digest)
+        return digest
+
+    def path(self, digest: str) -> Path:
+        """The object's file, verified. Raises StoreError when it is missing or damaged."""
+        path = self._locate(digest)
+        try:
+            found = _fingerprint(path)
+            if self._verified.get(digest) == found:
+                return path
+            actual = f"blake3:{blake3(max_threads=1).update_mmap(path).hexdigest()}"
+        except FileNotFoundError:
+            raise StoreError(f"object {digest} is not in {self._root}") from None
+        except OSError as error:
+            _fail("read", path, error)
+        if actual != digest:
+            raise StoreError(
+                f"object {digest} is damaged: its file {path} hashes to {actual}; delete the file, and"
+                " the run makes it again from its last anchor"
+            )
+        self._remember(digest, found)
+        return path
+
+    def has(self, digest: str) -> bool:
+        """Whether the object is there."""
+        return self._locate(digest).is_file()
+
+    def size(self, digest: str) -> int:
+        """Bytes of the object. Raises StoreError when it is missing."""
+        try:
+            return self._locate(digest).stat().st_size
+        except OSError as error:
+            _fail("find", self._locate(digest), error)
+
+    def delete(self, digest: str) -> None:
+        """Remove the object; a no-op when it is not there. Raises StoreError."""
+        path = self._locate(digest)
+        with self._lock:
+            self._verified.pop(digest, None)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            _fail("delete", path, error)
+
+    def _locate(self, digest: str) -> Path:
+        kind, _, name = digest.partition(":")
+        if kind != "blake3" or len(name) != 64 or not set(name) <= set("0123456789abcdef"):
+            raise StoreError(f"expected blake3:<64 hex digits> as an object's name, got {digest!r}")
+        return self._root / name[:2] / name
+
+    @contextmanager
+    def _staged(self) -> Iterator[tuple[BinaryIO, Path]]:
+        staged = self._staging / f"{os.getpid()}-{threading.get_ident()}-{time.monotonic_ns()}"
+        try:
+            with staged.open("xb") as file:
+                yield file, staged
+        except OSError as error:
+            staged.unlink(missing_ok=True)
+            _fail("write", staged, error)
+        except BaseException:
+            staged.unlink(missing_ok=True)
+            raise
+
+    def _publish(self, file: BinaryIO, staged: Path, digest: str) -> None:
+        target = self._locate(digest)
+        file.flush()
+        os.fsync(file.fileno())
+        Path(staged).chmod(0o444)
+        if not target.parent.is_dir():
+            target.parent.mkdir(exist_ok=True)
+            fsync_folder(self._root)
+        staged.replace(target)
+        fsync_folder(target.parent)
+        self._remember(digest, _fingerprint(target))
+
+    def _remember(self, digest: str, found: Fingerprint) -> None:
+        with self._lock:
+            while len(self._verified) >= VERIFIED_MAX:
+                self._verified.pop(next(iter(self._verified)))
+            self._verified[digest] = found
+
+    def _sweep(self) -> None:
+        limit = time.time() - STALE_TEMPORARY_SECONDS
+        for path in self._staging.iterdir():
+            try:
+                if path.stat().st_mtime < limit:
+                    path.unlink()
+            except FileNotFoundError:
+                continue  # another process swept it
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file by new content, durably: readers see the old bytes or the new. Raises StoreError."""
+
+    def write(file: BinaryIO) -> None:
+        file.write(data)
+
+    _replace(path, write)
+
+
+def copy_atomically(source: Path, target: Path) -> None:
+    """Copy a file so that ``target`` appears whole. Raises StoreError."""
+
+    def write(file: BinaryIO) -> None:
+        with source.open("rb") as origin:
+            shutil.copyfileobj(origin, file, CHUNK_BYTES)
+
+    _replace(target, write)
+
+
+def _replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
+    staged = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        with staged.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        staged.replace(path)
+        fsync_folder(path.parent)
+    except OSError as error:
+        staged.unlink(missing_ok=True)
+        _fail("write", path, error)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make renames inside ``folder`` durable. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _fingerprint(path: Path) -> Fingerprint:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _fail(verb: str, path: Path, error: OSError) -> NoReturn:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        raise StoreError(
+            f"no space left to {verb} {path}: nothing committed is lost; free space on that file"
+            " system (old runs' objects/ and snapshots/, caches), then resume the run"
+        ) from error
+    raise StoreError(f"cannot {verb} {path}: {error}") from error
