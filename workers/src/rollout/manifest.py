@@ -158,21 +158,23 @@ def _document(name: str, data: Any, lines: Mapping[FieldPath, int]) -> Document:
         raise SpecError(
             f"{name}:{lines[()]}: expected a mapping with kind and spec, got {data!r:.60}"
         )
-    return Document(source=name, data=_with_header(name, data), lines=lines)
+    if "schema_version" not in data or "apiVersion" in data:
+        return Document(source=name, data=data, lines=lines)
+    moved = {(("spec", *path) if path else path): line for path, line in lines.items()}
+    return Document(source=name, data=_as_object(name, data), lines=moved)
 
 
-def _with_header(name: str, data: dict[str, Any]) -> dict[str, Any]:
-    """A local file may say ``schema_version`` instead of apiVersion, kind and metadata."""
-    if "schema_version" not in data:
-        return data
-    version = str(data["schema_version"])
-    if version not in {"1", "v1alpha1"}:
-        raise SpecError(f"{name}: schema_version is {version!r}; this rollout reads v1alpha1")
-    rest = {key: value for key, value in data.items() if key != "schema_version"}
+def _as_object(name: str, data: dict[str, Any]) -> dict[str, Any]:
+    """A local file says ``schema_version``, perhaps ``name``, and the fields of the spec beside them."""
+    version = data["schema_version"]
+    if version != 1:
+        raise SpecError(f"{name}: schema_version is {version!r}; this rollout reads 1")
     stem = re.sub(r"[^a-z0-9-]+", "-", Path(name).stem.lower()).strip("-") or "run"
     return {
         "apiVersion": API_VERSION,
         "kind": "RolloutRun",
-        "metadata": {"name": stem},
-        **rest,
+        "metadata": {"name": data.get("name", stem)},
+        "spec": {
+            key: value for key, value in data.items() if key not in {"schema_version", "name"}
+        },
     }
