@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from blake3 import blake3
@@ -40,16 +41,24 @@ def spec_identity(spec: RolloutRunSpec) -> dict[str, Any]:
     """The part of a resolved spec that decides tokens and parameters, as plain data."""
     document = spec.model_dump(mode="json", exclude_none=True)
     kept = {name: document[name] for name in SPEC_FIELDS if name in document}
-    for name in ("model",):
-        kept[name] = _without(kept[name], LOCATION_FIELDS)
+    kept["model"] = _without(kept["model"], LOCATION_FIELDS)
     if "train" in kept:
         train = _without(kept["train"], frozenset(TRAIN_LIVE_FIELDS))
         train["data"] = _without_locations(train.get("data"))
+        train["rewards"] = [_without_folder(reward) for reward in train.get("rewards", ())]
         kept["train"] = train
     kept["engine"] = sorted(spec.actors.model_dump(mode="json", exclude_none=True)["engine"])
     kept["ranks"] = spec.learner.nodes * spec.learner.processes_per_node
     kept["strategy"] = spec.learner.strategy.chosen
     return kept
+
+
+def _without_folder(reward: Mapping[str, Any]) -> dict[str, Any]:
+    """A reward whose file is named without the folder it lies in."""
+    python = dict(reward.get("python") or {})
+    if "path" in python:
+        python["path"] = PurePath(python["path"]).name
+    return {**reward, "python": python}
 
 
 def _without(document: Mapping[str, Any], fields: frozenset[str]) -> dict[str, Any]:
