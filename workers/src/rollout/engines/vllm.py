@@ -75,6 +75,8 @@ class VllmEngine:
                 raise EngineError(
                     "vLLM has no weights loaded: call load first, again after a crash"
                 )
+            for request in requests:
+                require_servable(request, self._settings)
             groups = await self._sample_groups(self._server, requests)
         self._num_starts = 0
         return groups
@@ -102,14 +104,7 @@ class VllmEngine:
         return [tuple(task.result() for task in row) for row in tasks]
 
     async def _sample(self, server: VllmServer, request: GenerateRequest, seed: int) -> Completion:
-        sampling = request.sampling
-        needed = len(request.prompt_ids) + sampling.max_new_tokens
-        if needed > self._settings.max_model_length:
-            raise EngineError(
-                f"a prompt of {len(request.prompt_ids)} tokens and {sampling.max_new_tokens} new ones do "
-                f"not fit max_model_length {self._settings.max_model_length}; raise it to {needed}"
-            )
-        body = build_generate_body(request.prompt_ids, seed, sampling)
+        body = build_generate_body(request.prompt_ids, seed, request.sampling)
         async with self._slots:
             answer = await server.call(
                 "/inference/v1/generate", body=body, seconds_max=self._settings.request_seconds_max
@@ -146,6 +141,21 @@ class VllmEngine:
         await asyncio.sleep(delay)
         self._server = await start_server(self._settings)
         return self._server
+
+
+def require_servable(request: GenerateRequest, settings: VllmSettings) -> None:
+    """Raise EngineError for a prompt that vLLM would cut short, or that would end its engine process."""
+    prompt, num_new = request.prompt_ids, request.sampling.max_new_tokens
+    if len(prompt) + num_new > settings.max_model_length:
+        raise EngineError(
+            f"a prompt of {len(prompt)} tokens and {num_new} new ones do not fit max_model_length "
+            f"{settings.max_model_length}; raise it to {len(prompt) + num_new}"
+        )
+    if not prompt or not 0 <= min(prompt) <= max(prompt) < settings.vocab_size:
+        raise EngineError(
+            f"a prompt of {len(prompt)} tokens must have ids from 0 to {settings.vocab_size - 1}, "
+            f"and has {min(prompt, default=None)} to {max(prompt, default=None)}"
+        )
 
 
 def require_whole_model(model_dir: Path, weights: Path) -> None:

@@ -47,8 +47,8 @@ class VllmSettings:
     """How to run one vLLM server. Plain data: it travels in configuration files.
 
     ``exact`` serves one sequence at a time with a cold cache for each (protocol section 7), whatever
-    ``max_num_seqs`` says. ``max_model_length`` counts prompt and completion tokens; ``threads`` are
-    OpenMP threads. ``kv_cache_bytes`` 0 leaves the size to ``memory_fraction`` of the device.
+    ``max_num_seqs`` says. ``max_model_length`` counts prompt and completion tokens; ``vocab_size`` is
+    the model's; ``threads`` are OpenMP threads. ``kv_cache_bytes`` 0 leaves the size to ``memory_fraction`` of the device.
     ``bytecode_dir`` is where Python keeps compiled files, None for beside the sources.
     """
 
@@ -56,6 +56,7 @@ class VllmSettings:
     log_path: Path
     dtype: Literal["float32", "bfloat16"]
     max_model_length: int
+    vocab_size: int
     exact: bool = True
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int = 1

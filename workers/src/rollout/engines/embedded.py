@@ -1,0 +1,164 @@
+"""The embedded engine: generation inside the actor's own process, on CPUs, with no server.
+
+Fused weights and static caches for Qwen2 and Llama (``embedded_model``), the transformers module for
+anything else. Each prompt is computed once per group. In ``exact`` every group is a batch of its own:
+its tokens and logprobs are bitwise the same whatever else is asked for, on whichever actor of the
+same build and thread count. Otherwise up to ``batch_groups`` groups share a batch.
+
+Refuses: sampling truncations, penalties, end tokens from a generation file (protocol section 10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, PretrainedConfig
+
+from rollout.engines.embedded_batch import CompactDecoder, Decoder
+from rollout.engines.embedded_generate import Sample, generate_batch, plan_batches
+from rollout.engines.embedded_model import supports
+from rollout.engines.embedded_module import ModuleDecoder
+from rollout.errors import EngineError
+from rollout.types import Completion, GenerateRequest, VersionSpan, WeightVersion
+from rollout.weights.digest import digest_tensors, load_weights
+
+DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16}
+"""Names of the API and what they mean here."""
+
+T = TypeVar("T")
+
+
+class EmbeddedEngine:
+    """``rollout.seams.Engine`` in a thread of this process.
+
+    ``model`` is a local folder with ``config.json``; weights come by ``load``. ``num_threads`` are
+    the threads of one product; ``batch_groups`` (at least 1) counts groups decoded together and is 1
+    in ``exact``.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        *,
+        dtype: Literal["Float32", "BFloat16"] = "Float32",
+        num_threads: int = 1,
+        exact: bool = True,
+        batch_groups: int = 1,
+    ) -> None:
+        if batch_groups < 1:
+            raise ValueError(f"expected batch_groups >= 1, got {batch_groups}")
+        self._path = model
+        self._dtype = DTYPES[dtype]
+        self._groups_max = 1 if exact else batch_groups
+        self._executor = ThreadPoolExecutor(
+            1, "embedded-engine", initializer=torch.set_num_threads, initargs=(num_threads,)
+        )
+        self._config: PretrainedConfig | None = None
+        self._decoder: Decoder | None = None
+        self._version: WeightVersion | None = None
+
+    @property
+    def version(self) -> WeightVersion | None:
+        """The version that the next ``generate`` samples from; None before the first ``load``."""
+        return self._version
+
+    async def start(self) -> None:
+        """Read the configuration and build the decoder; idempotent. Raises EngineError."""
+        if self._decoder is None:
+            await self._run(self._build)
+
+    async def load(self, version: WeightVersion, weights: Path) -> str:
+        """Load a safetensors file; returns the digest of the tensors given to the decoder."""
+        await self.start()
+        digest = await self._run(lambda: self._load(weights))
+        self._version = version
+        return digest
+
+    async def generate(self, requests: Sequence[GenerateRequest]) -> Sequence[Sequence[Completion]]:
+        """Sample every request's group; see the seam."""
+        return await self._run(lambda: self._generate(requests))
+
+    async def stop(self) -> None:
+        """Free weights and thread; idempotent."""
+        self._decoder, self._version = None, None
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    def _build(self) -> None:
+        try:
+            config = AutoConfig.from_pretrained(self._path)
+        except (OSError, ValueError) as error:
+            raise EngineError(f"no usable config.json in {self._path}: {error}") from error
+        kind = CompactDecoder if supports(config) else ModuleDecoder
+        self._config, self._decoder = config, kind(config, self._dtype)
+
+    def _load(self, weights: Path) -> str:
+        decoder, _ = self._ready()
+        self._version = None
+        try:
+            tensors = load_weights(weights)
+        except (OSError, SafetensorError) as error:
+            raise EngineError(f"cannot read weights {weights}: {error}") from error
+        digest = digest_tensors(tensors)
+        decoder.load(tensors)
+        return digest
+
+    def _generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+        decoder, config = self._ready()
+        version = self._version
+        if version is None:
+            raise EngineError("generate was called before any weights were loaded")
+        for request in requests:
+            _check(request, config)
+        groups_max = self._groups_max if decoder.takes_ragged_prompts else 1
+        results: list[list[Completion]] = [[] for _ in requests]
+        with torch.inference_mode():
+            for indices in plan_batches(requests, groups_max):
+                picked = [requests[index] for index in indices]
+                groups = generate_batch(decoder, picked, config.vocab_size)
+                for index, samples in zip(indices, groups, strict=True):
+                    results[index] = [_completion(sample, version) for sample in samples]
+        return results
+
+    def _ready(self) -> tuple[Decoder, PretrainedConfig]:
+        if self._decoder is None or self._config is None:
+            raise EngineError("the engine is not started")
+        return self._decoder, self._config
+
+
+def _check(request: GenerateRequest, config: PretrainedConfig) -> None:
+    """Raise EngineError for a request that this model cannot serve."""
+    prompt, sampling = request.prompt_ids, request.sampling
+    if not prompt or sampling.max_new_tokens < 1 or sampling.temperature < 0:
+        raise EngineError(
+            f"expected a prompt, max_new_tokens >= 1 and temperature >= 0; got {sampling} and"
+            f" {len(prompt)} prompt tokens"
+        )
+    if not all(0 <= token < config.vocab_size for token in prompt):
+        raise EngineError(f"a prompt token is outside the vocabulary of {config.vocab_size}")
+    positions = len(prompt) + sampling.max_new_tokens
+    if positions > config.max_position_embeddings:
+        raise EngineError(
+            f"prompt and completion need {positions} positions, the model has"
+            f" {config.max_position_embeddings}: lower sampling.maxNewTokens"
+        )
+
+
+def _completion(sample: Sample, version: WeightVersion) -> Completion:
+    span = VersionSpan(
+        start=0, end=len(sample.token_ids), lineage=version.lineage, step=version.step
+    )
+    return Completion(
+        token_ids=sample.token_ids,
+        logprobs=sample.logprobs,
+        finish="stop" if sample.stopped else "length",
+        spans=(span,),
+    )

@@ -1,0 +1,160 @@
+"""One batch of groups in flight: the prompt's keys and values once per group, the rest per sample.
+
+A generated token attends to its group's prompt (all samples of the group in one call) and to its own
+past; the two softmax pieces are merged by their log-sum-exps. Caches are allocated once, at full
+length, and written in place.
+
+Axes: S samples = B groups x G samples, P padded prompt length, H query heads, K key-value heads,
+D head size, T new tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+from transformers import PretrainedConfig
+
+from rollout.engines.embedded_model import CompactModel, attend
+
+
+class Batch(Protocol):
+    """Groups of equal size being decoded together."""
+
+    def first(self) -> torch.Tensor:
+        """Compute the prompts; float32 logits [S, V] of every sample's first token. Called once."""
+        ...
+
+    def step(self, tokens_S: torch.Tensor) -> torch.Tensor:
+        """Feed one token per sample; float32 logits [S, V] of the next. At most T - 1 times."""
+        ...
+
+    def keep(self, groups_B: torch.Tensor, samples_S: torch.Tensor) -> None:
+        """Go on with these groups and samples only, group by group, as many samples in each."""
+        ...
+
+
+class Decoder(Protocol):
+    """A model that opens batches."""
+
+    @property
+    def takes_ragged_prompts(self) -> bool:
+        """Whether prompts of one batch may differ in length."""
+        ...
+
+    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Take weights by their transformers names. Raises EngineError."""
+        ...
+
+    def open(self, prompts: Sequence[Sequence[int]], group_size: int, new_tokens_max: int) -> Batch:
+        """A batch of ``group_size`` samples per prompt, each of at most ``new_tokens_max`` tokens."""
+        ...
+
+
+class CompactDecoder:
+    """Decoder of Qwen2 and Llama on the fused weights of ``CompactModel``."""
+
+    takes_ragged_prompts = True
+
+    def __init__(self, config: PretrainedConfig, dtype: torch.dtype) -> None:
+        self._model = CompactModel(config, dtype)
+
+    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Take weights by their transformers names. Raises EngineError."""
+        self._model.load(tensors)
+
+    def open(
+        self, prompts: Sequence[Sequence[int]], group_size: int, new_tokens_max: int
+    ) -> CompactBatch:
+        """A batch of ``group_size`` samples per prompt, each of at most ``new_tokens_max`` tokens."""
+        return CompactBatch(self._model, prompts, group_size, new_tokens_max)
+
+
+class CompactBatch:
+    """The caches of one batch."""
+
+    def __init__(
+        self,
+        model: CompactModel,
+        prompts: Sequence[Sequence[int]],
+        group_size: int,
+        new_tokens_max: int,
+    ) -> None:
+        self._model = model
+        self._lengths_B = torch.tensor([len(prompt) for prompt in prompts])
+        self._ids_BP = _right_padded(prompts)
+        self._group_size = group_size
+        self._position_S = self._lengths_B.repeat_interleave(group_size)
+        self._bias = _padding_bias(self._lengths_B, model.dtype)
+        shape = model.shape
+        size = (2, len(self._position_S), shape.num_kv_heads, new_tokens_max - 1, shape.head_size)
+        self._own = [torch.empty(size, dtype=model.dtype) for _ in range(shape.num_layers)]
+        self._prompt: list[torch.Tensor] = []
+        self._filled = 0
+
+    def first(self) -> torch.Tensor:
+        """Compute the prompts, padded on the right (causality hides the pads)."""
+        num_groups, length = self._ids_BP.shape
+        x_ES = self._model.embed(self._ids_BP.reshape(-1))
+        rotation = self._model.rotation(torch.arange(length).repeat(num_groups))
+        for index in range(self._model.shape.num_layers):
+            q, kv = self._model.heads(index, x_ES, rotation)
+            q = q.flatten(1, 2).unflatten(0, (num_groups, length)).transpose(1, 2)
+            kv = kv.unflatten(1, (num_groups, length)).transpose(2, 3).contiguous()
+            self._prompt.append(kv)
+            out, _ = attend(q, kv[0], kv[1], causal=True, scale=self._model.shape.scale)
+            x_ES = self._model.finish(index, x_ES, out.transpose(1, 2).flatten(0, 1).flatten(1))
+        last_B = torch.arange(num_groups) * length + self._lengths_B - 1
+        logits_BV = self._model.logits(x_ES.index_select(1, last_B))
+        return logits_BV.repeat_interleave(self._group_size, dim=0)
+
+    def step(self, tokens_S: torch.Tensor) -> torch.Tensor:
+        """Feed one token per sample."""
+        x_ES = self._model.embed(tokens_S)
+        rotation = self._model.rotation(self._position_S)
+        for index in range(self._model.shape.num_layers):
+            q, kv = self._model.heads(index, x_ES, rotation)
+            self._own[index][:, :, :, self._filled] = kv
+            x_ES = self._model.finish(index, x_ES, self._attend(index, q))
+        self._filled += 1
+        self._position_S += 1
+        return self._model.logits(x_ES)
+
+    def keep(self, groups_B: torch.Tensor, samples_S: torch.Tensor) -> None:
+        """Copy what goes on to the front of smaller caches."""
+        if len(groups_B) < len(self._lengths_B):
+            self._prompt = [kv.index_select(1, groups_B) for kv in self._prompt]
+            self._lengths_B = self._lengths_B[groups_B]
+            self._bias = None if self._bias is None else self._bias[groups_B]
+        self._own = [kv.index_select(1, samples_S) for kv in self._own]
+        self._position_S = self._position_S[samples_S]
+        self._group_size = len(samples_S) // len(groups_B)
+
+    def _attend(self, index: int, q: torch.Tensor) -> torch.Tensor:
+        """[S, K, R, D] queries -> [S, H * D]."""
+        scale = self._model.shape.scale
+        prompt = self._prompt[index]
+        own = self._own[index][:, :, :, : self._filled + 1]
+        grouped = q.flatten(1, 2).unflatten(0, (-1, self._group_size)).transpose(1, 2)
+        far, far_lse = attend(grouped, prompt[0], prompt[1], bias=self._bias, scale=scale)
+        near, near_lse = attend(q, own[0], own[1], scale=scale)
+        far = far.transpose(1, 2).flatten(0, 1)
+        far_lse = far_lse.transpose(1, 2).flatten(0, 1)
+        weight = torch.sigmoid_(near_lse.flatten(1) - far_lse)[:, :, None].to(far.dtype)
+        return torch.lerp(far, near.flatten(1, 2), weight).flatten(1)
+
+
+def _right_padded(prompts: Sequence[Sequence[int]]) -> torch.Tensor:
+    length = max(len(prompt) for prompt in prompts)
+    return torch.tensor([(*prompt, *([0] * (length - len(prompt)))) for prompt in prompts])
+
+
+def _padding_bias(lengths_B: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | None:
+    """[B, 1, 1, P], -inf on padded prompt positions; None when nothing is padded."""
+    padded_BP = torch.arange(int(lengths_B.max())) >= lengths_B[:, None]
+    if not bool(padded_BP.any()):
+        return None
+    return torch.zeros(padded_BP.shape, dtype=dtype).masked_fill(padded_BP, float("-inf"))[
+        :, None, None
+    ]

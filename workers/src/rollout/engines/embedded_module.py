@@ -1,0 +1,75 @@
+"""Any transformers causal LM as a decoder: slower, for models that ``CompactModel`` does not know.
+
+Each prompt is still computed once; its cache is then repeated per sample.
+
+Axes: S samples, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from transformers import AutoModelForCausalLM, DynamicCache, PretrainedConfig
+
+from rollout.errors import EngineError
+
+
+class ModuleDecoder:
+    """Decoder around the module that transformers builds for a configuration."""
+
+    takes_ragged_prompts = False
+
+    def __init__(self, config: PretrainedConfig, dtype: torch.dtype) -> None:
+        self._module = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+
+    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Copy weights in by name. Raises EngineError when names or shapes do not fit."""
+        try:
+            result = self._module.load_state_dict(tensors, strict=False)
+        except RuntimeError as error:
+            raise EngineError(
+                f"weights do not fit {type(self._module).__name__}: {error}"
+            ) from error
+        tied = set(self._module.all_tied_weights_keys)
+        missing = [name for name in result.missing_keys if name not in tied]
+        if missing or result.unexpected_keys:
+            raise EngineError(f"weights lack {missing} and bring unknown {result.unexpected_keys}")
+
+    def open(
+        self, prompts: Sequence[Sequence[int]], group_size: int, new_tokens_max: int
+    ) -> ModuleBatch:
+        """A batch; all prompts must have the same length."""
+        del new_tokens_max
+        return ModuleBatch(self._module, torch.tensor(prompts), group_size)
+
+
+class ModuleBatch:
+    """The transformers cache of one batch."""
+
+    def __init__(self, module: torch.nn.Module, ids: torch.Tensor, group_size: int) -> None:
+        self._module = module
+        self._ids = ids
+        self._group_size = group_size
+        self._cache = DynamicCache(config=module.config)  # type: ignore[bad-argument-type]
+
+    def first(self) -> torch.Tensor:
+        """Compute the prompts once, then repeat their cache for every sample."""
+        logits_SV = self._forward(self._ids).repeat_interleave(self._group_size, dim=0)
+        self._cache.batch_repeat_interleave(self._group_size)
+        return logits_SV
+
+    def step(self, tokens_S: torch.Tensor) -> torch.Tensor:
+        """Feed one token per sample."""
+        return self._forward(tokens_S[:, None])
+
+    def keep(self, groups_B: torch.Tensor, samples_S: torch.Tensor) -> None:
+        """Drop the caches of all other samples."""
+        del groups_B
+        self._cache.batch_select_indices(samples_S)
+
+    def _forward(self, ids: torch.Tensor) -> torch.Tensor:
+        output = self._module(
+            input_ids=ids, past_key_values=self._cache, use_cache=True, logits_to_keep=1
+        )
+        return output.logits[:, -1].float().contiguous()

@@ -1,0 +1,80 @@
+"""Sampling from logits with noise that belongs to a sample, not to a batch.
+
+The uniform number behind token t of a sample is a hash of (its seed, t) and nothing else: neighbours,
+batch size and order cannot touch it, and a sample resumed at token t goes on with the same noise.
+
+Axes: S samples, T new tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from rollout.types import SamplingParams
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+
+
+def uniform_noise(seeds: Sequence[int], num_tokens: int) -> torch.Tensor:
+    """float64 [T, S, 1] in [0, 1): element (t, s) is SplitMix64 of ``seeds[s]`` at counter t.
+
+    Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+    """
+    keys_S = _mix(np.array([seed & (2**64 - 1) for seed in seeds], dtype=np.uint64))
+    counters_T = np.arange(1, num_tokens + 1, dtype=np.uint64) * _GOLDEN
+    bits_TS = _mix(keys_S[None, :] + counters_T[:, None])
+    return torch.from_numpy((bits_TS >> np.uint64(11)) * 2.0**-53)[:, :, None]
+
+
+def _mix(z: np.ndarray) -> np.ndarray:
+    z = (z ^ (z >> np.uint64(30))) * _MIX_1
+    z = (z ^ (z >> np.uint64(27))) * _MIX_2
+    return z ^ (z >> np.uint64(31))
+
+
+class Sampler:
+    """Draws one token per sample by inverting the cumulative distribution at the sample's noise."""
+
+    def __init__(self, sampling: SamplingParams, vocab_size: int) -> None:
+        stops = [token for token in sampling.stop_token_ids if 0 <= token < vocab_size]
+        self._stops = torch.tensor(stops, dtype=torch.int64)
+        self._is_stop_V = torch.zeros(vocab_size, dtype=torch.bool)
+        self._is_stop_V[self._stops] = True
+        self._temperature = sampling.temperature
+        self._min_new_tokens = sampling.min_new_tokens if stops else 0
+
+    def pick(
+        self, logits_SV: torch.Tensor, position: int, noise_S1: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tokens int64 [S] and their log-probabilities float32 [S] at new-token ``position``.
+
+        The log-probability is of the distribution sampled from; for temperature 0 (the most likely
+        token) it is the model's own, at temperature 1. ``logits_SV`` is float32 and is consumed.
+        """
+        if position < self._min_new_tokens:
+            logits_SV[:, self._stops] = float("-inf")
+        if self._temperature not in {0.0, 1.0}:
+            logits_SV.div_(self._temperature)
+        logp_SV = torch.log_softmax(logits_SV, dim=-1)
+        if self._temperature == 0.0:
+            tokens_S1 = logits_SV.argmax(-1, keepdim=True)
+        else:
+            tokens_S1 = _invert(logp_SV, noise_S1)
+        return tokens_S1[:, 0], logp_SV.gather(1, tokens_S1)[:, 0]
+
+    def is_stop(self, tokens_S: torch.Tensor) -> torch.Tensor:
+        """Whether each token ends its sample, bool [S]."""
+        return self._is_stop_V[tokens_S]
+
+
+def _invert(logp_SV: torch.Tensor, noise_S1: torch.Tensor) -> torch.Tensor:
+    """The first token whose cumulative probability exceeds the noise; summed in float64."""
+    cumulative_SV = logp_SV.exp().cumsum(-1, dtype=torch.float64)
+    total_S1 = cumulative_SV[:, -1:]
+    tokens_S1 = torch.searchsorted(cumulative_SV, noise_S1 * total_S1, right=True)
+    return tokens_S1.clamp_(max=logp_SV.shape[1] - 1)
