@@ -143,7 +143,8 @@ def _toml_lines(text: str) -> dict[FieldPath, int]:
             if header.group(1) == "[[":
                 seen[table] = seen.get(table, -1) + 1
                 table = (*table, seen[table])
-            lines.setdefault(table, number)
+            for depth in range(1, len(table) + 1):
+                lines.setdefault(table[:depth], number)
         elif key := re.match(r"\s*([A-Za-z0-9_.\"'-]+)\s*=", line):
             lines.setdefault((*table, *_keys(key.group(1))), number)
     return lines

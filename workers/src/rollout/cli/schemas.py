@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli.output import print_json, print_line
+from rollout.cli.output import print_line
 
 
 class What(StrEnum):
@@ -25,13 +25,17 @@ def schema(
 ) -> None:
     """Print the schema of a kind."""
     from rollout.errors import SpecError
-    from rollout_api import generate
+    from rollout_api.generate import editor
+    from rollout_api.generate.crd import build_crd, to_yaml
+    from rollout_api.generate.tree import build_tree
+    from rollout_api.v1alpha1.kinds import KINDS
 
-    try:
-        text = generate.crd_yaml(kind) if what is What.crd else generate.json_schema(kind)
-    except KeyError as error:
-        raise SpecError(f"no kind {kind!r}; there are: {', '.join(generate.kinds())}") from error
-    if isinstance(text, str):
-        print_line(text.rstrip("\n"))
+    found = {known.name.lower(): known for known in KINDS}.get(kind.lower())
+    if found is None:
+        names = ", ".join(known.name for known in KINDS)
+        raise SpecError(f"no kind {kind!r}; there are: {names}")
+    if what is What.crd:
+        text = to_yaml(build_crd(found))
     else:
-        print_json(text)
+        text = editor.to_json(editor.build_schema(build_tree(found.model), title=found.name))
+    print_line(text.rstrip("\n"))
