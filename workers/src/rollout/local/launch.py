@@ -12,7 +12,7 @@ import shutil
 import socket
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,7 +171,7 @@ def observe_machine() -> Machine:
 
 
 @contextmanager
-def _reserved_port() -> Iterator[int]:
+def _reserved_port() -> Generator[int]:
     """A loopback port that nobody else is given while we hold it.
 
     Bound and never listening: the coordinator binds the same port beside us (SO_REUSEPORT), also

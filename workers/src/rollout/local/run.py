@@ -174,11 +174,11 @@ def _take_model(source: RunDir, prepared: Prepared, run: RunDir) -> Path:
     wanted = prepared.spec.model.from_run
     assert wanted is not None
     snapshot = read_snapshot(source, wanted.snapshot)
-    from rollout.objects import FileStore
+    from rollout.objects.filesystem import FilesystemStore
 
     return materialise_model(
         config_path=Path(read_config(source).resolved.model_path),
-        weights=FileStore(source.objects).path(snapshot["version"]["object"]),
+        weights=FilesystemStore(source.objects).path(snapshot["version"]["object"]),
         target=run.model,
     )
 

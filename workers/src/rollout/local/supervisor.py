@@ -13,7 +13,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -243,7 +243,7 @@ class Supervisor:
         )
 
     @contextmanager
-    def _interruptible(self) -> Iterator[None]:
+    def _interruptible(self) -> Generator[None]:
         """Handle SIGINT, SIGTERM and SIGHUP ourselves, where Python lets us (the main thread)."""
         if threading.current_thread() is not threading.main_thread():
             yield
