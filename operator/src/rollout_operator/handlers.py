@@ -19,7 +19,6 @@ VERSION = "v1alpha1"
 
 def register(registry: kopf.OperatorRegistry, queue: KeyQueue, settings: Settings) -> None:
     """Watch our kinds; every event enqueues its object's key."""
-
     source = settings
 
     @kopf.on.startup(registry=registry)
@@ -27,8 +26,9 @@ def register(registry: kopf.OperatorRegistry, queue: KeyQueue, settings: Setting
         apply_settings(settings, source)
 
     @kopf.on.event(GROUP, VERSION, "rolloutruns", registry=registry)
-    def enqueue(name: str, namespace: str, **_: Any) -> None:
-        queue.put(Key(namespace=namespace, name=name))
+    def enqueue(*, name: str | None, namespace: str | None, **_: Any) -> None:
+        if name and namespace:
+            queue.put(Key(namespace=namespace, name=name))
 
 
 def apply_settings(target: kopf.OperatorSettings, source: Settings) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,13 +102,15 @@ def _parse_yaml(name: str, text: str) -> Iterator[Document]:
 
 def _plain(node: Any, path: FieldPath, lines: dict[FieldPath, int]) -> Any:
     """Plain Python data of a round-trip node; records the line of every key and item."""
+    from ruamel.yaml.comments import CommentedSeq
+
     if isinstance(node, Mapping):
         for key in node:
             lines[(*path, str(key))] = (
                 node.lc.key(key)[0] + 1 if hasattr(node, "lc") else lines[path]
             )
         return {str(key): _plain(value, (*path, str(key)), lines) for key, value in node.items()}
-    if isinstance(node, Sequence) and not isinstance(node, str):
+    if isinstance(node, CommentedSeq):
         for index in range(len(node)):
             lines[(*path, index)] = node.lc.item(index)[0] + 1
         return [_plain(value, (*path, index), lines) for index, value in enumerate(node)]

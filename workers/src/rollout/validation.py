@@ -97,9 +97,9 @@ def _set(data: Any, path: list[str | int], value: Any, item: str) -> None:
         else:
             raise SpecError(f"--set {item}: {part!r} is not a mapping or a list in this manifest")
     last = path[-1]
-    if isinstance(data, dict) or (
-        isinstance(data, list) and isinstance(last, int) and last < len(data)
-    ):
+    if isinstance(data, dict):
+        data[last] = value
+    elif isinstance(data, list) and isinstance(last, int) and last < len(data):
         data[last] = value
     else:
         raise SpecError(f"--set {item}: cannot set {last!r} there")

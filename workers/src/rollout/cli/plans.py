@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,7 +85,7 @@ def _print_run(run: PlannedRun) -> None:
     print_line()
 
 
-def _section(title: str, rows: list[tuple[str, object]]) -> None:
+def _section(title: str, rows: Sequence[tuple[str, object]]) -> None:
     if not rows:
         return
     print_line()

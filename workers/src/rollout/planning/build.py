@@ -200,9 +200,9 @@ def _model_facts(spec: RolloutRunSpec, resolved: Mapping[str, Any]) -> ModelFact
 
     uri = spec.model.uri or ""
     preset = find_preset(uri) if uri.startswith("hf://") else None
-    shape = read_shape(Path(resolved["modelPath"])) if resolved else preset and preset.shape
-    if not shape:
+    if not resolved and preset is None:
         return None
+    shape = preset.shape if preset and not resolved else read_shape(Path(resolved["modelPath"]))
     return ModelFacts(
         num_parameters=shape.num_parameters,
         hidden_size=shape.hidden,

@@ -21,7 +21,10 @@ VOLATILE = frozenset({"modelPath"})
 
 def render_plan(plan: Plan) -> str:
     """The file's text: sorted keys, and the digest of everything else under ``digest``."""
-    content = {"planVersion": PLAN_VERSION, "runs": [asdict(run) for run in plan.runs]}
+    content: dict[str, Any] = {
+        "planVersion": PLAN_VERSION,
+        "runs": [asdict(run) for run in plan.runs],
+    }
     content["digest"] = digest_of(content)
     return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
