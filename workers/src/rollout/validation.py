@@ -96,13 +96,11 @@ def _set(data: Any, path: list[str | int], value: Any, item: str) -> None:
             data = data[part]
         else:
             raise SpecError(f"--set {item}: {part!r} is not a mapping or a list in this manifest")
-    last = path[-1]
-    if isinstance(data, dict):
-        data[last] = value
-    elif isinstance(data, list) and isinstance(last, int) and last < len(data):
-        data[last] = value
-    else:
+    last, container = path[-1], data
+    in_list = isinstance(data, list) and isinstance(last, int) and last < len(data)
+    if not (isinstance(data, dict) or in_list):
         raise SpecError(f"--set {item}: cannot set {last!r} there")
+    container[last] = value
 
 
 def parse_scalar(text: str) -> Any:
