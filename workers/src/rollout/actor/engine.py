@@ -1,0 +1,103 @@
+"""The engine of an actor, made from the run's configuration. The only place that chooses one."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from rollout.errors import SpecError
+from rollout.models.shapes import read_shape
+from rollout.seams import Engine
+from rollout_api.v1alpha1.roles import Embedded, Vllm
+from rollout_api.worker import WorkerConfig
+
+BATCH_SAMPLES = 256
+"""Samples the embedded engine decodes together in Fast, when the manifest does not say."""
+VLLM_SEQUENCES = 64
+"""Sequences a vLLM server decodes together in Fast, when the manifest does not say."""
+TASKS_MIN, TASKS_MAX = 8, 256
+
+
+def build_engine(config: WorkerConfig, name: str) -> Engine:
+    """The engine that ``spec.actors.engine`` names; ``name`` is the actor's, for its log."""
+    chosen = config.spec.actors.engine
+    if chosen is not None and chosen.vllm is not None:
+        return _build_vllm(config, chosen.vllm, name)
+    return _build_embedded(config, Embedded() if chosen is None else chosen.embedded or Embedded())
+
+
+def _build_embedded(config: WorkerConfig, embedded: Embedded) -> Engine:
+    from rollout.engines.embedded import EmbeddedEngine
+
+    groups = embedded.batch_groups or max(1, BATCH_SAMPLES // group_size(config))
+    return EmbeddedEngine(
+        Path(config.resolved.model_path),
+        dtype=config.resolved.dtype,
+        num_threads=config.resolved.threads,
+        exact=config.spec.numerics.mode == "Exact",
+        batch_groups=groups,
+    )
+
+
+def _build_vllm(config: WorkerConfig, vllm: Vllm, name: str) -> Engine:
+    from rollout.engines.vllm import VllmEngine
+    from rollout.engines.vllm_command import VllmSettings, plan_kv_cache_bytes
+
+    model = Path(config.resolved.model_path)
+    dtype = "bfloat16" if config.resolved.dtype == "BFloat16" else "float32"
+    exact = config.spec.numerics.mode == "Exact"
+    sequences = 1 if exact else vllm.max_num_seqs or VLLM_SEQUENCES
+    length = vllm.max_model_length or config.resolved.prompt_tokens_max + max_new_tokens(config)
+    model_config = json.loads((model / "config.json").read_text())
+    return VllmEngine(
+        VllmSettings(
+            model_dir=model,
+            log_path=Path(config.layout.run_dir) / "logs" / f"{name}-vllm.log",
+            dtype=dtype,
+            max_model_length=length,
+            vocab_size=read_shape(model).vocab,
+            exact=exact,
+            threads=config.resolved.threads,
+            max_num_seqs=sequences,
+            tensor_parallel=vllm.tensor_parallel,
+            kv_cache_bytes=plan_kv_cache_bytes(model_config, dtype, length * sequences),
+            extra_arguments=tuple(
+                part
+                for argument in vllm.extra_arguments
+                for part in (f"--{argument.name}", argument.value)
+                if part
+            ),
+        )
+    )
+
+
+def group_size(config: WorkerConfig) -> int:
+    """Samples per prompt of the run: the algorithm's, or the largest that an evaluation asks for."""
+    train = config.spec.train
+    if train is not None and train.algorithm.is_online:
+        return int(getattr(train.algorithm.value, "group_size", 1))
+    return max((one.samples_per_prompt for one in config.spec.evaluations), default=1)
+
+
+def max_new_tokens(config: WorkerConfig) -> int:
+    """Longest completion that a task of this run may ask for. Raises SpecError when nothing says."""
+    train = config.spec.train
+    wanted = [train.sampling.max_new_tokens if train and train.algorithm.is_online else None]
+    wanted += [one.max_new_tokens for one in config.spec.evaluations]
+    known = [tokens for tokens in wanted if tokens is not None]
+    if not known:
+        raise SpecError(
+            "spec.actors.engine.vllm.maxModelLength: nothing in the manifest bounds completions; set it"
+        )
+    return max(known)
+
+
+def plan_tasks_max(config: WorkerConfig) -> int:
+    """Groups to claim at once: this actor's share of a step, within fixed bounds."""
+    train = config.spec.train
+    prompts = 0
+    if train is not None and train.algorithm.is_online:
+        prompts = int(getattr(train.algorithm.value, "prompts_per_step", 0))
+    share = math.ceil(prompts / max(1, config.spec.actors.replicas))
+    return min(max(share, TASKS_MIN), TASKS_MAX)
