@@ -25,6 +25,7 @@ def settings(**changes) -> VllmSettings:
         "log_path": Path("/runs/a/logs/vllm-0.log"),
         "dtype": "float32",
         "max_model_length": 512,
+        "vocab_size": 260,
     }
     return VllmSettings(**(given | changes))
 
@@ -91,13 +92,6 @@ def test_a_gpu_server_gets_no_cpu_settings():
     assert "--enforce-eager" not in argv
     assert value_of(argv, "--tensor-parallel-size") == "2"
     assert not {"TORCH_COMPILE_DISABLE", "VLLM_ENABLE_V1_MULTIPROCESSING"} & set(env)
-
-
-def test_compiled_files_go_to_their_own_folder_when_one_is_given():
-    _, env = build_command(settings(bytecode_dir=Path("/cache/b")), PRIVATE)
-
-    assert (env["PYTHONPYCACHEPREFIX"], env["PYTHONDONTWRITEBYTECODE"]) == ("/cache/b", "")
-    assert "PYTHONPYCACHEPREFIX" not in build_command(settings(), PRIVATE)[1]
 
 
 def test_a_users_own_arguments_come_last():

@@ -49,7 +49,6 @@ class VllmSettings:
     ``exact`` serves one sequence at a time with a cold cache for each (protocol section 7), whatever
     ``max_num_seqs`` says. ``max_model_length`` counts prompt and completion tokens; ``vocab_size`` is
     the model's; ``threads`` are OpenMP threads. ``kv_cache_bytes`` 0 leaves the size to ``memory_fraction`` of the device.
-    ``bytecode_dir`` is where Python keeps compiled files, None for beside the sources.
     """
 
     model_dir: Path
@@ -64,7 +63,6 @@ class VllmSettings:
     tensor_parallel: int = 1
     kv_cache_bytes: int = 256 * 2**20
     memory_fraction: float = 0.2
-    bytecode_dir: Path | None = None
     extra_arguments: tuple[str, ...] = ()
     start_seconds_max: float = 300.0
     request_seconds_max: float = 600.0
@@ -172,6 +170,4 @@ def _build_environment(settings: VllmSettings, private_dir: Path) -> dict[str, s
         env |= {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
         if settings.tensor_parallel == 1:
             env["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    if settings.bytecode_dir is not None:
-        env |= {"PYTHONPYCACHEPREFIX": str(settings.bytecode_dir), "PYTHONDONTWRITEBYTECODE": ""}
     return env

@@ -1,0 +1,114 @@
+"""One tiny policy in three versions, and real vLLM servers for it: a start costs most of a minute."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from rollout.engines.vllm import VllmEngine
+from rollout.engines.vllm_command import VllmSettings
+from rollout.models.resolve import resolve_model
+from rollout.types import GenerateRequest, SamplingParams, WeightVersion
+
+SHARPNESS = 5.0
+"""The random model is nearly uniform; a larger output head makes it choose."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """One version as the learner has it, and as published."""
+
+    model: Any
+    version: WeightVersion
+    weights: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policies:
+    """``first``, ``first`` after one small optimizer step, and one that shares nothing with them."""
+
+    model_dir: Path
+    first: Policy
+    stepped: Policy
+    other: Policy
+
+
+@pytest.fixture(scope="session")
+def policies(tmp_path_factory) -> Policies:
+    torch = pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("policies")
+    model_dir = resolve_model("rollout://tiny-qwen2", cache_dir=folder).path
+    other_dir = resolve_model("rollout://tiny-qwen2?seed=1", cache_dir=folder).path
+
+    stepped = load_sharp(model_dir)
+    optimizer = torch.optim.AdamW(stepped.parameters(), lr=1e-5)
+    ids = torch.arange(64)[None] % 200
+    stepped(ids, labels=ids).loss.backward()
+    optimizer.step()
+    return Policies(
+        model_dir=model_dir,
+        first=publish(load_sharp(model_dir), 0, folder),
+        stepped=publish(stepped, 1, folder),
+        other=publish(load_sharp(other_dir), 2, folder),
+    )
+
+
+def load_sharp(model_dir: Path) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32).eval()
+    with torch.no_grad():
+        model.lm_head.weight.mul_(SHARPNESS)
+    return model
+
+
+def publish(model: Any, step: int, folder: Path) -> Policy:
+    from rollout.weights.digest import digest_tensors, save_weights
+
+    tensors = model.state_dict()
+    weights = folder / f"version-{step}"
+    save_weights(tensors, weights)
+    version = WeightVersion(lineage=0, step=step, digest=digest_tensors(tensors), object="blake3:")
+    return Policy(model=model, version=version, weights=weights)
+
+
+def settings_for(policies: Policies, folder: Path, *, exact: bool) -> VllmSettings:
+    return VllmSettings(
+        model_dir=policies.model_dir,
+        log_path=folder / "vllm.log",
+        dtype="float32",
+        max_model_length=512,
+        vocab_size=policies.first.model.config.vocab_size,
+        exact=exact,
+        max_num_seqs=8,
+        kv_cache_bytes=128 * 2**20,
+    )
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def fast_engine(policies, tmp_path_factory) -> AsyncIterator[VllmEngine]:
+    engine = VllmEngine(settings_for(policies, tmp_path_factory.mktemp("fast"), exact=False))
+    await engine.start()
+    yield engine
+    await engine.stop()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def exact_engine(policies, tmp_path_factory) -> AsyncIterator[VllmEngine]:
+    engine = VllmEngine(settings_for(policies, tmp_path_factory.mktemp("exact"), exact=True))
+    await engine.start()
+    yield engine
+    await engine.stop()
+
+
+def ask(prompt_length: int, num_samples: int = 4, **sampling: Any) -> GenerateRequest:
+    """A group whose prompt is ``prompt_length`` tokens."""
+    return GenerateRequest(
+        prompt_ids=tuple((7 * i * i + 3 * i) % 250 for i in range(prompt_length)),
+        seeds=tuple(range(1000, 1000 + num_samples)),
+        sampling=SamplingParams(**({"max_new_tokens": 24} | sampling)),
+    )
