@@ -35,6 +35,9 @@ CALL_SECONDS = 30.0
 
 BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS = 0.02, 1.0
 
+_jitter = random.Random()
+"""Of our own: the global generator's state is part of a learner's hash chain."""
+
 A = TypeVar("A", bound=m.Message)
 
 
@@ -219,7 +222,7 @@ class CoordinatorClient:
                     f"no answer from the coordinator to {path} within"
                     f" {self._patience_seconds:.0f} s: {trouble}; see logs/coordinator.log"
                 )
-            time.sleep(pause * random.uniform(0.5, 1.0))
+            time.sleep(pause * _jitter.uniform(0.5, 1.0))
             pause = min(pause * 2, BACKOFF_MAX_SECONDS)
 
     def _check_position(self, answer: Answer) -> None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from rollout.algorithms.advantages import AdvantageScale
+from rollout.algorithms.grpo import GrpoSettings
+from rollout.errors import SpecError
 from rollout_api.v1alpha1.algorithms import Grpo, Sft
 from rollout_api.v1alpha1.optimizer import Decay
 from rollout_api.v1alpha1.train import Train
 from rollout_api.worker import WorkerConfig
-
-from rollout.algorithms.advantages import AdvantageScale
-from rollout.algorithms.grpo import GrpoSettings
-from rollout.errors import SpecError
 
 MAX_NEW_TOKENS_DEFAULT = 512
 LEARNING_RATE_DEFAULTS = {"sft": 2e-5}
@@ -97,6 +96,11 @@ class LearnerSettings:
     anchor_every_steps: int
     seed: int
     spec_digest: str
+
+    @property
+    def num_epochs(self) -> int:
+        """Passes over one step's batch."""
+        return self.algorithm.epochs if isinstance(self.algorithm, PolicySettings) else 1
 
 
 def build_settings(config: WorkerConfig) -> LearnerSettings:

@@ -1,0 +1,126 @@
+"""The learner process: ``python -m rollout.entrypoints.learner --config W``, alone or under torchrun.
+
+Rank 0 talks to the coordinator. What ends a run for good (a loss that is not finite, a manifest that
+cannot be done) is reported before the process ends; anything else ends the process, and a new one goes
+on from the last anchor.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+from rollout.coordinator.client import CoordinatorClient, read_token
+from rollout.coordinator.messages import LearnerStarted
+from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
+from rollout.errors import DataError, RolloutError, RunFailed, SpecError
+from rollout.learner.build import build_parts
+from rollout.learner.heartbeat import Heart
+from rollout.learner.loop import Watch, run_learner
+from rollout.learner.numerics import apply_numerics
+from rollout.learner.parallel import Parallel, join
+from rollout.learner.session import Session
+from rollout.learner.settings import build_settings
+from rollout_api.worker import WorkerConfig
+
+log = logging.getLogger(__name__)
+
+WORKER = "learner"
+
+FOR_GOOD = (RunFailed, SpecError, DataError)
+"""Failures that the next process would only repeat."""
+
+
+def main() -> None:
+    """Run one learner process to its end."""
+    config = read_worker_config(parse_arguments(__doc__).config)
+    watch = Watch(stopping=_heed_signals())
+    apply_numerics(threads=config.resolved.threads, exact=config.spec.numerics.mode == "Exact")
+    learner = config.spec.learner
+    parallel = join(sharded=learner.strategy.fsdp is not None and learner.num_processes > 1)
+    client = _connect(config) if parallel.is_main else None
+    try:
+        _live(config, parallel, client, watch)
+    finally:
+        parallel.close()
+        if client is not None:
+            client.close()
+
+
+def _live(
+    config: WorkerConfig, parallel: Parallel, client: CoordinatorClient | None, watch: Watch
+) -> None:
+    """Start an incarnation, beat, train, and report how it ends."""
+    session = Session(client, WORKER, parallel)
+    started = session.start(pid=os.getpid(), host=socket.gethostname())
+    if client is None:
+        _train(config, parallel, session, started, watch)
+        return
+    heart = Heart(client, WORKER, started.incarnation, started.heartbeat_seconds)
+    try:
+        with heart:
+            reason = _train(config, parallel, session, started, replace(watch, stepped=heart.say))
+    except FOR_GOOD as error:
+        _report(client, started.incarnation, error)
+        raise
+    log.info("learner ends reason=%s", reason)
+    client.outcome(worker=WORKER, role="learner", ok=True, message=reason)
+
+
+def _train(
+    config: WorkerConfig,
+    parallel: Parallel,
+    session: Session,
+    started: LearnerStarted,
+    watch: Watch,
+) -> str:
+    try:
+        parts = build_parts(config, build_settings(config), parallel, session)
+        return run_learner(parts, started, watch)
+    except torch.OutOfMemoryError as error:
+        raise RunFailed(
+            f"the learner ran out of device memory ({str(error).splitlines()[0]}); lower"
+            " train.microBatchTokens or set train.activationCheckpointing"
+        ) from error
+
+
+def _report(client: CoordinatorClient, incarnation: int, error: RolloutError) -> None:
+    """Tell the coordinator that the run is over."""
+    kind, message = type(error).__name__, str(error)
+    try:
+        client.failed(worker=WORKER, incarnation=incarnation, kind=kind, message=message)
+    except RolloutError as second:
+        log.warning("could not report the failure error=%s", second)
+
+
+def _connect(config: WorkerConfig) -> CoordinatorClient:
+    token = read_token(Path(config.layout.token_file), "learner")
+    return CoordinatorClient.connect(config.layout.coordinator_url, token)
+
+
+def _heed_signals() -> Callable[[], bool]:
+    """The first SIGTERM or SIGINT ends the run's loop at the next boundary, the second at once."""
+    asked = threading.Event()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        del frame
+        asked.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, ask)
+    return asked.is_set
+
+
+if __name__ == "__main__":
+    sys.exit(run_process(main))

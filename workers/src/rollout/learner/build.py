@@ -1,0 +1,66 @@
+"""From a worker configuration to the parts of a learner: model, optimizer, reference, renderer, store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from rollout.learner.numerics import runtime_identity
+from rollout.learner.optim import build_optimizer
+from rollout.learner.parallel import Parallel
+from rollout.learner.parts import LearnerParts
+from rollout.learner.policy import DTYPES, Policy, freeze, load_model
+from rollout.learner.session import Session
+from rollout.learner.settings import LearnerSettings, PolicySettings
+from rollout.learner.state import AnchorPlace
+from rollout.learner.step import Trainer
+from rollout.objects.filesystem import FilesystemStore
+from rollout.rendering import build_renderer
+from rollout.seams import Renderer
+from rollout_api.worker import WorkerConfig
+
+
+def build_parts(
+    config: WorkerConfig, settings: LearnerSettings, parallel: Parallel, session: Session
+) -> LearnerParts:
+    """Everything a learner needs. Raises SpecError for an unknown model."""
+    model_path = Path(config.resolved.model_path)
+    trainer = build_trainer(model_path, settings, parallel)
+    return LearnerParts(
+        trainer=trainer,
+        session=session,
+        place=AnchorPlace(
+            store=FilesystemStore(Path(config.layout.objects_dir)),
+            snapshots_dir=Path(config.layout.run_dir) / "snapshots",
+        ),
+        reference=build_reference(model_path, settings, parallel),
+        renderer=_renderer(config, settings, model_path),
+        identity=runtime_identity(world_size=parallel.world_size, device=parallel.device),
+    )
+
+
+def build_trainer(model_path: Path, settings: LearnerSettings, parallel: Parallel) -> Trainer:
+    """The policy from a model folder, and its optimizer."""
+    model = load_model(model_path)
+    if settings.activation_checkpointing:
+        model.gradient_checkpointing_enable()  # pyrefly: ignore
+    policy = Policy(model, DTYPES[settings.dtype], parallel)
+    optimizer = build_optimizer(policy.masters.values(), settings.optimizer)
+    return Trainer(policy=policy, optimizer=optimizer, settings=settings)
+
+
+def build_reference(
+    model_path: Path, settings: LearnerSettings, parallel: Parallel
+) -> nn.Module | None:
+    """A frozen copy of the starting model; None when the KL coefficient is 0: nothing is loaded."""
+    algorithm = settings.algorithm
+    if not isinstance(algorithm, PolicySettings) or algorithm.loss.kl_coefficient == 0:
+        return None
+    return freeze(load_model(model_path), DTYPES[settings.dtype]).to(parallel.device)
+
+
+def _renderer(config: WorkerConfig, settings: LearnerSettings, model_path: Path) -> Renderer | None:
+    if isinstance(settings.algorithm, PolicySettings):
+        return None
+    return build_renderer(model_path, config.spec.model.chat_template)

@@ -1,0 +1,90 @@
+"""The hash chain of a run (protocol section 3): one value that two runs share only if they are equal.
+
+    h_0 = H(spec digest, initial version)
+    h_k = H(h_{k-1}, spec digest, k, cursor, ordered tokens, state)
+
+``state`` covers parameters (fp32 masters), optimizer and RNG, of every rank; between the steps at
+which it is computed (``numerics.hashEverySteps``) it is left out, and consumption is still chained.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from blake3 import blake3
+
+from rollout.coordinator.messages import Cursor
+from rollout.learner.forward import SequenceTokens
+from rollout.types import Trajectory, TrajectoryGroup
+
+PARALLEL_BYTES_MIN = 1 << 26
+"""Hash on several threads from this size on; below, starting them costs more."""
+
+
+def first_link(spec_digest: str, version_digest: str) -> str:
+    """``h_0``."""
+    return _hash("rollout-chain-1", spec_digest, version_digest)
+
+
+def next_link(
+    previous: str, *, spec_digest: str, step: int, cursor: Cursor, tokens: str, state: str
+) -> str:
+    """``h_k``; ``state`` is empty where the state was not hashed."""
+    where = f"{step}|{cursor.next_ordinal}|{int(cursor.exhausted)}"
+    return _hash(previous, spec_digest, where, tokens, state)
+
+
+def digest_groups(groups: Sequence[TrajectoryGroup]) -> str:
+    """Over what a step learns from, in order: tokens, masks, the actors' logprobs and the rewards."""
+    hasher = blake3()
+    for group in groups:
+        for trajectory in group.trajectories:
+            _add_trajectory(hasher, trajectory)
+    return hasher.hexdigest()
+
+
+def _add_trajectory(hasher: blake3, trajectory: Trajectory) -> None:
+    counts = (
+        trajectory.ordinal,
+        trajectory.sample,
+        len(trajectory.prompt_ids),
+        len(trajectory.token_ids),
+    )
+    integers = (*counts, *trajectory.prompt_ids, *trajectory.token_ids, *trajectory.loss_mask)
+    hasher.update(array("q", integers).tobytes())
+    hasher.update(array("d", (*trajectory.actor_logprobs, trajectory.reward)).tobytes())
+
+
+def digest_sequences(sequences: Iterable[SequenceTokens]) -> str:
+    """Over token ids and targets, in order."""
+    hasher = blake3()
+    for sequence in sequences:
+        integers = (len(sequence.token_ids), *sequence.token_ids, *sequence.scored)
+        hasher.update(array("q", integers).tobytes())
+    return hasher.hexdigest()
+
+
+def digest_state(tensors: Mapping[str, torch.Tensor], randomness: bytes) -> str:
+    """Over one rank's parameters and optimizer state by name, and its RNG."""
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    hasher = blake3(max_threads=blake3.AUTO) if size >= PARALLEL_BYTES_MIN else blake3()
+    hasher.update(randomness)
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        hasher.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        hasher.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return hasher.hexdigest()
+
+
+def join_ranks(digests: Sequence[str]) -> str:
+    """One state digest from those of all ranks, by rank."""
+    return _hash(*digests)
+
+
+def _hash(*parts: str) -> str:
+    hasher = blake3()
+    for part in parts:
+        hasher.update(f"{len(part)}|{part}".encode())
+    return f"blake3:{hasher.hexdigest()}"

@@ -1,0 +1,56 @@
+"""Tells the coordinator, from a thread of its own, that the learner lives and what it is doing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from types import TracebackType
+from typing import Self
+
+from rollout.coordinator.client import CoordinatorClient
+from rollout.coordinator.messages import Heartbeat
+from rollout.errors import RolloutError
+
+log = logging.getLogger(__name__)
+
+
+class Heart:
+    """Beats while the context is open. A beat that fails is no failure: the next call will say so."""
+
+    def __init__(
+        self, client: CoordinatorClient, worker: str, incarnation: int, every_seconds: float
+    ) -> None:
+        self._client = client
+        self._worker = worker
+        self._incarnation = incarnation
+        self._every_seconds = every_seconds
+        self._said = (0, "starting")
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def say(self, step: int, state: str) -> None:
+        """What the next beat reports."""
+        self._said = (step, state)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._over.set()
+
+    def _beat(self) -> None:
+        while not self._over.wait(self._every_seconds):
+            step, state = self._said
+            ask = Heartbeat(
+                worker=self._worker, incarnation=self._incarnation, state=state, step=step
+            )
+            try:
+                self._client.heartbeat(ask, role="learner")
+            except RolloutError as error:
+                log.debug("heartbeat failed error=%s", error)

@@ -1,0 +1,139 @@
+"""The learner's loop: start -> restore and replay -> [batch -> step -> publish -> commit -> anchor]* -> end.
+
+Thin on purpose: what a step computes is ``step``, what survives is ``state``, what a run may claim is
+``resume``. Killed anywhere, the next incarnation goes on to the same chain: nothing is announced before
+it is committed, nothing committed before it is stored.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rollout.coordinator.messages import Batch, Commit, LearnerStarted
+from rollout.errors import RunFailed
+from rollout.learner import resume
+from rollout.learner.parts import Done, LearnerParts, take_step
+from rollout.learner.plan import encode_plan
+from rollout.learner.publish import publish
+from rollout.learner.state import Progress
+from rollout.types import WeightVersion
+
+log = logging.getLogger(__name__)
+
+
+class Phases:
+    """Seconds since the last step was reported, by what they went into."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._mark = clock()
+        self._seconds: dict[str, float] = {}
+
+    def end(self, name: str) -> None:
+        """The time since the last call went into ``name``."""
+        now = self._clock()
+        self._seconds[name] = self._seconds.get(name, 0.0) + now - self._mark
+        self._mark = now
+
+    def take(self) -> dict[str, float]:
+        """What was collected; starts afresh."""
+        seconds, self._seconds = self._seconds, {}
+        return seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """What the loop asks of its surroundings: the time, and whether to end at the next boundary."""
+
+    clock: Callable[[], float] = time.perf_counter
+    wall_clock: Callable[[], float] = time.time
+    stopping: Callable[[], bool] = bool
+    stepped: Callable[[int, str], None] = lambda _step, _state: None
+
+
+def run_learner(parts: LearnerParts, started: LearnerStarted, watch: Watch) -> str:
+    """Train until the coordinator says stop; returns its reason. An anchor is saved on the way out.
+
+    Raises RunFailed when the run cannot go on, CoordinatorError and StoreError when others failed.
+    """
+    phases = Phases(watch.clock)
+    progress = resume.resume(parts, started, watch.wall_clock)
+    anchored = -1 if started.anchor is None else started.anchor.step
+    phases.end("resume")
+    while True:
+        watch.stepped(progress.step, "waiting for a batch")
+        batch = parts.session.next_batch(progress.step + 1, watch.stopping)
+        phases.end("wait")
+        if batch.stop is not None:
+            if progress.step != anchored:
+                resume.anchor(parts, progress, watch.wall_clock)
+            return batch.stop
+        watch.stepped(progress.step + 1, "training")
+        progress = _step(parts, progress, batch, phases)
+        if progress.step % parts.trainer.settings.anchor_every_steps == 0:
+            resume.anchor(parts, progress, watch.wall_clock)
+            anchored = progress.step
+            phases.end("anchor")
+
+
+def _step(parts: LearnerParts, progress: Progress, batch: Batch, phases: Phases) -> Progress:
+    """Take one step, store its weights, commit it."""
+    done = take_step(parts, progress, batch, plan=None)
+    phases.end("train")
+    weights = parts.trainer.policy.weights()
+    version = parts.parallel.on_main(
+        lambda: publish(weights, parts.store, lineage=progress.lineage, step=done.step)
+    )
+    phases.end("publish")
+    _commit(parts, progress, batch, done, version, phases.take())
+    phases.end("commit")
+    return replace(progress, step=done.step, chain=done.chain, version=version, cursor=done.cursor)
+
+
+def _commit(
+    parts: LearnerParts,
+    progress: Progress,
+    batch: Batch,
+    done: Done,
+    version: WeightVersion,
+    seconds: dict[str, float],
+) -> None:
+    answer = parts.session.commit(
+        Commit(
+            worker=parts.session.worker,
+            incarnation=parts.session.incarnation,
+            step=done.step,
+            lineage=progress.lineage,
+            consumed=tuple(name for ids in batch.ids for name in ids),
+            plan=encode_plan(done.plan),
+            version=version,
+            chain=done.chain,
+            cursor=done.cursor,
+            metrics=_with_rates(done.metrics, seconds),
+            phase_seconds=seconds,
+        )
+    )
+    if not answer.accepted:
+        raise RunFailed(
+            f"step {done.step}: the coordinator did not accept the commit; see logs/coordinator.log"
+        )
+    log.info(
+        "step committed step=%d chain=%s loss=%.6g", done.step, done.chain, done.metrics["loss"]
+    )
+
+
+def _with_rates(metrics: dict[str, Any], seconds: dict[str, float]) -> dict[str, Any]:
+    """Add throughput. ``commit`` and ``anchor`` in ``seconds`` are those of the step before."""
+    wall = max(sum(seconds.values()) - seconds.get("resume", 0.0), 1e-9)
+    train = max(seconds.get("train", 0.0), 1e-9)
+    return {
+        **metrics,
+        "step_seconds": wall,
+        "tokens_per_second": metrics["num_tokens"] / wall,
+        "learner_tokens_per_second": metrics["num_tokens"] * metrics["num_epochs"] / train,
+        "phase_seconds": seconds,
+    }

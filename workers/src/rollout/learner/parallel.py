@@ -1,0 +1,145 @@
+"""The learner's ranks: one process, or several under torchrun; replicated or sharded.
+
+Every rank runs the same loop in lockstep. Rank 0 alone talks to the coordinator, the object store and
+the disk: ``on_main`` runs there and hands its result (or its failure) to all. Gradients are *summed*
+over ranks; losses carry global denominators, so a sum is right whatever each rank was given.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+
+from rollout.errors import RunFailed
+
+COLLECTIVE_SECONDS_MAX = 1800.0
+"""Longest time a rank waits for the others; the longest step must fit."""
+
+CPU = torch.device("cpu")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallel:
+    """This process's place. ``sharded`` means that parameters are FSDP2 shards (DTensors)."""
+
+    rank: int = 0
+    world_size: int = 1
+    device: torch.device = CPU
+    sharded: bool = False
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this rank talks to the rest of the run."""
+        return self.rank == 0
+
+    def on_main(self, work: Callable[[], T]) -> T:
+        """Run ``work`` on rank 0 only and return its result on every rank.
+
+        What it raises on rank 0 is raised there, and as RunFailed elsewhere, so that no rank is left
+        waiting. Results travel pickled.
+        """
+        if self.world_size == 1:
+            return work()
+        box: list = [None, None]
+        failure: BaseException | None = None
+        if self.is_main:
+            try:
+                box[0] = work()
+            except BaseException as error:  # noqa: BLE001 - told to the other ranks, then raised
+                box[1], failure = f"{type(error).__name__}: {error}", error
+        torch.distributed.broadcast_object_list(box, src=0)
+        if failure is not None:
+            raise failure
+        if box[1] is not None:
+            raise RunFailed(f"rank 0 of the learner failed: {box[1]}")
+        return box[0]
+
+    def gather(self, value: T) -> list[T]:
+        """Every rank's value, by rank, on every rank."""
+        if self.world_size == 1:
+            return [value]
+        found: list = [None] * self.world_size
+        torch.distributed.all_gather_object(found, value)
+        return found
+
+    def add_up(self, tensor: torch.Tensor) -> None:
+        """Sum over ranks, in place."""
+        if self.world_size > 1:
+            torch.distributed.all_reduce(tensor)
+
+    def maximum(self, tensor: torch.Tensor) -> None:
+        """Maximum over ranks, in place."""
+        if self.world_size > 1:
+            torch.distributed.all_reduce(tensor, op=torch.distributed.ReduceOp.MAX)
+
+    def close(self) -> None:
+        """Leave the process group; call on every rank."""
+        if self.world_size > 1:
+            torch.distributed.destroy_process_group()
+
+
+def join(*, sharded: bool) -> Parallel:
+    """This process's place as torchrun tells it; alone when it does not.
+
+    Devices: one GPU a rank where there are any, else the CPU (gloo).
+    """
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    device = _device(int(os.environ.get("LOCAL_RANK", "0")))
+    if world_size > 1 or sharded:
+        _start_group(device, alone=world_size == 1)
+    rank = int(os.environ.get("RANK", "0"))
+    return Parallel(rank=rank, world_size=world_size, device=device, sharded=sharded)
+
+
+def _device(local_rank: int) -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
+
+
+def _start_group(device: torch.device, *, alone: bool) -> None:
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    timeout = timedelta(seconds=COLLECTIVE_SECONDS_MAX)
+    if alone:
+        store = torch.distributed.HashStore()
+        torch.distributed.init_process_group(
+            backend, store=store, rank=0, world_size=1, timeout=timeout
+        )
+        return
+    torch.distributed.init_process_group(backend, timeout=timeout)
+
+
+def shard(model: torch.nn.Module, layers: Sequence[torch.nn.Module], dtype: torch.dtype) -> None:
+    """Shard parameters over all ranks (FSDP2): forward in ``dtype``, gradients summed in float32."""
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    for module in [*layers, model]:
+        sharded = fully_shard(module, mp_policy=policy)
+        assert isinstance(sharded, FSDPModule)
+        sharded.set_force_sum_reduction_for_comms(enable=True)
+        sharded.set_gradient_divide_factor(1.0)
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The full tensor of a shard (a collective: call on every rank); anything else as it is."""
+    from torch.distributed.tensor import DTensor
+
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def shard_like(full: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """This rank's shard of ``full``, laid out as ``like``; ``full`` itself when that is no shard."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    if not isinstance(like, DTensor) or full.ndim == 0:
+        return full
+    return distribute_tensor(full, like.device_mesh, like.placements, src_data_rank=None)

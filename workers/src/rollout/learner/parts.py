@@ -1,0 +1,115 @@
+"""What a learner is made of, and one step of it on a batch: the same for training and for replay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from rollout.coordinator.messages import Batch, Cursor
+from rollout.errors import RunFailed
+from rollout.learner import chain, randomness
+from rollout.learner.parallel import Parallel
+from rollout.learner.plan import PlanRules, StepPlan, plan_step
+from rollout.learner.policy_work import Place, PolicyWork
+from rollout.learner.session import Session
+from rollout.learner.settings import PolicySettings
+from rollout.learner.sft_work import SftWork, render_rows
+from rollout.learner.state import AnchorPlace, Progress, state_tensors
+from rollout.learner.step import Trainer, run_step
+from rollout.learner.work import Work
+from rollout.seams import ObjectStore, Renderer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerParts:
+    """``reference`` is None when the KL coefficient is 0; ``renderer`` when there are no rows."""
+
+    trainer: Trainer
+    session: Session
+    place: AnchorPlace
+    reference: nn.Module | None
+    renderer: Renderer | None
+    identity: Mapping[str, str]
+
+    @property
+    def parallel(self) -> Parallel:
+        """This process's place among the ranks."""
+        return self.trainer.policy.parallel
+
+    @property
+    def store(self) -> ObjectStore:
+        """Where objects are kept."""
+        return self.place.store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A step that was computed and is not committed yet."""
+
+    step: int
+    plan: StepPlan
+    chain: str
+    cursor: Cursor
+    metrics: dict[str, Any]
+
+
+def take_step(parts: LearnerParts, progress: Progress, batch: Batch, plan: StepPlan | None) -> Done:
+    """Compute the step after ``progress`` on ``batch``; with a recorded ``plan`` exactly as it was."""
+    settings, step = parts.trainer.settings, progress.step + 1
+    if batch.cursor is None or not (batch.groups or batch.rows):
+        raise RunFailed(
+            f"step {step}: the batch is empty: all {batch.num_excluded} groups were lost to"
+            " infrastructure failures; see the actors' logs, then run again to resume"
+        )
+    work, tokens = _build_work(parts, batch)
+    if plan is None or _num_ranks(plan) != parts.parallel.world_size:
+        plan = plan_step(work.shapes(), _rules(parts), seed=settings.seed, step=step)
+    randomness.seed_step(settings.seed, step, parts.parallel.rank, parts.parallel.device)
+    metrics = run_step(parts.trainer, work, plan, step)
+    link = chain.next_link(
+        progress.chain,
+        spec_digest=settings.spec_digest,
+        step=step,
+        cursor=batch.cursor,
+        tokens=tokens,
+        state=_digest_state(parts) if step % settings.hash_every_steps == 0 else "",
+    )
+    return Done(step=step, plan=plan, chain=link, cursor=batch.cursor, metrics=metrics)
+
+
+def _build_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
+    settings, parallel = parts.trainer.settings, parts.parallel
+    if isinstance(settings.algorithm, PolicySettings):
+        place = Place(device=parallel.device, skips_silent=not parallel.sharded)
+        work = PolicyWork(batch.groups, settings.algorithm, place, parts.reference)
+        return work, chain.digest_groups(batch.groups)
+    assert parts.renderer is not None
+    sequences = render_rows(batch.rows, parts.renderer, settings.algorithm)
+    return SftWork(sequences, parallel.device), chain.digest_sequences(sequences)
+
+
+def _rules(parts: LearnerParts) -> PlanRules:
+    settings = parts.trainer.settings
+    algorithm = settings.algorithm
+    if isinstance(algorithm, PolicySettings):
+        return PlanRules(
+            tokens_max=settings.micro_batch_tokens,
+            num_ranks=parts.parallel.world_size,
+            epochs=algorithm.epochs,
+            mini_batches=algorithm.mini_batches,
+        )
+    tokens_max = settings.micro_batch_tokens if algorithm.packing else 0
+    return PlanRules(tokens_max=tokens_max, num_ranks=parts.parallel.world_size)
+
+
+def _num_ranks(plan: StepPlan) -> int:
+    return len(plan.updates[0].ranks) if plan.updates else 0
+
+
+def _digest_state(parts: LearnerParts) -> str:
+    tensors = state_tensors(parts.trainer.policy, parts.trainer.optimizer)
+    local = chain.digest_state(tensors, randomness.digest(parts.parallel.device))
+    return chain.join_ranks(parts.parallel.gather(local))

@@ -1,0 +1,182 @@
+"""The model being trained: what its forward computes with, and the fp32 masters that the optimizer moves.
+
+The policy is the cast that actors serve (``dtype``); the learner's forward uses the very same numbers.
+In Float32 master and policy are one tensor. In BFloat16 masters are kept apart and cast back after
+every update; gradients are summed in float32. With FSDP2 the sharded parameters are the masters and
+the cast happens as they are gathered.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from rollout.errors import SpecError
+from rollout.learner.forward import prepare_model
+from rollout.learner.parallel import Parallel, shard, shard_like, whole
+
+DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16}
+
+
+def load_model(path: Path) -> nn.Module:
+    """A causal LM in float32 from a local folder, its class imported by name (``Auto*`` is slow).
+
+    Raises SpecError when transformers does not know the architecture.
+    """
+    config = json.loads((path / "config.json").read_text())
+    family, names = config.get("model_type"), config.get("architectures") or [None]
+    try:
+        module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
+        cls = getattr(module, names[0])
+    except (ImportError, AttributeError, TypeError) as error:
+        raise SpecError(
+            f"{path}/config.json: model_type {family!r} with architecture {names[0]!r} is not a causal"
+            " LM that transformers knows; use another model or a newer transformers"
+        ) from error
+    model = cls.from_pretrained(path, dtype=torch.float32, local_files_only=True)
+    prepare_model(model)
+    return model
+
+
+def freeze(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """The same model without gradients, its parameters in ``dtype`` (buffers stay as they are)."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return model.requires_grad_(requires_grad=False)
+
+
+class Policy:
+    """Owns parameters and gradients. ``masters`` are by their transformers names, tied ones once.
+
+    ``model`` comes in float32, as ``load_model`` makes it.
+    """
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype, parallel: Parallel) -> None:
+        self.model = model
+        self.parallel = parallel
+        self.dtype = dtype
+        self._flat: torch.Tensor | None = None
+        if parallel.sharded:
+            model.to(parallel.device)
+            shard(model, list(model.get_decoder().layers), dtype)  # pyrefly: ignore
+            self.masters = dict(model.named_parameters())
+        else:
+            self.masters = _build_masters(model.to(parallel.device), dtype)
+            self._flat = _attach_gradients(list(self.masters.values()))
+        self._apart = not parallel.sharded and dtype != torch.float32
+        if self._apart:
+            _send_gradients(model, self.masters)
+
+    def zero_gradients(self) -> None:
+        """Forget all gradients. Parameters without one count as zero, on every rank."""
+        if self._flat is not None:
+            self._flat.zero_()
+            return
+        for parameter in self.masters.values():
+            parameter.grad = None
+
+    def sum_gradients(self) -> None:
+        """Add up the ranks' gradients (sharded ones already are)."""
+        if self._flat is not None:
+            self.parallel.add_up(self._flat)
+
+    def gradient_norm(self) -> torch.Tensor:
+        """The global L2 norm, float32, on every rank."""
+        if self._flat is not None:
+            return torch.linalg.vector_norm(self._flat)
+        return whole(nn.utils.get_total_norm(self._gradients()))
+
+    def scale_gradients(self, factor: torch.Tensor) -> None:
+        """Multiply all gradients."""
+        if self._flat is not None:
+            self._flat.mul_(factor)
+            return
+        for gradient in self._gradients():
+            gradient.mul_(factor)
+
+    def broken_gradients(self) -> list[str]:
+        """Names of parameters whose gradient is not finite, over all ranks."""
+        found = [
+            name
+            for name, parameter in self.masters.items()
+            if parameter.grad is not None and not _local(parameter.grad).isfinite().all()
+        ]
+        return sorted({name for names in self.parallel.gather(found) for name in names})
+
+    def cast(self) -> None:
+        """Make the model's parameters the cast of the masters. Call after each optimizer update."""
+        if self._apart:
+            with torch.no_grad():
+                for name, parameter in self.model.named_parameters():
+                    parameter.copy_(self.masters[name])
+
+    def full_masters(self) -> dict[str, torch.Tensor]:
+        """All fp32 masters, whole. With shards a collective."""
+        return {name: whole(parameter.detach()) for name, parameter in self.masters.items()}
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """What actors serve: all parameters in ``dtype``, whole. With shards a collective."""
+        if self._apart:
+            return {name: p.detach() for name, p in self.model.named_parameters()}
+        return {name: tensor.to(self.dtype) for name, tensor in self.full_masters().items()}
+
+    def load_masters(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Take over whole masters by name. Raises ValueError when names or shapes differ."""
+        if set(tensors) != set(self.masters):
+            missing = sorted(set(self.masters) ^ set(tensors))
+            raise ValueError(f"expected the parameters of this model; differing: {missing[:4]}")
+        with torch.no_grad():
+            for name, master in self.masters.items():
+                master.copy_(shard_like(tensors[name].to(self.parallel.device), master))
+        self.cast()
+
+    def _gradients(self) -> list[torch.Tensor]:
+        return [p.grad for p in self.masters.values() if p.grad is not None]
+
+
+def _build_masters(model: nn.Module, dtype: torch.dtype) -> dict[str, nn.Parameter]:
+    """Masters by name; in low precision copies, and the model's own parameters are cast.
+
+    Parameters only: a module's float32 buffers (rotary frequencies) stay as they are.
+    """
+    named = dict(model.named_parameters())
+    if dtype == torch.float32:
+        return named
+    masters = {name: nn.Parameter(p.detach().clone()) for name, p in named.items()}
+    for parameter in named.values():
+        parameter.data = parameter.data.to(dtype)
+    return masters
+
+
+def _attach_gradients(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
+    """One flat buffer that every ``.grad`` is a view of: one sum over ranks, one norm, one clip."""
+    flat = torch.zeros(sum(p.numel() for p in parameters), device=parameters[0].device)
+    parts = flat.split([p.numel() for p in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
+        parameter.grad = part.view_as(parameter)
+    return flat
+
+
+def _send_gradients(model: nn.Module, masters: Mapping[str, nn.Parameter]) -> None:
+    """Add each fresh low-precision gradient to its master's and drop it."""
+
+    def send(name: str, parameter: torch.Tensor) -> None:
+        gradient, target = parameter.grad, masters[name].grad
+        assert gradient is not None
+        assert target is not None
+        target.add_(gradient)
+        parameter.grad = None
+
+    for name, parameter in model.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda p, name=name: send(name, p))
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    from torch.distributed.tensor import DTensor
+
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

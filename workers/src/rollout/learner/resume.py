@@ -1,0 +1,129 @@
+"""How a learner begins: the newest anchor, then the committed steps after it, again (protocol section 8).
+
+A replayed step must meet the committed version digest and chain value. Where it does not (hardware that
+does not repeat itself, another runtime), the run goes on in a new lineage and is graded logical.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from rollout.coordinator.messages import Cursor, LearnerStarted, StepRecord
+from rollout.errors import RunFailed, SpecError
+from rollout.learner import chain
+from rollout.learner.parts import LearnerParts, take_step
+from rollout.learner.plan import decode_plan
+from rollout.learner.publish import publish
+from rollout.learner.state import Progress, restore_anchor, save_anchor
+from rollout.types import WeightVersion
+from rollout.weights.digest import digest_tensors
+
+log = logging.getLogger(__name__)
+
+LOGICAL = "logical"
+
+
+def resume(
+    parts: LearnerParts, started: LearnerStarted, wall_clock: Callable[[], float]
+) -> Progress:
+    """Bring the trainer to the last committed step, or to a new lineage; call on every rank.
+
+    Raises SpecError when the model's files are not the ones the run began with, RunFailed when anchor
+    and ledger contradict each other.
+    """
+    progress = _begin(parts, started)
+    for record in started.replay:
+        progress, forked = _replay(parts, progress, record)
+        if forked:
+            anchor(parts, progress, wall_clock)
+            return progress
+    if progress.step != started.committed_step:
+        raise RunFailed(
+            f"the ledger's last step is {started.committed_step}, but anchor and replay end at"
+            f" {progress.step}: recorded batches are missing; restore the ledger or start a new run"
+        )
+    changed = _changed_identity(parts, started)
+    if changed and progress.step > 0:
+        progress = _fork(parts, progress, progress.version, f"the runtime changed: {changed}")
+        anchor(parts, progress, wall_clock)
+    return progress
+
+
+def anchor(parts: LearnerParts, progress: Progress, wall_clock: Callable[[], float]) -> None:
+    """Save an anchor and tell the coordinator; call on every rank."""
+    trainer = parts.trainer
+    manifest = save_anchor(
+        parts.place,
+        trainer.policy,
+        trainer.optimizer,
+        progress,
+        identity=parts.identity,
+        created_at=wall_clock(),
+    )
+    parts.session.anchor(manifest)
+    log.info("anchor saved name=%s chain=%s", manifest.name, manifest.chain)
+
+
+def _begin(parts: LearnerParts, started: LearnerStarted) -> Progress:
+    trainer = parts.trainer
+    if started.anchor is not None:
+        progress = restore_anchor(started.anchor, parts.store, trainer.policy, trainer.optimizer)
+        log.info("anchor restored name=%s", started.anchor.name)
+        return replace(progress, lineage=started.lineage)
+    weights = trainer.policy.weights()
+    version = parts.parallel.on_main(
+        lambda: publish(weights, parts.store, lineage=started.lineage, step=0)
+    )
+    link = chain.first_link(trainer.settings.spec_digest, version.digest)
+    if started.initial is None:
+        parts.session.publish_initial(version, link)
+    elif started.initial.digest != version.digest:
+        raise SpecError(
+            f"spec.model: the run began with weights {started.initial.digest}, the model's files now"
+            f" hold {version.digest}; put the old files back or start a new run"
+        )
+    return Progress(
+        lineage=started.lineage,
+        step=0,
+        chain=link,
+        version=started.initial or version,
+        cursor=Cursor(next_ordinal=0),
+    )
+
+
+def _replay(parts: LearnerParts, progress: Progress, record: StepRecord) -> tuple[Progress, bool]:
+    """Take a committed step again; the flag says that it came out differently and a lineage was opened."""
+    batch = parts.session.replay(record.step)
+    done = take_step(parts, progress, batch, decode_plan(record.plan))
+    weights = parts.trainer.policy.weights()
+    digest = parts.parallel.on_main(lambda: digest_tensors(weights))
+    reached = replace(
+        progress, step=done.step, chain=done.chain, version=record.version, cursor=done.cursor
+    )
+    if digest == record.version.digest and done.chain == record.chain:
+        return reached, False
+    log.warning("replay differs step=%d expected=%s got=%s", done.step, record.chain, done.chain)
+    version = parts.parallel.on_main(
+        lambda: publish(weights, parts.store, lineage=progress.lineage, step=done.step)
+    )
+    return _fork(parts, reached, version, f"replay of step {done.step} met another digest"), True
+
+
+def _fork(parts: LearnerParts, progress: Progress, version: WeightVersion, reason: str) -> Progress:
+    lineage = parts.session.fork(
+        step=progress.step, version=version, chain=progress.chain, reason=reason
+    )
+    log.warning("new lineage lineage=%d step=%d reason=%s", lineage, progress.step, reason)
+    version = replace(version, lineage=lineage)
+    return replace(progress, lineage=lineage, version=version, grade=LOGICAL)
+
+
+def _changed_identity(parts: LearnerParts, started: LearnerStarted) -> str:
+    """What of the runtime is not as the anchor recorded it, as text; empty when all is."""
+    if started.anchor is None:
+        return ""
+    before = started.anchor.state.get("identity", {})
+    names = sorted(name for name in parts.identity if before.get(name) != parts.identity[name])
+    return ", ".join(f"{name} {before.get(name)} -> {parts.identity[name]}" for name in names)

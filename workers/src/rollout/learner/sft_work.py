@@ -1,0 +1,94 @@
+"""A step of supervised fine-tuning: rendered rows, cross entropy on the tokens to learn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from rollout.algorithms.aggregation import Denominators
+from rollout.algorithms.sft import sft_loss
+from rollout.coordinator.messages import DataRow
+from rollout.data.mapping import BadRecord, training_messages
+from rollout.errors import DataError
+from rollout.learner.forward import PackedRow, SequenceTokens, build_sequence_row, token_logprobs
+from rollout.learner.metrics import describe_lengths
+from rollout.learner.plan import GroupShape, MicroBatch, Update
+from rollout.learner.settings import SftSettings
+from rollout.learner.work import MicroLoss
+from rollout.seams import Renderer
+
+
+def render_rows(
+    rows: Sequence[DataRow], renderer: Renderer, settings: SftSettings
+) -> list[SequenceTokens]:
+    """Token ids and what to learn of each row, cut at the end to ``max_length``.
+
+    Raises DataError for a row without an answer.
+    """
+    return [_render(row, renderer, settings) for row in rows]
+
+
+def _render(row: DataRow, renderer: Renderer, settings: SftSettings) -> SequenceTokens:
+    try:
+        messages = training_messages(row.row)
+    except BadRecord as error:
+        raise DataError(f"row {row.ordinal} of the training data {error}") from error
+    ids, mask = renderer.render_training(messages)
+    ids, mask = ids[: settings.max_length], mask[: settings.max_length]
+    scored = mask if settings.loss == "CompletionOnly" else (1,) * len(ids)
+    return SequenceTokens(token_ids=tuple(ids), scored=(0, *scored[1:]))
+
+
+class SftWork:
+    """The rows of one step."""
+
+    def __init__(self, sequences: Sequence[SequenceTokens], device: torch.device) -> None:
+        self._sequences = sequences
+        self._device = device
+        self._num_targets = [sum(sequence.scored) for sequence in sequences]
+
+    def shapes(self) -> Sequence[GroupShape]:
+        """One sequence a group; a row with nothing to learn (cut before its answer) has none."""
+        return [
+            GroupShape(prompt_tokens=0, completion_tokens=(len(s.token_ids),) if targets else ())
+            for s, targets in zip(self._sequences, self._num_targets, strict=True)
+        ]
+
+    def prepare(self, model: nn.Module, passes: Sequence[Sequence[MicroBatch]]) -> None:
+        """Nothing is needed before the update."""
+
+    def denominators(self, update: Update) -> Denominators:
+        """Tokens to learn over the whole batch."""
+        targets = [self._num_targets[chunk.group] for chunk in update.chunks()]
+        return Denominators(num_tokens=sum(targets), num_sequences=len(targets), width=1)
+
+    def micro_loss(self, model: nn.Module, micro: MicroBatch, whole: Denominators) -> MicroLoss:
+        """Cross entropy of one packed row."""
+        row = self._row(micro)
+        stats = token_logprobs(model, row, entropy=True)
+        assert stats.entropy_C is not None
+        loss = sft_loss(stats.logprobs_C, torch.ones_like(stats.logprobs_C), whole.num_tokens)
+        sums = {
+            "tokens": loss.new_tensor(stats.logprobs_C.shape[0]),
+            "sft_loss": loss.detach(),
+            "entropy": stats.entropy_C.detach().sum(),
+        }
+        return MicroLoss(loss=loss, sums=sums)
+
+    def metrics(self, step: int) -> dict[str, Any]:
+        """Lengths, and how many rows had nothing to learn."""
+        del step
+        lengths = [len(sequence.token_ids) for sequence in self._sequences]
+        return {
+            "num_sequences": len(lengths),
+            "num_tokens": sum(lengths),
+            "num_without_target": self._num_targets.count(0),
+            **describe_lengths(lengths),
+        }
+
+    def _row(self, micro: MicroBatch) -> PackedRow:
+        chosen = [self._sequences[chunk.group] for chunk in micro.chunks]
+        return build_sequence_row(chosen).to(self._device)

@@ -1,0 +1,182 @@
+"""Anchors: the whole train state as content-addressed objects under one manifest, written last.
+
+An anchor is complete or does not exist: objects are durable before the manifest names them, and the
+manifest appears by one atomic rename. Restoring on the same topology and runtime continues bit for bit;
+on another the state is the same and the numerics may differ, which the caller must grade as logical.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from safetensors.torch import load_file, save
+from torch.optim import Optimizer
+
+from rollout.coordinator.messages import AnchorManifest, Cursor
+from rollout.errors import RunFailed
+from rollout.learner import randomness
+from rollout.learner.parallel import shard_like, whole
+from rollout.learner.policy import Policy
+from rollout.objects.filesystem import write_atomically
+from rollout.seams import ObjectStore
+from rollout.types import WeightVersion
+
+FORMAT = 1
+LATEST = "Latest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where the learner stands: the last step it has taken and that step's version and chain value."""
+
+    lineage: int
+    step: int
+    chain: str
+    version: WeightVersion
+    cursor: Cursor
+    grade: str = "exact"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnchorPlace:
+    """Where anchors go: the object store, and the folder of manifests."""
+
+    store: ObjectStore
+    snapshots_dir: Path
+
+
+def state_tensors(policy: Policy, optimizer: Optimizer) -> dict[str, torch.Tensor]:
+    """This rank's masters and optimizer entries by name, as they lie (shards stay shards)."""
+    entries = dict(_entries(policy, optimizer))
+    return {name: _local(tensor) for name, tensor in {**policy.masters, **entries}.items()}
+
+
+def save_anchor(
+    place: AnchorPlace,
+    policy: Policy,
+    optimizer: Optimizer,
+    progress: Progress,
+    *,
+    identity: Mapping[str, str],
+    created_at: float,
+) -> AnchorManifest:
+    """Make the state of ``progress`` durable; call on every rank. Raises StoreError.
+
+    The manifest is ``<snapshots_dir>/step-000123.json``, and again ``Latest.json``.
+    """
+    parallel = policy.parallel
+    masters = policy.full_masters()
+    entries = {name: whole(tensor) for name, tensor in _entries(policy, optimizer)}
+    random_states = parallel.gather(randomness.capture(parallel.device))
+
+    def write() -> AnchorManifest:
+        manifest = AnchorManifest(
+            name=f"step-{progress.step:06d}",
+            lineage=progress.lineage,
+            step=progress.step,
+            chain=progress.chain,
+            version=progress.version,
+            objects={
+                "weights": place.store.put(_tensors_bytes(masters)),
+                "optimizer": place.store.put(_tensors_bytes(entries)),
+                "rng": place.store.put(msgspec.msgpack.encode(random_states)),
+            },
+            grade=progress.grade,
+            state=_extra(progress, identity),
+            created_at=created_at,
+        )
+        write_manifest(place.snapshots_dir, manifest.name, manifest)
+        write_manifest(place.snapshots_dir, LATEST, manifest)
+        return manifest
+
+    return parallel.on_main(write)
+
+
+def write_manifest(snapshots_dir: Path, name: str, manifest: AnchorManifest) -> None:
+    """Put ``<name>.json`` in place whole and durable. Raises StoreError."""
+    snapshots_dir.mkdir(parents=True, exist_ok=True)
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+    write_atomically(snapshots_dir / f"{name}.json", text)
+
+
+def restore_anchor(
+    manifest: AnchorManifest, store: ObjectStore, policy: Policy, optimizer: Optimizer
+) -> Progress:
+    """Load an anchor into policy, optimizer and generators; call on every rank.
+
+    Raises StoreError for a missing or damaged object, RunFailed for an anchor of another model or a
+    format that this version does not know.
+    """
+    if manifest.state.get("format") != FORMAT:
+        raise RunFailed(
+            f"anchor {manifest.name} has format {manifest.state.get('format')!r}, expected {FORMAT}:"
+            " it was written by another version of rollout; use that version"
+        )
+    try:
+        policy.load_masters(load_file(store.path(manifest.objects["weights"])))
+    except ValueError as error:
+        raise RunFailed(f"anchor {manifest.name} is not of this run's model: {error}") from error
+    load_optimizer(policy, optimizer, load_file(store.path(manifest.objects["optimizer"])))
+    _restore_random(policy, store.path(manifest.objects["rng"]).read_bytes())
+    return Progress(
+        lineage=manifest.lineage,
+        step=manifest.step,
+        chain=manifest.chain,
+        version=manifest.version,
+        cursor=msgspec.convert(manifest.state["cursor"], Cursor),
+        grade=manifest.grade,
+    )
+
+
+def load_optimizer(
+    policy: Policy, optimizer: Optimizer, entries: Mapping[str, torch.Tensor]
+) -> None:
+    """Replace the optimizer's whole state by ``<parameter>/<entry>`` tensors."""
+    ordered = [p for group in optimizer.param_groups for p in group["params"]]
+    names = {id(p): name for name, p in policy.masters.items()}
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for index, parameter in enumerate(ordered):
+        prefix = f"{names[id(parameter)]}/"
+        found = {
+            key.removeprefix(prefix): v for key, v in entries.items() if key.startswith(prefix)
+        }
+        if found:
+            state[index] = {key: shard_like(v, parameter) for key, v in found.items()}
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def _entries(policy: Policy, optimizer: Optimizer) -> list[tuple[str, torch.Tensor]]:
+    return [
+        (f"{name}/{entry}", value)
+        for name, parameter in policy.masters.items()
+        for entry, value in sorted(optimizer.state.get(parameter, {}).items())
+        if isinstance(value, torch.Tensor)
+    ]
+
+
+def _extra(progress: Progress, identity: Mapping[str, str]) -> dict[str, Any]:
+    cursor = msgspec.to_builtins(progress.cursor)
+    return {"format": FORMAT, "identity": dict(identity), "cursor": cursor}
+
+
+def _restore_random(policy: Policy, data: bytes) -> None:
+    states = msgspec.msgpack.decode(data)
+    rank = policy.parallel.rank
+    if rank < len(states):
+        randomness.restore(states[rank], policy.parallel.device)
+
+
+def _tensors_bytes(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    ordered = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
+    return save(ordered, metadata={"format": "pt"})
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    from torch.distributed.tensor import DTensor
+
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

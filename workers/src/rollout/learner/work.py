@@ -1,0 +1,76 @@
+"""What one step works on, whatever the algorithm: the seam between the step and a loss.
+
+``policy_work`` (groups of sampled completions) and ``sft_work`` (rows) are the two kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from rollout.algorithms.aggregation import Denominators
+from rollout.learner.plan import GroupShape, MicroBatch, Update
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroLoss:
+    """The share of one micro-batch: ``loss`` to differentiate, detached sums and maxima for metrics."""
+
+    loss: Tensor
+    sums: dict[str, Tensor]
+    maxima: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Work(Protocol):
+    """One step's batch in the hands of one algorithm."""
+
+    def shapes(self) -> Sequence[GroupShape]:
+        """Lengths, for the plan."""
+        ...
+
+    def prepare(self, model: nn.Module, passes: Sequence[Sequence[MicroBatch]]) -> None:
+        """Compute what must be known before the first update; ``passes`` are this rank's, by update."""
+        ...
+
+    def denominators(self, update: Update) -> Denominators:
+        """Counts over all ranks and micro-batches of one update."""
+        ...
+
+    def micro_loss(self, model: nn.Module, micro: MicroBatch, whole: Denominators) -> MicroLoss:
+        """The loss of one micro-batch under the model as it is now."""
+        ...
+
+    def metrics(self, step: int) -> dict[str, Any]:
+        """What the batch itself says: rewards, lengths, staleness."""
+        ...
+
+
+class Totals:
+    """Adds up the sums and maxima of a step's micro-batches, then over ranks."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._maxima: dict[str, Tensor] = {}
+
+    def add(self, part: MicroLoss) -> None:
+        """Take in one micro-batch."""
+        for name, value in part.sums.items():
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+        for name, value in part.maxima.items():
+            known = self._maxima.get(name)
+            self._maxima[name] = value if known is None else torch.maximum(known, value)
+
+    def local(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Sums and maxima of this rank as numbers."""
+        return _numbers(self._sums), _numbers(self._maxima)
+
+
+def _numbers(values: dict[str, Tensor]) -> dict[str, float]:
+    if not values:
+        return {}
+    stacked = torch.stack([value.double() for value in values.values()])
+    return dict(zip(values, stacked.tolist(), strict=True))
