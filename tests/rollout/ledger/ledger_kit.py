@@ -42,9 +42,7 @@ Open = Callable[[Path, Clock, Limits], Ledger]
 
 
 def train_task(ordinal: int) -> NewTask:
-    return NewTask(
-        task_id=f"t/{ordinal}", kind="train", ordinal=ordinal, num_samples=NUM_SAMPLES
-    )
+    return NewTask(task_id=f"t/{ordinal}", kind="train", ordinal=ordinal, num_samples=NUM_SAMPLES)
 
 
 def admission(start: int, end: int, **more: Any) -> Admission:
@@ -151,8 +149,8 @@ def step_commit(
 
 async def started(ledger: Ledger, num_tasks: int = 4) -> tuple[int, int]:
     """A run with a learner, an actor, version 0 and tasks; returns both incarnations."""
-    learner = await ledger.register("learner", "learner")
-    actor = await ledger.register("actor-0", "actor")
+    learner = (await ledger.register("learner", "learner")).incarnation
+    actor = (await ledger.register("actor-0", "actor")).incarnation
     await ledger.publish_initial(learner, version(0), "chain-0-0")
     await ledger.admit(admission(0, num_tasks))
     return learner, actor

@@ -25,7 +25,7 @@ async def ledger(open_ledger, tmp_path):
 async def sampled(ledger, num_tasks):
     """Learner and actor incarnations of a run whose first tasks are all done."""
     learner, actor = await started(ledger, num_tasks)
-    leases = await ledger.claim(claim_request("actor-0", actor))
+    leases = (await ledger.claim(claim_request("actor-0", actor))).leases
     await ledger.submit("actor-0", actor, [finished(lease) for lease in leases])
     return learner, actor
 
@@ -78,7 +78,7 @@ async def test_steps_come_in_order(ledger):
 
 async def test_a_replaced_learner_cannot_commit(ledger):
     await sampled(ledger, 2)
-    await ledger.register("learner", "learner")
+    (await ledger.register("learner", "learner")).incarnation
     with pytest.raises(Fenced):
         await ledger.commit(step_commit(1, range(2), incarnation=1))
 
@@ -98,7 +98,7 @@ async def test_a_step_admits_new_tasks_and_evaluations_with_it(ledger):
     await ledger.commit(
         step_commit(1, range(2), admission=admission(2, 4, evaluations=(evaluation,)))
     )
-    leases = await ledger.claim(claim_request("actor-0", 1, step=1))
+    leases = (await ledger.claim(claim_request("actor-0", 1, step=1))).leases
     assert [lease.task.kind for lease in leases] == ["eval", "train", "train"]
     assert {(lease.version_lineage, lease.version_step) for lease in leases} == {(0, 1)}
     await ledger.finish_evaluation("heldout", "selection", 0, 1, {"accuracy": 0.5})
@@ -121,7 +121,7 @@ async def test_samples_that_no_step_took_keep_their_reason(ledger):
 
 
 async def test_a_fork_frees_what_dead_steps_took_and_keeps_the_rest(ledger):
-    learner, actor = await sampled(ledger, 4)
+    learner, _ = await sampled(ledger, 4)
     await ledger.commit(step_commit(1, range(2)))
     await ledger.commit(step_commit(2, range(2, 4)))
     lineage = await ledger.fork(learner, 1, version(1, 1), "chain-1-1", "digest differs")
@@ -155,11 +155,9 @@ async def test_only_anchors_of_the_live_chain_are_offered(ledger):
 
 
 async def test_offline_rows_are_consumed_without_trajectories(ledger):
-    learner = await ledger.register("learner", "learner")
+    learner = (await ledger.register("learner", "learner")).incarnation
     await ledger.publish_initial(learner, version(0), "")
-    rows = tuple(
-        NewTask(task_id=f"r/{i}", kind="row", ordinal=i, num_samples=1) for i in range(3)
-    )
+    rows = tuple(NewTask(task_id=f"r/{i}", kind="row", ordinal=i, num_samples=1) for i in range(3))
     taken = tuple(
         Disposition(task_id=row.task_id, sample=0, kind="consumed", place=i)
         for i, row in enumerate(rows)

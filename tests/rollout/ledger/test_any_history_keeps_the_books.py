@@ -54,9 +54,9 @@ class Histories(RuleBasedStateMachine):
 
     @initialize()
     def start(self):
-        self.learner = self.do(self.ledger.register("learner", "learner"))
+        self.learner = self.do(self.ledger.register("learner", "learner")).incarnation
         for worker in WORKERS:
-            self.incarnations[worker] = self.do(self.ledger.register(worker, "actor"))
+            self.incarnations[worker] = self.do(self.ledger.register(worker, "actor")).incarnation
         self.do(self.ledger.publish_initial(self.learner, version(0), "chain-0-0"))
 
     @rule(count=st.integers(1, 4))
@@ -69,7 +69,7 @@ class Histories(RuleBasedStateMachine):
         mine = self.incarnations[worker]
         held = tuple(t for (t, _), (w, i, _) in self.leases.items() if (w, i) == (worker, mine))
         ask = claim_request(worker, mine, tasks_max=count, held=held, step=self.committed)
-        for lease in self.do(self.ledger.claim(ask)):
+        for lease in self.do(self.ledger.claim(ask)).leases:
             assert lease.task.task_id not in self.accepted
             key = (lease.task.task_id, lease.epoch)
             assert key not in self.leases, "an epoch is given to one attempt only"
@@ -104,7 +104,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS))
     def worker_restarts(self, worker):
-        self.incarnations[worker] = self.do(self.ledger.register(worker, "actor"))
+        self.incarnations[worker] = self.do(self.ledger.register(worker, "actor")).incarnation
 
     @rule()
     def commit(self):

@@ -29,9 +29,9 @@ def clock():
 
 async def test_tasks_are_claimed_once_and_in_data_order(ledger):
     _, actor = await started(ledger)
-    first = await ledger.claim(claim_request("actor-0", actor, tasks_max=3))
-    other = await ledger.register("actor-1", "actor")
-    second = await ledger.claim(claim_request("actor-1", other))
+    first = (await ledger.claim(claim_request("actor-0", actor, tasks_max=3))).leases
+    other = (await ledger.register("actor-1", "actor")).incarnation
+    second = (await ledger.claim(claim_request("actor-1", other))).leases
     assert [lease.task.ordinal for lease in first] == [0, 1, 2]
     assert [lease.task.ordinal for lease in second] == [3]
     assert [lease.epoch for lease in first] == [1, 1, 1]
@@ -39,20 +39,20 @@ async def test_tasks_are_claimed_once_and_in_data_order(ledger):
 
 async def test_a_claim_whose_answer_was_lost_gets_the_same_leases_again(ledger):
     _, actor = await started(ledger)
-    first = await ledger.claim(claim_request("actor-0", actor, tasks_max=2))
-    again = await ledger.claim(claim_request("actor-0", actor, tasks_max=2))
+    first = (await ledger.claim(claim_request("actor-0", actor, tasks_max=2))).leases
+    again = (await ledger.claim(claim_request("actor-0", actor, tasks_max=2))).leases
     assert [(x.task, x.epoch) for x in again] == [(x.task, x.epoch) for x in first]
     held = tuple(lease.task.task_id for lease in first)
-    more = await ledger.claim(claim_request("actor-0", actor, tasks_max=2, held=held))
+    more = (await ledger.claim(claim_request("actor-0", actor, tasks_max=2, held=held))).leases
     assert [lease.task.ordinal for lease in more] == [2, 3]
 
 
 async def test_a_silent_workers_task_goes_to_another_and_its_late_result_is_refused(ledger, clock):
     _, slow = await started(ledger, 1)
-    old = (await ledger.claim(claim_request("actor-0", slow)))[0]
+    old = (await ledger.claim(claim_request("actor-0", slow))).leases[0]
     clock.now += TERM + 1
-    fast = await ledger.register("actor-1", "actor")
-    new = (await ledger.claim(claim_request("actor-1", fast)))[0]
+    fast = (await ledger.register("actor-1", "actor")).incarnation
+    new = (await ledger.claim(claim_request("actor-1", fast))).leases[0]
     assert (new.epoch, new.attempt) == (old.epoch + 1, 2)
 
     late = (await ledger.submit("actor-0", slow, [finished(old)]))[0]
@@ -63,7 +63,7 @@ async def test_a_silent_workers_task_goes_to_another_and_its_late_result_is_refu
 
 async def test_a_late_result_is_welcome_while_nobody_else_has_the_task(ledger, clock):
     _, actor = await started(ledger, 1)
-    lease = (await ledger.claim(claim_request("actor-0", actor)))[0]
+    lease = (await ledger.claim(claim_request("actor-0", actor))).leases[0]
     clock.now += 10 * TERM
     assert (await ledger.submit("actor-0", actor, [finished(lease)]))[0].accepted
 
@@ -71,28 +71,28 @@ async def test_a_late_result_is_welcome_while_nobody_else_has_the_task(ledger, c
 async def test_a_heartbeat_keeps_a_lease_alive(ledger, clock):
     _, actor = await started(ledger, 1)
     await ledger.claim(claim_request("actor-0", actor))
-    other = await ledger.register("actor-1", "actor")
+    other = (await ledger.register("actor-1", "actor")).incarnation
     for _ in range(3):
         clock.now += TERM * 0.9
         assert await ledger.renew("actor-0", actor, ["t/0"], TERM) == ()
-    assert await ledger.claim(claim_request("actor-1", other)) == ()
+    assert (await ledger.claim(claim_request("actor-1", other))).leases == ()
 
 
 async def test_a_restarted_worker_frees_its_tasks_at_once_and_fences_its_former_self(ledger):
     _, old = await started(ledger, 1)
-    lease = (await ledger.claim(claim_request("actor-0", old)))[0]
-    new = await ledger.register("actor-0", "actor")
+    lease = (await ledger.claim(claim_request("actor-0", old))).leases[0]
+    new = (await ledger.register("actor-0", "actor")).incarnation
     with pytest.raises(Fenced):
         await ledger.submit("actor-0", old, [finished(lease)])
     with pytest.raises(Fenced):
         await ledger.claim(claim_request("actor-0", old))
-    again = (await ledger.claim(claim_request("actor-0", new)))[0]
+    again = (await ledger.claim(claim_request("actor-0", new))).leases[0]
     assert again.epoch == lease.epoch + 1
 
 
 async def test_submitting_twice_is_the_same_as_once(ledger):
     _, actor = await started(ledger, 1)
-    lease = (await ledger.claim(claim_request("actor-0", actor)))[0]
+    lease = (await ledger.claim(claim_request("actor-0", actor))).leases[0]
     end = finished(lease)
     first = await ledger.submit("actor-0", actor, [end])
     position = ledger.position
@@ -104,7 +104,7 @@ async def test_submitting_twice_is_the_same_as_once(ledger):
 
 async def test_a_repeated_failure_counts_once(ledger):
     _, actor = await started(ledger, 1)
-    lease = (await ledger.claim(claim_request("actor-0", actor)))[0]
+    lease = (await ledger.claim(claim_request("actor-0", actor))).leases[0]
     for _ in range(3):
         verdict = (await ledger.submit("actor-0", actor, [failed(lease)]))[0]
         assert (verdict.accepted, verdict.state) == (True, "open")
@@ -114,25 +114,25 @@ async def test_infrastructure_failures_are_bounded_and_then_exclude(ledger):
     _, actor = await started(ledger, 1)
     states = []
     for _ in range(LIMITS.failures_max):
-        lease = (await ledger.claim(claim_request("actor-0", actor)))[0]
+        lease = (await ledger.claim(claim_request("actor-0", actor))).leases[0]
         states.append((await ledger.submit("actor-0", actor, [failed(lease)]))[0].state)
     assert states == ["open", "excluded"]
-    assert await ledger.claim(claim_request("actor-0", actor)) == ()
+    assert (await ledger.claim(claim_request("actor-0", actor))).leases == ()
 
 
 async def test_a_task_that_kills_every_worker_is_excluded_in_the_end(ledger):
     _, actor = await started(ledger, 1)
     for _ in range(LIMITS.losses_max):
-        assert len(await ledger.claim(claim_request("actor-0", actor))) == 1
-        actor = await ledger.register("actor-0", "actor")
-    assert await ledger.claim(claim_request("actor-0", actor)) == ()
+        assert len((await ledger.claim(claim_request("actor-0", actor))).leases) == 1
+        actor = (await ledger.register("actor-0", "actor")).incarnation
+    assert (await ledger.claim(claim_request("actor-0", actor))).leases == ()
     assert (await ledger.load()).groups[0].state == "excluded"
 
 
 async def test_work_handed_back_is_not_held_against_the_task(ledger):
     _, actor = await started(ledger, 1)
     for _ in range(5):
-        lease = (await ledger.claim(claim_request("actor-0", actor)))[0]
+        lease = (await ledger.claim(claim_request("actor-0", actor))).leases[0]
         assert lease.attempt == 1
         await ledger.submit("actor-0", actor, [failed(lease, "returned")])
 
@@ -142,16 +142,16 @@ async def test_a_starting_coordinator_rearms_every_lease_for_one_term(ledger, cl
     await ledger.claim(claim_request("actor-0", actor))
     clock.now += 10 * TERM
     assert await ledger.rearm(TERM) == 1
-    other = await ledger.register("actor-1", "actor")
+    other = (await ledger.register("actor-1", "actor")).incarnation
     clock.now += TERM / 2
-    assert await ledger.claim(claim_request("actor-1", other)) == ()
+    assert (await ledger.claim(claim_request("actor-1", other))).leases == ()
     clock.now += TERM
-    assert len(await ledger.claim(claim_request("actor-1", other))) == 1
+    assert len((await ledger.claim(claim_request("actor-1", other))).leases) == 1
 
 
 async def test_a_result_with_too_few_samples_leaves_nothing_behind(ledger):
     _, actor = await started(ledger, 1)
-    lease = (await ledger.claim(claim_request("actor-0", actor)))[0]
+    lease = (await ledger.claim(claim_request("actor-0", actor))).leases[0]
     whole = finished(lease)
     part = whole.__class__(
         task_id=whole.task_id, epoch=whole.epoch, samples=whole.samples[:1], body=whole.body
@@ -163,7 +163,7 @@ async def test_a_result_with_too_few_samples_leaves_nothing_behind(ledger):
 
 async def test_admitting_again_changes_nothing(ledger):
     _, actor = await started(ledger, 2)
-    lease = (await ledger.claim(claim_request("actor-0", actor)))[0]
+    lease = (await ledger.claim(claim_request("actor-0", actor))).leases[0]
     await ledger.submit("actor-0", actor, [finished(lease)])
     await ledger.admit(admission(0, 2))
     states = [group.state for group in (await ledger.load()).groups]

@@ -48,6 +48,10 @@ class LedgerFull(LedgerError):  # noqa: N818 - the reason shown in status
     """The disk under the ledger is full; nothing committed is lost."""
 
 
+class LedgerBroken(LedgerError):  # noqa: N818 - the reason shown in status
+    """The ledger's file is damaged, or the disk under it fails."""
+
+
 class StoreError(RolloutError):
     """An object is missing, corrupt, or could not be written."""
 

@@ -17,9 +17,10 @@ from rollout.ledger.records import (
     AnchorManifest,
     AttemptEnd,
     ClaimRequest,
+    Claims,
     Disposition,
-    Lease,
     LedgerState,
+    Registration,
     RunIdentity,
     StepBatch,
     StepCommit,
@@ -50,7 +51,9 @@ class Ledger(Protocol):
         """Give every lease one full term from now; returns how many. For a coordinator that starts."""
         ...
 
-    async def register(self, worker: str, role: str, *, pid: int = 0, host: str = "") -> int:
+    async def register(
+        self, worker: str, role: str, *, pid: int = 0, host: str = ""
+    ) -> Registration:
         """Start a new incarnation of a worker; the leases of older ones count as lost at once."""
         ...
 
@@ -58,7 +61,7 @@ class Ledger(Protocol):
         """Let tasks in. Idempotent for tasks that are already in."""
         ...
 
-    async def claim(self, request: ClaimRequest) -> tuple[Lease, ...]:
+    async def claim(self, request: ClaimRequest) -> Claims:
         """Lease up to ``tasks_max`` tasks."""
         ...
 

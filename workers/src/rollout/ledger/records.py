@@ -79,6 +79,27 @@ class Lease(Record, frozen=True, kw_only=True):
     expires_at: float
 
 
+class Freed(Record, frozen=True, kw_only=True):
+    """Tasks whose worker vanished: those open again, and those given up."""
+
+    opened: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+
+class Registration(Record, frozen=True, kw_only=True):
+    """A worker's new incarnation, and what its former one let go."""
+
+    incarnation: int
+    freed: Freed
+
+
+class Claims(Record, frozen=True, kw_only=True):
+    """Leases handed out, and expired ones that were taken back on the way."""
+
+    leases: tuple[Lease, ...]
+    freed: Freed
+
+
 class ClaimRequest(Record, frozen=True, kw_only=True):
     """Ask for leases: expired ones first come, first served with open ones, evaluations before training.
 

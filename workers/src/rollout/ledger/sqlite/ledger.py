@@ -15,10 +15,11 @@ from rollout.ledger.records import (
     AnchorManifest,
     AttemptEnd,
     ClaimRequest,
+    Claims,
     Disposition,
-    Lease,
     LedgerState,
     Limits,
+    Registration,
     RunIdentity,
     StepBatch,
     StepCommit,
@@ -66,7 +67,9 @@ class SqliteLedger:
         """See the contract."""
         return await self._run(lambda tx: tasks.rearm(tx, self._clock() + lease_seconds))
 
-    async def register(self, worker: str, role: str, *, pid: int = 0, host: str = "") -> int:
+    async def register(
+        self, worker: str, role: str, *, pid: int = 0, host: str = ""
+    ) -> Registration:
         """See the contract."""
         return await self._run(
             lambda tx: tasks.register(tx, self._clock(), self._limits, worker, role, pid, host)
@@ -76,7 +79,7 @@ class SqliteLedger:
         """See the contract."""
         await self._run(lambda tx: tasks.admit(tx, self._clock(), admission))
 
-    async def claim(self, request: ClaimRequest) -> tuple[Lease, ...]:
+    async def claim(self, request: ClaimRequest) -> Claims:
         """See the contract."""
         return await self._run(lambda tx: tasks.claim(tx, self._clock(), self._limits, request))
 

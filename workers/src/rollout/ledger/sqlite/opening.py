@@ -16,7 +16,7 @@ from typing import IO
 
 import psutil
 
-from rollout.errors import LedgerBelongsToAnotherRun, LedgerError
+from rollout.errors import LedgerBelongsToAnotherRun, LedgerBroken, LedgerError
 from rollout.ledger.records import RunIdentity
 from rollout.ledger.sqlite.writer import wrap
 
@@ -133,7 +133,7 @@ def _check_damage(connection: sqlite3.Connection, path: Path) -> None:
         return
     found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":
-        raise LedgerError(
+        raise LedgerBroken(
             f"the ledger {path} is damaged ({found}): restore it from a copy, or start a new run;"
             " snapshots/ and objects/ of this run stay usable"
         )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rollout.errors import Fenced, LedgerError
 from rollout.ledger.records import (
     Admission,
     AttemptEnd,
     ClaimRequest,
+    Claims,
+    Freed,
     Lease,
     Limits,
     NewTask,
+    Registration,
     TaskState,
     Verdict,
 )
@@ -62,7 +65,7 @@ def check_incarnation(tx: sqlite3.Connection, worker: str, incarnation: int) -> 
 
 def register(
     tx: sqlite3.Connection, now: float, limits: Limits, worker: str, role: str, pid: int, host: str
-) -> int:
+) -> Registration:
     """Start a new incarnation and take back what older ones held."""
     row = tx.execute("SELECT incarnation FROM workers WHERE worker = ?", (worker,)).fetchone()
     incarnation = 1 if row is None else row[0] + 1
@@ -73,28 +76,31 @@ def register(
     held = tx.execute(
         "SELECT task_id, epoch FROM tasks WHERE state = 'leased' AND worker = ?", (worker,)
     ).fetchall()
-    lose(tx, now, limits, [(row[0], row[1]) for row in held], "lost")
-    return incarnation
+    freed = lose(tx, now, limits, [(row[0], row[1]) for row in held], "lost")
+    return Registration(incarnation=incarnation, freed=freed)
 
 
 def lose(
     tx: sqlite3.Connection,
     now: float,
     limits: Limits,
-    leases: Iterable[tuple[str, int]],
+    leases: Sequence[tuple[str, int]],
     ending: str,
-) -> None:
+) -> Freed:
     """End attempts whose worker vanished; too many of them exclude the task."""
-    leases = tuple(leases)
-    tx.executemany(
-        "UPDATE attempts SET ended_at = ?, ending = ? WHERE task_id = ? AND epoch = ?",
-        [(now, ending, *lease) for lease in leases],
-    )
-    tx.executemany(
-        "UPDATE tasks SET losses = losses + 1, worker = NULL,"
-        " state = CASE WHEN losses + 1 >= ? THEN 'excluded' ELSE 'open' END WHERE task_id = ?",
-        [(limits.losses_max, task_id) for task_id, _ in leases],
-    )
+    states: dict[str, list[str]] = {"open": [], "excluded": []}
+    for task_id, epoch in leases:
+        tx.execute(
+            "UPDATE attempts SET ended_at = ?, ending = ? WHERE task_id = ? AND epoch = ?",
+            (now, ending, task_id, epoch),
+        )
+        row = tx.execute(
+            "UPDATE tasks SET losses = losses + 1, worker = NULL, state = CASE WHEN losses + 1 >= ?"
+            " THEN 'excluded' ELSE 'open' END WHERE task_id = ? RETURNING state",
+            (limits.losses_max, task_id),
+        ).fetchone()
+        states[row[0]].append(task_id)
+    return Freed(opened=tuple(states["open"]), excluded=tuple(states["excluded"]))
 
 
 def admit(tx: sqlite3.Connection, now: float, admission: Admission) -> None:
@@ -138,14 +144,12 @@ def insert_tasks(
     )
 
 
-def claim(
-    tx: sqlite3.Connection, now: float, limits: Limits, ask: ClaimRequest
-) -> tuple[Lease, ...]:
+def claim(tx: sqlite3.Connection, now: float, limits: Limits, ask: ClaimRequest) -> Claims:
     """Hand out again what an answer lost on its way held, then expired and open tasks."""
     check_incarnation(tx, ask.worker, ask.incarnation)
     again = _leases_not_held(tx, ask)
     _extend(tx, now + ask.lease_seconds, [lease.task.task_id for lease in again])
-    lose(tx, now, limits, _expired(tx, now), "expired")
+    freed = lose(tx, now, limits, _expired(tx, now), "expired")
     kinds = "('train', 'eval')" if ask.train else "('eval')"
     rows = tx.execute(
         f"SELECT task_id, kind, lineage, step FROM tasks WHERE state = 'open' AND kind IN {kinds}"  # noqa: S608
@@ -155,7 +159,7 @@ def claim(
     for row in rows:
         _lease(tx, now, ask, row)
     fresh = [_read(tx, row["task_id"]) for row in rows]
-    return (*again, *fresh)
+    return Claims(leases=(*again, *fresh), freed=freed)
 
 
 def _leases_not_held(tx: sqlite3.Connection, ask: ClaimRequest) -> list[Lease]:

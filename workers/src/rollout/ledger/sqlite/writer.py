@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rollout.errors import LedgerError, LedgerFull
+from rollout.errors import LedgerBroken, LedgerError, LedgerFull
 
 OPERATIONS_MAX = 10_000
 """Most operations that may wait; more is refused, for the caller to try again."""
@@ -138,10 +138,10 @@ def wrap(error: sqlite3.Error, path: Path) -> LedgerError:
             " file system (old runs, objects/ of finished runs, caches), then resume the run"
         )
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return LedgerError(
+        return LedgerBroken(
             f"the ledger {path} is damaged ({error}): restore it from a copy, or start a new run;"
             " snapshots/ and objects/ of this run stay usable"
         )
     if name.startswith("SQLITE_IOERR"):
-        return LedgerError(f"the disk under the ledger {path} failed ({name}: {error})")
+        return LedgerBroken(f"the disk under the ledger {path} failed ({name}: {error})")
     return LedgerError(f"the ledger {path} could not be used ({name}: {error})")

@@ -9,7 +9,7 @@ CREATE TABLE run (
   lineage INTEGER NOT NULL DEFAULT 0,        -- the live lineage
   next_admitted INTEGER NOT NULL DEFAULT 0,  -- first training ordinal still outside
   exhausted INTEGER NOT NULL DEFAULT 0,
-  tracked_step INTEGER NOT NULL DEFAULT 0,   -- last step that every tracker has
+  tracked_step INTEGER NOT NULL DEFAULT -1,  -- last step that every tracker has; 0 is the initial model
   outcome TEXT,                              -- JSON {kind, reason, message}
   settings TEXT NOT NULL DEFAULT '{}'
 );

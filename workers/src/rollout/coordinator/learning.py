@@ -1,0 +1,45 @@
+"""Can this run learn at all? A group whose rewards are all equal has no advantage to follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+STEPS = 5
+"""So many steps in a row without any signal, and the run says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSignal:
+    """Of one committed step: how many groups it had, how many with differing rewards, and the range."""
+
+    num_groups: int
+    num_informative: int
+    reward_min: float
+    reward_max: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learning:
+    """Whether there is a signal, in the words of the ``Learning`` condition."""
+
+    signal: bool
+    message: str
+
+
+def judge_learning(recent: Sequence[StepSignal]) -> Learning:
+    """From the last steps, oldest first: no signal when the last ``STEPS`` all had none."""
+    last = recent[-STEPS:]
+    if len(last) < STEPS or any(step.num_informative for step in last):
+        return Learning(signal=True, message="groups with differing rewards arrive")
+    low = min(step.reward_min for step in last)
+    high = max(step.reward_max for step in last)
+    message = f"in the last {STEPS} steps every group's rewards were all equal"
+    if low == high:
+        message += f" (always {low:g})"
+    hint = (
+        "the task is solved, or too easy"
+        if low > 0
+        else "check the reward function, the answer format, or start from a warmer model"
+    )
+    return Learning(signal=False, message=f"{message}: nothing to learn from; {hint}")

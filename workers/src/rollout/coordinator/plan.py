@@ -1,0 +1,97 @@
+"""What a run's coordinator has to know, as plain data: numbers from the spec, nothing to look up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from rollout.types import Row, SamplingParams
+
+Split = Literal["selection", "report"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """The low end of ``metric``'s confidence interval must reach ``lower_bound``."""
+
+    metric: str
+    lower_bound: float
+    fails: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationPlan:
+    """One evaluation. ``every_steps`` None: only at start and end as asked."""
+
+    name: str
+    split: Split
+    num_prompts: int
+    samples_per_prompt: int
+    sampling: SamplingParams
+    at_start: bool = False
+    every_steps: int | None = None
+    at_end: bool = True
+    selects: bool = False
+    metric: str = "accuracy"
+    gate: Gate | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """One training run.
+
+    A step takes ``tasks_per_step`` tasks of ``num_samples`` samples; ``offline`` tasks are rows that
+    nobody samples. ``num_tasks`` and ``steps_max`` None: no bound. ``waves_max`` None: no dynamic
+    sampling. ``exact``: nothing may depend on time, so a missing sample is waited for, never expired.
+    """
+
+    name: str
+    uid: str
+    tasks_per_step: int
+    num_samples: int
+    sampling: SamplingParams
+    offline: bool = False
+    staleness_max: int = 0
+    steps_max: int | None = None
+    num_tasks: int | None = None
+    short_tail: bool = False
+    waves_max: int | None = None
+    exact: bool = True
+    grade: str = "exact"
+    sample_wait_seconds: float = 1800.0
+    lease_seconds: float = 30.0
+    heartbeat_seconds: float = 2.0
+    anchors_kept: int = 3
+    evaluations: tuple[EvaluationPlan, ...] = ()
+
+    @property
+    def tasks_total(self) -> int | None:
+        """Ordinals that some step may take; None: no bound."""
+        data = self.num_tasks
+        if data is not None and not self.short_tail and self.waves_max is None:
+            data -= data % self.tasks_per_step
+        steps = None if self.steps_max is None else self.steps_max * self.tasks_per_step
+        if self.waves_max is not None:
+            return data
+        bounds = [bound for bound in (data, steps) if bound is not None]
+        return min(bounds) if bounds else None
+
+    @property
+    def steps_total(self) -> int | None:
+        """The last step as far as it is known; dynamic sampling may exhaust the data before it."""
+        if self.waves_max is not None or self.tasks_total is None:
+            return self.steps_max
+        return -(-self.tasks_total // self.tasks_per_step)
+
+
+class TaskRows(Protocol):
+    """Where the rows of tasks come from. May read files; called outside the event loop."""
+
+    def train(self, ordinals: Sequence[int]) -> Sequence[Row]:
+        """The rows of training tasks. Raises DataError."""
+        ...
+
+    def evaluation(self, name: str, split: str, positions: Sequence[int]) -> Sequence[Row]:
+        """The rows of an evaluation's prompts. Raises DataError."""
+        ...

@@ -1,0 +1,68 @@
+"""Which weight versions and anchors are kept. Pure; deletion happens elsewhere, after the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from rollout.ledger.records import AnchorManifest
+from rollout.types import WeightVersion
+
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What must stay: newest committed (lineage, step), versions that evaluations or ``Best`` use."""
+
+    head: Key
+    staleness_max: int
+    pinned: frozenset[Key]
+    anchors: tuple[AnchorManifest, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retired:
+    """Versions that nobody needs, and the objects that thereby became free."""
+
+    versions: tuple[Key, ...]
+    objects: tuple[str, ...]
+
+
+def plan_retention(versions: Iterable[WeightVersion], needs: Needs) -> Retired:
+    """Keep the initial version, the last ``staleness_max + 2``, pinned ones and those of anchors.
+
+    Equal weights share an object: an object goes only when no kept version or anchor names it.
+    """
+    versions = tuple(versions)
+    anchored = {(a.version.lineage, a.version.step) for a in needs.anchors}
+    kept = [v for v in versions if _is_kept(v, needs, anchored)]
+    gone = [v for v in versions if not _is_kept(v, needs, anchored)]
+    named = {v.object for v in kept} | objects_of(needs.anchors)
+    return Retired(
+        versions=tuple((v.lineage, v.step) for v in gone),
+        objects=tuple(sorted({v.object for v in gone} - named)),
+    )
+
+
+def _is_kept(version: WeightVersion, needs: Needs, anchored: Collection[Key]) -> bool:
+    key = (version.lineage, version.step)
+    lineage, step = needs.head
+    recent = version.lineage == lineage and version.step > step - (needs.staleness_max + 2)
+    return version.step == 0 or recent or key in needs.pinned or key in anchored
+
+
+def objects_of(anchors: Iterable[AnchorManifest]) -> set[str]:
+    """Every object that these anchors name."""
+    found: set[str] = set()
+    for anchor in anchors:
+        found |= {anchor.version.object, *anchor.objects.values()}
+    return found
+
+
+def plan_anchor_retention(
+    anchors: Sequence[AnchorManifest], num_kept: int
+) -> tuple[AnchorManifest, ...]:
+    """The anchors to delete: all but the newest ``num_kept``."""
+    ordered = sorted(anchors, key=lambda anchor: (anchor.step, anchor.lineage))
+    return tuple(ordered[: max(0, len(ordered) - max(1, num_kept))])
