@@ -38,7 +38,7 @@ class Memory:
 def estimate_learner(spec: RolloutRunSpec, model: ModelFacts) -> Memory:
     """Bytes per rank. FSDP shards weights, gradients and optimizer; DDP repeats them."""
     assert spec.train is not None
-    width = 2 if spec.model.dtype == "BFloat16" else 4
+    width = value_bytes(spec)
     shards = spec.learner.num_processes if spec.learner.strategy.fsdp else 1
     trained = _trained(spec, model)
     moments = 8 if spec.train.optimizer.adamw else 4
@@ -65,7 +65,7 @@ def estimate_learner(spec: RolloutRunSpec, model: ModelFacts) -> Memory:
 
 def estimate_actor(spec: RolloutRunSpec, model: ModelFacts, sequence_tokens: int) -> Memory:
     """Bytes per device of one engine: weights, a KV cache for some sequences, the weight mirror."""
-    width = 2 if spec.model.dtype == "BFloat16" else 4
+    width = value_bytes(spec)
     vllm = spec.actors.engine.vllm if spec.actors.engine else None
     devices = vllm.tensor_parallel if vllm else 1
     token = 2 * model.num_layers * model.num_kv_heads * model.head_dim * width
@@ -81,7 +81,13 @@ def estimate_actor(spec: RolloutRunSpec, model: ModelFacts, sequence_tokens: int
 
 def mirror_bytes(spec: RolloutRunSpec, model: ModelFacts) -> int:
     """Host memory of an actor that holds the served weights, for patching."""
-    return model.num_parameters * (2 if spec.model.dtype == "BFloat16" else 4)
+    return model.num_parameters * value_bytes(spec)
+
+
+def value_bytes(spec: RolloutRunSpec) -> int:
+    """Bytes of one served value: 2 in BFloat16 (the default on accelerators), 4 in Float32."""
+    dtype = spec.model.dtype or ("BFloat16" if spec.learner.accelerator else "Float32")
+    return 2 if dtype == "BFloat16" else 4
 
 
 def estimates(spec: RolloutRunSpec, facts: Facts) -> tuple[Memory, ...]:

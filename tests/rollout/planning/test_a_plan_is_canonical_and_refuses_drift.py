@@ -1,0 +1,125 @@
+"""A plan holds everything a run would use; edited or drifted, it is refused."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollout.errors import SpecError
+from rollout.manifest import load_documents, load_folder_or_file
+from rollout.planning import build_plan, documents_of_plan, read_plan, render_plan, write_plan
+from rollout.planning.build import parse_quantity
+from rollout.planning.lock import differences, digest_of
+
+SAMPLES = Path(__file__).parents[3] / "manifests" / "samples"
+MANIFEST = """\
+apiVersion: rollout.dev/v1alpha1
+kind: RolloutRun
+metadata: {{name: sft}}
+spec:
+  model: {{uri: "rollout://tiny-qwen2"}}
+  train:
+    algorithm: {{sft: {{batchSize: 2}}}}
+    data: {{jsonl: {{uri: {data}, promptField: q, answerField: a}}}}
+    maxSteps: 2
+"""
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(json.dumps({"q": f"{i}", "a": f"{i}"}) + "\n" for i in range(8)))
+    path = tmp_path / "run.yaml"
+    path.write_text(MANIFEST.format(data=data.name))
+    return path
+
+
+@pytest.fixture(scope="module")
+def sample_plan():
+    return build_plan(load_folder_or_file(SAMPLES / "gsm8k-grpo"), offline=True)
+
+
+def test_the_gsm8k_manifest_passes_a_plan_without_a_network(sample_plan):
+    [run] = sample_plan.runs
+    assert run.arithmetic["samplesPerRankAndUpdate"] == 32
+    assert {item.field for item in run.unresolved} == {
+        "spec.code",
+        "spec.model.uri",
+        "spec.storage.uri",
+        "spec.train.data.jsonl.uri",
+    }
+    assert set(run.memory) == {"learner", "actor"}
+
+
+def test_the_text_is_canonical(sample_plan):
+    text = render_plan(sample_plan)
+    content = json.loads(text)
+    assert render_plan(sample_plan) == text
+    assert content["digest"] == digest_of(content)
+    assert list(content) == sorted(content)
+
+
+def test_an_edited_plan_is_refused(sample_plan, tmp_path):
+    path = tmp_path / "plan.lock"
+    write_plan(sample_plan, path)
+    path.write_text(path.read_text().replace("gsm8k-grpo", "gsm8k-grpx"))
+    with pytest.raises(SpecError, match="edited after it was made"):
+        read_plan(path)
+
+
+def test_a_plan_of_unchanged_inputs_gives_its_manifest_back(manifest, tmp_path):
+    lock = tmp_path / "plan.lock"
+    write_plan(build_plan(load_documents(manifest), offline=False), lock)
+    [document] = documents_of_plan(lock)
+    assert document.data["metadata"]["name"] == "sft"
+
+
+def test_changed_data_is_drift(manifest, tmp_path):
+    lock = tmp_path / "plan.lock"
+    plan = build_plan(load_documents(manifest), offline=False)
+    assert plan.runs[0].resolved["numRows"] == 8
+    write_plan(plan, lock)
+    data = tmp_path / "data.jsonl"
+    data.write_text(data.read_text().replace('"7"', '"8"'))
+    with pytest.raises(SpecError, match="resolved.dataDigests"):
+        documents_of_plan(lock)
+
+
+def test_a_missing_data_file_is_refused_when_planning(manifest, tmp_path):
+    (tmp_path / "data.jsonl").unlink()
+    with pytest.raises(SpecError):
+        build_plan(load_documents(manifest), offline=False)
+
+
+def test_two_plans_of_one_manifest_are_equal(manifest):
+    first, second = (build_plan(load_documents(manifest), offline=False) for _ in range(2))
+    assert asdict(first) == asdict(second)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
+    lambda inner: st.dictionaries(st.text(min_size=1, max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(json_values, json_values)
+def test_differences_are_empty_exactly_for_equal_values(old, new):
+    assert (differences(old, new) == []) == (_without_none(old) == _without_none(new))
+
+
+def _without_none(value):
+    if isinstance(value, dict):
+        kept = {key: _without_none(item) for key, item in value.items()}
+        return {key: item for key, item in kept.items() if item not in (None, {})}
+    return value or None if value == {} else value
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("80Gi", 80 * 2**30), ("1k", 1000), ("24e9", 24 * 10**9)]
+)
+def test_quantities_are_read_as_kubernetes_does(text, size):
+    assert parse_quantity(text) == size
