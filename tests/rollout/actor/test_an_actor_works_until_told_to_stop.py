@@ -128,6 +128,24 @@ async def test_an_actor_that_cannot_load_faithfully_gives_its_tasks_back_and_end
     assert {result.failure.kind for result in client.results} == {"infrastructure"}
 
 
+async def test_after_an_engine_crash_the_version_is_loaded_again():
+    class Crashing(SayingEngine):
+        async def generate(self, requests):
+            if len(self.loads) == 1:
+                self.version = None
+                raise EngineError("the engine's process was killed")
+            return await super().generate(requests)
+
+    engine = Crashing(lambda p, s: "ok")
+    client = ScriptedClient([make_task(0)], [make_task(0)])
+
+    await actor(client, engine).run()
+
+    assert engine.loads == [VERSION, VERSION]
+    assert [result.failure is None for result in client.results] == [False, True]
+    assert [claim.loaded for claim in client.claims] == [None, None, (0, 3)]
+
+
 async def test_a_failed_reward_is_the_tasks_failure():
     class Broken:
         async def score(self, played):

@@ -133,16 +133,19 @@ def test_a_socket_path_too_long_for_the_kernel_is_refused():
         build_command(settings(), Path("/tmp") / ("x" * 100))
 
 
-def test_the_cache_is_sized_for_keys_and_values_of_every_layer():
-    config = {
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "head_dim": 64,
-        "num_hidden_layers": 8,
-        "hidden_size": 512,
-    }
+def test_the_cache_is_sized_for_whole_blocks_of_every_sequence():
+    per_token = 8 * 2 * 4 * 64  # layers, keys and values, heads, head size
 
-    # 8 layers x 2 (keys, values) x 4 heads x 64 x 4 bytes = 16 KiB a token
-    assert plan_kv_cache_bytes(config, "float32", 8192) == 8192 * 16 * 1024
-    assert plan_kv_cache_bytes(config, "float32", 1) == KV_CACHE_MIN_BYTES
-    assert plan_kv_cache_bytes(config, "bfloat16", 10**9) == KV_CACHE_MAX_BYTES
+    # 300 tokens take 3 blocks of 128, and one block is never given out
+    size = plan_kv_cache_bytes(per_token, "float32", length=300, num_seqs=10)
+
+    assert size == 10 * 4 * 128 * per_token * 4
+    assert plan_kv_cache_bytes(1, "float32", length=1, num_seqs=1) == KV_CACHE_MIN_BYTES
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 512))
+def test_the_cache_always_holds_one_sequence_and_is_bounded_otherwise(per_token, length, num_seqs):
+    size = plan_kv_cache_bytes(per_token, "bfloat16", length=length, num_seqs=num_seqs)
+
+    assert size >= length * per_token * 2
+    assert size <= max(KV_CACHE_MAX_BYTES, (length + 256) * per_token * 2)

@@ -44,12 +44,12 @@ class Activator:
 
     @property
     def verified(self) -> WeightVersion | None:
-        """The version in the engine, its digest met; None before the first and in quarantine."""
-        return self._verified
+        """The version in the engine, its digest met; None in quarantine and after an engine crash."""
+        return self._verified if self._engine.version == self._verified else None
 
     async def activate(self, version: WeightVersion) -> None:
         """Load ``version`` unless it is there. Raises EngineError when it cannot be had faithfully."""
-        if self._verified == version:
+        if self.verified == version:
             return
         self._verified = None
         message = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -16,6 +15,8 @@ BATCH_SAMPLES = 256
 """Samples the embedded engine decodes together in Fast, when the manifest does not say."""
 VLLM_SEQUENCES = 64
 """Sequences a vLLM server decodes together in Fast, when the manifest does not say."""
+CPU_MEMORY_FRACTION = 0.2
+"""vLLM refuses to start when this share of memory is not free, though its cache has a size of its own."""
 TASKS_MIN, TASKS_MAX = 8, 256
 
 
@@ -49,19 +50,25 @@ def _build_vllm(config: WorkerConfig, vllm: Vllm, name: str) -> Engine:
     exact = config.spec.numerics.mode == "Exact"
     sequences = 1 if exact else vllm.max_num_seqs or VLLM_SEQUENCES
     length = vllm.max_model_length or config.resolved.prompt_tokens_max + max_new_tokens(config)
-    model_config = json.loads((model / "config.json").read_text())
+    shape = read_shape(model)
+    cache_bytes = plan_kv_cache_bytes(
+        shape.kv_elements_per_token, dtype, length=length, num_seqs=sequences
+    )
+    gpu = config.spec.actors.accelerator is not None
     return VllmEngine(
         VllmSettings(
             model_dir=model,
             log_path=Path(config.layout.run_dir) / "logs" / f"{name}-vllm.log",
             dtype=dtype,
             max_model_length=length,
-            vocab_size=read_shape(model).vocab,
+            vocab_size=shape.vocab,
             exact=exact,
+            device="cuda" if gpu else "cpu",
             threads=config.resolved.threads,
             max_num_seqs=sequences,
             tensor_parallel=vllm.tensor_parallel,
-            kv_cache_bytes=plan_kv_cache_bytes(model_config, dtype, length * sequences),
+            kv_cache_bytes=0 if gpu else cache_bytes,
+            memory_fraction=float(vllm.gpu_memory_utilization) if gpu else CPU_MEMORY_FRACTION,
             extra_arguments=tuple(
                 part
                 for argument in vllm.extra_arguments

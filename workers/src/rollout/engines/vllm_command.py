@@ -7,17 +7,20 @@ Sampling defaults and end tokens of the model's own files are never used: no gen
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rollout.errors import SpecError
 
 SOCKET_PATH_MAX = 99
 """Bytes of a Unix socket path that every kernel takes (Linux has room for 107)."""
 
+BLOCK_TOKENS = 128
+"""Tokens of one cache block of vLLM on a CPU, its largest."""
 KV_CACHE_MIN_BYTES = 64 * 2**20
 KV_CACHE_MAX_BYTES = 4 * 2**30
 
@@ -127,14 +130,17 @@ def refuse_reserved(arguments: Sequence[str]) -> None:
             )
 
 
-def plan_kv_cache_bytes(config: Mapping[str, Any], settings_dtype: str, num_tokens: int) -> int:
-    """Bytes of KV cache that hold ``num_tokens``, within fixed bounds; ``config`` is a ``config.json``."""
-    heads = config["num_attention_heads"]
-    head_dim = config.get("head_dim") or config["hidden_size"] // heads
-    width = 2 * config.get("num_key_value_heads", heads) * head_dim
-    item_bytes = 4 if settings_dtype == "float32" else 2
-    wanted = config["num_hidden_layers"] * width * item_bytes * num_tokens
-    return min(max(wanted, KV_CACHE_MIN_BYTES), KV_CACHE_MAX_BYTES)
+def plan_kv_cache_bytes(
+    elements_per_token: int, dtype: Literal["float32", "bfloat16"], *, length: int, num_seqs: int
+) -> int:
+    """Bytes of KV cache for ``num_seqs`` sequences of ``length`` tokens, within fixed bounds.
+
+    Always room for one whole sequence, without which vLLM does not start.
+    """
+    blocks = math.ceil(length / BLOCK_TOKENS) + 1
+    item_bytes = 4 if dtype == "float32" else 2
+    one_seq = blocks * BLOCK_TOKENS * elements_per_token * item_bytes
+    return max(one_seq, min(max(num_seqs * one_seq, KV_CACHE_MIN_BYTES), KV_CACHE_MAX_BYTES))
 
 
 def _memory_arguments(settings: VllmSettings) -> tuple[str, ...]:
