@@ -34,7 +34,7 @@ def runtime_identity(*, world_size: int, device: torch.device) -> dict[str, str]
         else torch.backends.cpu.get_cpu_capability()
     )
     return {
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "machine": platform.machine(),
         "device": device.type,
         "hardware": hardware,

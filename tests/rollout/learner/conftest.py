@@ -1,0 +1,244 @@
+"""A tiny model, synthetic trajectories, and a coordinator that keeps its promises in memory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from rollout.algorithms.grpo import GrpoSettings
+from rollout.coordinator import messages as m
+from rollout.errors import CoordinatorError
+from rollout.learner.build import build_reference, build_trainer
+from rollout.learner.loop import Watch, run_learner
+from rollout.learner.numerics import apply_numerics, runtime_identity
+from rollout.learner.parallel import Parallel
+from rollout.learner.parts import LearnerParts
+from rollout.learner.session import Session
+from rollout.learner.settings import (
+    LearnerSettings,
+    OptimizerSettings,
+    PolicySettings,
+    ScheduleSettings,
+)
+from rollout.learner.state import AnchorPlace
+from rollout.models.resolve import resolve_model
+from rollout.objects.filesystem import FilesystemStore
+from rollout.rendering import build_renderer
+from rollout.types import Trajectory, TrajectoryGroup, VersionSpan, WeightVersion
+
+PROMPTS, GROUP = 4, 4
+
+
+@pytest.fixture(autouse=True)
+def exact_numerics() -> None:
+    apply_numerics(threads=1, exact=True)
+
+
+@pytest.fixture(scope="session")
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    uri = "rollout://tiny-qwen2?hidden=32&layers=2&heads=2"
+    return resolve_model(uri, cache_dir=tmp_path_factory.mktemp("models")).path
+
+
+@pytest.fixture
+def policy_settings() -> PolicySettings:
+    return PolicySettings(
+        loss=GrpoSettings(clip_high=0.28),
+        advantage_scale="Group",
+        advantage_epsilon=1e-6,
+        old_logprobs="Learner",
+        temperature=1.0,
+        width=8,
+    )
+
+
+@pytest.fixture
+def settings(policy_settings: PolicySettings) -> LearnerSettings:
+    return LearnerSettings(
+        algorithm=policy_settings,
+        optimizer=OptimizerSettings(kind="adamw", learning_rate=1e-3),
+        schedule=ScheduleSettings(),
+        max_grad_norm=1.0,
+        micro_batch_tokens=4096,
+        activation_checkpointing=False,
+        strategy="ddp",
+        dtype="Float32",
+        exact=True,
+        hash_every_steps=1,
+        anchor_every_steps=3,
+        seed=7,
+        spec_digest="blake3:" + "0" * 64,
+    )
+
+
+def make_groups(step: int, prompts: int = PROMPTS, group: int = GROUP) -> tuple[TrajectoryGroup, ...]:
+    """Groups of ``step``, the same every time; lengths 1..8, rewards 0 or 1, two reward sources."""
+    draw = random.Random(step)
+
+    def trajectory(ordinal: int, sample: int, prompt: tuple[int, ...]) -> Trajectory:
+        length = draw.randint(1, 8)
+        right = float(draw.random() < 0.5)
+        return Trajectory(
+            ordinal=ordinal,
+            sample=sample,
+            prompt_ids=prompt,
+            token_ids=tuple(draw.randrange(250) for _ in range(length)),
+            actor_logprobs=tuple(-5.5 + draw.random() * 0.1 for _ in range(length)),
+            loss_mask=(1,) * length,
+            spans=(VersionSpan(start=0, end=length, lineage=0, step=step - 1),),
+            rewards={"right": right, "short": 1 / length},
+            reward=right + 0.1 / length,
+            ending="length" if length == 8 else "stop",
+        )
+
+    def one_group(position: int) -> TrajectoryGroup:
+        ordinal = (step - 1) * prompts + position
+        prompt = tuple(draw.randrange(250) for _ in range(draw.randint(1, 6)))
+        trajectories = tuple(trajectory(ordinal, sample, prompt) for sample in range(group))
+        return TrajectoryGroup(ordinal=ordinal, trajectories=trajectories)
+
+    return tuple(one_group(position) for position in range(prompts))
+
+
+def make_batch(step: int, groups: tuple[TrajectoryGroup, ...] | None = None) -> m.Batch:
+    groups = make_groups(step) if groups is None else groups
+    return m.Batch(
+        step=step,
+        ids=tuple(tuple(f"t/{g.ordinal}/{t.sample}" for t in g.trajectories) for g in groups),
+        groups=groups,
+        cursor=m.Cursor(next_ordinal=step * PROMPTS),
+    )
+
+
+@dataclass
+class MemoryCoordinator:
+    """Commits, anchors and forks by the rules of the protocol; batches come from ``make``."""
+
+    steps_max: int
+    make: Callable[[int], m.Batch] = make_batch
+    lineage: int = 0
+    incarnation: int = 0
+    initial: WeightVersion | None = None
+    initial_chain: str = ""
+    records: dict[int, m.StepRecord] = field(default_factory=dict)
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    anchors: list[m.AnchorManifest] = field(default_factory=list)
+    forks: list[m.Fork] = field(default_factory=list)
+
+    @property
+    def committed(self) -> int:
+        return max(self.records, default=0)
+
+    def chain(self, step: int | None = None) -> str:
+        return self.records[step or self.committed].chain
+
+    def start_learner(self, *, worker: str, pid: int = 0, host: str = "") -> m.LearnerStarted:
+        self.incarnation += 1
+        anchor = max(self.anchors, key=lambda a: (a.lineage, a.step), default=None)
+        after = 0 if anchor is None else anchor.step
+        return m.LearnerStarted(
+            incarnation=self.incarnation,
+            lineage=self.lineage,
+            committed_step=self.committed,
+            chain=self.records[self.committed].chain if self.records else self.initial_chain,
+            anchor=anchor,
+            replay=tuple(self.records[s] for s in sorted(self.records) if s > after),
+            initial=self.initial,
+            heartbeat_seconds=1.0,
+        )
+
+    def publish_initial(self, *, worker, incarnation, version, chain="") -> None:
+        assert self.initial in (None, version)
+        self.initial, self.initial_chain = version, chain
+
+    def batch(self, ask: m.BatchRequest) -> m.Batch:
+        assert self.initial is not None, "nobody samples before the first version is announced"
+        if ask.step > self.steps_max:
+            return m.Batch(step=ask.step, stop="Succeeded")
+        return self.make(ask.step)
+
+    def replay(self, *, worker, incarnation, step) -> m.Batch:
+        return self.make(step)
+
+    def commit(self, ask: m.Commit) -> m.Committed:
+        if ask.incarnation != self.incarnation:
+            raise CoordinatorError("an older incarnation")
+        assert ask.step == self.committed + 1
+        names = m.StepRecord.__struct_fields__
+        # The plan goes through the wire's format, as it does in a ledger.
+        fields = {name: getattr(ask, name) for name in names}
+        fields["plan"] = msgspec.msgpack.decode(msgspec.msgpack.encode(ask.plan))
+        self.records[ask.step] = m.StepRecord(**fields)
+        self.metrics.append(ask.metrics)
+        return m.Committed(accepted=True)
+
+    def anchor(self, *, worker, incarnation, manifest) -> None:
+        if manifest not in self.anchors:
+            self.anchors.append(manifest)
+
+    def fork(self, ask: m.Fork) -> m.Forked:
+        self.forks.append(ask)
+        self.lineage += 1
+        version = replace(ask.version, lineage=self.lineage)
+        record = msgspec.structs.replace(
+            self.records[ask.step], lineage=self.lineage, version=version, chain=ask.chain
+        )
+        self.records = {s: r for s, r in self.records.items() if s < ask.step}
+        self.records[ask.step] = record
+        return m.Forked(lineage=self.lineage)
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Makes learners that share one store and one coordinator, as restarts of a process would."""
+
+    folder: Path
+    model_path: Path
+    settings: LearnerSettings
+    parallel: Parallel = Parallel()
+
+    def parts(self, calls: Any, store: Any = None) -> LearnerParts:
+        return LearnerParts(
+            trainer=build_trainer(self.model_path, self.settings, self.parallel),
+            session=Session(calls, "learner", self.parallel),
+            place=AnchorPlace(
+                store=store or FilesystemStore(self.folder / "objects"),
+                snapshots_dir=self.folder / "snapshots",
+            ),
+            reference=build_reference(self.model_path, self.settings, self.parallel),
+            renderer=build_renderer(self.model_path, "plain"),
+            identity=runtime_identity(world_size=1, device=torch.device("cpu")),
+        )
+
+    def run(self, calls: Any, store: Any = None) -> LearnerParts:
+        """One incarnation, from start to the coordinator's stop."""
+        parts = self.parts(calls, store)
+        run_learner(parts, parts.session.start(1, "here"), Watch())
+        return parts
+
+
+@pytest.fixture
+def world(tmp_path: Path, model_path: Path, settings: LearnerSettings) -> World:
+    return World(folder=tmp_path, model_path=model_path, settings=settings)
+
+
+@pytest.fixture
+def coordinator() -> type[MemoryCoordinator]:
+    return MemoryCoordinator
+
+
+@pytest.fixture
+def groups_of() -> Callable[..., tuple[TrajectoryGroup, ...]]:
+    return make_groups
+
+
+@pytest.fixture
+def batch_of() -> Callable[..., m.Batch]:
+    return make_batch
