@@ -1,0 +1,43 @@
+"""``make bench`` and ``make bench TARGET=name``: one line a figure, and the same as JSON.
+
+A target is a file ``bench_<name>.py`` here with ``measure() -> Iterator[Figure]``. A bar that is
+missed is printed as SHORT; the command still exits 0, because a measurement is not a test.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import figures  # noqa: E402 - found through the path above
+
+
+def targets() -> list[str]:
+    """The names of all targets."""
+    return sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
+
+
+def main(wanted: str) -> int:
+    """Measure one target, or all of them."""
+    names = targets() if wanted == "all" else [wanted]
+    if unknown := [name for name in names if name not in targets()]:
+        sys.stderr.write(
+            f"no bench target {unknown[0]!r}; there are: {', '.join(targets())}, all\n"
+        )
+        return 2
+    for name in names:
+        print(f"# {name}", flush=True)
+        found = []
+        for figure in importlib.import_module(f"bench_{name}").measure():
+            print(figure.line(), flush=True)
+            found.append(figure)
+            figures.write(name, found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else "all"))
