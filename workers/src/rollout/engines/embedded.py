@@ -1,9 +1,11 @@
 """The embedded engine: generation inside the actor's own process, on CPUs, with no server.
 
 Fused weights and static caches for Qwen2 and Llama (``embedded_model``), the transformers module for
-anything else. Each prompt is computed once per group. In ``exact`` every group is a batch of its own:
-its tokens and logprobs are bitwise the same whatever else is asked for, on whichever actor of the
-same build and thread count. Otherwise up to ``batch_groups`` groups share a batch.
+anything else. Each prompt is computed once per group. In ``exact`` a group's tokens and logprobs are
+bitwise the same whatever else is asked for, on whichever actor of the same build, settings and thread
+count: it is a batch of its own or, with ``batch_groups`` > 1, lies in one of that many slots of a
+batch of fixed shape, where the slots have been found to agree bit for bit (``embedded_slots``).
+Otherwise up to ``batch_groups`` groups share a batch of whatever shape they need.
 
 Refuses: sampling truncations, penalties, end tokens from a generation file (protocol section 10).
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -21,9 +24,16 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, PretrainedConfig
 
 from rollout.engines.embedded_batch import CompactDecoder, Decoder
-from rollout.engines.embedded_generate import Sample, generate_batch, plan_batches
+from rollout.engines.embedded_generate import (
+    BatchPlan,
+    Sample,
+    generate_batch,
+    plan_batches,
+    plan_slots,
+)
 from rollout.engines.embedded_model import supports
 from rollout.engines.embedded_module import ModuleDecoder
+from rollout.engines.embedded_slots import SlotProbe
 from rollout.errors import EngineError
 from rollout.types import Completion, GenerateRequest, VersionSpan, WeightVersion
 from rollout.weights.digest import digest_tensors, load_weights
@@ -38,8 +48,9 @@ class EmbeddedEngine:
     """``rollout.seams.Engine`` in a thread of this process.
 
     ``model`` is a local folder with ``config.json``; weights come by ``load``. ``num_threads`` are
-    the threads of one product; ``batch_groups`` (at least 1) counts groups decoded together and is 1
-    in ``exact``.
+    the threads of one product; ``batch_groups`` (at least 1) is how many groups are decoded together.
+    In ``exact``, choose it so that groups x samples is a multiple of 16, or the slots will not agree
+    and every group runs alone.
     """
 
     def __init__(
@@ -55,12 +66,14 @@ class EmbeddedEngine:
             raise ValueError(f"expected batch_groups >= 1, got {batch_groups}")
         self._path = model
         self._dtype = DTYPES[dtype]
-        self._groups_max = 1 if exact else batch_groups
+        self._exact = exact
+        self._groups_max = batch_groups
         self._executor = ThreadPoolExecutor(
             1, "embedded-engine", initializer=torch.set_num_threads, initargs=(num_threads,)
         )
         self._config: PretrainedConfig | None = None
         self._decoder: Decoder | None = None
+        self._probe: SlotProbe | None = None
         self._version: WeightVersion | None = None
 
     @property
@@ -99,6 +112,8 @@ class EmbeddedEngine:
             raise EngineError(f"no usable config.json in {self._path}: {error}") from error
         kind = CompactDecoder if supports(config) else ModuleDecoder
         self._config, self._decoder = config, kind(config, self._dtype)
+        if self._exact and self._groups_max > 1 and self._decoder.takes_ragged_prompts:
+            self._probe = SlotProbe(kind(config, self._dtype), config)
 
     def _load(self, weights: Path) -> str:
         decoder, _ = self._ready()
@@ -109,6 +124,8 @@ class EmbeddedEngine:
             raise EngineError(f"cannot read weights {weights}: {error}") from error
         digest = digest_tensors(tensors)
         decoder.load(tensors)
+        if self._probe is not None:
+            self._probe.load(tensors)
         return digest
 
     def _generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
@@ -118,15 +135,26 @@ class EmbeddedEngine:
             raise EngineError("generate was called before any weights were loaded")
         for request in requests:
             _check(request, config)
-        groups_max = self._groups_max if decoder.takes_ragged_prompts else 1
         results: list[list[Completion]] = [[] for _ in requests]
         with torch.inference_mode():
-            for indices in plan_batches(requests, groups_max):
-                picked = [requests[index] for index in indices]
-                groups = generate_batch(decoder, picked, config.vocab_size)
-                for index, samples in zip(indices, groups, strict=True):
+            for plan in self._plan(decoder, requests):
+                groups = generate_batch(decoder, requests, plan, config.vocab_size)
+                for index, samples in zip(plan.indices, groups, strict=True):
                     results[index] = [_completion(sample, version) for sample in samples]
         return results
+
+    def _plan(self, decoder: Decoder, requests: Sequence[GenerateRequest]) -> list[BatchPlan]:
+        if not self._exact and decoder.takes_ragged_prompts:
+            return plan_batches(requests, self._groups_max)
+        if self._probe is None:
+            return plan_batches(requests, 1)
+        plans = plan_slots(requests, self._groups_max)
+        agree = {p.size: self._probe.slots_agree(p.num_slots, p.size) for p in plans}
+        alone = [i for p in plans if not agree[p.size] for i in p.indices]
+        return [p for p in plans if agree[p.size]] + [
+            replace(plan, indices=(alone[plan.indices[0]],))
+            for plan in plan_batches([requests[i] for i in alone], 1)
+        ]
 
     def _ready(self) -> tuple[Decoder, PretrainedConfig]:
         if self._decoder is None or self._config is None:

@@ -11,12 +11,25 @@ D head size, T new tokens, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from transformers import PretrainedConfig
 
 from rollout.engines.embedded_model import CompactModel, attend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSize:
+    """The shape of a batch beside its prompts.
+
+    ``prompt_length`` is what prompts are padded to; 0 pads them to the longest, only if they differ.
+    """
+
+    group_size: int
+    new_tokens_max: int
+    prompt_length: int = 0
 
 
 class Batch(Protocol):
@@ -47,8 +60,8 @@ class Decoder(Protocol):
         """Take weights by their transformers names. Raises EngineError."""
         ...
 
-    def open(self, prompts: Sequence[Sequence[int]], group_size: int, new_tokens_max: int) -> Batch:
-        """A batch of ``group_size`` samples per prompt, each of at most ``new_tokens_max`` tokens."""
+    def open(self, prompts: Sequence[Sequence[int]], size: BatchSize) -> Batch:
+        """A batch of ``size.group_size`` samples per prompt."""
         ...
 
 
@@ -64,11 +77,9 @@ class CompactDecoder:
         """Take weights by their transformers names. Raises EngineError."""
         self._model.load(tensors)
 
-    def open(
-        self, prompts: Sequence[Sequence[int]], group_size: int, new_tokens_max: int
-    ) -> CompactBatch:
-        """A batch of ``group_size`` samples per prompt, each of at most ``new_tokens_max`` tokens."""
-        return CompactBatch(self._model, prompts, group_size, new_tokens_max)
+    def open(self, prompts: Sequence[Sequence[int]], size: BatchSize) -> CompactBatch:
+        """A batch of ``size.group_size`` samples per prompt."""
+        return CompactBatch(self._model, prompts, size)
 
 
 class CompactBatch:
@@ -78,18 +89,19 @@ class CompactBatch:
         self,
         model: CompactModel,
         prompts: Sequence[Sequence[int]],
-        group_size: int,
-        new_tokens_max: int,
+        size: BatchSize,
     ) -> None:
         self._model = model
         self._lengths_B = torch.tensor([len(prompt) for prompt in prompts])
-        self._ids_BP = _right_padded(prompts)
-        self._group_size = group_size
-        self._position_S = self._lengths_B.repeat_interleave(group_size)
-        self._bias = _padding_bias(self._lengths_B, model.dtype)
+        length = size.prompt_length or int(self._lengths_B.max())
+        self._ids_BP = _right_padded(prompts, length)
+        self._group_size = size.group_size
+        self._position_S = self._lengths_B.repeat_interleave(size.group_size)
+        bias = _padding_bias(self._lengths_B, length, model.dtype)
+        self._bias = bias if size.prompt_length or bool(bias.any()) else None
         shape = model.shape
-        size = (2, len(self._position_S), shape.num_kv_heads, new_tokens_max - 1, shape.head_size)
-        self._own = [torch.empty(size, dtype=model.dtype) for _ in range(shape.num_layers)]
+        own = (len(self._position_S), shape.num_kv_heads, size.new_tokens_max - 1, shape.head_size)
+        self._own = [torch.empty((2, *own), dtype=model.dtype) for _ in range(shape.num_layers)]
         self._prompt: list[torch.Tensor] = []
         self._filled = 0
 
@@ -145,16 +157,12 @@ class CompactBatch:
         return torch.lerp(far, near.flatten(1, 2), weight).flatten(1)
 
 
-def _right_padded(prompts: Sequence[Sequence[int]]) -> torch.Tensor:
-    length = max(len(prompt) for prompt in prompts)
+def _right_padded(prompts: Sequence[Sequence[int]], length: int) -> torch.Tensor:
     return torch.tensor([(*prompt, *([0] * (length - len(prompt)))) for prompt in prompts])
 
 
-def _padding_bias(lengths_B: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | None:
-    """[B, 1, 1, P], -inf on padded prompt positions; None when nothing is padded."""
-    padded_BP = torch.arange(int(lengths_B.max())) >= lengths_B[:, None]
-    if not bool(padded_BP.any()):
-        return None
-    return torch.zeros(padded_BP.shape, dtype=dtype).masked_fill(padded_BP, float("-inf"))[
-        :, None, None
-    ]
+def _padding_bias(lengths_B: torch.Tensor, length: int, dtype: torch.dtype) -> torch.Tensor:
+    """[B, 1, 1, P]: -inf on padded prompt positions, else 0."""
+    padded_BP = torch.arange(length) >= lengths_B[:, None]
+    bias_BP = torch.zeros(padded_BP.shape, dtype=dtype).masked_fill_(padded_BP, float("-inf"))
+    return bias_BP[:, None, None]

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 
 import torch
 
-from rollout.engines.embedded_batch import Batch, Decoder
+from rollout.engines.embedded_batch import Batch, BatchSize, Decoder
 from rollout.engines.embedded_sampling import Sampler, uniform_noise
 from rollout.types import GenerateRequest, SamplingParams
+
+PROMPT_MULTIPLE = 8
+"""Prompts of a fixed-shape batch are padded to a multiple of this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,67 +27,115 @@ class Sample:
     stopped: bool
 
 
-def plan_batches(requests: Sequence[GenerateRequest], groups_max: int) -> list[list[int]]:
-    """Indices of requests that are decoded together: equal sampling and group size, near lengths.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan:
+    """Requests ``indices`` decoded together, as a batch of ``num_slots`` groups of this size.
+
+    A batch with ``size.prompt_length`` has a fixed shape: slots without a request are computed all
+    the same, and ended samples stay to the end.
+    """
+
+    indices: tuple[int, ...]
+    num_slots: int
+    size: BatchSize
+
+
+def plan_batches(requests: Sequence[GenerateRequest], groups_max: int) -> list[BatchPlan]:
+    """Equal sampling and group size together, near prompt lengths, at most ``groups_max`` groups.
 
     With ``groups_max`` 1 every group is alone, so nothing of it depends on its neighbours.
     """
     kinds: dict[tuple[SamplingParams, int], list[int]] = {}
     for index, request in enumerate(requests):
         kinds.setdefault((request.sampling, len(request.seeds)), []).append(index)
-    batches: list[list[int]] = []
-    for indices in kinds.values():
+    plans: list[BatchPlan] = []
+    for (sampling, group_size), indices in kinds.items():
+        size = BatchSize(group_size=group_size, new_tokens_max=sampling.max_new_tokens)
         ordered = sorted(indices, key=lambda index: len(requests[index].prompt_ids))
-        batches += [ordered[i : i + groups_max] for i in range(0, len(ordered), groups_max)]
-    return batches
+        plans += [
+            BatchPlan(indices=chunk, num_slots=len(chunk), size=size)
+            for chunk in _chunks(ordered, groups_max)
+        ]
+    return plans
+
+
+def plan_slots(requests: Sequence[GenerateRequest], num_slots: int) -> list[BatchPlan]:
+    """Batches whose shape depends on nothing but a group's own size, limits and prompt length.
+
+    Prompts are padded to a multiple of ``PROMPT_MULTIPLE``, batches to ``num_slots`` groups.
+    """
+    kinds: dict[tuple[SamplingParams, BatchSize], list[int]] = {}
+    for index, request in enumerate(requests):
+        size = BatchSize(
+            group_size=len(request.seeds),
+            new_tokens_max=request.sampling.max_new_tokens,
+            prompt_length=-(-len(request.prompt_ids) // PROMPT_MULTIPLE) * PROMPT_MULTIPLE,
+        )
+        kinds.setdefault((request.sampling, size), []).append(index)
+    return [
+        BatchPlan(indices=chunk, num_slots=num_slots, size=size)
+        for (_, size), indices in kinds.items()
+        for chunk in _chunks(indices, num_slots)
+    ]
 
 
 def generate_batch(
-    decoder: Decoder, requests: Sequence[GenerateRequest], vocab_size: int
+    decoder: Decoder, requests: Sequence[GenerateRequest], plan: BatchPlan, vocab_size: int
 ) -> list[list[Sample]]:
-    """Sample groups of equal size and sampling together; result ``[i][g]`` as in ``Engine.generate``."""
-    sampling, group_size = requests[0].sampling, len(requests[0].seeds)
-    seeds = [seed for request in requests for seed in request.seeds]
-    prompts = [request.prompt_ids for request in requests]
-    sampler = Sampler(sampling, vocab_size)
-    batch = decoder.open(prompts, group_size, sampling.max_new_tokens)
-    recorded = _decode(batch, sampler, seeds, group_size, sampling.max_new_tokens)
+    """Sample the planned groups; result ``[i][g]`` belongs to ``requests[plan.indices[i]].seeds[g]``."""
+    picked = [requests[index] for index in plan.indices]
+    spare = plan.num_slots - len(picked)
+    group_size = plan.size.group_size
+    seeds = [seed for request in picked for seed in request.seeds] + [0] * (spare * group_size)
+    prompts = [request.prompt_ids for request in picked] + [(0,)] * spare
+    sampler = Sampler(picked[0].sampling, vocab_size)
+    live = _Live(
+        num_samples=len(seeds),
+        num_spare=spare * group_size,
+        group_size=group_size,
+        shrinks=not plan.size.prompt_length,
+    )
+    recorded = _decode(decoder.open(prompts, plan.size), sampler, live, seeds, plan.size)
     samples = list(_cut(*recorded, sampler))
-    return [samples[i : i + group_size] for i in range(0, len(samples), group_size)]
+    return [samples[i * group_size : (i + 1) * group_size] for i in range(len(picked))]
+
+
+def _chunks(indices: Sequence[int], size: int) -> list[tuple[int, ...]]:
+    return [tuple(indices[i : i + size]) for i in range(0, len(indices), size)]
 
 
 def _decode(
-    batch: Batch, sampler: Sampler, seeds: Sequence[int], group_size: int, new_tokens_max: int
+    batch: Batch, sampler: Sampler, live: _Live, seeds: Sequence[int], size: BatchSize
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Token ids and logprobs [T, S]; what follows a sample's end token is of no meaning."""
-    noise_TS1 = uniform_noise(seeds, new_tokens_max)
-    tokens_TS = torch.zeros(new_tokens_max, len(seeds), dtype=torch.int64)
-    logprobs_TS = torch.zeros(new_tokens_max, len(seeds))
-    live = _Live(len(seeds), group_size)
+    noise_TS1 = uniform_noise(seeds, size.new_tokens_max)
+    tokens_TS = torch.zeros(size.new_tokens_max, len(seeds), dtype=torch.int64)
+    logprobs_TS = torch.zeros(size.new_tokens_max, len(seeds))
     logits_SV = batch.first()
-    for t in range(new_tokens_max):
+    for t in range(size.new_tokens_max):
         tokens, logprobs = sampler.pick(logits_SV, t, live.of(noise_TS1[t]))
         live.record(tokens_TS[t], tokens)
         live.record(logprobs_TS[t], logprobs)
         live.end(sampler.is_stop(tokens))
-        if live.num_live == 0 or t + 1 == new_tokens_max:
+        if live.num_live == 0 or t + 1 == size.new_tokens_max:
             return tokens_TS[: t + 1], logprobs_TS[: t + 1]
         kept = live.shrink()
         if kept is not None:
             batch.keep(*kept)
             tokens = tokens[kept[1]]
         logits_SV = batch.step(tokens)
-    return tokens_TS, logprobs_TS
+    raise AssertionError("new_tokens_max is at least 1")
 
 
 class _Live:
     """Which samples are still in the batch, and which of those have ended."""
 
-    def __init__(self, num_samples: int, group_size: int) -> None:
+    def __init__(self, *, num_samples: int, num_spare: int, group_size: int, shrinks: bool) -> None:
         self._columns_S: torch.Tensor | None = None  # None: all, in order
-        self._ended_S = torch.zeros(num_samples, dtype=torch.bool)
+        self._ended_S = torch.arange(num_samples) >= num_samples - num_spare
         self._group_size = group_size
-        self.num_live = num_samples
+        self._shrinks = shrinks
+        self.num_live = num_samples - num_spare
 
     def of(self, all_S: torch.Tensor) -> torch.Tensor:
         return all_S if self._columns_S is None else all_S[self._columns_S]
@@ -101,7 +152,7 @@ class _Live:
 
     def shrink(self) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Groups and samples to go on with, once that halves the batch; groups stay equally large."""
-        if 2 * self.num_live > len(self._ended_S):
+        if not self._shrinks or 2 * self.num_live > len(self._ended_S):
             return None
         ended_BG = self._ended_S.view(-1, self._group_size)
         live_B = self._group_size - ended_BG.sum(1)

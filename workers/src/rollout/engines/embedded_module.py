@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache, PretrainedConfig
 
+from rollout.engines.embedded_batch import BatchSize
 from rollout.errors import EngineError
 
 
@@ -36,12 +37,9 @@ class ModuleDecoder:
         if missing or result.unexpected_keys:
             raise EngineError(f"weights lack {missing} and bring unknown {result.unexpected_keys}")
 
-    def open(
-        self, prompts: Sequence[Sequence[int]], group_size: int, new_tokens_max: int
-    ) -> ModuleBatch:
+    def open(self, prompts: Sequence[Sequence[int]], size: BatchSize) -> ModuleBatch:
         """A batch; all prompts must have the same length."""
-        del new_tokens_max
-        return ModuleBatch(self._module, torch.tensor(prompts), group_size)
+        return ModuleBatch(self._module, torch.tensor(prompts), size.group_size)
 
 
 class ModuleBatch:

@@ -56,25 +56,34 @@ class Sampler:
         The log-probability is of the distribution sampled from; for temperature 0 (the most likely
         token) it is the model's own, at temperature 1. ``logits_SV`` is float32 and is consumed.
         """
+        logp_SV, cumulative_SV = self.distribution(logits_SV, position)
+        if self._temperature == 0.0:
+            tokens_S1 = logp_SV.argmax(-1, keepdim=True)
+        else:
+            tokens_S1 = _invert(cumulative_SV, noise_S1)
+        return tokens_S1[:, 0], logp_SV.gather(1, tokens_S1)[:, 0]
+
+    def distribution(
+        self, logits_SV: torch.Tensor, position: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities (float32) and cumulative probabilities (float64), both [S, V].
+
+        Computed row by row, so that no row depends on where it lies. ``logits_SV`` is consumed.
+        """
         if position < self._min_new_tokens:
             logits_SV[:, self._stops] = float("-inf")
         if self._temperature not in {0.0, 1.0}:
             logits_SV.div_(self._temperature)
-        logp_SV = torch.log_softmax(logits_SV, dim=-1)
-        if self._temperature == 0.0:
-            tokens_S1 = logits_SV.argmax(-1, keepdim=True)
-        else:
-            tokens_S1 = _invert(logp_SV, noise_S1)
-        return tokens_S1[:, 0], logp_SV.gather(1, tokens_S1)[:, 0]
+        cumulative_SV = torch.softmax(logits_SV, dim=-1).cumsum(-1, dtype=torch.float64)
+        return torch.log_softmax(logits_SV, dim=-1), cumulative_SV
 
     def is_stop(self, tokens_S: torch.Tensor) -> torch.Tensor:
         """Whether each token ends its sample, bool [S]."""
         return self._is_stop_V[tokens_S]
 
 
-def _invert(logp_SV: torch.Tensor, noise_S1: torch.Tensor) -> torch.Tensor:
-    """The first token whose cumulative probability exceeds the noise; summed in float64."""
-    cumulative_SV = logp_SV.exp().cumsum(-1, dtype=torch.float64)
+def _invert(cumulative_SV: torch.Tensor, noise_S1: torch.Tensor) -> torch.Tensor:
+    """The first token whose cumulative probability exceeds the noise."""
     total_S1 = cumulative_SV[:, -1:]
     tokens_S1 = torch.searchsorted(cumulative_SV, noise_S1 * total_S1, right=True)
-    return tokens_S1.clamp_(max=logp_SV.shape[1] - 1)
+    return tokens_S1.clamp_(max=cumulative_SV.shape[1] - 1)

@@ -1,0 +1,80 @@
+"""Whether a group's numbers depend on the slot of a fixed-shape batch that it lies in: measured.
+
+In a batch of fixed shape every kernel does the same arithmetic for the same position, whatever the
+other positions hold; so neighbours cannot matter. Where a group *lies* could: a kernel may treat the
+rest of a vector or a block differently. This probe puts one group into every slot, with the shape,
+build and threads at hand, and compares all logits and distributions bit for bit. Weights are made
+from a fixed seed, so that every process of a build comes to the same answer.
+
+Axes: B slots, G samples per slot, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from transformers import PretrainedConfig
+
+from rollout.engines.embedded_batch import BatchSize, Decoder
+from rollout.engines.embedded_sampling import Sampler
+from rollout.types import SamplingParams
+
+NEW_TOKENS_MAX = 256
+"""Longer batches are not probed: their groups run alone, which costs them little."""
+
+
+class SlotProbe:
+    """Answers per batch shape, remembered. ``decoder`` is the prober's own: its weights are random."""
+
+    def __init__(self, decoder: Decoder, config: PretrainedConfig) -> None:
+        self._decoder = decoder
+        self._vocab_size: int = config.vocab_size
+        self._answers: dict[tuple[int, BatchSize], bool] = {}
+        self._is_loaded = False
+
+    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Give the decoder random weights of the shapes of ``tensors``; once."""
+        if not self._is_loaded:
+            self._decoder.load(_random_like(tensors))
+            self._is_loaded = True
+
+    def slots_agree(self, num_slots: int, size: BatchSize) -> bool:
+        """Whether a group's numbers are bitwise the same in all ``num_slots`` slots."""
+        if size.new_tokens_max > NEW_TOKENS_MAX:
+            return False
+        key = (num_slots, size)
+        if key not in self._answers:
+            self._answers[key] = all(self._compare(num_slots, size))
+        return self._answers[key]
+
+    def _compare(self, num_slots: int, size: BatchSize) -> Iterator[bool]:
+        noise = torch.Generator().manual_seed(0)
+
+        def draw(count: int) -> torch.Tensor:
+            return torch.randint(self._vocab_size, (count,), generator=noise)
+
+        prompt = draw(max(1, size.prompt_length - 1)).tolist()
+        batch = self._decoder.open([prompt] * num_slots, size)
+        sampler = Sampler(SamplingParams(max_new_tokens=1, temperature=0.7), self._vocab_size)
+        logits_SV = batch.first()
+        for t in range(size.new_tokens_max):
+            yield _slots_equal(logits_SV, num_slots)
+            for part_SV in sampler.distribution(logits_SV, t):
+                yield _slots_equal(part_SV, num_slots)
+            if t + 1 < size.new_tokens_max:
+                logits_SV = batch.step(draw(size.group_size).repeat(num_slots))
+
+
+def _slots_equal(values_SV: torch.Tensor, num_slots: int) -> bool:
+    slots_BGV = values_SV.unflatten(0, (num_slots, -1))
+    return bool((slots_BGV == slots_BGV[:1]).all())
+
+
+def _random_like(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Large enough for rounding to show everywhere, small enough to stay finite."""
+    noise = torch.Generator().manual_seed(0)
+    return {
+        name: torch.randn(tensors[name].shape, generator=noise) * 2 / tensors[name].shape[-1] ** 0.5
+        for name in sorted(tensors)
+    }
