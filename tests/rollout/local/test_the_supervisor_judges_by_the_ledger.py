@@ -8,13 +8,14 @@ from rollout.local.watch import (
     check_bounds,
     conclude,
     find_stuck,
+    has_left,
     track_progress,
 )
 
 BOUNDS = Bounds(pre_running_seconds=60, active_seconds=600, no_progress_seconds=30)
 
 
-def worker(name: str, age: float = 0.0) -> WorkerStatus:
+def worker(name: str, age: float = 0.0, outcome: str | None = None) -> WorkerStatus:
     return WorkerStatus(
         worker=name,
         role=name.partition("-")[0],
@@ -25,6 +26,7 @@ def worker(name: str, age: float = 0.0) -> WorkerStatus:
         loaded_step=None,
         num_tasks=0,
         restarts=0,
+        outcome=outcome,
     )
 
 
@@ -57,7 +59,9 @@ def test_a_step_a_sample_or_an_evaluation_is_progress():
 
 
 def test_the_named_culprit_is_restarted_when_nothing_moves():
-    waiting = (Waiting(who="learner", what="groups", culprit="actor-1", seconds=40),)
+    waiting = (
+        Waiting(who="learner", what="groups", culprit="t/3 is with actor-1, try 2", seconds=40),
+    )
     status = make_status(workers=(worker("actor-0", 99), worker("actor-1")), waiting=waiting)
 
     assert find_stuck(status, Progress(at=0), 31, BOUNDS) == "actor-1"
@@ -84,3 +88,12 @@ def test_a_run_that_lasts_too_long_fails():
     ended = check_bounds(make_status(step=9), started_at=0, now=601, bounds=BOUNDS)
 
     assert ended.reason == "ActiveSecondsExceeded"
+
+
+def test_a_worker_that_ended_well_is_not_missed():
+    status = make_status(workers=(worker("learner", outcome="succeeded"), worker("actor-0")))
+
+    assert has_left(status, "learner")
+    assert not has_left(status, "actor-0")
+    assert not has_left(None, "learner")
+    assert find_stuck(status, Progress(at=0), 31, BOUNDS) == "actor-0"

@@ -41,6 +41,7 @@ from rollout.local.watch import (
     check_bounds,
     conclude,
     find_stuck,
+    has_left,
     track_progress,
 )
 
@@ -124,12 +125,12 @@ class Supervisor:
                 return Ended(exit_code=EXIT_INTERRUPTED, reason="Interrupted", message="at once")
             if self._interrupts == 1 and not self._stopping:
                 self._ask_to_stop()
-            ended = self._reap(now) or self._observe(started_at, now)
+            ended = self._reap(now) or self._observe(started_at, now) or self._all_left(now)
             if ended is not None:
                 return ended
             for child in self._children.values():
                 if child.process is None and child.start_at is not None and now >= child.start_at:
-                    self._start(child)
+                    self._start_again(child)
 
     def _observe(self, started_at: float, now: float) -> Ended | None:
         status = self._poller.latest
@@ -144,6 +145,14 @@ class Supervisor:
                 signal_group(stuck.process, signal.SIGKILL)
                 self._progress = Progress(mark=self._progress.mark, at=now)
         return check_bounds(status, started_at=started_at, now=now, bounds=self._bounds)
+
+    def _all_left(self, now: float) -> Ended | None:
+        """A stop whose workers are gone is over, also when one of them went without a word."""
+        workers = [c for c in self._children.values() if c.spec.role != "coordinator"]
+        last = max((c.endings[-1].ended_at for c in workers if c.endings), default=now)
+        if not self._stopping or self._running(workers) or now - last < SETTLE_SECONDS:
+            return None
+        return Ended(exit_code=EXIT_INTERRUPTED, reason="Stopped", message="Interrupted")
 
     def _leave(self, ended: Ended) -> None:
         """Let the workers go by themselves when the run ended by its own rules, then end the rest."""
@@ -176,6 +185,14 @@ class Supervisor:
         child.pidfd = open_pidfd(child.process.pid)
         child.started_at = time.monotonic()
         child.start_at = None
+
+    def _start_again(self, child: _Child) -> None:
+        """Start a process that ended, unless it was its time to go."""
+        leaving = self._stopping and child.spec.role != "coordinator"
+        if leaving or has_left(self._poller.latest, child.spec.name):
+            child.start_at = None
+        else:
+            self._start(child)
 
     def _close(self, child: _Child) -> None:
         """Forget a process that ended, with everything it started."""

@@ -99,12 +99,21 @@ def find_stuck(status: Status, progress: Progress, now: float, bounds: Bounds) -
     """The worker to restart because nothing moved for too long, or None."""
     if now - progress.at <= bounds.no_progress_seconds:
         return None
-    names = {worker.worker for worker in status.workers}
-    for waiting in status.waiting:
-        if waiting.culprit in names:
-            return waiting.culprit
-    silent = sorted(status.workers, key=lambda worker: -worker.heartbeat_age_seconds)
+    for waiting in sorted(status.waiting, key=lambda waiting: -waiting.seconds):
+        for worker in status.workers:
+            if worker.worker in waiting.culprit and worker.outcome is None:
+                return worker.worker
+    working = [worker for worker in status.workers if worker.outcome is None]
+    silent = sorted(working, key=lambda worker: -worker.heartbeat_age_seconds)
     return silent[0].worker if silent else None
+
+
+def has_left(status: Status | None, name: str) -> bool:
+    """Whether the coordinator knows that this worker ended as it should."""
+    if status is None:
+        return False
+    outcomes = [worker.outcome for worker in status.workers if worker.worker == name]
+    return bool(outcomes) and outcomes[0] == "succeeded"
 
 
 def describe_waiting(status: Status | None) -> str:
