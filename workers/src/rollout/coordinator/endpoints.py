@@ -42,6 +42,8 @@ from rollout.coordinator.messages import (
 )
 from rollout.errors import CoordinatorError
 
+ROLES: tuple[Role, ...] = ("actor", "learner", "control")
+
 
 class Endpoint(msgspec.Struct, frozen=True):
     """One row of the role table: a path, who may call it, what goes in and what comes out."""

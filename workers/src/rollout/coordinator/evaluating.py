@@ -9,7 +9,6 @@ from typing import Any
 
 from rollout.coordinator.plan import EvaluationPlan
 from rollout.ledger.records import NewEvaluation, NewTask
-from rollout.types import WeightVersion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +17,8 @@ class Result:
 
     name: str
     split: str
-    version: WeightVersion
+    lineage: int
+    step: int
     summary: Mapping[str, Any]
 
 
@@ -87,7 +87,7 @@ def choose_best(plans: Iterable[EvaluationPlan], results: Iterable[Result]) -> B
         (plan.name, plan.split): plan.metric for plan in plans if plan.selects
     }
     best: Best | None = None
-    ordered = sorted(results, key=lambda item: (item.version.step, item.version.lineage))
+    ordered = sorted(results, key=lambda item: (item.step, item.lineage))
     for result in ordered:
         metric = selecting.get((result.name, result.split))
         if metric is None:
@@ -106,12 +106,12 @@ def plan_final_reports(
     """At the end the best version is also measured where nothing was chosen: on the report split."""
     if best is None:
         return ()
-    version, known = best.result.version, set(seen)
+    step, lineage, known = best.result.step, best.result.lineage, set(seen)
     reports = (plan for plan in plans if plan.split == "report" and plan.at_end)
     return tuple(
-        build_evaluation(plan, version.lineage, version.step)
+        build_evaluation(plan, lineage, step)
         for plan in reports
-        if (plan.name, plan.split, version.lineage, version.step) not in known
+        if (plan.name, plan.split, lineage, step) not in known
     )
 
 
@@ -132,7 +132,7 @@ def check_gates(
         found = [
             result
             for result in results
-            if (result.name, result.split, result.version.step) == (plan.name, plan.split, step)
+            if (result.name, result.split, result.step) == (plan.name, plan.split, step)
         ]
         if plan.gate is None or not found:
             continue

@@ -1,0 +1,353 @@
+"""The actors' desk: registering, claiming, heartbeats and results."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Sequence
+
+from rollout.codec import encode_body, name_trajectory
+from rollout.coordinator import messages as m
+from rollout.coordinator.plan import EvaluationPlan
+from rollout.coordinator.run import WAIT_MAX_SECONDS, Run, wait_for
+from rollout.coordinator.state import Worker
+from rollout.coordinator.windows import admit_more
+from rollout.errors import CoordinatorError, Fenced
+from rollout.ledger.records import AttemptEnd, ClaimRequest, Lease, SampleRow, Verdict
+from rollout.types import Row, SamplingParams, Trajectory
+
+log = logging.getLogger(__name__)
+
+DATA_FAILURES_MAX = 2
+"""User code that fails twice on the same task is broken, not unlucky."""
+
+OFF_LOOP_TRAJECTORIES = 64
+OFF_LOOP_TOKENS = 32_768
+"""Results larger than this are named and compressed in a thread, so that heartbeats keep flowing."""
+
+
+async def register(run: Run, ask: m.Register) -> m.Registered:
+    """A new actor process."""
+    done = await run.ledger.register(ask.worker, "actor", pid=ask.pid, host=ask.host)
+    run.state.free(done.freed)
+    run.state.workers[ask.worker] = Worker(
+        name=ask.worker,
+        role="actor",
+        incarnation=done.incarnation,
+        seen_at=run.clock(),
+        state="registered",
+    )
+    log.info("actor registered worker=%s incarnation=%d", ask.worker, done.incarnation)
+    run.wake()
+    return m.Registered(
+        incarnation=done.incarnation,
+        lease_seconds=run.plan.lease_seconds,
+        heartbeat_seconds=run.plan.heartbeat_seconds,
+    )
+
+
+def hear(run: Run, worker: str, role: str, incarnation: int) -> Worker:
+    """Note that a worker is alive. Raises Fenced when a newer process of it is known."""
+    known = run.state.workers.get(worker)
+    if known is None:
+        # This coordinator is younger than the worker; the ledger fences what matters.
+        known = Worker(name=worker, role=role, incarnation=incarnation, seen_at=run.clock())
+        run.state.workers[worker] = known
+    if incarnation < known.incarnation:
+        raise Fenced(
+            f"{worker} is now at incarnation {known.incarnation}, this call came from {incarnation}"
+        )
+    known.incarnation, known.seen_at = incarnation, run.clock()
+    return known
+
+
+async def claim(run: Run, ask: m.Claim) -> m.Claimed:
+    """Hand out tasks, waiting for some when there are none."""
+    deadline = run.clock() + min(ask.wait_seconds, WAIT_MAX_SECONDS)
+    worker = hear(run, ask.worker, "actor", ask.incarnation)
+    worker.loaded = run.state.versions.get(ask.loaded) if ask.loaded else worker.loaded
+    run.waits.idle[ask.worker] = run.clock()
+    while True:
+        ticket = run.work.ticket()
+        reason = run.stop_reason()
+        if reason is not None:
+            return m.Claimed(stop=True, reason=reason)
+        tasks = await _try_claim(run, ask)
+        left = deadline - run.clock()
+        if tasks or left <= 0:
+            worker.seen_at = run.clock()
+            run.waits.actor_seconds += run.clock() - run.waits.idle.pop(ask.worker, run.clock())
+            return m.Claimed(tasks=tasks, reason="" if tasks else idle_reason(run))
+        # A lease may expire while nobody says anything, so look again now and then.
+        await wait_for(ticket, min(left, run.plan.lease_seconds / 4))
+        worker.seen_at = run.clock()
+
+
+async def _try_claim(run: Run, ask: m.Claim) -> tuple[m.Task, ...]:
+    policy = run.state.version
+    if policy is None or not _worth_asking(run, ask):
+        return ()
+    claims = await run.ledger.claim(
+        ClaimRequest(
+            worker=ask.worker,
+            incarnation=ask.incarnation,
+            tasks_max=_fair_share(run, ask.tasks_max),
+            held=ask.held,
+            lease_seconds=run.plan.lease_seconds,
+            lineage=policy.lineage,
+            step=policy.step,
+        )
+    )
+    run.state.free(claims.freed)
+    for lease in claims.leases:
+        run.state.lease(lease)
+    if claims.freed.excluded:
+        run.wake()
+    return await build_tasks(run, claims.leases)
+
+
+def _worth_asking(run: Run, ask: m.Claim) -> bool:
+    """Whether the ledger can have something for this actor: spares it a transaction per wake-up."""
+    if run.state.num_open():
+        return True
+    held, now = set(ask.held), run.clock()
+    return any(
+        (lease.worker == ask.worker and lease.task.task_id not in held)
+        or not is_alive(run, lease.worker, now)
+        for lease in run.state.leases()
+    )
+
+
+def is_alive(run: Run, worker: str, now: float) -> bool:
+    """Whether the worker was heard within one lease term."""
+    known = run.state.workers.get(worker)
+    seen = run.started_at if known is None else known.seen_at
+    return now - seen < run.plan.lease_seconds
+
+
+def _fair_share(run: Run, tasks_max: int) -> int:
+    """What one actor gets, so that the first to ask does not leave the others idle."""
+    now = run.clock()
+    alive = [
+        worker
+        for worker in run.state.workers.values()
+        if worker.role == "actor" and worker.outcome is None and is_alive(run, worker.name, now)
+    ]
+    share = math.ceil(run.state.num_open() / max(1, len(alive)))
+    return max(1, min(tasks_max, share)) if len(alive) > 1 else max(1, tasks_max)
+
+
+def idle_reason(run: Run) -> str:
+    """Why there is no work for an actor just now."""
+    if run.state.version is None:
+        return "waiting for the learner to publish the first version"
+    return f"every task of step {run.state.step + 1} is taken: waiting for the learner"
+
+
+async def build_tasks(run: Run, leases: Sequence[Lease]) -> tuple[m.Task, ...]:
+    """Tasks as actors see them, with their rows. Raises DataError."""
+    rows = await _rows(run, leases)
+    return tuple(_build_task(run, lease, rows[lease.task.task_id]) for lease in leases)
+
+
+async def _rows(run: Run, leases: Sequence[Lease]) -> dict[str, Row]:
+    found: dict[str, Row] = {}
+    by_source: dict[tuple[str, str], list[Lease]] = {}
+    for lease in leases:
+        by_source.setdefault((lease.task.evaluation, lease.task.split), []).append(lease)
+    for (name, split), members in by_source.items():
+        positions = [lease.task.ordinal for lease in members]
+        if members[0].task.kind == "eval":
+            rows = await run.rows.evaluation(name, split, positions)
+        else:
+            rows = await run.rows.train(positions)
+        found.update((lease.task.task_id, row) for lease, row in zip(members, rows, strict=True))
+    return found
+
+
+def _build_task(run: Run, lease: Lease, row: Row) -> m.Task:
+    task = lease.task
+    version = run.state.versions[(lease.version_lineage, lease.version_step)]
+    evaluation = task.kind == "eval"
+    return m.Task(
+        task_id=task.task_id,
+        kind="eval" if evaluation else "train",
+        ordinal=task.ordinal,
+        row=row,
+        num_samples=task.num_samples,
+        attempt=lease.attempt,
+        epoch=lease.epoch,
+        lease_seconds=run.plan.lease_seconds,
+        version=version,
+        sampling=_sampling(run, lease),
+        noise_domain=f"eval/{task.evaluation}/{task.step}" if evaluation else "train",
+        evaluation=task.evaluation if evaluation else None,
+        split=task.split,
+    )
+
+
+def _sampling(run: Run, lease: Lease) -> SamplingParams:
+    found = find_evaluation(run, lease.task.evaluation, lease.task.split)
+    return run.plan.sampling if found is None else found.sampling
+
+
+def find_evaluation(run: Run, name: str, split: str) -> EvaluationPlan | None:
+    """The plan of an evaluation; None for training, or when it was taken out of the manifest."""
+    wanted = (plan for plan in run.plan.evaluations if (plan.name, plan.split) == (name, split))
+    return next(wanted, None)
+
+
+async def heartbeat(run: Run, ask: m.Heartbeat) -> m.HeartbeatAnswer:
+    """An actor is alive and still works on these tasks."""
+    worker = hear(run, ask.worker, "actor", ask.incarnation)
+    worker.state, worker.step = ask.state, ask.step
+    lost: tuple[str, ...] = ()
+    if ask.task_ids:
+        lost = await run.ledger.renew(
+            ask.worker, ask.incarnation, ask.task_ids, run.plan.lease_seconds
+        )
+    return m.HeartbeatAnswer(lost=lost, stop=run.stop_reason() is not None)
+
+
+async def submit(run: Run, ask: m.Submit) -> m.Submitted:
+    """Make results durable, each on its own merits."""
+    hear(run, ask.worker, "actor", ask.incarnation)
+    leases = [run.state.find_lease(result.task_id) for result in ask.results]
+    refusals = [_check(result, lease) for result, lease in zip(ask.results, leases, strict=True)]
+    good = [r for r, refusal in zip(ask.results, refusals, strict=True) if not refusal]
+    ends = await _build_ends(good)
+    verdicts = await run.ledger.submit(ask.worker, ask.incarnation, ends)
+    by_task = {}
+    for result, end, verdict in zip(good, ends, verdicts, strict=True):
+        by_task[result.task_id] = verdict
+        if verdict.accepted:
+            _mirror(run, result, end, verdict)
+    await _after_results(run, good, verdicts)
+    judged = [
+        Verdict(accepted=False, reason=refusal, state="open") if refusal else by_task[r.task_id]
+        for r, refusal in zip(ask.results, refusals, strict=True)
+    ]
+    return m.Submitted(
+        accepted=tuple(verdict.accepted for verdict in judged),
+        reasons=tuple(verdict.reason for verdict in judged),
+    )
+
+
+def _check(result: m.TaskResult, lease: Lease | None) -> str:
+    """What is wrong with a result's form; empty when nothing is, or when the ledger must judge it."""
+    if result.failure is not None or lease is None or lease.epoch != result.epoch:
+        return ""
+    if [t.sample for t in result.trajectories] != list(range(lease.task.num_samples)):
+        return f"expected samples 0 to {lease.task.num_samples - 1}, in order"
+    return next(filter(None, (_check_one(t, lease) for t in result.trajectories)), "")
+
+
+def _check_one(trajectory: Trajectory, lease: Lease) -> str:
+    lengths = {
+        len(trajectory.token_ids),
+        len(trajectory.actor_logprobs),
+        len(trajectory.loss_mask),
+    }
+    if len(lengths) != 1:
+        return f"sample {trajectory.sample}: tokens, logprobs and mask differ in length"
+    if trajectory.ordinal != lease.task.ordinal:
+        return f"sample {trajectory.sample}: ordinal {trajectory.ordinal} is not the task's"
+    if not all(map(math.isfinite, (trajectory.reward, *trajectory.rewards.values()))):
+        return f"sample {trajectory.sample}: reward is not a finite number"
+    wanted = (lease.version_lineage, lease.version_step)
+    for span in trajectory.spans:
+        if (span.lineage, span.step) != wanted:
+            met = (span.lineage, span.step)
+            return f"sample {trajectory.sample}: sampled from version {met}, task wants {wanted}"
+    return ""
+
+
+async def _build_ends(results: Sequence[m.TaskResult]) -> tuple[AttemptEnd, ...]:
+    made = [trajectory for result in results for trajectory in result.trajectories]
+    tokens = sum(len(t.token_ids) + len(t.prompt_ids) for t in made)
+    if tokens > OFF_LOOP_TOKENS:
+        return await asyncio.to_thread(lambda: tuple(map(_build_end, results)))
+    return tuple(map(_build_end, results))
+
+
+def _build_end(result: m.TaskResult) -> AttemptEnd:
+    if result.failure is not None:
+        return AttemptEnd(
+            task_id=result.task_id,
+            epoch=result.epoch,
+            failure=result.failure.kind,
+            message=result.failure.message,
+        )
+    return AttemptEnd(
+        task_id=result.task_id,
+        epoch=result.epoch,
+        samples=tuple(map(_sample_row, result.trajectories)),
+        body=encode_body(result.trajectories),
+    )
+
+
+def _sample_row(trajectory: Trajectory) -> SampleRow:
+    return SampleRow(
+        sample=trajectory.sample,
+        trajectory_id=name_trajectory(trajectory),
+        reward=float(trajectory.reward),
+        num_tokens=len(trajectory.token_ids),
+        ending=trajectory.ending,
+    )
+
+
+def _mirror(run: Run, result: m.TaskResult, end: AttemptEnd, verdict: Verdict) -> None:
+    lease = run.state.find_lease(result.task_id)
+    if lease is None or lease.epoch != result.epoch:
+        return  # a repeated result: mirrored the first time
+    if verdict.state == "done":
+        run.state.finish_task(lease.task, end.samples, result.trajectories)
+    else:
+        run.state.release(lease.task, verdict.state)
+
+
+async def _after_results(
+    run: Run, results: Sequence[m.TaskResult], verdicts: Sequence[Verdict]
+) -> None:
+    for result, verdict in zip(results, verdicts, strict=True):
+        if result.failure is None:
+            continue
+        log.warning(
+            "attempt failed task=%s kind=%s state=%s message=%s",
+            result.task_id,
+            result.failure.kind,
+            verdict.state,
+            result.failure.message,
+        )
+        if verdict.data_failures >= DATA_FAILURES_MAX:
+            await run.end("Failed", "RewardError", result.failure.message)
+    await admit_more(run)
+    run.wake()
+
+
+async def activation(run: Run, ask: m.Activation) -> m.Empty:
+    """An actor loaded a version, or could not; a wrong digest is written down for good."""
+    worker = hear(run, ask.worker, "actor", ask.incarnation)
+    if ask.ok:
+        worker.loaded, worker.trouble = ask.version, ""
+        return m.Empty()
+    worker.trouble = ask.message or f"loaded digest {ask.digest}, expected {ask.version.digest}"
+    await run.ledger.add_event(
+        "activation-failed",
+        f"{ask.worker}: {worker.trouble}",
+        {"lineage": ask.version.lineage, "step": ask.version.step, "digest": ask.digest},
+    )
+    return m.Empty()
+
+
+async def outcome(run: Run, ask: m.Outcome) -> m.Empty:
+    """A worker says how it ends."""
+    text = "succeeded" if ask.ok else f"failed: {ask.message}"
+    await run.ledger.worker_ended("learner" if ask.role == "learner" else ask.worker, text)
+    worker = run.state.workers.get(ask.worker)
+    if worker is None:
+        raise CoordinatorError(f"{ask.worker} never registered")
+    worker.outcome, worker.state = text, "ended"
+    run.wake()
+    return m.Empty()

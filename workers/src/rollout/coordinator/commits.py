@@ -1,0 +1,238 @@
+"""Committing a step: every sample of its window gets a disposition, the next window opens, all at once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rollout.coordinator import messages as m
+from rollout.coordinator.actors import hear
+from rollout.coordinator.batching import GroupView, Ready, decide_batch
+from rollout.coordinator.learner import FINISHED, LEARNER, ids_of, is_last_step_done
+from rollout.coordinator.learning import StepSignal
+from rollout.coordinator.run import Run
+from rollout.coordinator.state import Group
+from rollout.coordinator.windows import plan_admission, plan_evaluations
+from rollout.errors import CoordinatorError
+from rollout.ledger.records import Admission, AnchorManifest, Disposition, NewTask, StepCommit
+from rollout.types import WeightVersion
+
+log = logging.getLogger(__name__)
+
+
+async def commit(run: Run, ask: m.Commit) -> m.Committed:
+    """Make one step true. Idempotent; refused when it is not the step that was handed out."""
+    hear(run, ask.worker, LEARNER, ask.incarnation)
+    if not run.store.has(ask.version.object):
+        raise CoordinatorError(
+            f"step {ask.step} names object {ask.version.object}, which is not in the store:"
+            " upload it first, then commit"
+        )
+    async with run.turn:
+        if ask.step > run.state.step:
+            await _commit_new(run, ask)
+        else:
+            await run.ledger.commit(_build(run, ask, (), (), Admission()))
+    run.wake()
+    return m.Committed(accepted=True, stop=_stop(run))
+
+
+def _stop(run: Run) -> str | None:
+    return run.stop_reason() or (FINISHED if is_last_step_done(run) else None)
+
+
+async def _commit_new(run: Run, ask: m.Commit) -> None:
+    state = run.state
+    dispositions, rows = _offline(ask) if run.plan.offline else (_dispose(run, ask), ())
+    taken = range(state.cursor.next_ordinal, ask.cursor.next_ordinal)
+    views = {n: view for n, view in state.views().items() if n not in taken}
+    tasks = plan_admission(run.plan, ask.cursor, state.next_admitted, views)
+    admission = Admission(
+        tasks=tasks.tasks,
+        next_admitted=tasks.next_admitted,
+        exhausted=ask.cursor.exhausted,
+        evaluations=plan_evaluations(run.plan, state.lineage, ask.step, ask.cursor),
+    )
+    retired, run.retired = run.retired, []
+    await run.ledger.commit(_build(run, ask, dispositions, rows, admission, retired))
+    _mirror(run, ask, taken, dispositions)
+    state.admit(admission)
+
+
+def _build(
+    run: Run,
+    ask: m.Commit,
+    dispositions: tuple[Disposition, ...],
+    rows: tuple[NewTask, ...],
+    admission: Admission,
+    retired: Iterable[tuple[int, int]] = (),
+) -> StepCommit:
+    return StepCommit(
+        incarnation=ask.incarnation,
+        lineage=ask.lineage,
+        step=ask.step,
+        dispositions=dispositions,
+        rows=rows,
+        plan=ask.plan,
+        version=WeightVersion(
+            lineage=ask.lineage,
+            step=ask.step,
+            digest=ask.version.digest,
+            object=ask.version.object,
+        ),
+        chain=ask.chain,
+        cursor=ask.cursor,
+        metrics={"step": ask.step, "lineage": ask.lineage, **ask.metrics},
+        phase_seconds=ask.phase_seconds,
+        admission=admission,
+        retired=tuple(retired),
+        tracked_step=run.state.tracked_step,
+    )
+
+
+def _offline(ask: m.Commit) -> tuple[tuple[Disposition, ...], tuple[NewTask, ...]]:
+    named = {**dict.fromkeys(ask.consumed, ""), **ask.filtered}
+    rows = tuple(
+        NewTask(task_id=name, kind="row", ordinal=int(name.removeprefix("r/")), num_samples=1)
+        for name in named
+    )
+    return _named(ask, {name: (name, 0) for name in named}), rows
+
+
+def _named(ask: m.Commit, samples: Mapping[str, tuple[str, int]]) -> tuple[Disposition, ...]:
+    """Dispositions of what the learner names: consumed in its order, then what it filtered."""
+    consumed = [
+        Disposition(task_id=samples[name][0], sample=samples[name][1], kind="consumed", place=place)
+        for place, name in enumerate(ask.consumed)
+    ]
+    filtered = [
+        Disposition(
+            task_id=samples[name][0],
+            sample=samples[name][1],
+            kind="filtered",
+            reason=reason,
+            place=len(consumed) + place,
+        )
+        for place, (name, reason) in enumerate(sorted(ask.filtered.items()))
+    ]
+    return (*consumed, *filtered)
+
+
+def _dispose(run: Run, ask: m.Commit) -> tuple[Disposition, ...]:
+    """The disposition of every sample of the window that this step closes. Raises CoordinatorError."""
+    decision = _decision(run, ask)
+    groups = run.state.groups
+    samples = {
+        sample.trajectory_id: (groups[ordinal].task.task_id, sample.sample)
+        for ordinal in decision.kept
+        for sample in groups[ordinal].samples
+    }
+    if {*ask.consumed, *ask.filtered} != set(samples) or len(ask.consumed) != len(
+        {*ask.consumed} - {*ask.filtered}
+    ):
+        raise CoordinatorError(
+            f"step {ask.step} lists {len(ask.consumed)} consumed and {len(ask.filtered)} filtered ids;"
+            f" its batch has {len(samples)}, each to be named once"
+        )
+    rest: list[Disposition] = []
+    for kind, reason, ordinals in (
+        ("excluded", "infrastructure", decision.excluded),
+        ("filtered", "zero variance", decision.filtered),
+        ("expired", "not back in time", decision.expired),
+        ("surplus", "dynamic sampling", decision.surplus),
+    ):
+        for ordinal in ordinals:
+            rest.extend(_whole(groups[ordinal], kind, reason))
+    return (*_named(ask, samples), *rest)
+
+
+def _decision(run: Run, ask: m.Commit) -> Ready:
+    """The batch that was handed out, found again; by its own account where time had a say."""
+    cursor, views = run.state.cursor.next_ordinal, run.state.views()
+    decision = decide_batch(run.plan, cursor, views)
+    if not run.plan.exact and not isinstance(decision, Ready):
+        # This coordinator never saw the samples expire: what the learner did without is expired.
+        named = {*ask.consumed, *ask.filtered}
+        for ordinal in range(cursor, ask.cursor.next_ordinal):
+            group = run.state.groups.get(ordinal)
+            if group is not None and not named & set(ids_of(group)):
+                views[ordinal] = GroupView(state="expired")
+        decision = decide_batch(run.plan, cursor, views)
+    if not isinstance(decision, Ready) or decision.next_ordinal != ask.cursor.next_ordinal:
+        raise CoordinatorError(
+            f"step {ask.step} was never handed out with cursor {ask.cursor.next_ordinal}:"
+            " ask for the batch again"
+        )
+    return decision
+
+
+def _whole(group: Group, kind: Any, reason: str) -> list[Disposition]:
+    return [
+        Disposition(task_id=group.task.task_id, sample=sample, kind=kind, reason=reason)
+        for sample in range(group.task.num_samples)
+    ]
+
+
+def _mirror(run: Run, ask: m.Commit, taken: range, dispositions: tuple[Disposition, ...]) -> None:
+    state, now = run.state, run.clock()
+    signal = _signal([state.groups[n] for n in taken if n in state.groups])
+    for ordinal in taken:
+        state.groups.pop(ordinal, None)
+    for disposition in dispositions:
+        state.dispositions[disposition.kind] += 1
+    state.step, state.chain, state.cursor = ask.step, ask.chain, ask.cursor
+    state.version = WeightVersion(
+        lineage=ask.lineage, step=ask.step, digest=ask.version.digest, object=ask.version.object
+    )
+    state.versions[(ask.lineage, ask.step)] = state.version
+    state.phase_seconds = ask.phase_seconds
+    state.remember_step({"step": ask.step, "lineage": ask.lineage, **ask.metrics}, signal)
+    if state.step_ended_at is not None:
+        state.step_seconds = now - state.step_ended_at
+        _share_waits(run, state.step_seconds)
+    state.step_ended_at = now
+    run.rows.forget_below(ask.cursor.next_ordinal)
+    log.debug("step committed lineage=%d step=%d chain=%s", ask.lineage, ask.step, ask.chain)
+
+
+def _share_waits(run: Run, seconds: float) -> None:
+    """Which share of the step each side waited for the other."""
+    waits, now = run.waits, run.clock()
+    idle = waits.actor_seconds + sum(now - since for since in waits.idle.values())
+    actors = max(1, sum(worker.role == "actor" for worker in run.state.workers.values()))
+    waits.shares = (
+        min(1.0, waits.learner_seconds / max(seconds, 1e-9)),
+        min(1.0, idle / actors / max(seconds, 1e-9)),
+    )
+    waits.learner_seconds = waits.actor_seconds = 0.0
+    waits.idle = dict.fromkeys(waits.idle, now)
+
+
+def _signal(groups: list[Group]) -> StepSignal | None:
+    views = [group.view() for group in groups if len(group.samples) > 1]
+    if not views:
+        return None
+    return StepSignal(
+        num_groups=len(views),
+        num_informative=sum(view.informative for view in views),
+        reward_min=min(min(view.rewards) for view in views),
+        reward_max=max(max(view.rewards) for view in views),
+    )
+
+
+async def save_anchor(run: Run, ask: m.AnchorSaved) -> m.Empty:
+    """A train state is durable; older ones may go."""
+    hear(run, ask.worker, LEARNER, ask.incarnation)
+    manifest: AnchorManifest = ask.manifest
+    missing = [name for name, digest in manifest.objects.items() if not run.store.has(digest)]
+    if missing:
+        raise CoordinatorError(f"anchor {manifest.name}: {', '.join(missing)} not in the store")
+    async with run.turn:
+        await run.ledger.save_anchor(ask.incarnation, manifest)
+        same = (manifest.lineage, manifest.step)
+        kept = [a for a in run.state.anchors if (a.lineage, a.step) != same]
+        run.state.anchors = [*kept, manifest]
+    log.info("anchor saved name=%s step=%d", manifest.name, manifest.step)
+    run.wake()
+    return m.Empty()

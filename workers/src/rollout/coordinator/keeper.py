@@ -1,0 +1,290 @@
+"""What happens beside the steps, off everybody's way: results, references, retention, trackers, the end.
+
+One loop, woken by changes. Each duty looks at the state and does what is missing, so it does not
+matter which change woke it, how often, or what a former coordinator had begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from rollout.coordinator.evaluating import Best, check_gates, choose_best, plan_final_reports
+from rollout.coordinator.learner import is_last_step_done
+from rollout.coordinator.retention import (
+    Needs,
+    Retired,
+    objects_of,
+    plan_anchor_retention,
+    plan_retention,
+)
+from rollout.coordinator.run import Run, wait_for
+from rollout.coordinator.state import EvaluationRun
+from rollout.errors import LedgerError, StoreError
+from rollout.ledger.records import Admission, AnchorManifest, Disposition
+from rollout.objects.filesystem import write_atomically
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_SECONDS = 5.0
+"""The loop also looks without being woken."""
+
+
+async def keep(run: Run) -> None:
+    """Do the duties for ever. An error of one is logged and tried again with the next change."""
+    while True:
+        ticket = run.changed.ticket()
+        for duty in DUTIES:
+            await _attempt(run, duty)
+        await wait_for(ticket, LOOK_AGAIN_SECONDS)
+
+
+async def _attempt(run: Run, duty: Callable[[Run], Awaitable[None]]) -> None:
+    try:
+        await duty(run)
+    except (LedgerError, StoreError) as error:
+        log.error("duty=%s failed: %s", duty.__name__, error)  # noqa: TRY400 - expected
+        await run.end("Failed", type(error).__name__, str(error))
+
+
+async def finish_evaluations(run: Run) -> None:
+    """Summarise evaluations whose prompts are all back."""
+    for evaluation in run.state.pending_evaluations():
+        if evaluation.num_resolved < evaluation.num_tasks:
+            continue
+        summary = _summarise(run, evaluation)
+        await run.ledger.finish_evaluation(*evaluation.key, summary)
+        evaluation.summary = summary
+        log.info("evaluation done key=%s summary=%s", evaluation.key, summary)
+        run.wake()
+
+
+def _summarise(run: Run, evaluation: EvaluationRun) -> dict[str, Any]:
+    ordered = [evaluation.rewards[position] for position in sorted(evaluation.rewards)]
+    lengths = [n for values in evaluation.lengths.values() for n in values]
+    summary = dict(run.summarise(ordered)) if ordered else {}
+    summary["num_prompts"] = len(ordered)
+    summary["num_excluded"] = len(evaluation.excluded)
+    summary["tokens_mean"] = sum(lengths) / len(lengths) if lengths else 0.0
+    return summary
+
+
+async def write_references(run: Run) -> None:
+    """Keep ``Latest`` and ``Best`` pointing at what they say, atomically."""
+    if run.state.anchors:
+        latest = msgspec.to_builtins(run.state.anchors[-1])
+        await _write_reference(run, "Latest", {**latest, "anchor": latest["name"]})
+    best = find_best(run)
+    if best is not None and (best.result.lineage, best.result.step) in run.state.versions:
+        await _write_reference(run, "Best", describe_best(run, best))
+
+
+def find_best(run: Run) -> Best | None:
+    """The best version so far on the selecting evaluation."""
+    return choose_best(run.plan.evaluations, run.state.results())
+
+
+def describe_best(run: Run, best: Best) -> dict[str, Any]:
+    """The content of ``Best.json``: a weights-only manifest, and why it is the best."""
+    version = run.state.versions[(best.result.lineage, best.result.step)]
+    return {
+        "lineage": version.lineage,
+        "step": version.step,
+        "version": msgspec.to_builtins(version),
+        "objects": {"weights": version.object},
+        "grade": run.plan.grade,
+        "evaluation": best.result.name,
+        "split": best.result.split,
+        "metric": best.metric,
+        "value": best.value,
+        "summary": dict(best.result.summary),
+    }
+
+
+async def _write_reference(run: Run, name: str, content: Mapping[str, Any]) -> None:
+    data = msgspec.json.format(msgspec.json.encode({**content, "name": name}), indent=2) + b"\n"
+    if run.references.get(name) != data:
+        await asyncio.to_thread(write_atomically, run.snapshots / f"{name}.json", data)
+        run.references[name] = data
+
+
+async def retire(run: Run) -> None:
+    """Delete anchors past ``keepLast`` and versions that nobody needs any more."""
+    async with run.turn:
+        gone = plan_anchor_retention(run.state.anchors, run.plan.anchors_kept)
+        if gone:
+            await _delete_anchors(run, gone)
+        retired = _plan_retired(run)
+        for key in retired.versions:
+            run.state.versions.pop(key, None)
+    if retired.versions:
+        # Deleted before it is written down: a crash in between only deletes nothing again.
+        await asyncio.to_thread(_delete_objects, run, retired.objects)
+        run.retired.extend(retired.versions)
+
+
+def _plan_retired(run: Run) -> Retired:
+    state, best = run.state, find_best(run)
+    pinned = {(key[2], key[3]) for key in state.evaluations if _is_pinned(run, key)}
+    if best is not None:
+        pinned.add((best.result.lineage, best.result.step))
+    needs = Needs(
+        head=(state.lineage, state.step),
+        staleness_max=run.plan.staleness_max,
+        pinned=frozenset(pinned),
+        anchors=tuple(state.anchors),
+    )
+    return plan_retention(state.versions.values(), needs)
+
+
+def _is_pinned(run: Run, key: tuple[str, str, int, int]) -> bool:
+    """Pending evaluations need their version's weights."""
+    return run.state.evaluations[key].summary is None
+
+
+def _delete_objects(run: Run, objects: tuple[str, ...]) -> None:
+    for digest in objects:
+        run.store.delete(digest)
+
+
+async def _delete_anchors(run: Run, gone: tuple[AnchorManifest, ...]) -> None:
+    await run.ledger.delete_anchors([(anchor.lineage, anchor.step) for anchor in gone])
+    keys = {(anchor.lineage, anchor.step) for anchor in gone}
+    run.state.anchors = [a for a in run.state.anchors if (a.lineage, a.step) not in keys]
+    versions = {version.object for version in run.state.versions.values()}
+    free = objects_of(gone) - objects_of(run.state.anchors) - versions
+
+    def delete() -> None:
+        for anchor in gone:
+            (run.snapshots / f"{anchor.name}.json").unlink(missing_ok=True)
+        _delete_objects(run, tuple(free))
+
+    await asyncio.to_thread(delete)
+
+
+async def track(run: Run) -> None:
+    """Give every committed step to the trackers once, in order, with the evaluations of its version.
+
+    A step is held back while an evaluation of it, or of an earlier one, is under way.
+    """
+    state = run.state
+    pending = [key[3] for key in state.evaluations if state.evaluations[key].summary is None]
+    last = min([state.step, *(step - 1 for step in pending)])
+    if state.tracked_step < last:
+        records = await run.ledger.metrics_after(max(0, state.tracked_step))
+        if state.tracked_step < 0:
+            records = ((0, 0, {"step": 0, "lineage": 0}), *records)
+        due = [(step, {**found, **_evaluated(run, step)}) for _, step, found in records]
+        due = [item for item in due if item[0] <= last]
+        await asyncio.to_thread(_log, run, due)
+        state.tracked_step = last
+
+
+def _evaluated(run: Run, step: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for result in run.state.results():
+        if result.step == step:
+            prefix = f"eval/{result.name}/{result.split}"
+            found |= {f"{prefix}/{name}": value for name, value in _flat(result.summary)}
+    return found
+
+
+def _flat(summary: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    flat: list[tuple[str, Any]] = []
+    for name, value in summary.items():
+        if isinstance(value, Mapping):
+            flat.extend((f"{name}/{part}", number) for part, number in value.items())
+        else:
+            flat.append((name, value))
+    return flat
+
+
+def _log(run: Run, due: list[tuple[int, dict[str, Any]]]) -> None:
+    for step, metrics in due:
+        for tracker in run.trackers:
+            try:
+                tracker.log(step, metrics)
+            except Exception as error:
+                # A tracker is somebody else's service: it must not stop the run, and must be seen.
+                run.bad_tracker = f"{type(tracker).__name__}: {error}"
+                log.exception("tracker failed step=%d", step)
+
+
+async def finish(run: Run) -> None:
+    """Let the run end well: all steps, all evaluations, the learner's last anchor."""
+    state = run.state
+    if state.outcome is not None:
+        return
+    if state.stopping is not None:
+        await _finish_stopped(run)
+    elif is_last_step_done(run) and await _reports_are_in(run) and _learner_is_done(run):
+        await _close_books(run)
+        await track(run)
+        await run.ledger.set_tracked(state.tracked_step)
+        missed = check_gates(run.plan.evaluations, state.results(), state.step)
+        failed = [gate.message for gate in missed if gate.fails]
+        if failed:
+            await run.end("Failed", "GateFailed", "; ".join(failed))
+        else:
+            await run.end("Succeeded", "Finished", f"{state.step} steps committed")
+
+
+async def _finish_stopped(run: Run) -> None:
+    now = run.clock()
+    working = [
+        worker.name
+        for worker in run.state.workers.values()
+        if worker.outcome is None and now - worker.seen_at < run.plan.lease_seconds
+    ]
+    if not working:
+        await run.ledger.set_tracked(run.state.tracked_step)
+        await run.end("Stopped", "Stopped", run.state.stopping or "")
+
+
+async def _reports_are_in(run: Run) -> bool:
+    if run.state.pending_evaluations():
+        return False
+    more = plan_final_reports(run.plan.evaluations, find_best(run), run.state.evaluations)
+    if not more:
+        return True
+    admission = Admission(next_admitted=run.state.next_admitted, evaluations=more)
+    await run.ledger.admit(admission)
+    run.state.admit(admission)
+    run.work.beat()
+    return False
+
+
+def _learner_is_done(run: Run) -> bool:
+    state = run.state
+    head = (state.lineage, state.step)
+    anchored = any((anchor.lineage, anchor.step) == head for anchor in state.anchors)
+    learners = (worker for worker in state.workers.values() if worker.role == "learner")
+    return anchored or any(worker.outcome == "succeeded" for worker in learners)
+
+
+async def _close_books(run: Run) -> None:
+    """What was admitted and never taken is surplus: the run has ended."""
+    left = tuple(
+        Disposition(
+            task_id=group.task.task_id, sample=sample, kind="surplus", reason="the run ended"
+        )
+        for group in run.state.groups.values()
+        for sample in range(group.task.num_samples)
+    )
+    if left:
+        await run.ledger.dispose(run.state.step, left)
+        run.state.dispositions["surplus"] += len(left)
+        run.state.groups.clear()
+
+
+DUTIES: tuple[Callable[[Run], Awaitable[None]], ...] = (
+    finish_evaluations,
+    write_references,
+    retire,
+    track,
+    finish,
+)

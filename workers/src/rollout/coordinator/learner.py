@@ -1,0 +1,344 @@
+"""The learner's desk: where to start from, the next batch, replay, and the end of a run of steps."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import msgspec
+
+from rollout.codec import decode_body
+from rollout.coordinator import messages as m
+from rollout.coordinator.actors import hear, is_alive
+from rollout.coordinator.batching import Decision, NotReady, Ready, decide_batch, is_exhausted
+from rollout.coordinator.run import WAIT_MAX_SECONDS, Run, wait_for
+from rollout.coordinator.state import Group, Worker, build_state
+from rollout.coordinator.windows import plan_admission, plan_evaluations
+from rollout.errors import CoordinatorError
+from rollout.ledger.records import Admission, AnchorManifest, StepBatch
+from rollout.types import Trajectory, TrajectoryGroup, WeightVersion
+
+log = logging.getLogger(__name__)
+
+LEARNER = "learner"
+FINISHED = "Finished"
+"""The stop reason of a learner whose run has all its steps."""
+
+
+async def start(run: Run, ask: m.LearnerStart) -> m.LearnerStarted:
+    """Hand a new learner process its past: an anchor, and the committed steps after it."""
+    async with run.turn:
+        done = await run.ledger.register(LEARNER, LEARNER, pid=ask.pid, host=ask.host)
+        state = run.state
+        state.workers = {
+            name: worker for name, worker in state.workers.items() if worker.role != LEARNER
+        }
+        state.workers[ask.worker] = Worker(
+            name=ask.worker,
+            role=LEARNER,
+            incarnation=done.incarnation,
+            seen_at=run.clock(),
+            state="starting",
+        )
+        anchor = _usable_anchor(run)
+        replay = await run.ledger.records_after(0 if anchor is None else anchor.step)
+    run.wake()
+    log.info(
+        "learner started incarnation=%d committed=%d anchor=%s",
+        done.incarnation,
+        state.step,
+        None if anchor is None else anchor.name,
+    )
+    return m.LearnerStarted(
+        incarnation=done.incarnation,
+        lineage=state.lineage,
+        committed_step=state.step,
+        chain=state.chain,
+        anchor=anchor,
+        replay=replay,
+        initial=state.versions.get((0, 0)),
+        heartbeat_seconds=run.plan.heartbeat_seconds,
+        steps_max=run.plan.steps_total,
+    )
+
+
+def _usable_anchor(run: Run) -> AnchorManifest | None:
+    """The newest anchor whose objects are all there."""
+    for anchor in reversed(run.state.anchors):
+        if all(map(run.store.has, anchor.objects.values())):
+            return anchor
+        log.error("anchor %s lacks objects: an older one is used", anchor.name)
+    return None
+
+
+async def heartbeat(run: Run, ask: m.Heartbeat) -> m.HeartbeatAnswer:
+    """The learner is alive and does this."""
+    worker = hear(run, ask.worker, LEARNER, ask.incarnation)
+    worker.state, worker.step = ask.state, ask.step
+    return m.HeartbeatAnswer(stop=run.stop_reason() is not None)
+
+
+async def publish_initial(run: Run, ask: m.PublishInitial) -> m.Empty:
+    """Version 0 exists: sampling may begin."""
+    hear(run, ask.worker, LEARNER, ask.incarnation)
+    _require_object(run, ask.version)
+    async with run.turn:
+        await run.ledger.publish_initial(ask.incarnation, ask.version, ask.chain)
+        state = run.state
+        if state.version is None:
+            state.versions[(0, 0)] = state.version = ask.version
+            state.chain = ask.chain
+        await open_version(run)
+    run.wake()
+    return m.Empty()
+
+
+async def open_version(run: Run) -> None:
+    """Admit what the newest version calls for; also after a restart, so that nothing is forgotten."""
+    state = run.state
+    if state.version is None:
+        return
+    tasks = plan_admission(run.plan, state.cursor, state.next_admitted, state.views())
+    admission = Admission(
+        tasks=tasks.tasks,
+        next_admitted=tasks.next_admitted,
+        exhausted=tasks.exhausted,
+        evaluations=plan_evaluations(run.plan, state.lineage, state.step, state.cursor),
+    )
+    await run.ledger.admit(admission)
+    state.admit(admission)
+
+
+def _require_object(run: Run, version: WeightVersion) -> None:
+    if not run.store.has(version.object):
+        raise CoordinatorError(
+            f"version {version.lineage}/{version.step} names object {version.object}, which is not in"
+            " the store: upload it first, then commit"
+        )
+
+
+async def batch(run: Run, ask: m.BatchRequest) -> m.Batch:
+    """The next batch as soon as it is complete; until then, whom it waits for."""
+    hear(run, ask.worker, LEARNER, ask.incarnation)
+    deadline = run.clock() + min(ask.wait_seconds, WAIT_MAX_SECONDS)
+    _start_waiting(run, ask.step)
+    while True:
+        ticket = run.batches.ticket()
+        worker = hear(run, ask.worker, LEARNER, ask.incarnation)
+        answer = await _try_batch(run, ask)
+        if answer is not None:
+            _stop_waiting(run)
+            return answer
+        left = deadline - run.clock()
+        if left <= 0:
+            return m.Batch(step=ask.step, waiting=describe_wait(run))
+        worker.state = f"waiting for the batch of step {ask.step}"
+        await wait_for(ticket, min(left, run.plan.lease_seconds / 4))
+
+
+def _start_waiting(run: Run, step: int) -> None:
+    if run.waits.learner_since is None:
+        run.waits.learner_since, run.waits.learner_for = run.clock(), f"the batch of step {step}"
+
+
+def _stop_waiting(run: Run) -> None:
+    if run.waits.learner_since is not None:
+        run.waits.learner_seconds += run.clock() - run.waits.learner_since
+        run.waits.learner_since = None
+
+
+async def _try_batch(run: Run, ask: m.BatchRequest) -> m.Batch | None:
+    state = run.state
+    reason = run.stop_reason()
+    if reason is not None:
+        return m.Batch(step=ask.step, stop=reason)
+    if ask.step != state.step + 1:
+        raise CoordinatorError(f"step {state.step} is committed; step {ask.step} cannot be next")
+    if is_last_step_done(run):
+        return m.Batch(step=ask.step, stop=FINISHED)
+    if state.version is None:
+        return None
+    if run.plan.offline:
+        return await _offline_batch(run, ask.step)
+    _expire_overdue(run)
+    decision = decide_batch(run.plan, state.cursor.next_ordinal, state.views())
+    if not isinstance(decision, Ready):
+        return None
+    if not decision.kept:
+        await run.end("Failed", "AllSamplesLost", describe_loss(ask.step))
+        return m.Batch(step=ask.step, stop="AllSamplesLost")
+    return _generated_batch(run, ask.step, decision)
+
+
+def is_last_step_done(run: Run) -> bool:
+    """Whether the run has all its steps."""
+    last = run.plan.steps_total
+    done = last is not None and run.state.step >= last
+    return done or run.state.cursor.exhausted
+
+
+def describe_loss(step: int) -> str:
+    """What to say when a whole batch was lost to infrastructure."""
+    return (
+        f"every sample of step {step} was excluded after repeated infrastructure failures:"
+        " see the actors' logs; the run can be resumed"
+    )
+
+
+def _expire_overdue(run: Run) -> None:
+    """Past the bound a missing sample is given up, except where the run may not depend on time."""
+    since = run.waits.learner_since
+    if run.plan.exact or since is None:
+        return
+    if run.clock() - since < run.plan.sample_wait_seconds:
+        return
+    start = run.state.cursor.next_ordinal
+    for ordinal in range(start, start + run.plan.tasks_per_step):
+        group = run.state.groups.get(ordinal)
+        if group is not None and group.state in {"open", "leased"}:
+            log.warning("sample expired task=%s", group.task.task_id)
+            group.state, group.lease = "expired", None
+
+
+async def _offline_batch(run: Run, step: int) -> m.Batch:
+    start = run.state.cursor.next_ordinal
+    stop = start + run.plan.tasks_per_step
+    if run.plan.tasks_total is not None:
+        stop = min(stop, run.plan.tasks_total)
+    ordinals = range(start, stop)
+    rows = await run.rows.train(ordinals)
+    return m.Batch(
+        step=step,
+        ids=tuple((f"r/{ordinal}",) for ordinal in ordinals),
+        rows=tuple(
+            m.DataRow(ordinal=ordinal, row=row) for ordinal, row in zip(ordinals, rows, strict=True)
+        ),
+        cursor=m.Cursor(next_ordinal=stop, exhausted=is_exhausted(run.plan, stop)),
+    )
+
+
+def _generated_batch(run: Run, step: int, decision: Ready) -> m.Batch:
+    groups = [run.state.groups[ordinal] for ordinal in decision.kept]
+    # Groups are already msgpack: they go out as they are, and are decoded by the learner alone.
+    packed: tuple[TrajectoryGroup, ...] = tuple(msgspec.Raw(group.packed) for group in groups)  # type: ignore[bad-assignment]
+    return m.Batch(
+        step=step,
+        ids=tuple(ids_of(group) for group in groups),
+        groups=packed,
+        cursor=m.Cursor(
+            next_ordinal=decision.next_ordinal,
+            exhausted=is_exhausted(run.plan, decision.next_ordinal),
+        ),
+        num_excluded=run.plan.num_samples * len(decision.excluded),
+    )
+
+
+def ids_of(group: Group) -> tuple[str, ...]:
+    """The ids of a group's trajectories, by sample."""
+    return tuple(sample.trajectory_id for sample in group.samples)
+
+
+async def replay(run: Run, ask: m.ReplayRequest) -> m.Batch:
+    """The batch of a committed step, as it was handed out then."""
+    hear(run, ask.worker, LEARNER, ask.incarnation)
+    recorded = await run.ledger.batch_of(ask.step)
+    if run.plan.offline:
+        return await _replay_rows(run, recorded)
+    bodies = {task_id: decode_body(body) for task_id, body in recorded.bodies.items()}
+    return _replay_groups(recorded, bodies)
+
+
+async def _replay_rows(run: Run, recorded: StepBatch) -> m.Batch:
+    ordinals = sorted(int(task_id.removeprefix("r/")) for task_id, _, _ in recorded.samples)
+    rows = await run.rows.train(ordinals)
+    return m.Batch(
+        step=recorded.step,
+        ids=tuple((f"r/{ordinal}",) for ordinal in ordinals),
+        rows=tuple(
+            m.DataRow(ordinal=ordinal, row=row) for ordinal, row in zip(ordinals, rows, strict=True)
+        ),
+        cursor=recorded.cursor,
+    )
+
+
+def _replay_groups(recorded: StepBatch, bodies: Mapping[str, tuple[Trajectory, ...]]) -> m.Batch:
+    by_task: dict[str, list[tuple[int, str]]] = {}
+    for task_id, sample, trajectory_id in recorded.samples:
+        by_task.setdefault(task_id, []).append((sample, trajectory_id))
+    ordered = sorted(by_task.items(), key=lambda item: bodies[item[0]][0].ordinal)
+    return m.Batch(
+        step=recorded.step,
+        ids=tuple(tuple(name for _, name in sorted(members)) for _, members in ordered),
+        groups=tuple(
+            TrajectoryGroup(
+                ordinal=bodies[task_id][0].ordinal,
+                trajectories=tuple(bodies[task_id][sample] for sample, _ in sorted(members)),
+            )
+            for task_id, members in ordered
+        ),
+        cursor=recorded.cursor,
+        num_excluded=recorded.num_excluded,
+    )
+
+
+async def fork(run: Run, ask: m.Fork) -> m.Forked:
+    """Open a new lineage where replay could not meet the committed digests."""
+    hear(run, ask.worker, LEARNER, ask.incarnation)
+    _require_object(run, ask.version)
+    async with run.turn:
+        lineage = await run.ledger.fork(
+            ask.incarnation, ask.step, ask.version, ask.chain, ask.reason
+        )
+        await run.ledger.add_event(
+            "forked", ask.reason, {"lineage": lineage, "base_step": ask.step}
+        )
+        await reload_state(run)
+        await open_version(run)
+    log.warning("new lineage=%d after step=%d reason=%s", lineage, ask.step, ask.reason)
+    run.wake()
+    return m.Forked(lineage=lineage)
+
+
+async def reload_state(run: Run) -> None:
+    """Build the picture anew from the ledger; keep who is alive."""
+    workers = run.state.workers
+    run.state = build_state(await run.ledger.load())
+    run.state.workers = workers
+
+
+async def failed(run: Run, ask: m.Failed) -> m.Empty:
+    """The learner says that the run cannot go on."""
+    hear(run, ask.worker, LEARNER, ask.incarnation)
+    await run.end("Failed", ask.kind, ask.message)
+    return m.Empty()
+
+
+def describe_wait(run: Run) -> str:
+    """Whom the learner waits for, in one line: which task, which worker, which try."""
+    state = run.state
+    if state.version is None:
+        return "version 0 is not published"
+    decision: Decision = decide_batch(run.plan, state.cursor.next_ordinal, state.views())
+    if not isinstance(decision, NotReady):
+        return "nobody: the batch is complete"
+    group = state.groups.get(decision.ordinal)
+    if group is None:
+        return f"task t/{decision.ordinal} is not admitted yet"
+    more = f", {decision.missing} tasks missing" if decision.missing > 1 else ""
+    return f"{group.task.task_id} {_holder(run, group)}{more}"
+
+
+def _holder(run: Run, group: Group) -> str:
+    lease, now = group.lease, run.clock()
+    if lease is None:
+        alive = [w for w in run.state.workers.values() if w.role == "actor" and w.outcome is None]
+        alive = [w for w in alive if is_alive(run, w.name, now)]
+        if not alive:
+            return "is not started: no actor is alive"
+        busy = ", ".join(f"{worker.name} {worker.state}".strip() for worker in alive[:3])
+        return f"is not started: {busy}"
+    seen = run.state.workers.get(lease.worker)
+    silent = now - (run.started_at if seen is None else seen.seen_at)
+    doing = "" if seen is None or not seen.state else f" ({seen.state})"
+    quiet = f", silent for {silent:.0f} s" if silent > run.plan.heartbeat_seconds * 2 else ""
+    return f"is with {lease.worker}{doing}, try {lease.attempt}{quiet}"

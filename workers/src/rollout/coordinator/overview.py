@@ -1,0 +1,168 @@
+"""The run in one look, for ``GET /v1/status`` and the metrics page. Reads the picture, changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rollout.coordinator.actors import idle_reason, is_alive
+from rollout.coordinator.keeper import describe_best, find_best
+from rollout.coordinator.learner import describe_wait, is_last_step_done
+from rollout.coordinator.learning import judge_learning
+from rollout.coordinator.run import Run
+from rollout.coordinator.state import Worker
+from rollout.coordinator.status import (
+    Condition,
+    EvaluationStatus,
+    Status,
+    Waiting,
+    WorkerStatus,
+)
+
+WAITS_SHARE = 0.25
+"""A side that waits for more than this share of a step, and longer than the other, is held up."""
+
+
+def build_status(run: Run) -> Status:
+    """Everything a progress display needs."""
+    state, last = run.state, run.state.recent[-1] if run.state.recent else {}
+    best = find_best(run)
+    known = best is not None and (best.result.lineage, best.result.step) in state.versions
+    return Status(
+        name=run.plan.name,
+        uid=run.plan.uid,
+        phase=phase(run),
+        lineage=state.lineage,
+        step=state.step,
+        steps_max=run.plan.steps_total,
+        policy_version=None if state.version is None else state.version.step,
+        chain=state.chain,
+        position=run.ledger.position,
+        uptime_seconds=run.clock() - run.started_at,
+        seconds_per_step=state.step_seconds,
+        tokens_per_second=_number(last, "tokens_per_second"),
+        reward=_number(last, "reward"),
+        loss=_number(last, "loss"),
+        metrics=last,
+        phase_seconds=state.phase_seconds,
+        waiting=_waiting(run),
+        bottleneck=bottleneck(run),
+        dispositions=dispositions(run),
+        workers=tuple(_worker(run, worker) for worker in state.workers.values()),
+        evaluations=_evaluations(run),
+        conditions=conditions(run),
+        best=describe_best(run, best) if best is not None and known else None,
+        anchor=state.anchors[-1].name if state.anchors else None,
+        outcome=state.outcome,
+    )
+
+
+def phase(run: Run) -> str:
+    """Starting, Running, Evaluating, Stopping, or how it ended."""
+    state = run.state
+    if state.outcome is not None:
+        return state.outcome.kind
+    if state.stopping is not None:
+        return "Stopping"
+    if state.version is None:
+        return "Starting"
+    if is_last_step_done(run):
+        return "Evaluating" if state.pending_evaluations() else "Finishing"
+    return "Running"
+
+
+def _number(metrics: dict[str, Any], name: str) -> float | None:
+    value = metrics.get(name)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _waiting(run: Run) -> tuple[Waiting, ...]:
+    found: list[Waiting] = []
+    waits, now = run.waits, run.clock()
+    if waits.learner_since is not None and run.state.outcome is None:
+        found.append(
+            Waiting(
+                who="learner",
+                what=waits.learner_for,
+                culprit=describe_wait(run),
+                seconds=now - waits.learner_since,
+            )
+        )
+    for worker, since in waits.idle.items():
+        text = idle_reason(run)
+        found.append(Waiting(who=worker, what="a task", culprit=text, seconds=now - since))
+    return tuple(found)
+
+
+def bottleneck(run: Run) -> str:
+    """Who holds the run up: Actors, Learner, or neither (Balanced)."""
+    learner_waits, actors_wait = run.waits.shares
+    if max(learner_waits, actors_wait) < WAITS_SHARE:
+        return "Balanced"
+    return "Actors" if learner_waits > actors_wait else "Learner"
+
+
+def dispositions(run: Run) -> dict[str, int]:
+    """Samples by how they ended; ``pending`` have not."""
+    pending = sum(group.task.num_samples for group in run.state.groups.values())
+    return {**run.state.dispositions, "pending": pending}
+
+
+def _worker(run: Run, worker: Worker) -> WorkerStatus:
+    now = run.clock()
+    return WorkerStatus(
+        worker=worker.name,
+        role=worker.role,
+        incarnation=worker.incarnation,
+        alive=worker.outcome is None and is_alive(run, worker.name, now),
+        heartbeat_age_seconds=now - worker.seen_at,
+        state=worker.trouble or worker.state,
+        loaded_step=None if worker.loaded is None else worker.loaded.step,
+        num_tasks=sum(lease.worker == worker.name for lease in run.state.leases()),
+        restarts=worker.incarnation - 1,
+        outcome=worker.outcome,
+    )
+
+
+def _evaluations(run: Run) -> tuple[EvaluationStatus, ...]:
+    return tuple(
+        EvaluationStatus(
+            name=name,
+            split=split,
+            lineage=lineage,
+            step=step,
+            num_done=item.num_tasks if item.summary is not None else item.num_resolved,
+            num_total=item.num_tasks,
+            metrics=item.summary or {},
+        )
+        for (name, split, lineage, step), item in run.state.evaluations.items()
+        if "dropped" not in (item.summary or {})
+    )
+
+
+def conditions(run: Run) -> tuple[Condition, ...]:
+    """Learning, WeightsVerified, Tracking: what a person should know at a glance."""
+    learning = judge_learning(run.state.signals)
+    found = [
+        Condition(
+            type="Learning",
+            status=learning.signal,
+            reason="SignalSeen" if learning.signal else "NoLearningSignal",
+            message=learning.message,
+        )
+    ]
+    trouble = [f"{w.name}: {w.trouble}" for w in run.state.workers.values() if w.trouble]
+    found.append(
+        Condition(
+            type="WeightsVerified",
+            status=not trouble,
+            reason="DigestMismatch" if trouble else "Verified",
+            message="; ".join(trouble),
+        )
+    )
+    if run.bad_tracker:
+        found.append(
+            Condition(
+                type="Tracking", status=False, reason="TrackerFailed", message=run.bad_tracker
+            )
+        )
+    return tuple(found)

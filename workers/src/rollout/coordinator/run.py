@@ -1,0 +1,146 @@
+"""What the desks of one coordinator share: the plan, the ledger, the picture, and who to wake."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rollout.coordinator.plan import RunPlan, TaskRows
+from rollout.coordinator.state import RunState
+from rollout.coordinator.status import RunOutcome
+from rollout.errors import LedgerError
+from rollout.ledger.contract import Ledger
+from rollout.seams import ObjectStore, Tracker
+from rollout.types import Row
+
+log = logging.getLogger(__name__)
+
+WAIT_MAX_SECONDS = 60.0
+"""Longest long-poll that is granted, whatever is asked for."""
+
+ROWS_KEPT_MAX = 8192
+"""Rows kept in memory between admission and the end of their task."""
+
+Summarise = Callable[[Sequence[Sequence[float]]], Mapping[str, Any]]
+"""From rewards by prompt and sample to an evaluation's summary (value and interval by metric)."""
+
+
+class Pulse:
+    """Wakes everybody who waits, at once. Take ``ticket`` before looking, then wait on it."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def ticket(self) -> asyncio.Event:
+        """An event that the next ``beat`` sets."""
+        return self._event
+
+    def beat(self) -> None:
+        """Wake all who hold a ticket."""
+        self._event.set()
+        self._event = asyncio.Event()
+
+
+async def wait_for(ticket: asyncio.Event, seconds: float) -> None:
+    """Wait for a pulse, at most so long."""
+    if seconds <= 0:
+        return
+    try:
+        async with asyncio.timeout(seconds):
+            await ticket.wait()
+    except TimeoutError:
+        return
+
+
+class RowCache:
+    """Rows of training tasks, read ahead outside the event loop."""
+
+    def __init__(self, source: TaskRows) -> None:
+        self._source = source
+        self._rows: dict[int, Row] = {}
+
+    async def train(self, ordinals: Sequence[int]) -> list[Row]:
+        """Rows by ordinal, from memory where they were read ahead. Raises DataError."""
+        missing = [ordinal for ordinal in ordinals if ordinal not in self._rows]
+        if missing:
+            rows = await asyncio.to_thread(self._source.train, missing)
+            self._rows.update(zip(missing, rows, strict=True))
+        return [self._rows[ordinal] for ordinal in ordinals]
+
+    async def evaluation(self, name: str, split: str, positions: Sequence[int]) -> list[Row]:
+        """Rows of an evaluation's prompts. Raises DataError."""
+        return list(await asyncio.to_thread(self._source.evaluation, name, split, positions))
+
+    def forget_below(self, ordinal: int) -> None:
+        """Rows of consumed tasks are not needed again."""
+        self._rows = {
+            kept: row
+            for kept, row in self._rows.items()
+            if kept >= ordinal and kept < ordinal + ROWS_KEPT_MAX
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class Waits:
+    """Seconds that each side spent waiting for the other since the last step."""
+
+    learner_since: float | None = None
+    learner_for: str = ""
+    learner_seconds: float = 0.0
+    actor_seconds: float = 0.0
+    idle: dict[str, float] = field(default_factory=dict)
+    shares: tuple[float, float] = (0.0, 0.0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """One run being coordinated. ``turn`` orders what changes the structure of the run."""
+
+    plan: RunPlan
+    ledger: Ledger
+    store: ObjectStore
+    rows: RowCache
+    state: RunState
+    snapshots: Path
+    summarise: Summarise
+    trackers: Sequence[Tracker] = ()
+    clock: Callable[[], float] = time.monotonic
+    started_at: float = 0.0
+    work: Pulse = field(default_factory=Pulse)
+    batches: Pulse = field(default_factory=Pulse)
+    changed: Pulse = field(default_factory=Pulse)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waits: Waits = field(default_factory=Waits)
+    retired: list[tuple[int, int]] = field(default_factory=list)
+    references: dict[str, bytes] = field(default_factory=dict)
+    settings_generation: int = 0
+    bad_tracker: str = ""
+
+    def wake(self) -> None:
+        """Something changed that anybody may wait for."""
+        self.work.beat()
+        self.batches.beat()
+        self.changed.beat()
+
+    def stop_reason(self) -> str | None:
+        """Why workers should end, or None."""
+        if self.state.outcome is not None:
+            return self.state.outcome.reason
+        return self.state.stopping
+
+    async def end(self, kind: str, reason: str, message: str) -> None:
+        """Record how the run ended, once, and tell everybody. A broken ledger cannot stop that."""
+        if self.state.outcome is not None:
+            return
+        self.state.outcome = RunOutcome(kind=kind, reason=reason, message=message)
+        log.info("run ended outcome=%s reason=%s message=%s", kind, reason, message)
+        self.wake()
+        try:
+            await self.ledger.set_outcome({"kind": kind, "reason": reason, "message": message})
+        except LedgerError as error:
+            log.error("the outcome is not in the ledger: %s", error)  # noqa: TRY400 - expected

@@ -1,0 +1,271 @@
+"""The coordinator's picture of the run: a cache of the ledger, plus what nobody needs after a crash.
+
+Everything that matters is written to the ledger first and mirrored here after it is durable, so this
+state can be dropped at any instant and rebuilt. Liveness (who was heard when) is not durable: after a
+restart every worker is given one lease term to be heard again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from rollout.codec import decode_body
+from rollout.coordinator.batching import GroupView
+from rollout.coordinator.evaluating import Result
+from rollout.coordinator.learning import STEPS, StepSignal
+from rollout.coordinator.messages import Cursor
+from rollout.coordinator.status import RunOutcome
+from rollout.ledger.records import (
+    Admission,
+    AnchorManifest,
+    Freed,
+    Lease,
+    LedgerState,
+    NewEvaluation,
+    NewTask,
+    SampleRow,
+    StoredGroup,
+    TaskState,
+)
+from rollout.types import Trajectory, TrajectoryGroup, WeightVersion
+
+Key = tuple[str, str, int, int]
+"""(name, split, lineage, step) of an evaluation."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Group:
+    """An admitted training task that no step has taken. ``packed`` is its TrajectoryGroup in msgpack."""
+
+    task: NewTask
+    state: TaskState = "open"
+    lease: Lease | None = None
+    samples: tuple[SampleRow, ...] = ()
+    packed: bytes = b""
+
+    def view(self) -> GroupView:
+        """What decisions need."""
+        return GroupView(state=self.state, rewards=tuple(s.reward for s in self.samples))
+
+
+@dataclass(slots=True, kw_only=True)
+class EvaluationRun:
+    """One evaluation of one version on its way; ``rewards`` by prompt position."""
+
+    key: Key
+    num_tasks: int
+    leased: dict[int, Lease] = field(default_factory=dict)
+    rewards: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    lengths: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    excluded: set[int] = field(default_factory=set)
+    summary: dict[str, Any] | None = None
+
+    @property
+    def num_resolved(self) -> int:
+        """Prompts that need nothing more."""
+        return len(self.rewards) + len(self.excluded)
+
+    @property
+    def num_open(self) -> int:
+        """Prompts that nobody works on."""
+        pending = self.summary is None
+        return self.num_tasks - self.num_resolved - len(self.leased) if pending else 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Worker:
+    """A process as last heard of, on the coordinator's monotonic clock."""
+
+    name: str
+    role: str
+    incarnation: int
+    seen_at: float
+    state: str = ""
+    step: int | None = None
+    loaded: WeightVersion | None = None
+    outcome: str | None = None
+    trouble: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunState:
+    """Mutable; owned by the event loop's thread."""
+
+    lineage: int = 0
+    step: int = 0
+    chain: str = ""
+    cursor: Cursor = field(default_factory=lambda: Cursor(next_ordinal=0))
+    version: WeightVersion | None = None
+    next_admitted: int = 0
+    groups: dict[int, Group] = field(default_factory=dict)
+    evaluations: dict[Key, EvaluationRun] = field(default_factory=dict)
+    versions: dict[tuple[int, int], WeightVersion] = field(default_factory=dict)
+    anchors: list[AnchorManifest] = field(default_factory=list)
+    dispositions: Counter[str] = field(default_factory=Counter)
+    recent: list[dict[str, Any]] = field(default_factory=list)
+    signals: list[StepSignal] = field(default_factory=list)
+    tracked_step: int = -1
+    outcome: RunOutcome | None = None
+    stopping: str | None = None
+    workers: dict[str, Worker] = field(default_factory=dict)
+    phase_seconds: dict[str, float] = field(default_factory=dict)
+    step_ended_at: float | None = None
+    step_seconds: float | None = None
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def views(self) -> dict[int, GroupView]:
+        """The window as decisions see it."""
+        return {ordinal: group.view() for ordinal, group in self.groups.items()}
+
+    def num_open(self) -> int:
+        """Tasks that an actor could start now."""
+        training = sum(group.state == "open" for group in self.groups.values())
+        return training + sum(run.num_open for run in self.evaluations.values())
+
+    def leases(self) -> Iterable[Lease]:
+        """Every lease that is out."""
+        yield from (group.lease for group in self.groups.values() if group.lease is not None)
+        for run in self.evaluations.values():
+            yield from run.leased.values()
+
+    def find_lease(self, task_id: str) -> Lease | None:
+        """The lease of one task."""
+        return next((lease for lease in self.leases() if lease.task.task_id == task_id), None)
+
+    def results(self) -> list[Result]:
+        """Finished evaluations of the live chain."""
+        return [
+            Result(name=name, split=split, lineage=lineage, step=step, summary=run.summary)
+            for (name, split, lineage, step), run in self.evaluations.items()
+            if run.summary is not None and "dropped" not in run.summary
+        ]
+
+    def pending_evaluations(self) -> list[EvaluationRun]:
+        """Evaluations without a result."""
+        return [run for run in self.evaluations.values() if run.summary is None]
+
+    # -- mirroring what the ledger has accepted ---------------------------------------------------
+
+    def admit(self, admission: Admission) -> None:
+        """Tasks have entered."""
+        for task in admission.tasks:
+            self.groups.setdefault(task.ordinal, Group(task=task))
+        self.next_admitted = max(self.next_admitted, admission.next_admitted)
+        for evaluation in admission.evaluations:
+            self._add_evaluation(evaluation)
+
+    def _add_evaluation(self, new: NewEvaluation) -> None:
+        key = (new.name, new.split, new.lineage, new.step)
+        self.evaluations.setdefault(key, EvaluationRun(key=key, num_tasks=len(new.tasks)))
+
+    def lease(self, lease: Lease) -> None:
+        """A task is in somebody's hands."""
+        if lease.task.kind == "eval":
+            run = self.evaluations.get(evaluation_key(lease.task))
+            if run is not None:
+                run.leased[lease.task.ordinal] = lease
+        elif (group := self.groups.get(lease.task.ordinal)) is not None:
+            group.state, group.lease = "leased", lease
+
+    def release(self, task: NewTask, state: TaskState) -> None:
+        """A task left its worker's hands without a result."""
+        if task.kind == "eval":
+            run = self.evaluations.get(evaluation_key(task))
+            if run is not None:
+                run.leased.pop(task.ordinal, None)
+                if state == "excluded":
+                    run.excluded.add(task.ordinal)
+        elif (group := self.groups.get(task.ordinal)) is not None:
+            group.state, group.lease = state, None
+
+    def free(self, freed: Freed) -> None:
+        """Workers vanished."""
+        tasks = {lease.task.task_id: lease.task for lease in self.leases()}
+        for task_id in freed.opened:
+            if task_id in tasks:
+                self.release(tasks[task_id], "open")
+        for task_id in freed.excluded:
+            if task_id in tasks:
+                self.release(tasks[task_id], "excluded")
+
+    def finish_task(
+        self, task: NewTask, samples: tuple[SampleRow, ...], made: tuple[Trajectory, ...]
+    ) -> None:
+        """A task's samples are durable."""
+        if task.kind == "eval":
+            run = self.evaluations.get(evaluation_key(task))
+            if run is not None:
+                run.leased.pop(task.ordinal, None)
+                run.rewards[task.ordinal] = tuple(sample.reward for sample in samples)
+                run.lengths[task.ordinal] = tuple(sample.num_tokens for sample in samples)
+        elif (group := self.groups.get(task.ordinal)) is not None:
+            group.state, group.lease, group.samples = "done", None, samples
+            group.packed = pack_group(task.ordinal, made)
+
+    def remember_step(self, metrics: dict[str, Any], signal: StepSignal | None) -> None:
+        """Keep the last few steps for detectors and displays."""
+        self.recent = [*self.recent[-STEPS:], metrics]
+        if signal is not None:
+            self.signals = [*self.signals[1 - STEPS :], signal]
+
+
+def evaluation_key(task: NewTask) -> Key:
+    """The evaluation that an evaluation task belongs to."""
+    return (task.evaluation, task.split, task.lineage, task.step)
+
+
+def pack_group(ordinal: int, trajectories: tuple[Trajectory, ...]) -> bytes:
+    """A TrajectoryGroup in msgpack, made once and sent as it is."""
+    return msgspec.msgpack.encode(TrajectoryGroup(ordinal=ordinal, trajectories=trajectories))
+
+
+def build_state(stored: LedgerState) -> RunState:
+    """The picture as the ledger has it, nobody heard of yet."""
+    head, initial = stored.head, stored.initial
+    state = RunState(
+        lineage=stored.lineage,
+        step=0 if head is None else head.step,
+        cursor=Cursor(next_ordinal=0) if head is None else head.cursor,
+        next_admitted=stored.next_admitted,
+        groups={group.task.ordinal: _group(group) for group in stored.groups},
+        versions={(v.lineage, v.step): v for v in stored.versions},
+        anchors=list(stored.anchors),
+        dispositions=Counter(stored.dispositions),
+        recent=list(stored.recent_metrics[-STEPS:]),
+        tracked_step=stored.tracked_step,
+        outcome=None if stored.outcome is None else RunOutcome(**stored.outcome),
+    )
+    state.chain = stored.initial_chain if head is None else head.chain
+    # After a fork the base step was committed by the parent; the policy is the fork's own version.
+    own = state.versions.get((stored.lineage, state.step))
+    state.version = own or (initial if head is None else head.version)
+    for old in stored.evaluations:
+        key = (old.name, old.split, old.lineage, old.step)
+        state.evaluations[key] = EvaluationRun(
+            key=key,
+            num_tasks=old.num_tasks,
+            rewards=dict(old.rewards),
+            lengths=dict(old.lengths),
+            excluded=set(old.excluded),
+            summary=old.summary,
+        )
+    for lease in stored.eval_leases:
+        state.lease(lease)
+    return state
+
+
+def _group(stored: StoredGroup) -> Group:
+    made = b"" if stored.body is None else pack_group(stored.task.ordinal, decode_body(stored.body))
+    return Group(
+        task=stored.task,
+        state=stored.state,
+        lease=stored.lease,
+        samples=stored.samples,
+        packed=made,
+    )

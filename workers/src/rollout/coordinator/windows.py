@@ -1,0 +1,49 @@
+"""Letting tasks in: when the cursor moves, and when dynamic sampling asks for a refill."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rollout.coordinator.batching import GroupView, is_finished, window_end
+from rollout.coordinator.evaluating import build_evaluation, plan_due
+from rollout.coordinator.messages import Cursor
+from rollout.coordinator.plan import RunPlan
+from rollout.coordinator.run import Run
+from rollout.ledger.records import Admission, NewEvaluation, NewTask
+
+
+def plan_admission(
+    plan: RunPlan, cursor: Cursor, next_admitted: int, window: Mapping[int, GroupView]
+) -> Admission:
+    """The training tasks that may enter now, given a cursor and the groups after it."""
+    if plan.offline:
+        return Admission(next_admitted=cursor.next_ordinal, exhausted=cursor.exhausted)
+    start = max(next_admitted, cursor.next_ordinal)
+    end = start if cursor.exhausted else max(start, window_end(plan, cursor.next_ordinal, window))
+    tasks = tuple(
+        NewTask(task_id=f"t/{ordinal}", kind="train", ordinal=ordinal, num_samples=plan.num_samples)
+        for ordinal in range(start, end)
+    )
+    return Admission(tasks=tasks, next_admitted=end, exhausted=cursor.exhausted)
+
+
+def plan_evaluations(
+    plan: RunPlan, lineage: int, step: int, cursor: Cursor
+) -> tuple[NewEvaluation, ...]:
+    """The evaluations that the version of ``step`` calls for."""
+    finished = step > 0 and is_finished(plan, step, cursor.next_ordinal)
+    due = plan_due(plan.evaluations, step, finished=finished)
+    return tuple(build_evaluation(item, lineage, step) for item in due)
+
+
+async def admit_more(run: Run) -> None:
+    """Let in what results or a longer run now allow. Cheap when there is nothing."""
+    if run.state.version is None or run.plan.offline:
+        return
+    async with run.turn:
+        state = run.state
+        admission = plan_admission(run.plan, state.cursor, state.next_admitted, state.views())
+        if admission.tasks:
+            await run.ledger.admit(admission)
+            state.admit(admission)
+    run.work.beat()
