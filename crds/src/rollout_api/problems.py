@@ -51,6 +51,7 @@ _REASONS: Mapping[str, str] = {
     "less_than_equal": "OutOfRange",
     "value_error": "InvalidValue",
     "exactly_one": "ExactlyOneOf",
+    "duplicate": "DuplicateName",
 }
 
 

@@ -15,31 +15,32 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--root", type=Path, default=Path(), help="root of the repository")
     options = parser.parse_args(arguments)
     outputs = build_outputs(version("rollout-api"))
-    changed = [path for path, text in outputs.items() if _read(options.root / path) != text]
-    stale = _stale(options.root, set(outputs))
+    changed, stale = find_differences(options.root, outputs)
     if not options.check:
-        _write(options.root, outputs, stale)
+        write_outputs(options.root, outputs, stale)
     for path in [*changed, *stale]:
         sys.stdout.write(f"{'differs' if options.check else 'wrote'}: {path}\n")
     return 1 if options.check and (changed or stale) else 0
 
 
-def _read(path: Path) -> str | None:
-    return path.read_text(encoding="utf-8") if path.exists() else None
-
-
-def _stale(root: Path, wanted: set[str]) -> list[str]:
-    """Files in the generated folders that nothing generates any more."""
+def find_differences(root: Path, outputs: dict[str, str]) -> tuple[list[str], list[str]]:
+    """Paths whose text differs, and files in generated folders that nothing generates any more."""
+    changed = [path for path, text in outputs.items() if _read(root / path) != text]
     found = [*(root / CRDS).glob("*"), *(root / CHART / "templates").glob("*")]
-    return sorted({path.relative_to(root).as_posix() for path in found} - wanted)
+    return changed, sorted({path.relative_to(root).as_posix() for path in found} - set(outputs))
 
 
-def _write(root: Path, outputs: dict[str, str], stale: list[str]) -> None:
+def write_outputs(root: Path, outputs: dict[str, str], stale: list[str]) -> None:
+    """Write every file, and remove those that are stale."""
     for path, text in outputs.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text, encoding="utf-8")
     for path in stale:
         (root / path).unlink()
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
 
 
 if __name__ == "__main__":

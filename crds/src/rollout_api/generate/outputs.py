@@ -14,15 +14,12 @@ CRD_SIZE_MAX = 262_144
 
 def build_outputs(version: str) -> dict[str, str]:
     """Text of every generated file, by path from the repository's root."""
-    return _definitions() | _schemas() | _chart(version) | _pages()
-
-
-def _definitions() -> dict[str, str]:
-    files = {f"{CRDS}/{kind.plural}.yaml": to_yaml(build_crd(kind)) for kind in KINDS}
-    for path, text in files.items():
+    definitions = {kind.plural: to_yaml(build_crd(kind)) for kind in KINDS}
+    for name, text in definitions.items():
         if len(text.encode()) >= CRD_SIZE_MAX:
-            raise ValueError(f"{path} must stay below {CRD_SIZE_MAX} bytes, got {len(text)}")
-    return files
+            raise ValueError(f"{name} must stay below {CRD_SIZE_MAX} bytes, got {len(text)}")
+    files = {f"{CRDS}/{name}.yaml": text for name, text in definitions.items()}
+    return files | _schemas() | _chart(definitions, version) | _pages()
 
 
 def _schemas() -> dict[str, str]:
@@ -34,10 +31,10 @@ def _schemas() -> dict[str, str]:
     return files | {f"{CRDS}/values.runtime.schema.json": editor.to_json(runtime)}
 
 
-def _chart(version: str) -> dict[str, str]:
+def _chart(definitions: dict[str, str], version: str) -> dict[str, str]:
     templates = {
-        f"{CHART}/templates/{kind.plural}.yaml": chart.render_template(to_yaml(build_crd(kind)))
-        for kind in KINDS
+        f"{CHART}/templates/{name}.yaml": chart.render_template(text)
+        for name, text in definitions.items()
     }
     return templates | {
         f"{CHART}/Chart.yaml": chart.render_chart(version),
