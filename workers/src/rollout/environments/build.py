@@ -1,0 +1,59 @@
+"""From the API's ``train.environment`` to an EnvBuilder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from rollout.environments.arithmetic import Arithmetic, ArithmeticBuilder
+from rollout.environments.plugin import wrap_class
+from rollout.environments.single_turn import SingleTurnBuilder
+from rollout.errors import SpecError
+from rollout.parameters import given_parameters, parse_parameters
+from rollout.seams import EnvBuilder
+from rollout.user_code import describe_failure, load_object
+from rollout_api.v1alpha1.environment import Environment, PythonClass
+
+
+def _arithmetic(given: Mapping[str, str]) -> EnvBuilder:
+    what = "environment arithmetic"
+    return ArithmeticBuilder(parameters=parse_parameters(what, Arithmetic, given))
+
+
+def _single_turn(given: Mapping[str, str]) -> EnvBuilder:
+    return parse_parameters("environment single-turn", SingleTurnBuilder, given)
+
+
+BUILTINS: Mapping[str, Callable[[Mapping[str, str]], EnvBuilder]] = {
+    "arithmetic": _arithmetic,
+    "single-turn": _single_turn,
+}
+
+
+def build_environment(
+    environment: Environment | None, *, folders: Sequence[Path] = ()
+) -> EnvBuilder:
+    """The environment of a run; None means ``single-turn``.
+
+    ``folders`` are where user code lies. Raises SpecError.
+    """
+    if environment is None:
+        return SingleTurnBuilder()
+    if environment.builtin is not None:
+        name = environment.builtin.name
+        if name not in BUILTINS:
+            raise SpecError(f"no environment {name!r}; there are {', '.join(sorted(BUILTINS))}")
+        return BUILTINS[name](given_parameters(f"environment {name}", environment.builtin))
+    assert environment.python is not None
+    return _build_plugin(environment.python, folders)
+
+
+def _build_plugin(python: PythonClass, folders: Sequence[Path]) -> EnvBuilder:
+    what = f"environment {python.module}.{python.class_}"
+    found = load_object(python.class_, module=python.module, folders=folders)
+    try:
+        return wrap_class(found, given_parameters(what, python), what)
+    except SpecError:
+        raise
+    except Exception as error:
+        raise SpecError(f"{what}: cannot be built: {describe_failure(error)}") from error

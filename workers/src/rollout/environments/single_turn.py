@@ -1,0 +1,39 @@
+"""One question, one answer: the default environment over ``train.data``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rollout.data.mapping import row_messages
+from rollout.seams import DataSource
+from rollout.types import Message, Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SingleTurn:
+    """An episode that is over after the first reply."""
+
+    messages: tuple[Message, ...]
+
+    def start(self) -> tuple[Message, ...]:
+        """The row's conversation."""
+        return self.messages
+
+    def step(self, reply: str) -> tuple[tuple[Message, ...], bool]:
+        """Nothing to add; the episode is over."""
+        del reply
+        return (), True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SingleTurnBuilder:
+    """Builds single-turn episodes; the rows are the run's."""
+
+    def source(self, split: str, seed: int) -> DataSource | None:
+        """No rows of its own."""
+        del split, seed
+        return None
+
+    def build(self, row: Row) -> SingleTurn:
+        """The episode of one row."""
+        return SingleTurn(messages=row_messages(row))

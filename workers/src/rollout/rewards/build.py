@@ -1,0 +1,59 @@
+"""From the API's ``rewards`` to a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rollout.errors import SpecError
+from rollout.parameters import given_parameters
+from rollout.rewards.builtins import build_builtin
+from rollout.rewards.pipeline import RewardPipeline
+from rollout.rewards.source import RewardSource
+from rollout_api.v1alpha1.environment import PythonFunction, Reward
+
+
+def build_rewards(rewards: Sequence[Reward], *, folders: Sequence[Path] = ()) -> RewardPipeline:
+    """The pipeline of ``train.rewards`` (or a suite's); nothing is started yet.
+
+    ``folders`` are where user code lies: the run's ``code/``, then the manifest's folder. Raises
+    SpecError for an unknown builtin, a bad parameter, or a kind that this version cannot run.
+    """
+    return RewardPipeline([build_reward_source(reward, folders=folders) for reward in rewards])
+
+
+def build_reward_source(reward: Reward, *, folders: Sequence[Path] = ()) -> RewardSource:
+    """One source. Raises SpecError."""
+    if reward.builtin is not None:
+        return _builtin(reward)
+    if reward.python is not None:
+        return _python(reward, reward.python, folders)
+    raise SpecError(
+        "rewards: a reward model is not supported by this version; use a builtin or a python function"
+    )
+
+
+def _builtin(reward: Reward) -> RewardSource:
+    assert reward.builtin is not None
+    given = given_parameters(f"reward {reward.builtin.name}", reward.builtin)
+    build_builtin(reward.builtin.name, given)
+    return RewardSource(
+        name=reward.name or reward.builtin.name,
+        weight=reward.weight,
+        timeout_seconds=reward.timeout_seconds,
+        builtin=reward.builtin.name,
+        parameters=given,
+    )
+
+
+def _python(reward: Reward, python: PythonFunction, folders: Sequence[Path]) -> RewardSource:
+    return RewardSource(
+        name=reward.name or python.function.rsplit(".", 1)[-1],
+        weight=reward.weight,
+        timeout_seconds=reward.timeout_seconds,
+        module=python.module,
+        path=python.path,
+        function=python.function,
+        parameters=given_parameters(f"reward {python.function}", python),
+        folders=tuple(folders),
+    )

@@ -1,0 +1,167 @@
+"""The rewards that rollout ships. Each takes a batch and returns one float per completion.
+
+A completion's text and its row's ``answer`` are all they look at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rollout.errors import SpecError
+from rollout.parameters import parse_parameters
+from rollout.seams import RewardModel
+from rollout.types import Completion, Message, Row
+
+Prompts = Sequence[Sequence[Message]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactMatch:
+    """1 when the completion, stripped, is the row's answer, stripped; else 0."""
+
+    field: str = "answer"
+    ignore_case: bool = False
+
+    def __call__(
+        self, prompts: Prompts, completions: Sequence[Completion], rows: Sequence[Row]
+    ) -> list[float]:
+        """Scores of 0 or 1."""
+        del prompts
+        return [
+            float(self._plain(completion.text) == self._plain(reference(row, self.field)))
+            for completion, row in zip(completions, rows, strict=True)
+        ]
+
+    def _plain(self, text: str) -> str:
+        text = text.strip()
+        return text.casefold() if self.ignore_case else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Length:
+    """1 up to ``free_tokens``, then falling in a straight line to 0 at ``limit_tokens``."""
+
+    free_tokens: int = 0
+    limit_tokens: int = 256
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.free_tokens < self.limit_tokens:
+            raise ValueError("expected 0 <= freeTokens < limitTokens")
+
+    def __call__(
+        self, prompts: Prompts, completions: Sequence[Completion], rows: Sequence[Row]
+    ) -> list[float]:
+        """Scores in [0, 1]."""
+        del prompts, rows
+        span = self.limit_tokens - self.free_tokens
+        over = [max(0, len(c.token_ids) - self.free_tokens) for c in completions]
+        return [max(0.0, 1.0 - tokens / span) for tokens in over]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """1 when the whole completion matches ``pattern`` (Python syntax, ``.`` matches newlines)."""
+
+    pattern: str = r".*\\boxed\{[^{}]+\}.*"
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise ValueError(
+                f"pattern {self.pattern!r} is no regular expression: {error}"
+            ) from error
+
+    def __call__(
+        self, prompts: Prompts, completions: Sequence[Completion], rows: Sequence[Row]
+    ) -> list[float]:
+        """Scores of 0 or 1."""
+        del prompts, rows
+        pattern = re.compile(self.pattern, re.DOTALL)
+        return [float(pattern.fullmatch(c.text.strip()) is not None) for c in completions]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MathVerify:
+    r"""1 when the completion's final answer equals the row's, as mathematics.
+
+    The answer is the last ``\boxed{...}`` or, failing that, the last expression (``require_boxed``
+    counts only the first kind). The reference may be a whole solution that ends in ``#### 72``
+    (GSM8K) or in ``\boxed{72}``. What cannot be parsed in ``parse_seconds`` is wrong.
+    """
+
+    field: str = "answer"
+    require_boxed: bool = False
+    parse_seconds: int = 3
+
+    def __call__(
+        self, prompts: Prompts, completions: Sequence[Completion], rows: Sequence[Row]
+    ) -> list[float]:
+        """Scores of 0 or 1. Needs the main thread: math-verify's own time limit is a signal."""
+        del prompts
+        return [
+            self._score(completion.text, final_answer(reference(row, self.field)))
+            for completion, row in zip(completions, rows, strict=True)
+        ]
+
+    def _score(self, text: str, gold: str) -> float:
+        from math_verify import parse, verify
+
+        boxed = last_boxed(text)
+        if boxed is None and self.require_boxed:
+            return 0.0
+        if boxed == gold:
+            return 1.0
+        said = (
+            text if boxed is None else f"\\boxed{{{boxed}}}"
+        )  # one answer: not the best of several
+        target = parse(f"\\boxed{{{gold}}}", parsing_timeout=self.parse_seconds)
+        found = parse(said, parsing_timeout=self.parse_seconds)
+        return float(verify(target, found, timeout_seconds=self.parse_seconds))
+
+
+def final_answer(solution: str) -> str:
+    r"""The reference's last line after ``####``, or what is in its last ``\boxed{}``, or all of it."""
+    if "####" in solution:
+        return solution.rsplit("####", 1)[1].strip().replace(",", "")
+    return last_boxed(solution) or solution.strip()
+
+
+def last_boxed(text: str) -> str | None:
+    r"""The content of the last ``\boxed{...}`` with balanced braces, or None."""
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return None
+    depth = 0
+    for index in range(start + len("\\boxed"), len(text)):
+        depth += {"{": 1, "}": -1}.get(text[index], 0)
+        if depth == 0:
+            return text[start + len("\\boxed{") : index].strip()
+    return None
+
+
+def reference(row: Row, field: str) -> str:
+    """The row's reference answer. Raises KeyError naming the field and what the row has."""
+    if field not in row:
+        raise KeyError(f"the row has no field {field!r}; it has {', '.join(map(repr, row))}")
+    return str(row[field])
+
+
+KINDS: Mapping[str, Callable[..., RewardModel]] = {
+    "exact-match": ExactMatch,
+    "format": Format,
+    "length": Length,
+    "math-verify": MathVerify,
+}
+
+CANNOT_HANG = frozenset({"exact-match", "length"})
+"""Run in place; the others have loops of others' making inside."""
+
+
+def build_builtin(name: str, given: Mapping[str, str]) -> RewardModel:
+    """A builtin by name. Raises SpecError for an unknown name or parameter."""
+    if name not in KINDS:
+        raise SpecError(f"no reward {name!r}; there are {', '.join(sorted(KINDS))}")
+    return parse_parameters(f"reward {name}", KINDS[name], given)  # pyrefly: ignore[bad-argument-type]

@@ -1,0 +1,84 @@
+"""The child process that runs one source of reward: ``python -m rollout.rewards.child FDS``.
+
+Reads requests from one pipe and answers on another; what the user's code prints goes to stderr. Ends
+when its parent does: a thread watches a third pipe, so that even a hung function leaves no orphan.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rollout.errors import RolloutError
+from rollout.rewards.frames import Answer, Request, read_frame, write_frame
+from rollout.rewards.source import load_reward
+from rollout.user_code import describe_failure
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve until the parent closes the pipe."""
+    requests, answers, alive = (int(text) for text in arguments)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.register(signal.SIGUSR1, all_threads=False)
+    threading.Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
+    try:
+        function = load_reward(read_frame(requests))
+    except RolloutError as error:
+        write_frame(answers, Answer(failure=str(error)))
+        return
+    write_frame(answers, Answer())
+    while True:
+        try:
+            request = read_frame(requests)
+        except EOFError:
+            return
+        _send(answers, _score(function, request))
+
+
+def _end_with_parent(alive: int) -> None:
+    os.read(alive, 1)
+    os._exit(0)
+
+
+def _score(function: Callable[..., Any], request: Request) -> Answer:
+    try:
+        values = function(request.prompts, request.completions, request.rows)
+        return Answer(values=_plain(values))
+    except Exception as error:  # noqa: BLE001 - the user's code may raise anything: it is the answer
+        return Answer(failure=describe_failure(error), row_index=_first_failing(function, request))
+
+
+def _first_failing(function: Callable[..., Any], request: Request) -> int | None:
+    """The first row that fails when it is scored alone; None when none does."""
+    for index in range(len(request.rows)):
+        one = slice(index, index + 1)
+        try:
+            function(request.prompts[one], request.completions[one], request.rows[one])
+        except Exception:  # noqa: BLE001 - this is the row that was looked for
+            return index
+    return None
+
+
+def _plain(values: Any) -> Any:
+    """Tensors and arrays as lists of Python numbers; the rest as it is."""
+    if hasattr(values, "tolist"):
+        return values.tolist()
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        return values
+    return [value.item() if hasattr(value, "item") else value for value in values]
+
+
+def _send(answers: int, answer: Answer) -> None:
+    try:
+        write_frame(answers, answer)
+    except (TypeError, AttributeError, ValueError) as error:  # what it returned cannot be pickled
+        write_frame(answers, Answer(failure=f"its return value cannot be sent: {error}"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

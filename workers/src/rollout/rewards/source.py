@@ -1,0 +1,47 @@
+"""What names a source of reward, in a form that travels to the child process that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rollout.rewards.builtins import build_builtin
+from rollout.user_code import load_object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardSource:
+    """A builtin by name, or a function of a module or file found in ``folders``.
+
+    ``name`` is its name in metrics; ``timeout_seconds`` bounds one batch.
+    """
+
+    name: str
+    weight: float = 1.0
+    timeout_seconds: float = 60.0
+    builtin: str | None = None
+    module: str | None = None
+    path: str | None = None
+    function: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    folders: Sequence[Path] = ()
+
+    @property
+    def origin(self) -> str:
+        """Where a person finds it: ``brevity in my_rewards.py``."""
+        if self.builtin is not None:
+            return f"builtin {self.builtin}"
+        return f"{self.function} in {self.path or self.module}"
+
+
+def load_reward(source: RewardSource) -> Any:
+    """The callable. Runs the user's module. Raises SpecError."""
+    if source.builtin is not None:
+        return build_builtin(source.builtin, source.parameters)
+    found = load_object(
+        source.function, module=source.module, path=source.path, folders=source.folders
+    )
+    return partial(found, **source.parameters) if source.parameters else found
