@@ -34,6 +34,7 @@ from rollout.rendering import build_renderer
 from rollout.types import Trajectory, TrajectoryGroup, VersionSpan, WeightVersion
 
 PROMPTS, GROUP = 4, 4
+ALONE, WATCH = Parallel(), Watch()
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +79,9 @@ def settings(policy_settings: PolicySettings) -> LearnerSettings:
     )
 
 
-def make_groups(step: int, prompts: int = PROMPTS, group: int = GROUP) -> tuple[TrajectoryGroup, ...]:
+def make_groups(
+    step: int, prompts: int = PROMPTS, group: int = GROUP
+) -> tuple[TrajectoryGroup, ...]:
     """Groups of ``step``, the same every time; lengths 1..8, rewards 0 or 1, two reward sources."""
     draw = random.Random(step)
 
@@ -202,7 +205,8 @@ class World:
     folder: Path
     model_path: Path
     settings: LearnerSettings
-    parallel: Parallel = Parallel()
+    parallel: Parallel = ALONE
+    watch: Watch = WATCH
 
     def parts(self, calls: Any, store: Any = None) -> LearnerParts:
         return LearnerParts(
@@ -220,7 +224,7 @@ class World:
     def run(self, calls: Any, store: Any = None) -> LearnerParts:
         """One incarnation, from start to the coordinator's stop."""
         parts = self.parts(calls, store)
-        run_learner(parts, parts.session.start(1, "here"), Watch())
+        run_learner(parts, parts.session.start(1, "here"), self.watch)
         return parts
 
 

@@ -17,7 +17,7 @@ from blake3 import blake3
 
 from rollout.coordinator.messages import Cursor
 from rollout.learner.forward import SequenceTokens
-from rollout.types import Trajectory, TrajectoryGroup
+from rollout.types import TrajectoryGroup
 
 PARALLEL_BYTES_MIN = 1 << 26
 """Hash on several threads from this size on; below, starting them costs more."""
@@ -38,32 +38,26 @@ def next_link(
 
 def digest_groups(groups: Sequence[TrajectoryGroup]) -> str:
     """Over what a step learns from, in order: tokens, masks, the actors' logprobs and the rewards."""
-    hasher = blake3()
-    for group in groups:
-        for trajectory in group.trajectories:
-            _add_trajectory(hasher, trajectory)
-    return hasher.hexdigest()
-
-
-def _add_trajectory(hasher: blake3, trajectory: Trajectory) -> None:
-    counts = (
-        trajectory.ordinal,
-        trajectory.sample,
-        len(trajectory.prompt_ids),
-        len(trajectory.token_ids),
-    )
-    integers = (*counts, *trajectory.prompt_ids, *trajectory.token_ids, *trajectory.loss_mask)
-    hasher.update(array("q", integers).tobytes())
-    hasher.update(array("d", (*trajectory.actor_logprobs, trajectory.reward)).tobytes())
+    integers, reals = array("q"), array("d")
+    for trajectory in (t for group in groups for t in group.trajectories):
+        prompt, tokens = trajectory.prompt_ids, trajectory.token_ids
+        integers.extend((trajectory.ordinal, trajectory.sample, len(prompt), len(tokens)))
+        integers.extend(prompt)
+        integers.extend(tokens)
+        integers.extend(trajectory.loss_mask)
+        reals.extend(trajectory.actor_logprobs)
+        reals.append(trajectory.reward)
+    return blake3(integers.tobytes()).update(reals.tobytes()).hexdigest()
 
 
 def digest_sequences(sequences: Iterable[SequenceTokens]) -> str:
     """Over token ids and targets, in order."""
-    hasher = blake3()
+    integers = array("q")
     for sequence in sequences:
-        integers = (len(sequence.token_ids), *sequence.token_ids, *sequence.scored)
-        hasher.update(array("q", integers).tobytes())
-    return hasher.hexdigest()
+        integers.append(len(sequence.token_ids))
+        integers.extend(sequence.token_ids)
+        integers.extend(sequence.scored)
+    return blake3(integers.tobytes()).hexdigest()
 
 
 def digest_state(tensors: Mapping[str, torch.Tensor], randomness: bytes) -> str:
@@ -71,9 +65,10 @@ def digest_state(tensors: Mapping[str, torch.Tensor], randomness: bytes) -> str:
     size = sum(tensor.nbytes for tensor in tensors.values())
     hasher = blake3(max_threads=blake3.AUTO) if size >= PARALLEL_BYTES_MIN else blake3()
     hasher.update(randomness)
-    for name in sorted(tensors):
+    names = sorted(tensors)
+    hasher.update("".join(f"{n}|{tensors[n].dtype}|{tensors[n].shape}|" for n in names).encode())
+    for name in names:
         tensor = tensors[name].detach().cpu().contiguous()
-        hasher.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
         hasher.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return hasher.hexdigest()
 

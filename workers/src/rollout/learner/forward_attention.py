@@ -151,7 +151,7 @@ def _merge(
     both = torch.logaddexp(old, new)
     merged = _real(out_NHD, stretch) * (old - both).exp()[..., None]
     merged += _flat(out, stretch) * (new - both).exp()[..., None]
-    _put_real(out_NHD, stretch, merged)
+    _put_real(out_NHD, stretch, merged.to(out_NHD.dtype))
     _put_real(lse_NH, stretch, both)
 
 

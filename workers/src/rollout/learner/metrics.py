@@ -6,6 +6,7 @@ otherwise; a metric that does not apply is absent, never 0.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -50,7 +51,7 @@ def describe_groups(
         "num_tokens": prompts + sum(lengths),
         "num_completion_tokens": sum(lengths),
         **describe_lengths(lengths),
-        "length_truncated_share": fmean(t.ending == "length" for t in trajectories),
+        "length_truncated_share": fmean([t.ending == "length" for t in trajectories]),
         **_staleness(trajectories, step),
     }
 
@@ -86,7 +87,7 @@ def describe_losses(
 def _by_source(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     sources = sorted({source for t in trajectories for source in t.rewards})
     return {
-        source: fmean(t.rewards[source] for t in trajectories if source in t.rewards)
+        source: fmean([t.rewards[source] for t in trajectories if source in t.rewards])
         for source in sources
     }
 
@@ -110,9 +111,9 @@ def _staleness(trajectories: Sequence[Trajectory], step: int) -> dict[str, Any]:
 
 
 def _rank(ordered: Sequence[int], share: float) -> int:
-    return ordered[min(len(ordered) - 1, max(0, round(share * len(ordered) + 0.5) - 1))]
+    return ordered[math.ceil(share * len(ordered)) - 1]
 
 
 def _std(values: Sequence[float]) -> float:
     mean = fmean(values)
-    return fmean((value - mean) ** 2 for value in values) ** 0.5
+    return fmean([(value - mean) ** 2 for value in values]) ** 0.5

@@ -26,6 +26,9 @@ from rollout.types import Trajectory, TrajectoryGroup
 
 Sample = tuple[int, int]
 
+SILENT_SHARE_MIN = 0.25
+"""Share of tokens without a gradient from which a forward of their own saves more than it costs."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
@@ -56,20 +59,27 @@ class PolicyWork:
         self._rows: dict[MicroBatch, PackedRow] = {}
 
     def shapes(self) -> Sequence[GroupShape]:
-        """Lengths; a zero-variance group learns nothing unless KL or entropy are in the loss."""
-        loss = self._settings.loss
-        silent_allowed = (
-            self._place.skips_silent and loss.kl_coefficient == 0 and loss.entropy_coefficient == 0
-        )
-        silent = self._found.zero_variance_P.tolist()
+        """Lengths; groups that can have no gradient are marked, where enough of the batch is so."""
+        lengths = [tuple(len(t.token_ids) for t in group.trajectories) for group in self._groups]
+        silent = self._silent([sum(completions) for completions in lengths])
         return [
             GroupShape(
                 prompt_tokens=len(group.trajectories[0].prompt_ids),
-                completion_tokens=tuple(len(t.token_ids) for t in group.trajectories),
-                learns=not (silent_allowed and quiet),
+                completion_tokens=completions,
+                learns=not quiet,
             )
-            for group, quiet in zip(self._groups, silent, strict=True)
+            for group, completions, quiet in zip(self._groups, lengths, silent, strict=True)
         ]
+
+    def _silent(self, tokens: Sequence[int]) -> list[bool]:
+        """Zero-variance groups, unless another term of the loss reaches them or a pass is not worth it."""
+        loss = self._settings.loss
+        silent: list[bool] = self._found.zero_variance_P.tolist()
+        share = sum(n for n, quiet in zip(tokens, silent, strict=True) if quiet) / sum(tokens)
+        reached = loss.kl_coefficient > 0 or loss.entropy_coefficient > 0
+        if not self._place.skips_silent or reached or share < SILENT_SHARE_MIN:
+            return [False] * len(silent)
+        return silent
 
     def prepare(self, model: nn.Module, passes: Sequence[Sequence[MicroBatch]]) -> None:
         """Old logprobs (several updates under ``Learner``) and reference logprobs, without gradient."""
