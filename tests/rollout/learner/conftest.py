@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import torch
 
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.coordinator import messages as m
@@ -218,7 +217,9 @@ class World:
             ),
             reference=build_reference(self.model_path, self.settings, self.parallel),
             renderer=build_renderer(self.model_path, "plain"),
-            identity=runtime_identity(world_size=1, device=torch.device("cpu")),
+            identity=runtime_identity(
+                world_size=self.parallel.world_size, device=self.parallel.device
+            ),
         )
 
     def run(self, calls: Any, store: Any = None) -> LearnerParts:

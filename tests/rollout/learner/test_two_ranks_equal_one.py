@@ -1,0 +1,178 @@
+"""Two gloo ranks, replicated or sharded: the gradient of one, and a chain that repeats itself."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import traceback
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rollout.algorithms.grpo import GrpoSettings
+from rollout.errors import RunFailed
+from rollout.learner.build import build_reference, build_trainer
+from rollout.learner.loop import Watch, run_learner
+from rollout.learner.parallel import Parallel, join, whole
+from rollout.learner.plan import PlanRules, plan_step
+from rollout.learner.policy_work import Place, PolicyWork
+from rollout.learner.step import accumulate_gradients
+from rollout.learner.work import Totals
+
+pytestmark = pytest.mark.process
+
+RANKS = 2
+
+
+def spawn(work, *args, ranks: int = RANKS) -> list:
+    """``work(rank, *args)`` in forked processes that torchrun could have started; their results."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+
+    def child(rank: int) -> None:
+        os.environ |= {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
+        try:
+            queue.put((rank, work(rank, *args), ""))
+        except BaseException:  # noqa: BLE001 - handed to the test process
+            queue.put((rank, None, traceback.format_exc()))
+
+    processes = [context.Process(target=child, args=(rank,)) for rank in range(ranks)]
+    for process in processes:
+        process.start()
+    found = sorted((queue.get() for _ in processes), key=lambda item: item[0])
+    for process in processes:
+        process.join(30)
+    assert not any(error for _, _, error in found), [error for _, _, error in found]
+    return [result for _, result, _ in found]
+
+
+def full_loss() -> GrpoSettings:
+    return GrpoSettings(kl_coefficient=0.1, importance_cap=1.5, entropy_coefficient=0.01)
+
+
+def compute_gradient(parallel: Parallel, model_path, settings, groups, num_ranks):
+    """The summed gradient before clipping, whole, and this rank's totals."""
+    trainer = build_trainer(model_path, settings, parallel)
+    place = Place(device=parallel.device, skips_silent=not parallel.sharded)
+    reference = build_reference(model_path, settings, parallel)
+    work = PolicyWork(groups, settings.algorithm, place, reference)
+    rules = PlanRules(tokens_max=40, num_ranks=num_ranks)
+    update = plan_step(work.shapes(), rules, seed=1, step=1).updates[0]
+    work.prepare(trainer.policy.model, [update.ranks[parallel.rank]])
+    trainer.policy.zero_gradients()
+    totals = Totals()
+    accumulate_gradients(trainer, work, update, totals)
+    trainer.policy.sum_gradients()
+    masters = trainer.policy.masters.values()
+    flat = torch.cat([whole(p.grad).flatten() for p in masters]).numpy()
+    return flat, float(trainer.policy.gradient_norm()), totals.local()[0]
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("prompts", [8, 3])
+def test_the_gradient_before_clipping_is_that_of_one_rank(
+    model_path, settings, policy_settings, groups_of, sharded, prompts
+) -> None:
+    settings = replace(settings, algorithm=replace(policy_settings, loss=full_loss()))
+    groups = groups_of(1, prompts=prompts)
+
+    def work(rank):
+        parallel = join(sharded=sharded)
+        result = compute_gradient(parallel, model_path, settings, groups, RANKS)
+        parallel.close()
+        return result
+
+    alone, norm, sums = compute_gradient(Parallel(), model_path, settings, groups, 1)
+    for flat, norm_of_rank, _ in (both := spawn(work)):
+        assert abs(flat - alone).max() < 1e-5 * abs(alone).max() + 1e-7
+        assert norm_of_rank == pytest.approx(norm, rel=1e-5)
+    added = {name: both[0][2][name] + both[1][2][name] for name in sums}
+    assert added == pytest.approx(sums, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_rank_without_work_takes_part_all_the_same(
+    model_path, settings, groups_of, sharded
+) -> None:
+    groups = groups_of(3, prompts=1, group=2)
+
+    def work(rank):
+        parallel = join(sharded=sharded)
+        result = compute_gradient(parallel, model_path, settings, groups, RANKS)
+        parallel.close()
+        return result
+
+    alone, _, _ = compute_gradient(Parallel(), model_path, settings, groups, 1)
+    for flat, _, _ in spawn(work):
+        assert abs(flat - alone).max() < 1e-5 * abs(alone).max() + 1e-7
+
+
+def live(rank, world, calls, sharded):
+    """A whole learner life; rank 0 returns the coordinator's records."""
+    parallel = join(sharded=sharded)
+    parts = replace(world, parallel=parallel).parts(calls if rank == 0 else None)
+    run_learner(parts, parts.session.start(1, "here"), Watch())
+    parallel.close()
+    return calls
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_two_ranks_replay_and_restore_to_the_same_chain(world, coordinator, sharded) -> None:
+    calm = spawn(live, world, coordinator(steps_max=4), sharded)[0]
+    assert calm.committed == 4
+    again = replace(world, folder=world.folder / "again")
+    calls = spawn(live, again, coordinator(steps_max=2), sharded)[0]
+    calls.anchors.clear()
+    calls.steps_max = 3
+    replayed = spawn(live, again, calls, sharded)[0]
+    replayed.steps_max = 4
+    restored = spawn(live, again, replayed, sharded)[0]
+    assert restored.records == calm.records
+    assert not restored.forks
+
+
+def test_one_rank_replays_what_two_committed_as_a_logical_lineage(world, coordinator) -> None:
+    calls = spawn(live, world, coordinator(steps_max=4), False)[0]
+    calls.steps_max = 5
+    world.run(calls)
+    assert calls.committed == 5
+    assert calls.records[5].lineage == 1
+
+
+def test_a_failure_of_rank_zero_reaches_every_rank(settings) -> None:
+    def work(rank):
+        parallel = join(sharded=False)
+
+        def fail():
+            raise RunFailed("the disk is gone")
+
+        try:
+            parallel.on_main(fail)
+        except RunFailed as error:
+            return str(error)
+        finally:
+            parallel.close()
+
+    said = spawn(work)
+    assert said[0] == "the disk is gone"
+    assert "rank 0 of the learner failed: RunFailed: the disk is gone" in said[1]
+
+
+def test_a_sharded_anchor_holds_whole_tensors(world, coordinator) -> None:
+    calls = spawn(live, world, coordinator(steps_max=3), True)[0]
+    parts = world.parts(calls)
+    shapes = {name: p.shape for name, p in parts.trainer.policy.masters.items()}
+    weights = load_file(parts.store.path(calls.anchors[-1].objects["weights"]))
+    assert {name: w.shape for name, w in weights.items()} == shapes
