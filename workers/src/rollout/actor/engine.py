@@ -12,7 +12,9 @@ from rollout_api.v1alpha1.roles import Embedded, Vllm
 from rollout_api.worker import WorkerConfig
 
 BATCH_SAMPLES = 256
-"""Samples the embedded engine decodes together in Fast, when the manifest does not say."""
+"""Samples the embedded engine decodes together, when the manifest does not say."""
+BLOCK_SAMPLES = 16
+"""Rows that the embedded engine's matrix products take at once."""
 VLLM_SEQUENCES = 64
 """Sequences a vLLM server decodes together in Fast, when the manifest does not say."""
 CPU_MEMORY_FRACTION = 0.2
@@ -31,7 +33,9 @@ def build_engine(config: WorkerConfig, name: str) -> Engine:
 def _build_embedded(config: WorkerConfig, embedded: Embedded) -> Engine:
     from rollout.engines.embedded import EmbeddedEngine
 
-    groups = embedded.batch_groups or max(1, BATCH_SAMPLES // group_size(config))
+    groups = embedded.batch_groups or plan_batch_groups(
+        group_size(config), prompts_per_step(config)
+    )
     return EmbeddedEngine(
         Path(config.resolved.model_path),
         dtype=config.resolved.dtype,
@@ -100,11 +104,28 @@ def max_new_tokens(config: WorkerConfig) -> int:
     return max(known)
 
 
+def prompts_per_step(config: WorkerConfig) -> int:
+    """Groups of one step; 0 where nothing is sampled for training."""
+    train = config.spec.train
+    if train is None or not train.algorithm.is_online:
+        return 0
+    return int(getattr(train.algorithm.value, "prompts_per_step", 0))
+
+
+def plan_batch_groups(samples: int, prompts: int) -> int:
+    """Groups to decode together: a step's, or as many as give BATCH_SAMPLES, in whole blocks.
+
+    Groups x samples is a multiple of BLOCK_SAMPLES, on which the exactness of shared batches rests.
+    The number of actors does not enter, so that it can change no token.
+    """
+    wanted = max(1, BATCH_SAMPLES // samples)
+    if prompts:
+        wanted = min(wanted, prompts)
+    block = BLOCK_SAMPLES // math.gcd(BLOCK_SAMPLES, samples)
+    return math.ceil(wanted / block) * block
+
+
 def plan_tasks_max(config: WorkerConfig) -> int:
     """Groups to claim at once: this actor's share of a step, within fixed bounds."""
-    train = config.spec.train
-    prompts = 0
-    if train is not None and train.algorithm.is_online:
-        prompts = int(getattr(train.algorithm.value, "prompts_per_step", 0))
-    share = math.ceil(prompts / max(1, config.spec.actors.replicas))
+    share = math.ceil(prompts_per_step(config) / max(1, config.spec.actors.replicas))
     return min(max(share, TASKS_MIN), TASKS_MAX)

@@ -6,7 +6,8 @@ A process of its own because it may build a model with torch, and whoever asks s
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -14,8 +15,8 @@ import msgspec
 from rollout.data.build import build_source
 from rollout.environments.build import build_environment
 from rollout.errors import RolloutError, SpecError
+from rollout.evaluations.build import build_suite
 from rollout.lifeline import die_with_parent
-from rollout.local.plan import needs_actors
 from rollout.local.resolve import Resolution, ResolveAnswer, ResolveRequest, main_answer
 from rollout.models.files import ModelFiles, check_model, digest_model
 from rollout.models.resolve import resolve_model
@@ -40,16 +41,23 @@ def main() -> None:
     main_answer(answer)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    """Rows of one role (``train``, or an evaluation) and the environment that asks them."""
+
+    role: str
+    source: DataSource
+    environment: EnvBuilder
+
+
 def resolve(request: ResolveRequest) -> Resolution:
     """What only a look can tell. Raises SpecError, DataError or StoreError."""
     spec = RolloutRunSpec.model_validate(request.spec)
     model = _model(spec, request)
     shape = read_shape(model.path)
     renderer = build_renderer(model.path, spec.model.chat_template)
-    environment = build_environment(
-        None if spec.train is None else spec.train.environment, folders=code_folders(spec)
-    )
-    source = None if spec.train is None else _training_data(spec, environment)
+    papers = [*_training(spec), *_evaluations(spec)]
+    train = next((paper.source for paper in papers if paper.role == "train"), None)
     room = shape.context - max_new_tokens(spec)
     if room < 1:
         raise SpecError(
@@ -63,10 +71,10 @@ def resolve(request: ResolveRequest) -> Resolution:
         num_parameters=shape.num_parameters,
         context_length=shape.context,
         stop_token_ids=tuple(renderer.stop_token_ids),
-        prompt_tokens_max=_prompt_tokens_max(spec, environment, source, renderer, room),
-        data_digests={} if source is None else {"train": source.digest},
-        num_rows=None if source is None else len(source),
-        num_bad=getattr(getattr(source, "bad", None), "num_records", 0),
+        prompt_tokens_max=_prompt_tokens_max(spec, papers, renderer, room),
+        data_digests={paper.role: paper.source.digest for paper in papers},
+        num_rows=None if train is None else len(train),
+        num_bad=getattr(getattr(train, "bad", None), "num_records", 0),
     )
 
 
@@ -82,19 +90,28 @@ def _model(spec: RolloutRunSpec, request: ResolveRequest) -> ModelFiles:
 
 def code_folders(spec: RolloutRunSpec) -> tuple[Path, ...]:
     """Where the user's own modules lie."""
-    path = getattr(spec.code, "path", None)
-    return (Path(path),) if isinstance(path, str) else ()
+    path = None if spec.code is None else spec.code.path
+    return () if path is None else (Path(path),)
 
 
-def _training_data(spec: RolloutRunSpec, environment: EnvBuilder) -> DataSource:
-    assert spec.train is not None
-    offline = not spec.train.algorithm.is_online
-    return build_source(
-        spec.train.data,
-        None if offline else environment,
-        seed=spec.seed,
-        answer_required=offline,
+def _training(spec: RolloutRunSpec) -> Iterator[Paper]:
+    train = spec.train
+    if train is None:
+        return
+    environment = build_environment(train.environment, folders=code_folders(spec))
+    offline = not train.algorithm.is_online
+    source = build_source(
+        train.data, None if offline else environment, seed=spec.seed, answer_required=offline
     )
+    yield Paper(role="train", source=source, environment=environment)
+
+
+def _evaluations(spec: RolloutRunSpec) -> Iterator[Paper]:
+    for index, evaluation in enumerate(spec.evaluations):
+        suite = build_suite(
+            evaluation, index, train=spec.train, seed=spec.seed, folders=code_folders(spec)
+        )
+        yield Paper(role=suite.name, source=suite.source(), environment=suite.environment)
 
 
 def max_new_tokens(spec: RolloutRunSpec) -> int:
@@ -107,20 +124,19 @@ def max_new_tokens(spec: RolloutRunSpec) -> int:
 
 
 def _prompt_tokens_max(
-    spec: RolloutRunSpec,
-    environment: EnvBuilder,
-    source: DataSource | None,
-    renderer: Renderer,
-    room: int,
+    spec: RolloutRunSpec, papers: Sequence[Paper], renderer: Renderer, room: int
 ) -> int:
-    """The longest prompt, in tokens. Raises SpecError when a prompt leaves no room to answer."""
-    if spec.train is None or source is None or not needs_actors(spec):
-        return room
-    if spec.train.max_prompt_tokens is not None:
+    """The longest prompt that is sampled from, in tokens.
+
+    Raises SpecError when one leaves no room to answer.
+    """
+    online = spec.train is not None and spec.train.algorithm.is_online
+    asked = [paper for paper in papers if online or paper.role != "train"]
+    if spec.train is not None and spec.train.max_prompt_tokens is not None:
         return min(spec.train.max_prompt_tokens, room)
-    if len(source) > MEASURED_ROWS_MAX:
+    if not asked or any(len(paper.source) > MEASURED_ROWS_MAX for paper in asked):
         return room
-    longest = max(_prompt_lengths(environment, source, renderer), default=1)
+    longest = max(max(_prompt_lengths(paper, renderer), default=1) for paper in asked)
     if longest > room:
         raise SpecError(
             f"the longest prompt has {longest} tokens, but the model's context leaves {room} beside "
@@ -130,12 +146,11 @@ def _prompt_tokens_max(
     return longest
 
 
-def _prompt_lengths(
-    environment: EnvBuilder, source: DataSource, renderer: Renderer
-) -> Iterator[int]:
+def _prompt_lengths(paper: Paper, renderer: Renderer) -> Iterator[int]:
+    source = paper.source
     for start in range(0, len(source), ROWS_AT_ONCE):
         for row in source.rows(range(start, min(start + ROWS_AT_ONCE, len(source)))):
-            yield len(renderer.render_prompt(environment.build(row).start()))
+            yield len(renderer.render_prompt(paper.environment.build(row).start()))
 
 
 if __name__ == "__main__":

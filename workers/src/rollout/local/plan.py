@@ -20,6 +20,8 @@ TINY_PARAMETERS_MAX = 3_000_000
 """Below this a second thread costs more in synchronisation than it computes."""
 OFFLINE_ALGORITHMS = frozenset({"sft", "rm", "dpo", "ipo", "kto"})
 CONFIG_OPTION = "--config"
+RUN_DIR_VARIABLE = "ROLLOUT_RUN_DIR"
+"""Set in every process of a run and in all that they start: user code finds the folder by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +98,7 @@ def _learner(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> ProcessSpec
             *("rollout.entrypoints.learner", CONFIG_OPTION, str(run.worker_config)),
         ),
         log=run.logs / "learner.log",
-        env=env,
+        env={**env, RUN_DIR_VARIABLE: str(run.path)},
         restart=_restarts(spec),
     )
 
@@ -116,7 +118,7 @@ def _process(
         module=f"rollout.entrypoints.{role}",
         arguments=(CONFIG_OPTION, str(run.worker_config), *extra),
         log=run.logs / f"{name}.log",
-        env=env,
+        env={**env, RUN_DIR_VARIABLE: str(run.path)},
         restart=_restarts(spec),
     )
 

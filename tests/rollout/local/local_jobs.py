@@ -1,0 +1,180 @@
+"""Small real runs, started as a user would start them, watched and wounded from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from rollout.coordinator.client import CoordinatorClient, read_token
+from rollout.coordinator.status import Status
+from rollout.errors import RolloutError
+
+RUN_SECONDS_MAX = 240.0
+
+MANIFEST = """
+apiVersion: rollout.dev/v1alpha1
+kind: RolloutRun
+metadata: {name: small}
+spec:
+  seed: 11
+  model: {uri: "rollout://tiny-qwen2?hidden=64&layers=1&heads=2&kv_heads=1&intermediate=64&context=64"}
+  train:
+    algorithm: {grpo: {promptsPerStep: 4, groupSize: 4}}
+    environment: {builtin: {name: arithmetic, parameters: [{name: digits, value: "1"}]}}
+    rewards: [{builtin: {name: length, parameters: [{name: limit_tokens, value: "6"}]}}]
+    sampling: {maxNewTokens: 5}
+    optimizer: {adamw: {learningRate: "1e-3"}}
+    maxSteps: 12
+  snapshots: {everySteps: 5}
+  evaluations: [{suite: {builtin: {name: arithmetic, parameters: [{name: digits, value: "1"}]}}, maxPrompts: 8, everySteps: 6}]
+"""
+
+START = """
+import json, sys
+from rollout.errors import RolloutError
+from rollout.local import run_manifest
+arguments = json.loads(sys.argv[1])
+try:
+    result = run_manifest(arguments.pop("manifest"), progress="plain", **arguments)
+except RolloutError as error:
+    sys.stderr.write(f"error: {error}\\n")
+    sys.exit(error.exit_code)
+sys.exit(result.exit_code)
+"""
+
+
+@dataclass
+class Job:
+    """One supervised run under ``home``; ``stderr`` is what the user would have seen."""
+
+    process: subprocess.Popen
+    home: Path
+    stderr: Path
+
+    @property
+    def run_dir(self) -> Path:
+        """The newest run directory. Raises ValueError before there is one."""
+        found = [path for path in self.home.iterdir() if (path / "token").exists()]
+        return max(found, key=lambda path: int(path.name.rpartition("-")[2]))
+
+    def said(self) -> str:
+        return self.stderr.read_text()
+
+    def wait(self, seconds_max: float = RUN_SECONDS_MAX) -> int:
+        try:
+            return self.process.wait(seconds_max)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGINT)
+            self.process.send_signal(signal.SIGINT)
+            self.process.wait(30)
+            raise AssertionError(f"the run did not end:\n{self.said()}\n{self.logs()}") from None
+
+    def logs(self) -> str:
+        logs = sorted((self.run_dir / "logs").glob("*.log"))
+        return "\n".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in logs)
+
+    def result(self) -> dict[str, Any]:
+        return json.loads((self.run_dir / "result.json").read_text())
+
+    def finish(self) -> dict[str, Any]:
+        """Wait for success and return what the run came to."""
+        code = self.wait()
+        assert code == 0, f"exit code {code}\n{self.said()}\n{self.logs()}"
+        return self.result()
+
+    def status(self) -> Status | None:
+        """What the coordinator says now; None while it cannot be asked."""
+        try:
+            config = json.loads((self.run_dir / "worker.json").read_text())
+            token = read_token(self.run_dir / "token", "control")
+        except (OSError, ValueError):
+            return None
+        client = CoordinatorClient.connect(
+            config["layout"]["coordinatorUrl"], token, patience_seconds=0.0
+        )
+        try:
+            return client.status()
+        except RolloutError:
+            return None
+        finally:
+            client.close()
+
+    def wait_until(self, condition: Callable[[Status], bool], seconds_max: float = 120.0) -> Status:
+        """The first status that meets the condition, looked for often."""
+        deadline = time.monotonic() + seconds_max
+        while time.monotonic() < deadline and self.process.poll() is None:
+            status = self.status()
+            if status is not None and condition(status):
+                return status
+            time.sleep(0.01)
+        raise AssertionError(f"never happened:\n{self.said()}\n{self.logs()}")
+
+    def kill(self, name: str) -> None:
+        """``kill -9`` one process of the run by its name: ``actor-0``, ``learner``, ``coordinator``."""
+        for process in members(self.run_dir):
+            if is_named(process, name):
+                process.kill()
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def is_named(process: psutil.Process, name: str) -> bool:
+    role, _, index = name.partition("-")
+    try:
+        words = process.cmdline()
+    except psutil.Error:
+        return False
+    if f"rollout.entrypoints.{role}" not in words:
+        return False
+    return role != "actor" or words[words.index("--index") + 1] == index
+
+
+def members(run_dir: Path) -> list[psutil.Process]:
+    """Every living process of a run, whatever started it."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            mine = process.environ().get("ROLLOUT_RUN_DIR") == str(run_dir)
+            if mine and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def start_job(
+    home: Path,
+    *,
+    manifest: str = MANIFEST,
+    overrides: Sequence[str] = (),
+    resume: str | None = None,
+) -> Job:
+    """Start a run of ``manifest`` in a supervisor of its own."""
+    home.mkdir(parents=True, exist_ok=True)
+    path = home.parent / f"{home.name}.yaml"
+    path.write_text(manifest)
+    stderr = home.parent / f"{home.name}.stderr"
+    arguments = {"manifest": str(path), "overrides": list(overrides), "resume": resume}
+    with stderr.open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", START, json.dumps(arguments)],
+            env={**os.environ, "ROLLOUT_HOME": str(home), "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    return Job(process=process, home=home, stderr=stderr)

@@ -1,0 +1,76 @@
+"""Ctrl-C saves what there is; a killed supervisor leaves nothing behind; both runs go on."""
+
+import signal
+import time
+
+import psutil
+import pytest
+from local_jobs import members, start_job
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> dict:
+    return start_job(tmp_path_factory.mktemp("undisturbed") / "runs").finish()
+
+
+def test_ctrl_c_saves_says_how_to_resume_and_resumes_to_the_same_chain(undisturbed, tmp_path):
+    job = start_job(tmp_path / "runs")
+    job.wait_until(lambda status: status.step >= 3)
+
+    job.process.send_signal(signal.SIGINT)
+
+    assert job.wait() == 130
+    assert "--resume small-1" in job.said()
+    assert members(job.run_dir) == []
+    step = job.result()["step"]
+    assert job.result()["anchor"].endswith(f"{step:06d}")
+    assert start_job(tmp_path / "runs", resume="Latest").finish()["chain"] == undisturbed["chain"]
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["small-1"]
+
+
+def test_a_second_ctrl_c_stops_at_once(tmp_path):
+    job = start_job(tmp_path / "runs", overrides=["train.maxSteps=2000"])
+    job.wait_until(lambda status: status.step >= 1)
+    for process in members(job.run_dir):
+        process.send_signal(signal.SIGSTOP)
+
+    job.process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    job.process.send_signal(signal.SIGINT)
+
+    assert job.wait(20) == 130
+    assert members(job.run_dir) == []
+
+
+def test_a_killed_supervisor_leaves_no_process_and_the_run_goes_on(undisturbed, tmp_path):
+    job = start_job(tmp_path / "runs")
+    job.wait_until(lambda status: status.step >= 3)
+    victims = members(job.run_dir)
+
+    job.process.kill()
+
+    _, alive = psutil.wait_procs(victims, timeout=5)
+    assert len(victims) >= 3
+    assert alive == []
+    resumed = start_job(tmp_path / "runs", resume="small-1").finish()
+    assert resumed["chain"] == undisturbed["chain"]
+
+
+def test_a_longer_run_goes_on_from_a_finished_one(undisturbed, tmp_path):
+    start_job(tmp_path / "runs", overrides=["train.maxSteps=5"]).finish()
+
+    longer = start_job(tmp_path / "runs", resume="Latest").finish()
+
+    assert longer["chain"] == undisturbed["chain"]
+
+
+def test_a_changed_manifest_is_not_resumed(tmp_path):
+    job = start_job(tmp_path / "runs", overrides=["train.maxSteps=2"])
+    job.finish()
+
+    other = start_job(tmp_path / "runs", resume="Latest", overrides=["seed=12", "train.maxSteps=4"])
+
+    assert other.wait() == 1 or "seed" in other.said()
+    assert "changed since it began: spec.seed" in other.said()

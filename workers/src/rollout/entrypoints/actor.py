@@ -1,0 +1,105 @@
+"""The actor process: ``python -m rollout.entrypoints.actor --config W --index N``.
+
+SIGTERM: it stops claiming, finishes and submits what it has, says so, and ends. A failure of the
+engine ends the process; its tasks have gone back, and whoever supervises it starts another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from rollout.actor.engine import build_engine, plan_tasks_max
+from rollout.actor.judges import Judges, build_judges
+from rollout.actor.loop import Actor, ActorParts
+from rollout.actor.play import Stage
+from rollout.actor.scoring import PipelineScorer
+from rollout.coordinator.client import CoordinatorClient
+from rollout.coordinator.endpoints import read_token
+from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
+from rollout.errors import RolloutError
+from rollout.objects.filesystem import FilesystemStore
+from rollout.rendering import build_renderer
+from rollout_api.worker import WorkerConfig
+
+log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Run one actor process to its end."""
+    arguments = parse_arguments(__doc__)
+    _import_engine()
+    config = read_worker_config(arguments.config)
+    judges = build_judges(config)
+    token = read_token(Path(config.layout.token_file), "actor")
+    client = CoordinatorClient.connect(config.layout.coordinator_url, token)
+    try:
+        judges.start()
+        asyncio.run(_live(build_parts(config, arguments.index, client, judges)))
+    finally:
+        judges.close()
+        client.close()
+
+
+def build_parts(
+    config: WorkerConfig, index: int, client: CoordinatorClient, judges: Judges
+) -> ActorParts:
+    """Everything an actor is made of. Raises SpecError."""
+    name = f"actor-{index}"
+    stage = Stage(
+        engine=build_engine(config, name),
+        renderer=build_renderer(Path(config.resolved.model_path), config.spec.model.chat_template),
+        builders=judges.environment,
+        seed=config.spec.seed,
+    )
+    return ActorParts(
+        worker=name,
+        index=index,
+        client=client,
+        store=FilesystemStore(Path(config.layout.objects_dir)),
+        stage=stage,
+        scorer=PipelineScorer(
+            pipelines=judges.pipeline, apart=config.spec.numerics.mode == "Exact"
+        ),
+        tasks_max=plan_tasks_max(config),
+    )
+
+
+async def _live(parts: ActorParts) -> None:
+    """Work until told to stop, and report how it ended."""
+    actor = Actor(parts)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, actor.leave)
+    try:
+        await actor.run()
+    except RolloutError as error:
+        await _report(parts, ok=False, message=str(error))
+        raise
+    await _report(parts, ok=True)
+
+
+async def _report(parts: ActorParts, *, ok: bool, message: str = "") -> None:
+    """Tell the coordinator how this process ends; a coordinator that is gone does not need to know."""
+    try:
+        await asyncio.to_thread(
+            parts.client.outcome, worker=parts.worker, role="actor", ok=ok, message=message
+        )
+    except RolloutError as error:
+        log.warning("could not report the end error=%s", error)
+
+
+def _import_engine() -> None:
+    """Load what takes longest before the configuration is there."""
+    import rollout.engines.embedded  # noqa: F401
+
+
+if __name__ == "__main__":
+    code = run_process(main)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a claim may still wait in a thread; nothing is left to be saved
