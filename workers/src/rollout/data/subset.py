@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 from blake3 import blake3
@@ -18,6 +19,9 @@ from rollout.types import Row
 Part = Literal["train", "selection", "report"]
 
 READ_ROWS = 1024
+
+OVERLAP_ROWS_MAX = 2_000_000
+"""Training rows that an overlap check reads."""
 
 
 class SubsetSource:
@@ -45,27 +49,29 @@ def prompt_hash(row: Row) -> str:
     return root.hexdigest()
 
 
-def part_of(row: Row, eval_fraction: float) -> Part:
-    """Which part a row belongs to: held-out rows are halved into selection and report."""
+def part_of(row: Row, eval_fraction: float, selection_share: float = 0.5) -> Part:
+    """Which part a row belongs to; ``selection_share`` of the held-out rows may choose snapshots."""
     place = int(prompt_hash(row)[:13], 16) / 16**13
     if place >= eval_fraction:
         return "train"
-    return "selection" if place < eval_fraction / 2 else "report"
+    return "selection" if place < eval_fraction * selection_share else "report"
 
 
-def split_source(source: DataSource, eval_fraction: float, part: Part) -> SubsetSource:
+def split_source(
+    source: DataSource, eval_fraction: float, part: Part, *, selection_share: float = 0.5
+) -> SubsetSource:
     """The rows of one part. Raises DataError when it is empty."""
     positions = [
         position
         for position, row in enumerate(read_all(source))
-        if part_of(row, eval_fraction) == part
+        if part_of(row, eval_fraction, selection_share) == part
     ]
     if not positions:
         raise DataError(
             f"the {part} part of {len(source)} rows is empty at evalFraction {eval_fraction}; "
             f"give more rows or another fraction"
         )
-    return SubsetSource(source, positions, f"{part}@{eval_fraction}")
+    return SubsetSource(source, positions, f"{part}@{eval_fraction}/{selection_share}")
 
 
 def read_all(source: DataSource) -> Iterable[Row]:
@@ -84,8 +90,8 @@ class Overlap:
 
 
 def find_overlap(train: DataSource, evaluation: DataSource, examples_max: int = 3) -> Overlap:
-    """Compare two sources by prompt hash."""
-    seen = {prompt_hash(row) for row in read_all(train)}
+    """Compare two sources by prompt hash, at most ``OVERLAP_ROWS_MAX`` training rows."""
+    seen = {prompt_hash(row) for row in islice(read_all(train), OVERLAP_ROWS_MAX)}
     shared = [row["prompt"] for row in read_all(evaluation) if prompt_hash(row) in seen]
     return Overlap(
         num_rows=len(shared), num_eval=len(evaluation), examples=tuple(shared[:examples_max])

@@ -65,7 +65,7 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """Sorted problem indices of the two held-out splits."""
+    """Problem indices of the two held-out splits, in the order drawn: any first so many are a sample."""
 
     report: tuple[int, ...]
     selection: tuple[int, ...]
@@ -102,7 +102,7 @@ def _fill(families: Iterator[tuple[int, ...]], wanted: int) -> tuple[int, ...]:
         fits = 0 < len(family) <= wanted - len(taken)
         taken.extend(family if fits else ())
         misses = 0 if fits else misses + 1
-    return tuple(sorted(taken))
+    return tuple(taken)
 
 
 class ArithmeticSource:

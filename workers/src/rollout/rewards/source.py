@@ -16,6 +16,7 @@ from rollout.user_code import load_object
 class RewardSource:
     """A builtin by name, or a function of a module or file found in ``folders``.
 
+    A class is constructed with ``parameters`` and its ``score`` is called (or the object itself).
     ``name`` is its name in metrics; ``timeout_seconds`` bounds one batch.
     """
 
@@ -44,4 +45,7 @@ def load_reward(source: RewardSource) -> Any:
     found = load_object(
         source.function, module=source.module, path=source.path, folders=source.folders
     )
+    if isinstance(found, type):
+        made = found(**source.parameters)
+        return getattr(made, "score", made)
     return partial(found, **source.parameters) if source.parameters else found

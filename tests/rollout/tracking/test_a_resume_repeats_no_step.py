@@ -1,0 +1,206 @@
+import json
+import math
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from rollout.errors import SpecError, StoreError
+from rollout.tracking.build import build_trackers
+from rollout.tracking.jsonl import JsonlTracker
+from rollout_api.v1alpha1.operations import Tracking
+
+METRICS = {"reward": 0.5, "lineage": 0, "phase_seconds": {"train": 0.25}, "note": "text"}
+
+
+def build(run_dir, *kinds):
+    tracking = [Tracking.model_validate(kind) for kind in kinds]
+    return build_trackers(tracking, run_dir, name="demo", uid="uid-1", config={"lr": "1e-3"})
+
+
+def log(trackers, steps):
+    for step in steps:
+        for tracker in trackers:
+            tracker.log(step, {**METRICS, "reward": step / 10})
+
+
+def close(trackers):
+    for tracker in trackers:
+        tracker.close()
+
+
+def lines(run_dir):
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_metrics_file_is_written_in_any_case(tmp_path):
+    trackers = build(tmp_path)
+    log(trackers, [0, 1])
+    close(trackers)
+
+    assert lines(tmp_path) == [
+        {**METRICS, "reward": 0.0, "step": 0},
+        {**METRICS, "reward": 0.1, "step": 1},
+    ]
+
+
+def test_a_step_is_written_once_however_often_it_is_logged(tmp_path):
+    first = build(tmp_path)
+    log(first, [0, 1, 2, 1, 2])
+    close(first)
+    second = build(tmp_path)
+    log(second, [0, 1, 2, 3])
+    close(second)
+
+    assert [line["step"] for line in lines(tmp_path)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("cut", [1, 5, 60])
+def test_a_line_that_a_crash_left_unfinished_is_written_again(tmp_path, cut):
+    first = build(tmp_path)
+    log(first, [0, 1, 2])
+    close(first)
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:-cut])
+
+    second = build(tmp_path)
+    log(second, [0, 1, 2, 3])
+    close(second)
+
+    assert [line["step"] for line in lines(tmp_path)] == [0, 1, 2, 3]
+
+
+def test_what_is_no_number_is_null_in_the_file(tmp_path):
+    tracker = JsonlTracker(tmp_path / "m.jsonl")
+    tracker.log(1, {"a": math.nan, "b": [1.0, math.inf], "c": {"d": -math.inf}, "e": "NaN"})
+    tracker.close()
+
+    text = (tmp_path / "m.jsonl").read_text()
+    assert json.loads(text) == {
+        "a": None,
+        "b": [1.0, None],
+        "c": {"d": None},
+        "e": "NaN",
+        "step": 1,
+    }
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(StoreError, match=r"metrics file .*m\.jsonl cannot be written"):
+        JsonlTracker(tmp_path / "file" / "m.jsonl")
+
+
+def test_a_full_disk_is_an_error_and_the_step_is_not_counted():
+    tracker = JsonlTracker.__new__(JsonlTracker)
+    with open("/dev/full", "ab") as full:  # noqa: PTH123
+        tracker._path, tracker._file, tracker.last_step = "/dev/full", full, -1
+        with pytest.raises(StoreError, match="cannot be written"):
+            tracker.log(1, METRICS)
+        assert tracker.last_step == -1
+        full.close = lambda: None
+
+
+def scalars(folder):
+    """(tag, step, value) of every event file, in the order of the files."""
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    return [
+        (value.tag, event.step, round(value.tensor.float_val[0], 6))
+        for path in sorted(folder.glob("events.*"))
+        for event in EventFileLoader(str(path)).Load()
+        for value in event.summary.value
+    ]
+
+
+def test_tensorboard_goes_on_after_a_resume(tmp_path):
+    for steps in ([0, 1, 2], [1, 2, 3]):
+        trackers = build(tmp_path, {"tensorboard": {}})
+        log(trackers, steps)
+        close(trackers)
+
+    found = scalars(tmp_path / "tracking/tensorboard")
+    assert [f for f in found if f[0] == "reward"] == [("reward", i, i / 10) for i in range(4)]
+    assert ("phase_seconds/train", 3, 0.25) in found
+    assert not [f for f in found if f[0] == "note"]
+
+
+def wandb_records(path):
+    """The records of an offline run's file: LevelDB's log format after a header of 7 bytes."""
+    from wandb.proto import wandb_internal_pb2
+
+    content, at, body = path.read_bytes(), 7, b""
+    while at + 7 <= len(content):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        _, size, kind = struct.unpack_from("<IHB", content, at)
+        body += content[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in {1, 4}:  # whole, or the last part
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(body)
+            body = b""
+            yield record
+
+
+def wandb_history(folder):
+    """The history of all offline runs below ``folder``, in order, and which runs they name."""
+    history, runs = [], set()
+    for path in sorted(folder.rglob("*.wandb")):
+        for record in wandb_records(path):
+            if record.HasField("run"):
+                runs.add((record.run.run_id, record.run.project, record.run.display_name))
+            if record.HasField("history"):
+                items = {
+                    item.key or "/".join(item.nested_key): json.loads(item.value_json)
+                    for item in record.history.item
+                }
+                history.append((record.history.step.num, items))
+    return history, runs
+
+
+@pytest.mark.process
+def test_wandb_offline_goes_on_with_the_same_run(tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    kind = {"wandb": {"project": "gsm8k", "mode": "Offline"}}
+    for steps in ([0, 1, 2], [1, 2, 3]):
+        trackers = build(tmp_path, kind)
+        log(trackers, steps)
+        close(trackers)
+
+    history, ids = wandb_history(tmp_path / "tracking/wandb")
+
+    assert [step for step, _ in history] == [0, 1, 2, 3]
+    assert [float(items["reward"]) for _, items in history] == [0.0, 0.1, 0.2, 0.3]
+    assert float(history[0][1]["phase_seconds/train"]) == 0.25
+    assert ids == {("uid-1", "gsm8k", "demo")}
+
+
+def test_mlflow_is_refused_before_anything_is_opened(tmp_path):
+    with pytest.raises(SpecError, match=r"spec\.tracking\[1\]\.mlflow: MLflow is not supported"):
+        build(tmp_path, {"tensorboard": {}}, {"mlflow": {}})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_tracker_that_is_not_installed_says_what_to_install(tmp_path):
+    code = (
+        "import sys; sys.modules['wandb'] = None; sys.modules['tensorboard'] = None\n"
+        "from pathlib import Path\n"
+        "from rollout.errors import SpecError\n"
+        "from rollout.tracking.build import build_trackers\n"
+        "from rollout_api.v1alpha1.operations import Tracking\n"
+        "for kind in ({'wandb': {'project': 'x'}}, {'tensorboard': {}}):\n"
+        "    try:\n"
+        f"        build_trackers([Tracking.model_validate(kind)], Path({str(tmp_path)!r}), name='a', uid='b')\n"
+        "    except SpecError as error:\n"
+        "        print(error)\n"
+    )
+
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert "rollout-rl[wandb]" in said.stdout
+    assert "rollout-rl[tensorboard]" in said.stdout

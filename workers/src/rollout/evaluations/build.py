@@ -1,0 +1,139 @@
+"""From the API's ``evaluations`` to suites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from rollout.data.build import open_source, split_data
+from rollout.data.subset import Part, SubsetSource
+from rollout.environments.build import build_environment
+from rollout.environments.plugin import RowsSource
+from rollout.environments.single_turn import SingleTurnBuilder
+from rollout.errors import SpecError
+from rollout.evaluations.suites import BUILTINS, Context, Suite
+from rollout.parameters import given_parameters
+from rollout.rewards.build import build_reward_source
+from rollout.rewards.source import RewardSource
+from rollout.seams import DataSource, EnvBuilder
+from rollout.user_code import load_object
+from rollout_api.checks.evaluations import evaluation_name, split_of
+from rollout_api.v1alpha1.data import Data
+from rollout_api.v1alpha1.environment import PythonClass
+from rollout_api.v1alpha1.evaluation import SuiteRun
+from rollout_api.v1alpha1.train import Train
+
+
+def build_suite(
+    item: SuiteRun,
+    index: int = 0,
+    *,
+    train: Train | None = None,
+    seed: int = 0,
+    base_dir: Path | None = None,
+    folders: Sequence[Path] = (),
+) -> Suite:
+    """One evaluation's suite; nothing is read or started yet.
+
+    ``index`` is its place in ``evaluations`` (it may have no name); ``train`` lends environment and
+    rewards where the suite has none; ``folders`` are where user code lies. Raises SpecError.
+    """
+    context = Context(
+        split=cast("Part", split_of(item).lower()), seed=seed, base_dir=base_dir or Path()
+    )
+    name = evaluation_name(item, index)
+    suite = item.suite
+    if suite.builtin is not None:
+        built = _builtin(suite.builtin.name, name, item, context, train)
+    elif suite.data is not None:
+        built = _data(name, item, context, train, folders)
+    else:
+        assert suite.python is not None
+        built = _python(name, suite.python, context, folders)
+    return replace(built, source=lambda: limit_source(built.source(), item.max_prompts))
+
+
+def limit_source(source: DataSource, rows_max: int | None) -> DataSource:
+    """The first ``rows_max`` rows; None means all."""
+    if rows_max is None or rows_max >= len(source):
+        return source
+    return SubsetSource(source, range(rows_max), f"first-{rows_max}")
+
+
+def _builtin(
+    builtin: str, name: str, item: SuiteRun, context: Context, train: Train | None
+) -> Suite:
+    if builtin not in BUILTINS:
+        raise SpecError(f"no suite {builtin!r}; there are {', '.join(sorted(BUILTINS))}")
+    assert item.suite.builtin is not None
+    given = given_parameters(f"suite {builtin}", item.suite.builtin)
+    lent = replace(context, environment=_lent_parameters(builtin, train))
+    return BUILTINS[builtin](name, given, lent)
+
+
+def _lent_parameters(builtin: str, train: Train | None) -> Mapping[str, str]:
+    """The training's own parameters of the environment with this name."""
+    environment = train.environment.builtin if train and train.environment else None
+    if environment is None or environment.name != builtin:
+        return {}
+    return given_parameters(f"environment {builtin}", environment)
+
+
+def _data(
+    name: str, item: SuiteRun, context: Context, train: Train | None, folders: Sequence[Path]
+) -> Suite:
+    data = item.suite.data
+    assert data is not None
+    rewards = item.suite.rewards or (train.rewards if train else ())
+    if not rewards:
+        raise SpecError(
+            f"evaluation {name}: nothing says how answers are scored; add suite.rewards, such as "
+            f"[{{builtin: {{name: exact-match}}}}]"
+        )
+    return Suite(
+        name=name,
+        split=context.split,
+        environment=_environment(train, folders),
+        rewards=[build_reward_source(reward, folders=folders) for reward in rewards],
+        source=lambda: _open_data(data, context),
+    )
+
+
+def _open_data(data: Data, context: Context) -> DataSource:
+    """The split's part where ``evalFraction`` parts the data, else all of it."""
+    source = open_source(data, base_dir=context.base_dir)
+    return split_data(source, data, context.split) if data.eval_fraction > 0 else source
+
+
+def _environment(train: Train | None, folders: Sequence[Path]) -> EnvBuilder:
+    """A user's environment plays the evaluation's rows too; builtins with rows of their own do not."""
+    if train is None or train.environment is None or train.environment.python is None:
+        return SingleTurnBuilder()
+    return build_environment(train.environment, folders=folders)
+
+
+def _python(name: str, python: PythonClass, context: Context, folders: Sequence[Path]) -> Suite:
+    """A class with ``rows(split)`` and ``score(prompts, completions, rows)``."""
+    what = f"suite {python.module}.{python.class_}"
+    parameters = given_parameters(what, python)
+
+    def open_rows() -> DataSource:
+        made = load_object(python.class_, module=python.module, folders=folders)(**parameters)
+        return RowsSource(made.rows(context.split), f"{what}.rows({context.split!r})")
+
+    scorer = RewardSource(
+        name=name,
+        module=python.module,
+        function=python.class_,
+        parameters=parameters,
+        folders=tuple(folders),
+    )
+    return Suite(
+        name=name,
+        split=context.split,
+        environment=SingleTurnBuilder(),
+        rewards=(scorer,),
+        source=open_rows,
+    )

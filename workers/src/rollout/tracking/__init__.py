@@ -1,0 +1,5 @@
+"""Where a step's metrics go: a file, TensorBoard, Weights and Biases. Never imports torch.
+
+A tracker remembers the last step it wrote, where it wrote it: a resumed run goes on with the same
+tracker run and repeats nothing.
+"""
