@@ -1,8 +1,7 @@
 """A folder as an object store: content-addressed files, each written whole or not at all.
 
 An object is written to a temporary file, flushed to the disk, renamed, and its folder flushed, in
-that order: what has a name is complete, after a power cut too. Bytes are verified when they are read;
-a file once verified is not read again while its inode, size and times stay the same.
+that order: what has a name is complete, after a power cut too. Bytes are verified when they are read.
 Temporary files of writers that died are swept when the store is opened.
 """
 
@@ -21,27 +20,21 @@ from typing import BinaryIO, NoReturn
 from blake3 import blake3
 
 from rollout.errors import StoreError
+from rollout.objects.reading import ObjectFiles
 
 CHUNK_BYTES = 1 << 20
 STALE_TEMPORARY_SECONDS = 3600.0
 """Temporary files older than this belong to a writer that died."""
-
-VERIFIED_MAX = 4096
-"""How many objects are remembered as verified."""
-
-Fingerprint = tuple[int, int, int, int]
 
 
 class FilesystemStore:
     """Objects under ``root/blake3/<2 hex>/<64 hex>``. Thread-safe; many processes may share a root."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root / "blake3"
+        self._files = ObjectFiles(root)
         self._staging = root / "staging"
-        self._verified: dict[str, Fingerprint] = {}
-        self._lock = threading.Lock()
         try:
-            self._root.mkdir(parents=True, exist_ok=True)
+            self._files.root.mkdir(parents=True, exist_ok=True)
             self._staging.mkdir(exist_ok=True)
         except OSError as error:
             _fail("make", root, error)
@@ -73,50 +66,27 @@ class FilesystemStore:
 
     def path(self, digest: str) -> Path:
         """The object's file, verified. Raises StoreError when it is missing or damaged."""
-        path = self._locate(digest)
-        try:
-            found = _fingerprint(path)
-            if self._verified.get(digest) == found:
-                return path
-            actual = f"blake3:{blake3(max_threads=1).update_mmap(path).hexdigest()}"
-        except FileNotFoundError:
-            raise StoreError(f"object {digest} is not in {self._root}") from None
-        except OSError as error:
-            _fail("read", path, error)
-        if actual != digest:
-            raise StoreError(
-                f"object {digest} is damaged: its file {path} hashes to {actual}; delete the file, and"
-                " the run makes it again from its last anchor"
-            )
-        self._remember(digest, found)
-        return path
+        return self._files.path(digest)
 
     def has(self, digest: str) -> bool:
         """Whether the object is there."""
-        return self._locate(digest).is_file()
+        return self._files.has(digest)
 
     def size(self, digest: str) -> int:
         """Bytes of the object. Raises StoreError when it is missing."""
         try:
-            return self._locate(digest).stat().st_size
+            return self._files.locate(digest).stat().st_size
         except OSError as error:
-            _fail("find", self._locate(digest), error)
+            _fail("find", self._files.locate(digest), error)
 
     def delete(self, digest: str) -> None:
         """Remove the object; a no-op when it is not there. Raises StoreError."""
-        path = self._locate(digest)
-        with self._lock:
-            self._verified.pop(digest, None)
+        path = self._files.locate(digest)
+        self._files.forget(digest)
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
             _fail("delete", path, error)
-
-    def _locate(self, digest: str) -> Path:
-        kind, _, name = digest.partition(":")
-        if kind != "blake3" or len(name) != 64 or not set(name) <= set("0123456789abcdef"):
-            raise StoreError(f"expected blake3:<64 hex digits> as an object's name, got {digest!r}")
-        return self._root / name[:2] / name
 
     @contextmanager
     def _staged(self) -> Iterator[tuple[BinaryIO, Path]]:
@@ -132,22 +102,16 @@ class FilesystemStore:
             raise
 
     def _publish(self, file: BinaryIO, staged: Path, digest: str) -> None:
-        target = self._locate(digest)
+        target = self._files.locate(digest)
         file.flush()
         os.fsync(file.fileno())
         Path(staged).chmod(0o444)
         if not target.parent.is_dir():
             target.parent.mkdir(exist_ok=True)
-            fsync_folder(self._root)
+            fsync_folder(self._files.root)
         staged.replace(target)
         fsync_folder(target.parent)
-        self._remember(digest, _fingerprint(target))
-
-    def _remember(self, digest: str, found: Fingerprint) -> None:
-        with self._lock:
-            while len(self._verified) >= VERIFIED_MAX:
-                self._verified.pop(next(iter(self._verified)))
-            self._verified[digest] = found
+        self._files.remember(digest)
 
     def _sweep(self) -> None:
         limit = time.time() - STALE_TEMPORARY_SECONDS
@@ -199,11 +163,6 @@ def fsync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _fingerprint(path: Path) -> Fingerprint:
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _fail(verb: str, path: Path, error: OSError) -> NoReturn:

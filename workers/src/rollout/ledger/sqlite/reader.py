@@ -15,8 +15,9 @@ from typing import Literal, Self
 
 from rollout.codec import decode_body, name_trajectory
 from rollout.errors import LedgerError
-from rollout.ledger.records import AnchorManifest, RunIdentity
+from rollout.ledger.records import AnchorManifest, RunIdentity, StepBatch, StepRecord
 from rollout.ledger.sqlite import loading
+from rollout.ledger.sqlite.readonly import ReadOnlyFile
 from rollout.ledger.sqlite.steps import head_step, read_ancestry
 from rollout.ledger.sqlite.writer import wrap
 from rollout.ledger.views import (
@@ -29,10 +30,9 @@ from rollout.ledger.views import (
     StepView,
     TraceView,
 )
-from rollout.types import Trajectory
+from rollout.types import Trajectory, WeightVersion
 
 Sort = Literal["place", "reward", "length"]
-BUSY_SECONDS = 5.0
 
 
 class LedgerReader:
@@ -43,10 +43,14 @@ class LedgerReader:
             raise LedgerError(f"there is no ledger at {path}: the run never started, or was moved")
         self._path = path
         try:
-            self._tx = _open(path)
+            self._file = ReadOnlyFile(path)
             self._tx.execute("SELECT uid FROM run").fetchone()
         except sqlite3.Error as error:
             raise wrap(error, path) from error
+
+    @property
+    def _tx(self) -> sqlite3.Connection:
+        return self._file.tx
 
     def __enter__(self) -> Self:
         """Use as a context manager to close at the end."""
@@ -64,7 +68,7 @@ class LedgerReader:
 
     def close(self) -> None:
         """Let go of the file."""
-        self._tx.close()
+        self._file.close()
 
     def run(self) -> RunView:
         """The run's identity, where it stands and how it ended."""
@@ -97,6 +101,19 @@ class LedgerReader:
             )
             found.extend(_step_view(row) for row in rows)
         return tuple(found)
+
+    def initial(self) -> tuple[WeightVersion, str] | None:
+        """Version 0 and its chain value; None before the learner has published it."""
+        row = self._tx.execute("SELECT * FROM versions WHERE lineage = 0 AND step = 0").fetchone()
+        return None if row is None else (loading.read_version(row), row["chain"])
+
+    def record(self, step: int) -> StepRecord | None:
+        """A committed step of the live chain: what it consumed, its plan, and what came out."""
+        return loading.record_of(self._tx, step)
+
+    def batch(self, step: int) -> StepBatch:
+        """The recorded batch of a committed step of the live chain. Raises LedgerError."""
+        return loading.batch_of(self._tx, step)
 
     def samples(
         self, step: int, sort: Sort = "place", limit: int | None = None
@@ -219,7 +236,7 @@ class LedgerReader:
             Consumption(**{key: row[key] for key in Consumption.__struct_fields__}) for row in rows
         )
 
-    def _version(self, at: Consumption) -> loading.WeightVersion | None:
+    def _version(self, at: Consumption) -> WeightVersion | None:
         row = self._tx.execute(
             "SELECT * FROM versions WHERE lineage = ? AND step = ?", (at.lineage, at.step)
         ).fetchone()
@@ -231,15 +248,6 @@ class LedgerReader:
             (at.lineage, at.step),
         ).fetchone()
         return None if row is None else row[0]
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS, isolation_level=None
-    )
-    connection.row_factory = sqlite3.Row
-    connection.execute("PRAGMA query_only = ON")
-    return connection
 
 
 def _prefix_range(prefix: str) -> tuple[str, str]:
