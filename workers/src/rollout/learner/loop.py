@@ -89,7 +89,7 @@ def _step(parts: LearnerParts, progress: Progress, batch: Batch, phases: Phases)
         lambda: publish(weights, parts.store, lineage=progress.lineage, step=done.step)
     )
     phases.end("publish")
-    _commit(parts, progress, batch, done, version, phases.take())
+    _commit(parts, progress, done, version, phases.take())
     phases.end("commit")
     return replace(progress, step=done.step, chain=done.chain, version=version, cursor=done.cursor)
 
@@ -97,7 +97,6 @@ def _step(parts: LearnerParts, progress: Progress, batch: Batch, phases: Phases)
 def _commit(
     parts: LearnerParts,
     progress: Progress,
-    batch: Batch,
     done: Done,
     version: WeightVersion,
     seconds: dict[str, float],
@@ -108,7 +107,8 @@ def _commit(
             incarnation=parts.session.incarnation,
             step=done.step,
             lineage=progress.lineage,
-            consumed=tuple(name for ids in batch.ids for name in ids),
+            consumed=done.consumed,
+            filtered=done.filtered,
             plan=encode_plan(done.plan),
             version=version,
             chain=done.chain,

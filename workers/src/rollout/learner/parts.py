@@ -47,17 +47,57 @@ class LearnerParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A step that was computed and is not committed yet."""
+    """A step that was computed and is not committed yet; ids as the batch names them."""
 
     step: int
+    consumed: tuple[str, ...]
+    filtered: dict[str, str]
     plan: StepPlan
     chain: str
     cursor: Cursor
     metrics: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A step that is about to be computed. ``tokens`` is the digest of what it learns from."""
+
+    step: int
+    work: Work
+    plan: StepPlan
+    tokens: str
+    cursor: Cursor
+
+
 def take_step(parts: LearnerParts, progress: Progress, batch: Batch, plan: StepPlan | None) -> Done:
     """Compute the step after ``progress`` on ``batch``; with a recorded ``plan`` exactly as it was."""
+    settings = parts.trainer.settings
+    ready = prepare_step(parts, progress, batch, plan)
+    metrics = run_step(parts.trainer, ready.work, ready.plan, ready.step)
+    link = chain.next_link(
+        progress.chain,
+        spec_digest=settings.spec_digest,
+        step=ready.step,
+        cursor=ready.cursor,
+        tokens=ready.tokens,
+        state=_digest_state(parts) if ready.step % settings.hash_every_steps == 0 else "",
+    )
+    reasons = ready.work.filtered()
+    return Done(
+        step=ready.step,
+        consumed=tuple(n for i, ids in enumerate(batch.ids) if i not in reasons for n in ids),
+        filtered={name: why for i, why in reasons.items() for name in batch.ids[i]},
+        plan=ready.plan,
+        chain=link,
+        cursor=ready.cursor,
+        metrics={**metrics, "num_excluded": metrics["num_excluded"] + batch.num_excluded},
+    )
+
+
+def prepare_step(
+    parts: LearnerParts, progress: Progress, batch: Batch, plan: StepPlan | None
+) -> Prepared:
+    """Lay out the step after ``progress`` and seed its randomness. Raises RunFailed for an empty batch."""
     settings, step = parts.trainer.settings, progress.step + 1
     if batch.cursor is None or not (batch.groups or batch.rows):
         raise RunFailed(
@@ -68,16 +108,7 @@ def take_step(parts: LearnerParts, progress: Progress, batch: Batch, plan: StepP
     if plan is None or _num_ranks(plan) != parts.parallel.world_size:
         plan = plan_step(work.shapes(), _rules(parts), seed=settings.seed, step=step)
     randomness.seed_step(settings.seed, step, parts.parallel.rank, parts.parallel.device)
-    metrics = run_step(parts.trainer, work, plan, step)
-    link = chain.next_link(
-        progress.chain,
-        spec_digest=settings.spec_digest,
-        step=step,
-        cursor=batch.cursor,
-        tokens=tokens,
-        state=_digest_state(parts) if step % settings.hash_every_steps == 0 else "",
-    )
-    return Done(step=step, plan=plan, chain=link, cursor=batch.cursor, metrics=metrics)
+    return Prepared(step=step, work=work, plan=plan, tokens=tokens, cursor=batch.cursor)
 
 
 def _build_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:

@@ -5,7 +5,7 @@ Axes as in ``rollout.algorithms``: C scored tokens of a micro-batch, P groups, G
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -20,7 +20,7 @@ from rollout.learner.forward import GroupTokens, PackedRow, build_group_row, tok
 from rollout.learner.metrics import describe_groups
 from rollout.learner.plan import GroupShape, MicroBatch, Update
 from rollout.learner.settings import PolicySettings
-from rollout.learner.work import MicroLoss
+from rollout.learner.work import MicroLoss, TokenView
 from rollout.packing import Chunk
 from rollout.types import Trajectory, TrajectoryGroup
 
@@ -39,7 +39,10 @@ class Place:
 
 
 class PolicyWork:
-    """The groups of one step; keeps old and reference logprobs between updates."""
+    """The groups of one step; keeps old and reference logprobs between updates.
+
+    ``advantages`` are by group and sample.
+    """
 
     def __init__(
         self,
@@ -53,7 +56,7 @@ class PolicyWork:
         self._place = place
         self._reference = reference
         self._found = _advantages(groups, settings)
-        self._advantages: list[list[float]] = self._found.advantages_PG.tolist()
+        self.advantages: list[list[float]] = self._found.advantages_PG.tolist()
         self._old: dict[Sample, Tensor] = {}
         self._reference_logprobs: dict[Sample, Tensor] = {}
         self._rows: dict[MicroBatch, PackedRow] = {}
@@ -114,7 +117,19 @@ class PolicyWork:
             entropy_C=stats.entropy_C if bonus else stats.entropy_C.detach(),
         )
         found = grpo_loss(tokens, self._settings.loss, whole)
-        return MicroLoss(loss=found.loss, sums=found.sums, maxima=found.maxima)
+        view = TokenView(
+            lengths=row.lengths,
+            logprobs_C=tokens.logprobs_C.detach(),
+            entropy_C=stats.entropy_C.detach(),
+            mask_C=tokens.mask_C,
+            old_logprobs_C=tokens.old_logprobs_C,
+            actor_logprobs_C=tokens.actor_logprobs_C,
+        )
+        return MicroLoss(loss=found.loss, sums=found.sums, maxima=found.maxima, tokens=view)
+
+    def filtered(self) -> Mapping[int, str]:
+        """None: zero-variance groups are consumed (dynamic sampling is the coordinator's)."""
+        return {}
 
     def metrics(self, step: int) -> dict[str, Any]:
         """Rewards, advantages, lengths and staleness of the batch."""
@@ -173,7 +188,7 @@ class PolicyWork:
 
     def _advantages_of(self, micro: MicroBatch) -> Tensor:
         values = [
-            self._advantages[group][sample]
+            self.advantages[group][sample]
             for group, sample in self._samples(micro)
             for _ in self._groups[group].trajectories[sample].token_ids
         ]

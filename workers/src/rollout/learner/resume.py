@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from rollout.coordinator.messages import Cursor, LearnerStarted, StepRecord
+from rollout.coordinator.messages import Batch, Cursor, LearnerStarted, StepRecord
 from rollout.errors import RunFailed, SpecError
 from rollout.learner import chain
-from rollout.learner.parts import LearnerParts, take_step
+from rollout.learner.parts import Done, LearnerParts, take_step
 from rollout.learner.plan import decode_plan
 from rollout.learner.publish import publish
 from rollout.learner.state import Progress, restore_anchor, save_anchor
@@ -93,22 +93,54 @@ def _begin(parts: LearnerParts, started: LearnerStarted) -> Progress:
     )
 
 
-def _replay(parts: LearnerParts, progress: Progress, record: StepRecord) -> tuple[Progress, bool]:
-    """Take a committed step again; the flag says that it came out differently and a lineage was opened."""
-    batch = parts.session.replay(record.step)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeated:
+    """A committed step taken again, what it came to, and whether weights and chain are the committed ones.
+
+    ``progress`` stands at the step, on the chain as it was computed now.
+    """
+
+    progress: Progress
+    done: Done
+    weights_equal: bool
+    chain_equal: bool
+
+    @property
+    def equal(self) -> bool:
+        """Whether everything came out as it was committed."""
+        return self.weights_equal and self.chain_equal
+
+
+def repeat_step(
+    parts: LearnerParts, progress: Progress, batch: Batch, record: StepRecord
+) -> Repeated:
+    """Take the committed step after ``progress`` again, by its recorded plan; call on every rank."""
     done = take_step(parts, progress, batch, decode_plan(record.plan))
     weights = parts.trainer.policy.weights()
     digest = parts.parallel.on_main(lambda: digest_tensors(weights))
     reached = replace(
         progress, step=done.step, chain=done.chain, version=record.version, cursor=done.cursor
     )
-    if digest == record.version.digest and done.chain == record.chain:
-        return reached, False
-    log.warning("replay differs step=%d expected=%s got=%s", done.step, record.chain, done.chain)
-    version = parts.parallel.on_main(
-        lambda: publish(weights, parts.store, lineage=progress.lineage, step=done.step)
+    return Repeated(
+        progress=reached,
+        done=done,
+        weights_equal=digest == record.version.digest,
+        chain_equal=done.chain == record.chain,
     )
-    return _fork(parts, reached, version, f"replay of step {done.step} met another digest"), True
+
+
+def _replay(parts: LearnerParts, progress: Progress, record: StepRecord) -> tuple[Progress, bool]:
+    """Take a committed step again; the flag says that it came out differently and a lineage was opened."""
+    again = repeat_step(parts, progress, parts.session.replay(record.step), record)
+    step, reached = record.step, again.progress
+    if again.equal:
+        return reached, False
+    log.warning("replay differs step=%d expected=%s got=%s", step, record.chain, reached.chain)
+    weights = parts.trainer.policy.weights()
+    version = parts.parallel.on_main(
+        lambda: publish(weights, parts.store, lineage=progress.lineage, step=step)
+    )
+    return _fork(parts, reached, version, f"replay of step {step} met another digest"), True
 
 
 def _fork(parts: LearnerParts, progress: Progress, version: WeightVersion, reason: str) -> Progress:

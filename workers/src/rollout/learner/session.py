@@ -1,7 +1,7 @@
 """The learner's talk with the coordinator: every call under one worker name and incarnation.
 
 On several ranks, rank 0 calls and all get the answer. Nothing here knows HTTP: ``Calls`` is the
-coordinator's client, or anything else that keeps its promises (tests, ``debug train-only``).
+coordinator's client, or anything else that keeps its promises (tests).
 """
 
 from __future__ import annotations

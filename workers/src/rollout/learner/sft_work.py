@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from rollout.learner.forward import PackedRow, SequenceTokens, build_sequence_ro
 from rollout.learner.metrics import describe_lengths
 from rollout.learner.plan import GroupShape, MicroBatch, Update
 from rollout.learner.settings import SftSettings
-from rollout.learner.work import MicroLoss
+from rollout.learner.work import MicroLoss, TokenView
 from rollout.seams import Renderer
 
 
@@ -70,13 +70,24 @@ class SftWork:
         row = self._row(micro)
         stats = token_logprobs(model, row, entropy=True)
         assert stats.entropy_C is not None
-        loss = sft_loss(stats.logprobs_C, torch.ones_like(stats.logprobs_C), whole.num_tokens)
+        mask = torch.ones_like(stats.logprobs_C)
+        loss = sft_loss(stats.logprobs_C, mask, whole.num_tokens)
         sums = {
             "tokens": loss.new_tensor(stats.logprobs_C.shape[0]),
             "sft_loss": loss.detach(),
             "entropy": stats.entropy_C.detach().sum(),
         }
-        return MicroLoss(loss=loss, sums=sums)
+        tokens = TokenView(
+            lengths=row.lengths,
+            logprobs_C=stats.logprobs_C.detach(),
+            entropy_C=stats.entropy_C.detach(),
+            mask_C=mask,
+        )
+        return MicroLoss(loss=loss, sums=sums, tokens=tokens)
+
+    def filtered(self) -> Mapping[int, str]:
+        """Rows that ``max_length`` cut before anything to learn."""
+        return {i: "length" for i, targets in enumerate(self._num_targets) if not targets}
 
     def metrics(self, step: int) -> dict[str, Any]:
         """Lengths, and how many rows had nothing to learn."""
@@ -85,6 +96,7 @@ class SftWork:
         return {
             "num_sequences": len(lengths),
             "num_tokens": sum(lengths),
+            "num_excluded": 0,
             "num_without_target": self._num_targets.count(0),
             **describe_lengths(lengths),
         }

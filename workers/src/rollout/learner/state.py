@@ -27,7 +27,6 @@ from rollout.seams import ObjectStore
 from rollout.types import WeightVersion
 
 FORMAT = 1
-LATEST = "Latest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +66,7 @@ def save_anchor(
 ) -> AnchorManifest:
     """Make the state of ``progress`` durable; call on every rank. Raises StoreError.
 
-    The manifest is ``<snapshots_dir>/step-000123.json``, and again ``Latest.json``.
+    The manifest is ``<snapshots_dir>/step-000123.json``. ``Latest`` and ``Best`` are the coordinator's.
     """
     parallel = policy.parallel
     masters = policy.full_masters()
@@ -90,18 +89,17 @@ def save_anchor(
             state=_extra(progress, identity),
             created_at=created_at,
         )
-        write_manifest(place.snapshots_dir, manifest.name, manifest)
-        write_manifest(place.snapshots_dir, LATEST, manifest)
+        write_manifest(place.snapshots_dir, manifest)
         return manifest
 
     return parallel.on_main(write)
 
 
-def write_manifest(snapshots_dir: Path, name: str, manifest: AnchorManifest) -> None:
+def write_manifest(snapshots_dir: Path, manifest: AnchorManifest) -> None:
     """Put ``<name>.json`` in place whole and durable. Raises StoreError."""
     snapshots_dir.mkdir(parents=True, exist_ok=True)
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
-    write_atomically(snapshots_dir / f"{name}.json", text)
+    write_atomically(snapshots_dir / f"{manifest.name}.json", text + b"\n")
 
 
 def restore_anchor(

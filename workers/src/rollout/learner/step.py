@@ -7,7 +7,7 @@ gradient that is not finite: RunFailed names the tensor and the step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,23 +41,52 @@ def run_step(trainer: Trainer, work: Work, plan: StepPlan, step: int) -> dict[st
     Raises RunFailed for a loss or gradient that is not finite; the parameters are then as before the
     update that failed.
     """
-    settings = trainer.settings
-    rate = learning_rate(settings.schedule, settings.optimizer.learning_rate, step)
-    set_learning_rate(trainer.optimizer, rate)
-    parallel = trainer.policy.parallel
-    passes = [[micro for micro, _ in _passes(trainer, update)] for update in plan.updates]
-    work.prepare(trainer.policy.model, passes)
     totals = Totals()
-    norms = [_update(trainer, work, update, totals, step) for update in plan.updates]
-    sums, maxima = _over_ranks(totals, parallel.gather)
+    norms: list[float] = []
+    for norm in iterate_gradients(trainer, work, plan, totals, step):
+        norms.append(float(norm))
+        if not math.isfinite(norms[-1]):
+            _refuse(trainer.policy, totals, step)
+    return describe_step(trainer, work, totals, norms, step)
+
+
+def iterate_gradients(
+    trainer: Trainer, work: Work, plan: StepPlan, totals: Totals, step: int
+) -> Iterator[torch.Tensor]:
+    """Compute each update's gradient and yield its norm, before it is clipped; going on applies it.
+
+    ``totals`` collects what the losses say, update by update.
+    """
+    policy = trainer.policy
+    set_learning_rate(trainer.optimizer, _rate(trainer.settings, step))
+    passes = [[micro for micro, _ in _passes(trainer, update)] for update in plan.updates]
+    work.prepare(policy.model, passes)
+    for update in plan.updates:
+        policy.zero_gradients()
+        accumulate_gradients(trainer, work, update, totals)
+        policy.sum_gradients()
+        norm = policy.gradient_norm()
+        yield norm
+        _apply(trainer, norm)
+
+
+def describe_step(
+    trainer: Trainer, work: Work, totals: Totals, norms: Sequence[float], step: int
+) -> dict[str, Any]:
+    """The metrics of a step from its updates' totals and gradient norms."""
+    sums, maxima = _over_ranks(totals, trainer.policy.parallel.gather)
     return {
         **work.metrics(step),
-        **describe_losses(sums, maxima, len(plan.updates)),
+        **describe_losses(sums, maxima, len(norms)),
         "gradient_norm": max(norms),
-        "learning_rate": rate,
-        "num_updates": len(plan.updates),
-        "num_epochs": settings.num_epochs,
+        "learning_rate": _rate(trainer.settings, step),
+        "num_updates": len(norms),
+        "num_epochs": trainer.settings.num_epochs,
     }
+
+
+def _rate(settings: LearnerSettings, step: int) -> float:
+    return learning_rate(settings.schedule, settings.optimizer.learning_rate, step)
 
 
 def _passes(trainer: Trainer, update: Update) -> list[tuple[MicroBatch, bool]]:
@@ -65,20 +94,13 @@ def _passes(trainer: Trainer, update: Update) -> list[tuple[MicroBatch, bool]]:
     return micro_batches_of(update, parallel.rank, aligned=parallel.sharded)
 
 
-def _update(trainer: Trainer, work: Work, update: Update, totals: Totals, step: int) -> float:
+def _apply(trainer: Trainer, norm: torch.Tensor) -> None:
+    """Clip the gradient and take the optimizer's step."""
     policy = trainer.policy
-    policy.zero_gradients()
-    accumulate_gradients(trainer, work, update, totals)
-    policy.sum_gradients()
-    norm = policy.gradient_norm()
-    norm_value = float(norm)
-    if not torch.isfinite(norm):
-        _refuse(policy, totals, step)
-    if 0 < trainer.settings.max_grad_norm < norm_value:
+    if 0 < trainer.settings.max_grad_norm < float(norm):
         policy.scale_gradients(trainer.settings.max_grad_norm / (norm + 1e-6))
     trainer.optimizer.step()
     policy.cast()
-    return norm_value
 
 
 def accumulate_gradients(trainer: Trainer, work: Work, update: Update, totals: Totals) -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,11 +17,28 @@ from rollout.learner.plan import GroupShape, MicroBatch, Update
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenView:
+    """What a micro-batch was computed from, detached, per scored token ([C]); for whoever looks closer.
+
+    ``lengths`` are the scored tokens of each sample in the micro-batch's order. Without actors (SFT)
+    there are no old and no actor logprobs.
+    """
+
+    lengths: tuple[int, ...]
+    logprobs_C: Tensor
+    entropy_C: Tensor
+    mask_C: Tensor
+    old_logprobs_C: Tensor | None = None
+    actor_logprobs_C: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MicroLoss:
     """The share of one micro-batch: ``loss`` to differentiate, detached sums and maxima for metrics."""
 
     loss: Tensor
     sums: dict[str, Tensor]
+    tokens: TokenView
     maxima: dict[str, Tensor] = field(default_factory=dict)
 
 
@@ -42,6 +59,10 @@ class Work(Protocol):
 
     def micro_loss(self, model: nn.Module, micro: MicroBatch, whole: Denominators) -> MicroLoss:
         """The loss of one micro-batch under the model as it is now."""
+        ...
+
+    def filtered(self) -> Mapping[int, str]:
+        """Positions of groups or rows that no update uses, and why: their disposition."""
         ...
 
     def metrics(self, step: int) -> dict[str, Any]:

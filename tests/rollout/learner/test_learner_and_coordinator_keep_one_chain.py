@@ -1,0 +1,206 @@
+"""The learner against the real coordinator and ledger, in one process: run, kill, restart, compare."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rollout.coordinator import messages as m
+from rollout.coordinator.client import CoordinatorClient
+from rollout.coordinator.core import open_coordinator
+from rollout.coordinator.inprocess import serve_in_process
+from rollout.coordinator.plan import RunPlan
+from rollout.errors import RolloutError
+from rollout.learner.settings import SftSettings
+from rollout.ledger.records import RunIdentity
+from rollout.ledger.sqlite.ledger import SqliteLedger
+from rollout.objects.filesystem import FilesystemStore
+from rollout.types import SamplingParams, Trajectory, VersionSpan
+
+STEPS = 7
+PLAN = RunPlan(
+    name="r",
+    uid="u",
+    tasks_per_step=3,
+    num_samples=4,
+    sampling=SamplingParams(max_new_tokens=4),
+    steps_max=STEPS,
+    lease_seconds=5.0,
+    heartbeat_seconds=0.5,
+)
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+class Rows:
+    def train(self, ordinals):
+        return [_row(n) for n in ordinals]
+
+    def evaluation(self, name, split, positions):
+        return []
+
+
+def _row(n: int) -> dict:
+    said = "a" * (n % 5) + "="
+    messages = [{"role": "user", "content": f"{n}+{n}{said}"}]
+    return {"messages": messages, "answer": str(2 * n)}
+
+
+def make_trajectory(task: m.Task, sample: int) -> Trajectory:
+    draw = random.Random(task.ordinal * 100 + sample)
+    length = draw.randint(1, 4)
+    reward = float(draw.random() < 0.5)
+    version = task.version
+    return Trajectory(
+        ordinal=task.ordinal,
+        sample=sample,
+        prompt_ids=(1, 2, 3 + task.ordinal),
+        token_ids=tuple(draw.randrange(250) for _ in range(length)),
+        actor_logprobs=(-5.5,) * length,
+        loss_mask=(1,) * length,
+        spans=(VersionSpan(start=0, end=length, lineage=version.lineage, step=version.step),),
+        rewards={"r": reward},
+        reward=reward,
+        ending="stop",
+    )
+
+
+def act(client: CoordinatorClient, over: threading.Event) -> None:
+    """Answer every task until told to stop."""
+    me = client.register(worker="actor-0", index=0)
+    while not over.is_set():
+        ask = m.Claim(worker="actor-0", incarnation=me.incarnation, tasks_max=8, wait_seconds=0.1)
+        try:
+            claimed = client.claim(ask)
+            results = tuple(
+                m.TaskResult(
+                    task_id=task.task_id,
+                    epoch=task.epoch,
+                    trajectories=tuple(make_trajectory(task, s) for s in range(task.num_samples)),
+                )
+                for task in claimed.tasks
+            )
+            if results:
+                client.submit(
+                    m.Submit(worker="actor-0", incarnation=me.incarnation, results=results)
+                )
+        except RolloutError:
+            return
+        if claimed.stop:
+            return
+
+
+@contextmanager
+def coordinator(folder: Path, plan: RunPlan):
+    """One coordinator life, with an actor unless the plan is offline."""
+    (folder / "snapshots").mkdir(parents=True, exist_ok=True)
+    identity = RunIdentity(uid="u", name="r", spec_digest="blake3:" + "0" * 64)
+
+    async def opened():
+        return await open_coordinator(
+            plan,
+            SqliteLedger(folder / "ledger.db", identity),
+            FilesystemStore(folder / "objects"),
+            Rows(),
+            snapshots=folder / "snapshots",
+            summarise=lambda _: {},
+        )
+
+    over = threading.Event()
+    with serve_in_process(opened) as client:
+        actor = threading.Thread(target=act, args=(client, over), daemon=True)
+        if not plan.offline:
+            actor.start()
+        try:
+            yield client
+        finally:
+            over.set()
+            if actor.is_alive():
+                actor.join(10)
+
+
+class DiesAt:
+    """A client whose n-th commit, or the answer to it, never gets through."""
+
+    def __init__(self, client: CoordinatorClient, step: int, *, after: bool) -> None:
+        self._client, self._step, self._after = client, step, after
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
+
+    def commit(self, ask: m.Commit) -> m.Committed:
+        if ask.step == self._step and not self._after:
+            raise Killed
+        answer = self._client.commit(ask)
+        if ask.step == self._step:
+            raise Killed
+        return answer
+
+
+def records(client: CoordinatorClient) -> tuple:
+    """The whole chain, as a learner that lost everything would be given it."""
+    status = client.status()
+    return status.step, status.chain, status.lineage
+
+
+@pytest.fixture
+def sft(world):
+    algorithm = SftSettings(loss="CompletionOnly", packing=True, max_length=16)
+    return replace(world, settings=replace(world.settings, algorithm=algorithm))
+
+
+def disturbed(world, plan):
+    """The same run with the learner killed three times and the coordinator restarted twice."""
+    for step, after in ((2, False), (4, True), (5, False)):
+        with coordinator(world.folder, plan) as client, pytest.raises(Killed):
+            world.run(DiesAt(client, step, after=after))
+    with coordinator(world.folder, plan) as client:
+        world.run(client)
+        return records(client)
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "sft"])
+def test_kills_and_restarts_do_not_change_the_chain(world, sft, algorithm) -> None:
+    chosen, plan = (world, PLAN) if algorithm == "grpo" else (sft, replace(PLAN, offline=True))
+    calm = replace(chosen, folder=world.folder / "calm")
+    with coordinator(calm.folder, plan) as client:
+        calm.run(client)
+        expected = records(client)
+    assert expected[0] == STEPS
+    assert expected[1].startswith("blake3:")
+    assert disturbed(chosen, plan) == expected
+
+
+def test_a_replay_that_differs_forks_once_and_goes_on(world) -> None:
+    with coordinator(world.folder, replace(PLAN, steps_max=4)) as client:
+        world.run(client)
+    # The anchor of step 4 is lost, and the learner now computes something else.
+    last = json.loads((world.folder / "snapshots" / "step-000004.json").read_text())
+    FilesystemStore(world.folder / "objects").delete(last["objects"]["optimizer"])
+    optimizer = replace(world.settings.optimizer, learning_rate=2e-3)
+    other = replace(world, settings=replace(world.settings, optimizer=optimizer))
+    with coordinator(world.folder, PLAN) as client:
+        started = client.start_learner(worker="probe")
+        assert started.anchor is not None
+        assert [record.step for record in started.replay] == [4]
+        other.run(client)
+        assert records(client)[::2] == (STEPS, 1)
+
+
+def test_rows_cut_before_their_answer_are_filtered_not_consumed(sft) -> None:
+    algorithm = SftSettings(loss="CompletionOnly", packing=True, max_length=8)
+    short = replace(sft, settings=replace(sft.settings, algorithm=algorithm))
+    plan = replace(PLAN, offline=True, steps_max=4)
+    with coordinator(short.folder, plan) as client:
+        short.run(client)
+        dispositions = client.status().dispositions
+    assert dispositions["consumed"] + dispositions["filtered"] == 12
+    assert dispositions["filtered"] > 0
