@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollout.data.build import build_source
+from rollout.data.lengths import limit_prompts
 from rollout.data.subset import find_overlap, part_of, prompt_hash
 from rollout.errors import DataError, SpecError
 from rollout_api.v1alpha1.data import Data
@@ -108,3 +109,16 @@ def test_an_sft_record_without_an_answer_is_a_bad_record(tmp_path):
     assert len(build_source(given_data)) == 1
     with pytest.raises(DataError, match="answerField"):
         build_source(given_data, answer_required=True)
+
+
+def test_prompts_that_are_too_long_are_bad_records(data):
+    source = build_source(data(["a", "bbbb", "cc"]))
+
+    kept, bad = limit_prompts(source, lambda row: len(row["prompt"]), 2, on_bad="Skip")
+
+    assert prompts_of(kept) == ["a", "cc"]
+    assert bad.num_records == 1
+    assert kept.digest != source.digest
+    assert limit_prompts(source, lambda row: 1, 2)[0] is source
+    with pytest.raises(DataError, match="row 1: the prompt 'bbbb' has 4 tokens, at most 2"):
+        limit_prompts(source, lambda row: len(row["prompt"]), 2)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from rollout.errors import SpecError, StoreError
-from rollout.models.resolve import resolve_model
+from rollout.models.resolve import RECIPES, resolve_model
 from rollout.models.uri import parse_model_uri
+from rollout_api.checks import catalog
 
 
 def test_a_tiny_model_is_the_same_bytes_everywhere(tmp_path):
@@ -130,7 +131,7 @@ def test_processes_that_build_the_same_model_at_once_agree(tmp_path):
 
 OFFLINE = """
 from rollout.errors import SpecError
-from rollout.models.resolve import resolve_model
+from rollout.models.resolve import RECIPES, resolve_model
 try:
     found = resolve_model("hf://acme/tiny", revision={revision!r})
     print("FOUND", found.path, found.revision)
@@ -167,3 +168,7 @@ def test_offline_a_hub_model_comes_from_the_cache_or_says_how_to_get_it(tmp_path
     assert missing.startswith("REFUSED") and "hf download acme/tiny" in missing
     assert cached.split()[0] == "FOUND" and cached.split()[2] == commit
     assert other.startswith("REFUSED") and "at revision 000" in other
+
+
+def test_the_registry_is_the_one_that_plans_check_against():
+    assert set(RECIPES) == catalog.TINY_MODELS
