@@ -174,14 +174,12 @@ def observe_machine() -> Machine:
 def _reserved_port() -> Generator[int]:
     """A loopback port that nobody else is given while we hold it.
 
-    Bound and never listening: the coordinator binds the same port beside us (SO_REUSEPORT), also
-    when it is started again.
+    Bound without sharing, so that it is ours alone, then marked as shared (SO_REUSEADDR): a bound
+    socket that never listens lets the coordinator listen beside it, also when it is started again.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "SO_REUSEPORT"):
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind(("127.0.0.1", 0))
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         yield held.getsockname()[1]
 
 
