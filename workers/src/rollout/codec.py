@@ -1,15 +1,16 @@
 """How a trajectory becomes bytes: its canonical form, its name, and the bodies the ledger keeps.
 
-Canonical bytes are msgpack of the dataclass in field order with sorted maps, numbers coerced to their
-declared type and ``timings`` left out: equal content has equal bytes, and so an equal name, wherever
+Canonical bytes are a msgpack array of the fields in a fixed order with sorted maps, numbers coerced to
+their declared type and ``timings`` left out: equal content has equal bytes, and so an equal name, wherever
 and however fast it was made. Bodies keep the timings and are compressed, one body per group, because
 the samples of a group share their prompt.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Any
 
 import msgspec
 import zstandard
@@ -19,6 +20,7 @@ from rollout.errors import LedgerError
 from rollout.types import Trajectory
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
+_local = threading.local()
 _decoder = msgspec.msgpack.Decoder(tuple[Trajectory, ...])
 
 BODY_LEVEL = 1
@@ -28,16 +30,30 @@ BODY_BYTES_MAX = 1 << 30
 """Largest decompressed body that is believed."""
 
 
+FORM = 1
+"""First element of the canonical array: another order of fields gets another number."""
+
+
 def canonical_bytes(trajectory: Trajectory) -> bytes:
     """The bytes that name a trajectory; ``timings`` never enter."""
-    bare = replace(
-        trajectory,
-        timings={},
-        reward=float(trajectory.reward),
-        rewards={source: float(value) for source, value in trajectory.rewards.items()},
-        actor_logprobs=tuple(map(float, trajectory.actor_logprobs)),
+    t = trajectory
+    fields: tuple[Any, ...] = (
+        FORM,
+        t.ordinal,
+        t.sample,
+        t.prompt_ids,
+        t.token_ids,
+        tuple(map(float, t.actor_logprobs)),
+        t.loss_mask,
+        [(span.start, span.end, span.lineage, span.step) for span in t.spans],
+        {source: float(value) for source, value in t.rewards.items()},
+        float(t.reward),
+        t.ending,
+        t.text,
+        t.prompt_text,
+        t.answer,
     )
-    return _encoder.encode(bare)
+    return _encoder.encode(fields)
 
 
 def name_trajectory(trajectory: Trajectory) -> str:
@@ -47,8 +63,10 @@ def name_trajectory(trajectory: Trajectory) -> str:
 
 def encode_body(trajectories: Sequence[Trajectory]) -> bytes:
     """Compressed body of one group, timings included."""
-    # A compressor object is not safe to share between threads, and costs next to nothing to make.
-    compressor = zstandard.ZstdCompressor(level=BODY_LEVEL)
+    # A compressor must not be shared between threads, and making one costs more than using it.
+    compressor = getattr(_local, "compressor", None)
+    if compressor is None:
+        compressor = _local.compressor = zstandard.ZstdCompressor(level=BODY_LEVEL)
     return compressor.compress(_encoder.encode(tuple(trajectories)))
 
 

@@ -115,7 +115,7 @@ def _worth_asking(run: Run, ask: m.Claim) -> bool:
     return any(
         (lease.worker == ask.worker and lease.task.task_id not in held)
         or not is_alive(run, lease.worker, now)
-        for lease in run.state.leases()
+        for lease in run.state.leases.values()
     )
 
 
@@ -213,7 +213,7 @@ async def heartbeat(run: Run, ask: m.Heartbeat) -> m.HeartbeatAnswer:
 async def submit(run: Run, ask: m.Submit) -> m.Submitted:
     """Make results durable, each on its own merits."""
     hear(run, ask.worker, "actor", ask.incarnation)
-    leases = [run.state.find_lease(result.task_id) for result in ask.results]
+    leases = [run.state.leases.get(result.task_id) for result in ask.results]
     refusals = [_check(result, lease) for result, lease in zip(ask.results, leases, strict=True)]
     good = [r for r, refusal in zip(ask.results, refusals, strict=True) if not refusal]
     ends = await _build_ends(good)
@@ -298,7 +298,7 @@ def _sample_row(trajectory: Trajectory) -> SampleRow:
 
 
 def _mirror(run: Run, result: m.TaskResult, end: AttemptEnd, verdict: Verdict) -> None:
-    lease = run.state.find_lease(result.task_id)
+    lease = run.state.leases.get(result.task_id)
     if lease is None or lease.epoch != result.epoch:
         return  # a repeated result: mirrored the first time
     if verdict.state == "done":

@@ -178,7 +178,9 @@ def _mirror(run: Run, ask: m.Commit, taken: range, dispositions: tuple[Dispositi
     state, now = run.state, run.clock()
     signal = _signal([state.groups[n] for n in taken if n in state.groups])
     for ordinal in taken:
-        state.groups.pop(ordinal, None)
+        gone = state.groups.pop(ordinal, None)
+        if gone is not None:
+            state.leases.pop(gone.task.task_id, None)
     for disposition in dispositions:
         state.dispositions[disposition.kind] += 1
     state.step, state.chain, state.cursor = ask.step, ask.chain, ask.cursor

@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 LOOK_AGAIN_SECONDS = 5.0
 """The loop also looks without being woken."""
 
+SETTLE_SECONDS = 0.1
+"""Wake-ups closer than this are one: a step of a tiny model must not pay for housekeeping."""
+
 
 async def keep(run: Run) -> None:
     """Do the duties for ever. An error of one is logged and tried again with the next change."""
@@ -41,6 +44,7 @@ async def keep(run: Run) -> None:
         for duty in DUTIES:
             await _attempt(run, duty)
         await wait_for(ticket, LOOK_AGAIN_SECONDS)
+        await asyncio.sleep(SETTLE_SECONDS)
 
 
 async def _attempt(run: Run, duty: Callable[[Run], Awaitable[None]]) -> None:
@@ -279,6 +283,7 @@ async def _close_books(run: Run) -> None:
         await run.ledger.dispose(run.state.step, left)
         run.state.dispositions["surplus"] += len(left)
         run.state.groups.clear()
+        run.state.leases.clear()
 
 
 DUTIES: tuple[Callable[[Run], Awaitable[None]], ...] = (

@@ -197,7 +197,7 @@ def _expire_overdue(run: Run) -> None:
         group = run.state.groups.get(ordinal)
         if group is not None and group.state in {"open", "leased"}:
             log.warning("sample expired task=%s", group.task.task_id)
-            group.state, group.lease = "expired", None
+            run.state.release(group.task, "expired")
 
 
 async def _offline_batch(run: Run, step: int) -> m.Batch:

@@ -117,7 +117,7 @@ def _worker(run: Run, worker: Worker) -> WorkerStatus:
         heartbeat_age_seconds=now - worker.seen_at,
         state=worker.trouble or worker.state,
         loaded_step=None if worker.loaded is None else worker.loaded.step,
-        num_tasks=sum(lease.worker == worker.name for lease in run.state.leases()),
+        num_tasks=sum(lease.worker == worker.name for lease in run.state.leases.values()),
         restarts=worker.incarnation - 1,
         outcome=worker.outcome,
     )

@@ -8,7 +8,6 @@ restart every worker is given one lease term to be heard again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,10 +46,14 @@ class Group:
     lease: Lease | None = None
     samples: tuple[SampleRow, ...] = ()
     packed: bytes = b""
+    _view: GroupView | None = None
 
     def view(self) -> GroupView:
-        """What decisions need."""
-        return GroupView(state=self.state, rewards=tuple(s.reward for s in self.samples))
+        """What decisions need. Rewards only come with a change of state."""
+        if self._view is None or self._view.state != self.state:
+            rewards = tuple(sample.reward for sample in self.samples)
+            self._view = GroupView(state=self.state, rewards=rewards)
+        return self._view
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,6 +116,7 @@ class RunState:
     outcome: RunOutcome | None = None
     stopping: str | None = None
     workers: dict[str, Worker] = field(default_factory=dict)
+    leases: dict[str, Lease] = field(default_factory=dict)
     phase_seconds: dict[str, float] = field(default_factory=dict)
     step_ended_at: float | None = None
     step_seconds: float | None = None
@@ -127,16 +131,6 @@ class RunState:
         """Tasks that an actor could start now."""
         training = sum(group.state == "open" for group in self.groups.values())
         return training + sum(run.num_open for run in self.evaluations.values())
-
-    def leases(self) -> Iterable[Lease]:
-        """Every lease that is out."""
-        yield from (group.lease for group in self.groups.values() if group.lease is not None)
-        for run in self.evaluations.values():
-            yield from run.leased.values()
-
-    def find_lease(self, task_id: str) -> Lease | None:
-        """The lease of one task."""
-        return next((lease for lease in self.leases() if lease.task.task_id == task_id), None)
 
     def results(self) -> list[Result]:
         """Finished evaluations of the live chain."""
@@ -166,6 +160,7 @@ class RunState:
 
     def lease(self, lease: Lease) -> None:
         """A task is in somebody's hands."""
+        self.leases[lease.task.task_id] = lease
         if lease.task.kind == "eval":
             run = self.evaluations.get(evaluation_key(lease.task))
             if run is not None:
@@ -175,6 +170,7 @@ class RunState:
 
     def release(self, task: NewTask, state: TaskState) -> None:
         """A task left its worker's hands without a result."""
+        self.leases.pop(task.task_id, None)
         if task.kind == "eval":
             run = self.evaluations.get(evaluation_key(task))
             if run is not None:
@@ -186,18 +182,18 @@ class RunState:
 
     def free(self, freed: Freed) -> None:
         """Workers vanished."""
-        tasks = {lease.task.task_id: lease.task for lease in self.leases()}
         for task_id in freed.opened:
-            if task_id in tasks:
-                self.release(tasks[task_id], "open")
+            if task_id in self.leases:
+                self.release(self.leases[task_id].task, "open")
         for task_id in freed.excluded:
-            if task_id in tasks:
-                self.release(tasks[task_id], "excluded")
+            if task_id in self.leases:
+                self.release(self.leases[task_id].task, "excluded")
 
     def finish_task(
         self, task: NewTask, samples: tuple[SampleRow, ...], made: tuple[Trajectory, ...]
     ) -> None:
         """A task's samples are durable."""
+        self.leases.pop(task.task_id, None)
         if task.kind == "eval":
             run = self.evaluations.get(evaluation_key(task))
             if run is not None:
@@ -255,8 +251,9 @@ def build_state(stored: LedgerState) -> RunState:
             excluded=set(old.excluded),
             summary=old.summary,
         )
-    for lease in stored.eval_leases:
-        state.lease(lease)
+    for lease in (*stored.eval_leases, *(group.lease for group in stored.groups)):
+        if lease is not None:
+            state.lease(lease)
     return state
 
 

@@ -118,15 +118,16 @@ def _insert_dispositions(
 
 def _check_consumed(tx: sqlite3.Connection, step: StepCommit) -> None:
     """Every consumed sample exists, and no step of an ancestor has taken it."""
-    missing = tx.execute(
-        "SELECT d.task_id, d.sample FROM dispositions d JOIN tasks t ON t.task_id = d.task_id"
-        " LEFT JOIN trajectories j ON j.task_id = d.task_id AND j.sample = d.sample"
-        " WHERE d.lineage = ? AND d.step = ? AND d.kind = 'consumed' AND t.kind <> 'row'"
-        " AND j.task_id IS NULL LIMIT 1",
-        (step.lineage, step.step),
-    ).fetchone()
-    if missing is not None:
-        raise LedgerError(f"step {step.step} consumes {missing[0]}/{missing[1]}, never accepted")
+    highest: dict[str, int] = {}
+    for one in step.dispositions:
+        if one.kind == "consumed":
+            highest[one.task_id] = max(one.sample, highest.get(one.task_id, 0))
+    for task_id, sample in highest.items():
+        row = tx.execute(
+            "SELECT state, num_samples FROM tasks WHERE task_id = ?", (task_id,)
+        ).fetchone()
+        if row is None or row[0] != "done" or sample >= row[1]:
+            raise LedgerError(f"step {step.step} consumes {task_id}/{sample}, never accepted")
     for lineage, bound in read_ancestry(tx)[1:]:
         taken = tx.execute(
             "SELECT d.task_id, d.sample FROM dispositions d JOIN dispositions o ON o.lineage = ?"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from rollout.errors import Fenced, LedgerError
+from rollout.errors import Fenced
 from rollout.ledger.records import (
     Admission,
     AttemptEnd,
@@ -152,14 +152,66 @@ def claim(tx: sqlite3.Connection, now: float, limits: Limits, ask: ClaimRequest)
     freed = lose(tx, now, limits, _expired(tx, now), "expired")
     kinds = "('train', 'eval')" if ask.train else "('eval')"
     rows = tx.execute(
-        f"SELECT task_id, kind, lineage, step FROM tasks WHERE state = 'open' AND kind IN {kinds}"  # noqa: S608
+        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE state = 'open' AND kind IN {kinds}"  # noqa: S608
         " AND state IN ('open', 'leased') ORDER BY kind, step, ordinal LIMIT ?",
         (max(0, ask.tasks_max - len(again)),),
     ).fetchall()
-    for row in rows:
-        _lease(tx, now, ask, row)
-    fresh = [_read(tx, row["task_id"]) for row in rows]
+    fresh = tuple(_fresh_lease(row, now, ask) for row in rows)
+    _write_leases(tx, fresh)
     return Claims(leases=(*again, *fresh), freed=freed)
+
+
+def _fresh_lease(row: sqlite3.Row, now: float, ask: ClaimRequest) -> Lease:
+    """The lease that an open task's row becomes."""
+    task = read_task(row)
+    pinned = task.kind == "eval"
+    return Lease(
+        task=task,
+        epoch=row["epoch"] + 1,
+        attempt=1 + row["failures"] + row["losses"] + row["data_failures"],
+        worker=ask.worker,
+        incarnation=ask.incarnation,
+        version_lineage=task.lineage if pinned else ask.lineage,
+        version_step=task.step if pinned else ask.step,
+        leased_at=now,
+        expires_at=now + ask.lease_seconds,
+    )
+
+
+def _write_leases(tx: sqlite3.Connection, leases: Sequence[Lease]) -> None:
+    tx.executemany(
+        "UPDATE tasks SET state = 'leased', epoch = ?, worker = ?, incarnation = ?,"
+        " version_lineage = ?, version_step = ?, leased_at = ?, expires_at = ? WHERE task_id = ?",
+        [
+            (
+                lease.epoch,
+                lease.worker,
+                lease.incarnation,
+                lease.version_lineage,
+                lease.version_step,
+                lease.leased_at,
+                lease.expires_at,
+                lease.task.task_id,
+            )
+            for lease in leases
+        ],
+    )
+    tx.executemany(
+        "INSERT INTO attempts (task_id, epoch, worker, incarnation, version_lineage, version_step,"
+        " started_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                lease.task.task_id,
+                lease.epoch,
+                lease.worker,
+                lease.incarnation,
+                lease.version_lineage,
+                lease.version_step,
+                lease.leased_at,
+            )
+            for lease in leases
+        ],
+    )
 
 
 def _leases_not_held(tx: sqlite3.Connection, ask: ClaimRequest) -> list[Lease]:
@@ -177,30 +229,6 @@ def _expired(tx: sqlite3.Connection, now: float) -> list[tuple[str, int]]:
         "SELECT task_id, epoch FROM tasks WHERE state = 'leased' AND expires_at <= ?", (now,)
     ).fetchall()
     return [(row[0], row[1]) for row in rows]
-
-
-def _lease(tx: sqlite3.Connection, now: float, ask: ClaimRequest, row: sqlite3.Row) -> None:
-    pinned = row["kind"] == "eval"
-    version = (row["lineage"], row["step"]) if pinned else (ask.lineage, ask.step)
-    tx.execute(
-        "UPDATE tasks SET state = 'leased', epoch = epoch + 1, worker = ?, incarnation = ?,"
-        " version_lineage = ?, version_step = ?, leased_at = ?, expires_at = ? WHERE task_id = ?",
-        (ask.worker, ask.incarnation, *version, now, now + ask.lease_seconds, row["task_id"]),
-    )
-    tx.execute(
-        "INSERT INTO attempts (task_id, epoch, worker, incarnation, version_lineage, version_step,"
-        " started_at) SELECT task_id, epoch, worker, incarnation, version_lineage, version_step,"
-        " leased_at FROM tasks WHERE task_id = ?",
-        (row["task_id"],),
-    )
-
-
-def _read(tx: sqlite3.Connection, task_id: str) -> Lease:
-    row = tx.execute(
-        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE task_id = ?",  # noqa: S608
-        (task_id,),
-    ).fetchone()
-    return read_lease(row)
 
 
 def _extend(tx: sqlite3.Connection, until: float, task_ids: Sequence[str]) -> None:
@@ -238,27 +266,57 @@ def submit(
 ) -> tuple[Verdict, ...]:
     """End attempts, each on its own merits."""
     check_incarnation(tx, worker, incarnation)
-    return tuple(_end_attempt(tx, now, limits, end) for end in ends)
+    found = _read_attempts(tx, ends)
+    verdicts: list[Verdict] = []
+    good: list[AttemptEnd] = []
+    for end in ends:
+        row = found.get((end.task_id, end.epoch))
+        refusal = _refusal(row, end)
+        if row is None or refusal is not None:
+            verdicts.append(refusal or _refused("no such attempt", "surplus"))
+        elif row["ending"] is not None:
+            verdicts.append(_repeated(tx, row, end))
+        elif end.failure is not None:
+            verdicts.append(_fail(tx, now, limits, end))
+        else:
+            good.append(end)
+            verdicts.append(Verdict(accepted=True, reason="", state="done"))
+        # The same attempt twice in one call: the second is a repetition.
+        found.pop((end.task_id, end.epoch), None)
+    _accept(tx, now, good)
+    return tuple(verdicts)
 
 
-def _end_attempt(tx: sqlite3.Connection, now: float, limits: Limits, end: AttemptEnd) -> Verdict:
-    row = tx.execute(
-        "SELECT t.state, t.epoch, t.data_failures, t.num_samples, a.ending FROM tasks t LEFT JOIN"
-        " attempts a ON a.task_id = t.task_id AND a.epoch = ? WHERE t.task_id = ?",
-        (end.epoch, end.task_id),
-    ).fetchone()
+def _read_attempts(
+    tx: sqlite3.Connection, ends: Sequence[AttemptEnd]
+) -> dict[tuple[str, int], sqlite3.Row]:
+    found: dict[tuple[str, int], sqlite3.Row] = {}
+    for end in ends:
+        row = tx.execute(
+            "SELECT t.state, t.epoch, t.data_failures, t.num_samples, a.ending FROM attempts a JOIN"
+            " tasks t ON t.task_id = a.task_id WHERE a.task_id = ? AND a.epoch = ?",
+            (end.task_id, end.epoch),
+        ).fetchone()
+        if row is not None:
+            found[(end.task_id, end.epoch)] = row
+    return found
+
+
+def _refused(reason: str, state: TaskState) -> Verdict:
+    return Verdict(accepted=False, reason=reason, state=state)
+
+
+def _refusal(row: sqlite3.Row | None, end: AttemptEnd) -> Verdict | None:
+    """Why an end cannot be taken; None when it can, or repeats one that was."""
     if row is None:
-        return Verdict(accepted=False, reason="no such task", state="surplus")
-    if row["ending"] is not None:
-        return _repeated(tx, row, end)
-    if row["state"] != "leased" or row["epoch"] != end.epoch:
+        return _refused("no such attempt", "surplus")
+    if row["ending"] is None and (row["state"] != "leased" or row["epoch"] != end.epoch):
         reason = f"epoch {end.epoch} is stale: the task is {row['state']} at epoch {row['epoch']}"
-        return Verdict(accepted=False, reason=reason, state=row["state"])
-    if end.failure is not None:
-        return _fail(tx, now, limits, end)
-    if len(end.samples) != row["num_samples"]:
-        raise LedgerError(f"{end.task_id} wants {row['num_samples']} samples: {len(end.samples)}")
-    return _accept(tx, now, end)
+        return _refused(reason, row["state"])
+    if end.failure is None and len(end.samples) != row["num_samples"]:
+        reason = f"{end.task_id} wants {row['num_samples']} samples, got {len(end.samples)}"
+        return _refused(reason, row["state"])
+    return None
 
 
 def _repeated(tx: sqlite3.Connection, row: sqlite3.Row, end: AttemptEnd) -> Verdict:
@@ -276,23 +334,25 @@ def _repeated(tx: sqlite3.Connection, row: sqlite3.Row, end: AttemptEnd) -> Verd
     )
 
 
-def _accept(tx: sqlite3.Connection, now: float, end: AttemptEnd) -> Verdict:
+def _accept(tx: sqlite3.Connection, now: float, ends: Sequence[AttemptEnd]) -> None:
     tx.executemany(
         "INSERT INTO trajectories VALUES (?, ?, ?, ?, ?, ?, ?)",
         [
             (end.task_id, s.sample, s.trajectory_id, end.epoch, s.reward, s.num_tokens, s.ending)
+            for end in ends
             for s in end.samples
         ],
     )
-    tx.execute("INSERT INTO bodies VALUES (?, ?)", (end.task_id, end.body))
-    tx.execute("UPDATE tasks SET state = 'done' WHERE task_id = ?", (end.task_id,))
-    _close_attempt(tx, now, end, "accepted")
-    return Verdict(accepted=True, reason="", state="done")
+    tx.executemany("INSERT INTO bodies VALUES (?, ?)", [(end.task_id, end.body) for end in ends])
+    tx.executemany(
+        "UPDATE tasks SET state = 'done' WHERE task_id = ?", [(end.task_id,) for end in ends]
+    )
+    _close_attempts(tx, now, ends, "accepted")
 
 
 def _fail(tx: sqlite3.Connection, now: float, limits: Limits, end: AttemptEnd) -> Verdict:
     assert end.failure is not None
-    _close_attempt(tx, now, end, end.failure)
+    _close_attempts(tx, now, (end,), end.failure)
     row = tx.execute(
         "UPDATE tasks SET worker = NULL, failures = failures + ?, data_failures = data_failures + ?,"
         " state = CASE WHEN failures + ? >= ? THEN 'excluded' ELSE 'open' END"
@@ -308,10 +368,12 @@ def _fail(tx: sqlite3.Connection, now: float, limits: Limits, end: AttemptEnd) -
     return Verdict(accepted=True, reason="", state=row[0], data_failures=row[1])
 
 
-def _close_attempt(tx: sqlite3.Connection, now: float, end: AttemptEnd, ending: str) -> None:
-    tx.execute(
+def _close_attempts(
+    tx: sqlite3.Connection, now: float, ends: Sequence[AttemptEnd], ending: str
+) -> None:
+    tx.executemany(
         "UPDATE attempts SET ended_at = ?, ending = ?, message = ? WHERE task_id = ? AND epoch = ?",
-        (now, ending, end.message, end.task_id, end.epoch),
+        [(now, ending, end.message, end.task_id, end.epoch) for end in ends],
     )
 
 

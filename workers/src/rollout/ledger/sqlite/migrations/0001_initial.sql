@@ -82,7 +82,7 @@ CREATE TABLE trajectories (
   ending TEXT NOT NULL,
   PRIMARY KEY (task_id, sample)
 ) WITHOUT ROWID;
-CREATE INDEX trajectories_by_id ON trajectories (trajectory_id);
+-- No index by trajectory_id: ids are random, an index would dirty a page per sample, and only people ask.
 
 CREATE TABLE bodies (
   task_id TEXT PRIMARY KEY,

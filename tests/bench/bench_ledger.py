@@ -1,0 +1,151 @@
+"""What the control plane adds to a step: claim, submit, batch and commit of 256 tiny trajectories.
+
+A real coordinator process, HTTP and SQLite with an fsync per acknowledged write; the workers only move
+messages, so every millisecond measured is overhead.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from fake_run import GROUPS, SAMPLES, SECRET
+from figures import Figure, level
+
+from rollout.coordinator import messages as m
+from rollout.coordinator.client import CoordinatorClient, token_for
+from rollout.objects.filesystem import FilesystemStore
+from rollout.types import Trajectory, VersionSpan, WeightVersion
+
+WARM_STEPS, STEPS = 20, 200
+OBJECT_BYTES = 4096
+
+
+@dataclass(slots=True, kw_only=True)
+class Phases:
+    """Milliseconds of one step, by call."""
+
+    samples: dict[str, list[float]] = field(default_factory=dict)
+
+    @contextmanager
+    def time(self, name: str) -> Iterator[None]:
+        """Measure a block."""
+        start = time.perf_counter()
+        yield
+        self.samples.setdefault(name, []).append((time.perf_counter() - start) * 1e3)
+
+
+def measure() -> Iterator[Figure]:
+    """One figure a call, and their sum."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with _coordinator(folder) as url:
+            phases = _run(url, folder)
+    kept = {key: values[WARM_STEPS:] for key, values in phases.samples.items()}
+    total = [sum(parts) for parts in zip(*kept.values(), strict=True)]
+    for key, values in kept.items():
+        yield level(f"ledger: {key}, {GROUPS} x {SAMPLES}", values, "ms", "info")
+    yield level(f"ledger: whole step, {GROUPS} x {SAMPLES}", total, "ms", "<= 15")
+
+
+@contextmanager
+def _coordinator(folder: Path) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("fake_run.py")),
+        name_of(folder),
+        str(port),
+    ]
+    process = subprocess.Popen(command)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def name_of(folder: Path) -> str:
+    """A folder as an argument."""
+    return str(folder)
+
+
+def _run(url: str, folder: Path) -> Phases:
+    actor = CoordinatorClient.connect(url, token_for(SECRET, "actor"))
+    learner = CoordinatorClient.connect(url, token_for(SECRET, "learner"))
+    store = FilesystemStore(folder / "objects")
+    mine = actor.register(worker="actor-0", index=0).incarnation
+    theirs = learner.start_learner(worker="learner").incarnation
+    digest = store.put(b"w" * OBJECT_BYTES)
+    version = WeightVersion(lineage=0, step=0, digest=digest, object=digest)
+    learner.publish_initial(worker="learner", incarnation=theirs, version=version)
+    phases = Phases()
+    for step in range(1, WARM_STEPS + STEPS + 1):
+        _step(phases, actor, learner, mine, theirs, step, digest)
+    return phases
+
+
+def _step(phases, actor, learner, mine, theirs, step, digest) -> None:
+    with phases.time("claim"):
+        ask = m.Claim(worker="actor-0", incarnation=mine, tasks_max=GROUPS, wait_seconds=5.0)
+        tasks = actor.claim(ask).tasks
+    results = tuple(
+        m.TaskResult(
+            task_id=task.task_id,
+            epoch=task.epoch,
+            trajectories=tuple(_sample(task, sample) for sample in range(SAMPLES)),
+        )
+        for task in tasks
+    )
+    with phases.time("submit"):
+        actor.submit(m.Submit(worker="actor-0", incarnation=mine, results=results))
+    with phases.time("batch"):
+        batch = learner.batch(
+            m.BatchRequest(worker="learner", incarnation=theirs, step=step, wait_seconds=5.0)
+        )
+    assert len(batch.groups) == GROUPS
+    with phases.time("commit"):
+        learner.commit(
+            m.Commit(
+                worker="learner",
+                incarnation=theirs,
+                step=step,
+                lineage=0,
+                consumed=tuple(name for group in batch.ids for name in group),
+                plan={},
+                version=WeightVersion(lineage=0, step=step, digest=digest, object=digest),
+                chain=f"blake3:{step:064x}",
+                cursor=msgspec.convert(batch.cursor, m.Cursor, from_attributes=True),
+                metrics={"reward": 0.5, "loss": 0.1},
+            )
+        )
+
+
+def _sample(task: m.Task, sample: int) -> Trajectory:
+    span = VersionSpan(start=0, end=4, lineage=task.version.lineage, step=task.version.step)
+    return Trajectory(
+        ordinal=task.ordinal,
+        sample=sample,
+        prompt_ids=tuple(range(8)),
+        token_ids=(9, 8, 7, sample),
+        actor_logprobs=(-0.123456, -0.234567, -0.345678, -0.456789),
+        loss_mask=(1, 1, 1, 1),
+        spans=(span,),
+        rewards={"exact-match": float(sample % 2)},
+        reward=float(sample % 2),
+        ending="stop",
+        text="198",
+        prompt_text="99+99=",
+        answer="198",
+        timings={"generate": 0.01},
+    )

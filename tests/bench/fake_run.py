@@ -1,0 +1,57 @@
+"""A coordinator process over fake rows, and workers that only move messages: the control plane alone."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rollout.coordinator.core import open_coordinator
+from rollout.coordinator.plan import RunPlan
+from rollout.coordinator.serving import serve
+from rollout.ledger.records import RunIdentity
+from rollout.ledger.sqlite.ledger import SqliteLedger
+from rollout.objects.filesystem import FilesystemStore
+from rollout.types import Row, SamplingParams
+
+SECRET = "bench"
+GROUPS, SAMPLES = 32, 8
+
+
+class Rows:
+    """Row n asks n + n."""
+
+    def train(self, ordinals: Sequence[int]) -> Sequence[Row]:
+        """One row a task."""
+        return [{"prompt": f"{n}+{n}=", "answer": str(2 * n)} for n in ordinals]
+
+    def evaluation(self, name: str, split: str, positions: Sequence[int]) -> Sequence[Row]:
+        """No evaluations here."""
+        raise NotImplementedError
+
+
+async def main(folder: Path, port: int) -> None:
+    """Serve until SIGTERM."""
+    plan = RunPlan(
+        name="bench",
+        uid="bench",
+        tasks_per_step=GROUPS,
+        num_samples=SAMPLES,
+        sampling=SamplingParams(max_new_tokens=8),
+        steps_max=100_000,
+    )
+    identity = RunIdentity(uid="bench", name="bench", spec_digest="blake3:0")
+    coordinator = await open_coordinator(
+        plan,
+        SqliteLedger(folder / "ledger.db", identity),
+        FilesystemStore(folder / "objects"),
+        Rows(),
+        snapshots=folder,
+        summarise=lambda rewards: {"num": len(rewards)},
+    )
+    await serve(coordinator, SECRET, "127.0.0.1", port)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
