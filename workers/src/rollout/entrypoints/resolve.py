@@ -100,9 +100,7 @@ def _training(spec: RolloutRunSpec) -> Iterator[Paper]:
         return
     environment = build_environment(train.environment, folders=code_folders(spec))
     offline = not train.algorithm.is_online
-    source = build_source(
-        train.data, None if offline else environment, seed=spec.seed, answer_required=offline
-    )
+    source = build_source(train.data, environment, seed=spec.seed, answer_required=offline)
     yield Paper(role="train", source=source, environment=environment)
 
 
