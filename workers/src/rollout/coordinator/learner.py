@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 
 import msgspec
 
-from rollout.codec import decode_body
 from rollout.coordinator import messages as m
 from rollout.coordinator.actors import hear, is_alive
 from rollout.coordinator.batching import Decision, NotReady, Ready, decide_batch, is_exhausted
+from rollout.coordinator.recorded import (
+    build_groups_batch,
+    build_rows_batch,
+    recorded_ordinals,
+)
 from rollout.coordinator.run import WAIT_MAX_SECONDS, Run, wait_for
 from rollout.coordinator.state import Group, Worker, build_state
 from rollout.coordinator.windows import plan_admission, plan_evaluations
 from rollout.errors import CoordinatorError
-from rollout.ledger.records import Admission, AnchorManifest, StepBatch
-from rollout.types import Trajectory, TrajectoryGroup, WeightVersion
+from rollout.ledger.records import Admission, AnchorManifest
+from rollout.types import TrajectoryGroup, WeightVersion
 
 log = logging.getLogger(__name__)
 
@@ -206,15 +209,8 @@ async def _offline_batch(run: Run, step: int) -> m.Batch:
     if run.plan.tasks_total is not None:
         stop = min(stop, run.plan.tasks_total)
     ordinals = range(start, stop)
-    rows = await run.rows.train(ordinals)
-    return m.Batch(
-        step=step,
-        ids=tuple((f"r/{ordinal}",) for ordinal in ordinals),
-        rows=tuple(
-            m.DataRow(ordinal=ordinal, row=row) for ordinal, row in zip(ordinals, rows, strict=True)
-        ),
-        cursor=m.Cursor(next_ordinal=stop, exhausted=is_exhausted(run.plan, stop)),
-    )
+    cursor = m.Cursor(next_ordinal=stop, exhausted=is_exhausted(run.plan, stop))
+    return build_rows_batch(step, ordinals, await run.rows.train(ordinals), cursor)
 
 
 def _generated_batch(run: Run, step: int, decision: Ready) -> m.Batch:
@@ -242,43 +238,11 @@ async def replay(run: Run, ask: m.ReplayRequest) -> m.Batch:
     """The batch of a committed step, as it was handed out then."""
     hear(run, ask.worker, LEARNER, ask.incarnation)
     recorded = await run.ledger.batch_of(ask.step)
-    if run.plan.offline:
-        return await _replay_rows(run, recorded)
-    bodies = {task_id: decode_body(body) for task_id, body in recorded.bodies.items()}
-    return _replay_groups(recorded, bodies)
-
-
-async def _replay_rows(run: Run, recorded: StepBatch) -> m.Batch:
-    ordinals = sorted(int(task_id.removeprefix("r/")) for task_id, _, _ in recorded.samples)
+    if not run.plan.offline:
+        return build_groups_batch(recorded)
+    ordinals = recorded_ordinals(recorded)
     rows = await run.rows.train(ordinals)
-    return m.Batch(
-        step=recorded.step,
-        ids=tuple((f"r/{ordinal}",) for ordinal in ordinals),
-        rows=tuple(
-            m.DataRow(ordinal=ordinal, row=row) for ordinal, row in zip(ordinals, rows, strict=True)
-        ),
-        cursor=recorded.cursor,
-    )
-
-
-def _replay_groups(recorded: StepBatch, bodies: Mapping[str, tuple[Trajectory, ...]]) -> m.Batch:
-    by_task: dict[str, list[tuple[int, str]]] = {}
-    for task_id, sample, trajectory_id in recorded.samples:
-        by_task.setdefault(task_id, []).append((sample, trajectory_id))
-    ordered = sorted(by_task.items(), key=lambda item: bodies[item[0]][0].ordinal)
-    return m.Batch(
-        step=recorded.step,
-        ids=tuple(tuple(name for _, name in sorted(members)) for _, members in ordered),
-        groups=tuple(
-            TrajectoryGroup(
-                ordinal=bodies[task_id][0].ordinal,
-                trajectories=tuple(bodies[task_id][sample] for sample, _ in sorted(members)),
-            )
-            for task_id, members in ordered
-        ),
-        cursor=recorded.cursor,
-        num_excluded=recorded.num_excluded,
-    )
+    return build_rows_batch(ask.step, ordinals, rows, recorded.cursor)
 
 
 async def fork(run: Run, ask: m.Fork) -> m.Forked:
