@@ -1,0 +1,169 @@
+"""From the manifest to the learner's numbers: nothing ignored, nothing invented."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollout.algorithms.grpo import GrpoSettings
+from rollout.errors import SpecError
+from rollout.learner.settings import (
+    OptimizerSettings,
+    PolicySettings,
+    ScheduleSettings,
+    SftSettings,
+    build_settings,
+)
+from rollout_api.worker import WorkerConfig
+
+DIGEST = "blake3:" + "0" * 64
+
+
+def config(train: dict[str, Any], engine: str = "embedded", **spec: Any) -> WorkerConfig:
+    here = str(Path.cwd())
+    return WorkerConfig.model_validate(
+        {
+            "run": {"name": "r", "uid": "u"},
+            "specDigest": DIGEST,
+            "spec": {
+                "model": {"uri": "rollout://tiny-qwen2", **spec.pop("model", {})},
+                "train": {"environment": {"builtin": {"name": "arithmetic"}}, **train},
+                **spec,
+            },
+            "resolved": {
+                "modelPath": here,
+                "modelDigest": DIGEST,
+                "dtype": "Float32",
+                "promptTokensMax": 16,
+                "engine": engine,
+            },
+            "layout": {
+                "runDir": here,
+                "coordinatorUrl": "http://127.0.0.1:1",
+                "tokenFile": here,
+                "objectsDir": here,
+                "ledgerPath": here,
+            },
+        }
+    )
+
+
+def grpo(**fields: Any) -> dict[str, Any]:
+    return {"algorithm": {"grpo": {"promptsPerStep": 4, "groupSize": 4, **fields}}}
+
+
+def test_grpo_takes_every_number_of_the_manifest() -> None:
+    train = grpo(
+        clipLow="0.1",
+        clipHigh="0.28",
+        aggregation="FixedLength",
+        advantageScale="None",
+        klCoefficient="0.04",
+        klEstimator="K2",
+        entropyCoefficient="0.01",
+        epochs=2,
+        miniBatches=4,
+    )
+    train |= {
+        "sampling": {"temperature": "0.7", "maxNewTokens": 12},
+        "optimizer": {"adamw": {"learningRate": "1e-3", "beta2": "0.95", "weightDecay": "0.1"}},
+        "schedule": {"cosine": {"warmupSteps": 5, "horizonSteps": 50, "minimumRatio": "0.1"}},
+        "maxGradNorm": "0.5",
+        "microBatchTokens": 64,
+    }
+    found = build_settings(config(train, seed=9, numerics={"mode": "Fast", "hashEverySteps": 4}))
+    assert found.algorithm == PolicySettings(
+        loss=GrpoSettings(
+            clip_low=0.1,
+            clip_high=0.28,
+            aggregation="FixedLength",
+            kl_coefficient=0.04,
+            kl_estimator="K2",
+            entropy_coefficient=0.01,
+        ),
+        advantage_scale="None",
+        advantage_epsilon=1e-6,
+        old_logprobs="Learner",
+        temperature=0.7,
+        width=12,
+        epochs=2,
+        mini_batches=4,
+    )
+    assert found.optimizer == OptimizerSettings(
+        kind="adamw", learning_rate=1e-3, beta2=0.95, weight_decay=0.1
+    )
+    assert found.schedule == ScheduleSettings(
+        kind="cosine", warmup_steps=5, horizon_steps=50, minimum_ratio=0.1
+    )
+    assert (found.max_grad_norm, found.micro_batch_tokens, found.seed) == (0.5, 64, 9)
+    assert (found.exact, found.hash_every_steps, found.num_epochs) == (False, 4, 2)
+
+
+def test_sft_takes_its_own_defaults() -> None:
+    train = {
+        "algorithm": {"sft": {"packing": False, "maxLength": 77, "loss": "Full"}},
+        "optimizer": {"sgd": {"momentum": "0.9"}},
+        "data": {"jsonl": {"uri": "x.jsonl"}},
+        "environment": None,
+    }
+    found = build_settings(config(train))
+    assert found.algorithm == SftSettings(loss="Full", packing=False, max_length=77)
+    assert found.optimizer == OptimizerSettings(kind="sgd", learning_rate=2e-5, momentum=0.9)
+    assert found.schedule == ScheduleSettings()
+
+
+@pytest.mark.parametrize(
+    ("train", "engine", "cap"),
+    [
+        ({}, "embedded", None),
+        ({}, "vllm", 2.0),
+        ({"maxStaleness": 1}, "embedded", 2.0),
+        ({"maxStaleness": 1, "oldLogprobs": "Actor"}, "embedded", None),
+        ({"importanceSampling": {"none": {}}}, "vllm", None),
+        ({"importanceSampling": {"tokenTruncated": {"cap": "5"}}}, "embedded", 5.0),
+    ],
+)
+def test_the_correction_is_on_exactly_where_it_is_needed(train, engine, cap) -> None:
+    found = build_settings(config(grpo() | train, engine)).algorithm
+    assert isinstance(found, PolicySettings)
+    assert found.loss.importance_cap == cap
+
+
+def test_anchors_come_often_enough_for_the_replay_bound() -> None:
+    snapshots = {"everySteps": 100, "maxReplaySteps": 20}
+    assert build_settings(config(grpo(), snapshots=snapshots)).anchor_every_steps == 20
+
+
+def test_a_decay_takes_its_horizon_from_the_last_step() -> None:
+    train = grpo() | {"schedule": {"linear": {}}, "maxSteps": 30}
+    assert build_settings(config(train)).schedule.horizon_steps == 30
+    with pytest.raises(SpecError, match="horizonSteps"):
+        build_settings(config(grpo() | {"schedule": {"linear": {}}}))
+
+
+@pytest.mark.parametrize(
+    ("train", "spec", "field"),
+    [
+        (grpo(), {"model": {"lora": {"rank": 4}}}, "spec.model.lora"),
+        (
+            {"algorithm": {"dpo": {}}, "data": {"jsonl": {"uri": "x"}}, "environment": None},
+            {},
+            "spec.train.algorithm.dpo",
+        ),
+        (
+            grpo(klPlacement="Reward", klCoefficient="0.1"),
+            {},
+            "spec.train.algorithm.grpo.klPlacement",
+        ),
+        (
+            grpo() | {"importanceSampling": {"sequenceTruncated": {}}},
+            {},
+            "spec.train.importanceSampling",
+        ),
+    ],
+)
+def test_what_this_learner_cannot_do_is_refused_by_field(train, spec, field) -> None:
+    with pytest.raises(SpecError, match=field):
+        build_settings(config(train, **spec))
