@@ -8,8 +8,9 @@ from typing import Any
 
 from rollout.coordinator import messages as m
 from rollout.coordinator.actors import hear
+from rollout.coordinator.batches import ids_of
 from rollout.coordinator.batching import GroupView, Ready, decide_batch
-from rollout.coordinator.learner import FINISHED, LEARNER, ids_of, is_last_step_done
+from rollout.coordinator.learner import FINISHED, LEARNER, is_last_step_done
 from rollout.coordinator.learning import StepSignal
 from rollout.coordinator.run import Run
 from rollout.coordinator.state import Group

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import logging
 
-import msgspec
-
 from rollout.coordinator import messages as m
 from rollout.coordinator.actors import hear, is_alive
-from rollout.coordinator.batching import Decision, NotReady, Ready, decide_batch, is_exhausted
-from rollout.coordinator.recorded import (
+from rollout.coordinator.batches import (
     build_groups_batch,
+    build_next_groups,
     build_rows_batch,
+    plan_next_rows,
     recorded_ordinals,
 )
+from rollout.coordinator.batching import Decision, NotReady, Ready, decide_batch
 from rollout.coordinator.run import WAIT_MAX_SECONDS, Run, wait_for
 from rollout.coordinator.state import Group, Worker, build_state
 from rollout.coordinator.windows import plan_admission, plan_evaluations
 from rollout.errors import CoordinatorError
 from rollout.ledger.records import Admission, AnchorManifest
-from rollout.types import TrajectoryGroup, WeightVersion
+from rollout.types import WeightVersion
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +170,7 @@ async def _try_batch(run: Run, ask: m.BatchRequest) -> m.Batch | None:
     if not decision.kept:
         await run.end("Failed", "AllSamplesLost", describe_loss(ask.step))
         return m.Batch(step=ask.step, stop="AllSamplesLost")
-    return _generated_batch(run, ask.step, decision)
+    return build_next_groups(run.plan, run.state.groups, ask.step, decision)
 
 
 def is_last_step_done(run: Run) -> bool:
@@ -204,34 +204,8 @@ def _expire_overdue(run: Run) -> None:
 
 
 async def _offline_batch(run: Run, step: int) -> m.Batch:
-    start = run.state.cursor.next_ordinal
-    stop = start + run.plan.tasks_per_step
-    if run.plan.tasks_total is not None:
-        stop = min(stop, run.plan.tasks_total)
-    ordinals = range(start, stop)
-    cursor = m.Cursor(next_ordinal=stop, exhausted=is_exhausted(run.plan, stop))
+    ordinals, cursor = plan_next_rows(run.plan, run.state.cursor.next_ordinal)
     return build_rows_batch(step, ordinals, await run.rows.train(ordinals), cursor)
-
-
-def _generated_batch(run: Run, step: int, decision: Ready) -> m.Batch:
-    groups = [run.state.groups[ordinal] for ordinal in decision.kept]
-    # Groups are already msgpack: they go out as they are, and are decoded by the learner alone.
-    packed: tuple[TrajectoryGroup, ...] = tuple(msgspec.Raw(group.packed) for group in groups)  # type: ignore[bad-assignment]
-    return m.Batch(
-        step=step,
-        ids=tuple(ids_of(group) for group in groups),
-        groups=packed,
-        cursor=m.Cursor(
-            next_ordinal=decision.next_ordinal,
-            exhausted=is_exhausted(run.plan, decision.next_ordinal),
-        ),
-        num_excluded=run.plan.num_samples * len(decision.excluded),
-    )
-
-
-def ids_of(group: Group) -> tuple[str, ...]:
-    """The ids of a group's trajectories, by sample."""
-    return tuple(sample.trajectory_id for sample in group.samples)
 
 
 async def replay(run: Run, ask: m.ReplayRequest) -> m.Batch:

@@ -1,18 +1,56 @@
-"""Recorded batches as the learner was given them: the same for a learner that replays and for a debugger.
+"""What the learner is given for a step: the next batch, or a committed one as it was.
 
-Pure: bodies and rows are given.
+Pure: bodies and rows are given. The same for a learner that trains, one that replays, and a debugger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from rollout.codec import decode_body
 from rollout.coordinator import messages as m
+from rollout.coordinator.batching import Ready, is_exhausted
+from rollout.coordinator.plan import RunPlan
+from rollout.coordinator.state import Group
 from rollout.ledger.records import Cursor, StepBatch
 from rollout.types import Row, TrajectoryGroup
 
 ROW_PREFIX = "r/"
+
+
+def build_next_groups(
+    plan: RunPlan, groups: Mapping[int, Group], step: int, decision: Ready
+) -> m.Batch:
+    """The batch that ``decision`` makes of the window ``groups``."""
+    kept = [groups[ordinal] for ordinal in decision.kept]
+    # Groups are already msgpack: they go out as they are, and are decoded by the learner alone.
+    packed: tuple[TrajectoryGroup, ...] = tuple(msgspec.Raw(group.packed) for group in kept)  # type: ignore[bad-assignment]
+    return m.Batch(
+        step=step,
+        ids=tuple(ids_of(group) for group in kept),
+        groups=packed,
+        cursor=_cursor(plan, decision.next_ordinal),
+        num_excluded=plan.num_samples * len(decision.excluded),
+    )
+
+
+def ids_of(group: Group) -> tuple[str, ...]:
+    """The ids of a group's trajectories, by sample."""
+    return tuple(sample.trajectory_id for sample in group.samples)
+
+
+def plan_next_rows(plan: RunPlan, start: int) -> tuple[range, Cursor]:
+    """The rows that the next step of an offline algorithm takes, and where the data stands after it."""
+    stop = start + plan.tasks_per_step
+    if plan.tasks_total is not None:
+        stop = min(stop, plan.tasks_total)
+    return range(start, stop), _cursor(plan, stop)
+
+
+def _cursor(plan: RunPlan, next_ordinal: int) -> Cursor:
+    return Cursor(next_ordinal=next_ordinal, exhausted=is_exhausted(plan, next_ordinal))
 
 
 def build_groups_batch(recorded: StepBatch) -> m.Batch:
