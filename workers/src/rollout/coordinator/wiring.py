@@ -1,0 +1,213 @@
+"""From the one configuration file to a coordinator: the plan as numbers, and where the rows come from.
+
+Reads data, so it may meet broken records; never loads a model, and never torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rollout.coordinator.core import Coordinator, open_coordinator
+from rollout.coordinator.plan import EvaluationPlan, Gate, RunPlan
+from rollout.data.build import build_order, build_source
+from rollout.data.cursor import DataOrder, place, total
+from rollout.environments.build import build_environment
+from rollout.errors import DataError, SpecError
+from rollout.evaluations.build import build_suite
+from rollout.evaluations.statistics import summarise
+from rollout.ledger.records import Limits, RunIdentity
+from rollout.ledger.sqlite.ledger import SqliteLedger
+from rollout.objects.filesystem import FilesystemStore
+from rollout.seams import DataSource
+from rollout.tracking.build import build_trackers
+from rollout.types import Row, SamplingParams
+from rollout_api.v1alpha1.evaluation import Evaluation
+from rollout_api.v1alpha1.train import Train
+from rollout_api.worker import WorkerConfig
+
+MAX_NEW_TOKENS_DEFAULT = 512
+"""The API's ``sampling.maxNewTokens`` when nothing narrows it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataRows:
+    """Rows by ordinal: training data in its shuffled order, evaluations as they lie."""
+
+    source: DataSource
+    order: DataOrder
+    suites: Mapping[tuple[str, str], DataSource]
+
+    def train(self, ordinals: Sequence[int]) -> Sequence[Row]:
+        """Rows of training tasks. Raises DataError."""
+        return self.source.rows([place(self.order, ordinal).position for ordinal in ordinals])
+
+    def evaluation(self, name: str, split: str, positions: Sequence[int]) -> Sequence[Row]:
+        """Rows of an evaluation's prompts. Raises DataError."""
+        if (name, split) not in self.suites:
+            raise DataError(
+                f"evaluation {name} ({split}) is in the ledger, but not in the manifest any more:"
+                " put it back until its prompts are done"
+            )
+        return self.suites[name, split].rows(positions)
+
+
+async def open_from_config(config: WorkerConfig) -> Coordinator:
+    """The coordinator of one run. Raises SpecError, DataError or LedgerError."""
+    layout = config.layout
+    rows = build_rows(config)
+    plan = build_plan(config, rows)
+    ledger = SqliteLedger(
+        Path(layout.ledger_path),
+        RunIdentity(uid=config.run.uid, name=config.run.name, spec_digest=config.spec_digest),
+        Limits(failures_max=config.spec.limits.sample_attempts),
+    )
+    snapshots = Path(layout.run_dir) / "snapshots"
+    snapshots.mkdir(parents=True, exist_ok=True)
+    return await open_coordinator(
+        plan,
+        ledger,
+        FilesystemStore(Path(layout.objects_dir)),
+        rows,
+        snapshots=snapshots,
+        summarise=summarise,
+        trackers=build_trackers(
+            config.spec.tracking,
+            Path(layout.run_dir),
+            name=config.run.name,
+            uid=config.run.uid,
+            config=config.spec.model_dump(mode="json", exclude_none=True),
+        ),
+    )
+
+
+def build_rows(config: WorkerConfig) -> DataRows:
+    """Open the data of training and of every evaluation. Raises SpecError or DataError."""
+    train = _train(config)
+    source = _open_training_data(config, train)
+    _check_digest(config, source)
+    epochs = train.epochs
+    if epochs is None and train.max_steps is None:
+        epochs = 1
+    shuffle = True if train.data is None else train.data.shuffle
+    order = build_order(source, seed=config.spec.seed, shuffle=shuffle, epochs=epochs)
+    return DataRows(source=source, order=order, suites=_open_suites(config, train))
+
+
+def _train(config: WorkerConfig) -> Train:
+    if config.spec.train is None:
+        raise SpecError("spec.train: this coordinator runs training; infer and evaluate have none")
+    return config.spec.train
+
+
+def _open_training_data(config: WorkerConfig, train: Train) -> DataSource:
+    online = train.algorithm.is_online
+    environment = build_environment(train.environment, folders=code_folders(config))
+    return build_source(
+        train.data,
+        environment if online else None,
+        seed=config.spec.seed,
+        answer_required=not online,
+    )
+
+
+def _check_digest(config: WorkerConfig, source: DataSource) -> None:
+    planned = config.resolved.data_digests.get("train")
+    if planned is not None and planned != source.digest:
+        raise DataError(
+            f"train.data is {source.digest}, the run was planned for {planned}: the data changed;"
+            " put it back, or plan a new run"
+        )
+
+
+def code_folders(config: WorkerConfig) -> tuple[Path, ...]:
+    """Where user code lies: the run's ``code/``, then the manifest's own folder of code."""
+    path = None if config.spec.code is None else config.spec.code.path
+    own = () if path is None else (Path(path),)
+    return (Path(config.layout.run_dir) / "code", *own)
+
+
+def _open_suites(config: WorkerConfig, train: Train) -> dict[tuple[str, str], DataSource]:
+    found: dict[tuple[str, str], DataSource] = {}
+    for index, item in enumerate(config.spec.evaluations):
+        suite = build_suite(
+            item, index, train=train, seed=config.spec.seed, folders=code_folders(config)
+        )
+        found[suite.name, suite.split] = suite.source()
+    return found
+
+
+def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
+    """The run as numbers."""
+    spec, train = config.spec, _train(config)
+    algorithm = train.algorithm.value
+    offline = not train.algorithm.is_online
+    dynamic = train.dynamic_sampling
+    return RunPlan(
+        name=config.run.name,
+        uid=config.run.uid,
+        tasks_per_step=algorithm.batch_size if offline else algorithm.prompts_per_step,
+        num_samples=1 if offline else getattr(algorithm, "group_size", 1),
+        sampling=_sampling(config, train),
+        offline=offline,
+        staleness_max=0 if offline else train.max_staleness,
+        steps_max=train.max_steps,
+        num_tasks=total(rows.order),
+        short_tail=train.data is not None and train.data.tail_batch == "Short",
+        waves_max=None if dynamic is None or offline else dynamic.generation_waves_max,
+        exact=spec.numerics.mode == "Exact",
+        grade=config.resolved.grade,
+        sample_wait_seconds=float(spec.limits.sample_seconds),
+        lease_seconds=config.lease_seconds,
+        heartbeat_seconds=config.heartbeat_seconds,
+        anchors_kept=spec.snapshots.keep_last,
+        evaluations=_evaluations(config, train, rows),
+    )
+
+
+def _sampling(config: WorkerConfig, train: Train) -> SamplingParams:
+    sampling = train.sampling
+    return SamplingParams(
+        max_new_tokens=sampling.max_new_tokens or MAX_NEW_TOKENS_DEFAULT,
+        temperature=sampling.temperature,
+        min_new_tokens=sampling.min_new_tokens,
+        stop_token_ids=config.resolved.stop_token_ids,
+    )
+
+
+def _evaluations(config: WorkerConfig, train: Train, rows: DataRows) -> tuple[EvaluationPlan, ...]:
+    keys = tuple(rows.suites)
+    return tuple(
+        _evaluation(item, key, config, train, len(rows.suites[key]))
+        for item, key in zip(config.spec.evaluations, keys, strict=True)
+    )
+
+
+def _evaluation(
+    item: Evaluation, key: tuple[str, str], config: WorkerConfig, train: Train, num_prompts: int
+) -> EvaluationPlan:
+    base = _sampling(config, train)
+    return EvaluationPlan(
+        name=key[0],
+        split="selection" if key[1] == "selection" else "report",
+        num_prompts=num_prompts,
+        samples_per_prompt=item.samples_per_prompt,
+        sampling=SamplingParams(
+            max_new_tokens=item.max_new_tokens or base.max_new_tokens,
+            temperature=item.temperature,
+            stop_token_ids=base.stop_token_ids,
+        ),
+        at_start=item.at_start,
+        every_steps=item.every_steps,
+        at_end=item.at_end,
+        selects=item.selects,
+        metric=item.gate.metric if item.gate is not None else "accuracy",
+        gate=None
+        if item.gate is None
+        else Gate(
+            metric=item.gate.metric,
+            lower_bound=item.gate.lower_bound,
+            fails=item.gate.action == "Fail",
+        ),
+    )

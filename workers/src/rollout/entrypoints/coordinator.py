@@ -1,0 +1,49 @@
+"""The coordinator process: ``python -m rollout.entrypoints.coordinator --config W``.
+
+Listens where the configuration says. Holds the only connection to the ledger; killing it at any
+instant loses nothing, and its next life goes on from the last acknowledged write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rollout.coordinator.serving import serve
+from rollout.coordinator.wiring import open_from_config
+from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
+from rollout.errors import CoordinatorError, SpecError
+from rollout_api.worker import WorkerConfig
+
+
+def main() -> None:
+    """Coordinate until SIGTERM."""
+    arguments = parse_arguments(__doc__)
+    asyncio.run(coordinate(read_worker_config(arguments.config)))
+
+
+async def coordinate(config: WorkerConfig) -> None:
+    """Open the run and serve it. Raises SpecError, DataError, LedgerError or CoordinatorError."""
+    address = urlsplit(config.layout.coordinator_url)
+    if address.hostname is None or address.port is None:
+        raise SpecError(f"layout.coordinatorUrl: {config.layout.coordinator_url} names no port")
+    secret = read_secret(Path(config.layout.token_file))
+    coordinator = await open_from_config(config)
+    await serve(coordinator, secret, address.hostname, address.port)
+
+
+def read_secret(path: Path) -> str:
+    """The run's secret. Raises CoordinatorError when it is missing or empty."""
+    try:
+        secret = path.read_text().strip()
+    except OSError as error:
+        raise CoordinatorError(f"cannot read the run's secret file {path}: {error}") from error
+    if not secret:
+        raise CoordinatorError(f"the run's secret file {path} is empty")
+    return secret
+
+
+if __name__ == "__main__":
+    sys.exit(run_process(main))
