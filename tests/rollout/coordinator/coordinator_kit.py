@@ -113,14 +113,14 @@ class Bench:
 class FakeActor:
     """Answers every task; ``reward`` decides from (task, sample)."""
 
-    def __init__(
-        self, client: CoordinatorClient, index: int = 0, reward: Any = None
-    ) -> None:
+    def __init__(self, client: CoordinatorClient, index: int = 0, reward: Any = None) -> None:
         self.client, self.name = client, f"actor-{index}"
         self.reward = reward or (lambda task, sample: float(sample % 2))
         self.incarnation = client.register(worker=self.name, index=index).incarnation
 
-    def claim(self, tasks_max: int = 64, wait: float = 0.0, held: tuple[str, ...] = ()) -> m.Claimed:
+    def claim(
+        self, tasks_max: int = 64, wait: float = 0.0, held: tuple[str, ...] = ()
+    ) -> m.Claimed:
         return self.client.claim(
             m.Claim(
                 worker=self.name,
@@ -265,3 +265,51 @@ def wait_for_outcome(client: CoordinatorClient, seconds: float = 10.0) -> Any:
             return status.outcome
         time.sleep(0.02)
     raise AssertionError(f"no outcome: {client.status()}")
+
+
+class HttpServer:
+    """A bench's coordinator behind a real socket, on a thread of its own."""
+
+    def __init__(self, bench: Bench, secret: str, plan: RunPlan = PLAN) -> None:
+        import asyncio
+        import threading
+
+        from aiohttp import web
+
+        from rollout.coordinator.service import build_app
+
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+        async def opened() -> int:
+            ledger = SqliteLedger(bench.folder / "ledger.db", IDENTITY)
+            self.coordinator = await open_coordinator(
+                plan,
+                ledger,
+                bench.store,
+                Rows(),
+                snapshots=bench.folder / "snapshots",
+                summarise=accuracy,
+            )
+            self._runner = web.AppRunner(build_app(self.coordinator, secret))
+            await self._runner.setup()
+            site = web.TCPSite(self._runner, "127.0.0.1", 0)
+            await site.start()
+            return self._runner.addresses[0][1]
+
+        self.url = f"http://127.0.0.1:{self._do(opened())}"
+
+    def _do(self, work: Any) -> Any:
+        import asyncio
+
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+
+    def close(self) -> None:
+        async def closed() -> None:
+            await self.coordinator.close()
+            await self._runner.cleanup()
+
+        self._do(closed())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)

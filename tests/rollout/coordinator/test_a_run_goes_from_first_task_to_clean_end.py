@@ -19,9 +19,7 @@ def test_a_synchronous_run_consumes_every_sample_in_order_and_succeeds(bench):
     assert (status.step, status.phase) == (3, "Succeeded")
     assert status.dispositions == {"consumed": 12, "pending": 0}
     with bench.reader() as ledger:
-        ordinals = [
-            view.trajectory.ordinal for step in (1, 2, 3) for view in ledger.samples(step)
-        ]
+        ordinals = [view.trajectory.ordinal for step in (1, 2, 3) for view in ledger.samples(step)]
         assert ordinals == [n // 2 for n in range(12)]
         assert [view.chain for view in ledger.steps()] == ["c0-1", "c0-2", "c0-3"]
         assert ledger.dispositions() == {"consumed": 12, "pending": 0}

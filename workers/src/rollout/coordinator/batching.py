@@ -13,11 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rollout.coordinator.learning import VARIANCE_MIN
 from rollout.coordinator.plan import RunPlan
 from rollout.ledger.records import TaskState
-
-VARIANCE_MIN = 1e-6
-"""Rewards of a group closer than this are all equal (protocol section 4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

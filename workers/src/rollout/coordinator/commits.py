@@ -11,7 +11,7 @@ from rollout.coordinator.actors import hear
 from rollout.coordinator.batches import ids_of
 from rollout.coordinator.batching import GroupView, Ready, decide_batch
 from rollout.coordinator.learner import FINISHED, LEARNER, is_last_step_done
-from rollout.coordinator.learning import StepSignal
+from rollout.coordinator.learning import observe_signal
 from rollout.coordinator.run import Run
 from rollout.coordinator.state import Group
 from rollout.coordinator.windows import plan_admission, plan_evaluations
@@ -177,7 +177,8 @@ def _whole(group: Group, kind: Any, reason: str) -> list[Disposition]:
 
 def _mirror(run: Run, ask: m.Commit, taken: range, dispositions: tuple[Disposition, ...]) -> None:
     state, now = run.state, run.clock()
-    signal = _signal([state.groups[n] for n in taken if n in state.groups])
+    groups = [state.groups[ordinal] for ordinal in taken if ordinal in state.groups]
+    signal = observe_signal([group.view().rewards for group in groups])
     for ordinal in taken:
         gone = state.groups.pop(ordinal, None)
         if gone is not None:
@@ -210,18 +211,6 @@ def _share_waits(run: Run, seconds: float) -> None:
     )
     waits.learner_seconds = waits.actor_seconds = 0.0
     waits.idle = dict.fromkeys(waits.idle, now)
-
-
-def _signal(groups: list[Group]) -> StepSignal | None:
-    views = [group.view() for group in groups if len(group.samples) > 1]
-    if not views:
-        return None
-    return StepSignal(
-        num_groups=len(views),
-        num_informative=sum(view.informative for view in views),
-        reward_min=min(min(view.rewards) for view in views),
-        reward_max=max(max(view.rewards) for view in views),
-    )
 
 
 async def save_anchor(run: Run, ask: m.AnchorSaved) -> m.Empty:

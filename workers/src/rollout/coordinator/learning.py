@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+VARIANCE_MIN = 1e-6
+"""Rewards of a group closer than this are all equal (protocol section 4)."""
+
 STEPS = 5
 """So many steps in a row without any signal, and the run says so."""
 
@@ -17,6 +20,19 @@ class StepSignal:
     num_informative: int
     reward_min: float
     reward_max: float
+
+
+def observe_signal(groups: Sequence[Sequence[float]]) -> StepSignal | None:
+    """What a step's rewards by group say; None when no group has two samples to compare."""
+    compared = [rewards for rewards in groups if len(rewards) > 1]
+    if not compared:
+        return None
+    return StepSignal(
+        num_groups=len(compared),
+        num_informative=sum(max(r) - min(r) > VARIANCE_MIN for r in compared),
+        reward_min=min(map(min, compared)),
+        reward_max=max(map(max, compared)),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

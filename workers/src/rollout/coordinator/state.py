@@ -16,7 +16,7 @@ import msgspec
 from rollout.codec import decode_body
 from rollout.coordinator.batching import GroupView
 from rollout.coordinator.evaluating import Result
-from rollout.coordinator.learning import STEPS, StepSignal
+from rollout.coordinator.learning import STEPS, StepSignal, observe_signal
 from rollout.coordinator.messages import Cursor
 from rollout.coordinator.status import RunOutcome
 from rollout.ledger.records import (
@@ -237,6 +237,8 @@ def build_state(stored: LedgerState) -> RunState:
         tracked_step=stored.tracked_step,
         outcome=None if stored.outcome is None else RunOutcome(**stored.outcome),
     )
+    signals = map(observe_signal, stored.recent_rewards)
+    state.signals = [signal for signal in signals if signal is not None][-STEPS:]
     state.chain = stored.initial_chain if head is None else head.chain
     # After a fork the base step was committed by the parent; the policy is the fork's own version.
     own = state.versions.get((stored.lineage, state.step))

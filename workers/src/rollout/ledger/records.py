@@ -270,7 +270,8 @@ class LedgerState(Record, frozen=True, kw_only=True):
     """All that a starting coordinator needs to go on from the last acknowledged write.
 
     ``head`` is the last committed step of the live lineage (None: none). ``versions`` are those whose
-    objects may still exist. ``recent_metrics`` are of the last few steps, oldest first.
+    objects may still exist. ``recent_metrics`` are of the last few steps, oldest first, ``recent_rewards``
+    the rewards of their groups.
     """
 
     lineage: int
@@ -287,6 +288,7 @@ class LedgerState(Record, frozen=True, kw_only=True):
     anchors: tuple[AnchorManifest, ...]
     dispositions: dict[str, int]
     recent_metrics: tuple[dict[str, Any], ...]
+    recent_rewards: tuple[tuple[tuple[float, ...], ...], ...]
     tracked_step: int
     outcome: dict[str, str] | None
     settings: dict[str, Any]

@@ -23,7 +23,7 @@ from rollout.ledger.sqlite.steps import head_step, read_ancestry
 from rollout.ledger.sqlite.tasks import LEASE_COLUMNS, read_lease, read_task
 from rollout.types import WeightVersion
 
-RECENT_STEPS = 16
+RECENT_STEPS = 8
 """How many of the last steps' metrics a starting coordinator gets back."""
 
 
@@ -49,10 +49,28 @@ def load(tx: sqlite3.Connection) -> LedgerState:
         anchors=read_anchors(tx),
         dispositions=count_dispositions(tx),
         recent_metrics=tuple(item[2] for item in recent),
+        recent_rewards=_recent_rewards(tx, head),
         tracked_step=run["tracked_step"],
         outcome=None if run["outcome"] is None else json.loads(run["outcome"]),
         settings=json.loads(run["settings"]),
     )
+
+
+def _recent_rewards(tx: sqlite3.Connection, head: int) -> tuple[tuple[tuple[float, ...], ...], ...]:
+    """The rewards of the last steps' groups, oldest step first."""
+    found: list[tuple[tuple[float, ...], ...]] = []
+    for step in range(max(1, head + 1 - RECENT_STEPS), head + 1):
+        rows = tx.execute(
+            "SELECT d.task_id, j.reward FROM dispositions d JOIN trajectories j"
+            " ON j.task_id = d.task_id AND j.sample = d.sample WHERE d.lineage = ? AND d.step = ?"
+            " AND d.kind IN ('consumed', 'filtered') ORDER BY d.task_id",
+            (lineage_of(tx, step), step),
+        )
+        groups: dict[str, list[float]] = {}
+        for task_id, reward in rows:
+            groups.setdefault(task_id, []).append(reward)
+        found.append(tuple(tuple(rewards) for rewards in groups.values()))
+    return tuple(found)
 
 
 def read_version(row: sqlite3.Row) -> WeightVersion:

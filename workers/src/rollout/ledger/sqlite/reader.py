@@ -15,7 +15,7 @@ from typing import Literal, Self
 
 from rollout.codec import decode_body, name_trajectory
 from rollout.errors import LedgerError
-from rollout.ledger.records import AnchorManifest, RunIdentity, StepBatch, StepRecord
+from rollout.ledger.records import AnchorManifest, LedgerState, RunIdentity, StepBatch, StepRecord
 from rollout.ledger.sqlite import loading
 from rollout.ledger.sqlite.readonly import ReadOnlyFile
 from rollout.ledger.sqlite.steps import head_step, read_ancestry
@@ -101,6 +101,13 @@ class LedgerReader:
             )
             found.extend(_step_view(row) for row in rows)
         return tuple(found)
+
+    def state(self) -> LedgerState:
+        """All that a coordinator would start from: the head, and the groups that no step has taken."""
+        tx = self._tx
+        tx.execute("BEGIN")
+        with tx:
+            return loading.load(tx)
 
     def initial(self) -> tuple[WeightVersion, str] | None:
         """Version 0 and its chain value; None before the learner has published it."""

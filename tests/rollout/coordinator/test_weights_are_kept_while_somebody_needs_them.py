@@ -1,0 +1,58 @@
+import hypothesis.strategies as st
+from hypothesis import given
+
+from rollout.coordinator.retention import Needs, plan_anchor_retention, plan_retention
+from rollout.ledger.records import AnchorManifest
+from rollout.types import WeightVersion
+
+
+def version(step, lineage=0, obj=None):
+    return WeightVersion(lineage=lineage, step=step, digest="d", object=obj or f"w{lineage}-{step}")
+
+
+def anchor(step):
+    return AnchorManifest(
+        name=f"step-{step}", lineage=0, step=step, chain="", version=version(step),
+        objects={"optimizer": f"o{step}"},
+    )  # fmt: skip
+
+
+def needs(head, staleness=0, pinned=(), anchors=()):
+    return Needs(
+        head=(0, head), staleness_max=staleness, pinned=frozenset(pinned), anchors=tuple(anchors)
+    )
+
+
+def test_initial_recent_pinned_and_anchored_versions_stay():
+    versions = [version(step) for step in range(11)]
+    gone = plan_retention(versions, needs(10, 1, pinned=[(0, 3)], anchors=[anchor(5)]))
+    assert [step for _, step in gone.versions] == [1, 2, 4, 6, 7]
+    assert gone.objects == ("w0-1", "w0-2", "w0-4", "w0-6", "w0-7")
+
+
+def test_equal_weights_share_an_object_that_stays_while_one_is_needed():
+    versions = [version(step, obj="same") for step in range(9)]
+    gone = plan_retention(versions, needs(8))
+    assert len(gone.versions) == 6
+    assert gone.objects == ()
+
+
+@given(st.integers(0, 30), st.integers(0, 4), st.sets(st.integers(0, 30)), st.integers(1, 5))
+def test_no_object_goes_that_a_kept_version_names(head, staleness, pinned, num_objects):
+    versions = [version(step, obj=f"o{step % num_objects}") for step in range(head + 1)]
+    gone = plan_retention(versions, needs(head, staleness, {(0, step) for step in pinned}))
+    kept = [v for v in versions if (v.lineage, v.step) not in gone.versions]
+    assert not {v.object for v in kept} & set(gone.objects)
+    assert {v.step for v in kept} >= {0, *range(max(0, head - staleness - 1), head + 1)}
+
+
+def test_versions_of_a_dead_lineage_go():
+    gone = plan_retention([version(4, 0), version(2, 1)], Needs(
+        head=(1, 2), staleness_max=0, pinned=frozenset(), anchors=(),
+    ))  # fmt: skip
+    assert gone.versions == ((0, 4),)
+
+
+def test_the_newest_anchors_stay():
+    assert [a.step for a in plan_anchor_retention([anchor(s) for s in (3, 1, 2)], 2)] == [1]
+    assert plan_anchor_retention([anchor(1)], 0) == ()
