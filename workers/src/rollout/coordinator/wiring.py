@@ -106,7 +106,7 @@ def _open_training_data(config: WorkerConfig, train: Train) -> DataSource:
     environment = build_environment(train.environment, folders=code_folders(config))
     return build_source(
         train.data,
-        environment if online else None,
+        environment,
         seed=config.spec.seed,
         answer_required=not online,
     )
