@@ -123,6 +123,18 @@ class RewardModel(Protocol):
         ...
 
 
+class ObjectSource(Protocol):
+    """The reading half of an object store."""
+
+    def path(self, digest: str) -> Path:
+        """A local path holding the object's verified bytes. Raises StoreError when missing or corrupt."""
+        ...
+
+    def has(self, digest: str) -> bool:
+        """Whether the object is there."""
+        ...
+
+
 class ObjectStore(Protocol):
     """Content-addressed bytes. A digest is ``blake3:<64 hex>``. Nothing half-written is ever seen."""
 

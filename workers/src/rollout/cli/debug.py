@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from rollout.cli.output import Format, OutputOption, cell, print_json, print_line, print_table
+from rollout.cli.output import (
+    Format,
+    OutputOption,
+    cell,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+)
 from rollout.cli.runs import RunArgument, find
 
 app = typer.Typer(help="Replay recorded batches through the learner.", no_args_is_help=True)
+
+NAMED_MAX = 10
+"""Tensors named in text; ``--output json`` has all."""
 
 
 @app.command("train-only")
@@ -19,31 +30,53 @@ def train_only(
     steps: Annotated[
         int, typer.Option("--steps", min=1, help="Replay at most so many.")
     ] = 1_000_000,
+    after: Annotated[
+        int,
+        typer.Option(
+            "--from", min=0, help="Begin at the newest anchor at or before this step; 0: the model."
+        ),
+    ] = 0,
     output: OutputOption = Format.text,
 ) -> None:
     """Train again on a run's recorded batches, without actors, and compare every digest."""
-    from rollout.learner.replay import replay_recorded
+    from rollout.debug.replay import replay_recorded
 
-    rows = list(replay_recorded(find(run), steps_max=steps))
-    equal = all(row["equal"] for row in rows)
+    lines = list(replay_recorded(find(run), after=after, steps_max=steps))
+    equal = all(line["equal"] for line in lines)
     if output is Format.json:
-        print_json({"equal": equal, "steps": rows})
+        print_json({"equal": equal, "steps": lines})
     else:
         headings = ["STEP", "LOSS", "GRAD NORM", "EQUAL", "CHAIN"]
         keys = ("step", "loss", "gradient_norm", "equal", "chain")
-        print_table(headings, [[row.get(key) for key in keys] for row in rows])
-        print_line("every step met its recorded digest" if equal else "digests DIFFER")
+        print_table(headings, [[line[key] for key in keys] for line in lines])
+        print_line(_judge(lines))
+    if not equal and lines[0]["runtime_changes"]:
+        print_note(f"the run was computed elsewhere: {lines[0]['runtime_changes']}")
     raise typer.Exit(0 if equal else 1)
+
+
+def _judge(lines: list[dict[str, Any]]) -> str:
+    first = next((line for line in lines if not line["equal"]), None)
+    if first is None:
+        return "every step met its recorded digest"
+    what = [name for name in ("weights", "chain") if not first[f"{name}_equal"]]
+    where = "where the replay begins" if first is lines[0] else "the first step that does"
+    return f"digests DIFFER from step {first['step']} on ({where}): {' and '.join(what)}"
 
 
 @app.command("one-batch")
 def one_batch(
     run: RunArgument,
-    step: Annotated[int, typer.Option("--step", min=1, help="The step whose batch to take.")],
+    step: Annotated[
+        int,
+        typer.Option(
+            "--step", min=1, help="The step whose batch to take; also the one that failed."
+        ),
+    ],
     output: OutputOption = Format.text,
 ) -> None:
     """One recorded batch, sample by sample: advantages, ratios, logprob gaps, gradients by parameter."""
-    from rollout.learner.inspect import inspect_batch
+    from rollout.debug.one_batch import inspect_batch
 
     found = inspect_batch(find(run), step)
     if output is Format.json:
@@ -52,13 +85,26 @@ def one_batch(
     keys = ("place", "reward", "advantage", "ratio_max", "mismatch_max", "entropy", "num_tokens")
     print_table(
         [key.upper().replace("_", " ") for key in (*keys, "completion")],
-        [[*(row.get(key) for key in keys), row["completion"]] for row in found["samples"]],
+        [[*(line[key] for key in keys), line["completion"]] for line in found["samples"]],
     )
     print_line()
     print_table(
         ["PARAMETER", "GRADIENT NORM", "WEIGHT NORM"],
-        [[row["name"], row["gradient_norm"], row["weight_norm"]] for row in found["parameters"]],
+        [
+            [line["name"], line["gradient_norm"], line["weight_norm"]]
+            for line in found["parameters"]
+        ],
     )
     print_line()
     for name, value in found["metrics"].items():
         print_line(f"  {name:<28} {cell(value) if not isinstance(value, dict) else value}")
+    _warn(found)
+
+
+def _warn(found: dict[str, Any]) -> None:
+    if not found["state_equal"]:
+        print_note("the state before this step is not the one that was committed: see train-only")
+    names = found["not_finite"]
+    if names:
+        more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+        print_note(f"not finite: {', '.join(names[:NAMED_MAX])}{more}")

@@ -7,10 +7,10 @@ does not repeat itself, another runtime), the run goes on in a new lineage and i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from rollout.coordinator.messages import Batch, Cursor, LearnerStarted, StepRecord
+from rollout.coordinator.messages import AnchorManifest, Batch, Cursor, LearnerStarted, StepRecord
 from rollout.errors import RunFailed, SpecError
 from rollout.learner import chain
 from rollout.learner.parts import Done, LearnerParts, take_step
@@ -45,7 +45,7 @@ def resume(
             f" {progress.step}: recorded batches are missing; restore the ledger or start a new run"
         )
     changed = _changed_identity(parts, started)
-    if changed and progress.step > 0:
+    if changed and parts.trainer.settings.exact:
         progress = _fork(parts, progress, progress.version, f"the runtime changed: {changed}")
         anchor(parts, progress, wall_clock)
     return progress
@@ -153,9 +153,13 @@ def _fork(parts: LearnerParts, progress: Progress, version: WeightVersion, reaso
 
 
 def _changed_identity(parts: LearnerParts, started: LearnerStarted) -> str:
-    """What of the runtime is not as the anchor recorded it, as text; empty when all is."""
     if started.anchor is None:
         return ""
-    before = started.anchor.state.get("identity", {})
-    names = sorted(name for name in parts.identity if before.get(name) != parts.identity[name])
-    return ", ".join(f"{name} {before.get(name)} -> {parts.identity[name]}" for name in names)
+    return describe_changes(started.anchor, parts.identity)
+
+
+def describe_changes(anchor: AnchorManifest, identity: Mapping[str, str]) -> str:
+    """What of the runtime is not as the anchor recorded it, as text; empty when all is."""
+    before = anchor.state.get("identity", {})
+    names = sorted(name for name in identity if before.get(name) != identity[name])
+    return ", ".join(f"{name} {before.get(name)} -> {identity[name]}" for name in names)

@@ -23,7 +23,7 @@ from rollout.learner import randomness
 from rollout.learner.parallel import shard_like, whole
 from rollout.learner.policy import Policy
 from rollout.objects.filesystem import write_atomically
-from rollout.seams import ObjectStore
+from rollout.seams import ObjectSource, ObjectStore
 from rollout.types import WeightVersion
 
 FORMAT = 1
@@ -103,7 +103,7 @@ def write_manifest(snapshots_dir: Path, manifest: AnchorManifest) -> None:
 
 
 def restore_anchor(
-    manifest: AnchorManifest, store: ObjectStore, policy: Policy, optimizer: Optimizer
+    manifest: AnchorManifest, store: ObjectSource, policy: Policy, optimizer: Optimizer
 ) -> Progress:
     """Load an anchor into policy, optimizer and generators; call on every rank.
 

@@ -1,0 +1,105 @@
+"""What a run has left, for reading: its configuration, its steps with their batches, its anchors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from rollout.coordinator import messages as m
+from rollout.coordinator.batches import (
+    build_groups_batch,
+    build_next_groups,
+    build_rows_batch,
+    plan_next_rows,
+    recorded_ordinals,
+)
+from rollout.coordinator.batching import Ready, decide_batch
+from rollout.coordinator.state import RunState, build_state
+from rollout.coordinator.wiring import DataRows, build_plan, build_rows
+from rollout.errors import SpecError
+from rollout.ledger.sqlite.reader import LedgerReader
+from rollout.local.launch import read_config
+from rollout.local.run_dir import RunDir
+from rollout.objects.reading import ObjectFiles
+from rollout_api.worker import WorkerConfig
+
+
+class Recording:
+    """One run's folder. Rows of data are opened when a step needs them."""
+
+    def __init__(self, config: WorkerConfig, ledger: LedgerReader, objects: ObjectFiles) -> None:
+        self.config = config
+        self.ledger = ledger
+        self.objects = objects
+        train = config.spec.train
+        if train is None:
+            raise SpecError("this run has no learner: it infers or evaluates, and trains nothing")
+        self._offline = not train.algorithm.is_online
+
+    @cached_property
+    def _rows(self) -> DataRows:
+        return build_rows(self.config)
+
+    @property
+    def last_step(self) -> int:
+        """The last committed step."""
+        return self.ledger.run().step
+
+    def record(self, step: int) -> m.StepRecord:
+        """A committed step. Raises SpecError when there is none of that number."""
+        record = self.ledger.record(step)
+        if record is None:
+            raise SpecError(f"step {step}: this run has committed steps 1 to {self.last_step}")
+        return record
+
+    def batch(self, step: int) -> m.Batch:
+        """The batch that a committed step was given. Raises LedgerError, DataError or SpecError."""
+        recorded = self.ledger.batch(step)
+        if not self._offline:
+            return build_groups_batch(recorded)
+        ordinals = recorded_ordinals(recorded)
+        return build_rows_batch(step, ordinals, self._rows.train(ordinals), recorded.cursor)
+
+    def next_batch(self) -> m.Batch:
+        """The batch of the step after the last committed one: where a run failed, what it failed on.
+
+        Raises SpecError when the batch is not complete, or no step would follow.
+        """
+        state = build_state(self.ledger.state())
+        step, plan = state.step + 1, build_plan(self.config, self._rows)
+        if state.cursor.exhausted or step > (plan.steps_total or step):
+            raise SpecError(f"step {step}: the run ended with step {state.step}")
+        if self._offline:
+            ordinals, cursor = plan_next_rows(plan, state.cursor.next_ordinal)
+            return build_rows_batch(step, ordinals, self._rows.train(ordinals), cursor)
+        decision = decide_batch(plan, state.cursor.next_ordinal, state.views())
+        if not isinstance(decision, Ready):
+            raise SpecError(f"step {step}: not committed, and its batch {_describe_lack(state)}")
+        built = msgspec.msgpack.encode(build_next_groups(plan, state.groups, step, decision))
+        return msgspec.msgpack.decode(built, type=m.Batch)
+
+    def anchors(self) -> list[m.AnchorManifest]:
+        """Anchors of the live chain whose objects are all there, oldest first."""
+        return [
+            anchor
+            for anchor in self.ledger.anchors()
+            if all(map(self.objects.has, anchor.objects.values()))
+        ]
+
+
+@contextmanager
+def open_recording(run_dir: Path) -> Iterator[Recording]:
+    """The run in ``run_dir``, live or over. Raises SpecError or LedgerError when there is none."""
+    folder = RunDir(path=run_dir)
+    config = read_config(folder)
+    with LedgerReader(folder.ledger) as ledger:
+        yield Recording(config, ledger, ObjectFiles(folder.objects))
+
+
+def _describe_lack(state: RunState) -> str:
+    done = sum(view.resolved for view in state.views().values())
+    return f"is not complete: {done} of {len(state.groups)} admitted tasks are done"

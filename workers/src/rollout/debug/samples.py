@@ -1,0 +1,59 @@
+"""A batch's samples in the order of consumption, with what is known of them before any forward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rollout.coordinator.messages import Batch
+from rollout.debug.observe import Place
+from rollout.learner.parts import LearnerParts
+from rollout.learner.policy_work import PolicyWork
+from rollout.learner.settings import SftSettings
+from rollout.learner.sft_work import render_rows
+from rollout.learner.work import Work
+
+Line = dict[str, Any]
+
+
+def describe_samples(parts: LearnerParts, batch: Batch, work: Work) -> list[tuple[Place, Line]]:
+    """Where each sample is in the batch, and its line; rows have no reward and no advantage."""
+    algorithm = parts.trainer.settings.algorithm
+    if isinstance(algorithm, SftSettings):
+        return list(_rows(parts, batch, algorithm))
+    assert isinstance(work, PolicyWork)
+    return list(_groups(batch, work))
+
+
+def _groups(batch: Batch, work: PolicyWork) -> Iterator[tuple[Place, Line]]:
+    for index, group in enumerate(batch.groups):
+        for sample, found in enumerate(group.trajectories):
+            yield (
+                (index, sample),
+                {
+                    "ordinal": group.ordinal,
+                    "sample": found.sample,
+                    "reward": found.reward,
+                    "advantage": work.advantages[index][sample],
+                    "num_tokens": len(found.token_ids),
+                    "completion": found.text,
+                },
+            )
+
+
+def _rows(parts: LearnerParts, batch: Batch, settings: SftSettings) -> Iterator[tuple[Place, Line]]:
+    assert parts.renderer is not None
+    sequences = render_rows(batch.rows, parts.renderer, settings)
+    for index, (row, sequence) in enumerate(zip(batch.rows, sequences, strict=True)):
+        pairs = zip(sequence.token_ids, sequence.scored, strict=True)
+        yield (
+            (index, 0),
+            {
+                "ordinal": row.ordinal,
+                "sample": 0,
+                "reward": None,
+                "advantage": None,
+                "num_tokens": len(sequence.token_ids),
+                "completion": parts.renderer.decode([token for token, flag in pairs if flag]),
+            },
+        )
