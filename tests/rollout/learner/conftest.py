@@ -68,7 +68,6 @@ def settings(policy_settings: PolicySettings) -> LearnerSettings:
         max_grad_norm=1.0,
         micro_batch_tokens=4096,
         activation_checkpointing=False,
-        strategy="ddp",
         dtype="Float32",
         exact=True,
         hash_every_steps=1,

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import rollout.learner.state as state_module
+from rollout.learner.numerics import apply_numerics
 from rollout.objects.filesystem import FilesystemStore
 
 STEPS = 5
@@ -81,6 +82,14 @@ def test_two_runs_have_the_same_chain(world, coordinator, undisturbed, monkeypat
     again = coordinator(steps_max=STEPS)
     run_until_done(world, again, monkeypatch, Fuse(None, after=False))
     assert again.records == undisturbed[0].records
+
+
+def test_two_runs_on_two_threads_have_the_same_chain(world, coordinator) -> None:
+    apply_numerics(threads=2, exact=True)
+    one, two = coordinator(steps_max=2), coordinator(steps_max=2)
+    replace(world, folder=world.folder / "one").run(one)
+    replace(world, folder=world.folder / "two").run(two)
+    assert one.records == two.records
 
 
 def check_kill(at, after, world, coordinator, undisturbed, monkeypatch) -> None:

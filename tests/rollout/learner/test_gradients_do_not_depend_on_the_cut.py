@@ -91,6 +91,26 @@ def test_groups_without_signal_need_no_backward(gradient_of, groups_of, policy_s
     assert skipped_sums == pytest.approx(sums, rel=1e-4, abs=1e-5)
 
 
+def test_recomputed_activations_change_nothing(
+    model_path, settings, groups_of, policy_settings
+) -> None:
+    passes = []
+
+    def gradient(*, checkpointed: bool) -> torch.Tensor:
+        chosen = replace(settings, activation_checkpointing=checkpointed)
+        trainer = build_trainer(model_path, chosen, Parallel())
+        attention = trainer.policy.model.get_decoder().layers[0].self_attn
+        attention.register_forward_hook(lambda *_: passes.append(checkpointed))
+        work = PolicyWork(groups_of(1), policy_settings, Place(device=CPU), None)
+        plan = plan_step(work.shapes(), PlanRules(tokens_max=4096), seed=1, step=1)
+        trainer.policy.zero_gradients()
+        accumulate_gradients(trainer, work, plan.updates[0], Totals())
+        return torch.cat([p.grad.flatten() for p in trainer.policy.masters.values()])
+
+    assert torch.equal(gradient(checkpointed=False), gradient(checkpointed=True))
+    assert (passes.count(False), passes.count(True)) == (1, 2)
+
+
 @pytest.fixture
 def sequences():
     from rollout.learner.forward import SequenceTokens

@@ -87,6 +87,16 @@ def test_another_runtime_is_graded_logical(world, coordinator) -> None:
     assert calls.records[4].lineage == 1
 
 
+def test_without_a_claim_to_equality_another_runtime_just_goes_on(world, coordinator) -> None:
+    fast = replace(world, settings=replace(world.settings, exact=False))
+    calls = coordinator(steps_max=3)
+    fast.run(calls)
+    calls.steps_max = 4
+    parts = replace(fast.parts(calls), identity={"torch": "9.9"})
+    run_learner(parts, parts.session.start(1, "here"), Watch())
+    assert (calls.committed, calls.forks) == (4, [])
+
+
 def test_another_model_is_refused(world, coordinator) -> None:
     calls = coordinator(steps_max=2)
     world.run(calls)

@@ -157,6 +157,7 @@ def test_a_decay_takes_its_horizon_from_the_last_step() -> None:
             {},
             "spec.train.algorithm.grpo.klPlacement",
         ),
+        (grpo() | {"sampling": {"temperature": 0}}, {}, "spec.train.sampling.temperature"),
         (
             grpo() | {"importanceSampling": {"sequenceTruncated": {}}},
             {},

@@ -143,6 +143,16 @@ def test_two_ranks_replay_and_restore_to_the_same_chain(world, coordinator, shar
     assert not restored.forks
 
 
+def test_sharded_bf16_ranks_replay_to_the_same_chain(world, coordinator) -> None:
+    world = replace(world, settings=replace(world.settings, dtype="BFloat16"))
+    calls = spawn(live, world, coordinator(steps_max=2), True)[0]
+    before = dict(calls.records)
+    calls.anchors.clear()
+    again = spawn(live, world, calls, True)[0]
+    assert again.records == before
+    assert not again.forks
+
+
 def test_one_rank_replays_what_two_committed_as_a_logical_lineage(world, coordinator) -> None:
     calls = spawn(live, world, coordinator(steps_max=4), False)[0]
     calls.steps_max = 5

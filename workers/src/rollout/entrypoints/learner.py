@@ -123,4 +123,7 @@ def _heed_signals() -> Callable[[], bool]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_process(main))
+    code = run_process(main)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # taking torch down decently takes a second and saves nothing

@@ -44,7 +44,8 @@ def build_trainer(model_path: Path, settings: LearnerSettings, parallel: Paralle
     """The policy from a model folder, and its optimizer."""
     model = load_model(model_path)
     if settings.activation_checkpointing:
-        model.gradient_checkpointing_enable()  # pyrefly: ignore
+        model.gradient_checkpointing_enable({"use_reentrant": False})  # pyrefly: ignore
+        model.train()  # transformers checkpoints in training mode only; there is no dropout
     policy = Policy(model, DTYPES[settings.dtype], parallel)
     optimizer = build_optimizer(policy.masters.values(), settings.optimizer)
     return Trainer(policy=policy, optimizer=optimizer, settings=settings)

@@ -21,7 +21,6 @@ MAX_NEW_TOKENS_DEFAULT = 512
 LEARNING_RATE_DEFAULTS = {"sft": 2e-5}
 LEARNING_RATE_DEFAULT = 1e-6
 
-StrategyName = Literal["ddp", "fsdp"]
 DtypeName = Literal["Float32", "BFloat16"]
 
 
@@ -89,7 +88,6 @@ class LearnerSettings:
     max_grad_norm: float
     micro_batch_tokens: int
     activation_checkpointing: bool
-    strategy: StrategyName
     dtype: DtypeName
     exact: bool
     hash_every_steps: int
@@ -117,7 +115,6 @@ def build_settings(config: WorkerConfig) -> LearnerSettings:
         max_grad_norm=train.max_grad_norm,
         micro_batch_tokens=train.micro_batch_tokens,
         activation_checkpointing=train.activation_checkpointing,
-        strategy=cast("StrategyName", spec.learner.strategy.chosen),
         dtype=config.resolved.dtype,
         exact=spec.numerics.mode == "Exact",
         hash_every_steps=spec.numerics.hash_every_steps,
@@ -136,6 +133,11 @@ def _algorithm(config: WorkerConfig, train: Train) -> PolicySettings | SftSettin
 
 
 def _policy(config: WorkerConfig, train: Train, grpo: Grpo) -> PolicySettings:
+    if train.sampling.temperature == 0:
+        raise SpecError(
+            "spec.train.sampling.temperature: expected more than 0: greedy samples of a group are all"
+            " the same, and their logprobs are not those of the policy; 1.0 is usual"
+        )
     return PolicySettings(
         loss=GrpoSettings(
             clip_low=grpo.clip_low,
