@@ -31,12 +31,17 @@ spec:
   train:
     algorithm: {grpo: {promptsPerStep: 4, groupSize: 4}}
     environment: {builtin: {name: arithmetic, parameters: [{name: digits, value: "1"}]}}
-    rewards: [{builtin: {name: length, parameters: [{name: limit_tokens, value: "6"}]}}]
+    rewards: [{python: {path: even.py, function: even}}]
     sampling: {maxNewTokens: 5}
     optimizer: {adamw: {learningRate: "1e-3"}}
     maxSteps: 12
   snapshots: {everySteps: 5}
   evaluations: [{suite: {builtin: {name: arithmetic, parameters: [{name: digits, value: "1"}]}}, maxPrompts: 8, everySteps: 6}]
+"""
+
+EVEN = """
+def even(prompts, completions, rows):
+    return [sum(token % 2 == 0 for token in c.token_ids) / len(c.token_ids) for c in completions]
 """
 
 START = """
@@ -166,6 +171,7 @@ def start_job(
     home.mkdir(parents=True, exist_ok=True)
     path = home.parent / f"{home.name}.yaml"
     path.write_text(manifest)
+    (home.parent / "even.py").write_text(EVEN)
     stderr = home.parent / f"{home.name}.stderr"
     arguments = {"manifest": str(path), "overrides": list(overrides), "resume": resume}
     with stderr.open("ab") as log:

@@ -22,6 +22,7 @@ from rollout.models.files import ModelFiles, check_model, digest_model
 from rollout.models.resolve import resolve_model
 from rollout.models.shapes import read_shape
 from rollout.rendering import build_renderer
+from rollout.rewards.build import build_rewards
 from rollout.seams import DataSource, EnvBuilder, Renderer
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
@@ -99,6 +100,7 @@ def _training(spec: RolloutRunSpec) -> Iterator[Paper]:
     if train is None:
         return
     environment = build_environment(train.environment, folders=code_folders(spec))
+    build_rewards(train.rewards, folders=code_folders(spec))
     offline = not train.algorithm.is_online
     source = build_source(train.data, environment, seed=spec.seed, answer_required=offline)
     yield Paper(role="train", source=source, environment=environment)

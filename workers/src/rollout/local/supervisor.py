@@ -105,7 +105,7 @@ class Supervisor:
         with self._interruptible():
             try:
                 ended = self._watch(started_at)
-                self._leave(ended)
+                self._leave()
             finally:
                 self._poller.close()
                 self.kill()
@@ -154,15 +154,16 @@ class Supervisor:
             return None
         return Ended(exit_code=EXIT_INTERRUPTED, reason="Stopped", message="Interrupted")
 
-    def _leave(self, ended: Ended) -> None:
-        """Let the workers go by themselves when the run ended by its own rules, then end the rest."""
-        if ended.reason == "Interrupted":
+    def _leave(self) -> None:
+        """Let the workers go by themselves where the coordinator has told them, then end the rest."""
+        if self._interrupts > 1:
             return
         coordinator = [c for c in self._children.values() if c.spec.role == "coordinator"]
         workers = [c for c in self._children.values() if c.spec.role != "coordinator"]
-        self._wait_for(workers, LEAVE_SECONDS)
-        if self._poller.latest is not None:
-            self._display.show(self._poller.latest)
+        status = self._poller.latest
+        if status is not None and status.outcome is not None:
+            self._wait_for(workers, LEAVE_SECONDS)
+            self._display.show(status)
         end_processes(self._running(workers), grace_seconds=TERM_SECONDS)
         end_processes(self._running(coordinator), grace_seconds=TERM_SECONDS)
 
