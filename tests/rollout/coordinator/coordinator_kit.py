@@ -270,7 +270,7 @@ def wait_for_outcome(client: CoordinatorClient, seconds: float = 10.0) -> Any:
 class HttpServer:
     """A bench's coordinator behind a real socket, on a thread of its own."""
 
-    def __init__(self, bench: Bench, secret: str, plan: RunPlan = PLAN) -> None:
+    def __init__(self, bench: Bench, secret: str, plan: RunPlan = PLAN, port: int = 0) -> None:
         import asyncio
         import threading
 
@@ -294,7 +294,7 @@ class HttpServer:
             )
             self._runner = web.AppRunner(build_app(self.coordinator, secret))
             await self._runner.setup()
-            site = web.TCPSite(self._runner, "127.0.0.1", 0)
+            site = web.TCPSite(self._runner, "127.0.0.1", port, reuse_address=True)
             await site.start()
             return self._runner.addresses[0][1]
 

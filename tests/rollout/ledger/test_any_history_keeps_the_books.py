@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run_machine
@@ -168,6 +169,15 @@ class Histories(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-def test_any_history_keeps_the_books(open_ledger):
+def check(open_ledger, **how):
     machine = type("H", (Histories,), {"open_ledger": staticmethod(open_ledger)})
-    run_machine(machine, settings=settings(max_examples=25, stateful_step_count=30))
+    run_machine(machine, settings=settings(**how))
+
+
+def test_any_history_keeps_the_books(open_ledger):
+    check(open_ledger, max_examples=12, stateful_step_count=30)
+
+
+@pytest.mark.slow
+def test_any_long_history_keeps_the_books(open_ledger):
+    check(open_ledger, max_examples=200, stateful_step_count=60)

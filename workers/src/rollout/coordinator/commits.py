@@ -45,8 +45,8 @@ def _stop(run: Run) -> str | None:
 
 async def _commit_new(run: Run, ask: m.Commit) -> None:
     state = run.state
-    dispositions, rows = _offline(ask) if run.plan.offline else (_dispose(run, ask), ())
     taken = range(state.cursor.next_ordinal, ask.cursor.next_ordinal)
+    dispositions, rows = _offline(ask, taken) if run.plan.offline else (_dispose(run, ask), ())
     views = {n: view for n, view in state.views().items() if n not in taken}
     tasks = plan_admission(run.plan, ask.cursor, state.next_admitted, views)
     admission = Admission(
@@ -92,8 +92,9 @@ def _build(
     )
 
 
-def _offline(ask: m.Commit) -> tuple[tuple[Disposition, ...], tuple[NewTask, ...]]:
+def _offline(ask: m.Commit, taken: range) -> tuple[tuple[Disposition, ...], tuple[NewTask, ...]]:
     named = {**dict.fromkeys(ask.consumed, ""), **ask.filtered}
+    _check_named(ask, {f"r/{ordinal}" for ordinal in taken})
     rows = tuple(
         NewTask(task_id=name, kind="row", ordinal=int(name.removeprefix("r/")), num_samples=1)
         for name in named
@@ -129,13 +130,7 @@ def _dispose(run: Run, ask: m.Commit) -> tuple[Disposition, ...]:
         for ordinal in decision.kept
         for sample in groups[ordinal].samples
     }
-    if {*ask.consumed, *ask.filtered} != set(samples) or len(ask.consumed) != len(
-        {*ask.consumed} - {*ask.filtered}
-    ):
-        raise CoordinatorError(
-            f"step {ask.step} lists {len(ask.consumed)} consumed and {len(ask.filtered)} filtered ids;"
-            f" its batch has {len(samples)}, each to be named once"
-        )
+    _check_named(ask, set(samples))
     rest: list[Disposition] = []
     for kind, reason, ordinals in (
         ("excluded", "infrastructure", decision.excluded),
@@ -146,6 +141,16 @@ def _dispose(run: Run, ask: m.Commit) -> tuple[Disposition, ...]:
         for ordinal in ordinals:
             rest.extend(_whole(groups[ordinal], kind, reason))
     return (*_named(ask, samples), *rest)
+
+
+def _check_named(ask: m.Commit, batch: set[str]) -> None:
+    """Every id of the batch is named exactly once. Raises CoordinatorError."""
+    named = [*ask.consumed, *ask.filtered]
+    if set(named) != batch or len(named) != len(batch):
+        raise CoordinatorError(
+            f"step {ask.step} lists {len(ask.consumed)} consumed and {len(ask.filtered)} filtered ids;"
+            f" its batch has {len(batch)}, each to be named once"
+        )
 
 
 def _decision(run: Run, ask: m.Commit) -> Ready:

@@ -81,12 +81,16 @@ class Coordinator:
 
     async def handle(self, endpoint: Endpoint, body: bytes) -> tuple[int, bytes]:
         """Answer one authenticated call: an HTTP status and a msgpack body."""
+        if self.run.closing:
+            return _come_back()
         try:
             ask = await self._decode(endpoint.path, body)
             answer = await self._handlers[endpoint.path](self.run, ask)
         except msgspec.DecodeError as error:
             return refuse(400, CoordinatorError(f"{endpoint.path}: cannot read the body: {error}"))
         except RolloutError as error:
+            if self.run.closing:
+                return _come_back()
             await self._judge(error)
             return refuse(_status_of(error), error)
         except Exception as error:
@@ -108,9 +112,10 @@ class Coordinator:
 
     async def close(self) -> None:
         """Wake everybody, stop the duties, close the ledger."""
+        self.run.closing = True
+        self.run.wake()
         self._keeping.cancel()
         await asyncio.gather(self._keeping, return_exceptions=True)
-        self.run.wake()
         try:
             if self.run.state.tracked_step >= 0:
                 await self.run.ledger.set_tracked(self.run.state.tracked_step)
@@ -200,6 +205,11 @@ def _with_settings(plan: RunPlan, settings: dict[str, Any]) -> RunPlan:
     if wanted is None or (plan.steps_max is not None and wanted < plan.steps_max):
         return plan
     return replace(plan, steps_max=wanted)
+
+
+def _come_back() -> tuple[int, bytes]:
+    """Workers wait for the next life of the coordinator."""
+    return refuse(503, CoordinatorError("the coordinator is closing"))
 
 
 def refuse(status: int, error: Exception) -> tuple[int, bytes]:

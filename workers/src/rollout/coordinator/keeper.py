@@ -63,6 +63,8 @@ async def finish_evaluations(run: Run) -> None:
         summary = _summarise(run, evaluation)
         await run.ledger.finish_evaluation(*evaluation.key, summary)
         evaluation.summary = summary
+        evaluation.rewards.clear()
+        evaluation.lengths.clear()
         log.info("evaluation done key=%s summary=%s", evaluation.key, summary)
         run.wake()
 

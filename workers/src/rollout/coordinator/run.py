@@ -13,7 +13,7 @@ from typing import Any
 from rollout.coordinator.plan import RunPlan, TaskRows
 from rollout.coordinator.state import RunState
 from rollout.coordinator.status import RunOutcome
-from rollout.errors import LedgerError
+from rollout.errors import CoordinatorError, LedgerError
 from rollout.ledger.contract import Ledger
 from rollout.seams import ObjectStore, Tracker
 from rollout.types import Row
@@ -120,6 +120,7 @@ class Run:
     references: dict[str, bytes] = field(default_factory=dict)
     settings_generation: int = 0
     bad_tracker: str = ""
+    closing: bool = False
 
     def wake(self) -> None:
         """Something changed that anybody may wait for."""
@@ -128,7 +129,9 @@ class Run:
         self.changed.beat()
 
     def stop_reason(self) -> str | None:
-        """Why workers should end, or None."""
+        """Why workers should end, or None. Raises CoordinatorError while this process is closing."""
+        if self.closing:
+            raise CoordinatorError("the coordinator is closing")
         if self.state.outcome is not None:
             return self.state.outcome.reason
         return self.state.stopping
