@@ -84,7 +84,7 @@ def build_character_tokenizer(alphabet: Sequence[str], style: TokenizerStyle) ->
     if len(set(alphabet)) != len(alphabet) or any(len(c) != 1 for c in alphabet):
         raise ValueError("alphabet: expected distinct single characters")
     tokenizer = Tokenizer(models.WordLevel(vocab={c: i for i, c in enumerate(alphabet)}))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(?s:.)"), behavior="isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     return _add_specials(tokenizer, style)
 
