@@ -121,7 +121,8 @@ def test_dynamic_sampling_accounts_for_every_sample(bench):
     assert kept == sorted(kept)
 
 
-def test_a_missing_sample_expires_where_time_may_have_a_say(bench):
+@pytest.mark.parametrize("late", [False, True])
+def test_a_missing_sample_expires_where_time_may_have_a_say(bench, late):
     plan = replace(PLAN, exact=False, sample_wait_seconds=0.05)
     client = bench.start(plan)
     learner, actor = FakeLearner(client, bench.store), FakeActor(client)
@@ -132,11 +133,13 @@ def test_a_missing_sample_expires_where_time_may_have_a_say(bench):
     while batch.waiting:
         batch = learner.ask(wait=5.0)
     assert [group.ordinal for group in batch.groups] == [1]
+    if late:
+        assert actor.submit(actor.play(task)).accepted == (True,)
     client = bench.start(plan)
     learner.client = actor.client = client
     learner.commit(batch)
     assert client.status().dispositions == {"consumed": 2, "expired": 2, "pending": 4}
-    assert actor.submit(actor.play(task)).accepted == (False,)
+    assert actor.submit(actor.play(task)).accepted == (late,)
 
 
 def test_an_offline_commit_must_name_its_rows(bench):

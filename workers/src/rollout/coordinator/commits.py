@@ -9,7 +9,7 @@ from typing import Any
 from rollout.coordinator import messages as m
 from rollout.coordinator.actors import hear
 from rollout.coordinator.batches import ids_of
-from rollout.coordinator.batching import GroupView, Ready, decide_batch
+from rollout.coordinator.batching import Decision, GroupView, Ready, decide_batch
 from rollout.coordinator.learner import FINISHED, LEARNER, is_last_step_done
 from rollout.coordinator.learning import observe_signal
 from rollout.coordinator.run import Run
@@ -157,12 +157,12 @@ def _decision(run: Run, ask: m.Commit) -> Ready:
     """The batch that was handed out, found again; by its own account where time had a say."""
     cursor, views = run.state.cursor.next_ordinal, run.state.views()
     decision = decide_batch(run.plan, cursor, views)
-    if not run.plan.exact and not isinstance(decision, Ready):
-        # This coordinator never saw the samples expire: what the learner did without is expired.
+    if not run.plan.exact and not _is_of(run, decision, ask):
+        # Samples expired that have come since, or this coordinator never saw them expire.
         named = {*ask.consumed, *ask.filtered}
         for ordinal in range(cursor, ask.cursor.next_ordinal):
             group = run.state.groups.get(ordinal)
-            if group is not None and not named & set(ids_of(group)):
+            if group is not None and group.state != "excluded" and not named & set(ids_of(group)):
                 views[ordinal] = GroupView(state="expired")
         decision = decide_batch(run.plan, cursor, views)
     if not isinstance(decision, Ready) or decision.next_ordinal != ask.cursor.next_ordinal:
@@ -171,6 +171,14 @@ def _decision(run: Run, ask: m.Commit) -> Ready:
             " ask for the batch again"
         )
     return decision
+
+
+def _is_of(run: Run, decision: Decision, ask: m.Commit) -> bool:
+    """Whether a commit names a decision's batch."""
+    if not isinstance(decision, Ready):
+        return False
+    batch = {name for ordinal in decision.kept for name in ids_of(run.state.groups[ordinal])}
+    return batch == {*ask.consumed, *ask.filtered}
 
 
 def _whole(group: Group, kind: Any, reason: str) -> list[Disposition]:
