@@ -1,7 +1,7 @@
 """Bad input and bad rewards: a clear message, the right exit code, nothing lost."""
 
 import pytest
-from local_jobs import MANIFEST, members, start_job
+from local_jobs import members, start_job
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
@@ -66,25 +66,22 @@ def test_a_run_that_cannot_learn_says_so_within_five_steps(tmp_path):
     assert status.step <= 6
 
 
+SINGLE_TURN = "train.environment={builtin: {name: single-turn}}"
+
+
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("overrides", "said"),
     [
-        ("model.uri=file:///nowhere", "nowhere"),
-        ("train.rewards=[{python: {path: absent.py, function: f}}]", "absent.py"),
-        ("train.data={jsonl: {uri: absent.jsonl}}", "absent.jsonl"),
-        ("train.sampling.maxNewTokens=100", "context"),
+        (["model.uri=file:///nowhere"], "nowhere"),
+        (["train.rewards=[{python: {path: absent.py, function: f}}]"], "absent.py"),
+        (["train.data={jsonl: {uri: absent.jsonl}}", SINGLE_TURN], "absent.jsonl"),
+        (["train.sampling.maxNewTokens=100"], "context"),
     ],
 )
-def test_what_is_missing_is_named_and_exits_with_two(tmp_path, override, said):
-    manifest = (
-        MANIFEST.replace(
-            "environment: {builtin: {name: arithmetic", "environment: {builtin: {name: single-turn"
-        )
-        if "data" in override
-        else MANIFEST
-    )
-    job = start_job(tmp_path / "runs", manifest=manifest, overrides=[override])
+def test_what_is_missing_is_named_and_exits_with_two(tmp_path, overrides, said):
+    job = start_job(tmp_path / "runs", overrides=[*overrides, "evaluations=[]"])
 
     assert job.wait() == 2
     assert said in job.said()
-    assert "Traceback" not in job.said().splitlines()[-1]
+    assert "Traceback" not in job.said()
+    assert list((tmp_path / "runs").iterdir()) == []

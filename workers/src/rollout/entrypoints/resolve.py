@@ -24,7 +24,9 @@ from rollout.models.shapes import read_shape
 from rollout.rendering import build_renderer
 from rollout.rewards.build import build_rewards
 from rollout.seams import DataSource, EnvBuilder, Renderer
+from rollout.user_code import find_file
 from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.v1alpha1.train import Train
 
 MEASURED_ROWS_MAX = 100_000
 """Larger data is not rendered whole at plan time: its longest prompt is what the context leaves."""
@@ -100,10 +102,18 @@ def _training(spec: RolloutRunSpec) -> Iterator[Paper]:
     if train is None:
         return
     environment = build_environment(train.environment, folders=code_folders(spec))
-    build_rewards(train.rewards, folders=code_folders(spec))
+    _check_rewards(train, code_folders(spec))
     offline = not train.algorithm.is_online
     source = build_source(train.data, environment, seed=spec.seed, answer_required=offline)
     yield Paper(role="train", source=source, environment=environment)
+
+
+def _check_rewards(train: Train, folders: Sequence[Path]) -> None:
+    """Raise SpecError for a reward that cannot be; user code itself is not run here."""
+    build_rewards(train.rewards, folders=folders)
+    for reward in train.rewards:
+        if reward.python is not None and reward.python.path is not None:
+            find_file(reward.python.path, folders)
 
 
 def _evaluations(spec: RolloutRunSpec) -> Iterator[Paper]:
