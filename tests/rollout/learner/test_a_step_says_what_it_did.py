@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -137,6 +138,21 @@ def test_a_gradient_that_is_not_finite_is_named_and_commits_nothing(world, coord
         parts.trainer.policy.masters[name][0, 0] = torch.nan
     with pytest.raises(RunFailed, match=r"step 1: .*not finite.*policy_loss"):
         run_learner(parts, started, Watch())
+    assert not calls.records
+
+
+def test_a_loss_that_is_not_finite_is_refused_though_no_gradient_shows_it(
+    world, coordinator, policy_settings, batch_of, groups_of
+) -> None:
+    # The clamp of log ratios lets no gradient through where it meets a NaN.
+    groups = groups_of(1)
+    own = groups[0].trajectories[0]
+    broken = replace(own, actor_logprobs=(math.nan,) * len(own.token_ids))
+    first = replace(groups[0], trajectories=(broken, *groups[0].trajectories[1:]))
+    calls = coordinator(steps_max=1, make=lambda step: batch_of(step, (first, *groups[1:])))
+    algorithm = replace(policy_settings, old_logprobs="Actor")
+    with pytest.raises(RunFailed, match=r"step 1: the loss is not finite.*policy_loss"):
+        replace(world, settings=replace(world.settings, algorithm=algorithm)).run(calls)
     assert not calls.records
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from transformers.utils.logging import disable_progress_bar
+
 from rollout.coordinator.messages import AnchorManifest, Cursor, StepRecord
 from rollout.debug.recording import Recording, open_recording
 from rollout.errors import SpecError
@@ -59,6 +61,7 @@ def open_bench(run_dir: Path) -> Iterator[Bench]:
 
 
 def _build(config: WorkerConfig, scratch: Path) -> LearnerParts:
+    disable_progress_bar()
     check_model(Path(config.resolved.model_path), f"{config.spec.model.uri} of this run")
     exact = config.spec.numerics.mode == "Exact"
     apply_numerics(threads=config.resolved.threads, exact=exact)

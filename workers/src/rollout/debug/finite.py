@@ -6,7 +6,7 @@ Names come in the order in which one breaks the next, so the first is where to l
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -25,12 +25,11 @@ def broken_weights(policy: Policy) -> list[str]:
     ]
 
 
-def broken_tokens(place: int, tokens: Mapping[str, Tensor]) -> list[str]:
-    """Which logprobs of one sample are not finite."""
-    names = {"actor_logprobs_C": "actor logprobs", "logprobs_C": "learner logprobs"}
+def broken_tokens(samples: Sequence[Mapping[str, Tensor]], column: str, what: str) -> list[str]:
+    """Places of samples in whose ``column`` a number is not finite."""
     return [
         f"{what} of place {place}"
-        for column, what in names.items()
+        for place, tokens in enumerate(samples)
         if column in tokens and not bool(tokens[column].isfinite().all())
     ]
 

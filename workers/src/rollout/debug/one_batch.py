@@ -64,29 +64,36 @@ def _look(bench: Bench, progress: Progress, *, committed: bool) -> dict[str, Any
     weights = {name: _norm(tensor) for name, tensor in policy.masters.items()}
     broken = broken_weights(policy)
     seen = _compute(parts.trainer, ready)
-    samples = []
-    for place, (key, line) in enumerate(describe_samples(parts, batch, ready.work)):
-        tokens = seen.work.tokens(key)
-        samples.append({"place": place, **line, **describe_tokens(tokens)})
-        broken += broken_tokens(place, tokens)
+    places = describe_samples(parts, batch, ready.work)
+    tokens = [seen.work.tokens(key) for key, _ in places]
     return {
-        "samples": samples,
+        "samples": [
+            {"place": place, **line, **describe_tokens(tokens[place])}
+            for place, (_, line) in enumerate(places)
+        ],
         "parameters": [
             {"name": name, "gradient_norm": norm, "weight_norm": weights[name]}
             for name, norm in seen.gradients.items()
         ],
         "metrics": seen.metrics,
-        "not_finite": [*broken, *seen.broken],
+        "not_finite": [
+            *broken,
+            *broken_tokens(tokens, "actor_logprobs_C", "actor logprobs"),
+            *seen.outputs,
+            *broken_tokens(tokens, "logprobs_C", "learner logprobs"),
+            *seen.broken,
+        ],
     }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A step's losses and gradients. ``gradients`` are norms by parameter; ``broken`` is not finite."""
+    """A step's losses and gradients (norms by parameter), and which outputs, terms, gradients are broken."""
 
     work: Observed
     metrics: dict[str, Any]
     gradients: dict[str, float]
+    outputs: list[str]
     broken: list[str]
 
 
@@ -105,8 +112,8 @@ def _compute(trainer: Trainer, ready: Prepared) -> Seen:
         work=work,
         metrics=describe_step(trainer, work, totals, norms, ready.step),
         gradients=gradients,
+        outputs=outputs,
         broken=[
-            *outputs,
             *broken_losses(totals),
             *(f"gradient of {name}" for name in policy.broken_gradients()),
         ],

@@ -65,9 +65,17 @@ def iterate_gradients(
         policy.zero_gradients()
         accumulate_gradients(trainer, work, update, totals)
         policy.sum_gradients()
-        norm = policy.gradient_norm()
+        norm = policy.gradient_norm() + _doubt(trainer, totals)
         yield norm
         _apply(trainer, norm)
+
+
+def _doubt(trainer: Trainer, totals: Totals) -> torch.Tensor:
+    """0, or NaN where some rank's loss is not finite: a clamp keeps a NaN out of the gradient."""
+    parallel = trainer.policy.parallel
+    doubt = totals.loss(parallel.device) * 0
+    parallel.add_up(doubt)
+    return doubt
 
 
 def describe_step(
@@ -133,12 +141,17 @@ def _refuse(policy: Policy, totals: Totals, step: int) -> None:
     sums, maxima = totals.local()
     values = {**sums, **maxima}
     terms = sorted(name for name, value in values.items() if not math.isfinite(value))
-    culprits = policy.broken_gradients()
-    named = ", ".join(culprits[:CULPRITS_MAX]) or "the sum over all parameters"
-    more = f" and {len(culprits) - CULPRITS_MAX} more" if len(culprits) > CULPRITS_MAX else ""
     said = f"; not finite in the loss: {', '.join(terms)}" if terms else ""
     raise RunFailed(
-        f"step {step}: the gradient of {named}{more} is not finite{said}; nothing of this step was"
+        f"step {step}: {_broken(policy, terms)} is not finite{said}; nothing of this step was"
         " committed. Lower train.optimizer learningRate, or look at the batch with"
         " `rollout debug one-batch`"
     )
+
+
+def _broken(policy: Policy, terms: Sequence[str]) -> str:
+    culprits = policy.broken_gradients()
+    if not culprits:
+        return "the loss" if terms else "the norm of the gradient"
+    more = f" and {len(culprits) - CULPRITS_MAX} more" if len(culprits) > CULPRITS_MAX else ""
+    return f"the gradient of {', '.join(culprits[:CULPRITS_MAX])}{more}"

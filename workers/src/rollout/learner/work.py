@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rollout.algorithms.aggregation import Denominators
+from rollout.learner.metrics import LOSS_PARTS
 from rollout.learner.plan import GroupShape, MicroBatch, Update
 
 
@@ -84,6 +85,11 @@ class Totals:
         for name, value in part.maxima.items():
             known = self._maxima.get(name)
             self._maxima[name] = value if known is None else torch.maximum(known, value)
+
+    def loss(self, device: torch.device) -> Tensor:
+        """What all losses of this rank add up to, on the device."""
+        parts = [value for name, value in self._sums.items() if name in LOSS_PARTS]
+        return torch.stack(parts).sum() if parts else torch.zeros((), device=device)
 
     def local(self) -> tuple[dict[str, float], dict[str, float]]:
         """Sums and maxima of this rank as numbers."""
