@@ -61,7 +61,7 @@ def run_until_done(world, calls, monkeypatch, fuse: Fuse) -> int:
         fuse.around("write_manifest", state_module.write_atomically),
     )
     for incarnation in range(1, 4):
-        store = Fused(FilesystemStore(world.folder / "objects"), fuse, ("put",))
+        store = Fused(FilesystemStore(world.folder / "objects"), fuse, ("put", "put_parts"))
         try:
             world.run(Fused(calls, fuse, CALLS), store)
         except Killed:
@@ -107,7 +107,7 @@ def test_a_kill_around_each_kind_of_effect_changes_nothing(
     world, coordinator, undisturbed, monkeypatch
 ) -> None:
     names = undisturbed[1].names
-    assert set(names) == {"put", "write_manifest", *CALLS} - {"replay"}
+    assert set(names) == {"put", "put_parts", "write_manifest", *CALLS} - {"replay"}
     for name in set(names) - {"start_learner", "publish_initial"}:
         late = len(names) - 1 - names[::-1].index(name)
         middle = names.index(name, len(names) // 3)
@@ -132,7 +132,7 @@ def test_a_kill_in_each_of_two_incarnations_changes_nothing(
     for fuse in (Fuse(9, after=True), Fuse(6, after=False)):
         with monkeypatch.context() as patch, pytest.raises(Killed):
             patch.setattr(state_module, "write_atomically", state_module.write_atomically)
-            store = Fused(FilesystemStore(world.folder / "objects"), fuse, ("put",))
+            store = Fused(FilesystemStore(world.folder / "objects"), fuse, ("put", "put_parts"))
             world.run(Fused(calls, fuse, CALLS), store)
     world.run(calls)
     assert calls.records == calm.records

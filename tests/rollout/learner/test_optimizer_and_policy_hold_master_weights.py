@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load
 
 from rollout.learner.optim import build_optimizer, learning_rate
 from rollout.learner.parallel import Parallel
@@ -18,6 +19,7 @@ from rollout.learner.settings import OptimizerSettings, ScheduleSettings
 from rollout.models.resolve import resolve_model
 from rollout.objects.filesystem import FilesystemStore
 from rollout.weights.digest import digest_tensors, load_weights
+from rollout.weights.serialise import safetensors_parts
 
 
 @pytest.mark.parametrize(
@@ -138,6 +140,20 @@ def test_a_published_version_holds_what_the_forward_uses(model_path, tmp_path, d
     assert digest_tensors(tensors) == version.digest
     for name, parameter in policy.model.named_parameters():
         assert torch.equal(tensors[name], parameter)
+
+
+def test_parts_are_a_safetensors_file_whatever_the_dtype_and_shape() -> None:
+    tensors = {
+        "b": torch.arange(6, dtype=torch.float32).reshape(2, 3).t(),
+        "a": torch.randn(3).to(torch.bfloat16),
+        "scalar": torch.tensor(7.0),
+        "empty": torch.zeros(0, 4),
+        "bytes": torch.tensor([1, 2], dtype=torch.uint8),
+    }
+    loaded = load(b"".join(safetensors_parts(tensors)))
+    assert set(loaded) == set(tensors)
+    assert all(torch.equal(loaded[name], tensors[name]) for name in tensors)
+    assert {name: t.dtype for name, t in loaded.items()} == {n: t.dtype for n, t in tensors.items()}
 
 
 def test_tied_weights_are_published_once(tmp_path) -> None:

@@ -60,6 +60,17 @@ def test_a_damaged_object_is_refused(world, coordinator) -> None:
         world.run(calls)
 
 
+def test_a_lost_version_is_stored_again(world, coordinator) -> None:
+    calls = coordinator(steps_max=4)
+    parts = world.run(calls)
+    calls.anchors = [a for a in calls.anchors if a.step == 3]
+    version = calls.records[4].version
+    parts.store.delete(version.object)
+    world.run(calls)
+    assert parts.store.has(version.object)
+    assert not calls.forks
+
+
 def test_a_replay_that_differs_opens_a_logical_lineage(world, coordinator) -> None:
     calls = coordinator(steps_max=4)
     world.run(calls)

@@ -146,6 +146,10 @@ class ObjectStore(Protocol):
         """Store bytes and return their digest."""
         ...
 
+    def put_parts(self, parts: Sequence[bytes | memoryview]) -> str:
+        """Store the parts, one after the other, as one object and return its digest."""
+        ...
+
     def path(self, digest: str) -> Path:
         """A local path holding the object's verified bytes. Raises StoreError when missing or corrupt."""
         ...

@@ -1,10 +1,11 @@
 """The hash chain of a run (protocol section 3): one value that two runs share only if they are equal.
 
     h_0 = H(spec digest, initial version)
-    h_k = H(h_{k-1}, spec digest, k, cursor, ordered tokens, state)
+    h_k = H(h_{k-1}, spec digest, k, cursor, ordered tokens, version, state)
 
-``state`` covers parameters (fp32 masters), optimizer and RNG, of every rank; between the steps at
-which it is computed (``numerics.hashEverySteps``) it is left out, and consumption is still chained.
+``version`` is the digest of the weights that actors will serve, ``state`` covers the rest on every rank:
+optimizer, RNG, and the fp32 masters where they are not what is served. Between the steps at which it is
+computed (``numerics.hashEverySteps``) ``state`` is left out; weights and consumption are still chained.
 """
 
 from __future__ import annotations
@@ -29,11 +30,18 @@ def first_link(spec_digest: str, version_digest: str) -> str:
 
 
 def next_link(
-    previous: str, *, spec_digest: str, step: int, cursor: Cursor, tokens: str, state: str
+    previous: str,
+    *,
+    spec_digest: str,
+    step: int,
+    cursor: Cursor,
+    tokens: str,
+    version: str,
+    state: str,
 ) -> str:
     """``h_k``; ``state`` is empty where the state was not hashed."""
     where = f"{step}|{cursor.next_ordinal}|{int(cursor.exhausted)}"
-    return _hash(previous, spec_digest, where, tokens, state)
+    return _hash(previous, spec_digest, where, tokens, version, state)
 
 
 def digest_groups(groups: Sequence[TrajectoryGroup]) -> str:
@@ -61,7 +69,7 @@ def digest_sequences(sequences: Iterable[SequenceTokens]) -> str:
 
 
 def digest_state(tensors: Mapping[str, torch.Tensor], randomness: bytes) -> str:
-    """Over one rank's parameters and optimizer state by name, and its RNG."""
+    """Over one rank's tensors by name, and its RNG."""
     size = sum(tensor.nbytes for tensor in tensors.values())
     hasher = blake3(max_threads=blake3.AUTO) if size >= PARALLEL_BYTES_MIN else blake3()
     hasher.update(randomness)

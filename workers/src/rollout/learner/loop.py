@@ -18,7 +18,7 @@ from rollout.errors import RunFailed
 from rollout.learner import resume
 from rollout.learner.parts import Done, LearnerParts, take_step
 from rollout.learner.plan import encode_plan
-from rollout.learner.publish import publish
+from rollout.learner.sealing import seal_step
 from rollout.learner.state import Progress
 from rollout.types import WeightVersion
 
@@ -84,21 +84,26 @@ def _step(parts: LearnerParts, progress: Progress, batch: Batch, phases: Phases)
     """Take one step, store its weights, commit it."""
     done = take_step(parts, progress, batch, plan=None)
     phases.end("train")
-    weights = parts.trainer.policy.weights()
-    version = parts.parallel.on_main(
-        lambda: publish(weights, parts.store, lineage=progress.lineage, step=done.step)
-    )
+    sealed = seal_step(parts.trainer, parts.store, progress.chain, done)
     phases.end("publish")
-    _commit(parts, progress, done, version, phases.take())
+    reached = replace(
+        progress,
+        step=done.step,
+        chain=sealed.chain,
+        version=WeightVersion(
+            lineage=progress.lineage, step=done.step, digest=sealed.digest, object=sealed.object
+        ),
+        cursor=done.cursor,
+    )
+    _commit(parts, reached, done, phases.take())
     phases.end("commit")
-    return replace(progress, step=done.step, chain=done.chain, version=version, cursor=done.cursor)
+    return reached
 
 
 def _commit(
     parts: LearnerParts,
-    progress: Progress,
+    reached: Progress,
     done: Done,
-    version: WeightVersion,
     seconds: dict[str, float],
 ) -> None:
     answer = parts.session.commit(
@@ -106,12 +111,12 @@ def _commit(
             worker=parts.session.worker,
             incarnation=parts.session.incarnation,
             step=done.step,
-            lineage=progress.lineage,
+            lineage=reached.lineage,
             consumed=done.consumed,
             filtered=done.filtered,
             plan=encode_plan(done.plan),
-            version=version,
-            chain=done.chain,
+            version=reached.version,
+            chain=reached.chain,
             cursor=done.cursor,
             metrics=_with_rates(done.metrics, seconds),
             phase_seconds=seconds,
@@ -121,9 +126,8 @@ def _commit(
         raise RunFailed(
             f"step {done.step}: the coordinator did not accept the commit; see logs/coordinator.log"
         )
-    log.info(
-        "step committed step=%d chain=%s loss=%.6g", done.step, done.chain, done.metrics["loss"]
-    )
+    loss = done.metrics["loss"]
+    log.info("step committed step=%d chain=%s loss=%.6g", done.step, reached.chain, loss)
 
 
 def _with_rates(metrics: dict[str, Any], seconds: dict[str, float]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from rollout.learner.policy_work import Place, PolicyWork
 from rollout.learner.session import Session
 from rollout.learner.settings import PolicySettings
 from rollout.learner.sft_work import SftWork, render_rows
-from rollout.learner.state import AnchorPlace, Progress, state_tensors
+from rollout.learner.state import AnchorPlace, Progress
 from rollout.learner.step import Trainer, run_step
 from rollout.learner.work import Work
 from rollout.seams import ObjectStore, Renderer
@@ -47,13 +47,16 @@ class LearnerParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A step that was computed and is not committed yet; ids as the batch names them."""
+    """A step that was computed and is not committed yet; ids as the batch names them.
+
+    ``tokens`` is the digest of what it learned from.
+    """
 
     step: int
     consumed: tuple[str, ...]
     filtered: dict[str, str]
     plan: StepPlan
-    chain: str
+    tokens: str
     cursor: Cursor
     metrics: dict[str, Any]
 
@@ -71,24 +74,15 @@ class Prepared:
 
 def take_step(parts: LearnerParts, progress: Progress, batch: Batch, plan: StepPlan | None) -> Done:
     """Compute the step after ``progress`` on ``batch``; with a recorded ``plan`` exactly as it was."""
-    settings = parts.trainer.settings
     ready = prepare_step(parts, progress, batch, plan)
     metrics = run_step(parts.trainer, ready.work, ready.plan, ready.step)
-    link = chain.next_link(
-        progress.chain,
-        spec_digest=settings.spec_digest,
-        step=ready.step,
-        cursor=ready.cursor,
-        tokens=ready.tokens,
-        state=_digest_state(parts) if ready.step % settings.hash_every_steps == 0 else "",
-    )
     reasons = ready.work.filtered()
     return Done(
         step=ready.step,
         consumed=tuple(n for i, ids in enumerate(batch.ids) if i not in reasons for n in ids),
         filtered={name: why for i, why in reasons.items() for name in batch.ids[i]},
         plan=ready.plan,
-        chain=link,
+        tokens=ready.tokens,
         cursor=ready.cursor,
         metrics={**metrics, "num_excluded": metrics["num_excluded"] + batch.num_excluded},
     )
@@ -138,9 +132,3 @@ def _rules(parts: LearnerParts) -> PlanRules:
 
 def _num_ranks(plan: StepPlan) -> int:
     return len(plan.updates[0].ranks) if plan.updates else 0
-
-
-def _digest_state(parts: LearnerParts) -> str:
-    tensors = state_tensors(parts.trainer.policy, parts.trainer.optimizer)
-    local = chain.digest_state(tensors, randomness.digest(parts.parallel.device))
-    return chain.join_ranks(parts.parallel.gather(local))

@@ -72,6 +72,11 @@ class Policy:
         if self._apart:
             _send_gradients(model, self.masters)
 
+    @property
+    def serves_masters(self) -> bool:
+        """Whether ``weights`` are the masters themselves, whole and uncast."""
+        return not self._apart and not self.parallel.sharded
+
     def zero_gradients(self) -> None:
         """Forget all gradients. Parameters without one count as zero, on every rank."""
         if self._flat is not None:

@@ -16,9 +16,10 @@ from rollout.learner import chain
 from rollout.learner.parts import Done, LearnerParts, take_step
 from rollout.learner.plan import decode_plan
 from rollout.learner.publish import publish
+from rollout.learner.sealing import seal_step
 from rollout.learner.state import Progress, restore_anchor, save_anchor
 from rollout.types import WeightVersion
-from rollout.weights.digest import digest_tensors
+from rollout.weights.serialise import safetensors_parts
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ def resume(
             f"the ledger's last step is {started.committed_step}, but anchor and replay end at"
             f" {progress.step}: recorded batches are missing; restore the ledger or start a new run"
         )
+    _store_again(parts, progress)
     changed = _changed_identity(parts, started)
     if changed and parts.trainer.settings.exact:
         progress = _fork(parts, progress, progress.version, f"the runtime changed: {changed}")
@@ -116,16 +118,15 @@ def repeat_step(
 ) -> Repeated:
     """Take the committed step after ``progress`` again, by its recorded plan; call on every rank."""
     done = take_step(parts, progress, batch, decode_plan(record.plan))
-    weights = parts.trainer.policy.weights()
-    digest = parts.parallel.on_main(lambda: digest_tensors(weights))
+    sealed = seal_step(parts.trainer, None, progress.chain, done)
     reached = replace(
-        progress, step=done.step, chain=done.chain, version=record.version, cursor=done.cursor
+        progress, step=done.step, chain=sealed.chain, version=record.version, cursor=done.cursor
     )
     return Repeated(
         progress=reached,
         done=done,
-        weights_equal=digest == record.version.digest,
-        chain_equal=done.chain == record.chain,
+        weights_equal=sealed.digest == record.version.digest,
+        chain_equal=sealed.chain == record.chain,
     )
 
 
@@ -141,6 +142,14 @@ def _replay(parts: LearnerParts, progress: Progress, record: StepRecord) -> tupl
         lambda: publish(weights, parts.store, lineage=progress.lineage, step=step)
     )
     return _fork(parts, reached, version, f"replay of step {step} met another digest"), True
+
+
+def _store_again(parts: LearnerParts, progress: Progress) -> None:
+    """Make good a committed version whose object is lost: no actor could go on without it."""
+    if not parts.parallel.on_main(lambda: parts.store.has(progress.version.object)):
+        log.warning("stored again step=%d object=%s", progress.step, progress.version.object)
+        weights = parts.trainer.policy.weights()
+        parts.parallel.on_main(lambda: parts.store.put_parts(safetensors_parts(weights)))
 
 
 def _fork(parts: LearnerParts, progress: Progress, version: WeightVersion, reason: str) -> Progress:

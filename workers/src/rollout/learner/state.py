@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 import torch
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
 from torch.optim import Optimizer
 
 from rollout.coordinator.messages import AnchorManifest, Cursor
@@ -25,6 +25,7 @@ from rollout.learner.policy import Policy
 from rollout.objects.filesystem import write_atomically
 from rollout.seams import ObjectSource, ObjectStore
 from rollout.types import WeightVersion
+from rollout.weights.serialise import safetensors_parts
 
 FORMAT = 1
 
@@ -50,9 +51,13 @@ class AnchorPlace:
 
 
 def state_tensors(policy: Policy, optimizer: Optimizer) -> dict[str, torch.Tensor]:
-    """This rank's masters and optimizer entries by name, as they lie (shards stay shards)."""
+    """What of this rank's state the weight version does not hold already, as it lies (shards stay shards).
+
+    Optimizer entries by name, and the masters where they are not what is served.
+    """
+    masters = {} if policy.serves_masters else policy.masters
     entries = dict(_entries(policy, optimizer))
-    return {name: _local(tensor) for name, tensor in {**policy.masters, **entries}.items()}
+    return {name: _local(tensor) for name, tensor in {**masters, **entries}.items()}
 
 
 def save_anchor(
@@ -81,8 +86,8 @@ def save_anchor(
             chain=progress.chain,
             version=progress.version,
             objects={
-                "weights": place.store.put(_tensors_bytes(masters)),
-                "optimizer": place.store.put(_tensors_bytes(entries)),
+                "weights": place.store.put_parts(safetensors_parts(masters)),
+                "optimizer": place.store.put_parts(safetensors_parts(entries)),
                 "rng": place.store.put(msgspec.msgpack.encode(random_states)),
             },
             grade=progress.grade,
@@ -167,11 +172,6 @@ def _restore_random(policy: Policy, data: bytes) -> None:
     rank = policy.parallel.rank
     if rank < len(states):
         randomness.restore(states[rank], policy.parallel.device)
-
-
-def _tensors_bytes(tensors: Mapping[str, torch.Tensor]) -> bytes:
-    ordered = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
-    return save(ordered, metadata={"format": "pt"})
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

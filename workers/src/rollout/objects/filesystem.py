@@ -12,7 +12,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NoReturn
@@ -42,10 +42,17 @@ class FilesystemStore:
 
     def put(self, data: bytes) -> str:
         """Store bytes; returns their digest. Raises StoreError."""
-        digest = f"blake3:{blake3(data).hexdigest()}"
+        return self.put_parts((data,))
+
+    def put_parts(self, parts: Sequence[bytes | memoryview]) -> str:
+        """Store parts as one object, without joining them in memory. Raises StoreError."""
+        hasher = blake3()
+        for part in parts:
+            hasher.update(part)
+        digest = f"blake3:{hasher.hexdigest()}"
         if not self.has(digest):
             with self._staged() as (file, path):
-                file.write(data)
+                file.writelines(parts)
                 self._publish(file, path, digest)
         return digest
 

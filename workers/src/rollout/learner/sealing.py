@@ -1,0 +1,70 @@
+"""Naming the state after a step: version digest and chain value, while the weights are being stored.
+
+Hashing and writing overlap: both are most of what a step costs beside computing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from rollout.learner import chain, randomness
+from rollout.learner.parts import Done
+from rollout.learner.state import state_tensors
+from rollout.learner.step import Trainer
+from rollout.seams import ObjectStore
+from rollout.weights.digest import digest_tensors
+from rollout.weights.serialise import safetensors_parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """What a step came to. ``object`` names the stored weights; empty where nothing was stored."""
+
+    digest: str
+    chain: str
+    object: str
+
+
+def seal_step(trainer: Trainer, store: ObjectStore | None, previous: str, done: Done) -> Seal:
+    """Name the state after ``done`` and, with a store, make its weights durable; call on every rank.
+
+    ``previous`` is the chain value before the step. Raises StoreError.
+    """
+    parallel, settings = trainer.policy.parallel, trainer.settings
+    weights = trainer.policy.weights()
+    with _storing(weights, store if parallel.is_main else None) as stored:
+        digest = parallel.on_main(lambda: digest_tensors(weights))
+        link = chain.next_link(
+            previous,
+            spec_digest=settings.spec_digest,
+            step=done.step,
+            cursor=done.cursor,
+            tokens=done.tokens,
+            version=digest,
+            state=_digest_state(trainer) if done.step % settings.hash_every_steps == 0 else "",
+        )
+        return Seal(digest=digest, chain=link, object=parallel.on_main(stored))
+
+
+@contextmanager
+def _storing(
+    weights: Mapping[str, torch.Tensor], store: ObjectStore | None
+) -> Iterator[Callable[[], str]]:
+    """Store in a thread; gives the function that waits for the object's name."""
+    if store is None:
+        yield str
+        return
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        yield pool.submit(store.put_parts, safetensors_parts(weights)).result
+
+
+def _digest_state(trainer: Trainer) -> str:
+    parallel = trainer.policy.parallel
+    tensors = state_tensors(trainer.policy, trainer.optimizer)
+    local = chain.digest_state(tensors, randomness.digest(parallel.device))
+    return chain.join_ranks(parallel.gather(local))
