@@ -19,7 +19,7 @@ import msgspec
 from rollout.coordinator import actors, commits, learner
 from rollout.coordinator import messages as m
 from rollout.coordinator.endpoints import ENDPOINTS, Endpoint
-from rollout.coordinator.keeper import keep
+from rollout.coordinator.keeper import keep, settle
 from rollout.coordinator.plan import RunPlan, TaskRows
 from rollout.coordinator.run import RowCache, Run, Summarise
 from rollout.coordinator.state import build_state
@@ -31,6 +31,7 @@ from rollout.errors import (
     LedgerError,
     LedgerFull,
     RolloutError,
+    StoreError,
 )
 from rollout.ledger.contract import Ledger
 from rollout.seams import ObjectStore, Tracker
@@ -117,9 +118,8 @@ class Coordinator:
         self._keeping.cancel()
         await asyncio.gather(self._keeping, return_exceptions=True)
         try:
-            if self.run.state.tracked_step >= 0:
-                await self.run.ledger.set_tracked(self.run.state.tracked_step)
-        except LedgerError as error:
+            await settle(self.run)
+        except (LedgerError, StoreError) as error:
             log.error("while closing: %s", error)  # noqa: TRY400 - expected
         await self.run.ledger.close()
         for tracker in self.run.trackers:

@@ -229,14 +229,21 @@ async def finish(run: Run) -> None:
         await _finish_stopped(run)
     elif is_last_step_done(run) and await _reports_are_in(run) and _learner_is_done(run):
         await _close_books(run)
-        await track(run)
-        await run.ledger.set_tracked(state.tracked_step)
+        await settle(run)
         missed = check_gates(run.plan.evaluations, state.results(), state.step)
         failed = [gate.message for gate in missed if gate.fails]
         if failed:
             await run.end("Failed", "GateFailed", "; ".join(failed))
         else:
             await run.end("Succeeded", "Finished", f"{state.step} steps committed")
+
+
+async def settle(run: Run) -> None:
+    """Leave nothing for a next life: whoever sees the end also finds the references and the metrics."""
+    await write_references(run)
+    await retire(run)
+    await track(run)
+    await run.ledger.set_tracked(run.state.tracked_step)
 
 
 async def _finish_stopped(run: Run) -> None:
@@ -247,7 +254,7 @@ async def _finish_stopped(run: Run) -> None:
         if worker.outcome is None and now - worker.seen_at < run.plan.lease_seconds
     ]
     if not working:
-        await run.ledger.set_tracked(run.state.tracked_step)
+        await settle(run)
         await run.end("Stopped", "Stopped", run.state.stopping or "")
 
 
