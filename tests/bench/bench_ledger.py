@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
 from fake_run import GROUPS, SAMPLES, SECRET
 from figures import Figure, level
 
@@ -64,7 +63,7 @@ def _coordinator(folder: Path) -> Iterator[str]:
     command = [
         sys.executable,
         str(Path(__file__).with_name("fake_run.py")),
-        name_of(folder),
+        str(folder),
         str(port),
     ]
     process = subprocess.Popen(command)
@@ -73,11 +72,6 @@ def _coordinator(folder: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(30)
-
-
-def name_of(folder: Path) -> str:
-    """A folder as an argument."""
-    return str(folder)
 
 
 def _run(url: str, folder: Path) -> Phases:
@@ -95,7 +89,15 @@ def _run(url: str, folder: Path) -> Phases:
     return phases
 
 
-def _step(phases, actor, learner, mine, theirs, step, digest) -> None:
+def _step(
+    phases: Phases,
+    actor: CoordinatorClient,
+    learner: CoordinatorClient,
+    mine: int,
+    theirs: int,
+    step: int,
+    digest: str,
+) -> None:
     with phases.time("claim"):
         ask = m.Claim(worker="actor-0", incarnation=mine, tasks_max=GROUPS, wait_seconds=5.0)
         tasks = actor.claim(ask).tasks
@@ -114,6 +116,7 @@ def _step(phases, actor, learner, mine, theirs, step, digest) -> None:
             m.BatchRequest(worker="learner", incarnation=theirs, step=step, wait_seconds=5.0)
         )
     assert len(batch.groups) == GROUPS
+    assert batch.cursor is not None
     with phases.time("commit"):
         learner.commit(
             m.Commit(
@@ -125,7 +128,7 @@ def _step(phases, actor, learner, mine, theirs, step, digest) -> None:
                 plan={},
                 version=WeightVersion(lineage=0, step=step, digest=digest, object=digest),
                 chain=f"blake3:{step:064x}",
-                cursor=msgspec.convert(batch.cursor, m.Cursor, from_attributes=True),
+                cursor=batch.cursor,
                 metrics={"reward": 0.5, "loss": 0.1},
             )
         )
