@@ -13,8 +13,8 @@ from rollout.engines.vllm_command import VllmSettings
 from rollout.models.resolve import resolve_model
 from rollout.types import GenerateRequest, SamplingParams, WeightVersion
 
-SHARPNESS = 5.0
-"""The random model is nearly uniform; a larger output head makes it choose."""
+HEAD_SCALE, LAYER_SCALE = 5.0, 40.0
+"""The random model is nearly uniform and its layers hardly matter; scaled, it chooses, and by its context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +38,21 @@ class Policies:
 
 @pytest.fixture(scope="session")
 def policies(tmp_path_factory) -> Policies:
-    torch = pytest.importorskip("torch")
-    folder = tmp_path_factory.mktemp("policies")
-    model_dir = resolve_model("rollout://tiny-qwen2", cache_dir=folder).path
-    other_dir = resolve_model("rollout://tiny-qwen2?seed=1", cache_dir=folder).path
+    """With the output head tied to the embeddings: the case in which a reload forgets a tensor."""
+    return build_policies(tmp_path_factory.mktemp("policies"), tied=1)
+
+
+@pytest.fixture(scope="session")
+def untied_policies(tmp_path_factory) -> Policies:
+    return build_policies(tmp_path_factory.mktemp("untied"), tied=0)
+
+
+def build_policies(folder: Path, *, tied: int) -> Policies:
+    import torch
+
+    uri = f"rollout://tiny-qwen2?tied={tied}"
+    model_dir = resolve_model(uri, cache_dir=folder).path
+    other_dir = resolve_model(f"{uri}&seed=1", cache_dir=folder).path
 
     stepped = load_sharp(model_dir)
     optimizer = torch.optim.AdamW(stepped.parameters(), lr=1e-5)
@@ -62,14 +73,22 @@ def load_sharp(model_dir: Path) -> Any:
 
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32).eval()
     with torch.no_grad():
-        model.lm_head.weight.mul_(SHARPNESS)
+        model.lm_head.weight.mul_(HEAD_SCALE)
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.mul_(LAYER_SCALE)
+            layer.mlp.down_proj.weight.mul_(LAYER_SCALE)
     return model
 
 
 def publish(model: Any, step: int, folder: Path) -> Policy:
     from rollout.weights.digest import digest_tensors, save_weights
 
-    tensors = model.state_dict()
+    tied = model.config.tie_word_embeddings
+    tensors = {
+        name: tensor
+        for name, tensor in model.state_dict().items()
+        if not (tied and name == "lm_head.weight")
+    }
     weights = folder / f"version-{step}"
     save_weights(tensors, weights)
     version = WeightVersion(lineage=0, step=step, digest=digest_tensors(tensors), object="blake3:")
@@ -98,8 +117,8 @@ async def fast_engine(policies, tmp_path_factory) -> AsyncIterator[VllmEngine]:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def exact_engine(policies, tmp_path_factory) -> AsyncIterator[VllmEngine]:
-    engine = VllmEngine(settings_for(policies, tmp_path_factory.mktemp("exact"), exact=True))
+async def exact_engine(untied_policies, tmp_path_factory) -> AsyncIterator[VllmEngine]:
+    engine = VllmEngine(settings_for(untied_policies, tmp_path_factory.mktemp("exact"), exact=True))
     await engine.start()
     yield engine
     await engine.stop()

@@ -21,9 +21,9 @@ pytestmark = [
 
 
 async def test_every_group_is_bit_equal_alone_in_a_crowd_after_a_load_and_after_a_kill(
-    exact_engine, policies
+    exact_engine, untied_policies
 ):
-    first, other = policies.first, policies.other
+    first, other = untied_policies.first, untied_policies.other
     requests = [ask(length, 6, max_new_tokens=48) for length in (3, 40, 200, 300)]
 
     await exact_engine.load(first.version, first.weights)
