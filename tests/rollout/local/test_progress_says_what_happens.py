@@ -1,8 +1,10 @@
 import io
 
 from local_status import make_status
+from rich.console import Console
 
 from rollout.coordinator.status import Condition, EvaluationStatus, Waiting
+from rollout.local.live import build_block
 from rollout.local.progress import PlainDisplay, make_display, render_line, render_seconds
 
 
@@ -33,8 +35,24 @@ def test_a_line_holds_what_a_person_asks_for():
     )
 
 
-def test_an_unfinished_evaluation_is_not_shown():
-    assert "eval" not in render_line(make_status(evaluations=(evaluation(0, 0.1, done=3),)))
+def test_an_unfinished_evaluation_says_how_far_it_is():
+    status = make_status(
+        step=10, phase="Evaluating", evaluations=(evaluation(0, 0.1), evaluation(10, 0.0, done=3))
+    )
+
+    line = render_line(status)
+
+    assert "step 10/10 (evaluating)" in line
+    assert "eval sums 0.100 at step 0; sums 3/50 at step 10" in line
+
+
+def test_there_is_no_time_left_to_tell_when_all_steps_are_made():
+    assert "eta" not in render_line(make_status(step=10, seconds_per_step=2.0))
+
+
+def test_the_slower_side_is_named_and_balance_is_not():
+    assert "bottleneck actors" in render_line(make_status(bottleneck="Actors"))
+    assert "bottleneck" not in render_line(make_status(bottleneck="Balanced"))
 
 
 def test_a_long_wait_names_who_and_because_of_whom():
@@ -93,6 +111,34 @@ def test_a_pipe_gets_plain_lines_and_programs_get_none():
     assert isinstance(make_display("auto", "adder-1", stream), PlainDisplay)
     make_display("none", "adder-1", stream).note("hello")
     assert stream.getvalue() == ""
+
+
+def draw(block, width: int = 90) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(block)
+    return console.file.getvalue()
+
+
+def test_a_live_block_is_seen_before_anything_answers():
+    assert draw(build_block("adder-1", None, 7.0)).split()[-3:] == ["0", "(starting)", "7s"]
+
+
+def test_a_live_block_has_its_bar_and_step_on_one_line_and_each_fact_on_its_own():
+    status = make_status(step=5, seconds_per_step=2.0, reward=0.5, loss=0.1)
+
+    lines = draw(build_block("adder-1", status, 70.0)).splitlines()
+
+    assert lines[0].startswith("adder-1")
+    assert lines[0].rstrip().endswith("5/10  1m10s  eta 10s")
+    assert [line.split() for line in lines[1:]] == [["reward", "0.5"], ["loss", "0.1"]]
+
+
+def test_brackets_in_a_message_are_text():
+    condition = Condition(type="Learning", status=False, reason="R", message="see row [/x] [red]")
+
+    assert "see row [/x] [red]" in draw(
+        build_block("adder-1", make_status(conditions=(condition,)), 1.0)
+    )
 
 
 def test_a_live_display_draws_and_leaves_the_terminal(capsys):

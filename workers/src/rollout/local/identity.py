@@ -14,6 +14,7 @@ from typing import Any
 from blake3 import blake3
 
 from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.v1alpha1.run_status import Grade
 
 SPEC_FIELDS = ("model", "train", "infer", "evaluate", "seed", "numerics")
 TRAIN_LIVE_FIELDS = ("maxSteps", "epochs")
@@ -51,6 +52,12 @@ def spec_identity(spec: RolloutRunSpec) -> dict[str, Any]:
     kept["ranks"] = spec.learner.nodes * spec.learner.processes_per_node
     kept["strategy"] = spec.learner.strategy.chosen
     return kept
+
+
+def grade_of(spec: RolloutRunSpec) -> Grade:
+    """What may be claimed about equality when nothing goes wrong (protocol section 7)."""
+    stale = spec.train.max_staleness if spec.train else 0
+    return "Exact" if spec.numerics.mode == "Exact" and not stale else "Logical"
 
 
 def _without_folder(reward: Mapping[str, Any]) -> dict[str, Any]:

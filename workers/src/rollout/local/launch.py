@@ -22,7 +22,7 @@ import msgspec
 
 from rollout.coordinator.status import Status
 from rollout.errors import SpecError
-from rollout.local.identity import spec_digest, spec_identity
+from rollout.local.identity import grade_of, spec_digest, spec_identity
 from rollout.local.plan import (
     Machine,
     plan_bounds,
@@ -135,6 +135,7 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
             data_digests=found.data_digests,
             threads=threads if previous is None else previous.resolved.threads,
             engine="vllm" if engine == "vllm" else "embedded",
+            grade=grade_of(spec),
         ),
         layout=Layout(
             run_dir=str(run.path),

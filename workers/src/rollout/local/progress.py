@@ -1,4 +1,4 @@
-"""Shows a run while it goes on: a live block on a terminal, plain lines anywhere else.
+"""Shows a run while it goes on: a live block on a terminal (``live``), plain lines anywhere else.
 
 Text is made by pure functions of the coordinator's status; a display only decides when to print it.
 Everything goes to standard error: standard output belongs to results.
@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TextIO
+from typing import Literal, Protocol, TextIO
 
 from rollout.coordinator.status import EvaluationStatus, Status
-
-if TYPE_CHECKING:
-    from rich.console import Group
 
 Mode = Literal["auto", "live", "plain", "none"]
 PLAIN_SECONDS_MIN = 2.0
 """A plain display prints at most this often; the first, the last and every evaluation always."""
 WAIT_SECONDS_SHOWN = 1.0
 """Shorter waits are the normal beat of a synchronous run and not shown."""
+BAR_COLUMNS = 36
+SAID_PHASES = frozenset({"Evaluating", "Finishing", "Stopping"})
+"""Phases in which no step is made, and a person should know why."""
+HEAD = frozenset({"step", "eta"})
+"""Facts that a live block shows beside its bar."""
 
 
 class Display(Protocol):
@@ -55,6 +58,7 @@ def render_facts(status: Status) -> tuple[Fact, ...]:
         Fact(label="loss", value=_number(status.loss)),
         Fact(label="tokens/s", value=_rate(status.tokens_per_second)),
         Fact(label="eta", value=_eta(status)),
+        Fact(label="bottleneck", value=_bottleneck(status)),
         Fact(label="waits", value=_waits(status)),
         Fact(label="eval", value=_evaluation(status)),
         Fact(label="says", value=_conditions(status)),
@@ -68,9 +72,10 @@ def render_line(status: Status) -> str:
 
 
 def _step(status: Status) -> str:
-    if status.step == 0 and status.phase not in {"Running", "Training"}:
+    if status.step == 0 and status.phase != "Running":
         return f"0 ({status.phase.lower()})"
-    return str(status.step) if status.steps_max is None else f"{status.step}/{status.steps_max}"
+    step = str(status.step) if status.steps_max is None else f"{status.step}/{status.steps_max}"
+    return f"{step} ({status.phase.lower()})" if status.phase in SAID_PHASES else step
 
 
 def _number(value: float | None) -> str:
@@ -86,7 +91,8 @@ def _rate(value: float | None) -> str:
 def _eta(status: Status) -> str:
     if status.seconds_per_step is None or status.steps_max is None or status.step == 0:
         return ""
-    return render_seconds(status.seconds_per_step * max(0, status.steps_max - status.step))
+    left = status.steps_max - status.step
+    return render_seconds(status.seconds_per_step * left) if left > 0 else ""
 
 
 def render_seconds(seconds: float) -> str:
@@ -105,12 +111,21 @@ def _waits(status: Status) -> str:
     return f"{one.who} for {one.what} ({one.culprit}, {render_seconds(one.seconds)})"
 
 
+def _bottleneck(status: Status) -> str:
+    return "" if status.bottleneck == "Balanced" else status.bottleneck.lower()
+
+
 def _evaluation(status: Status) -> str:
+    """The newest result, then what is being measured."""
     done = [one for one in status.evaluations if one.num_total and one.num_done >= one.num_total]
-    if not done:
-        return ""
-    one = max(done, key=lambda evaluation: (evaluation.lineage, evaluation.step))
-    return f"{one.name} {headline(one)} at step {one.step}"
+    going = [one for one in status.evaluations if one.num_done < one.num_total]
+    said = [f"{one.name} {headline(one)} at step {one.step}" for one in _newest(done)]
+    said += [f"{one.name} {one.num_done}/{one.num_total} at step {one.step}" for one in going[:1]]
+    return "; ".join(said)
+
+
+def _newest(evaluations: Iterable[EvaluationStatus]) -> list[EvaluationStatus]:
+    return sorted(evaluations, key=lambda one: (one.lineage, one.step))[-1:]
 
 
 def headline(evaluation: EvaluationStatus) -> str:
@@ -177,50 +192,13 @@ class PlainDisplay:
         self.note(self._line)
 
 
-class LiveDisplay:
-    """A block that is redrawn in place, on a terminal."""
-
-    def __init__(self, title: str) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        self._title = title
-        self._console = Console(stderr=True)
-        self._live = Live(console=self._console, refresh_per_second=2, transient=False)
-        self._live.start()
-
-    def show(self, status: Status) -> None:
-        """Redraw."""
-        self._live.update(_block(self._title, status))
-
-    def note(self, text: str) -> None:
-        """Print above the block."""
-        self._console.print(text, markup=False, highlight=False)
-
-    def close(self) -> None:
-        """Stop redrawing; the last block stays."""
-        self._live.stop()
-
-
-def _block(title: str, status: Status) -> Group:
-    from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-
-    grid = Table.grid(padding=(0, 2))
-    grid.add_row(title, f"version {status.policy_version}", status.bottleneck or "")
-    facts = Table.grid(padding=(0, 2))
-    for fact in render_facts(status):
-        facts.add_row(f"[dim]{fact.label}[/dim]", fact.value)
-    bar = ProgressBar(total=status.steps_max or 1, completed=status.step, width=60)
-    return Group(grid, bar, facts)
-
-
 def make_display(mode: Mode, title: str, stream: TextIO | None = None) -> Display:
     """The display for ``mode``; ``auto`` is live on a terminal and plain elsewhere."""
     target = sys.stderr if stream is None else stream
     if mode == "none":
         return SilentDisplay()
     if mode == "live" or (mode == "auto" and target.isatty()):
+        from rollout.local.live import LiveDisplay
+
         return LiveDisplay(title)
     return PlainDisplay(target)

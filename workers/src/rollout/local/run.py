@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rollout.errors import RolloutError, SpecError
+from rollout.errors import SpecError
 from rollout.local.functions import save_functions
 from rollout.local.launch import (
     Finished,
@@ -145,12 +145,14 @@ def _tell_end(finished: Finished, run: RunDir, display: Display) -> None:
 
 
 def _write_report(run: RunDir, display: Display) -> None:
-    from rollout.report import write_report
-
     try:
+        from rollout.report import write_report
+
         write_report(run.path)
-    except (OSError, ValueError, RolloutError) as error:
-        display.note(f"the report could not be written: {error}")
+    except Exception as error:  # noqa: BLE001 - the run has ended; nothing about its report may change how
+        display.note(
+            f"the report could not be written ({error!r}); try: rollout runs report {run.name}"
+        )
 
 
 def _find_source(document: Document, produced: Mapping[str, RunDir]) -> RunDir | None:
