@@ -3,7 +3,7 @@ import io
 from local_status import make_status
 from rich.console import Console
 
-from rollout.coordinator.status import Condition, EvaluationStatus, Waiting
+from rollout.coordinator.status import Condition, EvaluationStatus, RunOutcome, Waiting
 from rollout.local.live import build_block
 from rollout.local.progress import PlainDisplay, make_display, render_line, render_seconds
 
@@ -68,6 +68,21 @@ def test_the_beat_of_a_synchronous_run_is_no_wait():
     waiting = (Waiting(who="learner", what="groups", culprit="actor-0", seconds=0.2),)
 
     assert "waits" not in render_line(make_status(waiting=waiting))
+
+
+def test_a_run_that_has_ended_waits_for_nobody():
+    waiting = (Waiting(who="learner", what="groups", culprit="actor-0", seconds=9.0),)
+    outcome = RunOutcome(kind="Stopped", reason="Interrupted", message="")
+    status = make_status(
+        step=4,
+        phase="Stopped",
+        seconds_per_step=2.0,
+        bottleneck="Actors",
+        waiting=waiting,
+        outcome=outcome,
+    )
+
+    assert render_line(status) == "step 4/10 (stopped)"
 
 
 def test_a_run_that_cannot_learn_says_so():

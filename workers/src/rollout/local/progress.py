@@ -20,7 +20,7 @@ PLAIN_SECONDS_MIN = 2.0
 WAIT_SECONDS_SHOWN = 1.0
 """Shorter waits are the normal beat of a synchronous run and not shown."""
 BAR_COLUMNS = 36
-SAID_PHASES = frozenset({"Evaluating", "Finishing", "Stopping"})
+SAID_PHASES = frozenset({"Evaluating", "Finishing", "Stopping", "Stopped", "Failed"})
 """Phases in which no step is made, and a person should know why."""
 HEAD = frozenset({"step", "eta"})
 """Facts that a live block shows beside its bar."""
@@ -91,7 +91,7 @@ def _rate(value: float | None) -> str:
 def _eta(status: Status) -> str:
     if status.seconds_per_step is None or status.steps_max is None or status.step == 0:
         return ""
-    left = status.steps_max - status.step
+    left = status.steps_max - status.step if status.outcome is None else 0
     return render_seconds(status.seconds_per_step * left) if left > 0 else ""
 
 
@@ -105,14 +105,16 @@ def render_seconds(seconds: float) -> str:
 
 def _waits(status: Status) -> str:
     long = [one for one in status.waiting if one.seconds >= WAIT_SECONDS_SHOWN]
-    if not long:
+    if not long or status.outcome is not None:
         return ""
     one = max(long, key=lambda waiting: waiting.seconds)
     return f"{one.who} for {one.what} ({one.culprit}, {render_seconds(one.seconds)})"
 
 
 def _bottleneck(status: Status) -> str:
-    return "" if status.bottleneck == "Balanced" else status.bottleneck.lower()
+    if status.bottleneck == "Balanced" or status.outcome is not None:
+        return ""
+    return status.bottleneck.lower()
 
 
 def _evaluation(status: Status) -> str:

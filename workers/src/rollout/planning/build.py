@@ -65,6 +65,7 @@ def build_plan(documents: Sequence[Document], *, offline: bool) -> Plan:
 
 
 def _plan_run(document: Document, accelerators: Mapping[str, int], *, offline: bool) -> PlannedRun:
+    from rollout.local.identity import grade_of
     from rollout.local.prepare import prepare_run
     from rollout_api import presets
 
@@ -98,12 +99,6 @@ def document_spec(document: Document) -> RolloutRunSpec:
     from rollout_api.parse import parse_run
 
     return parse_run(document.data).spec
-
-
-def grade_of(spec: RolloutRunSpec) -> str:
-    """What may be claimed about equality (protocol section 7)."""
-    stale = spec.train.max_staleness if spec.train else 0
-    return "Exact" if spec.numerics.mode == "Exact" and not stale else "Logical"
 
 
 def _resolve(spec: RolloutRunSpec, *, offline: bool) -> tuple[dict[str, Any], list[Unresolved]]:

@@ -1,7 +1,7 @@
-"""What a report shows, as data: the same dictionary becomes ``report.json`` and the page.
+"""What a report says in numbers: the head of ``report.json`` and of the page.
 
 Pure: takes steps, evaluations and samples as read from the ledger, computes the few numbers a
-person looks for first.
+person looks for first. What is drawn is decided in ``panels``.
 """
 
 from __future__ import annotations
@@ -10,11 +10,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rollout.report.plots import Plot, Series
+from rollout.coordinator.learning import StepSignal, judge_learning
+from rollout.evaluations.statistics import CORRECT_MIN
 
 Step = Mapping[str, Any]
+Rows = Sequence[Mapping[str, Any]]
 WINDOW = 10
 """Steps averaged for the first and the last value of a noisy series."""
+
+DISPOSITIONS = {
+    "consumed": "trained on",
+    "filtered": "left out of a batch by rule: its group had nothing to compare, or its length",
+    "expired": "too old when its step came",
+    "excluded": "lost to a failure outside the policy, after every retry; never scored",
+    "surplus": "not needed: the batch was full, or the run ended",
+    "pending": "not decided yet",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +34,8 @@ class ReportInput:
 
     ``steps`` are the metrics of committed steps in order, each with ``step``; ``evaluations`` one row
     per finished evaluation (name, split, step, metric, value, low, high, num_prompts);
-    ``before``/``after`` the same prompts answered by the first and the last policy.
+    ``before``/``after`` the same prompts answered by the first and the last policy; ``best`` the
+    content of ``Best.json``, None when no evaluation chooses.
     """
 
     name: str
@@ -35,13 +47,14 @@ class ReportInput:
     model: str
     spec: Mapping[str, Any]
     steps: Sequence[Step]
-    evaluations: Sequence[Mapping[str, Any]]
-    before: Sequence[Mapping[str, Any]]
-    after: Sequence[Mapping[str, Any]]
+    evaluations: Rows
+    before: Rows
+    after: Rows
     dispositions: Mapping[str, int]
     chain: str
     wall_seconds: float
     versions: Mapping[str, str]
+    best: Mapping[str, Any] | None = None
 
 
 def summarise(data: ReportInput) -> dict[str, Any]:
@@ -62,14 +75,14 @@ def summarise(data: ReportInput) -> dict[str, Any]:
         "loss_last": _mean(data.steps[-WINDOW:], "loss"),
         "tokens_per_second": _mean(data.steps, "tokens_per_second"),
         "evaluations": [first_and_last(rows) for rows in by_evaluation(data.evaluations).values()],
+        "best": describe_best(data.best, data.evaluations),
+        "warnings": list(warnings(data)),
         "dispositions": dict(data.dispositions),
         "chain": data.chain,
     }
 
 
-def by_evaluation(
-    rows: Sequence[Mapping[str, Any]],
-) -> dict[tuple[str, str, str], list[Mapping[str, Any]]]:
+def by_evaluation(rows: Rows) -> dict[tuple[str, str, str], list[Mapping[str, Any]]]:
     """Evaluation rows by (name, split, metric), each ordered by step."""
     found: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for row in sorted(rows, key=lambda row: row["step"]):
@@ -77,7 +90,22 @@ def by_evaluation(
     return found
 
 
-def first_and_last(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def headlines(rows: Rows) -> list[Mapping[str, Any]]:
+    """The rows of each evaluation's accuracy and of its largest pass@k: the rest lies between."""
+    largest: dict[tuple[str, str], int] = {}
+    for row in rows:
+        key = (row["name"], row["split"])
+        largest[key] = max(largest.get(key, 0), _k(row["metric"]))
+    return [row for row in rows if _k(row["metric"]) in {0, largest[row["name"], row["split"]]}]
+
+
+def _k(metric: str) -> int:
+    """The k of ``pass@k``; 0 for another metric."""
+    k = metric.removeprefix("pass@")
+    return int(k) if k != metric and k.isdigit() else 0
+
+
+def first_and_last(rows: Rows) -> dict[str, Any]:
     """One evaluation's way from its first to its last value, with both intervals."""
     first, last = rows[0], rows[-1]
     keys = ("step", "value", "low", "high")
@@ -91,109 +119,57 @@ def first_and_last(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def describe_best(best: Mapping[str, Any] | None, evaluations: Rows) -> dict[str, Any] | None:
+    """Which step was chosen, by what, and what its version reached on the splits that only report."""
+    if best is None:
+        return None
+    return {
+        **{key: best[key] for key in ("step", "evaluation", "split", "metric", "value")},
+        "reported": [
+            dict(row)
+            for row in headlines(evaluations)
+            if row["split"] == "report" and row["step"] == best["step"]
+        ],
+    }
+
+
+def warnings(data: ReportInput) -> tuple[str, ...]:
+    """What a reader must know before believing the curves."""
+    found: list[str] = []
+    learning = judge_learning([_signal(step) for step in data.steps if _has_groups(step)])
+    if not learning.signal:
+        found.append(f"No learning signal: {learning.message}.")
+    lineage = max((step.get("lineage", 0) for step in data.steps), default=0)
+    if lineage:
+        found.append(
+            f"After a restart the learner met other digests than it had committed {lineage} "
+            f"time{'s' if lineage > 1 else ''}: equality with another run is not claimed."
+        )
+    excluded = data.dispositions.get("excluded", 0)
+    if excluded:
+        found.append(f"{excluded} samples were lost to failures outside the policy.")
+    return tuple(found)
+
+
+def _has_groups(step: Step) -> bool:
+    return bool(step.get("num_groups")) and step.get("zero_variance_share") is not None
+
+
+def _signal(step: Step) -> StepSignal:
+    groups = int(step["num_groups"])
+    return StepSignal(
+        num_groups=groups,
+        num_informative=round(groups * (1 - step["zero_variance_share"])),
+        reward_min=float(step.get("reward_min", 0.0)),
+        reward_max=float(step.get("reward_max", 0.0)),
+    )
+
+
+def is_right(sample: Mapping[str, Any]) -> bool:
+    """Whether an answer counts as correct, as evaluations count."""
+    return bool(sample["reward"] >= CORRECT_MIN)
+
+
 def _mean(steps: Sequence[Step], key: str) -> float | None:
     values = [float(step[key]) for step in steps if step.get(key) is not None]
     return sum(values) / len(values) if values else None
-
-
-def plan_plots(data: ReportInput) -> list[Plot]:
-    """The plots of this run, in reading order; a plot whose metric was never recorded is left out."""
-    plots = [_evaluation_plot(data.evaluations)]
-    for title, unit, keys, note in _PLOTS:
-        series = [found for label, key in keys if (found := _series(data.steps, label, key))]
-        if series:
-            plots.append(Plot(title=title, unit=unit, series=series, note=note))
-    plots.append(_phases_plot(data.steps))
-    return [plot for plot in plots if plot.series]
-
-
-_PLOTS: tuple[tuple[str, str, tuple[tuple[str, str], ...], str], ...] = (
-    ("Reward", "mean per step", (("reward", "reward"),), "Mean over all completions of a step."),
-    ("Loss", "nats", (("loss", "loss"),), "Policy loss may sit near 0 while the policy improves."),
-    (
-        "KL",
-        "nats per token",
-        (("actor vs learner", "mismatch_kl"), ("to reference", "reference_kl")),
-        "mismatch_kl near 0: actors sample from the policy that is trained.",
-    ),
-    ("Entropy", "nats per token", (("entropy", "entropy"),), "A fast fall to 0 is collapse."),
-    (
-        "Completion length",
-        "tokens",
-        (("median", "length_p50"), ("95 %", "length_p95")),
-        "",
-    ),
-    (
-        "Clipping",
-        "share of tokens",
-        (("low", "clip_fraction_low"), ("high", "clip_fraction_high")),
-        "",
-    ),
-    ("Gradient norm", "before clipping", (("norm", "gradient_norm"),), ""),
-    (
-        "No signal",
-        "share of groups",
-        (("zero variance", "zero_variance_share"),),
-        "Groups whose completions all earned the same teach nothing.",
-    ),
-    ("Staleness", "steps", (("mean", "staleness_mean"), ("max", "staleness_max")), ""),
-    ("Throughput", "tokens/s", (("tokens/s", "tokens_per_second"),), ""),
-)
-
-
-def _series(steps: Sequence[Step], label: str, key: str) -> Series | None:
-    points = [(step["step"], float(step[key])) for step in steps if step.get(key) is not None]
-    if not points:
-        return None
-    return Series(label=label, xs=[x for x, _ in points], ys=[y for _, y in points])
-
-
-def _evaluation_plot(rows: Sequence[Mapping[str, Any]]) -> Plot:
-    series = [
-        Series(
-            label=f"{name} {split} {metric}",
-            xs=[row["step"] for row in found],
-            ys=[row["value"] for row in found],
-            low=[row["low"] for row in found],
-            high=[row["high"] for row in found],
-            markers=True,
-        )
-        for (name, split, metric), found in by_evaluation(rows).items()
-    ]
-    note = "Held-out prompts; the band is the 95 % confidence interval."
-    return Plot(
-        title="Evaluation",
-        unit="accuracy or pass@k",
-        series=series[:4],
-        note=note,
-        bounds=(0, 1.02),
-    )
-
-
-def _phases_plot(steps: Sequence[Step]) -> Plot:
-    """Where the time of a step went, as shares of its wall time."""
-    labels = {
-        "wait": "waiting for data",
-        "train": "training",
-        "publish": "publish",
-        "commit": "commit",
-    }
-    timed = [step for step in steps if isinstance(step.get("phase_seconds"), Mapping)]
-    series = []
-    for key, label in labels.items():
-        shares = [_share(step["phase_seconds"], key) for step in timed]
-        if any(shares):
-            series.append(Series(label=label, xs=[step["step"] for step in timed], ys=shares))
-    return Plot(
-        title="Utilisation of the learner",
-        unit="share of the step",
-        series=series,
-        stacked=True,
-        bounds=(0, 1),
-        note="Waiting is the time in which actors generate and the learner has nothing to do.",
-    )
-
-
-def _share(phases: Mapping[str, float], key: str) -> float:
-    total = sum(phases.values())
-    return phases.get(key, 0.0) / total if total else 0.0

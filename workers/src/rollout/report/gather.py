@@ -34,7 +34,7 @@ def gather(run_dir: Path) -> ReportInput:
         uid=run.identity.uid,
         outcome=outcome.get("kind", "Running"),
         reason=outcome.get("message") or outcome.get("reason", ""),
-        grade=config["resolved"].get("grade", "Exact"),
+        grade=grade_run(config, steps),
         algorithm=describe_algorithm(spec),
         model=describe_model(spec),
         spec=spec,
@@ -46,7 +46,25 @@ def gather(run_dir: Path) -> ReportInput:
         chain=run.chain,
         wall_seconds=_wall_seconds(run, steps),
         versions=_versions(),
+        best=read_best(run_dir),
     )
+
+
+def grade_run(config: Mapping[str, Any], steps: Sequence[StepView]) -> str:
+    """What may be claimed: as planned, or less once a restart met other digests than it committed."""
+    if any(view.lineage > 0 for view in steps):
+        return "Logical"
+    return str(config["resolved"].get("grade", "Exact"))
+
+
+def read_best(run_dir: Path) -> dict[str, Any] | None:
+    """``Best.json``: the version that the selecting evaluation chose; None while there is none."""
+    try:
+        return dict(json.loads((run_dir / "snapshots" / "Best.json").read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise LedgerError(f"{run_dir}/snapshots/Best.json cannot be read: {error}") from error
 
 
 def open_ledger(run_dir: Path) -> LedgerReader:
@@ -111,9 +129,13 @@ def evaluation_rows(view: EvaluationView) -> Iterator[dict[str, Any]]:
 
 
 def metric_items(summary: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, float]]]:
-    """The measured metrics of an evaluation's summary, each with value, low and high."""
-    for metric, measured in summary.get("metrics", summary).items():
-        if isinstance(measured, Mapping) and "value" in measured:
+    """The measured metrics of an evaluation's summary, each with value, low and high.
+
+    With one sample a prompt ``pass@1`` is the accuracy and left out.
+    """
+    for metric, measured in summary.items():
+        alone = metric == "pass@1" and "pass@2" not in summary
+        if isinstance(measured, Mapping) and "value" in measured and not alone:
             yield metric, measured
 
 

@@ -7,8 +7,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from rollout.report.data import ReportInput, plan_plots, summarise
+from rollout.report.data import DISPOSITIONS, ReportInput, headlines, is_right, summarise
 from rollout.report.gather import gather
+from rollout.report.panels import plan_plots
 from rollout.report.plots import render_svg
 
 TEMPLATE = Path(__file__).with_name("page.html")
@@ -37,14 +38,26 @@ def render_page(data: ReportInput, summary: dict[str, Any]) -> str:
     """The page as HTML text; every value is escaped."""
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined)
-    environment.filters.update(number=_number, percent=_percent, duration=_duration)
-    plots = plan_plots(data)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(
+        number=_number,
+        percent=_percent,
+        share=_share,
+        duration=_duration,
+        version=_version,
+        right=is_right,
+    )
+    samples = list(zip(data.before, data.after, strict=False))[:SAMPLES_MAX]
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         data=data,
         summary=summary,
-        plots=[(plot, render_svg(plot)) for plot in plots],
-        samples=list(zip(data.before, data.after, strict=False))[:SAMPLES_MAX],
+        tiles=headlines(summary["evaluations"]),
+        plots=[(plot, render_svg(plot)) for plot in plan_plots(data)],
+        samples=samples,
+        right=[sum(map(is_right, side)) for side in zip(*samples, strict=True)],
+        meanings=DISPOSITIONS,
         spec=json.dumps(data.spec, indent=2, default=str),
     )
 
@@ -63,5 +76,15 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
+def _share(low: float, high: float) -> str:
+    """An interval of shares: ``11.2 to 46.9 %``."""
+    return f"{100 * low:.1f} to {100 * high:.1f} %"
+
+
 def _duration(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
+
+
+def _version(sample: dict[str, Any]) -> str:
+    """The step whose policy answered."""
+    return ", ".join(map(str, sample["versions"]))

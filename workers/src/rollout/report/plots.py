@@ -1,21 +1,24 @@
 """Small, self-contained SVG plots for the report. One idea a plot, one axis, no decoration.
 
-Colours: one hue for a single series; at most four, told apart by position in the legend too.
+Colours: one hue for a single series; at most six, told apart by order in the legend too.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = ("#2a6fb0", "#c8553d", "#3a8f6b", "#8a6bb8")
-WIDTH_INCHES, HEIGHT_INCHES = 4.6, 2.5
+COLOURS = ("#2a6fb0", "#c8553d", "#3a8f6b", "#8a6bb8", "#c29a2e", "#7a8794")
+WIDTH_INCHES, HEIGHT_INCHES = 4.6, 2.6
 POINTS_MAX = 600
+MARGIN = 0.06
+"""Share of the range of y left free above the highest value, and below the lowest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,11 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """A titled plot. ``unit`` labels the y axis; ``stacked`` fills the series upon each other."""
+    """A titled plot. ``unit`` labels the y axis; ``stacked`` fills the series upon each other.
+
+    ``bounds`` fixes the y axis. Else it holds all values, 0 too when ``from_zero``, and never shows
+    less than ``span_min``, so that rounding noise does not look like a signal.
+    """
 
     title: str
     unit: str
@@ -40,36 +47,38 @@ class Plot:
     note: str = ""
     stacked: bool = False
     bounds: tuple[float, float] | None = None
-    horizontal: Mapping[str, float] = field(default_factory=dict)
+    from_zero: bool = False
+    span_min: float = 0.0
 
 
-def render_svg(plot: Plot) -> str:
-    """The plot as an ``<svg>`` element without an XML header."""
+def render_svg(plot: Plot, width: float = WIDTH_INCHES, height: float = HEIGHT_INCHES) -> str:
+    """The plot as an ``<svg>`` element without an XML header; sizes in inches."""
+    from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES), layout="constrained")
-    FigureCanvasSVG(figure)
-    axes = figure.add_subplot()
-    if plot.stacked:
-        _draw_stack(axes, plot.series)
-    else:
-        for colour, series in zip(COLOURS, plot.series, strict=False):
-            _draw_line(axes, series, colour)
-    for label, level in plot.horizontal.items():
-        axes.axhline(level, color="#888", linewidth=0.8, linestyle="--", label=label)
-    _dress(axes, plot)
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    # A fixed salt: the same plot is the same bytes.
+    with rc_context({"svg.hashsalt": plot.title, "svg.fonttype": "path"}):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasSVG(figure)
+        axes = figure.add_subplot()
+        if plot.stacked:
+            _draw_stack(axes, plot.series)
+        else:
+            for colour, series in zip(COLOURS, plot.series, strict=False):
+                _draw_line(axes, series, colour)
+        _dress(axes, plot)
+        buffer = io.StringIO()
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     text = buffer.getvalue()
     return text[text.index("<svg") :]
 
 
 def _draw_line(axes: Axes, series: Series, colour: str) -> None:
     xs, ys = thin(series.xs), thin(series.ys)
-    noisy = len(ys) > 40
     marker = "o" if series.markers or len(ys) == 1 else None
-    if noisy:
+    if len(ys) > 40 and not series.markers:
         axes.plot(xs, ys, color=colour, linewidth=0.7, alpha=0.3)
         ys = smooth(ys, window=max(5, len(ys) // 25))
     axes.plot(
@@ -96,16 +105,43 @@ def _draw_stack(axes: Axes, series: Sequence[Series]) -> None:
 def _dress(axes: Axes, plot: Plot) -> None:
     axes.set_title(plot.title, loc="left", fontsize=10, fontweight="bold", color="#222")
     axes.set_ylabel(plot.unit, fontsize=8, color="#555")
+    axes.set_xlabel("step", fontsize=8, color="#555", loc="right", labelpad=1)
     axes.tick_params(labelsize=8, colors="#555", length=2)
     axes.grid(visible=True, axis="y", color="#e6e6e6", linewidth=0.7)
     axes.set_axisbelow(True)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color("#bbb")
+    axes.set_ylim(*y_limits(plot))
+    if len(plot.series) > 1:
+        axes.legend(
+            fontsize=7.5,
+            frameon=False,
+            loc="upper left",
+            bbox_to_anchor=(0.0, -0.13),
+            ncols=min(3, len(plot.series)),
+            borderpad=0,
+            borderaxespad=0,
+            handlelength=1.2,
+            columnspacing=1.0,
+        )
+
+
+def y_limits(plot: Plot) -> tuple[float, float]:
+    """The range of the y axis."""
     if plot.bounds:
-        axes.set_ylim(*plot.bounds)
-    if len(plot.series) + len(plot.horizontal) > 1:
-        axes.legend(fontsize=7.5, frameon=False, loc="best", ncols=2)
+        return plot.bounds
+    values = [y for one in plot.series for part in (one.ys, one.low, one.high) for y in part or ()]
+    finite = [y for y in values if math.isfinite(y)] or [0.0]
+    low, high = min(finite), max(finite)
+    if plot.from_zero:
+        low, high = min(low, 0.0), max(high, 0.0)
+    missing = max(plot.span_min, 1e-12) - (high - low)
+    if missing > 0:
+        below = 0.0 if plot.from_zero else missing / 2
+        low, high = low - below, high + missing - below
+    margin = MARGIN * (high - low)
+    return (low if plot.from_zero and low == 0 else low - margin), high + margin
 
 
 def thin(values: Sequence[float], points_max: int = POINTS_MAX) -> list[float]:
