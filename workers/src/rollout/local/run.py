@@ -137,7 +137,9 @@ def _tell_end(finished: Finished, run: RunDir, display: Display) -> None:
     """Say how the run ended and what to do next; write the report."""
     ended = finished.ended
     if ended.exit_code == EXIT_INTERRUPTED and run.worker_config.exists():
-        display.note(f"interrupted, state saved; go on with: --resume {run.name}")
+        display.note(
+            f"interrupted, state saved; go on with the same command and --resume {run.name}"
+        )
     elif ended.exit_code != EXIT_OK:
         display.note(f"{ended.reason}: {ended.message}")
     if finished.status is not None:
