@@ -47,8 +47,10 @@ def train_only(
         print_json({"equal": equal, "steps": lines})
     else:
         headings = ["STEP", "LOSS", "GRAD NORM", "EQUAL", "CHAIN"]
-        keys = ("step", "loss", "gradient_norm", "equal", "chain")
-        print_table(headings, [[line[key] for key in keys] for line in lines])
+        keys = ("step", "loss", "gradient_norm", "equal")
+        print_table(
+            headings, [[*(line[key] for key in keys), line["chain"][7:19]] for line in lines]
+        )
         print_line(_judge(lines))
     if not equal and lines[0]["runtime_changes"]:
         print_note(f"the run was computed elsewhere: {lines[0]['runtime_changes']}")
