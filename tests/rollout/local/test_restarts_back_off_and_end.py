@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 from rollout.local.restarts import Ending, GiveUp, Restart, RestartRules, plan_restart
 
 
-def crash(started_at: float, lived: float, code: int = 1) -> Ending:
-    return Ending(started_at=started_at, ended_at=started_at + lived, code=code)
+def crash(started_at: float, lived: float, code: int = 1, error: str = "") -> Ending:
+    return Ending(started_at=started_at, ended_at=started_at + lived, code=code, error=error)
 
 
 def test_a_process_that_lived_long_is_started_again_at_once():
@@ -38,6 +38,22 @@ def test_more_deaths_than_retries_give_up_and_name_the_process():
     assert isinstance(decision, GiveUp)
     assert "actor-1" in decision.reason
     assert "SIGKILL" in decision.reason
+
+
+def test_the_same_last_words_three_times_are_enough():
+    full = "error: no space left"
+    endings = [crash(n, 0.5, error=full) for n in range(3)]
+
+    assert isinstance(plan_restart("learner", endings[:2], RestartRules()), Restart)
+    assert isinstance(plan_restart("learner", endings, RestartRules()), GiveUp)
+    other = [*endings[:2], crash(9, 0.5, error="error: something else")]
+    assert isinstance(plan_restart("learner", other, RestartRules()), Restart)
+
+
+def test_deaths_without_a_word_are_not_the_same_error():
+    endings = [crash(n, 0.5, -9) for n in range(5)]
+
+    assert isinstance(plan_restart("learner", endings, RestartRules()), Restart)
 
 
 def test_deaths_long_ago_do_not_count():

@@ -236,6 +236,6 @@ def summarise(run: RunDir, ended: Ended, status: Status | None) -> dict[str, Any
 
 
 def discard(run: RunDir) -> None:
-    """Remove a run's directory that never held a run."""
+    """Remove a run's directory in which no run ever began; any other is left as it is."""
     if not run.worker_config.exists() and not run.ledger.exists():
         shutil.rmtree(run.path, ignore_errors=True)

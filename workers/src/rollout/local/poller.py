@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from pathlib import Path
 
 from rollout.coordinator.status import Status
@@ -23,6 +24,7 @@ class StatusPoller:
         self._secret_file = secret_file
         self._poll_seconds = poll_seconds
         self._latest: Status | None = None
+        self._answered_at = time.monotonic()
         self._wake = threading.Event()
         self._over = threading.Event()
         self._stop_reason: str | None = None
@@ -33,8 +35,14 @@ class StatusPoller:
         """The newest status; None until the coordinator has answered once."""
         return self._latest
 
+    @property
+    def silent_seconds(self) -> float:
+        """How long the coordinator has not answered."""
+        return time.monotonic() - self._answered_at
+
     def start(self) -> None:
         """Start polling."""
+        self._answered_at = time.monotonic()
         self._thread.start()
 
     def poll_now(self) -> None:
@@ -62,6 +70,7 @@ class StatusPoller:
                     client.stop(self._stop_reason)
                     self._stop_reason = None
                 self._latest = client.status()
+                self._answered_at = time.monotonic()
             except RolloutError as error:
                 log.debug("no status: %s", error)
             self._wake.wait(self._poll_seconds)

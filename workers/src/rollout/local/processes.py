@@ -90,12 +90,23 @@ def wait_processes(processes: Iterable[subprocess.Popen[bytes]], *, seconds_max:
     return True
 
 
-def log_tail(path: Path, *, lines_max: int = 15, bytes_max: int = 16_384) -> str:
-    """The last lines of a log, for an error message; empty when there is none."""
+def log_size(path: Path) -> int:
+    """Bytes in a log now; 0 when there is none."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def log_tail(path: Path, *, start: int = 0, lines_max: int = 15, bytes_max: int = 16_384) -> str:
+    """The last lines of a log written after byte ``start``; empty when there are none."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - bytes_max))
+            file.seek(max(start, path.stat().st_size - bytes_max))
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
     return "\n".join(text.splitlines()[-lines_max:])
+
+
+def last_error(text: str) -> str:
+    """What a process said it died of: its last line that begins with ``error:``, else nothing."""
+    found = [line for line in text.splitlines() if line.startswith("error:")]
+    return found[-1] if found else ""

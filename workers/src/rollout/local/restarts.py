@@ -1,8 +1,9 @@
 """When a process that ended may be started again. Pure: times come in, decisions go out.
 
 Back-off doubles from ``backoff_seconds`` to ``backoff_seconds_max``; the first restart after a long
-healthy stretch is immediate. More than ``retries_max`` ends within ``window_seconds`` give up: a
-process that cannot live is a failed run, and its log says why.
+healthy stretch is immediate. More than ``retries_max`` ends within ``window_seconds`` give up, and so
+do SAME_ERRORS_MAX ends in a row with one and the same error: a process that cannot live is a failed
+run, and its log says why.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 
 HEALTHY_SECONDS = 10.0
 """A process that lived this long before it ended is started again at once."""
+SAME_ERRORS_MAX = 3
+"""A process that says the same last words so often would say them again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +31,13 @@ class RestartRules:
 class Ending:
     """One end of a process: when it started and ended (same clock, seconds) and its exit status.
 
-    ``code`` is negative for a signal, as in ``subprocess``.
+    ``code`` is negative for a signal, as in ``subprocess``; ``error`` is what it said it died of.
     """
 
     started_at: float
     ended_at: float
     code: int
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,9 @@ def plan_restart(name: str, endings: Sequence[Ending], rules: RestartRules) -> R
             reason=f"{name} ended {len(recent)} times within {rules.window_seconds:.0f} s "
             f"(last: {describe_exit(last.code)}), more than limits.retries ({rules.retries_max}) allows"
         )
+    same = [end for end in recent[-SAME_ERRORS_MAX:] if end.error and end.error == last.error]
+    if len(same) == SAME_ERRORS_MAX:
+        return GiveUp(reason=f"{name} ended {SAME_ERRORS_MAX} times in a row for the same reason")
     return Restart(at=last.ended_at + _backoff(recent, rules))
 
 

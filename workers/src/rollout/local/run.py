@@ -100,11 +100,9 @@ def _run_stage(stage: _Stage, mode: Mode, rewards: Sequence[RewardFunction] | No
     try:
         finished = _launch_stage(stage, display, rewards)
         _tell_end(finished, run, display)
-    except BaseException:
-        discard(run)
-        raise
     finally:
         display.close()
+        discard(run)
     summary = summarise(run, finished.ended, finished.status)
     return RunResult(exit_code=finished.ended.exit_code, run_dir=run.path, summary=summary)
 

@@ -19,10 +19,13 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from rollout.coordinator.status import Status
 from rollout.local.poller import StatusPoller
 from rollout.local.processes import (
     ProcessSpec,
     end_processes,
+    last_error,
+    log_size,
     log_tail,
     open_pidfd,
     signal_group,
@@ -52,6 +55,8 @@ TERM_SECONDS = 10.0
 """How long a process may take between SIGTERM and SIGKILL."""
 SETTLE_SECONDS = 2.0
 """A process that left in peace gets a successor only when the run has not ended by then."""
+SILENT_SECONDS_MAX = 60.0
+"""A coordinator that does not answer for so long is started again; a process this young never is."""
 PERMANENT_EXITS = frozenset({EXIT_INPUT})
 """Exit codes that no restart would change."""
 
@@ -64,6 +69,7 @@ class _Child:
     process: subprocess.Popen[bytes] | None = None
     pidfd: int = -1
     started_at: float = 0.0
+    log_start: int = 0
     start_at: float | None = 0.0
     endings: list[Ending] = field(default_factory=list)
 
@@ -139,12 +145,20 @@ class Supervisor:
             if status.outcome is not None:
                 return conclude(status.outcome, interrupted=self._interrupts > 0)
             self._progress = track_progress(self._progress, status, now)
-            stuck = self._children.get(find_stuck(status, self._progress, now, self._bounds) or "")
-            if stuck is not None and stuck.process is not None:
-                self._display.note(f"{stuck.spec.name} has not moved for too long: restarting it")
-                signal_group(stuck.process, signal.SIGKILL)
-                self._progress = Progress(mark=self._progress.mark, at=now)
+            self._end_stuck(status, now)
         return check_bounds(status, started_at=started_at, now=now, bounds=self._bounds)
+
+    def _end_stuck(self, status: Status, now: float) -> None:
+        """End a process that does not move; it is started again like any that died."""
+        name = find_stuck(status, self._progress, now, self._bounds)
+        if self._poller.silent_seconds > min(SILENT_SECONDS_MAX, self._bounds.no_progress_seconds):
+            name = "coordinator"
+        child = self._children.get(name or "")
+        if child is None or child.process is None or now - child.started_at < SILENT_SECONDS_MAX:
+            return
+        self._display.note(f"{name} has not moved for too long: starting it again")
+        signal_group(child.process, signal.SIGKILL)
+        self._progress = Progress(mark=self._progress.mark, at=now)
 
     def _all_left(self, now: float) -> Ended | None:
         """A stop whose workers are gone is over, also when one of them went without a word."""
@@ -182,6 +196,7 @@ class Supervisor:
         return [child.process for child in everyone if child.process is not None]
 
     def _start(self, child: _Child) -> None:
+        child.log_start = log_size(child.spec.log)
         child.process = start_process(child.spec, keep=(self._lock_fileno,))
         child.pidfd = open_pidfd(child.process.pid)
         child.started_at = time.monotonic()
@@ -212,7 +227,10 @@ class Supervisor:
                 continue
             self._close(child)
             self._poller.poll_now()
-            child.endings.append(Ending(started_at=child.started_at, ended_at=now, code=code))
+            error = last_error(log_tail(child.spec.log, start=child.log_start))
+            child.endings.append(
+                Ending(started_at=child.started_at, ended_at=now, code=code, error=error)
+            )
             ended = self._after_ending(child, code, now)
             if ended is not None:
                 return ended
@@ -282,6 +300,5 @@ def _reason(name: str) -> str:
 
 def _why(child: _Child) -> str:
     """The error a process printed last, else the end of its log."""
-    tail = log_tail(child.spec.log)
-    errors = [line for line in tail.splitlines() if line.startswith("error:")]
-    return f"{errors[-1]} (log: {child.spec.log})" if errors else f"{tail}\n(log: {child.spec.log})"
+    tail = log_tail(child.spec.log, start=child.log_start)
+    return f"{last_error(tail) or tail} (log: {child.spec.log})"
