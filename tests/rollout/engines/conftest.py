@@ -11,6 +11,7 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     LlamaConfig,
+    MistralConfig,
     PretrainedConfig,
     Qwen2Config,
     Qwen3Config,
@@ -20,7 +21,12 @@ from rollout.engines.embedded import EmbeddedEngine
 from rollout.types import GenerateRequest, SamplingParams, WeightVersion
 from rollout.weights.digest import digest_tensors, save_weights
 
-CONFIGS = {"qwen2": Qwen2Config, "llama": LlamaConfig, "qwen3": Qwen3Config}
+CONFIGS = {
+    "qwen2": Qwen2Config,
+    "llama": LlamaConfig,
+    "qwen3": Qwen3Config,
+    "mistral": MistralConfig,
+}
 VOCAB = 61
 
 
@@ -37,6 +43,8 @@ def build_config(kind: str, **overrides: object) -> PretrainedConfig:
         "tie_word_embeddings": kind == "qwen2",
         "use_cache": True,
     }
+    if kind == "mistral":  # not known to the compact decoder
+        sizes["sliding_window"] = None
     return CONFIGS[kind](**(sizes | overrides))
 
 
@@ -95,6 +103,11 @@ def start_engine(tmp_path: Path) -> Callable:
 @pytest.fixture
 def tiny_model() -> Callable:
     return build_model
+
+
+@pytest.fixture
+def tiny_config() -> Callable:
+    return build_config
 
 
 @pytest.fixture(scope="session")

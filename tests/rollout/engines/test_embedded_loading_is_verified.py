@@ -44,7 +44,7 @@ async def test_a_new_version_is_what_is_sampled_from(
     assert after == expected != before
 
 
-@pytest.mark.parametrize("kind", ["qwen2", "qwen3"])
+@pytest.mark.parametrize("kind", ["qwen2", "mistral"])
 async def test_a_missing_tensor_is_named_and_the_engine_serves_nothing(
     kind, tiny_model, start_engine, request_of, tmp_path
 ):

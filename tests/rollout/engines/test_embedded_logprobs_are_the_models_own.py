@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from rollout.engines.embedded import EmbeddedEngine
+from rollout.engines.embedded_config import read_config
 
 
 def plain_logprobs(model, prompt, completion, temperature):
@@ -29,7 +35,7 @@ def worst_difference(model, requests, results, temperature):
     )
 
 
-@pytest.mark.parametrize("kind", ["qwen2", "llama", "qwen3"])
+@pytest.mark.parametrize("kind", ["qwen2", "llama", "qwen3", "mistral"])
 @pytest.mark.parametrize("options", [{}, {"exact": False, "batch_groups": 3}, {"batch_groups": 4}])
 async def test_sampled_logprobs_equal_a_plain_forward(
     kind, options, tiny_model, start_engine, request_of
@@ -60,24 +66,60 @@ async def test_greedy_takes_the_most_likely_token_and_reports_the_models_logprob
     assert worst_difference(model, [request], [group], 1.0) <= 5e-6
 
 
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+LINEAR = {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}
+
+
+@pytest.mark.parametrize("rope", [LLAMA3, LINEAR, YARN])
 async def test_rope_scaling_and_attention_bias_are_those_of_the_configuration(
-    tiny_model, start_engine, request_of
+    rope, tiny_model, start_engine, request_of
 ):
-    scaled = {
-        "rope_type": "llama3",
-        "rope_theta": 10000.0,
-        "factor": 4.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 64,
-    }
-    model = tiny_model("llama", rope_parameters=scaled, attention_bias=True)
+    model = tiny_model("llama", rope_parameters=rope, attention_bias=True)
     engine = await start_engine(model)
     requests = [request_of(150, size=2, max_new_tokens=4)]
 
     results = await engine.generate(requests)
 
     assert worst_difference(model, requests, results, 1.0) <= 5e-6
+
+
+@pytest.mark.parametrize("rope", [LLAMA3, LINEAR, {"rope_type": "default", "rope_theta": 1e6}])
+@pytest.mark.parametrize("head_dim", [16, 64, 128])
+def test_rotary_frequencies_are_those_of_transformers_to_the_last_bit(
+    rope, head_dim, tiny_config, tmp_path
+):
+    config = tiny_config("llama", rope_parameters=rope, head_dim=head_dim)
+    config.save_pretrained(tmp_path)
+
+    found = read_config(tmp_path)
+
+    assert found is not None
+    assert torch.equal(found.inverse_frequencies, LlamaRotaryEmbedding(config).inv_freq)
+
+
+async def test_a_configuration_in_the_older_form_means_the_same(
+    tiny_model, start_engine, request_of, tmp_path
+):
+    engine = await start_engine(tiny_model("llama", rope_parameters=LLAMA3))
+    expected = await engine.generate([request_of(80)])
+    path = tmp_path / "model" / "config.json"
+    config = json.loads(path.read_text())
+    rope = config.pop("rope_parameters")
+    config |= {"rope_theta": rope.pop("rope_theta"), "rope_scaling": rope}
+    path.write_text(json.dumps(config))
+
+    older = EmbeddedEngine(tmp_path / "model")
+    await older.load(engine.version, tmp_path / "model" / "model.safetensors")
+
+    assert await older.generate([request_of(80)]) == expected
 
 
 async def test_bfloat16_stays_near_the_bfloat16_model(tiny_model, start_engine, request_of):

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rollout.engines.embedded_batch import BatchSize, CompactDecoder
+from rollout.engines.embedded_batch import BatchSize, CompactBatch, CompactDecoder
+from rollout.engines.embedded_config import read_config
 from rollout.engines.embedded_generate import plan_slots
 from rollout.engines.embedded_sampling import uniform_noise
 from rollout.engines.embedded_slots import SlotProbe
@@ -33,13 +34,16 @@ async def test_exact_results_are_bitwise_those_of_a_rerun_in_other_company(
     assert together == alone
 
 
-async def test_slots_are_used_and_agree_for_a_shape_of_whole_vectors(
-    tiny_model, start_engine, request_of
-):
+@pytest.fixture
+def probe(tiny_model, publish_model, tmp_path):
     model = tiny_model("qwen2")
-    decoder = CompactDecoder(model.config, torch.float32)
-    probe = SlotProbe(decoder, model.config)
-    probe.load(model.state_dict())
+    publish_model(model, tmp_path / "probed")
+    found = SlotProbe(lambda: CompactDecoder(read_config(tmp_path / "probed"), torch.float32))
+    found.expect(model.state_dict())
+    return found
+
+
+def test_slots_agree_where_a_batch_is_whole_vectors(probe, request_of):
     [plan] = plan_slots([request_of(n, seed=n) for n in (5, 7, 8)], 4)
 
     assert plan.num_slots == 4
@@ -47,10 +51,21 @@ async def test_slots_are_used_and_agree_for_a_shape_of_whole_vectors(
     assert probe.slots_agree(4, plan.size)
 
 
-def test_a_shape_too_long_to_probe_is_not_shared(tiny_model):
-    model = tiny_model("qwen2")
-    probe = SlotProbe(CompactDecoder(model.config, torch.float32), model.config)
+def test_the_probe_sees_a_slot_that_computes_differently(probe, request_of, monkeypatch):
+    [plan] = plan_slots([request_of(5)], 4)
+    step = CompactBatch.step
 
+    def last_sample_is_off_by_one_bit(batch, tokens):
+        logits = step(batch, tokens)
+        logits[-1, 7] = torch.nextafter(logits[-1, 7], torch.tensor(9.0))
+        return logits
+
+    monkeypatch.setattr(CompactBatch, "step", last_sample_is_off_by_one_bit)
+
+    assert not probe.slots_agree(4, plan.size)
+
+
+def test_a_shape_too_long_to_probe_is_not_shared(probe):
     assert not probe.slots_agree(4, BatchSize(group_size=4, new_tokens_max=300, prompt_length=8))
 
 

@@ -1,6 +1,6 @@
 """The embedded engine: generation inside the actor's own process, on CPUs, with no server.
 
-Fused weights and static caches for Qwen2 and Llama (``embedded_model``), the transformers module for
+Fused weights and static caches for Qwen2, Qwen3 and Llama (``embedded_model``), the transformers module for
 anything else. Each prompt is computed once per group. In ``exact`` a group's tokens and logprobs are
 bitwise the same whatever else is asked for, on whichever actor of the same build, settings and thread
 count: it is a batch of its own or, with ``batch_groups`` > 1, lies in one of that many slots of a
@@ -21,9 +21,9 @@ from typing import Literal, TypeVar
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, PretrainedConfig
 
 from rollout.engines.embedded_batch import CompactDecoder, Decoder
+from rollout.engines.embedded_config import read_config
 from rollout.engines.embedded_generate import (
     BatchPlan,
     Sample,
@@ -31,8 +31,6 @@ from rollout.engines.embedded_generate import (
     plan_batches,
     plan_slots,
 )
-from rollout.engines.embedded_model import supports
-from rollout.engines.embedded_module import ModuleDecoder
 from rollout.engines.embedded_slots import SlotProbe
 from rollout.errors import EngineError
 from rollout.types import Completion, GenerateRequest, VersionSpan, WeightVersion
@@ -71,7 +69,6 @@ class EmbeddedEngine:
         self._executor = ThreadPoolExecutor(
             1, "embedded-engine", initializer=torch.set_num_threads, initargs=(num_threads,)
         )
-        self._config: PretrainedConfig | None = None
         self._decoder: Decoder | None = None
         self._probe: SlotProbe | None = None
         self._version: WeightVersion | None = None
@@ -106,17 +103,20 @@ class EmbeddedEngine:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     def _build(self) -> None:
-        try:
-            config = AutoConfig.from_pretrained(self._path)
-        except (OSError, ValueError) as error:
-            raise EngineError(f"no usable config.json in {self._path}: {error}") from error
-        kind = CompactDecoder if supports(config) else ModuleDecoder
-        self._config, self._decoder = config, kind(config, self._dtype)
+        self._decoder = self._open_decoder()
         if self._exact and self._groups_max > 1 and self._decoder.takes_ragged_prompts:
-            self._probe = SlotProbe(kind(config, self._dtype), config)
+            self._probe = SlotProbe(self._open_decoder)
+
+    def _open_decoder(self) -> Decoder:
+        config = read_config(self._path)
+        if config is not None:
+            return CompactDecoder(config, self._dtype)
+        from rollout.engines.embedded_module import ModuleDecoder
+
+        return ModuleDecoder(self._path, self._dtype)
 
     def _load(self, weights: Path) -> str:
-        decoder, _ = self._ready()
+        decoder = self._ready()
         self._version = None
         try:
             tensors = load_weights(weights)
@@ -125,20 +125,20 @@ class EmbeddedEngine:
         digest = digest_tensors(tensors)
         decoder.load(tensors)
         if self._probe is not None:
-            self._probe.load(tensors)
+            self._probe.expect(tensors)
         return digest
 
     def _generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
-        decoder, config = self._ready()
+        decoder = self._ready()
         version = self._version
         if version is None:
             raise EngineError("generate was called before any weights were loaded")
         for request in requests:
-            _check(request, config)
+            _check(request, decoder)
         results: list[list[Completion]] = [[] for _ in requests]
         with torch.inference_mode():
             for plan in self._plan(decoder, requests):
-                groups = generate_batch(decoder, requests, plan, config.vocab_size)
+                groups = generate_batch(decoder, requests, plan)
                 for index, samples in zip(plan.indices, groups, strict=True):
                     results[index] = [_completion(sample, version) for sample in samples]
         return results
@@ -156,13 +156,13 @@ class EmbeddedEngine:
             for plan in plan_batches([requests[i] for i in alone], 1)
         ]
 
-    def _ready(self) -> tuple[Decoder, PretrainedConfig]:
-        if self._decoder is None or self._config is None:
+    def _ready(self) -> Decoder:
+        if self._decoder is None:
             raise EngineError("the engine is not started")
-        return self._decoder, self._config
+        return self._decoder
 
 
-def _check(request: GenerateRequest, config: PretrainedConfig) -> None:
+def _check(request: GenerateRequest, decoder: Decoder) -> None:
     """Raise EngineError for a request that this model cannot serve."""
     prompt, sampling = request.prompt_ids, request.sampling
     if not prompt or sampling.max_new_tokens < 1 or sampling.temperature < 0:
@@ -170,13 +170,13 @@ def _check(request: GenerateRequest, config: PretrainedConfig) -> None:
             f"expected a prompt, max_new_tokens >= 1 and temperature >= 0; got {sampling} and"
             f" {len(prompt)} prompt tokens"
         )
-    if not all(0 <= token < config.vocab_size for token in prompt):
-        raise EngineError(f"a prompt token is outside the vocabulary of {config.vocab_size}")
+    if not all(0 <= token < decoder.vocab_size for token in prompt):
+        raise EngineError(f"a prompt token is outside the vocabulary of {decoder.vocab_size}")
     positions = len(prompt) + sampling.max_new_tokens
-    if positions > config.max_position_embeddings:
+    if positions > decoder.positions_max:
         raise EngineError(
             f"prompt and completion need {positions} positions, the model has"
-            f" {config.max_position_embeddings}: lower sampling.maxNewTokens"
+            f" {decoder.positions_max}: lower sampling.maxNewTokens"
         )
 
 

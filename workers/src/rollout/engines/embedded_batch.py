@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from transformers import PretrainedConfig
 
+from rollout.engines.embedded_config import DecoderConfig
 from rollout.engines.embedded_model import CompactModel, attend
 
 
@@ -52,6 +52,16 @@ class Decoder(Protocol):
     """A model that opens batches."""
 
     @property
+    def vocab_size(self) -> int:
+        """Number of token ids, V."""
+        ...
+
+    @property
+    def positions_max(self) -> int:
+        """Longest prompt with completion."""
+        ...
+
+    @property
     def takes_ragged_prompts(self) -> bool:
         """Whether prompts of one batch may differ in length."""
         ...
@@ -66,11 +76,13 @@ class Decoder(Protocol):
 
 
 class CompactDecoder:
-    """Decoder of Qwen2 and Llama on the fused weights of ``CompactModel``."""
+    """Decoder on the fused weights of ``CompactModel``."""
 
     takes_ragged_prompts = True
 
-    def __init__(self, config: PretrainedConfig, dtype: torch.dtype) -> None:
+    def __init__(self, config: DecoderConfig, dtype: torch.dtype) -> None:
+        self.vocab_size = config.vocab_size
+        self.positions_max = config.positions_max
         self._model = CompactModel(config, dtype)
 
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -99,9 +111,15 @@ class CompactBatch:
         self._position_S = self._lengths_B.repeat_interleave(size.group_size)
         bias = _padding_bias(self._lengths_B, length, model.dtype)
         self._bias = bias if size.prompt_length or bool(bias.any()) else None
-        shape = model.shape
-        own = (len(self._position_S), shape.num_kv_heads, size.new_tokens_max - 1, shape.head_size)
-        self._own = [torch.empty((2, *own), dtype=model.dtype) for _ in range(shape.num_layers)]
+        own = (
+            2,
+            len(self._position_S),
+            model.config.num_kv_heads,
+            size.new_tokens_max - 1,
+            model.config.head_size,
+        )
+        self._layers = range(model.config.num_layers)
+        self._own = [torch.empty(own, dtype=model.dtype) for _ in self._layers]
         self._prompt: list[torch.Tensor] = []
         self._filled = 0
 
@@ -110,12 +128,12 @@ class CompactBatch:
         num_groups, length = self._ids_BP.shape
         x_ES = self._model.embed(self._ids_BP.reshape(-1))
         rotation = self._model.rotation(torch.arange(length).repeat(num_groups))
-        for index in range(self._model.shape.num_layers):
+        for index in self._layers:
             q, kv = self._model.heads(index, x_ES, rotation)
             q = q.flatten(1, 2).unflatten(0, (num_groups, length)).transpose(1, 2)
             kv = kv.unflatten(1, (num_groups, length)).transpose(2, 3).contiguous()
             self._prompt.append(kv)
-            out, _ = attend(q, kv[0], kv[1], causal=True, scale=self._model.shape.scale)
+            out, _ = attend(q, kv[0], kv[1], causal=True, scale=self._model.scale)
             x_ES = self._model.finish(index, x_ES, out.transpose(1, 2).flatten(0, 1).flatten(1))
         last_B = torch.arange(num_groups) * length + self._lengths_B - 1
         logits_BV = self._model.logits(x_ES.index_select(1, last_B))
@@ -125,7 +143,7 @@ class CompactBatch:
         """Feed one token per sample."""
         x_ES = self._model.embed(tokens_S)
         rotation = self._model.rotation(self._position_S)
-        for index in range(self._model.shape.num_layers):
+        for index in self._layers:
             q, kv = self._model.heads(index, x_ES, rotation)
             self._own[index][:, :, :, self._filled] = kv
             x_ES = self._model.finish(index, x_ES, self._attend(index, q))
@@ -145,7 +163,7 @@ class CompactBatch:
 
     def _attend(self, index: int, q: torch.Tensor) -> torch.Tensor:
         """[S, K, R, D] queries -> [S, H * D]."""
-        scale = self._model.shape.scale
+        scale = self._model.scale
         prompt = self._prompt[index]
         own = self._own[index][:, :, :, : self._filled + 1]
         grouped = q.flatten(1, 2).unflatten(0, (-1, self._group_size)).transpose(1, 2)

@@ -80,7 +80,7 @@ def plan_slots(requests: Sequence[GenerateRequest], num_slots: int) -> list[Batc
 
 
 def generate_batch(
-    decoder: Decoder, requests: Sequence[GenerateRequest], plan: BatchPlan, vocab_size: int
+    decoder: Decoder, requests: Sequence[GenerateRequest], plan: BatchPlan
 ) -> list[list[Sample]]:
     """Sample the planned groups; result ``[i][g]`` belongs to ``requests[plan.indices[i]].seeds[g]``."""
     picked = [requests[index] for index in plan.indices]
@@ -88,7 +88,7 @@ def generate_batch(
     group_size = plan.size.group_size
     seeds = [seed for request in picked for seed in request.seeds] + [0] * (spare * group_size)
     prompts = [request.prompt_ids for request in picked] + [(0,)] * spare
-    sampler = Sampler(picked[0].sampling, vocab_size)
+    sampler = Sampler(picked[0].sampling, decoder.vocab_size)
     live = _Live(
         num_samples=len(seeds),
         num_spare=spare * group_size,

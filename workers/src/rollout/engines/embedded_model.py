@@ -1,4 +1,4 @@
-"""Qwen2 and Llama, written for decoding on CPUs: fused weights, static caches, one prompt per group.
+"""Qwen2, Qwen3 and Llama, written for decoding on CPUs: fused weights, static caches, one prompt per group.
 
 The weights of the Hugging Face module, the same mathematics, none of its per-token Python. Activations
 are feature-major (``x_ES``: one column per sample), so that each product is ``W @ x`` with the weight
@@ -16,24 +16,24 @@ from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
-from transformers import PretrainedConfig
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from rollout.engines.embedded_config import DecoderConfig
 from rollout.errors import EngineError
-
-MODEL_TYPES = ("llama", "qwen2")
-"""What this decoder computes; other models go through the transformers module."""
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default  # noqa: SLF001 - its log-sum-exp is needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One block's weights, fused: q, k, v in one matrix, gate and up in another."""
+    """One block's weights, fused: q, k, v in one matrix, gate and up in another.
+
+    ``head_norm`` [H + K, D] is Qwen3's, of queries and keys.
+    """
 
     input_norm: torch.Tensor
     qkv: torch.Tensor
     qkv_bias: torch.Tensor | None
+    head_norm: torch.Tensor | None
     out: torch.Tensor
     out_bias: torch.Tensor | None
     post_norm: torch.Tensor
@@ -41,54 +41,16 @@ class Layer:
     down: torch.Tensor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """The sizes that the mathematics needs, from a configuration."""
-
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_size: int
-    epsilon: float
-    positions_max: int
-
-    @property
-    def scale(self) -> float:
-        """What scores are multiplied with."""
-        return self.head_size**-0.5
-
-
-def supports(config: PretrainedConfig) -> bool:
-    """Whether ``CompactModel`` computes this configuration."""
-    plain = "sliding_attention" not in (getattr(config, "layer_types", None) or ())
-    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    return (
-        config.model_type in MODEL_TYPES
-        and plain
-        and rope in {"default", "linear", "llama3", "yarn"}
-        and config.hidden_act == "silu"
-        and not getattr(config, "mlp_bias", False)
-    )
-
-
 class CompactModel:
     """Weights and the pure mathematics of one forward; batches live in ``embedded_batch``."""
 
-    def __init__(self, config: PretrainedConfig, dtype: torch.dtype) -> None:
-        heads = config.num_attention_heads
-        self.shape = Shape(
-            num_layers=config.num_hidden_layers,
-            num_heads=heads,
-            num_kv_heads=config.num_key_value_heads,
-            head_size=getattr(config, "head_dim", None) or config.hidden_size // heads,
-            epsilon=config.rms_norm_eps,
-            positions_max=config.max_position_embeddings,
-        )
+    def __init__(self, config: DecoderConfig, dtype: torch.dtype) -> None:
+        self.config = config
         self.dtype = dtype
-        self.tied = bool(config.tie_word_embeddings)
+        self.scale = config.head_size**-0.5
         self._mean = 1.0 / config.hidden_size
-        self._epsilon = torch.tensor(config.rms_norm_eps)
-        self._rotation = _rotation(config)
+        self._epsilon = torch.tensor(config.epsilon)
+        self._frequencies = config.inverse_frequencies
         self._embed = self._head = self._norm = torch.empty(0)
         self._layers: tuple[Layer, ...] = ()
 
@@ -96,10 +58,11 @@ class CompactModel:
         """Take the weights of a transformers state dict. Raises EngineError on a missing tensor."""
         weights = _Weights(tensors, self.dtype)
         self._embed = weights.take("model.embed_tokens.weight")
-        self._head = self._embed if self.tied else weights.take("lm_head.weight")
+        self._head = self._embed if self.config.tied else weights.take("lm_head.weight")
         self._norm = weights.take("model.norm.weight")[:, None]
         self._layers = tuple(
-            _fuse(weights, f"model.layers.{i}.", self.shape) for i in range(self.shape.num_layers)
+            _fuse(weights, f"model.layers.{i}.", self.config.head_size)
+            for i in range(self.config.num_layers)
         )
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -108,7 +71,8 @@ class CompactModel:
 
     def rotation(self, positions: torch.Tensor) -> torch.Tensor:
         """Rotations of ``positions`` [S]: complex64 [S, 1, D/2]."""
-        return self._rotation[positions][:, None]
+        angles = positions[:, None] * self._frequencies
+        return torch.complex(angles.cos(), angles.sin())[:, None]
 
     def logits(self, x_ES: torch.Tensor) -> torch.Tensor:
         """float32 [S, V] from the last layer's output."""
@@ -118,15 +82,17 @@ class CompactModel:
         self, index: int, x_ES: torch.Tensor, rotation: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Rotated queries [S, K, R, D] and keys with values [2, S, K, D] of layer ``index``."""
-        layer, shape = self._layers[index], self.shape
+        layer, config = self._layers[index], self.config
         fused = torch.mm(layer.qkv, self._normed(x_ES, layer.input_norm))
         if layer.qkv_bias is not None:
             fused += layer.qkv_bias
-        heads = fused.t().contiguous().view(x_ES.shape[1], -1, shape.head_size)
-        rotated = shape.num_heads + shape.num_kv_heads
-        _rotate(heads[:, :rotated], rotation)
-        q = heads[:, : shape.num_heads].unflatten(1, (shape.num_kv_heads, -1))
-        return q, heads[:, shape.num_heads :].unflatten(1, (2, -1)).transpose(0, 1)
+        heads = fused.t().contiguous().view(x_ES.shape[1], -1, config.head_size)
+        rotated = heads[:, : config.num_heads + config.num_kv_heads]
+        if layer.head_norm is not None:
+            _norm_heads(rotated, layer.head_norm, config.epsilon)
+        _rotate(rotated, rotation)
+        q = heads[:, : config.num_heads].unflatten(1, (config.num_kv_heads, -1))
+        return q, heads[:, config.num_heads :].unflatten(1, (2, -1)).transpose(0, 1)
 
     def finish(self, index: int, x_ES: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """The rest of layer ``index`` after attention [S, H * D]; overwrites and returns ``x_ES``."""
@@ -156,6 +122,13 @@ def attend(
     return _flash(q, k, v, 0.0, causal, attn_mask=bias, scale=scale)
 
 
+def _norm_heads(heads: torch.Tensor, weight: torch.Tensor, epsilon: float) -> None:
+    """Normalise each head of ``heads`` [S, heads, D] in place; ``weight`` is [heads, D]."""
+    wide = heads.float()
+    inverse = torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
+    heads.copy_((wide * inverse).to(heads.dtype) * weight)
+
+
 def _rotate(heads: torch.Tensor, rotation: torch.Tensor) -> None:
     """Turn the pairs of ``heads`` [S, heads, D] in place."""
     pairs = heads.unflatten(-1, (-1, 2))
@@ -166,39 +139,42 @@ def _rotate(heads: torch.Tensor, rotation: torch.Tensor) -> None:
         pairs.copy_(torch.view_as_real(wide * rotation))
 
 
-def _rotation(config: PretrainedConfig) -> torch.Tensor:
-    """complex64 [positions, D/2]: transformers' own angles and scaling, all positions at once."""
-    rotary = LlamaRotaryEmbedding(config)  # type: ignore[bad-argument-type]
-    positions = torch.arange(config.max_position_embeddings)[None]
-    cos, sin = rotary(torch.empty(0), positions)
-    half = cos.shape[-1] // 2
-    return torch.complex(cos[0, :, :half], sin[0, :, :half]).contiguous()
-
-
 def _paired(weight: torch.Tensor, head_size: int) -> torch.Tensor:
     """Rows (a, b halves of each head) -> (a0, b0, a1, b1, ...)."""
     return weight.unflatten(0, (-1, 2, head_size // 2)).transpose(1, 2).flatten(0, 2)
 
 
-def _fuse(weights: _Weights, prefix: str, shape: Shape) -> Layer:
+def _fuse(weights: _Weights, prefix: str, head_size: int) -> Layer:
     attn = f"{prefix}self_attn."
     names = [f"{attn}{name}_proj" for name in "qkv"]
 
     def fused(suffix: str) -> torch.Tensor:
         q, k, v = (weights.take(f"{name}.{suffix}") for name in names)
-        return torch.cat((_paired(q, shape.head_size), _paired(k, shape.head_size), v))
+        return torch.cat((_paired(q, head_size), _paired(k, head_size), v))
 
     out_bias = weights.find(f"{attn}o_proj.bias")
     return Layer(
         input_norm=weights.take(f"{prefix}input_layernorm.weight")[:, None],
         qkv=fused("weight"),
         qkv_bias=fused("bias")[:, None] if weights.has(f"{names[0]}.bias") else None,
+        head_norm=_head_norm(weights, attn, head_size),
         out=weights.take(f"{attn}o_proj.weight"),
         out_bias=None if out_bias is None else out_bias[:, None],
         post_norm=weights.take(f"{prefix}post_attention_layernorm.weight")[:, None],
         gate_up=torch.cat([weights.take(f"{prefix}mlp.{n}_proj.weight") for n in ("gate", "up")]),
         down=weights.take(f"{prefix}mlp.down_proj.weight"),
     )
+
+
+def _head_norm(weights: _Weights, attn: str, head_size: int) -> torch.Tensor | None:
+    if not weights.has(f"{attn}q_norm.weight"):
+        return None
+    rows = []
+    for name in "qk":
+        weight = _paired(weights.take(f"{attn}{name}_norm.weight"), head_size)
+        num_heads = weights.take(f"{attn}{name}_proj.weight").shape[0] // head_size
+        rows.append(weight.expand(num_heads, head_size))
+    return torch.cat(rows)
 
 
 class _Weights:

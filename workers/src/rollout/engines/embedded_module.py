@@ -8,21 +8,28 @@ Axes: S samples, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, DynamicCache, PretrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from rollout.engines.embedded_batch import BatchSize
 from rollout.errors import EngineError
 
 
 class ModuleDecoder:
-    """Decoder around the module that transformers builds for a configuration."""
+    """Decoder around the module that transformers builds for a folder's configuration."""
 
     takes_ragged_prompts = False
 
-    def __init__(self, config: PretrainedConfig, dtype: torch.dtype) -> None:
-        self._module = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+    def __init__(self, directory: Path, dtype: torch.dtype) -> None:
+        try:
+            config = AutoConfig.from_pretrained(directory, local_files_only=True)
+            self._module = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+        except (OSError, ValueError, KeyError) as error:
+            raise EngineError(f"transformers cannot build {directory}: {error}") from error
+        self.vocab_size: int = config.vocab_size
+        self.positions_max: int = config.max_position_embeddings
 
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Copy weights in by name. Raises EngineError when names or shapes do not fit."""

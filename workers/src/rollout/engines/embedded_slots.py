@@ -11,10 +11,9 @@ Axes: B slots, G samples per slot, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
-from transformers import PretrainedConfig
 
 from rollout.engines.embedded_batch import BatchSize, Decoder
 from rollout.engines.embedded_sampling import Sampler
@@ -25,19 +24,16 @@ NEW_TOKENS_MAX = 256
 
 
 class SlotProbe:
-    """Answers per batch shape, remembered. ``decoder`` is the prober's own: its weights are random."""
+    """Answers per batch shape, remembered. ``build`` makes a decoder for the time of one probe."""
 
-    def __init__(self, decoder: Decoder, config: PretrainedConfig) -> None:
-        self._decoder = decoder
-        self._vocab_size: int = config.vocab_size
+    def __init__(self, build: Callable[[], Decoder]) -> None:
+        self._build = build
+        self._shapes: dict[str, torch.Size] = {}
         self._answers: dict[tuple[int, BatchSize], bool] = {}
-        self._is_loaded = False
 
-    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Give the decoder random weights of the shapes of ``tensors``; once."""
-        if not self._is_loaded:
-            self._decoder.load(_random_like(tensors))
-            self._is_loaded = True
+    def expect(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Probe with weights of the names and shapes of ``tensors``."""
+        self._shapes = {name: tensor.shape for name, tensor in tensors.items()}
 
     def slots_agree(self, num_slots: int, size: BatchSize) -> bool:
         """Whether a group's numbers are bitwise the same in all ``num_slots`` slots."""
@@ -45,25 +41,28 @@ class SlotProbe:
             return False
         key = (num_slots, size)
         if key not in self._answers:
-            self._answers[key] = all(self._compare(num_slots, size))
+            decoder = self._build()
+            decoder.load(_draw_weights(self._shapes))
+            self._answers[key] = all(_compare(decoder, num_slots, size))
         return self._answers[key]
 
-    def _compare(self, num_slots: int, size: BatchSize) -> Iterator[bool]:
-        noise = torch.Generator().manual_seed(0)
 
-        def draw(count: int) -> torch.Tensor:
-            return torch.randint(self._vocab_size, (count,), generator=noise)
+def _compare(decoder: Decoder, num_slots: int, size: BatchSize) -> Iterator[bool]:
+    noise = torch.Generator().manual_seed(0)
 
-        prompt = draw(max(1, size.prompt_length - 1)).tolist()
-        batch = self._decoder.open([prompt] * num_slots, size)
-        sampler = Sampler(SamplingParams(max_new_tokens=1, temperature=0.7), self._vocab_size)
-        logits_SV = batch.first()
-        for t in range(size.new_tokens_max):
-            yield _slots_equal(logits_SV, num_slots)
-            for part_SV in sampler.distribution(logits_SV, t):
-                yield _slots_equal(part_SV, num_slots)
-            if t + 1 < size.new_tokens_max:
-                logits_SV = batch.step(draw(size.group_size).repeat(num_slots))
+    def draw(count: int) -> torch.Tensor:
+        return torch.randint(decoder.vocab_size, (count,), generator=noise)
+
+    prompt = draw(max(1, size.prompt_length - 1)).tolist()
+    batch = decoder.open([prompt] * num_slots, size)
+    sampler = Sampler(SamplingParams(max_new_tokens=1, temperature=0.7), decoder.vocab_size)
+    logits_SV = batch.first()
+    for t in range(size.new_tokens_max):
+        yield _slots_equal(logits_SV, num_slots)
+        for part_SV in sampler.distribution(logits_SV, t):
+            yield _slots_equal(part_SV, num_slots)
+        if t + 1 < size.new_tokens_max:
+            logits_SV = batch.step(draw(size.group_size).repeat(num_slots))
 
 
 def _slots_equal(values_SV: torch.Tensor, num_slots: int) -> bool:
@@ -71,10 +70,10 @@ def _slots_equal(values_SV: torch.Tensor, num_slots: int) -> bool:
     return bool((slots_BGV == slots_BGV[:1]).all())
 
 
-def _random_like(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _draw_weights(shapes: Mapping[str, torch.Size]) -> dict[str, torch.Tensor]:
     """Large enough for rounding to show everywhere, small enough to stay finite."""
     noise = torch.Generator().manual_seed(0)
     return {
-        name: torch.randn(tensors[name].shape, generator=noise) * 2 / tensors[name].shape[-1] ** 0.5
-        for name in sorted(tensors)
+        name: torch.randn(shapes[name], generator=noise) * 2 / shapes[name][-1] ** 0.5
+        for name in sorted(shapes)
     }
