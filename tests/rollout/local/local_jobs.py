@@ -124,11 +124,15 @@ class Job:
             time.sleep(0.01)
         raise AssertionError(f"never happened:\n{self.said()}\n{self.logs()}")
 
-    def kill(self, name: str) -> None:
-        """``kill -9`` one process of the run by its name: ``actor-0``, ``learner``, ``coordinator``."""
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Signal one process of the run by its name: ``actor-0``, ``learner``, ``coordinator``."""
         for process in members(self.run_dir):
             if is_named(process, name):
-                process.kill()
+                process.send_signal(number)
+
+    def kill(self, name: str) -> None:
+        """``kill -9`` one process of the run."""
+        self.signal(name, signal.SIGKILL)
 
     def end(self) -> None:
         if self.process.poll() is None:

@@ -1,6 +1,7 @@
 """In Exact, a run in which processes were killed ends with the chain of an undisturbed one."""
 
 import random
+import signal
 import time
 
 import pytest
@@ -76,3 +77,15 @@ def test_two_actors_come_to_the_chain_of_one(undisturbed, tmp_path):
     result = start_job(tmp_path / "runs", overrides=["actors.replicas=2"]).finish()
 
     check_same(result, undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ROLES)
+def test_a_process_that_hangs_is_started_again(role, undisturbed, tmp_path):
+    job = start_job(tmp_path / "runs", overrides=["limits.noProgressSeconds=5"])
+    job.wait_until(lambda status: status.step >= 4)
+
+    job.signal(role, signal.SIGSTOP)
+
+    check_same(job.finish(), undisturbed)
+    assert f"{role} has not moved for too long" in job.said()
