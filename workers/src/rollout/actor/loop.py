@@ -85,13 +85,14 @@ class Actor:
     async def run(self) -> None:
         """Work until told to stop. Raises EngineError, Fenced or CoordinatorError when it cannot."""
         parts = self._parts
-        await parts.stage.engine.start()
         registered = await asyncio.to_thread(
             parts.client.register, worker=parts.worker, index=parts.index
         )
         self._incarnation = registered.incarnation
         beating = asyncio.create_task(self._beat(registered.heartbeat_seconds))
         try:
+            self._state = "starting the engine"
+            await parts.stage.engine.start()
             await self._work_until_stopped()
         finally:
             beating.cancel()
@@ -170,7 +171,6 @@ class Actor:
     async def _beat(self, seconds: float) -> None:
         """Renew the leases at the given interval, jittered; a coordinator that is down is waited for."""
         while True:
-            await asyncio.sleep(seconds * random.uniform(0.8, 1.0))
             ask = Heartbeat(
                 worker=self._parts.worker,
                 incarnation=self._incarnation,
@@ -186,6 +186,7 @@ class Actor:
             self._lost |= frozenset(answer.lost)
             if answer.stop:
                 self._leaving.set()
+            await asyncio.sleep(seconds * random.uniform(0.8, 1.0))
 
     def _report(self, loaded: Loaded) -> None:
         if not loaded.ok:
