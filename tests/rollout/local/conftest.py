@@ -1,4 +1,14 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory) -> dict:
+    """What the small job comes to when nobody disturbs it."""
+    from local_jobs import start_job
+
+    return start_job(tmp_path_factory.mktemp("undisturbed") / "runs").finish()

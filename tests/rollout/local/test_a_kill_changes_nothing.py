@@ -13,12 +13,6 @@ ROLES = ("coordinator", "actor-0", "learner")
 STEPS = 12
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> dict:
-    """What the small job comes to when nobody disturbs it."""
-    return start_job(tmp_path_factory.mktemp("undisturbed") / "runs").finish()
-
-
 def disturb(job, seed: int, kills: int) -> list[str]:
     """Kill a random process at a random point, so many times; returns what was done."""
     chance = random.Random(seed)

@@ -51,6 +51,7 @@ def test_a_run_starts_from_what_the_one_before_produced(tmp_path):
     assert json.loads((home / "small-1" / "result.json").read_text())["step"] == 3
 
 
+@pytest.mark.slow
 def test_a_finished_pipeline_is_not_run_again_when_resumed(tmp_path):
     write_sums(tmp_path)
     start_job(tmp_path / "runs", manifest=WARM_UP).finish()

@@ -4,6 +4,7 @@ import pytest
 
 from rollout.errors import SpecError
 from rollout.local.identity import spec_digest
+from rollout.local.launch import Launch, build_config
 from rollout.local.plan import (
     Machine,
     needs_actors,
@@ -12,6 +13,7 @@ from rollout.local.plan import (
     plan_threads,
 )
 from rollout.local.prepare import prepare_run
+from rollout.local.resolve import Resolution
 from rollout.local.run_dir import RunDir
 from rollout.manifest import Document
 from rollout.validation import apply_values
@@ -206,3 +208,33 @@ def test_a_manifest_that_does_not_parse_names_the_field():
 
     with pytest.raises(SpecError, match=r"spec\.model\.uri"):
         prepare_run(document)
+
+
+def test_what_changed_since_a_run_began_is_named():
+    found = Resolution(
+        model_path="/m",
+        model_digest="blake3:" + "b" * 64,
+        model_revision=None,
+        num_parameters=1,
+        context_length=64,
+        stop_token_ids=(1,),
+        prompt_tokens_max=8,
+        data_digests={"train": "x"},
+    )
+    document = Document(source="arithmetic.yaml", data=GRPO, lines={})
+    began = Launch(prepared=prepare_run(document), run=RUN)
+    before = build_config(began, found, FOUR, "http://127.0.0.1:1")
+    longer = prepare_run(apply_values(document, {"train.maxSteps": 9, "actors.replicas": 2}))
+    other = prepare_run(apply_values(document, {"seed": 3}))
+
+    after = build_config(
+        Launch(prepared=longer, run=RUN, previous=before), found, FOUR, "http://127.0.0.1:2"
+    )
+    with pytest.raises(SpecError, match=r"changed since it began: spec\.seed"):
+        build_config(
+            Launch(prepared=other, run=RUN, previous=before), found, FOUR, "http://127.0.0.1:2"
+        )
+
+    assert after.run.uid == before.run.uid
+    assert after.spec_digest == before.spec_digest
+    assert after.spec.train.max_steps == 9

@@ -32,8 +32,10 @@ def with_reward(tmp_path, function: str, more: str = "") -> list[str]:
     ("function", "more", "said"),
     [
         ("broken", "", "no scores today"),
-        ("nan", "", "nan"),
-        ("hang", ", timeoutSeconds: 1", "did not answer within 1 s"),
+        pytest.param("nan", "", "nan", marks=pytest.mark.slow),
+        pytest.param(
+            "hang", ", timeoutSeconds: 1", "did not answer within 1 s", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_reward_that_fails_stops_the_run_and_is_named(tmp_path, function, more, said):
@@ -45,6 +47,7 @@ def test_a_reward_that_fails_stops_the_run_and_is_named(tmp_path, function, more
     assert members(job.run_dir) == []
 
 
+@pytest.mark.slow
 def test_a_failed_run_goes_on_once_its_reward_is_corrected(tmp_path):
     overrides = with_reward(tmp_path, "broken")
     assert start_job(tmp_path / "runs", overrides=overrides).wait() == 1

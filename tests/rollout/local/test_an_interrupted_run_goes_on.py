@@ -10,11 +10,6 @@ from local_jobs import members, start_job
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> dict:
-    return start_job(tmp_path_factory.mktemp("undisturbed") / "runs").finish()
-
-
 def test_ctrl_c_saves_says_how_to_resume_and_resumes_to_the_same_chain(undisturbed, tmp_path):
     job = start_job(tmp_path / "runs")
     job.wait_until(lambda status: status.step >= 3)
@@ -30,6 +25,7 @@ def test_ctrl_c_saves_says_how_to_resume_and_resumes_to_the_same_chain(undisturb
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["small-1"]
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_stops_at_once(tmp_path):
     job = start_job(tmp_path / "runs", overrides=["train.maxSteps=2000"])
     job.wait_until(lambda status: status.step >= 1)
@@ -58,6 +54,7 @@ def test_a_killed_supervisor_leaves_no_process_and_the_run_goes_on(undisturbed, 
     assert resumed["chain"] == undisturbed["chain"]
 
 
+@pytest.mark.slow
 def test_a_longer_run_goes_on_from_a_finished_one(undisturbed, tmp_path):
     start_job(tmp_path / "runs", overrides=["train.maxSteps=5"]).finish()
 
@@ -66,11 +63,12 @@ def test_a_longer_run_goes_on_from_a_finished_one(undisturbed, tmp_path):
     assert longer["chain"] == undisturbed["chain"]
 
 
+@pytest.mark.slow
 def test_a_changed_manifest_is_not_resumed(tmp_path):
     job = start_job(tmp_path / "runs", overrides=["train.maxSteps=2"])
     job.finish()
 
     other = start_job(tmp_path / "runs", resume="Latest", overrides=["seed=12", "train.maxSteps=4"])
 
-    assert other.wait() == 1 or "seed" in other.said()
+    assert other.wait() == 2
     assert "changed since it began: spec.seed" in other.said()

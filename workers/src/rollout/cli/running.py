@@ -84,7 +84,9 @@ def _start(
     from rollout.local import run_manifest
 
     quiet = output is Format.json
-    result = run_manifest(documents, resume=resume, run_dir=run_dir, progress=not quiet)
+    result = run_manifest(
+        documents, resume=resume, run_dir=run_dir, progress="plain" if quiet else True
+    )
     if quiet:
         print_json(result.summary)
     else:
