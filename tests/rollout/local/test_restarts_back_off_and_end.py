@@ -41,13 +41,18 @@ def test_more_deaths_than_retries_give_up_and_name_the_process():
 
 
 def test_the_same_last_words_three_times_are_enough():
-    full = "error: no space left"
-    endings = [crash(n, 0.5, error=full) for n in range(3)]
+    endings = [crash(n, 0.5, error=f"error: ledger.db is broken at page {n}") for n in range(3)]
 
     assert isinstance(plan_restart("learner", endings[:2], RestartRules()), Restart)
     assert isinstance(plan_restart("learner", endings, RestartRules()), GiveUp)
     other = [*endings[:2], crash(9, 0.5, error="error: something else")]
     assert isinstance(plan_restart("learner", other, RestartRules()), Restart)
+
+
+def test_a_full_disk_is_not_tried_again():
+    endings = [crash(0, 100, error="error: no space left to write objects/staging/77-9a")]
+
+    assert isinstance(plan_restart("learner", endings, RestartRules()), GiveUp)
 
 
 def test_deaths_without_a_word_are_not_the_same_error():

@@ -102,7 +102,10 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
         resolving.close()
         supervisor.kill()
     status = poller.latest
-    write_result(run, ended, status)
+    try:
+        write_result(run, ended, status)
+    except OSError as error:
+        display.note(f"{run.path}/result.json could not be written: {error}")
     return Finished(ended=ended, status=status)
 
 

@@ -16,7 +16,9 @@ from rollout.coordinator.status import EvaluationStatus, Status
 
 Mode = Literal["auto", "live", "plain", "none"]
 PLAIN_SECONDS_MIN = 2.0
-"""A plain display prints at most this often; the first, the last and every evaluation always."""
+"""A plain display prints at most this often; the first and the last always."""
+STILL_FACTOR = 5
+"""While the step stays the same it prints so many times less often: only ages change."""
 WAIT_SECONDS_SHOWN = 1.0
 """Shorter waits are the normal beat of a synchronous run and not shown."""
 BAR_COLUMNS = 36
@@ -166,6 +168,7 @@ class PlainDisplay:
         self._stream = stream
         self._seconds_min = seconds_min
         self._shown_at = float("-inf")
+        self._step = -1
         self._line = ""
         self._pending = ""
 
@@ -175,7 +178,9 @@ class PlainDisplay:
         if line == self._line:
             return
         self._pending = line
-        if time.monotonic() - self._shown_at >= self._seconds_min:
+        still = status.step == self._step
+        if time.monotonic() - self._shown_at >= self._seconds_min * (STILL_FACTOR if still else 1):
+            self._step = status.step
             self._flush()
 
     def note(self, text: str) -> None:

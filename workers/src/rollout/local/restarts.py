@@ -8,6 +8,7 @@ run, and its log says why.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ HEALTHY_SECONDS = 10.0
 """A process that lived this long before it ended is started again at once."""
 SAME_ERRORS_MAX = 3
 """A process that says the same last words so often would say them again."""
+PERMANENT_ERRORS = ("no space left",)
+"""Words in an error that no restart would change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +66,17 @@ def plan_restart(name: str, endings: Sequence[Ending], rules: RestartRules) -> R
             reason=f"{name} ended {len(recent)} times within {rules.window_seconds:.0f} s "
             f"(last: {describe_exit(last.code)}), more than limits.retries ({rules.retries_max}) allows"
         )
-    same = [end for end in recent[-SAME_ERRORS_MAX:] if end.error and end.error == last.error]
-    if len(same) == SAME_ERRORS_MAX:
+    if any(text in last.error for text in PERMANENT_ERRORS):
+        return GiveUp(reason=f"{name} cannot go on")
+    shapes = [error_shape(end.error) for end in recent[-SAME_ERRORS_MAX:]]
+    if last.error and shapes == [error_shape(last.error)] * SAME_ERRORS_MAX:
         return GiveUp(reason=f"{name} ended {SAME_ERRORS_MAX} times in a row for the same reason")
     return Restart(at=last.ended_at + _backoff(recent, rules))
+
+
+def error_shape(error: str) -> str:
+    """An error without its numbers, by which two ends of one cause are told to be alike."""
+    return re.sub(r"[0-9a-f]*\d[0-9a-f]*", "#", error)
 
 
 def _backoff(recent: Sequence[Ending], rules: RestartRules) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import threading
@@ -16,6 +17,7 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -57,6 +59,11 @@ SETTLE_SECONDS = 2.0
 """A process that left in peace gets a successor only when the run has not ended by then."""
 SILENT_SECONDS_MAX = 60.0
 """A coordinator that does not answer for so long is started again; a process this young never is."""
+DISK_FREE_BYTES_MIN = 1 << 20
+DISK_FULL = (
+    "no space left on the run's disk; nothing committed is lost: free space (old runs, caches), then "
+    "resume the run"
+)
 PERMANENT_EXITS = frozenset({EXIT_INPUT})
 """Exit codes that no restart would change."""
 
@@ -241,13 +248,15 @@ class Supervisor:
         decision = plan_restart(name, child.endings, child.spec.restart)
         if code in PERMANENT_EXITS:
             decision = GiveUp(reason=f"{name} ended: {describe_exit(code)}")
+        if code != 0 and is_disk_full(child.spec.log.parent):
+            decision = GiveUp(reason=f"{name} ended ({describe_exit(code)}): {DISK_FULL}")
         if isinstance(decision, GiveUp):
             return Ended(
                 exit_code=code if code in {EXIT_INPUT, EXIT_OUTSIDE} else EXIT_FAILED,
                 reason=_reason(name),
                 message=f"{decision.reason}\n{_why(child)}",
             )
-        if code != 0:
+        if code != 0 and not (self._stopping and child.spec.role != "coordinator"):
             self._display.note(f"{name} died ({describe_exit(code)}): starting it again")
         child.start_at = decision.at if code != 0 else max(decision.at, now + SETTLE_SECONDS)
         return None
@@ -291,6 +300,11 @@ class Supervisor:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def is_disk_full(folder: Path) -> bool:
+    """Whether the file system has no room even for a log."""
+    return shutil.disk_usage(folder).free < DISK_FREE_BYTES_MIN
 
 
 def _reason(name: str) -> str:
