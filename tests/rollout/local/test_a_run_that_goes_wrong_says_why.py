@@ -88,3 +88,19 @@ def test_what_is_missing_is_named_and_exits_with_two(tmp_path, overrides, said):
     assert said in job.said()
     assert "Traceback" not in job.said()
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_corrupt_ledger_is_named_and_left_alone(tmp_path):
+    job = start_job(tmp_path / "runs", overrides=["train.maxSteps=2", "evaluations=[]"])
+    job.finish()
+    ledger = job.run_dir / "ledger.db"
+    broken = b"\xff" * 4096 + ledger.read_bytes()[4096:]
+    ledger.write_bytes(broken)
+
+    resumed = start_job(tmp_path / "runs", resume="Latest", overrides=["evaluations=[]"])
+
+    assert resumed.wait() == 1
+    assert "ledger.db" in resumed.said()
+    assert ledger.read_bytes() == broken
+    assert members(job.run_dir) == []

@@ -140,6 +140,7 @@ def _tell_end(finished: Finished, run: RunDir, display: Display) -> None:
         )
     elif ended.exit_code != EXIT_OK:
         display.note(f"{ended.reason}: {ended.message}")
+        display.note(f"what was committed is kept; go on, once corrected, with --resume {run.name}")
     if finished.status is not None:
         _write_report(run, display)
 
