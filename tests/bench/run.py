@@ -1,7 +1,8 @@
 """``make bench`` and ``make bench TARGET=name``: one line a figure, and the same as JSON.
 
-A target is a file ``bench_<name>.py`` here with ``measure() -> Iterator[Figure]``. A bar that is
-missed is printed as SHORT; the command still exits 0, because a measurement is not a test.
+A target is a file ``bench_<name>.py`` here with ``measure() -> Iterator[Figure]``; a target of many
+minutes takes the name of a section (``run.py training sft``, written to ``training-sft.json``). A bar
+that is missed is printed as SHORT; the command still exits 0, because a measurement is not a test.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ def targets() -> list[str]:
     return sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
 
 
-def main(wanted: str) -> int:
-    """Measure one target, or all of them."""
+def main(wanted: str, *section: str) -> int:
+    """Measure one target, one section of it, or all targets."""
     names = targets() if wanted == "all" else [wanted]
     if unknown := [name for name in names if name not in targets()]:
         sys.stderr.write(
@@ -32,12 +33,12 @@ def main(wanted: str) -> int:
     for name in names:
         print(f"# {name}", flush=True)
         found = []
-        for figure in importlib.import_module(f"bench_{name}").measure():
+        for figure in importlib.import_module(f"bench_{name}").measure(*section):
             print(figure.line(), flush=True)
             found.append(figure)
-            figures.write(name, found)
+            figures.write("-".join((name, *section)), found)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else "all"))
+    sys.exit(main(*(sys.argv[1:] or ["all"])))
