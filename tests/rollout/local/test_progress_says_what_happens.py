@@ -95,6 +95,27 @@ def test_a_run_that_cannot_learn_says_so():
     )
 
 
+def test_a_tracker_that_failed_is_told_and_what_holds_is_not():
+    failed = Condition(type="Tracking", status=False, reason="TrackerFailed", message="disk full")
+    holds = Condition(type="WeightsVerified", status=True, reason="Verified", message="")
+
+    line = render_line(make_status(conditions=(failed, holds)))
+
+    assert line.endswith("says TrackerFailed: disk full")
+
+
+def test_a_display_without_a_new_step_prints_less_often(monkeypatch):
+    stream, clock = io.StringIO(), iter([0.0, 0.0, 3.0, 3.0, 6.0, 6.0])
+    monkeypatch.setattr("rollout.local.progress.time.monotonic", lambda: next(clock))
+    display = PlainDisplay(stream, seconds_min=2)
+
+    display.show(make_status(step=1))
+    display.show(make_status(step=1, reward=0.5))
+    display.show(make_status(step=2, reward=0.5))
+
+    assert [line.split()[1] for line in stream.getvalue().splitlines()] == ["1/10", "2/10"]
+
+
 def test_seconds_are_written_for_people():
     assert [render_seconds(s) for s in (4.6, 187, 3720)] == ["5s", "3m07s", "1h02m"]
 

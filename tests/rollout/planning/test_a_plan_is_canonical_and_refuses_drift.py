@@ -123,3 +123,24 @@ def test_one_changed_leaf_is_one_difference(old, data):
 )
 def test_quantities_are_read_as_kubernetes_does(text, size):
     assert parse_quantity(text) == size
+
+
+def test_a_data_set_of_the_hub_stays_open_without_a_network(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    path = tmp_path / "run.yaml"
+    hub = "{huggingFace: {path: nobody/nothing-of-that-name}}"
+    text = MANIFEST.format(data="data.jsonl")
+    jsonl = "{jsonl: {uri: data.jsonl, promptField: q, answerField: a}}"
+    path.write_text(text.replace(jsonl, hub))
+
+    [run] = build_plan(load_documents(path), offline=True).runs
+
+    assert [item.field for item in run.unresolved] == ["spec.train.data.huggingFace.path"]
+    assert "nobody/nothing-of-that-name" in run.unresolved[0].reason
+
+
+def test_a_broken_line_is_told_without_a_network_too(manifest):
+    (manifest.parent / "data.jsonl").write_text("not json\n")
+
+    with pytest.raises(DataError, match=r"data\.jsonl:1: not JSON"):
+        build_plan(load_documents(manifest), offline=True)

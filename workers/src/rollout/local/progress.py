@@ -144,7 +144,7 @@ def headline(evaluation: EvaluationStatus) -> str:
 
 
 def _conditions(status: Status) -> str:
-    bad = [one for one in status.conditions if one.type == "Learning" and not one.status]
+    bad = [one for one in status.conditions if not one.status]
     return "; ".join(f"{one.reason}: {one.message}" for one in bad)
 
 

@@ -7,27 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from rollout.errors import SpecError
+from rollout.errors import DataError, SpecError
 from rollout.manifest import Document
 from rollout.planning.arithmetic import batch_arithmetic
+from rollout.planning.unresolved import (
+    Unresolved,
+    find_hub_data,
+    find_hub_model,
+    find_pending,
+    find_remote,
+)
 from rollout_api.checks import check_spec
 from rollout_api.checks.facts import DataFacts, Facts, ModelFacts
 from rollout_api.checks.memory import estimates, mirror_bytes
 from rollout_api.problems import Severity
 from rollout_api.v1alpha1.run import RolloutRunSpec
-
-BUCKETS = frozenset({"s3", "gs"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unresolved:
-    """Something that could not be looked up now, and why."""
-
-    field: str
-    value: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,15 +98,16 @@ def document_spec(document: Document) -> RolloutRunSpec:
 
 def _resolve(spec: RolloutRunSpec, *, offline: bool) -> tuple[dict[str, Any], list[Unresolved]]:
     """What a look at model and data gives; the rest by field, when looking is not possible."""
-    pending = [*_pending(spec), *(_remote(spec) if offline else ())]
+    pending = [*find_pending(spec), *(find_remote(spec) if offline else ())]
     if any(item.field != "spec.code" for item in pending):
-        return {}, [*pending, *(_hub_model(spec) if offline else ())]
+        return {}, [*pending, *(find_hub_model(spec) if offline else ())]
     try:
         return _look(spec, offline=offline), pending
-    except SpecError as error:
-        if not offline or not _hub_model(spec):
+    except (SpecError, DataError) as error:
+        unknown = find_hub_model(spec) if isinstance(error, SpecError) else find_hub_data(spec)
+        if not offline or not unknown:
             raise
-        return {}, [replace(one, reason=str(error)) for one in _hub_model(spec)] + pending
+        return {}, [*(replace(one, reason=str(error)) for one in unknown), *pending]
 
 
 def _look(spec: RolloutRunSpec, *, offline: bool) -> dict[str, Any]:
@@ -132,43 +128,6 @@ def _look(spec: RolloutRunSpec, *, offline: bool) -> dict[str, Any]:
         "numRows": found.num_rows,
         "numBadRecords": found.num_bad,
     }
-
-
-def _pending(spec: RolloutRunSpec) -> list[Unresolved]:
-    """What only another run, or a cluster, can tell."""
-    pending = []
-    if spec.model.from_run:
-        source = spec.model.from_run
-        reason = f"produced by the run {source.name!r} when it has finished"
-        pending.append(Unresolved(field="spec.model", value=source.snapshot, reason=reason))
-    if spec.code and spec.code.config_map:
-        name = spec.code.config_map.name
-        pending.append(
-            Unresolved(field="spec.code", value=name, reason="a ConfigMap of the cluster")
-        )
-    return pending
-
-
-def _remote(spec: RolloutRunSpec) -> list[Unresolved]:
-    """Data and storage that only a network can reach."""
-    found = {"spec.model.uri": spec.model.uri or ""}
-    data = spec.train.data if spec.train else None
-    if data and data.jsonl:
-        found["spec.train.data.jsonl.uri"] = data.jsonl.uri
-    if spec.storage and spec.storage.uri:
-        found["spec.storage.uri"] = spec.storage.uri
-    return [
-        Unresolved(field=field, value=value, reason="not looked up: --offline")
-        for field, value in found.items()
-        if urlsplit(value).scheme in BUCKETS
-    ]
-
-
-def _hub_model(spec: RolloutRunSpec) -> list[Unresolved]:
-    uri = spec.model.uri or ""
-    reason = "not looked up: --offline"
-    hub = urlsplit(uri).scheme == "hf"
-    return [Unresolved(field="spec.model.uri", value=uri, reason=reason)] if hub else []
 
 
 def _facts(
