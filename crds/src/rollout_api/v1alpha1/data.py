@@ -70,7 +70,7 @@ class Data(OneOf):
     on_bad_record: Literal["Fail", "Skip"] = filled("Fail")
     """A row that cannot be used stops the run with its line number, or is skipped and counted."""
     eval_fraction: Real = filled(0.0, ge=0, lt=1)
-    """Share of the rows held out for evaluations, drawn from `seed`."""
+    """Share of the rows held out for evaluations, by a hash of the prompt: the same in every run."""
 
 
 FilePath = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
