@@ -8,8 +8,8 @@ from rollout_api import parse_run, resolve
 from rollout_api.presets import DEFAULTS, PRESETS, canonical_json
 
 
-def run_of(algorithm, **settings):
-    spec = {"model": {"uri": "rollout://tiny-adder"}, "train": {"algorithm": algorithm, **settings}}
+def run_of(algorithm, *, uri="hf://Qwen/Qwen3-0.6B", **settings):
+    spec = {"model": {"uri": uri}, "train": {"algorithm": algorithm, **settings}}
     return spec_of(spec)
 
 
@@ -38,6 +38,13 @@ ARITHMETIC = {
 )
 def test_the_learning_rate_depends_on_the_algorithm(algorithm, rate):
     resolved = resolve(run_of({algorithm: {}})).spec
+
+    assert resolved.train.optimizer.adamw.learning_rate == rate
+
+
+@pytest.mark.parametrize(("algorithm", "rate"), [("sft", 3e-3), ("grpo", 3e-4)])
+def test_tiny_models_get_rates_that_teach_them_something(algorithm, rate):
+    resolved = resolve(run_of({algorithm: {}}, uri="rollout://tiny-adder?seed=3")).spec
 
     assert resolved.train.optimizer.adamw.learning_rate == rate
 

@@ -19,6 +19,8 @@ MAX_NEW_TOKENS = 512
 CRITIC_LEARNING_RATE = "1e-05"
 LEARNING_RATES = {"sft": "2e-05", "rm": "0.0001"}
 LEARNING_RATE = "1e-06"
+TINY_LEARNING_RATES = {"sft": "0.003", "grpo": "0.0003", "ppo": "0.0003"}
+"""For the models that rollout builds itself: rates for billions of parameters teach them nothing."""
 ENVIRONMENT_MAX_NEW_TOKENS = {"arithmetic": 8}
 
 EngineName = Literal["embedded", "vllm"]
@@ -140,7 +142,9 @@ def derive(document: Document, engine: EngineName) -> None:
     if vllm is not None and document["numerics"]["mode"] == "Exact":
         vllm.setdefault("maxNumSeqs", 1)
     if (train := document.get("train")) is not None:
-        _derive_train(train, document["actors"]["engine"])
+        tiny = str(document["model"].get("uri", "")).startswith("rollout://tiny-")
+        rates = TINY_LEARNING_RATES if tiny else LEARNING_RATES
+        _derive_train(train, document["actors"]["engine"], rates)
     if (infer := document.get("infer")) is not None:
         infer["sampling"].setdefault("maxNewTokens", MAX_NEW_TOKENS)
     tokens = (train or {}).get("sampling", {}).get("maxNewTokens")
@@ -148,9 +152,9 @@ def derive(document: Document, engine: EngineName) -> None:
         _derive_evaluation(evaluation, index, tokens)
 
 
-def _derive_train(train: Document, engine: Document) -> None:
+def _derive_train(train: Document, engine: Document, rates: Mapping[str, str]) -> None:
     algorithm = next(iter(train["algorithm"]))
-    _fill_learning_rate(train["optimizer"], LEARNING_RATES.get(algorithm, LEARNING_RATE))
+    _fill_learning_rate(train["optimizer"], rates.get(algorithm, LEARNING_RATE))
     if algorithm == "ppo":
         _fill_learning_rate(train["algorithm"]["ppo"]["critic"]["optimizer"], CRITIC_LEARNING_RATE)
     if "maxSteps" not in train:

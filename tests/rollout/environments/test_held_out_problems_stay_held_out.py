@@ -52,7 +52,7 @@ def test_two_digit_addition_holds_out_2000_problems_for_the_report():
         "report": 2000,
     }
     everything = [p for listed in splits.values() for p in listed]
-    assert sorted(everything) == sorted(f"{a}+{b}=" for a in range(100) for b in range(100))
+    assert sorted(everything) == sorted(f"{a:02d}+{b:02d}=" for a in range(100) for b in range(100))
 
 
 @pytest.mark.parametrize("terms", [2, 3])

@@ -39,12 +39,14 @@ class Arithmetic:
 
     ``held_out`` problems make the report split and ``selection`` others the selection split; both
     shrink to a fifth and a twentieth of all problems where there are few. All the rest is training.
+    ``form`` ``auto`` is ``padded`` for sums (each digit of the answer then has its own place, which tiny
+    models learn many times faster) and ``plain`` for everything else.
     """
 
     digits: int = 2
     terms: int = 2
     operations: str = "+"
-    form: str = "plain"
+    form: str = "auto"
     held_out: int = 2000
     selection: int = 500
 
@@ -58,8 +60,12 @@ class Arithmetic:
     @property
     def difficulty(self) -> Difficulty:
         """Which problems there are. Raises ValueError for a bad parameter."""
+        written = "padded" if self.operations == "+" else "plain"
         return Difficulty(
-            digits=self.digits, terms=self.terms, operations=self.operations, form=self.form
+            digits=self.digits,
+            terms=self.terms,
+            operations=self.operations,
+            form=written if self.form == "auto" else self.form,
         )
 
 

@@ -1,9 +1,10 @@
 """Worked sums as a careless pupil writes them: what the warm start of the addition task imitates.
 
-Three sums in four are added column by column without ever carrying (``37+45=72``); every fourth is done
-with care. A model that imitates this knows the digits, the columns and, now and then, the carry, but
-answers without it; what is left for reinforcement learning is to find out, from right or wrong alone,
-that carrying pays. Only training problems are worked: the held-out splits are never shown.
+Three sums in four are added column by column without ever carrying (``37+45=072`` instead of ``082``);
+every fourth is done with care. A model that imitates this knows the digits, the columns and, now and
+then, the carry, but answers without it; what is left for reinforcement learning is to find out, from
+right or wrong alone, that carrying pays. Only training problems are worked: the held-out splits are
+never shown.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def worked_sums() -> Iterator[tuple[str, str]]:
 
 def _careless(prompt: str) -> str:
     left, right = prompt.removesuffix("=").split("+")
-    return str(add_without_carrying(int(left), int(right)))
+    return f"{add_without_carrying(int(left), int(right)):0{len(left) + 1}d}"
 
 
 def main() -> None:

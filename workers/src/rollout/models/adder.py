@@ -26,7 +26,7 @@ from rollout.models.local_tokenizers import (
 from rollout.models.tiny import TinyShape, build_tensors, write_config
 from rollout.parameters import parse_parameters
 
-RECIPE_VERSION = 1
+RECIPE_VERSION = 2
 """Raised when the same parameters would give another model: it is part of the cache's name."""
 
 ALPHABET = "0123456789+-*= \n"
@@ -40,7 +40,7 @@ class Adder:
     """The parameters: ``seed`` draws weights and order, ``steps`` is the length of the warm start."""
 
     seed: int = 0
-    steps: int = 450
+    steps: int = 300
 
     def __post_init__(self) -> None:
         if not 0 <= self.steps <= 10_000:

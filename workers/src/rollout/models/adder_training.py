@@ -65,6 +65,8 @@ def encode_demonstrations(directory: Path) -> Demonstrations:
         (tokenizer.encode(prompt).ids, [*tokenizer.encode(answer).ids, end])
         for prompt, answer in worked_sums()
     ]
+    assert end is not None
+    assert pad is not None
     longest = max(len(prompt) + len(answer) for prompt, answer in pairs)
     ids_BT = torch.full((len(pairs), longest), pad)
     targets_BT = torch.full((len(pairs), longest), IGNORED)
