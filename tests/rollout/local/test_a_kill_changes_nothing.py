@@ -83,3 +83,14 @@ def test_a_process_that_hangs_is_started_again(role, undisturbed, tmp_path):
 
     check_same(job.finish(), undisturbed)
     assert f"{role} has not moved for too long" in job.said()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ROLES)
+def test_a_process_that_was_asked_to_leave_is_started_again(role, undisturbed, tmp_path):
+    job = start_job(tmp_path / "runs")
+    job.wait_until(lambda status: status.step >= 4)
+
+    job.signal(role, signal.SIGTERM)
+
+    check_same(job.finish(), undisturbed)

@@ -91,9 +91,11 @@ def test_a_run_that_lasts_too_long_fails():
 
 
 def test_a_worker_that_ended_well_is_not_missed():
-    status = make_status(workers=(worker("learner", outcome="succeeded"), worker("actor-0")))
+    workers = (worker("learner", outcome="succeeded"), worker("actor-0"))
+    status = make_status(workers=workers, phase="Evaluating")
 
     assert has_left(status, "learner")
+    assert not has_left(make_status(workers=workers, phase="Running"), "learner")
     assert not has_left(status, "actor-0")
     assert not has_left(None, "learner")
     assert find_stuck(status, Progress(at=0), 31, BOUNDS) == "actor-0"

@@ -15,6 +15,8 @@ EXIT_OK, EXIT_FAILED, EXIT_INPUT, EXIT_GATE, EXIT_OUTSIDE, EXIT_INTERRUPTED = 0,
 INPUT_REASONS = frozenset({"SpecError", "DataError"})
 GATE_REASONS = frozenset({"GateRefused", "GateFailed"})
 OUTSIDE_REASONS = frozenset({"CoordinatorError", "Unreachable"})
+WORKING_PHASES = frozenset({"Starting", "Running"})
+"""Phases in which every worker is needed, whatever it said when it ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +111,8 @@ def find_stuck(status: Status, progress: Progress, now: float, bounds: Bounds) -
 
 
 def has_left(status: Status | None, name: str) -> bool:
-    """Whether the coordinator knows that this worker ended as it should."""
-    if status is None:
+    """Whether this worker ended as it should, and the run has no more work for it."""
+    if status is None or status.phase in WORKING_PHASES:
         return False
     outcomes = [worker.outcome for worker in status.workers if worker.worker == name]
     return bool(outcomes) and outcomes[0] == "succeeded"
