@@ -25,6 +25,7 @@ from rollout.coordinator.messages import LearnerStarted
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
 from rollout.errors import DataError, RolloutError, RunFailed, SpecError
 from rollout.learner.build import build_parts
+from rollout.learner.forward_memory import keep_freed_memory
 from rollout.learner.heartbeat import Heart
 from rollout.learner.loop import Watch, run_learner
 from rollout.learner.numerics import apply_numerics
@@ -46,6 +47,7 @@ def main() -> None:
     config = read_worker_config(parse_arguments(__doc__).config)
     watch = Watch(stopping=_heed_signals())
     apply_numerics(threads=config.resolved.threads, exact=config.spec.numerics.mode == "Exact")
+    keep_freed_memory()
     learner = config.spec.learner
     parallel = join(sharded=learner.strategy.fsdp is not None and learner.num_processes > 1)
     client = _connect(config) if parallel.is_main else None
