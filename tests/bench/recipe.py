@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from duel import environment
-from real_run import ROLLOUT
+from real_run import run_to_end, write_manifest
 
 from rollout.data.build import build_source
 from rollout.environments.build import build_environment
 from rollout.evaluations.build import build_suite
-from rollout.local.pipeline import materialise_model, order_runs, read_snapshot, source_run
+from rollout.local.pipeline import materialise_model, order_runs, read_snapshot
 from rollout.local.prepare import prepare_run
-from rollout.local.run_dir import RunDir
 from rollout.manifest import Document, load_documents
 from rollout.models.resolve import resolve_model
 from rollout.objects.filesystem import FilesystemStore
@@ -84,31 +81,29 @@ def stage_manifest(folder: Path) -> dict[str, Any]:
         return data
     documents = order_runs(load_documents(SAMPLE))
     stage = next(d for d in documents if "grpo" in d.data["spec"]["train"]["algorithm"])
-    prepared = prepare_run(stage)
-    spec = prepared.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
-    spec["model"] = {**spec["model"], "uri": f"file://{_starting_model(stage, documents, folder)}"}
+    data = _absolute(stage)
+    spec = data["spec"]
+    spec["model"] = {**spec["model"], "uri": f"file://{_starting_model(spec, documents, folder)}"}
     spec["model"].pop("fromRun", None)
     spec.pop("evaluations", None)
-    return {**FALLBACK, "metadata": {"name": "addition"}, "spec": spec}
+    return data
 
 
-def _starting_model(stage: Document, documents: tuple[Document, ...], folder: Path) -> Path:
-    source = source_run(stage.data)
-    if source is None:
-        return resolve_model(stage.data["spec"]["model"]["uri"]).path
-    before = next(d for d in documents if d.data["metadata"]["name"] == source)
-    manifest, run = folder / "before.yaml", RunDir(path=folder / "before")
-    manifest.write_text(json.dumps(before.data))
-    subprocess.run(
-        [ROLLOUT, "run", "-f", str(manifest), "--run-dir", str(run.path)],
-        check=True,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-    )
-    wanted = stage.data["spec"]["model"]["fromRun"].get("snapshot", "Latest")
+def _absolute(document: Document) -> dict[str, Any]:
+    """The manifest with presets filled in, and its paths good from any folder."""
+    prepared = prepare_run(document)
+    spec = prepared.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {**FALLBACK, "metadata": {"name": prepared.name}, "spec": spec}
+
+
+def _starting_model(spec: dict[str, Any], documents: tuple[Document, ...], folder: Path) -> Path:
+    wanted = spec["model"].get("fromRun")
+    if wanted is None:
+        return resolve_model(spec["model"]["uri"]).path
+    before = next(d for d in documents if d.data["metadata"]["name"] == wanted["name"])
+    run = run_to_end(write_manifest(folder / "before.yaml", _absolute(before)), folder / "before")
     config = json.loads(run.worker_config.read_text())
-    weights = read_snapshot(run, wanted)["version"]["object"]
+    weights = read_snapshot(run, wanted["snapshot"])["version"]["object"]
     return materialise_model(
         config_path=Path(config["resolved"]["modelPath"]),
         weights=FilesystemStore(run.objects).path(weights),
