@@ -228,6 +228,15 @@ async def test_a_leaving_actor_does_not_wait_for_a_long_claim(monkeypatch):
     release.set()
 
 
+async def test_a_stretch_of_evaluations_is_claimed_in_larger_bites():
+    quiz = [make_task(n, kind="eval", evaluation="sums") for n in range(8)]
+    client = ScriptedClient(quiz, [*quiz[:7], make_task(9)], [make_task(10)])
+
+    await actor(client).run()
+
+    assert [claim.tasks_max for claim in client.claims] == [8, 256, 8, 8]
+
+
 def test_evaluations_come_first_and_versions_are_kept_apart():
     newer = WeightVersion(lineage=0, step=4, digest="blake3:ef", object="blake3:01")
     tasks = [

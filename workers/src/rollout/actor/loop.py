@@ -38,6 +38,8 @@ CLAIM_WAIT_SECONDS = 10.0
 """How long one claim waits at the coordinator; then it is asked again."""
 LEAVE_SECONDS = 1.0
 """How long a leaving actor still waits for a claim that is on its way."""
+EVALUATION_TASKS_MAX = 256
+"""Groups to claim at once while nothing but evaluations is handed out: they are many and short."""
 ENGINE_FAILURES_MAX = 3
 """Engine failures in a row before this process ends, to be started afresh."""
 
@@ -77,6 +79,7 @@ class Actor:
         self._state = "starting"
         self._leaving = asyncio.Event()
         self._engine_failures = 0
+        self._tasks_max = parts.tasks_max
 
     def leave(self) -> None:
         """Stop claiming; what is in hand is finished and submitted first. Idempotent."""
@@ -112,7 +115,7 @@ class Actor:
         ask = Claim(
             worker=self._parts.worker,
             incarnation=self._incarnation,
-            tasks_max=self._parts.tasks_max,
+            tasks_max=self._tasks_max,
             loaded=None if loaded is None else (loaded.lineage, loaded.step),
             wait_seconds=CLAIM_WAIT_SECONDS,
         )
@@ -125,6 +128,7 @@ class Actor:
             self._leaving.set()
         self._held = frozenset(task.task_id for task in claimed.tasks)
         self._lost = frozenset()
+        self._tasks_max = plan_tasks_max(claimed.tasks, self._parts.tasks_max)
         return claimed.tasks
 
     async def _do(self, tasks: Sequence[Task]) -> None:
@@ -214,6 +218,12 @@ async def unless(event: asyncio.Event, work: asyncio.Task[T], patience_seconds: 
         return work.result() if work.done() else None
     finally:
         waiting.cancel()
+
+
+def plan_tasks_max(last: Sequence[Task], usual: int) -> int:
+    """How many tasks to ask for next: more than usual after a full answer of evaluations only."""
+    full = len(last) >= usual and all(task.kind == "eval" for task in last)
+    return max(usual, EVALUATION_TASKS_MAX) if full else usual
 
 
 def split_by_version(tasks: Sequence[Task]) -> list[list[Task]]:
