@@ -30,6 +30,7 @@ from rollout.coordinator.wiring import DataRows, build_plan, build_rows
 from rollout.entrypoints.resolve import resolve
 from rollout.learner import chain
 from rollout.learner.build import build_parts
+from rollout.learner.forward_memory import keep_freed_memory
 from rollout.learner.numerics import apply_numerics
 from rollout.learner.parallel import join
 from rollout.learner.parts import LearnerParts, take_step
@@ -118,6 +119,7 @@ class OneProcess:
 
     def __init__(self, config: WorkerConfig) -> None:
         disable_progress_bar()
+        keep_freed_memory()
         apply_numerics(threads=config.resolved.threads, exact=config.spec.numerics.mode == "Exact")
         parallel = join(sharded=False)
         session = Session(None, "bench", parallel)
