@@ -12,3 +12,11 @@ def undisturbed(tmp_path_factory) -> dict:
     from local_jobs import start_job
 
     return start_job(tmp_path_factory.mktemp("undisturbed") / "runs").finish()
+
+
+@pytest.fixture(autouse=True)
+def no_job_is_left_running():
+    """Whatever a test came to, its supervisors end with it."""
+    yield
+    if "local_jobs" in sys.modules:
+        sys.modules["local_jobs"].end_jobs()

@@ -105,6 +105,7 @@ def settings_for(policies: Policies, folder: Path, *, exact: bool) -> VllmSettin
         exact=exact,
         max_num_seqs=8,
         kv_cache_bytes=128 * 2**20,
+        start_seconds_max=900.0,
     )
 
 
