@@ -11,6 +11,8 @@ sets how many pairs of steps a figure rests on.
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -38,6 +40,7 @@ GIB = 2**30
 def measure(section: str = "all") -> Iterator[Figure]:
     """All figures, or those of one section. Raises KeyError for an unknown one."""
     pin()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing started here is left
     chosen = SECTIONS.values() if section == "all" else [SECTIONS[section]]
     for figures in chosen:
         yield from figures()
@@ -106,7 +109,9 @@ def overheads() -> Iterator[Figure]:
         found = overhead.compare(large, folder / "large", steps=PAIRS, rounds=2)
         yield from overhead.describe("25 M model", found, share=True)
         (folder / "tiny").mkdir()
-        tiny = write_manifest(folder / "tiny.yaml", stage_manifest(folder))
+        stage = stage_manifest(folder)
+        stage["spec"]["train"]["schedule"] = {"constant": {}}  # short runs have no room to warm up
+        tiny = write_manifest(folder / "tiny.yaml", stage)
         found = overhead.compare(tiny, folder / "tiny", steps=5 * PAIRS, rounds=2)
         yield from overhead.describe("main job", found, share=False)
 
