@@ -16,8 +16,8 @@ PAGES = sorted(
 )
 SAMPLES = sorted((ROOT / "manifests" / "samples").rglob("*.yaml"))
 
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
-_NAMED = re.compile(r"^`([\w.-]+)`:\n\n```\w*\n(.*?)^```$", re.S | re.M)
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_NAMED = re.compile(r"^`([\w.-]+)`:\n\n```\w*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
 
