@@ -62,7 +62,7 @@ def draw_first(run: Run) -> None:
 
 
 def plan_main_job(runs: Sequence[Run]) -> Plot:
-    """Held-out accuracy over the steps of a pipeline's runs, one after the other."""
+    """Held-out accuracy over the steps of those runs of a pipeline that measure it."""
     series, start = [], 0
     for run in runs:
         data = gather(run.path)
@@ -82,9 +82,10 @@ def plan_main_job(runs: Sequence[Run]) -> Plot:
                     markers=True,
                 )
             )
-        start += len(data.steps)
+            start += len(data.steps)
+    names = ", then ".join(one.label for one in series)
     return Plot(
-        title="Two-digit addition: held-out problems answered right",
+        title=f"Held-out two-digit sums answered right, during {names}",
         unit="share, 95 % interval",
         series=series,
         bounds=(0, 1.02),
