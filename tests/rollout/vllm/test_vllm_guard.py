@@ -191,9 +191,10 @@ async def test_a_start_given_up_leaves_no_process_and_no_folder(tmp_path, monkey
         vocab_size=8,
     )
 
+    others = set(psutil.Process().children(recursive=True))
     starting = asyncio.create_task(start_server(settings))
     await asyncio.sleep(0.2)
-    mine = psutil.Process().children(recursive=True)
+    mine = set(psutil.Process().children(recursive=True)) - others
     starting.cancel()
     await asyncio.gather(starting, return_exceptions=True)
 
