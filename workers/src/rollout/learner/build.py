@@ -6,13 +6,14 @@ from pathlib import Path
 
 from torch import nn
 
+from rollout.learner.kinds import kind_of
 from rollout.learner.numerics import runtime_identity
 from rollout.learner.optim import build_optimizer
 from rollout.learner.parallel import Parallel
 from rollout.learner.parts import LearnerParts
 from rollout.learner.policy import DTYPES, Policy, freeze, load_model
 from rollout.learner.session import Session
-from rollout.learner.settings import LearnerSettings, PolicySettings
+from rollout.learner.settings import LearnerSettings
 from rollout.learner.state import AnchorPlace
 from rollout.learner.step import Trainer
 from rollout.objects.filesystem import FilesystemStore
@@ -42,7 +43,7 @@ def build_parts(
 
 def build_trainer(model_path: Path, settings: LearnerSettings, parallel: Parallel) -> Trainer:
     """The policy from a model folder, and its optimizer."""
-    model = load_model(model_path)
+    model = kind_of(settings).load(model_path, settings.algorithm)
     if settings.activation_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})  # pyrefly: ignore
         model.train()  # transformers checkpoints in training mode only; there is no dropout
@@ -54,14 +55,13 @@ def build_trainer(model_path: Path, settings: LearnerSettings, parallel: Paralle
 def build_reference(
     model_path: Path, settings: LearnerSettings, parallel: Parallel
 ) -> nn.Module | None:
-    """A frozen copy of the starting model; None when the KL coefficient is 0: nothing is loaded."""
-    algorithm = settings.algorithm
-    if not isinstance(algorithm, PolicySettings) or algorithm.loss.kl_coefficient == 0:
+    """A frozen copy of the starting model; None, and nothing loaded, where the algorithm needs none."""
+    if not kind_of(settings).needs_reference(settings.algorithm):
         return None
     return freeze(load_model(model_path), DTYPES[settings.dtype]).to(parallel.device)
 
 
 def _renderer(config: WorkerConfig, settings: LearnerSettings, model_path: Path) -> Renderer | None:
-    if isinstance(settings.algorithm, PolicySettings):
+    if not kind_of(settings).reads_rows:
         return None
     return build_renderer(model_path, config.spec.model.chat_template)

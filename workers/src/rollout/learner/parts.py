@@ -10,13 +10,11 @@ from torch import nn
 
 from rollout.coordinator.messages import Batch, Cursor
 from rollout.errors import RunFailed
-from rollout.learner import chain, randomness
+from rollout.learner import randomness
+from rollout.learner.kinds import kind_of
 from rollout.learner.parallel import Parallel
-from rollout.learner.plan import PlanRules, StepPlan, plan_step
-from rollout.learner.policy_work import Place, PolicyWork
+from rollout.learner.plan import StepPlan, plan_step
 from rollout.learner.session import Session
-from rollout.learner.settings import PolicySettings
-from rollout.learner.sft_work import SftWork, render_rows
 from rollout.learner.state import AnchorPlace, Progress
 from rollout.learner.step import Trainer, run_step
 from rollout.learner.work import Work
@@ -25,7 +23,7 @@ from rollout.seams import ObjectStore, Renderer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerParts:
-    """``reference`` is None when the KL coefficient is 0; ``renderer`` when there are no rows."""
+    """``reference`` is None where nothing needs it; ``renderer`` when there are no rows."""
 
     trainer: Trainer
     session: Session
@@ -98,36 +96,13 @@ def prepare_step(
             f"step {step}: the batch is empty: all {batch.num_excluded} groups were lost to"
             " infrastructure failures; see the actors' logs, then run again to resume"
         )
-    work, tokens = _build_work(parts, batch)
+    kind = kind_of(settings)
+    work, tokens = kind.build_work(parts, batch)
     if plan is None or _num_ranks(plan) != parts.parallel.world_size:
-        plan = plan_step(work.shapes(), _rules(parts), seed=settings.seed, step=step)
+        rules = kind.plan_rules(settings, parts.parallel.world_size)
+        plan = plan_step(work.shapes(), rules, seed=settings.seed, step=step)
     randomness.seed_step(settings.seed, step, parts.parallel.rank, parts.parallel.device)
     return Prepared(step=step, work=work, plan=plan, tokens=tokens, cursor=batch.cursor)
-
-
-def _build_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
-    settings, parallel = parts.trainer.settings, parts.parallel
-    if isinstance(settings.algorithm, PolicySettings):
-        place = Place(device=parallel.device, skips_silent=not parallel.sharded)
-        work = PolicyWork(batch.groups, settings.algorithm, place, parts.reference)
-        return work, chain.digest_groups(batch.groups)
-    assert parts.renderer is not None
-    sequences = render_rows(batch.rows, parts.renderer, settings.algorithm)
-    return SftWork(sequences, parallel.device), chain.digest_sequences(sequences)
-
-
-def _rules(parts: LearnerParts) -> PlanRules:
-    settings = parts.trainer.settings
-    algorithm = settings.algorithm
-    if isinstance(algorithm, PolicySettings):
-        return PlanRules(
-            tokens_max=settings.micro_batch_tokens,
-            num_ranks=parts.parallel.world_size,
-            epochs=algorithm.epochs,
-            mini_batches=algorithm.mini_batches,
-        )
-    tokens_max = settings.micro_batch_tokens if algorithm.packing else 0
-    return PlanRules(tokens_max=tokens_max, num_ranks=parts.parallel.world_size)
 
 
 def _num_ranks(plan: StepPlan) -> int:

@@ -6,6 +6,7 @@ anything is loaded: a setting is never silently ignored.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -78,11 +79,15 @@ class SftSettings:
     max_length: int
 
 
+AlgorithmSettings = PolicySettings | SftSettings
+"""One member for each of ``learner.kinds.KINDS``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerSettings:
     """Everything that decides what a step does. ``max_grad_norm`` 0 does not clip."""
 
-    algorithm: PolicySettings | SftSettings
+    algorithm: AlgorithmSettings
     optimizer: OptimizerSettings
     schedule: ScheduleSettings
     max_grad_norm: float
@@ -98,7 +103,7 @@ class LearnerSettings:
     @property
     def num_epochs(self) -> int:
         """Passes over one step's batch."""
-        return self.algorithm.epochs if isinstance(self.algorithm, PolicySettings) else 1
+        return getattr(self.algorithm, "epochs", 1)
 
 
 def build_settings(config: WorkerConfig) -> LearnerSettings:
@@ -124,15 +129,20 @@ def build_settings(config: WorkerConfig) -> LearnerSettings:
     )
 
 
-def _algorithm(config: WorkerConfig, train: Train) -> PolicySettings | SftSettings:
-    if train.algorithm.sft is not None:
-        sft = train.algorithm.sft
-        return SftSettings(loss=sft.loss, packing=sft.packing, max_length=sft.max_length)
-    assert train.algorithm.grpo is not None
-    return _policy(config, train, train.algorithm.grpo)
+def _algorithm(config: WorkerConfig, train: Train) -> AlgorithmSettings:
+    return BUILDERS[train.algorithm.chosen](config, train)
 
 
-def _policy(config: WorkerConfig, train: Train, grpo: Grpo) -> PolicySettings:
+def _sft(config: WorkerConfig, train: Train) -> SftSettings:
+    del config
+    sft = train.algorithm.sft
+    assert sft is not None
+    return SftSettings(loss=sft.loss, packing=sft.packing, max_length=sft.max_length)
+
+
+def _policy(config: WorkerConfig, train: Train) -> PolicySettings:
+    grpo = train.algorithm.grpo
+    assert grpo is not None
     if train.sampling.temperature == 0:
         raise SpecError(
             "spec.train.sampling.temperature: expected more than 0: greedy samples of a group are all"
@@ -157,6 +167,13 @@ def _policy(config: WorkerConfig, train: Train, grpo: Grpo) -> PolicySettings:
         epochs=grpo.epochs,
         mini_batches=grpo.mini_batches,
     )
+
+
+BUILDERS: Mapping[str, Callable[[WorkerConfig, Train], AlgorithmSettings]] = {
+    "sft": _sft,
+    "grpo": _policy,
+}
+"""Settings by member of the API's ``algorithm``; what is not here is refused by name."""
 
 
 def plan_importance_cap(train: Train, engine: str) -> float | None:
@@ -214,7 +231,7 @@ def _refuse_unsupported(config: WorkerConfig, train: Train) -> None:
     correction = train.importance_sampling
     found = {
         "spec.model.lora": config.spec.model.lora is not None,
-        f"spec.train.algorithm.{train.algorithm.chosen}": not isinstance(algorithm, Grpo | Sft),
+        f"spec.train.algorithm.{train.algorithm.chosen}": train.algorithm.chosen not in BUILDERS,
         "spec.train.overlongPenalty": train.overlong_penalty is not None,
         "spec.train.importanceSampling": correction is not None
         and correction.chosen not in ("token_truncated", "none"),

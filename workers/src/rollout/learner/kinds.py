@@ -1,0 +1,102 @@
+"""The kinds of work a learner knows, each under the settings that ask for it: where a new kind joins.
+
+A kind says how a batch becomes a ``Work``, how a step is cut, and what must be loaded for it. It joins
+with one entry in ``KINDS``; the step, resume and the rest of the learner look nothing else up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from rollout.coordinator.messages import Batch
+from rollout.learner import chain
+from rollout.learner.plan import PlanRules
+from rollout.learner.policy import load_model
+from rollout.learner.policy_work import Place, PolicyWork
+from rollout.learner.settings import LearnerSettings, PolicySettings, SftSettings
+from rollout.learner.sft_work import SftWork, render_rows
+from rollout.learner.work import Work
+
+if TYPE_CHECKING:
+    from rollout.learner.parts import LearnerParts
+
+
+def _never(algorithm: Any) -> bool:
+    del algorithm
+    return False
+
+
+def load_causal_model(path: Path, algorithm: Any) -> nn.Module:
+    """The model as it is, whatever the algorithm."""
+    del algorithm
+    return load_model(path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """How one kind of algorithm settings (``Any`` below) is worked on.
+
+    ``build_work`` gives the work of a batch and the digest of what it learns from. ``plan_rules`` takes
+    the settings and the number of ranks. ``needs_reference`` says whether a frozen copy of the starting
+    model is loaded, ``reads_rows`` whether batches are rows that need a renderer. ``load`` gives the
+    float32 model that is trained, from a model folder.
+    """
+
+    build_work: Callable[[LearnerParts, Batch], tuple[Work, str]]
+    plan_rules: Callable[[LearnerSettings, int], PlanRules]
+    needs_reference: Callable[[Any], bool] = _never
+    reads_rows: bool = False
+    load: Callable[[Path, Any], nn.Module] = load_causal_model
+
+
+def _policy_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
+    algorithm, parallel = parts.trainer.settings.algorithm, parts.parallel
+    assert isinstance(algorithm, PolicySettings)
+    place = Place(device=parallel.device, skips_silent=not parallel.sharded)
+    work = PolicyWork(batch.groups, algorithm, place, parts.reference)
+    return work, chain.digest_groups(batch.groups)
+
+
+def _policy_rules(settings: LearnerSettings, num_ranks: int) -> PlanRules:
+    algorithm = settings.algorithm
+    assert isinstance(algorithm, PolicySettings)
+    return PlanRules(
+        tokens_max=settings.micro_batch_tokens,
+        num_ranks=num_ranks,
+        epochs=algorithm.epochs,
+        mini_batches=algorithm.mini_batches,
+    )
+
+
+def _sft_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
+    algorithm = parts.trainer.settings.algorithm
+    assert isinstance(algorithm, SftSettings)
+    assert parts.renderer is not None
+    sequences = render_rows(batch.rows, parts.renderer, algorithm)
+    return SftWork(sequences, parts.parallel.device), chain.digest_sequences(sequences)
+
+
+def _sft_rules(settings: LearnerSettings, num_ranks: int) -> PlanRules:
+    assert isinstance(settings.algorithm, SftSettings)
+    tokens_max = settings.micro_batch_tokens if settings.algorithm.packing else 0
+    return PlanRules(tokens_max=tokens_max, num_ranks=num_ranks)
+
+
+KINDS: Mapping[type, Kind] = {
+    PolicySettings: Kind(
+        build_work=_policy_work,
+        plan_rules=_policy_rules,
+        needs_reference=lambda algorithm: algorithm.loss.kl_coefficient > 0,
+    ),
+    SftSettings: Kind(build_work=_sft_work, plan_rules=_sft_rules, reads_rows=True),
+}
+
+
+def kind_of(settings: LearnerSettings) -> Kind:
+    """The kind that these settings ask for."""
+    return KINDS[type(settings.algorithm)]
