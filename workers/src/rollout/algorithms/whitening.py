@@ -1,0 +1,72 @@
+"""Masked whitening: mean 0 and variance 1 over all tokens of a batch, whoever computes them.
+
+    w = (x - mean) / sqrt(var + epsilon)        var = sum(m (x - mean)^2) / (sum(m) - 1)
+
+Statistics are of the whole batch, over all ranks and micro-batches: take ``Moments`` of every part,
+``add_moments`` them and give the sum to ``whiten_by``. Everything is float64, results included.
+
+Source: Schulman et al. implementations of PPO; verl ``masked_whiten`` (unbiased variance, epsilon
+1e-8 under the root). OpenRLHF divides by the count and clamps the variance at 1e-8 instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+EPSILON = 1e-8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """Of some values: how many, their mean, and the sum of squared distances from that mean."""
+
+    count: float = 0.0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    @property
+    def variance(self) -> float:
+        """Unbiased; 0 for fewer than two values."""
+        return self.squares / (self.count - 1) if self.count > 1 else 0.0
+
+
+def whiten(values_C: Tensor, mask_C: Tensor, epsilon: float = EPSILON) -> Tensor:
+    """Whiten one whole batch, ``[C]`` float64; 0 under the mask, where values may be anything."""
+    return whiten_by(values_C, mask_C, measure_moments(values_C, mask_C), epsilon)
+
+
+def whiten_by(values_C: Tensor, mask_C: Tensor, whole: Moments, epsilon: float = EPSILON) -> Tensor:
+    """Whiten a part of a batch with the ``Moments`` of the whole, ``[C]`` float64, 0 under the mask."""
+    scaled = (values_C.to(torch.float64) - whole.mean) / (whole.variance + epsilon) ** 0.5
+    return torch.where(mask_C > 0, scaled, 0.0)
+
+
+def measure_moments(values_C: Tensor, mask_C: Tensor) -> Moments:
+    """Count, mean and squared distances of the values under a mask of 0 and 1; two passes, float64."""
+    kept = values_C.to(torch.float64)[mask_C > 0]
+    if kept.numel() == 0:
+        return Moments()
+    mean = kept.mean()
+    return Moments(
+        count=float(kept.numel()), mean=float(mean), squares=float((kept - mean).square().sum())
+    )
+
+
+def add_moments(parts: Iterable[Moments]) -> Moments:
+    """The moments of all parts together (Chan et al. 1979): no cancellation, any order, any cut."""
+    whole = Moments()
+    for part in parts:
+        if part.count == 0:
+            continue
+        count = whole.count + part.count
+        apart = part.mean - whole.mean
+        whole = Moments(
+            count=count,
+            mean=whole.mean + apart * part.count / count,
+            squares=whole.squares + part.squares + apart**2 * (whole.count * part.count / count),
+        )
+    return whole
