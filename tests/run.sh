@@ -4,8 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BIN=${BIN:-.venv/bin}
-long="not slow"
-[ "${1:-}" = "--long" ] && long="slow or not slow"
+long="not slow" most_seconds=900
+[ "${1:-}" = "--long" ] && long="slow or not slow" most_seconds=3600
 export PYTHONDONTWRITEBYTECODE=
 export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 MPLBACKEND=Agg
 "$BIN/ruff" check .
@@ -14,10 +14,4 @@ export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 HF_DATASE
 "$BIN/lint-imports"
 "$BIN/python" -m rollout_api.generate --check
 "$BIN/python" -m pytest -q -n 2 --dist loadfile -m "not process and not vllm and not bench and ($long)" --timeout 300
-# Whole runs, real vLLM and executed pages need a quiet machine for a quarter of an hour: the long tier.
-if [ "${1:-}" = "--long" ]; then
-  "$BIN/python" -m pytest -q -m "(process or vllm) and not bench" --timeout 3600
-else
-  "$BIN/python" -m pytest -q -m "process and not vllm and not bench and not slow" --timeout 900 \
-    --ignore tests/rollout/local --ignore tests/docs
-fi
+"$BIN/python" -m pytest -q -m "(process or vllm) and not bench and ($long)" --timeout "$most_seconds"

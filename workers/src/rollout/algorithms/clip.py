@@ -7,18 +7,27 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rollout.algorithms.surrogate import SurrogateLoss, SurrogateTokens
+
 LOG_RATIO_MAX = 20.0
 """Log ratios are clamped to +-20 before ``exp`` (verl): finite in float32, no effect in a healthy run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClippedLoss:
-    """Per token, ``[C]``: the loss, the ratio (detached), and where each bound took the gradient away."""
+class Clipped:
+    """``clipped_policy_loss`` as an objective."""
 
-    losses_C: Tensor
-    ratios_C: Tensor
-    clipped_low_C: Tensor
-    clipped_high_C: Tensor
+    low: float = 0.2
+    high: float = 0.2
+    dual: float | None = None
+
+    def __call__(self, tokens: SurrogateTokens) -> SurrogateLoss:
+        """The loss of every token."""
+        log_ratios = tokens.log_ratios_C
+        old = torch.zeros_like(log_ratios)
+        return clipped_policy_loss(
+            log_ratios, old, tokens.advantages_C, self.low, self.high, self.dual
+        )
 
 
 def clipped_policy_loss(
@@ -28,7 +37,7 @@ def clipped_policy_loss(
     clip_low: float = 0.2,
     clip_high: float = 0.2,
     dual_clip: float | None = None,
-) -> ClippedLoss:
+) -> SurrogateLoss:
     """``max(-A r, -A clip(r, 1 - low, 1 + high))`` with ``r = exp(logprob - old_logprob)``.
 
     With ``dual_clip`` (> 1) the loss of a token with A < 0 is at most ``-A dual_clip``.
@@ -47,7 +56,7 @@ def clipped_policy_loss(
         most = torch.minimum(losses, -advantages_C * dual_clip)
         losses = torch.where(advantages_C < 0, most, losses)
     seen = ratios.detach()
-    return ClippedLoss(
+    return SurrogateLoss(
         losses_C=losses,
         ratios_C=seen,
         clipped_low_C=(advantages_C < 0) & (seen < 1 - clip_low),
@@ -57,4 +66,9 @@ def clipped_policy_loss(
 
 def ratio(logprobs_C: Tensor, old_logprobs_C: Tensor) -> Tensor:
     """``exp(clamp(logprob - old_logprob, -20, 20))``."""
-    return (logprobs_C - old_logprobs_C).clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX).exp()
+    return bounded_exp(logprobs_C - old_logprobs_C)
+
+
+def bounded_exp(log_ratios_C: Tensor) -> Tensor:
+    """``exp(clamp(x, -20, 20))``."""
+    return log_ratios_C.clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX).exp()

@@ -6,9 +6,10 @@ from typing import Literal
 
 from torch import Tensor
 
-from rollout.algorithms.clip import LOG_RATIO_MAX
+from rollout.algorithms.clip import LOG_RATIO_MAX, bounded_exp
 
 KlEstimator = Literal["K1", "K2", "K3"]
+LossKlEstimator = Literal["K1", "K2", "K3", "K3Plus", "K3Corrected"]
 
 
 def kl_estimate(logprobs_C: Tensor, other_logprobs_C: Tensor, estimator: KlEstimator) -> Tensor:
@@ -26,3 +27,27 @@ def kl_estimate(logprobs_C: Tensor, other_logprobs_C: Tensor, estimator: KlEstim
         return difference.square() / 2
     bounded = difference.clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX)
     return (-bounded).exp() + bounded - 1
+
+
+def kl_loss_estimate(
+    logprobs_C: Tensor,
+    old_logprobs_C: Tensor,
+    other_logprobs_C: Tensor,
+    estimator: LossKlEstimator,
+) -> Tensor:
+    """The estimate as a term of a loss, where its gradient matters as much as its value.
+
+    ``K1``, ``K2``, ``K3`` as above: the gradient of K1 is 0 in expectation, that of K2 the KL's, that of
+    K3 the reverse KL's and correct on the tokens' own policy only. ``K3Plus``: the value of K3 with the
+    gradient of K2 (verl: low_var_kl+). ``K3Corrected``: K3 times the token's own ratio to the policy
+    that sampled it, unbiased off-policy in value and gradient (DeepSeek-V3.2, arXiv 2512.02556;
+    TRL: use_bias_correction_kl).
+    """
+    if estimator == "K3Plus":
+        value = kl_estimate(logprobs_C.detach(), other_logprobs_C, "K3")
+        leading = kl_estimate(logprobs_C, other_logprobs_C, "K2")
+        return value + leading - leading.detach()
+    if estimator == "K3Corrected":
+        ratios = bounded_exp(logprobs_C - old_logprobs_C)
+        return ratios * kl_estimate(logprobs_C, other_logprobs_C, "K3")
+    return kl_estimate(logprobs_C, other_logprobs_C, estimator)

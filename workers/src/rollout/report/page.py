@@ -13,6 +13,7 @@ from rollout.report.panels import plan_plots
 from rollout.report.plots import render_svg
 
 TEMPLATE = Path(__file__).with_name("page.html")
+STYLE = Path(__file__).with_name("style.css")
 SAMPLES_MAX = 24
 
 
@@ -29,13 +30,29 @@ def write_report(run_dir: Path) -> dict[str, Any]:
         "spec": data.spec,
         "versions": data.versions,
     }
-    _replace(run_dir / "report.json", json.dumps(document, indent=1, default=str))
-    _replace(run_dir / "report.html", render_page(data, summary))
+    replace_file(run_dir / "report.json", json.dumps(document, indent=1, default=str))
+    replace_file(run_dir / "report.html", render_page(data, summary))
     return summary
 
 
 def render_page(data: ReportInput, summary: dict[str, Any]) -> str:
     """The page as HTML text; every value is escaped."""
+    samples = list(zip(data.before, data.after, strict=False))[:SAMPLES_MAX]
+    return render_template(
+        TEMPLATE,
+        data=data,
+        summary=summary,
+        tiles=headlines(summary["evaluations"]),
+        plots=[(plot, render_svg(plot)) for plot in plan_plots(data)],
+        samples=samples,
+        right=[sum(map(is_right, side)) for side in zip(*samples, strict=True)],
+        meanings=DISPOSITIONS,
+        spec=json.dumps(data.spec, indent=2, default=str),
+    )
+
+
+def render_template(template: Path, **values: Any) -> str:
+    """A page of this folder with its style inline; every other value is escaped."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
@@ -49,20 +66,14 @@ def render_page(data: ReportInput, summary: dict[str, Any]) -> str:
         version=_version,
         right=is_right,
     )
-    samples = list(zip(data.before, data.after, strict=False))[:SAMPLES_MAX]
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        data=data,
-        summary=summary,
-        tiles=headlines(summary["evaluations"]),
-        plots=[(plot, render_svg(plot)) for plot in plan_plots(data)],
-        samples=samples,
-        right=[sum(map(is_right, side)) for side in zip(*samples, strict=True)],
-        meanings=DISPOSITIONS,
-        spec=json.dumps(data.spec, indent=2, default=str),
+    style = STYLE.read_text(encoding="utf-8")
+    return environment.from_string(template.read_text(encoding="utf-8")).render(
+        style=style, **values
     )
 
 
-def _replace(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
+    """Write a file that is seen whole or not at all."""
     temporary = path.with_suffix(path.suffix + ".tmp")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)

@@ -23,7 +23,10 @@ MARGIN = 0.06
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A line: ``xs`` and ``ys`` of equal length; ``low``/``high`` draw a band around it."""
+    """A line: ``xs`` and ``ys`` of equal length; ``low``/``high`` draw a band around it.
+
+    ``colour`` and ``dash`` (as matplotlib's linestyle) are chosen by order where they are not given.
+    """
 
     label: str
     xs: Sequence[float]
@@ -31,6 +34,8 @@ class Series:
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
     markers: bool = False
+    colour: str | None = None
+    dash: str = "-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +43,8 @@ class Plot:
     """A titled plot. ``unit`` labels the y axis; ``stacked`` fills the series upon each other.
 
     ``bounds`` fixes the y axis. Else it holds all values, 0 too when ``from_zero``, and never shows
-    less than ``span_min``, so that rounding noise does not look like a signal.
+    less than ``span_min``, so that rounding noise does not look like a signal. ``pale`` is the opacity
+    of single steps behind their moving mean; 0 leaves them out.
     """
 
     title: str
@@ -49,6 +55,9 @@ class Plot:
     bounds: tuple[float, float] | None = None
     from_zero: bool = False
     span_min: float = 0.0
+    x_label: str = "step"
+    legend: bool = True
+    pale: float = 0.3
 
 
 def render_svg(plot: Plot, width: float = WIDTH_INCHES, height: float = HEIGHT_INCHES) -> str:
@@ -58,15 +67,15 @@ def render_svg(plot: Plot, width: float = WIDTH_INCHES, height: float = HEIGHT_I
     from matplotlib.figure import Figure
 
     # A fixed salt: the same plot is the same bytes.
-    with rc_context({"svg.hashsalt": plot.title, "svg.fonttype": "path"}):
+    with rc_context({"svg.hashsalt": plot.title + plot.x_label, "svg.fonttype": "path"}):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.add_subplot()
         if plot.stacked:
             _draw_stack(axes, plot.series)
         else:
-            for colour, series in zip(COLOURS, plot.series, strict=False):
-                _draw_line(axes, series, colour)
+            for index, series in enumerate(plot.series):
+                _draw_line(axes, series, COLOURS[index % len(COLOURS)], plot.pale)
         _dress(axes, plot)
         buffer = io.StringIO()
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -75,14 +84,23 @@ def render_svg(plot: Plot, width: float = WIDTH_INCHES, height: float = HEIGHT_I
     return text[text.index("<svg") :]
 
 
-def _draw_line(axes: Axes, series: Series, colour: str) -> None:
+def _draw_line(axes: Axes, series: Series, usual: str, pale: float) -> None:
+    colour = series.colour or usual
     xs, ys = thin(series.xs), thin(series.ys)
     marker = "o" if series.markers or len(ys) == 1 else None
     if len(ys) > 40 and not series.markers:
-        axes.plot(xs, ys, color=colour, linewidth=0.7, alpha=0.3)
+        if pale:
+            axes.plot(xs, ys, color=colour, linewidth=0.7, alpha=pale)
         ys = smooth(ys, window=max(5, len(ys) // 25))
     axes.plot(
-        xs, ys, color=colour, linewidth=1.7, label=series.label, marker=marker, markersize=3.5
+        xs,
+        ys,
+        color=colour,
+        linestyle=series.dash,
+        linewidth=1.7,
+        label=series.label,
+        marker=marker,
+        markersize=3.5,
     )
     if series.low is not None and series.high is not None:
         axes.fill_between(
@@ -105,7 +123,7 @@ def _draw_stack(axes: Axes, series: Sequence[Series]) -> None:
 def _dress(axes: Axes, plot: Plot) -> None:
     axes.set_title(plot.title, loc="left", fontsize=10, fontweight="bold", color="#222")
     axes.set_ylabel(plot.unit, fontsize=8, color="#555")
-    axes.set_xlabel("step", fontsize=8, color="#555", loc="right", labelpad=1)
+    axes.set_xlabel(plot.x_label, fontsize=8, color="#555", loc="right", labelpad=1)
     axes.tick_params(labelsize=8, colors="#555", length=2)
     axes.grid(visible=True, axis="y", color="#e6e6e6", linewidth=0.7)
     axes.set_axisbelow(True)
@@ -113,7 +131,7 @@ def _dress(axes: Axes, plot: Plot) -> None:
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color("#bbb")
     axes.set_ylim(*y_limits(plot))
-    if len(plot.series) > 1:
+    if plot.legend and len(plot.series) > 1:
         axes.legend(
             fontsize=7.5,
             frameon=False,
