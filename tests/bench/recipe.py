@@ -166,9 +166,7 @@ def race_of(manifest: Path, folder: Path) -> Race:
 def _rows(spec: RolloutRunSpec) -> tuple[list[Row], list[Row]]:
     train = spec.train
     assert train is not None
-    source = build_source(
-        train.data, build_environment(train.environment), seed=spec.seed, answer_required=False
-    )
+    source = build_source(train.data, build_environment(train.environment), seed=spec.seed)
     held_out = build_suite(spec.evaluations[0], train=train, seed=spec.seed).source()
     return list(source.rows(range(len(source)))), list(held_out.rows(range(len(held_out))))
 

@@ -237,4 +237,4 @@ def test_a_row_without_an_answer_cannot_be_trained_on():
     with pytest.raises(BadRecord, match="answerField"):
         training_messages(row)
     with pytest.raises(BadRecord, match="answerField"):
-        map_record(FieldMapping(answer_required=True), {"prompt": "x"})
+        map_record(FieldMapping(target="answer"), {"prompt": "x"})

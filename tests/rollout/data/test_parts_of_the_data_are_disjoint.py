@@ -108,7 +108,7 @@ def test_an_sft_record_without_an_answer_is_a_bad_record(tmp_path):
 
     assert len(build_source(given_data)) == 1
     with pytest.raises(DataError, match="answerField"):
-        build_source(given_data, answer_required=True)
+        build_source(given_data, target="answer")
 
 
 def test_prompts_that_are_too_long_are_bad_records(data):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rollout.coordinator.core import Coordinator, open_coordinator
 from rollout.coordinator.plan import EvaluationPlan, Gate, RunPlan
-from rollout.data.build import build_order, build_source
+from rollout.data.build import build_order, build_source, plan_target
 from rollout.data.cursor import DataOrder, place, total
 from rollout.environments.build import build_environment
 from rollout.errors import DataError, SpecError
@@ -102,13 +102,12 @@ def _train(config: WorkerConfig) -> Train:
 
 
 def _open_training_data(config: WorkerConfig, train: Train) -> DataSource:
-    online = train.algorithm.is_online
     environment = build_environment(train.environment, folders=code_folders(config))
     return build_source(
         train.data,
         environment,
         seed=config.spec.seed,
-        answer_required=not online,
+        target=plan_target(train.algorithm),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from rollout.data.cursor import DataOrder
@@ -15,15 +16,32 @@ from rollout.data.hugging_face import (
     open_stream,
 )
 from rollout.data.jsonl import JsonlSource, open_jsonl
-from rollout.data.mapping import FieldMapping
+from rollout.data.mapping import FieldMapping, Target
 from rollout.data.records import OnBadRecord
 from rollout.data.subset import Part, SubsetSource, split_source
 from rollout.errors import DataError, SpecError
 from rollout.models.files import default_cache_dir
 from rollout.seams import DataSource, EnvBuilder
+from rollout_api.v1alpha1.algorithms import Algorithm
 from rollout_api.v1alpha1.data import Data, HuggingFace, Jsonl
 
+TARGETS: Mapping[str, Target] = {
+    "sft": "answer",
+    "rm": "pair",
+    "dpo": "pair",
+    "ipo": "pair",
+    "orpo": "pair",
+    "simpo": "pair",
+    "kto": "label",
+}
+"""What each algorithm learns from in a row; the others (RL) learn from rewards."""
+
 OpenSource = JsonlSource | ArrowSource | StreamSource
+
+
+def plan_target(algorithm: Algorithm) -> Target:
+    """What rows must hold for this algorithm."""
+    return TARGETS.get(algorithm.chosen, "none")
 
 
 def build_source(
@@ -33,13 +51,13 @@ def build_source(
     part: Part = "train",
     seed: int = 0,
     base_dir: Path | None = None,
-    answer_required: bool = False,
+    target: Target = "none",
 ) -> DataSource:
     """The rows of one part of the run's data.
 
     An environment that brings its own rows comes first. ``part`` other than ``train`` needs
     ``evalFraction`` above 0. ``base_dir`` is where relative paths start (default: the working folder);
-    ``answer_required`` (SFT) makes a record without an answer a bad one.
+    ``target`` is what the algorithm learns from; a record without it is a bad one.
     Raises DataError for broken data, SpecError when nobody brings any.
     """
     own = environment.source(part, seed) if environment is not None else None
@@ -50,7 +68,7 @@ def build_source(
             "train.data is missing and the environment brings no rows of its own; add "
             "data: {jsonl: {uri: ...}} or an environment that has data, such as arithmetic"
         )
-    opened = open_source(data, base_dir=base_dir, answer_required=answer_required)
+    opened = open_source(data, base_dir=base_dir, target=target)
     return split_data(opened, data, part)
 
 
@@ -68,16 +86,14 @@ def split_data(source: OpenSource, data: Data, part: Part) -> OpenSource | Subse
     return source
 
 
-def open_source(
-    data: Data, *, base_dir: Path | None = None, answer_required: bool = False
-) -> OpenSource:
+def open_source(data: Data, *, base_dir: Path | None = None, target: Target = "none") -> OpenSource:
     """All rows that ``data`` names. Raises DataError."""
     base_dir = base_dir or Path()
     if data.jsonl is not None:
-        mapping = _mapping(data.jsonl, answer_required=answer_required)
+        mapping = _mapping(data.jsonl, target=target)
         return _open_jsonl(data.jsonl, mapping, data.on_bad_record, base_dir)
     assert data.hugging_face is not None
-    mapping = _mapping(data.hugging_face, answer_required=answer_required)
+    mapping = _mapping(data.hugging_face, target=target)
     return _open_hugging_face(data.hugging_face, mapping, data.on_bad_record, base_dir)
 
 
@@ -108,16 +124,20 @@ def _open_hugging_face(
     return open_it(name, mapping, on_bad=on_bad)
 
 
-def _mapping(fields: Jsonl | HuggingFace, *, answer_required: bool) -> FieldMapping:
+def _mapping(fields: Jsonl | HuggingFace, *, target: Target) -> FieldMapping:
     """The API's default answer field may be absent from a record; one that was chosen may not."""
     chosen = fields.answer_field != Jsonl.model_fields["answer_field"].default
     return FieldMapping(
         prompt_field=fields.prompt_field,
         answer_field=fields.answer_field if chosen else None,
         messages_field=fields.messages_field,
+        chosen_field=fields.chosen_field,
+        rejected_field=fields.rejected_field,
+        label_field=fields.label_field,
+        margin_field=fields.margin_field,
         system_prompt=fields.system_prompt,
         template=fields.template,
-        answer_required=answer_required,
+        target=target,
     )
 
 

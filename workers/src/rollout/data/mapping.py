@@ -2,24 +2,36 @@
 
 A row keeps the record's own fields and adds ``messages`` (what the policy is shown), ``prompt`` (the
 last thing it is asked) and, where there is one, ``answer`` (text: the reference that rewards see and
-SFT trains on).
+SFT trains on). By its ``target`` it may hold a pair instead (``chosen``, ``rejected``, ``margin``), or an
+answer with its ``label``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Literal
 
-from rollout.types import Message, Role, Row
+from rollout.data.fields import BadRecord, Turn, read_scalar, read_text, read_turns
+from rollout.data.preferences import read_labelled, read_pair
+from rollout.types import Message, Row
 
-ROLES = get_args(Role)
+__all__ = [
+    "BadRecord",
+    "FieldMapping",
+    "Target",
+    "fill_template",
+    "map_record",
+    "pair_messages",
+    "row_messages",
+    "training_messages",
+]
+
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 
-
-class BadRecord(ValueError):  # noqa: N818 - a record is bad, the program is not
-    """One record cannot be used; the message says which field and why."""
+Target = Literal["none", "answer", "pair", "label"]
+"""What an algorithm learns from in a row: nothing (RL), its answer, both answers, or answer and label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,30 +41,72 @@ class FieldMapping:
     ``template`` is the user message's text with ``{field}`` placeholders (``{{`` for a brace);
     ``messages_field`` names a list of ``{role, content}`` instead of a prompt, whose last assistant
     message is the answer unless ``answer_field`` names another. ``system_prompt`` comes first.
-    ``answer_required`` makes a record without an answer a bad one.
+    A record without what ``target`` needs is a bad one. ``margin_field`` None: pairs have no margin.
     """
 
     prompt_field: str | None = None
     answer_field: str | None = None
     messages_field: str | None = None
+    chosen_field: str = "chosen"
+    rejected_field: str = "rejected"
+    label_field: str = "label"
+    margin_field: str | None = None
     system_prompt: str | None = None
     template: str | None = None
-    answer_required: bool = False
+    target: Target = "none"
 
 
 def map_record(mapping: FieldMapping, record: Mapping[str, Any]) -> Row:
     """The record as a row. Raises BadRecord."""
-    if mapping.messages_field is not None:
-        messages, said = _conversation(record, mapping.messages_field)
-    else:
-        messages, said = [{"role": "user", "content": _user_text(mapping, record)}], None
+    messages, found = _targets(mapping, record)
     if mapping.system_prompt is not None and messages[0]["role"] != "system":
         messages = [{"role": "system", "content": mapping.system_prompt}, *messages]
+    return {**record, "messages": messages, "prompt": messages[-1]["content"], **found}
+
+
+def _targets(mapping: FieldMapping, record: Mapping[str, Any]) -> tuple[list[Turn], dict[str, Any]]:
+    """The prompt's messages, and what is learned from by name."""
+    if mapping.target == "pair":
+        shared, found = read_pair(
+            record, mapping.chosen_field, mapping.rejected_field, mapping.margin_field
+        )
+        return shared or _prompt(mapping, record), found
+    if mapping.target == "label":
+        return _labelled(mapping, record)
+    messages, said = _asked(mapping, record)
     answer = _answer(mapping, record, said)
-    if answer is None and mapping.answer_required:
+    if answer is None and mapping.target == "answer":
         raise BadRecord("has no answer; name its field with answerField")
-    row = {**record, "messages": messages, "prompt": messages[-1]["content"]}
-    return row if answer is None else {**row, "answer": answer}
+    return messages, {} if answer is None else {"answer": answer}
+
+
+def _labelled(
+    mapping: FieldMapping, record: Mapping[str, Any]
+) -> tuple[list[Turn], dict[str, Any]]:
+    field = mapping.answer_field or "answer"
+    if mapping.messages_field is None or mapping.answer_field is not None:
+        shared, found = read_labelled(record, field, mapping.label_field)
+        return shared or _prompt(mapping, record), found
+    messages, said = _asked(mapping, record)
+    heard = record if said is None else {**record, field: said}
+    return messages, read_labelled(heard, field, mapping.label_field)[1]
+
+
+def _asked(mapping: FieldMapping, record: Mapping[str, Any]) -> tuple[list[Turn], str | None]:
+    """The prompt's messages, and the assistant's last words where a conversation ends in them."""
+    if mapping.messages_field is not None:
+        return _conversation(record, mapping.messages_field)
+    return [{"role": "user", "content": _user_text(mapping, record)}], None
+
+
+def _prompt(mapping: FieldMapping, record: Mapping[str, Any]) -> list[Turn]:
+    messages, said = _asked(mapping, record)
+    if said is not None:
+        raise BadRecord(
+            f"field {mapping.messages_field!r}: ends with the assistant, so that there is nothing to"
+            " answer; leave the answer to its own field"
+        )
+    return messages
 
 
 def row_messages(row: Row) -> tuple[Message, ...]:
@@ -68,10 +122,17 @@ def training_messages(row: Row) -> tuple[Message, ...]:
     return (*row_messages(row), Message(role="assistant", content=answer))
 
 
+def pair_messages(row: Row) -> tuple[tuple[Message, ...], str, str]:
+    """The prompt, the chosen and the rejected answer. Raises BadRecord when the row is no pair."""
+    if "chosen" not in row or "rejected" not in row:
+        raise BadRecord("is no pair; name its fields with chosenField and rejectedField")
+    return row_messages(row), row["chosen"], row["rejected"]
+
+
 def _user_text(mapping: FieldMapping, record: Mapping[str, Any]) -> str:
     if mapping.template is not None:
         return fill_template(mapping.template, record)
-    return _text(record, mapping.prompt_field or "prompt")
+    return read_text(record, mapping.prompt_field or "prompt")
 
 
 def fill_template(template: str, record: Mapping[str, Any]) -> str:
@@ -79,60 +140,24 @@ def fill_template(template: str, record: Mapping[str, Any]) -> str:
 
     def fill(match: re.Match[str]) -> str:
         name = match.group(1)
-        return match.group(0)[0] if name is None else _scalar(record, name)
+        return match.group(0)[0] if name is None else read_scalar(record, name)
 
     return _PLACEHOLDER.sub(fill, template)
 
 
 def _answer(mapping: FieldMapping, record: Mapping[str, Any], said: str | None) -> str | None:
     if mapping.answer_field is not None:
-        return _scalar(record, mapping.answer_field)
+        return read_scalar(record, mapping.answer_field)
     if said is not None or record.get("answer") is None:
         return said
-    return _scalar(record, "answer")
+    return read_scalar(record, "answer")
 
 
-def _conversation(record: Mapping[str, Any], field: str) -> tuple[list[dict[str, str]], str | None]:
+def _conversation(record: Mapping[str, Any], field: str) -> tuple[list[Turn], str | None]:
     """The messages up to the last assistant turn, and that turn's text when it comes last."""
-    found = _get(record, field)
-    if not isinstance(found, Sequence) or isinstance(found, str) or not found:
-        raise BadRecord(f"field {field!r}: expected a list of messages, got {_kind(found)}")
-    messages = [_message(item, f"{field}[{i}]") for i, item in enumerate(found)]
+    messages = read_turns(record, field)
     if messages[-1]["role"] != "assistant":
         return messages, None
     if len(messages) == 1:
         raise BadRecord(f"field {field!r}: an answer with no prompt before it")
     return messages[:-1], messages[-1]["content"]
-
-
-def _message(item: Any, where: str) -> dict[str, str]:
-    if not isinstance(item, Mapping) or item.get("role") not in ROLES:
-        raise BadRecord(f"field {where}: expected {{role: {'|'.join(ROLES)}, content: text}}")
-    return {"role": item["role"], "content": _text(item, "content")}
-
-
-def _get(record: Mapping[str, Any], field: str) -> Any:
-    if field not in record:
-        has = ", ".join(map(repr, list(record)[:8])) or "no field at all"
-        raise BadRecord(f"field {field!r} is missing (the record has {has})")
-    return record[field]
-
-
-def _text(record: Mapping[str, Any], field: str) -> str:
-    value = _get(record, field)
-    if not isinstance(value, str):
-        raise BadRecord(f"field {field!r}: expected text, got {_kind(value)}")
-    if not value.strip():
-        raise BadRecord(f"field {field!r} is empty")
-    return value
-
-
-def _scalar(record: Mapping[str, Any], field: str) -> str:
-    value = _get(record, field)
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise BadRecord(f"field {field!r}: expected text or a number, got {_kind(value)}")
-    return str(value)
-
-
-def _kind(value: Any) -> str:
-    return "null" if value is None else type(value).__name__

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from rollout.data.build import build_source
+from rollout.data.build import build_source, plan_target
 from rollout.environments.build import build_environment
 from rollout.errors import RolloutError, SpecError
 from rollout.evaluations.build import build_suite
@@ -103,8 +103,8 @@ def _training(spec: RolloutRunSpec) -> Iterator[Paper]:
         return
     environment = build_environment(train.environment, folders=code_folders(spec))
     _check_rewards(train, code_folders(spec))
-    offline = not train.algorithm.is_online
-    source = build_source(train.data, environment, seed=spec.seed, answer_required=offline)
+    target = plan_target(train.algorithm)
+    source = build_source(train.data, environment, seed=spec.seed, target=target)
     yield Paper(role="train", source=source, environment=environment)
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from blake3 import blake3
 
+from rollout.data.fields import ROLES, BadRecord
 from rollout.data.hugging_face import jsonable
-from rollout.data.mapping import ROLES, BadRecord, FieldMapping, map_record
+from rollout.data.mapping import FieldMapping, map_record
 from rollout.errors import DataError, SpecError
 from rollout.seams import DataSource, Env, EnvBuilder
 from rollout.types import Message, Row

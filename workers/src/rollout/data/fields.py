@@ -1,0 +1,78 @@
+"""Reading one field of a raw record, and what is said when it is not what it must be. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from rollout.types import Role
+
+ROLES = get_args(Role)
+Turn = dict[str, str]
+"""One message as plain data: ``role`` and ``content``."""
+
+
+class BadRecord(ValueError):  # noqa: N818 - a record is bad, the program is not
+    """One record cannot be used; the message says which field and why."""
+
+
+def read_field(record: Mapping[str, Any], field: str) -> Any:
+    """The field as it is. Raises BadRecord when it is not there."""
+    if field not in record:
+        has = ", ".join(map(repr, list(record)[:8])) or "no field at all"
+        raise BadRecord(f"field {field!r} is missing (the record has {has})")
+    return record[field]
+
+
+def read_text(record: Mapping[str, Any], field: str) -> str:
+    """Text with more than white space in it. Raises BadRecord."""
+    value = read_field(record, field)
+    if not isinstance(value, str):
+        raise BadRecord(f"field {field!r}: expected text, got {kind(value)}")
+    if not value.strip():
+        raise BadRecord(f"field {field!r} is empty")
+    return value
+
+
+def read_scalar(record: Mapping[str, Any], field: str) -> str:
+    """Text, or a number as text. Raises BadRecord."""
+    value = read_field(record, field)
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise BadRecord(f"field {field!r}: expected text or a number, got {kind(value)}")
+    return str(value)
+
+
+def read_number(record: Mapping[str, Any], field: str) -> float:
+    """A finite number. Raises BadRecord."""
+    value = read_field(record, field)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise BadRecord(f"field {field!r}: expected a finite number, got {value!r:.40}")
+    return float(value)
+
+
+def read_flag(record: Mapping[str, Any], field: str) -> bool:
+    """True or false and nothing else: 0, 1 and "yes" are refused. Raises BadRecord."""
+    value = read_field(record, field)
+    if not isinstance(value, bool):
+        raise BadRecord(f"field {field!r}: expected true or false, got {value!r:.40}")
+    return value
+
+
+def read_turns(record: Mapping[str, Any], field: str) -> list[Turn]:
+    """A list of messages, at least one. Raises BadRecord."""
+    found = read_field(record, field)
+    if not isinstance(found, Sequence) or isinstance(found, str) or not found:
+        raise BadRecord(f"field {field!r}: expected a list of messages, got {kind(found)}")
+    return [_turn(item, f"{field}[{i}]") for i, item in enumerate(found)]
+
+
+def _turn(item: Any, where: str) -> Turn:
+    if not isinstance(item, Mapping) or item.get("role") not in ROLES:
+        raise BadRecord(f"field {where}: expected {{role: {'|'.join(ROLES)}, content: text}}")
+    return {"role": item["role"], "content": read_text(item, "content")}
+
+
+def kind(value: Any) -> str:
+    """What a value is, for people."""
+    return "null" if value is None else type(value).__name__
