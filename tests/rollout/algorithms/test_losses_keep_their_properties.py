@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollout.algorithms.aggregation import Denominators, aggregate, token_weights
-from rollout.algorithms.clip import clipped_policy_loss
+from rollout.algorithms.clip import Clipped, clipped_policy_loss
 from rollout.algorithms.grpo import GrpoSettings, PolicyTokens, grpo_loss
-from rollout.algorithms.importance import truncated_importance_weights
+from rollout.algorithms.importance import Correction, truncated_importance_weights
 from rollout.algorithms.kl import kl_estimate
 from rollout.algorithms.sft import sft_loss
 
@@ -68,9 +68,8 @@ def full(mode: str = "TokenMean") -> GrpoSettings:
     return GrpoSettings(
         aggregation=mode,
         kl_coefficient=0.05,
-        importance_cap=1.05,
-        clip_high=0.28,
-        dual_clip=1.3,
+        correction=Correction(high=1.05),
+        surrogate=Clipped(high=0.28, dual=1.3),
         entropy_coefficient=0.01,
     )
 
@@ -189,7 +188,7 @@ def test_importance_weights_do_not_touch_the_reference_term(seed) -> None:
     tokens = make_tokens(seed)
     tokens = replace(tokens, advantages_C=torch.zeros_like(tokens.advantages_C))
     plain = gradient(tokens, GrpoSettings(kl_coefficient=0.5))
-    corrected = gradient(tokens, GrpoSettings(kl_coefficient=0.5, importance_cap=1.1))
+    corrected = gradient(tokens, GrpoSettings(kl_coefficient=0.5, correction=Correction(high=1.1)))
     assert torch.equal(plain, corrected)
 
 

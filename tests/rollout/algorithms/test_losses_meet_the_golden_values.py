@@ -13,7 +13,9 @@ import torch
 
 from rollout.algorithms.advantages import group_advantages
 from rollout.algorithms.aggregation import Denominators, aggregate, token_weights
+from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings, PolicyTokens, grpo_loss
+from rollout.algorithms.importance import Correction
 from rollout.algorithms.kl import kl_estimate
 
 B, T, LENGTHS = 4, 5, (5, 3, 4, 1)
@@ -55,8 +57,8 @@ def loss(logprobs=LOGPROBS, reference=None, **settings) -> float:
         ({"aggregation": "SequenceMean"}, -0.144654),
         ({"aggregation": "SequenceSum"}, -2.332771),
         ({"aggregation": "FixedLength"}, -0.466554),
-        ({"clip_low": 0.2, "clip_high": 0.28}, -0.737884),
-        ({"importance_cap": 2.0}, -0.726061),
+        ({"surrogate": Clipped(low=0.2, high=0.28)}, -0.737884),
+        ({"correction": Correction(high=2.0)}, -0.726061),
     ],
 )
 def test_the_clipped_loss_meets_the_golden_value(settings, expected) -> None:
@@ -65,7 +67,7 @@ def test_the_clipped_loss_meets_the_golden_value(settings, expected) -> None:
 
 @pytest.mark.parametrize(("dual_clip", "expected"), [(None, -0.357690), (3.0, -0.370002)])
 def test_ratios_four_times_as_far_meet_the_golden_value(dual_clip, expected) -> None:
-    value = loss(OLD + 4 * (LOGPROBS - OLD), dual_clip=dual_clip)
+    value = loss(OLD + 4 * (LOGPROBS - OLD), surrogate=Clipped(dual=dual_clip))
     assert value == pytest.approx(expected, abs=1e-6)
 
 

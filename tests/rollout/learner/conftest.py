@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.coordinator import messages as m
 from rollout.errors import CoordinatorError
@@ -50,7 +51,7 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def policy_settings() -> PolicySettings:
     return PolicySettings(
-        loss=GrpoSettings(clip_high=0.28),
+        loss=GrpoSettings(surrogate=Clipped(high=0.28)),
         advantage_scale="Group",
         advantage_epsilon=1e-6,
         old_logprobs="Learner",

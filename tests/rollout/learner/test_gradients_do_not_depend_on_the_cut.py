@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
+from rollout.algorithms.importance import Correction
 from rollout.learner.build import build_reference, build_trainer
 from rollout.learner.parallel import Parallel
 from rollout.learner.plan import PlanRules, plan_step
@@ -52,9 +54,9 @@ def test_one_micro_batch_of_eight_equals_eight_of_one(
     loss = GrpoSettings(
         aggregation=mode,
         kl_coefficient=0.1,
-        importance_cap=1.5,
+        correction=Correction(high=1.5),
         entropy_coefficient=0.01,
-        clip_high=0.28,
+        surrogate=Clipped(high=0.28),
     )
     algorithm = replace(policy_settings, loss=loss)
     groups = groups_of(1, prompts=8, group=4)

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
+from rollout.algorithms.importance import Correction
 from rollout.errors import SpecError
 from rollout.learner.settings import (
     OptimizerSettings,
@@ -76,8 +78,7 @@ def test_grpo_takes_every_number_of_the_manifest() -> None:
     found = build_settings(config(train, seed=9, numerics={"mode": "Fast", "hashEverySteps": 4}))
     assert found.algorithm == PolicySettings(
         loss=GrpoSettings(
-            clip_low=0.1,
-            clip_high=0.28,
+            surrogate=Clipped(low=0.1, high=0.28),
             aggregation="FixedLength",
             kl_coefficient=0.04,
             kl_estimator="K2",
@@ -128,7 +129,7 @@ def test_sft_takes_its_own_defaults() -> None:
 def test_the_correction_is_on_exactly_where_it_is_needed(train, engine, cap) -> None:
     found = build_settings(config(grpo() | train, engine)).algorithm
     assert isinstance(found, PolicySettings)
-    assert found.loss.importance_cap == cap
+    assert found.loss.correction == (None if cap is None else Correction(high=cap))
 
 
 def test_anchors_come_often_enough_for_the_replay_bound() -> None:
@@ -158,11 +159,6 @@ def test_a_decay_takes_its_horizon_from_the_last_step() -> None:
             "spec.train.algorithm.grpo.klPlacement",
         ),
         (grpo() | {"sampling": {"temperature": 0}}, {}, "spec.train.sampling.temperature"),
-        (
-            grpo() | {"importanceSampling": {"sequenceTruncated": {}}},
-            {},
-            "spec.train.importanceSampling",
-        ),
     ],
 )
 def test_what_this_learner_cannot_do_is_refused_by_field(train, spec, field) -> None:

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from rollout.algorithms.grpo import GrpoSettings
+from rollout.algorithms.importance import Correction
 from rollout.errors import RunFailed
 from rollout.learner.build import build_reference, build_trainer
 from rollout.learner.loop import Watch, run_learner
@@ -59,7 +60,9 @@ def spawn(work, *args, ranks: int = RANKS) -> list:
 
 
 def full_loss() -> GrpoSettings:
-    return GrpoSettings(kl_coefficient=0.1, importance_cap=1.5, entropy_coefficient=0.01)
+    return GrpoSettings(
+        kl_coefficient=0.1, correction=Correction(high=1.5), entropy_coefficient=0.01
+    )
 
 
 def compute_gradient(parallel: Parallel, model_path, settings, groups, num_ranks):

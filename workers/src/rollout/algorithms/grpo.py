@@ -1,18 +1,19 @@
-"""GRPO: a clipped surrogate on group-normalised advantages, with optional KL and importance correction.
+"""GRPO and its family: one loss, composed of an objective and what stands beside it.
 
-    loss = sum_c weight_c * ( rho_c * max(-A_c r_c, -A_c clip(r_c, 1 - low, 1 + high))
-                                + beta * KL_c(policy || reference) - eta * entropy_c )
+    loss = sum_c weight_c * ( rho_c * objective_c + beta * KL_c(policy || reference) - eta * entropy_c )
 
-``r = exp(logprob - old_logprob)``; ``rho`` is the truncated importance weight of the engine's
-mismatch (1 when off) and touches the first term only; ``weight`` is the aggregation's.
+``objective`` is a ``Surrogate`` of ratio, advantage and logprob (clipped by default); its ratio is
+taken per token or per completion (``ratio_level``); ``rho`` is the importance weight of the engine's
+mismatch (1 when off, ``importance``) and touches the objective only; ``weight`` is the aggregation's.
+Advantages come from outside (``advantages``, ``whitening``).
 
 Source: DeepSeekMath (arXiv 2402.03300) eq. 3; DAPO (arXiv 2503.14476) for clip-higher and the token
-mean; Dr. GRPO (arXiv 2503.20783) for scale None with FixedLength.
+mean; Dr. GRPO (arXiv 2503.20783) for scale None with FixedLength; the objectives name their own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -23,22 +24,23 @@ from rollout.algorithms.aggregation import (
     masked,
     token_weights,
 )
-from rollout.algorithms.clip import clipped_policy_loss
-from rollout.algorithms.importance import ImportanceWeights, truncated_importance_weights
-from rollout.algorithms.kl import KlEstimator, kl_estimate
+from rollout.algorithms.clip import Clipped
+from rollout.algorithms.importance import Correction, ImportanceWeights, importance_weights
+from rollout.algorithms.kl import LossKlEstimator, kl_estimate, kl_loss_estimate
+from rollout.algorithms.ratio_level import RatioLevel, level_log_ratios
+from rollout.algorithms.surrogate import Surrogate, SurrogateTokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpoSettings:
-    """The numbers of the loss. ``importance_cap`` None turns the correction off."""
+    """The numbers of the loss. ``correction`` None turns importance sampling off."""
 
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    dual_clip: float | None = None
+    surrogate: Surrogate = Clipped()  # noqa: RUF009 - frozen
+    ratio: RatioLevel = "Token"
     aggregation: Aggregation = "TokenMean"
     kl_coefficient: float = 0.0
-    kl_estimator: KlEstimator = "K3"
-    importance_cap: float | None = None
+    kl_estimator: LossKlEstimator = "K3"
+    correction: Correction | None = None
     entropy_coefficient: float = 0.0
 
 
@@ -72,48 +74,63 @@ class GrpoLoss:
 def grpo_loss(tokens: PolicyTokens, settings: GrpoSettings, whole: Denominators) -> GrpoLoss:
     """The share of this micro-batch in the mini-batch's loss; shares of all micro-batches add up."""
     mask = tokens.mask_C
-    logprobs = masked(tokens.logprobs_C, mask)
-    old = masked(tokens.old_logprobs_C, mask)
     actor = masked(tokens.actor_logprobs_C, mask)
-    clipped = clipped_policy_loss(
-        logprobs,
-        old,
-        masked(tokens.advantages_C, mask),
-        settings.clip_low,
-        settings.clip_high,
-        settings.dual_clip,
-    )
-    importance = _importance(old, actor, settings.importance_cap)
-    policy_C = clipped.losses_C
-    if importance is not None:
+    seen = _seen(tokens, settings)
+    importance = _importance(seen, actor, settings.correction)
+    objective = settings.surrogate(_with_importance(seen, importance))
+    policy_C = objective.losses_C
+    if importance is not None and not objective.corrected:
         policy_C = policy_C * importance.weights_C
     weights = token_weights(settings.aggregation, mask, tokens.sequence_C, whole)
     policy_loss = aggregate(policy_C, weights)
-    kl_loss, reference_sums = _reference(logprobs, tokens, settings, weights)
+    kl_loss, reference_sums = _reference(seen, tokens, settings, weights)
     entropy_loss, entropy_sums = _entropy(tokens, settings, weights)
-    seen = logprobs.detach()
+    current = seen.logprobs_C.detach()
     return GrpoLoss(
         loss=policy_loss + kl_loss + entropy_loss,
         sums={
             "tokens": mask.sum(),
             "policy_loss": policy_loss.detach(),
-            "clipped_low": (clipped.clipped_low_C * mask).sum(),
-            "clipped_high": (clipped.clipped_high_C * mask).sum(),
+            "clipped_low": (objective.clipped_low_C * mask).sum(),
+            "clipped_high": (objective.clipped_high_C * mask).sum(),
             # KL(actor || learner): the actor did the sampling.
-            "mismatch_kl": (kl_estimate(actor, seen, "K3") * mask).sum(),
+            "mismatch_kl": (kl_estimate(actor, current, "K3") * mask).sum(),
             **entropy_sums,
             **_importance_sums(importance, mask),
             **reference_sums,
         },
         maxima={
-            "ratio_max": masked(clipped.ratios_C, mask).amax(),
-            "mismatch_abs_max": (actor - seen).abs().amax(),
+            "ratio_max": masked(objective.ratios_C, mask).amax(),
+            "mismatch_abs_max": (actor - current).abs().amax(),
         },
     )
 
 
-def _importance(old: Tensor, actor: Tensor, cap: float | None) -> ImportanceWeights | None:
-    return None if cap is None else truncated_importance_weights(old, actor, cap)
+def _seen(tokens: PolicyTokens, settings: GrpoSettings) -> SurrogateTokens:
+    mask, sequence = tokens.mask_C, tokens.sequence_C
+    logprobs, old = masked(tokens.logprobs_C, mask), masked(tokens.old_logprobs_C, mask)
+    return SurrogateTokens(
+        logprobs_C=logprobs,
+        old_logprobs_C=old,
+        log_ratios_C=level_log_ratios(settings.ratio, logprobs, old, mask, sequence),
+        advantages_C=masked(tokens.advantages_C, mask),
+        mask_C=mask,
+        sequence_C=sequence,
+    )
+
+
+def _importance(
+    seen: SurrogateTokens, actor: Tensor, correction: Correction | None
+) -> ImportanceWeights | None:
+    if correction is None:
+        return None
+    return importance_weights(correction, seen.old_logprobs_C, actor, seen.mask_C, seen.sequence_C)
+
+
+def _with_importance(
+    seen: SurrogateTokens, importance: ImportanceWeights | None
+) -> SurrogateTokens:
+    return seen if importance is None else replace(seen, importance_C=importance.weights_C)
 
 
 def _importance_sums(importance: ImportanceWeights | None, mask: Tensor) -> dict[str, Tensor]:
@@ -141,13 +158,14 @@ def _entropy(
 
 
 def _reference(
-    logprobs: Tensor, tokens: PolicyTokens, settings: GrpoSettings, weights: Tensor
+    seen: SurrogateTokens, tokens: PolicyTokens, settings: GrpoSettings, weights: Tensor
 ) -> tuple[Tensor | float, dict[str, Tensor]]:
     if tokens.reference_logprobs_C is None:
         return 0.0, {}
-    mask = tokens.mask_C
-    reference = masked(tokens.reference_logprobs_C, mask)
-    kl_C = kl_estimate(logprobs, reference, settings.kl_estimator)
+    reference = masked(tokens.reference_logprobs_C, seen.mask_C)
+    reference_kl = (kl_estimate(seen.logprobs_C.detach(), reference, "K3") * seen.mask_C).sum()
+    if settings.kl_coefficient == 0:
+        return 0.0, {"reference_kl": reference_kl}
+    kl_C = kl_loss_estimate(seen.logprobs_C, seen.old_logprobs_C, reference, settings.kl_estimator)
     kl_loss = settings.kl_coefficient * aggregate(kl_C, weights)
-    reference_kl = (kl_estimate(logprobs.detach(), reference, "K3") * mask).sum()
     return kl_loss, {"kl_loss": kl_loss.detach(), "reference_kl": reference_kl}

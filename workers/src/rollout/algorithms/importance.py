@@ -10,7 +10,7 @@ Weights carry no gradient and touch the policy's term only, never KL or entropy.
 weights' mean is the kept mass and not 1.
 
 Source: Yao et al., "Your efficient RL framework secretly brings you off-policy RL training" (2025);
-IcePop: Ring-1T (arXiv 2510.18855), 0.5 and 5; caps: verl and SkyRL 2 for tokens, SkyRL 5 and TRL's
+IcePop: the Ring-1T report (2025), bounds 0.5 and 5; caps: verl and SkyRL 2 for tokens, SkyRL 5 and TRL's
 sequence mask 3 for completions.
 """
 

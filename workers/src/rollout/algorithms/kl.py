@@ -37,11 +37,11 @@ def kl_loss_estimate(
 ) -> Tensor:
     """The estimate as a term of a loss, where its gradient matters as much as its value.
 
-    ``K1``, ``K2``, ``K3`` as above: the gradient of K1 is 0 in expectation, that of K2 the KL's, that of
-    K3 the reverse KL's and correct on the tokens' own policy only. ``K3Plus``: the value of K3 with the
-    gradient of K2 (verl: low_var_kl+). ``K3Corrected``: K3 times the token's own ratio to the policy
-    that sampled it, unbiased off-policy in value and gradient (DeepSeek-V3.2, arXiv 2512.02556;
-    TRL: use_bias_correction_kl).
+    ``K1``, ``K2``, ``K3`` as above; on-policy and in expectation the gradient of K1 is 0, that of K2 is
+    KL(policy || other)'s, that of K3 KL(other || policy)'s. ``K3Plus``: the value of K3 with the
+    gradient of K2 (verl: low_var_kl+). ``K3Corrected``: K3 times the token's own ratio, whatever level
+    the objective takes its ratio at: KL(policy || other) in value and gradient, off-policy too
+    (DeepSeek-V3.2, arXiv 2512.02556; TRL's default, use_bias_correction_kl).
     """
     if estimator == "K3Plus":
         value = kl_estimate(logprobs_C.detach(), other_logprobs_C, "K3")

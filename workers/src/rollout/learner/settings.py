@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from rollout.algorithms.advantages import AdvantageScale
+from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
+from rollout.algorithms.importance import Correction
 from rollout.errors import SpecError
 from rollout_api.v1alpha1.algorithms import Grpo, Sft
 from rollout_api.v1alpha1.optimizer import Decay
@@ -52,7 +54,7 @@ class ScheduleSettings:
 class PolicySettings:
     """Reinforcement learning on groups. ``width`` is the completion limit, for ``FixedLength``.
 
-    ``old_logprobs`` and ``loss.importance_cap`` are as in protocol section 10.
+    ``old_logprobs`` and ``loss.correction`` are as in protocol section 10.
     """
 
     loss: GrpoSettings
@@ -150,13 +152,11 @@ def _policy(config: WorkerConfig, train: Train) -> PolicySettings:
         )
     return PolicySettings(
         loss=GrpoSettings(
-            clip_low=grpo.clip_low,
-            clip_high=grpo.clip_high,
-            dual_clip=grpo.dual_clip,
+            surrogate=Clipped(low=grpo.clip_low, high=grpo.clip_high, dual=grpo.dual_clip),
             aggregation=grpo.aggregation,
             kl_coefficient=grpo.kl_coefficient,
             kl_estimator=grpo.kl_estimator,
-            importance_cap=plan_importance_cap(train, config.resolved.engine),
+            correction=plan_correction(train, config.resolved.engine),
             entropy_coefficient=grpo.entropy_coefficient,
         ),
         advantage_scale=grpo.advantage_scale,
@@ -176,17 +176,29 @@ BUILDERS: Mapping[str, Callable[[WorkerConfig, Train], AlgorithmSettings]] = {
 """Settings by member of the API's ``algorithm``; what is not here is refused by name."""
 
 
-def plan_importance_cap(train: Train, engine: str) -> float | None:
-    """The cap of token-level truncated importance sampling, or None (protocol section 10).
+def plan_correction(train: Train, engine: str) -> Correction | None:
+    """How the actors' logprobs are corrected for, None for not at all (protocol section 10).
 
-    Unset: on (2.0) when the engine is not the learner's own forward or trajectories may be stale,
-    and never with the actors' logprobs as the old ones.
+    Unset: per token, truncated at 2.0, when the engine is not the learner's own forward or trajectories
+    may be stale, and never with the actors' logprobs as the old ones.
     """
     chosen = train.importance_sampling
     if chosen is not None:
-        return chosen.token_truncated.cap if chosen.token_truncated is not None else None
+        return CORRECTIONS[chosen.chosen](chosen.value)
     needed = engine != "embedded" or train.max_staleness > 0
-    return 2.0 if needed and train.old_logprobs == "Learner" else None
+    return Correction() if needed and train.old_logprobs == "Learner" else None
+
+
+CORRECTIONS: Mapping[str, Callable[[Any], Correction | None]] = {
+    "token_truncated": lambda said: Correction(high=said.cap),
+    "sequence_truncated": lambda said: Correction(level="Sequence", high=said.cap),
+    "token_masked": lambda said: Correction(low=said.low, high=said.high, masks=True),
+    "sequence_masked": lambda said: Correction(
+        level="Sequence", low=said.low, high=said.high, masks=True
+    ),
+    "none": lambda _: None,
+}
+"""By member of the API's ``importanceSampling``."""
 
 
 def _optimizer(train: Train) -> OptimizerSettings:
@@ -228,13 +240,10 @@ def _schedule(train: Train) -> ScheduleSettings:
 
 def _refuse_unsupported(config: WorkerConfig, train: Train) -> None:
     algorithm = train.algorithm.value
-    correction = train.importance_sampling
     found = {
         "spec.model.lora": config.spec.model.lora is not None,
         f"spec.train.algorithm.{train.algorithm.chosen}": train.algorithm.chosen not in BUILDERS,
         "spec.train.overlongPenalty": train.overlong_penalty is not None,
-        "spec.train.importanceSampling": correction is not None
-        and correction.chosen not in ("token_truncated", "none"),
         "spec.train.algorithm.sft.labelSmoothing": isinstance(algorithm, Sft)
         and algorithm.label_smoothing > 0,
         "spec.train.algorithm.grpo.klPlacement": isinstance(algorithm, Grpo)
@@ -248,6 +257,5 @@ def _refuse_unsupported(config: WorkerConfig, train: Train) -> None:
         if unsupported:
             raise SpecError(
                 f"{field}: this learner cannot do that yet; it knows sft and grpo with full"
-                " weights, KL in the loss against the starting model, and token-truncated"
-                " importance sampling; remove the field"
+                " weights and KL in the loss against the starting model; remove the field"
             )
