@@ -89,8 +89,8 @@ def _start(
     )
     if quiet:
         print_json(result.summary)
-    else:
-        print_line(f"report: {result.run_dir / 'report.html'}")
+    elif (page := result.run_dir / "report.html").exists():
+        print_line(f"report: {page}")
     raise typer.Exit(result.exit_code)
 
 

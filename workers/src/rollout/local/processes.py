@@ -7,6 +7,7 @@ that forked it (``rollout.lifeline``).
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -18,6 +19,9 @@ from rollout.lifeline import tied_argv
 from rollout.local.restarts import RestartRules
 
 POLL_SECONDS = 0.02
+
+
+_LAST_WORDS = re.compile(r"error:|[A-Za-z_][\w.]*(Error|Exception)\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +111,6 @@ def log_tail(path: Path, *, start: int = 0, lines_max: int = 15, bytes_max: int 
 
 
 def last_error(text: str) -> str:
-    """What a process said it died of: its last line that begins with ``error:``, else nothing."""
-    found = [line for line in text.splitlines() if line.startswith("error:")]
+    """What a process said it died of, or nothing: its last ``error:`` line, or where a traceback ends."""
+    found = [line for line in text.splitlines() if _LAST_WORDS.match(line)]
     return found[-1] if found else ""
