@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from rollout.cli import debug, logs, manifests, plans, running, runs, schemas
+from rollout.cli import comparing, debug, logs, manifests, plans, running, runs, schemas
 from rollout.errors import RolloutError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command("fmt")(manifests.fmt)
 app.command("plan")(plans.plan)
 app.command("run")(running.run)
 app.add_typer(running.train_app, name="train")
+runs.app.command("compare")(comparing.compare)
 app.add_typer(runs.app, name="runs")
 app.add_typer(logs.app, name="logs")
 app.add_typer(debug.app, name="debug")

@@ -66,8 +66,9 @@ def render_svg(plot: Plot, width: float = WIDTH_INCHES, height: float = HEIGHT_I
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    # A fixed salt: the same plot is the same bytes.
-    with rc_context({"svg.hashsalt": plot.title + plot.x_label, "svg.fonttype": "path"}):
+    # A fixed salt: the same plot is the same bytes. Two plots of a page must not share their names.
+    salt = plot.title if plot.x_label == "step" else f"{plot.title}/{plot.x_label}"
+    with rc_context({"svg.hashsalt": salt, "svg.fonttype": "path"}):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.add_subplot()
