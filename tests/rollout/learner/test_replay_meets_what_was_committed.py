@@ -24,7 +24,7 @@ def test_an_anchor_restores_every_bit(world, coordinator) -> None:
     fresh = world.parts(None)
     torch.rand(3)
     manifest = calls.anchors[-1]
-    progress = restore_anchor(manifest, fresh.store, fresh.trainer.policy, fresh.trainer.optimizer)
+    progress = restore_anchor(manifest, fresh.store, fresh.trainer)
     assert (progress.step, progress.chain) == (3, calls.chain(3))
     assert randomness.capture(CPU) == saved
     for name, master in old.trainer.policy.masters.items():

@@ -147,7 +147,7 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         name=config.run.name,
         uid=config.run.uid,
         tasks_per_step=algorithm.batch_size if offline else algorithm.prompts_per_step,
-        num_samples=1 if offline else getattr(algorithm, "group_size", 1),
+        num_samples=1 if offline else num_samples(train),
         sampling=_sampling(config, train),
         offline=offline,
         staleness_max=0 if offline else train.max_staleness,
@@ -163,6 +163,15 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         anchors_kept=spec.snapshots.keep_last,
         evaluations=_evaluations(config, train, rows),
     )
+
+
+def num_samples(train: Train) -> int:
+    """Completions sampled per prompt by an online algorithm."""
+    ppo, grpo = train.algorithm.ppo, train.algorithm.grpo
+    if ppo is not None:
+        return ppo.samples_per_prompt
+    assert grpo is not None, "the online algorithms are ppo and grpo"
+    return grpo.group_size
 
 
 def _sampling(config: WorkerConfig, train: Train) -> SamplingParams:

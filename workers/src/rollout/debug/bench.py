@@ -123,8 +123,7 @@ def describe_runtime(bench: Bench) -> str:
 
 
 def _restore(bench: Bench, anchor: AnchorManifest) -> Progress:
-    trainer = bench.parts.trainer
-    return restore_anchor(anchor, bench.recording.objects, trainer.policy, trainer.optimizer)
+    return restore_anchor(anchor, bench.recording.objects, bench.parts.trainer)
 
 
 def _digest(parts: LearnerParts) -> str:

@@ -15,7 +15,7 @@ from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.clip import ratio
 from rollout.algorithms.kl import kl_estimate
 from rollout.learner.plan import GroupShape, MicroBatch, Update
-from rollout.learner.work import MicroLoss, TokenView, Work
+from rollout.learner.work import MicroLoss, TokenView, ValuePart, ValueWork, Work
 
 Place = tuple[int, int]
 """Position of a group (or row) in the batch, and of a sample in it."""
@@ -48,6 +48,11 @@ class Observed:
         for place, columns in _by_sample(micro, part.tokens):
             self._seen.setdefault(place, []).append(columns)
         return part
+
+    def value_loss(self, critic: nn.Module, micro: MicroBatch, whole: Denominators) -> ValuePart:
+        """As the work, which has a critic where this is called."""
+        assert isinstance(self._work, ValueWork)
+        return self._work.value_loss(critic, micro, whole)
 
     def filtered(self) -> Mapping[int, str]:
         """As the work."""

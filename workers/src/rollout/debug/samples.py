@@ -9,6 +9,7 @@ from rollout.coordinator.messages import Batch
 from rollout.debug.observe import Place
 from rollout.learner.parts import LearnerParts
 from rollout.learner.policy_work import PolicyWork
+from rollout.learner.ppo_work import PpoWork
 from rollout.learner.settings import SftSettings
 from rollout.learner.sft_work import render_rows
 from rollout.learner.work import Work
@@ -21,11 +22,12 @@ def describe_samples(parts: LearnerParts, batch: Batch, work: Work) -> list[tupl
     algorithm = parts.trainer.settings.algorithm
     if isinstance(algorithm, SftSettings):
         return list(_rows(parts, batch, algorithm))
-    assert isinstance(work, PolicyWork)
+    assert isinstance(work, PolicyWork | PpoWork)
     return list(_groups(batch, work))
 
 
-def _groups(batch: Batch, work: PolicyWork) -> Iterator[tuple[Place, Line]]:
+def _groups(batch: Batch, work: PolicyWork | PpoWork) -> Iterator[tuple[Place, Line]]:
+    advantages = work.advantages
     for index, group in enumerate(batch.groups):
         for sample, found in enumerate(group.trajectories):
             yield (
@@ -34,7 +36,7 @@ def _groups(batch: Batch, work: PolicyWork) -> Iterator[tuple[Place, Line]]:
                     "ordinal": group.ordinal,
                     "sample": found.sample,
                     "reward": found.reward,
-                    "advantage": work.advantages[index][sample],
+                    "advantage": advantages[index][sample],
                     "num_tokens": len(found.token_ids),
                     "completion": found.text,
                 },

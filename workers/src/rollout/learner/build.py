@@ -6,12 +6,15 @@ from pathlib import Path
 
 from torch import nn
 
+from rollout.learner.critic import Critic, CriticPlan, build_critic
 from rollout.learner.kinds import kind_of
+from rollout.learner.kl_control import KlControl
 from rollout.learner.numerics import runtime_identity
 from rollout.learner.optim import build_optimizer
 from rollout.learner.parallel import Parallel
 from rollout.learner.parts import LearnerParts
 from rollout.learner.policy import DTYPES, Policy, freeze, load_model
+from rollout.learner.ppo_settings import PpoSettings
 from rollout.learner.session import Session
 from rollout.learner.settings import LearnerSettings
 from rollout.learner.state import AnchorPlace
@@ -42,14 +45,39 @@ def build_parts(
 
 
 def build_trainer(model_path: Path, settings: LearnerSettings, parallel: Parallel) -> Trainer:
-    """The policy from a model folder, and its optimizer."""
+    """The policy from a model folder, and its optimizer; for PPO a critic and the KL coefficient."""
     model = kind_of(settings).load(model_path, settings.algorithm)
     if settings.activation_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})  # pyrefly: ignore
         model.train()  # transformers checkpoints in training mode only; there is no dropout
     policy = Policy(model, DTYPES[settings.dtype], parallel)
     optimizer = build_optimizer(policy.masters.values(), settings.optimizer)
-    return Trainer(policy=policy, optimizer=optimizer, settings=settings)
+    return Trainer(
+        policy=policy,
+        optimizer=optimizer,
+        settings=settings,
+        critic=_build_critic(model_path, settings, parallel),
+        control=_build_control(settings),
+    )
+
+
+def _build_critic(model_path: Path, settings: LearnerSettings, parallel: Parallel) -> Critic | None:
+    if not isinstance(settings.algorithm, PpoSettings):
+        return None
+    plan = CriticPlan(
+        path=model_path,
+        dtype=settings.dtype,
+        seed=settings.seed,
+        checkpointing=settings.activation_checkpointing,
+    )
+    return build_critic(plan, settings.algorithm.critic, parallel)
+
+
+def _build_control(settings: LearnerSettings) -> KlControl | None:
+    algorithm = settings.algorithm
+    if not isinstance(algorithm, PpoSettings) or algorithm.kl_coefficient == 0:
+        return None
+    return KlControl(algorithm.kl_coefficient, algorithm.kl_target)
 
 
 def build_reference(

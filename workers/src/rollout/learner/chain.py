@@ -4,7 +4,8 @@
     h_k = H(h_{k-1}, spec digest, k, cursor, ordered tokens, version, state)
 
 ``version`` is the digest of the weights that actors will serve, ``state`` covers the rest on every rank:
-optimizer, RNG, and the fp32 masters where they are not what is served. Between the steps at which it is
+optimizer, RNG, the fp32 masters where they are not what is served, a critic with its optimizer, and the
+KL coefficient. Between the steps at which it is
 computed (``numerics.hashEverySteps``) ``state`` is left out; weights and consumption are still chained.
 """
 

@@ -18,6 +18,8 @@ from rollout.learner import chain
 from rollout.learner.plan import PlanRules
 from rollout.learner.policy import load_model
 from rollout.learner.policy_work import Place, PolicyWork
+from rollout.learner.ppo_settings import PpoSettings
+from rollout.learner.ppo_work import Helpers, PpoWork
 from rollout.learner.settings import LearnerSettings, PolicySettings, SftSettings
 from rollout.learner.sft_work import SftWork, render_rows
 from rollout.learner.work import Work
@@ -62,9 +64,21 @@ def _policy_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
     return work, chain.digest_groups(batch.groups)
 
 
+def _ppo_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
+    trainer, algorithm = parts.trainer, parts.trainer.settings.algorithm
+    assert isinstance(algorithm, PpoSettings)
+    assert trainer.critic is not None
+    helpers = Helpers(
+        critic=trainer.critic.model, reference=parts.reference, parallel=parts.parallel
+    )
+    coefficient = 0.0 if trainer.control is None else trainer.control.coefficient
+    work = PpoWork(batch.groups, algorithm, helpers, coefficient)
+    return work, chain.digest_groups(batch.groups)
+
+
 def _policy_rules(settings: LearnerSettings, num_ranks: int) -> PlanRules:
     algorithm = settings.algorithm
-    assert isinstance(algorithm, PolicySettings)
+    assert isinstance(algorithm, PolicySettings | PpoSettings)
     return PlanRules(
         tokens_max=settings.micro_batch_tokens,
         num_ranks=num_ranks,
@@ -92,6 +106,11 @@ KINDS: Mapping[type, Kind] = {
         build_work=_policy_work,
         plan_rules=_policy_rules,
         needs_reference=lambda algorithm: algorithm.loss.kl_coefficient > 0,
+    ),
+    PpoSettings: Kind(
+        build_work=_ppo_work,
+        plan_rules=_policy_rules,
+        needs_reference=lambda algorithm: algorithm.kl_coefficient > 0,
     ),
     SftSettings: Kind(build_work=_sft_work, plan_rules=_sft_rules, reads_rows=True),
 }

@@ -22,16 +22,27 @@ TOKEN_MEANS = {
     "mismatch_kl": "mismatch_kl",
     "reference_kl": "reference_kl",
     "importance_truncated": "importance_truncated_share",
+    "value_clipped": "value_clip_fraction",
 }
 """Sum over tokens -> metric that is its mean."""
 
-LOSS_PARTS = ("policy_loss", "kl_loss", "entropy_loss", "sft_loss")
+LOSS_PARTS = ("policy_loss", "kl_loss", "entropy_loss", "value_loss", "sft_loss")
 
 
 def describe_groups(
     groups: Sequence[TrajectoryGroup], found: GroupAdvantages, step: int
 ) -> dict[str, Any]:
     """Rewards (total and by source), advantage spread, lengths, staleness of one batch."""
+    return {
+        **describe_rewards(groups, step),
+        "advantage_std": _std(_advantages(groups, found)),
+        "advantage_abs_max": float(found.advantages_PG.abs().amax()),
+        "zero_variance_share": float(found.zero_variance_P.double().mean()),
+    }
+
+
+def describe_rewards(groups: Sequence[TrajectoryGroup], step: int) -> dict[str, Any]:
+    """Rewards (total and by source), lengths and staleness of one batch."""
     trajectories = [t for group in groups for t in group.trajectories]
     rewards = [t.reward for t in trajectories]
     lengths = [len(t.token_ids) for t in trajectories]
@@ -42,9 +53,6 @@ def describe_groups(
         "reward_max": max(rewards),
         "reward_std": _std(rewards),
         "reward_by_source": _by_source(trajectories),
-        "advantage_std": _std(_advantages(groups, found)),
-        "advantage_abs_max": float(found.advantages_PG.abs().amax()),
-        "zero_variance_share": float(found.zero_variance_P.double().mean()),
         "num_groups": len(groups),
         "num_sequences": len(trajectories),
         "num_excluded": sum(group.num_excluded for group in groups),

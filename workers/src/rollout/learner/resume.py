@@ -55,11 +55,9 @@ def resume(
 
 def anchor(parts: LearnerParts, progress: Progress, wall_clock: Callable[[], float]) -> None:
     """Save an anchor and tell the coordinator; call on every rank."""
-    trainer = parts.trainer
     manifest = save_anchor(
         parts.place,
-        trainer.policy,
-        trainer.optimizer,
+        parts.trainer,
         progress,
         identity=parts.identity,
         created_at=wall_clock(),
@@ -71,7 +69,7 @@ def anchor(parts: LearnerParts, progress: Progress, wall_clock: Callable[[], flo
 def _begin(parts: LearnerParts, started: LearnerStarted) -> Progress:
     trainer = parts.trainer
     if started.anchor is not None:
-        progress = restore_anchor(started.anchor, parts.store, trainer.policy, trainer.optimizer)
+        progress = restore_anchor(started.anchor, parts.store, trainer)
         log.info("anchor restored name=%s", started.anchor.name)
         return replace(progress, lineage=started.lineage)
     weights = trainer.policy.weights()

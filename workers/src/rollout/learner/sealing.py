@@ -65,6 +65,6 @@ def _storing(
 
 def _digest_state(trainer: Trainer) -> str:
     parallel = trainer.policy.parallel
-    tensors = state_tensors(trainer.policy, trainer.optimizer)
+    tensors = state_tensors(trainer)
     local = chain.digest_state(tensors, randomness.digest(parallel.device))
     return chain.join_ranks(parallel.gather(local))

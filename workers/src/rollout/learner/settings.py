@@ -15,14 +15,16 @@ from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.importance import Correction
 from rollout.errors import SpecError
-from rollout_api.v1alpha1.algorithms import Grpo, Sft
-from rollout_api.v1alpha1.optimizer import Decay
+from rollout.learner.ppo_settings import Around, PpoSettings, build_ppo_settings
+from rollout_api.v1alpha1.algorithms import Grpo, Ppo, Sft
+from rollout_api.v1alpha1.optimizer import Decay, Optimizer
 from rollout_api.v1alpha1.train import Train
 from rollout_api.worker import WorkerConfig
 
 MAX_NEW_TOKENS_DEFAULT = 512
 LEARNING_RATE_DEFAULTS = {"sft": 2e-5}
 LEARNING_RATE_DEFAULT = 1e-6
+CRITIC_LEARNING_RATE_DEFAULT = 1e-5
 
 DtypeName = Literal["Float32", "BFloat16"]
 
@@ -81,7 +83,7 @@ class SftSettings:
     max_length: int
 
 
-AlgorithmSettings = PolicySettings | SftSettings
+AlgorithmSettings = PolicySettings | PpoSettings | SftSettings
 """One member for each of ``learner.kinds.KINDS``."""
 
 
@@ -117,7 +119,7 @@ def build_settings(config: WorkerConfig) -> LearnerSettings:
     snapshots = spec.snapshots
     return LearnerSettings(
         algorithm=_algorithm(config, train),
-        optimizer=_optimizer(train),
+        optimizer=_optimizer(train.optimizer, _default_rate(train)),
         schedule=_schedule(train),
         max_grad_norm=train.max_grad_norm,
         micro_batch_tokens=train.micro_batch_tokens,
@@ -145,11 +147,7 @@ def _sft(config: WorkerConfig, train: Train) -> SftSettings:
 def _policy(config: WorkerConfig, train: Train) -> PolicySettings:
     grpo = train.algorithm.grpo
     assert grpo is not None
-    if train.sampling.temperature == 0:
-        raise SpecError(
-            "spec.train.sampling.temperature: expected more than 0: greedy samples of a group are all"
-            " the same, and their logprobs are not those of the policy; 1.0 is usual"
-        )
+    _refuse_greedy(train)
     return PolicySettings(
         loss=GrpoSettings(
             surrogate=Clipped(low=grpo.clip_low, high=grpo.clip_high, dual=grpo.dual_clip),
@@ -169,9 +167,39 @@ def _policy(config: WorkerConfig, train: Train) -> PolicySettings:
     )
 
 
+def _ppo(config: WorkerConfig, train: Train) -> PpoSettings:
+    ppo = train.algorithm.ppo
+    assert ppo is not None
+    _refuse_greedy(train)
+    loss = GrpoSettings(
+        surrogate=Clipped(low=ppo.clip_low, high=ppo.clip_high, dual=ppo.dual_clip),
+        aggregation=ppo.aggregation,
+        kl_estimator=ppo.kl_estimator,
+        correction=plan_correction(train, config.resolved.engine),
+        entropy_coefficient=ppo.entropy_coefficient,
+    )
+    around = Around(
+        loss=loss,
+        critic_optimizer=_optimizer(ppo.critic.optimizer, CRITIC_LEARNING_RATE_DEFAULT),
+        old_logprobs=train.old_logprobs,
+        temperature=train.sampling.temperature,
+        width=train.sampling.max_new_tokens or MAX_NEW_TOKENS_DEFAULT,
+    )
+    return build_ppo_settings(ppo, around)
+
+
+def _refuse_greedy(train: Train) -> None:
+    if train.sampling.temperature == 0:
+        raise SpecError(
+            "spec.train.sampling.temperature: expected more than 0: greedy samples of a group are all"
+            " the same, and their logprobs are not those of the policy; 1.0 is usual"
+        )
+
+
 BUILDERS: Mapping[str, Callable[[WorkerConfig, Train], AlgorithmSettings]] = {
     "sft": _sft,
     "grpo": _policy,
+    "ppo": _ppo,
 }
 """Settings by member of the API's ``algorithm``; what is not here is refused by name."""
 
@@ -201,10 +229,13 @@ CORRECTIONS: Mapping[str, Callable[[Any], Correction | None]] = {
 """By member of the API's ``importanceSampling``."""
 
 
-def _optimizer(train: Train) -> OptimizerSettings:
-    default = LEARNING_RATE_DEFAULTS.get(train.algorithm.chosen, LEARNING_RATE_DEFAULT)
-    if train.optimizer.adamw is not None:
-        adamw = train.optimizer.adamw
+def _default_rate(train: Train) -> float:
+    return LEARNING_RATE_DEFAULTS.get(train.algorithm.chosen, LEARNING_RATE_DEFAULT)
+
+
+def _optimizer(chosen: Optimizer, default: float) -> OptimizerSettings:
+    if chosen.adamw is not None:
+        adamw = chosen.adamw
         return OptimizerSettings(
             kind="adamw",
             learning_rate=default if adamw.learning_rate is None else adamw.learning_rate,
@@ -213,8 +244,8 @@ def _optimizer(train: Train) -> OptimizerSettings:
             epsilon=adamw.epsilon,
             weight_decay=adamw.weight_decay,
         )
-    assert train.optimizer.sgd is not None
-    sgd = train.optimizer.sgd
+    assert chosen.sgd is not None
+    sgd = chosen.sgd
     rate = default if sgd.learning_rate is None else sgd.learning_rate
     return OptimizerSettings(kind="sgd", learning_rate=rate, momentum=sgd.momentum)
 
@@ -249,13 +280,16 @@ def _refuse_unsupported(config: WorkerConfig, train: Train) -> None:
         "spec.train.algorithm.grpo.klPlacement": isinstance(algorithm, Grpo)
         and algorithm.kl_placement == "Reward"
         and algorithm.kl_coefficient > 0,
-        "spec.train.reference": isinstance(algorithm, Grpo)
+        "spec.train.algorithm.ppo.critic.model": isinstance(algorithm, Ppo)
+        and algorithm.critic.model is not None,
+        "spec.train.reference": isinstance(algorithm, Grpo | Ppo)
         and train.reference is not None
         and algorithm.kl_coefficient > 0,
     }
     for field, unsupported in found.items():
         if unsupported:
             raise SpecError(
-                f"{field}: this learner cannot do that yet; it knows sft and grpo with full"
-                " weights and KL in the loss against the starting model; remove the field"
+                f"{field}: this learner cannot do that yet; it knows sft, grpo and ppo"
+                " with full weights, KL against the starting model, and a critic that starts from it;"
+                " remove the field"
             )

@@ -22,12 +22,19 @@ from rollout.errors import RunFailed
 from rollout.learner import randomness
 from rollout.learner.parallel import shard_like, whole
 from rollout.learner.policy import Policy
+from rollout.learner.step import Trainer
 from rollout.objects.filesystem import write_atomically
 from rollout.seams import ObjectSource, ObjectStore
 from rollout.types import WeightVersion
 from rollout.weights.serialise import safetensors_parts
 
 FORMAT = 1
+
+WEIGHTS, CRITIC = "weights", "critic"
+OPTIMIZERS = {WEIGHTS: "optimizer", CRITIC: "critic-optimizer"}
+"""Objects of parameters, and that of each one's optimizer."""
+
+KL_COEFFICIENT = "klCoefficient"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,20 +57,26 @@ class AnchorPlace:
     snapshots_dir: Path
 
 
-def state_tensors(policy: Policy, optimizer: Optimizer) -> dict[str, torch.Tensor]:
+def state_tensors(trainer: Trainer) -> dict[str, torch.Tensor]:
     """What of this rank's state the weight version does not hold already, as it lies (shards stay shards).
 
-    Optimizer entries by name, and the masters where they are not what is served.
+    Optimizer entries by name, the masters where they are not what is served, all of a critic, and the
+    KL coefficient.
     """
+    policy, critic = trainer.policy, trainer.critic
     masters = {} if policy.serves_masters else policy.masters
-    entries = dict(_entries(policy, optimizer))
-    return {name: _local(tensor) for name, tensor in {**masters, **entries}.items()}
+    found = {**masters, **dict(_entries(policy, trainer.optimizer))}
+    if critic is not None:
+        theirs = {**critic.held.masters, **dict(_entries(critic.held, critic.optimizer))}
+        found |= {f"{CRITIC}/{name}": tensor for name, tensor in theirs.items()}
+    if trainer.control is not None:
+        found["kl/coefficient"] = trainer.control.state()
+    return {name: _local(tensor) for name, tensor in found.items()}
 
 
 def save_anchor(
     place: AnchorPlace,
-    policy: Policy,
-    optimizer: Optimizer,
+    trainer: Trainer,
     progress: Progress,
     *,
     identity: Mapping[str, str],
@@ -73,9 +86,8 @@ def save_anchor(
 
     The manifest is ``<snapshots_dir>/step-000123.json``. ``Latest`` and ``Best`` are the coordinator's.
     """
-    parallel = policy.parallel
-    masters = policy.full_masters()
-    entries = {name: whole(tensor) for name, tensor in _entries(policy, optimizer)}
+    parallel = trainer.policy.parallel
+    tensors = _whole_state(trainer)
     random_states = parallel.gather(randomness.capture(parallel.device))
 
     def write() -> AnchorManifest:
@@ -86,12 +98,14 @@ def save_anchor(
             chain=progress.chain,
             version=progress.version,
             objects={
-                "weights": place.store.put_parts(safetensors_parts(masters)),
-                "optimizer": place.store.put_parts(safetensors_parts(entries)),
+                **{
+                    name: place.store.put_parts(safetensors_parts(part))
+                    for name, part in tensors.items()
+                },
                 "rng": place.store.put(msgspec.msgpack.encode(random_states)),
             },
             grade=progress.grade,
-            state=_extra(progress, identity),
+            state=_extra(progress, identity, trainer),
             created_at=created_at,
         )
         write_manifest(place.snapshots_dir, manifest)
@@ -107,25 +121,23 @@ def write_manifest(snapshots_dir: Path, manifest: AnchorManifest) -> None:
     write_atomically(snapshots_dir / f"{manifest.name}.json", text + b"\n")
 
 
-def restore_anchor(
-    manifest: AnchorManifest, store: ObjectSource, policy: Policy, optimizer: Optimizer
-) -> Progress:
-    """Load an anchor into policy, optimizer and generators; call on every rank.
+def restore_anchor(manifest: AnchorManifest, store: ObjectSource, trainer: Trainer) -> Progress:
+    """Load an anchor into the trainer and the generators; call on every rank.
 
-    Raises StoreError for a missing or damaged object, RunFailed for an anchor of another model or a
-    format that this version does not know.
+    Raises StoreError for a missing or damaged object, RunFailed for an anchor of another model, one
+    that lacks what this algorithm needs (a critic), or a format that this version does not know.
     """
     if manifest.state.get("format") != FORMAT:
         raise RunFailed(
             f"anchor {manifest.name} has format {manifest.state.get('format')!r}, expected {FORMAT}:"
             " it was written by another version of rollout; use that version"
         )
-    try:
-        policy.load_masters(load_file(store.path(manifest.objects["weights"])))
-    except ValueError as error:
-        raise RunFailed(f"anchor {manifest.name} is not of this run's model: {error}") from error
-    load_optimizer(policy, optimizer, load_file(store.path(manifest.objects["optimizer"])))
-    _restore_random(policy, store.path(manifest.objects["rng"]).read_bytes())
+    _restore_model(manifest, store, trainer.policy, trainer.optimizer, WEIGHTS)
+    if trainer.critic is not None:
+        _restore_model(manifest, store, trainer.critic.held, trainer.critic.optimizer, CRITIC)
+    if trainer.control is not None:
+        trainer.control.coefficient = _state_of(manifest, KL_COEFFICIENT)
+    _restore_random(trainer.policy, store.path(manifest.objects["rng"]).read_bytes())
     return Progress(
         lineage=manifest.lineage,
         step=manifest.step,
@@ -133,6 +145,51 @@ def restore_anchor(
         version=manifest.version,
         cursor=msgspec.convert(manifest.state["cursor"], Cursor),
         grade=manifest.grade,
+    )
+
+
+def _whole_state(trainer: Trainer) -> dict[str, dict[str, torch.Tensor]]:
+    """Whole tensors by the object that holds them. With shards a collective."""
+    found = {
+        WEIGHTS: trainer.policy.full_masters(),
+        OPTIMIZERS[WEIGHTS]: _whole_entries(trainer.policy, trainer.optimizer),
+    }
+    critic = trainer.critic
+    if critic is None:
+        return found
+    entries = _whole_entries(critic.held, critic.optimizer)
+    return {**found, CRITIC: critic.held.full_masters(), OPTIMIZERS[CRITIC]: entries}
+
+
+def _whole_entries(held: Policy, optimizer: Optimizer) -> dict[str, torch.Tensor]:
+    return {name: whole(tensor) for name, tensor in _entries(held, optimizer)}
+
+
+def _restore_model(
+    manifest: AnchorManifest, store: ObjectSource, held: Policy, optimizer: Optimizer, name: str
+) -> None:
+    """Parameters from the object ``name``, and their optimizer's entries from its own."""
+    for wanted in (name, OPTIMIZERS[name]):
+        if wanted not in manifest.objects:
+            raise _lacks(manifest, wanted)
+    try:
+        held.load_masters(load_file(store.path(manifest.objects[name])))
+    except ValueError as error:
+        what = "model" if name == WEIGHTS else name
+        raise RunFailed(f"anchor {manifest.name} is not of this run's {what}: {error}") from error
+    load_optimizer(held, optimizer, load_file(store.path(manifest.objects[OPTIMIZERS[name]])))
+
+
+def _state_of(manifest: AnchorManifest, name: str) -> Any:
+    if name not in manifest.state:
+        raise _lacks(manifest, name)
+    return manifest.state[name]
+
+
+def _lacks(manifest: AnchorManifest, what: str) -> RunFailed:
+    return RunFailed(
+        f"anchor {manifest.name} has no {what}, which this run's algorithm needs: it was saved by a run"
+        " of another algorithm or its manifest was changed; restore the manifest, or start a new run"
     )
 
 
@@ -162,9 +219,11 @@ def _entries(policy: Policy, optimizer: Optimizer) -> list[tuple[str, torch.Tens
     ]
 
 
-def _extra(progress: Progress, identity: Mapping[str, str]) -> dict[str, Any]:
+def _extra(progress: Progress, identity: Mapping[str, str], trainer: Trainer) -> dict[str, Any]:
     cursor = msgspec.to_builtins(progress.cursor)
-    return {"format": FORMAT, "identity": dict(identity), "cursor": cursor}
+    control = trainer.control
+    kl = {} if control is None else {KL_COEFFICIENT: control.coefficient}
+    return {"format": FORMAT, "identity": dict(identity), "cursor": cursor, **kl}
 
 
 def _restore_random(policy: Policy, data: bytes) -> None:

@@ -14,13 +14,16 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from rollout.algorithms.aggregation import Denominators
 from rollout.errors import RunFailed
+from rollout.learner.critic import Critic
+from rollout.learner.kl_control import KlControl
 from rollout.learner.metrics import describe_losses
 from rollout.learner.optim import learning_rate, set_learning_rate
 from rollout.learner.plan import MicroBatch, StepPlan, Update, micro_batches_of
 from rollout.learner.policy import Policy
 from rollout.learner.settings import LearnerSettings
-from rollout.learner.work import Totals, Work
+from rollout.learner.work import Totals, ValuePart, ValueWork, Work
 
 CULPRITS_MAX = 5
 """Parameters named in a message about a broken gradient."""
@@ -28,11 +31,20 @@ CULPRITS_MAX = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trainer:
-    """What a step changes (policy, optimizer) and what it obeys (settings)."""
+    """What a step changes (policy, optimizer) and what it obeys (settings).
+
+    ``critic`` and ``control`` (the KL coefficient) are PPO's; None where the algorithm has none.
+    """
 
     policy: Policy
     optimizer: Optimizer
     settings: LearnerSettings
+    critic: Critic | None = None
+    control: KlControl | None = None
+
+    def policy_learns(self, step: int) -> bool:
+        """Whether the policy moves in this step: not while its critic is warming up."""
+        return self.critic is None or step > self.critic.settings.warmup_steps
 
 
 def run_step(trainer: Trainer, work: Work, plan: StepPlan, step: int) -> dict[str, Any]:
@@ -46,8 +58,11 @@ def run_step(trainer: Trainer, work: Work, plan: StepPlan, step: int) -> dict[st
     for norm in iterate_gradients(trainer, work, plan, totals, step):
         norms.append(float(norm))
         if not math.isfinite(norms[-1]):
-            _refuse(trainer.policy, totals, step)
-    return describe_step(trainer, work, totals, norms, step)
+            _refuse(trainer, totals, step)
+    metrics = describe_step(trainer, work, totals, norms, step)
+    if trainer.control is not None:
+        trainer.control.observe(kl=metrics["kl_per_answer"], num_samples=metrics["num_sequences"])
+    return metrics
 
 
 def iterate_gradients(
@@ -55,19 +70,25 @@ def iterate_gradients(
 ) -> Iterator[torch.Tensor]:
     """Compute each update's gradient and yield its norm, before it is clipped; going on applies it.
 
-    ``totals`` collects what the losses say, update by update.
+    ``totals`` collects what the losses say, update by update. A critic's gradient is computed and
+    applied beside the policy's; where it is not finite, the norm that is yielded is not either.
     """
-    policy = trainer.policy
+    policy, learns = trainer.policy, trainer.policy_learns(step)
     set_learning_rate(trainer.optimizer, _rate(trainer.settings, step))
     passes = [[micro for micro, _ in _passes(trainer, update)] for update in plan.updates]
     work.prepare(policy.model, passes)
     for update in plan.updates:
         policy.zero_gradients()
-        accumulate_gradients(trainer, work, update, totals)
+        accumulate_gradients(trainer, work, update, totals, learns=learns)
         policy.sum_gradients()
-        norm = policy.gradient_norm() + _doubt(trainer, totals)
-        yield norm
-        _apply(trainer, norm)
+        norm = policy.gradient_norm()
+        critic_norm = None if trainer.critic is None else _finish_critic(trainer.critic, totals)
+        norm = norm + _doubt(trainer, totals)
+        yield norm if critic_norm is None else norm + critic_norm * 0
+        if learns:
+            _apply(trainer, norm)
+        if trainer.critic is not None and critic_norm is not None:
+            trainer.critic.apply(critic_norm, _critic_rate(trainer.critic, trainer.settings, step))
 
 
 def _doubt(trainer: Trainer, totals: Totals) -> torch.Tensor:
@@ -90,11 +111,22 @@ def describe_step(
         "learning_rate": _rate(trainer.settings, step),
         "num_updates": len(norms),
         "num_epochs": trainer.settings.num_epochs,
+        **_describe_critic(trainer, step),
     }
+
+
+def _describe_critic(trainer: Trainer, step: int) -> dict[str, float]:
+    if trainer.critic is None:
+        return {}
+    return {"critic_learning_rate": _critic_rate(trainer.critic, trainer.settings, step)}
 
 
 def _rate(settings: LearnerSettings, step: int) -> float:
     return learning_rate(settings.schedule, settings.optimizer.learning_rate, step)
+
+
+def _critic_rate(critic: Critic, settings: LearnerSettings, step: int) -> float:
+    return learning_rate(settings.schedule, critic.settings.optimizer.learning_rate, step)
 
 
 def _passes(trainer: Trainer, update: Update) -> list[tuple[MicroBatch, bool]]:
@@ -111,16 +143,47 @@ def _apply(trainer: Trainer, norm: torch.Tensor) -> None:
     policy.cast()
 
 
-def accumulate_gradients(trainer: Trainer, work: Work, update: Update, totals: Totals) -> None:
-    """Backward of this rank's micro-batches; the gradients of all ranks add up to the update's."""
+def accumulate_gradients(
+    trainer: Trainer, work: Work, update: Update, totals: Totals, *, learns: bool = True
+) -> None:
+    """Backward of this rank's micro-batches; the gradients of all ranks add up to the update's.
+
+    ``learns`` False computes the policy's losses for their metrics only.
+    """
     whole = work.denominators(update)
     for micro, counts in _passes(trainer, update):
-        with torch.set_grad_enabled(micro.learns):
+        backward = micro.learns and learns
+        with torch.set_grad_enabled(backward):
             part = work.micro_loss(trainer.policy.model, micro, whole)
-        if micro.learns:
+        if backward:
             (part.loss if counts else part.loss * 0).backward()
         if counts:
             totals.add(part)
+    if trainer.critic is not None:
+        _accumulate_values(trainer.critic, work, _passes(trainer, update), whole, totals)
+
+
+def _accumulate_values(
+    critic: Critic,
+    work: Work,
+    passes: Sequence[tuple[MicroBatch, bool]],
+    whole: Denominators,
+    totals: Totals,
+) -> None:
+    """The critic's pass, after the policy's: never are the activations of both alive."""
+    assert isinstance(work, ValueWork)
+    critic.held.zero_gradients()
+    for micro, counts in passes:
+        part = work.value_loss(critic.model, micro, whole)
+        (part.loss if counts else part.loss * 0).backward()
+        if counts:
+            totals.add(part)
+
+
+def _finish_critic(critic: Critic, totals: Totals) -> torch.Tensor:
+    norm = critic.finish_gradient()
+    totals.add(ValuePart(loss=norm, sums={}, maxima={"critic_gradient_norm": norm.detach()}))
+    return norm
 
 
 Numbers = tuple[dict[str, float], dict[str, float]]
@@ -137,20 +200,22 @@ def _over_ranks(totals: Totals, gather: Callable[[Numbers], list[Numbers]]) -> N
     return sums, maxima
 
 
-def _refuse(policy: Policy, totals: Totals, step: int) -> None:
+def _refuse(trainer: Trainer, totals: Totals, step: int) -> None:
     sums, maxima = totals.local()
     values = {**sums, **maxima}
     terms = sorted(name for name, value in values.items() if not math.isfinite(value))
     said = f"; not finite in the loss: {', '.join(terms)}" if terms else ""
     raise RunFailed(
-        f"step {step}: {_broken(policy, terms)} is not finite{said}; nothing of this step was"
+        f"step {step}: {_broken(trainer, terms)} is not finite{said}; nothing of this step was"
         " committed. Lower train.optimizer learningRate, or look at the batch with"
         " `rollout debug one-batch`"
     )
 
 
-def _broken(policy: Policy, terms: Sequence[str]) -> str:
-    culprits = policy.broken_gradients()
+def _broken(trainer: Trainer, terms: Sequence[str]) -> str:
+    culprits = trainer.policy.broken_gradients()
+    if trainer.critic is not None:
+        culprits += [f"the critic's {name}" for name in trainer.critic.held.broken_gradients()]
     if not culprits:
         return "the loss" if terms else "the norm of the gradient"
     more = f" and {len(culprits) - CULPRITS_MAX} more" if len(culprits) > CULPRITS_MAX else ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +43,15 @@ class MicroLoss:
     maxima: dict[str, Tensor] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValuePart:
+    """The share of one micro-batch in a critic's loss, and detached sums for metrics."""
+
+    loss: Tensor
+    sums: dict[str, Tensor]
+    maxima: dict[str, Tensor] = field(default_factory=dict)
+
+
 class Work(Protocol):
     """One step's batch in the hands of one algorithm."""
 
@@ -71,6 +80,15 @@ class Work(Protocol):
         ...
 
 
+@runtime_checkable
+class ValueWork(Protocol):
+    """Work that also trains a critic."""
+
+    def value_loss(self, critic: nn.Module, micro: MicroBatch, whole: Denominators) -> ValuePart:
+        """The critic's loss on one micro-batch."""
+        ...
+
+
 class Totals:
     """Adds up the sums and maxima of a step's micro-batches, then over ranks."""
 
@@ -78,7 +96,7 @@ class Totals:
         self._sums: dict[str, Tensor] = {}
         self._maxima: dict[str, Tensor] = {}
 
-    def add(self, part: MicroLoss) -> None:
+    def add(self, part: MicroLoss | ValuePart) -> None:
         """Take in one micro-batch."""
         for name, value in part.sums.items():
             self._sums[name] = self._sums[name] + value if name in self._sums else value

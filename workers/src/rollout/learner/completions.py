@@ -1,0 +1,100 @@
+"""A step's sampled completions as tensors of micro-batches: rows, masks, values by token or by sample.
+
+Axes: C scored tokens of a micro-batch, completion after completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from rollout.algorithms.aggregation import Denominators
+from rollout.learner.forward import GroupTokens, PackedRow, build_group_row
+from rollout.learner.plan import GroupShape, MicroBatch, Update
+from rollout.packing import Chunk
+from rollout.types import Trajectory, TrajectoryGroup
+
+Sample = tuple[int, int]
+"""Position of a group in the batch, and of a sample in the group."""
+
+
+class Completions:
+    """The groups of one step on a device; rows are built once. ``width`` is the completion limit."""
+
+    def __init__(
+        self, groups: Sequence[TrajectoryGroup], device: torch.device, *, width: int
+    ) -> None:
+        self.groups = groups
+        self.device = device
+        self._width = width
+        self._rows: dict[MicroBatch, PackedRow] = {}
+
+    def shapes(self) -> Sequence[GroupShape]:
+        """Lengths, for the plan."""
+        return [
+            GroupShape(
+                prompt_tokens=len(group.trajectories[0].prompt_ids),
+                completion_tokens=tuple(len(t.token_ids) for t in group.trajectories),
+            )
+            for group in self.groups
+        ]
+
+    def denominators(self, update: Update) -> Denominators:
+        """Tokens and sequences of the mini-batch that count in the loss."""
+        masks = [sum(t.loss_mask) for chunk in update.chunks() for t in self._of(chunk)]
+        return Denominators(
+            num_tokens=sum(masks),
+            num_sequences=sum(tokens > 0 for tokens in masks),
+            width=self._width,
+        )
+
+    def trajectory(self, sample: Sample) -> Trajectory:
+        """One sample."""
+        return self.groups[sample[0]].trajectories[sample[1]]
+
+    def row(self, micro: MicroBatch) -> PackedRow:
+        """The micro-batch as one row."""
+        if micro not in self._rows:
+            self._rows[micro] = self._build(micro, ())
+        return self._rows[micro]
+
+    def longer_row(self, micro: MicroBatch) -> PackedRow:
+        """The same with one more token to score after each completion: its end has a state of its own."""
+        return self._build(micro, (0,))
+
+    def per_token(self, micro: MicroBatch, read: Callable[[Trajectory], Iterable[float]]) -> Tensor:
+        """What ``read`` gives for each token, ``[C]`` float32."""
+        values = [v for s in samples_of(micro) for v in read(self.trajectory(s))]
+        return torch.tensor(values, dtype=torch.float32, device=self.device)
+
+    def stored(self, micro: MicroBatch, store: Mapping[Sample, Tensor]) -> Tensor:
+        """Tensors kept by sample, side by side, ``[C]`` float32."""
+        parts = [store[sample] for sample in samples_of(micro)]
+        return torch.cat(parts).to(dtype=torch.float32, device=self.device)
+
+    def sequences(self, row: PackedRow) -> Tensor:
+        """Which completion of the row each token belongs to, ``[C]``."""
+        lengths = torch.tensor(row.lengths, device=self.device)
+        return torch.arange(len(row.lengths), device=self.device).repeat_interleave(
+            lengths, output_size=int(row.targets_C.shape[0])
+        )
+
+    def _of(self, chunk: Chunk) -> list[Trajectory]:
+        return [self.trajectory((chunk.group, sample)) for sample in chunk.samples]
+
+    def _build(self, micro: MicroBatch, more: tuple[int, ...]) -> PackedRow:
+        groups = [
+            GroupTokens(
+                prompt_ids=self.groups[chunk.group].trajectories[0].prompt_ids,
+                completion_ids=tuple((*t.token_ids, *more) for t in self._of(chunk)),
+            )
+            for chunk in micro.chunks
+        ]
+        return build_group_row(groups).to(self.device)
+
+
+def samples_of(micro: MicroBatch) -> list[Sample]:
+    """The samples of a micro-batch, in its order."""
+    return [(chunk.group, sample) for chunk in micro.chunks for sample in chunk.samples]

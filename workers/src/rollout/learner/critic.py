@@ -1,0 +1,129 @@
+"""The critic of PPO: a value model that is trained beside the policy and never served to actors.
+
+A value is what a token's sampling is expected to earn from there on, computed from the tokens *before*
+it: the same hidden state that the policy predicts the token from. The model is the policy's starting
+model with its head replaced by one scalar; parameters, gradients, shards and float32 masters are kept
+by the same class as the policy's.
+
+Axes: U predicting positions of a row, C scored tokens, H hidden units.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from rollout.learner.forward import PackedRow
+from rollout.learner.optim import build_optimizer, set_learning_rate
+from rollout.learner.parallel import Parallel
+from rollout.learner.policy import DTYPES, Policy, load_model
+from rollout.learner.ppo_settings import CriticSettings
+from rollout.noise import derive_seed
+
+
+class ValueModel(nn.Module):
+    """A transformer without its language head, and a scalar head; the head computes in float32."""
+
+    def __init__(self, decoder: nn.Module, head: nn.Linear) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.head = head
+
+    def get_decoder(self) -> nn.Module:
+        """The transformer, as transformers' own models call it."""
+        return self.decoder
+
+    def gradient_checkpointing_enable(self, options: dict[str, Any]) -> None:
+        """Recompute activations in the backward pass."""
+        self.decoder.gradient_checkpointing_enable(options)  # pyrefly: ignore
+
+    def forward(self, row: PackedRow) -> Tensor:
+        """Values ``[U]``, float32, at the row's predicting positions."""
+        hidden_UH = (
+            self.decoder(
+                input_ids=row.input_ids,
+                position_ids=row.position_ids,
+                attention_mask=row.layout.no_mask,
+                use_cache=False,
+                rollout_layout=row.layout,
+            )
+            .last_hidden_state[0]
+            .index_select(0, row.predict_U)
+        )
+        weight, bias = self.head.weight.float(), self.head.bias.float()
+        return nn.functional.linear(hidden_UH.float(), weight, bias)[:, 0]
+
+
+def token_values(model: nn.Module, row: PackedRow) -> Tensor:
+    """Value ``[C]`` of the state in which each scored token was sampled; float32, differentiable."""
+    return model(row).index_select(0, row.source_C)
+
+
+def build_value_model(path: Path, seed: int) -> ValueModel:
+    """The model in ``path``, float32, with a new head.
+
+    The head's weights are drawn from N(0, 1 / (H + 1)^2) by the run's seed and its bias is 0, so that
+    values begin near 0 (OpenRLHF 0.11; zero itself would keep the first update from the transformer).
+    Raises SpecError as ``load_model``.
+    """
+    decoder = load_model(path).get_decoder()  # pyrefly: ignore
+    width = int(decoder.config.hidden_size)
+    head = nn.Linear(width, 1)
+    noise = torch.Generator().manual_seed(derive_seed(seed, "critic", 0))
+    with torch.no_grad():
+        head.weight.copy_(torch.randn(1, width, generator=noise) / (width + 1))
+        head.bias.zero_()
+    return ValueModel(decoder, head)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Critic:
+    """What a critic's update changes and obeys. ``held`` owns its parameters and gradients."""
+
+    held: Policy
+    optimizer: Optimizer
+    settings: CriticSettings
+
+    @property
+    def model(self) -> nn.Module:
+        """The module to compute with."""
+        return self.held.model
+
+    def finish_gradient(self) -> Tensor:
+        """Add up the ranks' gradients; the norm, before clipping."""
+        self.held.sum_gradients()
+        return self.held.gradient_norm()
+
+    def apply(self, norm: Tensor, rate: float) -> None:
+        """Clip the gradient and take the optimizer's step."""
+        if 0 < self.settings.max_grad_norm < float(norm):
+            self.held.scale_gradients(self.settings.max_grad_norm / (norm + 1e-6))
+        set_learning_rate(self.optimizer, rate)
+        self.optimizer.step()
+        self.held.cast()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticPlan:
+    """How a critic is made: from which folder, in which number format, by which seed."""
+
+    path: Path
+    dtype: str
+    seed: int
+    checkpointing: bool
+
+
+def build_critic(plan: CriticPlan, settings: CriticSettings, parallel: Parallel) -> Critic:
+    """A critic and its optimizer. Raises SpecError for an unknown model."""
+    model = build_value_model(plan.path, plan.seed)
+    if plan.checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.train()  # transformers checkpoints in training mode only; there is no dropout
+    held = Policy(model, DTYPES[plan.dtype], parallel)
+    optimizer = build_optimizer(held.masters.values(), settings.optimizer)
+    return Critic(held=held, optimizer=optimizer, settings=settings)
