@@ -20,6 +20,9 @@ from rollout.learner.policy import load_model
 from rollout.learner.policy_work import Place, PolicyWork
 from rollout.learner.ppo_settings import PpoSettings
 from rollout.learner.ppo_work import Helpers, PpoWork
+from rollout.learner.preference_kinds import one_pass, pair_work
+from rollout.learner.preference_settings import PairSettings
+from rollout.learner.preference_work import uses_reference
 from rollout.learner.settings import LearnerSettings, PolicySettings, SftSettings
 from rollout.learner.sft_work import SftWork, render_rows
 from rollout.learner.work import Work
@@ -113,6 +116,12 @@ KINDS: Mapping[type, Kind] = {
         needs_reference=lambda algorithm: algorithm.kl_coefficient > 0,
     ),
     SftSettings: Kind(build_work=_sft_work, plan_rules=_sft_rules, reads_rows=True),
+    PairSettings: Kind(
+        build_work=pair_work,
+        plan_rules=one_pass,
+        needs_reference=uses_reference,
+        reads_rows=True,
+    ),
 }
 
 

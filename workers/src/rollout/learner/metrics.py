@@ -26,7 +26,20 @@ TOKEN_MEANS = {
 }
 """Sum over tokens -> metric that is its mean."""
 
-LOSS_PARTS = ("policy_loss", "kl_loss", "entropy_loss", "value_loss", "sft_loss")
+PAIR_MEANS = {
+    "chosen_reward": "chosen_reward",
+    "rejected_reward": "rejected_reward",
+    "reward_margin": "reward_margin",
+    "preferred": "preference_accuracy",
+    "chosen_logprob": "chosen_logprob",
+    "rejected_logprob": "rejected_logprob",
+}
+"""Sum over pairs -> metric that is its mean. Logprobs are sums over an answer."""
+
+SIDE_MEANS = ("reward", "logprob")
+"""Means over the good and over the bad answers of KTO: ``desirable_reward`` and so on."""
+
+LOSS_PARTS = ("policy_loss", "kl_loss", "entropy_loss", "value_loss", "sft_loss", "preference_loss")
 
 
 def describe_groups(
@@ -85,10 +98,22 @@ def describe_losses(
     tokens = max(sums.get("tokens", 0.0), 1.0)
     parts = {name: sums[name] / num_updates for name in LOSS_PARTS if name in sums}
     means = {name: sums[key] / tokens for key, name in TOKEN_MEANS.items() if key in sums}
-    found = {"loss": sum(parts.values()), **parts, **means, **maxima}
+    found = {"loss": sum(parts.values()), **parts, **means, **_preferences(sums), **maxima}
     square = sums.get("importance_square")
     if square:
         found["importance_effective_sample_share"] = sums["importance"] ** 2 / (tokens * square)
+    return found
+
+
+def _preferences(sums: Mapping[str, float]) -> dict[str, float]:
+    """Means over pairs, or over each side of labelled answers (absent where a batch has none)."""
+    pairs = sums.get("pairs", 0.0)
+    found = {name: sums[key] / pairs for key, name in PAIR_MEANS.items() if pairs and key in sums}
+    for side in ("desirable", "undesirable"):
+        if count := sums.get(side, 0.0):
+            found |= {f"{side}_{name}": sums[f"{side}_{name}"] / count for name in SIDE_MEANS}
+    if "desirable_reward" in found and "undesirable_reward" in found:
+        found["reward_margin"] = found["desirable_reward"] - found["undesirable_reward"]
     return found
 
 

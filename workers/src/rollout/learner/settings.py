@@ -16,6 +16,11 @@ from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.importance import Correction
 from rollout.errors import SpecError
 from rollout.learner.ppo_settings import Around, PpoSettings, build_ppo_settings
+from rollout.learner.preference_settings import (
+    PREFERENCES,
+    PreferenceSettings,
+    build_preference,
+)
 from rollout_api.v1alpha1.algorithms import Grpo, Ppo, Sft
 from rollout_api.v1alpha1.optimizer import Decay, Optimizer
 from rollout_api.v1alpha1.train import Train
@@ -83,7 +88,7 @@ class SftSettings:
     max_length: int
 
 
-AlgorithmSettings = PolicySettings | PpoSettings | SftSettings
+AlgorithmSettings = PolicySettings | PpoSettings | SftSettings | PreferenceSettings
 """One member for each of ``learner.kinds.KINDS``."""
 
 
@@ -200,6 +205,7 @@ BUILDERS: Mapping[str, Callable[[WorkerConfig, Train], AlgorithmSettings]] = {
     "sft": _sft,
     "grpo": _policy,
     "ppo": _ppo,
+    **dict.fromkeys(PREFERENCES, build_preference),
 }
 """Settings by member of the API's ``algorithm``; what is not here is refused by name."""
 
