@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from rollout_api.algorithm_presets import ALGORITHM_PRESETS
 from rollout_api.base import ApiModel, OneOf
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
@@ -21,6 +22,8 @@ LEARNING_RATES = {"sft": "2e-05", "rm": "0.0001"}
 LEARNING_RATE = "1e-06"
 TINY_LEARNING_RATES = {"sft": "0.003", "grpo": "0.0003", "ppo": "0.0003"}
 """For the models that rollout builds itself: rates for billions of parameters teach them nothing."""
+OVERLONG_PARTS = 5
+"""DAPO's penalised zone is 4096 of 20480 tokens."""
 ENVIRONMENT_MAX_NEW_TOKENS = {"arithmetic": 8}
 
 EngineName = Literal["embedded", "vllm"]
@@ -52,8 +55,9 @@ PRESETS: Mapping[str, Document] = {
     "llama3.2-3b@v1": _model(16_384, sharded=True),
     "llama3.1-8b@v1": _model(8_192, sharded=True),
     "llama3.1-70b@v1": _model(4_096, sharded=True),
+    **ALGORITHM_PRESETS,
 }
-"""Settings by model size. Sharding and recomputation start where 16 bytes a parameter (weights,
+"""Settings by model size, and by named algorithm. Sharding and recomputation start where 16 bytes a parameter (weights,
 gradients, AdamW in fp32) would no longer leave room on one 80 GB device."""
 
 
@@ -82,15 +86,28 @@ def resolve(spec: RolloutRunSpec, *, engine: EngineName = "embedded") -> Resolve
     Raises ValueError for a preset that does not exist.
     """
     named = spec.preset or DEFAULTS
-    if named not in PRESETS:
-        raise ValueError(f"preset {named!r} does not exist; there are {', '.join(PRESETS)}")
     written = spec.model_dump(mode="json", exclude_unset=True, exclude_none=True)
-    merged = merge(RolloutRunSpec, written, PRESETS[named])
+    merged = lay_presets(written, named)
     document = _complete(merged)
     document["preset"] = named
     derive(document, engine)
     resolved = RolloutRunSpec.model_validate(_complete(document))
     return Resolved(spec=resolved, filled=_report(resolved, written, merged, named))
+
+
+def preset_names(named: str) -> list[str]:
+    """The presets that a ``preset`` joins with ``+``; the first wins over the ones after it."""
+    return named.split("+")
+
+
+def lay_presets(written: Document, named: str) -> Document:
+    """A spec as written over the presets it names. Raises ValueError for one that does not exist."""
+    merged = written
+    for name in preset_names(named):
+        if name not in PRESETS:
+            raise ValueError(f"preset {name!r} does not exist; there are {', '.join(PRESETS)}")
+        merged = merge(RolloutRunSpec, merged, PRESETS[name])
+    return merged
 
 
 def _complete(document: Document) -> Document:
@@ -177,6 +194,9 @@ def _derive_online(train: Document, engine: Document) -> None:
         train.setdefault("importanceSampling", {"none": {}})
     else:
         train.setdefault("importanceSampling", {"tokenTruncated": {"cap": "2.0"}})
+    if (penalty := train.get("overlongPenalty")) is not None:
+        fifth = train["sampling"]["maxNewTokens"] // OVERLONG_PARTS
+        penalty.setdefault("bufferTokens", max(1, fifth))
     for index, reward in enumerate(train["rewards"]):
         reward.setdefault("name", _reward_name(reward, index))
 

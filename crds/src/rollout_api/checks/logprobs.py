@@ -134,7 +134,7 @@ def overlong_zone_fits(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     train = _online(spec)
     if train is None or train.overlong_penalty is None or train.sampling.max_new_tokens is None:
         return
-    if train.overlong_penalty.buffer_tokens >= train.sampling.max_new_tokens:
+    if (train.overlong_penalty.buffer_tokens or 0) >= train.sampling.max_new_tokens:
         yield Problem(
             field="spec.train.overlongPenalty.bufferTokens",
             reason="EmptyRange",

@@ -7,20 +7,21 @@ from urllib.parse import urlsplit
 
 from rollout_api.checks.catalog import MODEL_SCHEMES, TINY_MODELS, suggest
 from rollout_api.checks.facts import Facts
-from rollout_api.presets import PRESETS
+from rollout_api.presets import PRESETS, preset_names
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 
 def preset_exists(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """A preset that is not there fills nothing."""
-    if spec.preset and spec.preset not in PRESETS:
-        yield Problem(
-            field="spec.preset",
-            reason="UnknownPreset",
-            message=f"there is no preset {spec.preset!r}",
-            fix=suggest(spec.preset, PRESETS),
-        )
+    for name in preset_names(spec.preset) if spec.preset else ():
+        if name not in PRESETS:
+            yield Problem(
+                field="spec.preset",
+                reason="UnknownPreset",
+                message=f"there is no preset {name!r}",
+                fix=suggest(name, PRESETS),
+            )
 
 
 def uri_is_known(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:

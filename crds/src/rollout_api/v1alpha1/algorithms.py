@@ -10,6 +10,7 @@ from pydantic import Field
 from rollout_api.base import ApiModel, OneOf, Real, filled
 from rollout_api.v1alpha1.common import ModelSource
 from rollout_api.v1alpha1.optimizer import AdamW, Optimizer
+from rollout_api.v1alpha1.surrogate import ClippedSurrogate, Surrogate
 
 Aggregation = Literal["TokenMean", "SequenceMean", "SequenceSum", "FixedLength"]
 KlEstimator = Literal["K1", "K2", "K3"]
@@ -172,34 +173,50 @@ class Ppo(ApiModel):
 
 
 class Grpo(ApiModel):
-    """Group relative policy optimization (Shao 2024): advantages from the group, no critic."""
+    """Group relative policy optimization (Shao 2024): advantages from the group, no critic.
+
+    Its family is this with other settings; docs/how-to/choose-an-algorithm.md names them, and each
+    name is a preset.
+    """
 
     prompts_per_step: int = filled(32, ge=1, le=1_048_576)
     """Prompts, and so groups, consumed by one step."""
-    group_size: int = filled(8, ge=2, le=4096)
-    """Completions sampled per prompt."""
+    group_size: int = filled(8, ge=1, le=4096)
+    """Completions sampled per prompt; 1 only without a baseline of the group."""
+    surrogate: Surrogate = filled(default_factory=lambda: Surrogate(clipped=ClippedSurrogate()))
+    """The objective."""
+    ratio: Literal["Token", "Sequence", "SequenceProduct"] = filled("Token")
+    """Where old and new policy are compared: token by token; per completion, the geometric mean of its
+    tokens (GSPO); or per completion, their product (RLOO)."""
     clip_low: Real = filled(0.2, ge=0, lt=1)
-    """Lower clip: ratios below 1 - clipLow gain nothing (paper: 0.2)."""
+    """Lower clip: ratios below 1 - clipLow gain nothing (paper: 0.2). Read by `clipped`."""
     clip_high: Real = filled(0.2, ge=0, le=1000)
-    """Upper clip: ratios above 1 + clipHigh gain nothing (paper: 0.2; DAPO: 0.28)."""
+    """Upper clip: ratios above 1 + clipHigh gain nothing (paper: 0.2; DAPO: 0.28). Read by `clipped`."""
     dual_clip: Real | None = Field(default=None, gt=1, le=1000)
-    """Bound of the loss for negative advantages, in units of the advantage (Ye 2020: 3). Unset: off."""
+    """Bound of the loss for negative advantages, in units of the advantage (Ye 2020: 3). Unset: off.
+    Read by `clipped`."""
     aggregation: Aggregation = filled("TokenMean")
     """How token losses become one number: mean over all tokens (DAPO), mean of sequence means (the
     GRPO paper), mean of sequence sums, or sums over `sampling.maxNewTokens` (Dr. GRPO). Denominators
     are global, so ranks and micro-batches change nothing."""
-    advantage_scale: Literal["Group", "Batch", "None"] = filled("Group")
-    """Divide the centred rewards by the group's or the batch's spread, or not at all (Dr. GRPO)."""
+    advantage_baseline: Literal["GroupMean", "LeaveOneOut", "None"] = filled("GroupMean")
+    """What is taken off a reward: the mean of its group (GRPO), the mean of the group's others
+    (RLOO), or nothing (REINFORCE++)."""
+    advantage_scale: Literal["Group", "Batch", "None", "Whiten"] = filled("Group")
+    """Divide by the group's or the batch's spread, or not at all (Dr. GRPO, RLOO); or whiten all
+    tokens of the batch to mean 0 and variance 1 (REINFORCE++)."""
     advantage_epsilon: Real = filled(1e-6, gt=0, le=1)
-    """Added to the spread (verl: 1e-6, TRL: 1e-4)."""
+    """Added to the spread (verl: 1e-6, TRL: 1e-4). `Whiten` adds 1e-8 to the variance instead."""
     quorum: Real = filled(0.5, ge=0, le=1)
     """Share of a group that must survive infrastructure failures; a smaller group is excluded."""
     kl_coefficient: Real = filled(0.0, ge=0, le=100)
     """Weight of the KL against the reference; 0 loads no reference (paper: 0.04; TRL: 0)."""
-    kl_estimator: KlEstimator = filled("K3")
-    """Estimator of the KL per token (Schulman 2020; the paper's is K3)."""
-    kl_placement: Placement = filled("Loss")
-    """Whether the KL is added to the loss (the paper) or taken from the reward."""
+    kl_estimator: Literal["K1", "K2", "K3", "K3Plus", "K3Corrected"] = filled("K3")
+    """Estimator of the KL per token (Schulman 2020; the paper's is K3). `K3Plus`: K3 with K2's
+    gradient. `K3Corrected`: K3 times the token's ratio, unbiased off-policy (TRL's default)."""
+    kl_placement: Literal["Loss", "Reward", "TokenReward"] = filled("Loss")
+    """Add the KL to the loss (the paper), take its sum from each completion's reward before the
+    baseline (RLOO), or let each token pay for what follows it (REINFORCE++)."""
     entropy_coefficient: Real = filled(0.0, ge=0, le=100)
     """Weight of the entropy bonus; 0 is off."""
     epochs: int = filled(1, ge=1, le=64)

@@ -16,8 +16,9 @@ from rollout_api.v1alpha1.run_status import RunStatus
 from rollout_api.v1alpha1.storage import Code, RestoreFrom, Storage
 from rollout_api.v1alpha1.train import Train
 
+_PRESET = r"[a-z0-9]([-._a-z0-9]*[a-z0-9])?@v[0-9]+"
 PresetName = Annotated[
-    str, StringConstraints(max_length=128, pattern=r"^[a-z0-9]([-._a-z0-9]*[a-z0-9])?@v[0-9]+$")
+    str, StringConstraints(max_length=128, pattern=rf"^{_PRESET}(\+{_PRESET})*$")
 ]
 
 
@@ -70,7 +71,8 @@ class RolloutRunSpec(OneOf):
     evaluate: Evaluate | None = None
     """Measure it by `evaluations`, each once."""
     preset: PresetName | None = None
-    """Settings to start from, `name@version`; what the manifest says wins. Unset: `defaults@v1`."""
+    """Settings to start from, `name@version`, or several joined with `+` such as
+    `qwen2.5-0.5b@v1+dapo@v1`; what the manifest says wins. Unset: `defaults@v1`."""
     seed: int = Field(default=0, ge=-(2**63), le=2**63 - 1)
     """Root of all randomness; immutable. A restored run inherits its source's."""
     numerics: Numerics = filled(default_factory=Numerics)

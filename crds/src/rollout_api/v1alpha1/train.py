@@ -28,12 +28,21 @@ class SequenceTruncated(ApiModel):
 
 
 class TokenMasked(ApiModel):
-    """Drop tokens whose ratio lies outside the bounds (IcePop)."""
+    """Drop tokens whose ratio lies outside the bounds (IcePop); the others keep it as their weight."""
 
     low: Real = filled(0.5, ge=0, le=1)
     """Smallest ratio that counts."""
     high: Real = filled(5.0, ge=1, le=1000)
     """Largest ratio that counts."""
+
+
+class SequenceMasked(ApiModel):
+    """Drop completions whose ratio, the product over their tokens, lies outside the bounds."""
+
+    low: Real = filled(0.0, ge=0, le=1)
+    """Smallest ratio that counts."""
+    high: Real = filled(3.0, ge=1, le=1000)
+    """Largest ratio that counts (TRL: 3)."""
 
 
 class NoCorrection(ApiModel):
@@ -49,6 +58,8 @@ class ImportanceSampling(OneOf):
     """Per completion, truncated."""
     token_masked: TokenMasked | None = None
     """Per token, dropped outside bounds."""
+    sequence_masked: SequenceMasked | None = None
+    """Per completion, dropped outside bounds."""
     none: NoCorrection | None = None
     """No correction."""
 
@@ -61,10 +72,14 @@ class DynamicSampling(ApiModel):
 
 
 class OverlongPenalty(ApiModel):
-    """Soft penalty for completions near the token limit (DAPO)."""
+    """Soft penalty for completions near the token limit (DAPO).
 
-    buffer_tokens: int = Field(ge=1, le=16_777_216)
-    """Length of the zone before `sampling.maxNewTokens` in which the penalty grows."""
+    Taken before advantages; recorded rewards, evaluations and `dynamicSampling` do not see it.
+    """
+
+    buffer_tokens: int | None = Field(default=None, ge=1, le=16_777_216)
+    """Length of the zone before `sampling.maxNewTokens` in which the penalty grows. Unset: a fifth of
+    it (DAPO: 4096 of 20480)."""
     penalty: Real = filled(1.0, ge=0, le=1_000_000)
     """Reward taken at the limit; grows from 0 on a straight line."""
 
