@@ -13,6 +13,8 @@ import pytest
 
 from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
+from rollout.algorithms.kl_controller import KlTarget
+from rollout.algorithms.ppo import ReturnSettings, ValueSettings
 from rollout.coordinator import messages as m
 from rollout.errors import CoordinatorError
 from rollout.learner.build import build_reference, build_trainer
@@ -20,6 +22,7 @@ from rollout.learner.loop import Watch, run_learner
 from rollout.learner.numerics import apply_numerics, runtime_identity
 from rollout.learner.parallel import Parallel
 from rollout.learner.parts import LearnerParts
+from rollout.learner.ppo_settings import CriticSettings, PpoSettings
 from rollout.learner.session import Session
 from rollout.learner.settings import (
     LearnerSettings,
@@ -75,6 +78,26 @@ def settings(policy_settings: PolicySettings) -> LearnerSettings:
         anchor_every_steps=3,
         seed=7,
         spec_digest="blake3:" + "0" * 64,
+    )
+
+
+@pytest.fixture
+def ppo_settings() -> PpoSettings:
+    """Two epochs of two mini-batches, a warm-up step, a moving KL coefficient."""
+    return PpoSettings(
+        loss=GrpoSettings(),
+        returns=ReturnSettings(),
+        value=ValueSettings(),
+        critic=CriticSettings(
+            optimizer=OptimizerSettings(kind="adamw", learning_rate=1e-2), warmup_steps=1
+        ),
+        old_logprobs="Learner",
+        temperature=1.0,
+        width=8,
+        kl_coefficient=0.05,
+        kl_target=KlTarget(kl=0.01, horizon=100),
+        epochs=2,
+        mini_batches=2,
     )
 
 

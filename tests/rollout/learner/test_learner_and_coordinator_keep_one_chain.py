@@ -157,6 +157,11 @@ def sft(world):
     return replace(world, settings=replace(world.settings, algorithm=algorithm))
 
 
+@pytest.fixture
+def ppo(world, ppo_settings):
+    return replace(world, settings=replace(world.settings, algorithm=ppo_settings))
+
+
 def disturbed(world, plan):
     """The same run with the learner killed three times and the coordinator restarted twice."""
     for step, after in ((2, False), (4, True), (5, False)):
@@ -167,9 +172,10 @@ def disturbed(world, plan):
         return records(client)
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "sft"])
-def test_kills_and_restarts_do_not_change_the_chain(world, sft, algorithm) -> None:
-    chosen, plan = (world, PLAN) if algorithm == "grpo" else (sft, replace(PLAN, offline=True))
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo", "sft"])
+def test_kills_and_restarts_do_not_change_the_chain(world, ppo, sft, algorithm) -> None:
+    chosen = {"grpo": world, "ppo": ppo, "sft": sft}[algorithm]
+    plan = replace(PLAN, offline=algorithm == "sft")
     calm = replace(chosen, folder=world.folder / "calm")
     with coordinator(calm.folder, plan) as client:
         calm.run(client)
@@ -177,6 +183,23 @@ def test_kills_and_restarts_do_not_change_the_chain(world, sft, algorithm) -> No
     assert expected[0] == STEPS
     assert expected[1].startswith("blake3:")
     assert disturbed(chosen, plan) == expected
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+def test_a_run_of_ten_steps_resumed_at_five_is_the_run(ppo, samples) -> None:
+    """PPO: weights, critic, both optimizers and the KL coefficient, by their chain; samples need no siblings."""
+    plan = replace(PLAN, steps_max=10, num_samples=samples)
+    calm = replace(ppo, folder=ppo.folder / "calm")
+    with coordinator(calm.folder, plan) as client:
+        calm.run(client)
+        expected = records(client)
+    with coordinator(ppo.folder, replace(plan, steps_max=5)) as client:
+        ppo.run(client)
+    with coordinator(ppo.folder, plan) as client:
+        resumed = ppo.run(client)
+        assert records(client) == expected
+    assert expected[0] == 10
+    assert resumed.trainer.control.coefficient != 0.05
 
 
 def test_a_replay_that_differs_forks_once_and_goes_on(world) -> None:

@@ -18,8 +18,9 @@ from rollout.errors import RunFailed
 from rollout.learner.build import build_reference, build_trainer
 from rollout.learner.loop import Watch, run_learner
 from rollout.learner.parallel import Parallel, join, whole
-from rollout.learner.plan import PlanRules, plan_step
+from rollout.learner.plan import PlanRules, micro_batches_of, plan_step
 from rollout.learner.policy_work import Place, PolicyWork
+from rollout.learner.ppo_work import Helpers, PpoWork
 from rollout.learner.step import accumulate_gradients
 from rollout.learner.work import Totals
 
@@ -105,6 +106,56 @@ def test_the_gradient_before_clipping_is_that_of_one_rank(
     assert added == pytest.approx(sums, rel=1e-4, abs=1e-5)
 
 
+def compute_ppo_gradients(parallel: Parallel, model_path, settings, groups, num_ranks):
+    """Summed gradients of policy and critic, whole, of the second of two mini-batches; the totals."""
+    trainer = build_trainer(model_path, settings, parallel)
+    algorithm, reference = settings.algorithm, build_reference(model_path, settings, parallel)
+    helpers = Helpers(critic=trainer.critic.model, reference=reference, parallel=parallel)
+    work = PpoWork(groups, replace(algorithm, epochs=1), helpers, kl_coefficient=0.05)
+    rules = PlanRules(tokens_max=40, num_ranks=num_ranks, mini_batches=2)
+    plan = plan_step(work.shapes(), rules, seed=1, step=1)
+    passes = [
+        micro_batches_of(update, parallel.rank, aligned=parallel.sharded) for update in plan.updates
+    ]
+    work.prepare(trainer.policy.model, [[micro for micro, _ in found] for found in passes])
+    trainer.policy.zero_gradients()
+    totals = Totals()
+    accumulate_gradients(trainer, work, plan.updates[1], totals)
+    flats = []
+    for held in (trainer.policy, trainer.critic.held):
+        held.sum_gradients()
+        masters = held.masters.values()
+        flats.append(torch.cat([whole(p.grad).flatten() for p in masters]).numpy())
+    return *flats, totals.local()[0], work.metrics(1)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("prompts", [8, 3])
+def test_ppos_two_gradients_are_those_of_one_rank(
+    model_path, settings, ppo_settings, groups_of, sharded, prompts
+) -> None:
+    settings = replace(settings, algorithm=replace(ppo_settings, bootstraps=True))
+    groups = groups_of(1, prompts=prompts)
+
+    def work(rank):
+        parallel = join(sharded=sharded)
+        result = compute_ppo_gradients(parallel, model_path, settings, groups, RANKS)
+        parallel.close()
+        return result
+
+    policy, critic, sums, metrics = compute_ppo_gradients(
+        Parallel(), model_path, settings, groups, 1
+    )
+    for policy_of_rank, critic_of_rank, _, metrics_of_rank in (both := spawn(work)):
+        assert abs(policy_of_rank - policy).max() < 1e-5 * abs(policy).max() + 1e-7
+        assert abs(critic_of_rank - critic).max() < 1e-5 * abs(critic).max() + 1e-7
+        assert metrics_of_rank["explained_variance"] == pytest.approx(
+            metrics["explained_variance"], abs=1e-5
+        )
+    added = {name: both[0][2][name] + both[1][2][name] for name in sums}
+    assert added == pytest.approx(sums, rel=1e-4, abs=1e-5)
+
+
 @pytest.mark.parametrize("sharded", [False, True])
 def test_a_rank_without_work_takes_part_all_the_same(
     model_path, settings, groups_of, sharded
@@ -131,8 +182,19 @@ def live(rank, world, calls, sharded):
     return calls
 
 
+@pytest.fixture
+def world_of(world, ppo_settings):
+    """The world of an algorithm, by its name."""
+    ppo = replace(world, settings=replace(world.settings, algorithm=ppo_settings))
+    return {"grpo": world, "ppo": ppo}.__getitem__
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
 @pytest.mark.parametrize("sharded", [False, True])
-def test_two_ranks_replay_and_restore_to_the_same_chain(world, coordinator, sharded) -> None:
+def test_two_ranks_replay_and_restore_to_the_same_chain(
+    world_of, coordinator, sharded, algorithm
+) -> None:
+    world = world_of(algorithm)
     calm = spawn(live, world, coordinator(steps_max=4), sharded)[0]
     assert calm.committed == 4
     again = replace(world, folder=world.folder / "again")

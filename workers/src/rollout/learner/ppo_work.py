@@ -61,12 +61,13 @@ class PpoWork:
     def advantages(self) -> list[list[float]]:
         """Mean advantage by group and sample, before whitening; after ``prepare``."""
         return [
-            [mean_advantage(self._known, (g, s)) for s in range(len(group.trajectories))]
+            [mean_advantage(self.estimates, (g, s)) for s in range(len(group.trajectories))]
             for g, group in enumerate(self._completions.groups)
         ]
 
     @property
-    def _known(self) -> Estimates:
+    def estimates(self) -> Estimates:
+        """What was known before the first update; after ``prepare``."""
         assert self._estimates is not None, "prepare comes first"
         return self._estimates
 
@@ -90,7 +91,7 @@ class PpoWork:
         """Counts of one mini-batch; its advantages are whitened together from here on."""
         if self._settings.whitens:
             samples = [(c.group, s) for c in update.chunks() for s in c.samples]
-            self._moments = self._known.moments(samples)
+            self._moments = self.estimates.moments(samples)
         return self._completions.denominators(update)
 
     def micro_loss(self, model: nn.Module, micro: MicroBatch, whole: Denominators) -> MicroLoss:
@@ -124,11 +125,11 @@ class PpoWork:
     def value_loss(self, critic: nn.Module, micro: MicroBatch, whole: Denominators) -> ValuePart:
         """The critic's loss on one row."""
         row = self._completions.row(micro)
-        old = {s: self._known.before[s].values for s in samples_of(micro)}
+        old = {s: self.estimates.before[s].values for s in samples_of(micro)}
         tokens = ValueTokens(
             values_C=token_values(critic, row),
             old_values_C=self._completions.stored(micro, old),
-            returns_C=self._completions.stored(micro, self._known.returns),
+            returns_C=self._completions.stored(micro, self.estimates.returns),
             mask_C=self._mask(micro),
             sequence_C=self._completions.sequences(row),
         )
@@ -143,11 +144,11 @@ class PpoWork:
         """Rewards, lengths and staleness of the batch; values, returns, advantages and KL."""
         found = {
             **describe_rewards(self._completions.groups, step),
-            **self._known.describe(),
+            **self.estimates.describe(),
         }
         if self._helpers.reference is None:
             return found
-        return {**found, "kl_per_answer": self._known.kl, "kl_coefficient": self._kl_coefficient}
+        return {**found, "kl_per_answer": self.estimates.kl, "kl_coefficient": self._kl_coefficient}
 
     def _score(self, model: nn.Module, micro: MicroBatch) -> dict[Sample, Before]:
         row = self._completions.row(micro)
@@ -198,18 +199,18 @@ class PpoWork:
         """Those of before the step; the current ones, detached, in a single on-policy update."""
         if self._settings.old_logprobs == "Learner" and self._settings.num_updates == 1:
             return current.detach()
-        old = {s: self._known.before[s].old_logprobs for s in samples_of(micro)}
+        old = {s: self.estimates.before[s].old_logprobs for s in samples_of(micro)}
         return self._completions.stored(micro, old)
 
     def _reference_logprobs(self, micro: MicroBatch) -> Tensor | None:
         if self._helpers.reference is None:
             return None
-        found = {s: self._known.before[s].reference_logprobs for s in samples_of(micro)}
+        found = {s: self.estimates.before[s].reference_logprobs for s in samples_of(micro)}
         return self._completions.stored(micro, {s: r for s, r in found.items() if r is not None})
 
     def _advantages(self, micro: MicroBatch, mask_C: Tensor) -> Tensor:
         """As the loss sees them, ``[C]`` float32: whitened over the mini-batch when asked."""
-        parts = [self._known.advantages[sample] for sample in samples_of(micro)]
+        parts = [self.estimates.advantages[sample] for sample in samples_of(micro)]
         advantages_C = torch.cat(parts).to(mask_C.device)
         if self._settings.whitens:
             advantages_C = whiten_by(advantages_C, mask_C, self._moments)
