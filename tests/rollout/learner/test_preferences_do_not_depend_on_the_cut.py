@@ -11,15 +11,19 @@ import torch
 from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.dpo import DpoSettings
 from rollout.algorithms.ipo import IpoSettings
+from rollout.algorithms.kto import KtoSettings
 from rollout.algorithms.orpo import OrpoSettings
+from rollout.algorithms.reward_model import RewardModelSettings
 from rollout.algorithms.simpo import SimpoSettings
 from rollout.learner.build import build_reference, build_trainer
+from rollout.learner.kto_work import KtoWork
 from rollout.learner.parallel import Parallel
 from rollout.learner.plan import PlanRules, plan_step
 from rollout.learner.policy import load_model
-from rollout.learner.preference_data import PairTokens
-from rollout.learner.preference_settings import PairSettings
+from rollout.learner.preference_data import LabelledTokens, PairTokens
+from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
 from rollout.learner.preference_work import PairWork
+from rollout.learner.reward_work import RewardWork
 from rollout.learner.step import accumulate_gradients
 from rollout.learner.work import Totals
 
@@ -52,7 +56,7 @@ def gradient_of(model_path, settings):
         trainer = build_trainer(model_path, replace(settings, algorithm=algorithm), Parallel())
         with torch.no_grad():  # away from the reference, so that log ratios are not 0
             for parameter in trainer.policy.masters.values():
-                parameter.mul_(1.05)
+                parameter.mul_(0.8)  # flatter: random tokens gain, so that z is above 0
         work = make_work(build_reference(model_path, trainer.settings, Parallel()))
         update = plan_step(work.shapes(), rules, seed=1, step=1).updates[0]
         trainer.policy.zero_gradients()
@@ -60,7 +64,8 @@ def gradient_of(model_path, settings):
         totals = Totals()
         accumulate_gradients(trainer, work, update, totals)
         flat = torch.cat([p.grad.flatten() for p in trainer.policy.masters.values()])
-        return flat, totals.local()[0], len(update.ranks[0])
+        sums, maxima = totals.local()
+        return flat, sums | maxima, len(update.ranks[0])
 
     return compute
 
@@ -150,3 +155,81 @@ def test_answer_logprobs_are_those_of_the_plain_model(model_path) -> None:
 
     assert float(sums["chosen_logprob"]) == pytest.approx(plain(pair.chosen_ids), rel=1e-5)
     assert float(sums["rejected_logprob"]) == pytest.approx(plain(pair.rejected_ids), rel=1e-5)
+
+
+def make_rows(seed: int, count: int = 8) -> list[LabelledTokens]:
+    draw = random.Random(seed)
+    return [
+        LabelledTokens(
+            prompt_ids=pair.prompt_ids, answer_ids=pair.chosen_ids, desirable=draw.random() < 0.5
+        )
+        for pair in make_pairs(seed, count)
+    ]
+
+
+def test_the_kto_reference_point_and_gradient_do_not_depend_on_the_cut(gradient_of) -> None:
+    algorithm = LabelSettings(loss=KtoSettings(beta=0.5, desirable_weight=1.2), max_length=32)
+    rows = make_rows(4)
+
+    def work(reference):
+        return KtoWork(rows, algorithm, Parallel(), reference)
+
+    whole, sums, one = gradient_of(work, algorithm, PlanRules(tokens_max=4096))
+    parts, parts_sums, some = gradient_of(work, algorithm, PlanRules(tokens_max=24))
+    single, _, eight = gradient_of(work, algorithm, PlanRules(tokens_max=1))
+    assert (one, eight) == (1, 8)
+    assert 1 < some < 8
+    assert relative(parts, whole) < 1e-5
+    assert relative(single, whole) < 1e-5
+    assert parts_sums == pytest.approx(sums, rel=1e-4, abs=1e-5)
+    assert sums["desirable"] + sums["undesirable"] == 8
+    assert sums["kl_reference_point"] > 0.01
+
+
+def test_rows_of_one_prompt_only_have_a_reference_point_of_zero(gradient_of) -> None:
+    algorithm = LabelSettings(loss=KtoSettings(beta=0.5), max_length=32)
+    rows = [replace(row, prompt_ids=(1, 2)) for row in make_rows(4)]
+    points = []
+
+    def work(reference):
+        made = KtoWork(rows, algorithm, Parallel(), reference)
+        points.append(made)
+        return made
+
+    gradient_of(work, algorithm, PlanRules(tokens_max=24))
+    assert {float(point) for point in points[0]._points.values()} == {0.0}
+
+
+def test_per_micro_batch_answers_go_round_inside_each_as_trl_does(gradient_of) -> None:
+    step = LabelSettings(loss=KtoSettings(beta=0.5), max_length=32)
+    micro = replace(step, per_micro_batch=True)
+    rows = make_rows(4)
+
+    def gradient(algorithm, tokens_max):
+        def work(reference):
+            return KtoWork(rows, algorithm, Parallel(), reference)
+
+        return gradient_of(work, algorithm, PlanRules(tokens_max=tokens_max))[0]
+
+    assert torch.equal(gradient(micro, 4096), gradient(step, 4096))
+    assert relative(gradient(micro, 24), gradient(step, 24)) > 1e-4
+
+
+def test_a_reward_models_gradient_does_not_depend_on_the_cut(gradient_of) -> None:
+    algorithm = RewardSettings(
+        loss=RewardModelSettings(centering_coefficient=0.05), max_length=32, seed=3
+    )
+    pairs = [replace(pair, margin=0.1 * i) for i, pair in enumerate(make_pairs(6))]
+
+    def work(reference):
+        assert reference is None
+        return RewardWork(pairs, algorithm, CPU)
+
+    whole, sums, one = gradient_of(work, algorithm, PlanRules(tokens_max=4096))
+    parts, parts_sums, some = gradient_of(work, algorithm, PlanRules(tokens_max=48))
+    single, _, eight = gradient_of(work, algorithm, PlanRules(tokens_max=1))
+    assert (one, eight) == (1, 8)
+    assert 1 < some < 8
+    assert relative(parts, whole) < 1e-5
+    assert relative(single, whole) < 1e-5
+    assert parts_sums == pytest.approx(sums, rel=1e-4, abs=1e-5)

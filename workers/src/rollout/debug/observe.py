@@ -45,7 +45,8 @@ class Observed:
     def micro_loss(self, model: nn.Module, micro: MicroBatch, whole: Denominators) -> MicroLoss:
         """As the work; its tokens are kept."""
         part = self._work.micro_loss(model, micro, whole)
-        for place, columns in _by_sample(micro, part.tokens):
+        found = () if part.tokens is None else _by_sample(micro, part.tokens)
+        for place, columns in found:
             self._seen.setdefault(place, []).append(columns)
         return part
 

@@ -20,8 +20,14 @@ from rollout.learner.policy import load_model
 from rollout.learner.policy_work import Place, PolicyWork
 from rollout.learner.ppo_settings import PpoSettings
 from rollout.learner.ppo_work import Helpers, PpoWork
-from rollout.learner.preference_kinds import one_pass, pair_work
-from rollout.learner.preference_settings import PairSettings
+from rollout.learner.preference_kinds import (
+    label_work,
+    load_reward_model,
+    one_pass,
+    pair_work,
+    reward_work,
+)
+from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
 from rollout.learner.preference_work import uses_reference
 from rollout.learner.settings import LearnerSettings, PolicySettings, SftSettings
 from rollout.learner.sft_work import SftWork, render_rows
@@ -34,6 +40,11 @@ if TYPE_CHECKING:
 def _never(algorithm: Any) -> bool:
     del algorithm
     return False
+
+
+def _always(algorithm: Any) -> bool:
+    del algorithm
+    return True
 
 
 def load_causal_model(path: Path, algorithm: Any) -> nn.Module:
@@ -121,6 +132,12 @@ KINDS: Mapping[type, Kind] = {
         plan_rules=one_pass,
         needs_reference=uses_reference,
         reads_rows=True,
+    ),
+    LabelSettings: Kind(
+        build_work=label_work, plan_rules=one_pass, needs_reference=_always, reads_rows=True
+    ),
+    RewardSettings: Kind(
+        build_work=reward_work, plan_rules=one_pass, reads_rows=True, load=load_reward_model
     ),
 }
 

@@ -19,6 +19,7 @@ from torch import nn
 from rollout.errors import SpecError
 from rollout.learner.forward import prepare_model
 from rollout.learner.parallel import Parallel, shard, shard_like, whole
+from rollout.models.scoring import is_scorer
 
 DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16}
 
@@ -26,9 +27,14 @@ DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16}
 def load_model(path: Path) -> nn.Module:
     """A causal LM in float32 from a local folder, its class imported by name (``Auto*`` is slow).
 
-    Raises SpecError when transformers does not know the architecture.
+    Raises SpecError when transformers does not know the architecture, and for a reward model.
     """
     config = json.loads((path / "config.json").read_text())
+    if is_scorer(config):
+        raise SpecError(
+            f"{path}: a reward model scores answers and has no language head; start from the model"
+            " that it was trained from, and name the reward model under train.rewards"
+        )
     family, names = config.get("model_type"), config.get("architectures") or [None]
     try:
         module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torch import nn
+
 from rollout.coordinator.messages import Batch
+from rollout.learner.kto_work import KtoWork
 from rollout.learner.plan import PlanRules
-from rollout.learner.preference_data import digest_pairs, render_pairs
-from rollout.learner.preference_settings import PairSettings
+from rollout.learner.preference_data import (
+    digest_labelled,
+    digest_pairs,
+    render_labelled,
+    render_pairs,
+)
+from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
 from rollout.learner.preference_work import PairWork
+from rollout.learner.reward_work import RewardWork
+from rollout.learner.scorer import load_scorer
 from rollout.learner.settings import LearnerSettings
 from rollout.learner.work import Work
 
@@ -29,3 +40,28 @@ def pair_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
     pairs = render_pairs(batch.rows, parts.renderer)
     work = PairWork(pairs, algorithm, parts.parallel.device, parts.reference)
     return work, digest_pairs(pairs)
+
+
+def label_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
+    """KTO."""
+    algorithm = parts.trainer.settings.algorithm
+    assert isinstance(algorithm, LabelSettings)
+    assert parts.renderer is not None
+    assert parts.reference is not None
+    rows = render_labelled(batch.rows, parts.renderer)
+    work = KtoWork(rows, algorithm, parts.parallel, parts.reference)
+    return work, digest_labelled(rows)
+
+
+def reward_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
+    """Reward models."""
+    algorithm = parts.trainer.settings.algorithm
+    assert isinstance(algorithm, RewardSettings)
+    assert parts.renderer is not None
+    pairs = render_pairs(batch.rows, parts.renderer)
+    return RewardWork(pairs, algorithm, parts.parallel.device), digest_pairs(pairs)
+
+
+def load_reward_model(path: Path, algorithm: RewardSettings) -> nn.Module:
+    """The model with its scalar head, a new one where the folder holds a causal model."""
+    return load_scorer(path, algorithm.seed)

@@ -35,11 +35,14 @@ class TokenView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroLoss:
-    """The share of one micro-batch: ``loss`` to differentiate, detached sums and maxima for metrics."""
+    """The share of one micro-batch: ``loss`` to differentiate, detached sums and maxima for metrics.
+
+    ``tokens`` is None where no token is scored (reward models).
+    """
 
     loss: Tensor
     sums: dict[str, Tensor]
-    tokens: TokenView
+    tokens: TokenView | None = None
     maxima: dict[str, Tensor] = field(default_factory=dict)
 
 
