@@ -180,20 +180,98 @@ def test_wandb_offline_goes_on_with_the_same_run(tmp_path, monkeypatch):
     assert ids == {("uid-1", "gsm8k", "demo")}
 
 
-def test_mlflow_is_refused_before_anything_is_opened(tmp_path):
-    with pytest.raises(SpecError, match=r"spec\.tracking\[1\]\.mlflow: MLflow is not supported"):
-        build(tmp_path, {"tensorboard": {}}, {"mlflow": {}})
-    assert not list(tmp_path.iterdir())
+def mlflow_run(folder, uid="uid-1", uri=None):
+    """The one MLflow run of this uid, and its client."""
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri or f"sqlite:///{folder / 'mlflow.db'}")
+    experiments = [one.experiment_id for one in client.search_experiments()]
+    [run] = client.search_runs(experiments, f"tags.`rollout.uid` = '{uid}'")
+    return client, run
+
+
+def history(client, run, name):
+    found = client.get_metric_history(run.info.run_id, name)
+    return [(metric.step, round(metric.value, 6)) for metric in found]
+
+
+@pytest.mark.process
+def test_mlflow_goes_on_with_the_same_run(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for steps in ([0, 1, 2], [1, 2, 3]):
+        trackers = build(tmp_path, {"mlflow": {"experiment": "sums"}})
+        log(trackers, steps)
+        close(trackers)
+
+    client, run = mlflow_run(tmp_path / "tracking/mlflow")
+
+    assert history(client, run, "reward") == [(i, i / 10) for i in range(4)]
+    assert history(client, run, "phase_seconds/train")[-1] == (3, 0.25)
+    assert run.info.run_name == "demo"
+    assert run.info.status == "FINISHED"
+    assert run.data.params == {"lr": "1e-3"}
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.process
+def test_mlflow_takes_every_name_and_keeps_the_settings_it_has(tmp_path):
+    first = build_trackers(
+        [Tracking.model_validate({"mlflow": {}})],
+        tmp_path,
+        name="demo",
+        uid="u",
+        config={"a": {"b": [1, {"c": "x" * 900}]}, "steps": 5},
+    )
+    metrics = {"eval/sums/report/pass@4/value": 0.5, "bad": math.nan, "odd(name)": 1.0}
+    first[1].log(1, metrics)
+    close(first)
+    again = build_trackers(
+        [Tracking.model_validate({"mlflow": {}})],
+        tmp_path,
+        name="demo",
+        uid="u",
+        config={"steps": 9},  # a live setting, changed with the resume
+    )
+    close(again)
+
+    _, run = mlflow_run(tmp_path / "tracking/mlflow", "u")
+
+    assert run.data.metrics == {
+        "eval/sums/report/pass_at_4/value": 0.5,
+        "odd_name_": 1.0,
+        "step": 1.0,
+    }
+    assert run.data.params == {"a.b.0": "1", "a.b.1.c": "x" * 500, "steps": "5"}
+
+
+@pytest.mark.process
+def test_an_mlflow_server_that_is_gone_is_told_and_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+
+    with pytest.raises(SpecError, match=r"MLflow at http://127.0.0.1:9 cannot be opened"):
+        build(tmp_path, {"mlflow": {"uri": "http://127.0.0.1:9"}})
+
+
+@pytest.mark.process
+def test_a_step_that_mlflow_does_not_take_is_not_counted(tmp_path):
+    _, tracker = build(tmp_path, {"mlflow": {}})
+    (tmp_path / "tracking/mlflow/mlflow.db").unlink()
+    (tmp_path / "tracking/mlflow/mlflow.db").write_bytes(b"no database at all" * 100)
+
+    with pytest.raises(StoreError, match="MLflow does not take step 1"):
+        tracker.log(1, METRICS)
+    assert tracker.last_step == -1
 
 
 def test_a_tracker_that_is_not_installed_says_what_to_install(tmp_path):
     code = (
-        "import sys; sys.modules['wandb'] = None; sys.modules['tensorboard'] = None\n"
+        "import sys; sys.modules.update(dict.fromkeys(('wandb', 'tensorboard', 'mlflow')))\n"
         "from pathlib import Path\n"
         "from rollout.errors import SpecError\n"
         "from rollout.tracking.build import build_trackers\n"
         "from rollout_api.v1alpha1.operations import Tracking\n"
-        "for kind in ({'wandb': {'project': 'x'}}, {'tensorboard': {}}):\n"
+        "for kind in ({'wandb': {'project': 'x'}}, {'tensorboard': {}}, {'mlflow': {}}):\n"
         "    try:\n"
         f"        build_trackers([Tracking.model_validate(kind)], Path({str(tmp_path)!r}), name='a', uid='b')\n"
         "    except SpecError as error:\n"
@@ -204,3 +282,4 @@ def test_a_tracker_that_is_not_installed_says_what_to_install(tmp_path):
 
     assert "rollout-rl[wandb]" in said.stdout
     assert "rollout-rl[tensorboard]" in said.stdout
+    assert "rollout-rl[mlflow]" in said.stdout

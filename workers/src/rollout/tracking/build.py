@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rollout.errors import SpecError
 from rollout.seams import Tracker
 from rollout.tracking.jsonl import JsonlTracker
+from rollout.tracking.mlflow import MlflowRun, MlflowTracker
 from rollout.tracking.tensorboard import TensorBoardTracker
 from rollout.tracking.wandb import WandbRun, WandbTracker
 from rollout_api.v1alpha1.operations import Tracking
@@ -26,10 +26,9 @@ def build_trackers(
 ) -> tuple[Tracker, ...]:
     """Open all trackers of a run; each goes on where it stopped.
 
-    ``name`` and ``uid`` are the run's; ``config`` is what W&B shows beside the curves. Raises SpecError
-    for a kind that this version, or this installation, does not have.
+    ``name`` and ``uid`` are the run's; ``config`` is what W&B and MLflow show beside the curves. Raises SpecError
+    for a kind that this installation does not have, or a server that does not answer.
     """
-    refuse_unsupported(tracking)
     trackers: list[Tracker] = [JsonlTracker(run_dir / METRICS_FILE)]
     for item in tracking:
         if item.tensorboard is not None:
@@ -43,14 +42,9 @@ def build_trackers(
                 name=name,
             )
             trackers.append(WandbTracker(run_dir / "tracking" / "wandb", which, config or {}))
-    return tuple(trackers)
-
-
-def refuse_unsupported(tracking: Sequence[Tracking]) -> None:
-    """Raise SpecError before anything is opened."""
-    for index, item in enumerate(tracking):
-        if item.mlflow is not None:
-            raise SpecError(
-                f"spec.tracking[{index}].mlflow: MLflow is not supported by this version; use "
-                f"tensorboard, wandb or the metrics file"
+        elif item.mlflow is not None:
+            place = MlflowRun(
+                uri=item.mlflow.uri, experiment=item.mlflow.experiment, uid=uid, name=name
             )
+            trackers.append(MlflowTracker(run_dir / "tracking" / "mlflow", place, config or {}))
+    return tuple(trackers)
