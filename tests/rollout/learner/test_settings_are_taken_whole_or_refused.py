@@ -148,16 +148,6 @@ def test_a_decay_takes_its_horizon_from_the_last_step() -> None:
     ("train", "spec", "field"),
     [
         (grpo(), {"model": {"lora": {"rank": 4}}}, "spec.model.lora"),
-        (
-            {"algorithm": {"dpo": {}}, "data": {"jsonl": {"uri": "x"}}, "environment": None},
-            {},
-            "spec.train.algorithm.dpo",
-        ),
-        (
-            grpo(klPlacement="Reward", klCoefficient="0.1"),
-            {},
-            "spec.train.algorithm.grpo.klPlacement",
-        ),
         (grpo() | {"sampling": {"temperature": 0}}, {}, "spec.train.sampling.temperature"),
     ],
 )

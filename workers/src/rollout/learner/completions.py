@@ -21,14 +21,23 @@ Sample = tuple[int, int]
 
 
 class Completions:
-    """The groups of one step on a device; rows are built once. ``width`` is the completion limit."""
+    """The groups of one step on a device; rows are built once. ``width`` is the completion limit.
+
+    ``dtype`` is of what was recorded, as losses see it.
+    """
 
     def __init__(
-        self, groups: Sequence[TrajectoryGroup], device: torch.device, *, width: int
+        self,
+        groups: Sequence[TrajectoryGroup],
+        device: torch.device,
+        *,
+        width: int,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         self.groups = groups
         self.device = device
         self._width = width
+        self._dtype = dtype
         self._rows: dict[MicroBatch, PackedRow] = {}
 
     def shapes(self) -> Sequence[GroupShape]:
@@ -65,14 +74,14 @@ class Completions:
         return self._build(micro, (0,))
 
     def per_token(self, micro: MicroBatch, read: Callable[[Trajectory], Iterable[float]]) -> Tensor:
-        """What ``read`` gives for each token, ``[C]`` float32."""
+        """What ``read`` gives for each token, ``[C]``."""
         values = [v for s in samples_of(micro) for v in read(self.trajectory(s))]
-        return torch.tensor(values, dtype=torch.float32, device=self.device)
+        return torch.tensor(values, dtype=self._dtype, device=self.device)
 
     def stored(self, micro: MicroBatch, store: Mapping[Sample, Tensor]) -> Tensor:
-        """Tensors kept by sample, side by side, ``[C]`` float32."""
+        """Tensors kept by sample, side by side, ``[C]``."""
         parts = [store[sample] for sample in samples_of(micro)]
-        return torch.cat(parts).to(dtype=torch.float32, device=self.device)
+        return torch.cat(parts).to(dtype=self._dtype, device=self.device)
 
     def sequences(self, row: PackedRow) -> Tensor:
         """Which completion of the row each token belongs to, ``[C]``."""

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenStats:
-    """Per scored token, float32 [C]: log-probability and (when asked for) entropy, both in nats."""
+    """Per scored token, [C], float32 (float64 for logits of it): log-probability and (when asked for) entropy, both in nats."""
 
     logprobs_C: torch.Tensor
     entropy_C: torch.Tensor | None
@@ -28,7 +28,7 @@ def selected_logprobs(
     temperature: float,
     entropy: bool,
 ) -> TokenStats:
-    """Score ``targets_C[c]`` under softmax(``logits_UV[source_C[c]]`` / temperature), in float32.
+    """Score ``targets_C[c]`` under softmax(``logits_UV[source_C[c]]`` / temperature), in float32 or better.
 
     ``logits_UV`` is consumed: its memory may be overwritten, in the backward too.
     """
@@ -53,7 +53,8 @@ class _SelectedLogprobs(torch.autograd.Function):
         entropy: bool,  # noqa: FBT001 - autograd functions take positional arguments
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         scaled = logits_UV if temperature == 1.0 else logits_UV / temperature
-        logp_UV = torch.log_softmax(scaled, dim=-1, dtype=torch.float32)
+        exact = torch.promote_types(scaled.dtype, torch.float32)
+        logp_UV = torch.log_softmax(scaled, dim=-1, dtype=exact)
         flat = source_C * logp_UV.shape[1] + targets_C
         entropy_U = -(logp_UV.exp() * logp_UV).sum(-1) if entropy else None
         ctx.save_for_backward(logp_UV, source_C, flat, entropy_U)

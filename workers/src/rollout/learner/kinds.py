@@ -17,6 +17,7 @@ from rollout.coordinator.messages import Batch
 from rollout.learner import chain
 from rollout.learner.plan import PlanRules
 from rollout.learner.policy import load_model
+from rollout.learner.policy_settings import PolicySettings
 from rollout.learner.policy_work import Place, PolicyWork
 from rollout.learner.ppo_settings import PpoSettings
 from rollout.learner.ppo_work import Helpers, PpoWork
@@ -29,7 +30,7 @@ from rollout.learner.preference_kinds import (
 )
 from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
 from rollout.learner.preference_work import uses_reference
-from rollout.learner.settings import LearnerSettings, PolicySettings, SftSettings
+from rollout.learner.settings import LearnerSettings, SftSettings
 from rollout.learner.sft_work import SftWork, render_rows
 from rollout.learner.work import Work
 
@@ -73,7 +74,7 @@ class Kind:
 def _policy_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
     algorithm, parallel = parts.trainer.settings.algorithm, parts.parallel
     assert isinstance(algorithm, PolicySettings)
-    place = Place(device=parallel.device, skips_silent=not parallel.sharded)
+    place = Place(device=parallel.device, skips_silent=not parallel.sharded, gather=parallel.gather)
     work = PolicyWork(batch.groups, algorithm, place, parts.reference)
     return work, chain.digest_groups(batch.groups)
 
@@ -119,7 +120,7 @@ KINDS: Mapping[type, Kind] = {
     PolicySettings: Kind(
         build_work=_policy_work,
         plan_rules=_policy_rules,
-        needs_reference=lambda algorithm: algorithm.loss.kl_coefficient > 0,
+        needs_reference=lambda algorithm: algorithm.needs_reference,
     ),
     PpoSettings: Kind(
         build_work=_ppo_work,

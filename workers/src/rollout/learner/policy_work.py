@@ -1,48 +1,55 @@
-"""A step of reinforcement learning: groups of sampled completions under the GRPO loss.
+"""A step of reinforcement learning without a critic: groups of sampled completions, the GRPO family.
 
 Axes as in ``rollout.algorithms``: C scored tokens of a micro-batch, P groups, G samples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rollout.algorithms.advantages import GroupAdvantages, group_advantages
 from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.grpo import PolicyTokens, grpo_loss
-from rollout.learner.forward import GroupTokens, PackedRow, build_group_row, token_logprobs
+from rollout.algorithms.kl import kl_estimate
+from rollout.learner.completions import Completions, Sample, samples_of
+from rollout.learner.forward import token_logprobs
 from rollout.learner.metrics import describe_groups
 from rollout.learner.plan import GroupShape, MicroBatch, Update
-from rollout.learner.settings import PolicySettings
+from rollout.learner.policy_advantages import PolicyAdvantages, estimate_advantages, samples_in
+from rollout.learner.policy_settings import PolicySettings
 from rollout.learner.work import MicroLoss, TokenView
-from rollout.packing import Chunk
-from rollout.types import Trajectory, TrajectoryGroup
+from rollout.types import TrajectoryGroup
 
-Sample = tuple[int, int]
+Kl = dict[Sample, Tensor]
 
 SILENT_SHARE_MIN = 0.25
 """Share of tokens without a gradient from which a forward of their own saves more than it costs."""
 
 
+def _alone(value: Kl) -> list[Kl]:
+    return [value]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where and how this rank computes. ``skips_silent``: groups without signal need no backward."""
+    """Where and how this rank computes. ``skips_silent``: groups without signal need no backward.
+
+    ``gather`` gives every rank's value to all. ``dtype`` is of recorded numbers on the device.
+    """
 
     device: torch.device
     skips_silent: bool = True
+    gather: Callable[[Kl], list[Kl]] = _alone
+    dtype: torch.dtype = torch.float32
 
 
 class PolicyWork:
-    """The groups of one step; keeps old and reference logprobs between updates.
-
-    ``advantages`` are by group and sample.
-    """
+    """The groups of one step; keeps advantages, old and reference logprobs between updates."""
 
     def __init__(
         self,
@@ -51,68 +58,74 @@ class PolicyWork:
         place: Place,
         reference: nn.Module | None,
     ) -> None:
-        self._groups = groups
+        self._completions = Completions(
+            groups, place.device, width=settings.width, dtype=place.dtype
+        )
         self._settings = settings
         self._place = place
         self._reference = reference
-        self._found = _advantages(groups, settings)
-        self.advantages: list[list[float]] = self._found.advantages_PG.tolist()
+        self._advantages: PolicyAdvantages | None = None
+        if settings.reward_kl is None:
+            self._advantages = estimate_advantages(groups, settings)
         self._old: dict[Sample, Tensor] = {}
         self._reference_logprobs: dict[Sample, Tensor] = {}
-        self._rows: dict[MicroBatch, PackedRow] = {}
+
+    @property
+    def advantages(self) -> list[list[float]]:
+        """By group and sample (of several values the mean over tokens); after ``prepare``."""
+        return self._known.found.advantages_PG.tolist()
+
+    @property
+    def _known(self) -> PolicyAdvantages:
+        assert self._advantages is not None, "prepare comes first"
+        return self._advantages
 
     def shapes(self) -> Sequence[GroupShape]:
         """Lengths; groups that can have no gradient are marked, where enough of the batch is so."""
-        lengths = [tuple(len(t.token_ids) for t in group.trajectories) for group in self._groups]
-        silent = self._silent([sum(completions) for completions in lengths])
+        shapes = self._completions.shapes()
+        silent = self._silent([sum(shape.completion_tokens) for shape in shapes])
         return [
-            GroupShape(
-                prompt_tokens=len(group.trajectories[0].prompt_ids),
-                completion_tokens=completions,
-                learns=not quiet,
-            )
-            for group, completions, quiet in zip(self._groups, lengths, silent, strict=True)
+            replace(shape, learns=not quiet) for shape, quiet in zip(shapes, silent, strict=True)
         ]
 
     def _silent(self, tokens: Sequence[int]) -> list[bool]:
         """Zero-variance groups, unless another term of the loss reaches them or a pass is not worth it."""
-        loss = self._settings.loss
-        silent: list[bool] = self._found.zero_variance_P.tolist()
+        if not (self._place.skips_silent and self._settings.skips_silent):
+            return [False] * len(tokens)
+        silent: list[bool] = self._known.found.zero_variance_P.tolist()
         share = sum(n for n, quiet in zip(tokens, silent, strict=True) if quiet) / sum(tokens)
-        reached = loss.kl_coefficient > 0 or loss.entropy_coefficient > 0
-        if not self._place.skips_silent or reached or share < SILENT_SHARE_MIN:
-            return [False] * len(silent)
-        return silent
+        return silent if share >= SILENT_SHARE_MIN else [False] * len(silent)
 
     def prepare(self, model: nn.Module, passes: Sequence[Sequence[MicroBatch]]) -> None:
-        """Old logprobs (several updates under ``Learner``) and reference logprobs, without gradient."""
-        if self._settings.old_logprobs == "Learner" and self._settings.num_updates > 1:
-            self._score(model, passes, self._old)
+        """Old and reference logprobs, without gradient; advantages where they hold a KL."""
+        # One mini-batch is cut the same in every epoch; of several, a rank meets others each time.
+        scored = passes if self._settings.mini_batches > 1 else passes[:1]
+        read = self._settings.num_updates > 1 or self._settings.reward_kl is not None
+        if self._settings.old_logprobs == "Learner" and read:
+            self._score(model, scored, self._old)
         if self._reference is not None:
-            self._score(self._reference, passes, self._reference_logprobs)
+            self._score(self._reference, scored, self._reference_logprobs)
+        if self._settings.reward_kl is not None:
+            groups = self._completions.groups
+            self._advantages = estimate_advantages(groups, self._settings, self._whole_kl())
 
     def denominators(self, update: Update) -> Denominators:
         """Tokens and sequences of the mini-batch that count in the loss."""
-        masks = [sum(t.loss_mask) for chunk in update.chunks() for t in self._of(chunk)]
-        return Denominators(
-            num_tokens=sum(masks),
-            num_sequences=sum(tokens > 0 for tokens in masks),
-            width=self._settings.width,
-        )
+        return self._completions.denominators(update)
 
     def micro_loss(self, model: nn.Module, micro: MicroBatch, whole: Denominators) -> MicroLoss:
-        """GRPO on one row."""
-        row = self._row(micro)
+        """The loss on one row."""
+        row = self._completions.row(micro)
         stats = token_logprobs(model, row, temperature=self._settings.temperature, entropy=True)
         bonus = self._settings.loss.entropy_coefficient > 0
         assert stats.entropy_C is not None
         tokens = PolicyTokens(
             logprobs_C=stats.logprobs_C,
             old_logprobs_C=self._old_logprobs(micro, stats.logprobs_C),
-            actor_logprobs_C=self._per_token(micro, lambda t: t.actor_logprobs),
+            actor_logprobs_C=self._completions.per_token(micro, lambda t: t.actor_logprobs),
             advantages_C=self._advantages_of(micro),
-            mask_C=self._per_token(micro, lambda t: t.loss_mask),
-            sequence_C=self._sequences(row),
+            mask_C=self._completions.per_token(micro, lambda t: t.loss_mask),
+            sequence_C=self._completions.sequences(row),
             reference_logprobs_C=self._stored(micro, self._reference_logprobs),
             entropy_C=stats.entropy_C if bonus else stats.entropy_C.detach(),
         )
@@ -133,7 +146,8 @@ class PolicyWork:
 
     def metrics(self, step: int) -> dict[str, Any]:
         """Rewards, advantages, lengths and staleness of the batch."""
-        return describe_groups(self._groups, self._found, step)
+        known = self._known
+        return {**describe_groups(self._completions.groups, known.found, step), **known.metrics}
 
     def _score(
         self,
@@ -143,72 +157,45 @@ class PolicyWork:
     ) -> None:
         with torch.no_grad():
             for micro in chain.from_iterable(passes):
-                row = self._row(micro)
+                row = self._completions.row(micro)
                 stats = token_logprobs(model, row, temperature=self._settings.temperature)
                 parts = stats.logprobs_C.split(row.lengths)
-                store.update(zip(self._samples(micro), parts, strict=True))
+                store.update(zip(samples_of(micro), parts, strict=True))
+
+    def _whole_kl(self) -> Kl:
+        """The KL of every sample's tokens under the policy before the step, from all ranks."""
+        price = self._settings.reward_kl
+        assert price is not None
+        own: Kl = {}
+        for sample, reference in self._reference_logprobs.items():
+            trajectory = self._completions.trajectory(sample)
+            old = self._old.get(sample)
+            if old is None:
+                old = torch.tensor(trajectory.actor_logprobs, dtype=torch.float64)
+            mask = torch.tensor(trajectory.loss_mask)
+            kl_C = kl_estimate(old.double().cpu(), reference.double().cpu(), price.estimator)
+            own[sample] = torch.where(mask > 0, kl_C, 0.0)
+        found = {sample: kl_C for kl in self._place.gather(own) for sample, kl_C in kl.items()}
+        return {place: found[place] for place, _ in samples_in(self._completions.groups)}
 
     def _old_logprobs(self, micro: MicroBatch, current: Tensor) -> Tensor:
         """The ratio's denominator: stored, the actors', or (one on-policy update) the current ones."""
         if self._settings.old_logprobs == "Actor":
-            return self._per_token(micro, lambda t: t.actor_logprobs)
-        stored = self._stored(micro, self._old)
+            return self._completions.per_token(micro, lambda t: t.actor_logprobs)
+        stored = self._stored(micro, self._old) if self._settings.num_updates > 1 else None
         return current.detach() if stored is None else stored
 
-    def _stored(self, micro: MicroBatch, store: dict[Sample, Tensor]) -> Tensor | None:
-        if not store:
-            return None
-        return torch.cat([store[sample] for sample in self._samples(micro)])
-
-    def _row(self, micro: MicroBatch) -> PackedRow:
-        if micro not in self._rows:
-            groups = [self._tokens(chunk) for chunk in micro.chunks]
-            self._rows[micro] = build_group_row(groups).to(self._place.device)
-        return self._rows[micro]
-
-    def _tokens(self, chunk: Chunk) -> GroupTokens:
-        trajectories = self._of(chunk)
-        return GroupTokens(
-            prompt_ids=trajectories[0].prompt_ids,
-            completion_ids=tuple(t.token_ids for t in trajectories),
-        )
-
-    def _of(self, chunk: Chunk) -> list[Trajectory]:
-        found = self._groups[chunk.group].trajectories
-        return [found[sample] for sample in chunk.samples]
-
-    def _samples(self, micro: MicroBatch) -> list[Sample]:
-        return [(chunk.group, sample) for chunk in micro.chunks for sample in chunk.samples]
-
-    def _per_token(
-        self, micro: MicroBatch, read: Callable[[Trajectory], Iterable[float]]
-    ) -> Tensor:
-        values = [v for chunk in micro.chunks for t in self._of(chunk) for v in read(t)]
-        return torch.tensor(values, dtype=torch.float32, device=self._place.device)
+    def _stored(self, micro: MicroBatch, store: Mapping[Sample, Tensor]) -> Tensor | None:
+        return self._completions.stored(micro, store) if store else None
 
     def _advantages_of(self, micro: MicroBatch) -> Tensor:
+        known = self._known
+        if known.by_token is not None:
+            return self._completions.stored(micro, known.by_token)
+        by_sample = known.found.advantages_PG
         values = [
-            self.advantages[group][sample]
-            for group, sample in self._samples(micro)
-            for _ in self._groups[group].trajectories[sample].token_ids
+            float(by_sample[sample])
+            for sample in samples_of(micro)
+            for _ in self._completions.trajectory(sample).token_ids
         ]
-        return torch.tensor(values, dtype=torch.float32, device=self._place.device)
-
-    def _sequences(self, row: PackedRow) -> Tensor:
-        lengths = torch.tensor(row.lengths, device=self._place.device)
-        return torch.arange(len(row.lengths), device=self._place.device).repeat_interleave(
-            lengths, output_size=int(row.targets_C.shape[0])
-        )
-
-
-def _advantages(groups: Sequence[TrajectoryGroup], settings: PolicySettings) -> GroupAdvantages:
-    widest = max(len(group.trajectories) for group in groups)
-    rewards_PG = torch.zeros(len(groups), widest, dtype=torch.float64)
-    mask_PG = torch.zeros(len(groups), widest, dtype=torch.float64)
-    for position, group in enumerate(groups):
-        found = [t.reward for t in group.trajectories]
-        rewards_PG[position, : len(found)] = torch.tensor(found, dtype=torch.float64)
-        mask_PG[position, : len(found)] = 1.0
-    return group_advantages(
-        rewards_PG, mask_PG, settings.advantage_scale, settings.advantage_epsilon
-    )
+        return torch.tensor(values, dtype=self._place.dtype, device=self._place.device)

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
-from rollout.algorithms.advantages import AdvantageScale
 from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
-from rollout.algorithms.importance import Correction
 from rollout.errors import SpecError
+from rollout.learner.policy_settings import (
+    PolicySettings,
+    build_policy,
+    completion_limit,
+    plan_correction,
+    refuse_greedy,
+)
 from rollout.learner.ppo_settings import Around, PpoSettings, build_ppo_settings
 from rollout.learner.preference_settings import (
     PREFERENCES,
@@ -26,7 +31,6 @@ from rollout_api.v1alpha1.optimizer import Decay, Optimizer
 from rollout_api.v1alpha1.train import Train
 from rollout_api.worker import WorkerConfig
 
-MAX_NEW_TOKENS_DEFAULT = 512
 LEARNING_RATE_DEFAULTS = {"sft": 2e-5}
 LEARNING_RATE_DEFAULT = 1e-6
 CRITIC_LEARNING_RATE_DEFAULT = 1e-5
@@ -55,28 +59,6 @@ class ScheduleSettings:
     warmup_steps: int = 0
     horizon_steps: int = 1
     minimum_ratio: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicySettings:
-    """Reinforcement learning on groups. ``width`` is the completion limit, for ``FixedLength``.
-
-    ``old_logprobs`` and ``loss.correction`` are as in protocol section 10.
-    """
-
-    loss: GrpoSettings
-    advantage_scale: AdvantageScale
-    advantage_epsilon: float
-    old_logprobs: Literal["Learner", "Actor"]
-    temperature: float
-    width: int
-    epochs: int = 1
-    mini_batches: int = 1
-
-    @property
-    def num_updates(self) -> int:
-        """Optimizer updates of one step."""
-        return self.epochs * self.mini_batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,33 +131,10 @@ def _sft(config: WorkerConfig, train: Train) -> SftSettings:
     return SftSettings(loss=sft.loss, packing=sft.packing, max_length=sft.max_length)
 
 
-def _policy(config: WorkerConfig, train: Train) -> PolicySettings:
-    grpo = train.algorithm.grpo
-    assert grpo is not None
-    _refuse_greedy(train)
-    return PolicySettings(
-        loss=GrpoSettings(
-            surrogate=Clipped(low=grpo.clip_low, high=grpo.clip_high, dual=grpo.dual_clip),
-            aggregation=grpo.aggregation,
-            kl_coefficient=grpo.kl_coefficient,
-            kl_estimator=grpo.kl_estimator,
-            correction=plan_correction(train, config.resolved.engine),
-            entropy_coefficient=grpo.entropy_coefficient,
-        ),
-        advantage_scale=grpo.advantage_scale,
-        advantage_epsilon=grpo.advantage_epsilon,
-        old_logprobs=train.old_logprobs,
-        temperature=train.sampling.temperature,
-        width=train.sampling.max_new_tokens or MAX_NEW_TOKENS_DEFAULT,
-        epochs=grpo.epochs,
-        mini_batches=grpo.mini_batches,
-    )
-
-
 def _ppo(config: WorkerConfig, train: Train) -> PpoSettings:
     ppo = train.algorithm.ppo
     assert ppo is not None
-    _refuse_greedy(train)
+    refuse_greedy(train)
     loss = GrpoSettings(
         surrogate=Clipped(low=ppo.clip_low, high=ppo.clip_high, dual=ppo.dual_clip),
         aggregation=ppo.aggregation,
@@ -188,51 +147,18 @@ def _ppo(config: WorkerConfig, train: Train) -> PpoSettings:
         critic_optimizer=_optimizer(ppo.critic.optimizer, CRITIC_LEARNING_RATE_DEFAULT),
         old_logprobs=train.old_logprobs,
         temperature=train.sampling.temperature,
-        width=train.sampling.max_new_tokens or MAX_NEW_TOKENS_DEFAULT,
+        width=completion_limit(train),
     )
     return build_ppo_settings(ppo, around)
 
 
-def _refuse_greedy(train: Train) -> None:
-    if train.sampling.temperature == 0:
-        raise SpecError(
-            "spec.train.sampling.temperature: expected more than 0: greedy samples of a group are all"
-            " the same, and their logprobs are not those of the policy; 1.0 is usual"
-        )
-
-
 BUILDERS: Mapping[str, Callable[[WorkerConfig, Train], AlgorithmSettings]] = {
     "sft": _sft,
-    "grpo": _policy,
+    "grpo": build_policy,
     "ppo": _ppo,
     **dict.fromkeys(PREFERENCES, build_preference),
 }
 """Settings by member of the API's ``algorithm``; what is not here is refused by name."""
-
-
-def plan_correction(train: Train, engine: str) -> Correction | None:
-    """How the actors' logprobs are corrected for, None for not at all (protocol section 10).
-
-    Unset: per token, truncated at 2.0, when the engine is not the learner's own forward or trajectories
-    may be stale, and never with the actors' logprobs as the old ones.
-    """
-    chosen = train.importance_sampling
-    if chosen is not None:
-        return CORRECTIONS[chosen.chosen](chosen.value)
-    needed = engine != "embedded" or train.max_staleness > 0
-    return Correction() if needed and train.old_logprobs == "Learner" else None
-
-
-CORRECTIONS: Mapping[str, Callable[[Any], Correction | None]] = {
-    "token_truncated": lambda said: Correction(high=said.cap),
-    "sequence_truncated": lambda said: Correction(level="Sequence", high=said.cap),
-    "token_masked": lambda said: Correction(low=said.low, high=said.high, masks=True),
-    "sequence_masked": lambda said: Correction(
-        level="Sequence", low=said.low, high=said.high, masks=True
-    ),
-    "none": lambda _: None,
-}
-"""By member of the API's ``importanceSampling``."""
 
 
 def _default_rate(train: Train) -> float:
@@ -280,12 +206,10 @@ def _refuse_unsupported(config: WorkerConfig, train: Train) -> None:
     found = {
         "spec.model.lora": config.spec.model.lora is not None,
         f"spec.train.algorithm.{train.algorithm.chosen}": train.algorithm.chosen not in BUILDERS,
-        "spec.train.overlongPenalty": train.overlong_penalty is not None,
+        "spec.train.overlongPenalty": isinstance(algorithm, Ppo)
+        and train.overlong_penalty is not None,
         "spec.train.algorithm.sft.labelSmoothing": isinstance(algorithm, Sft)
         and algorithm.label_smoothing > 0,
-        "spec.train.algorithm.grpo.klPlacement": isinstance(algorithm, Grpo)
-        and algorithm.kl_placement == "Reward"
-        and algorithm.kl_coefficient > 0,
         "spec.train.algorithm.ppo.critic.model": isinstance(algorithm, Ppo)
         and algorithm.critic.model is not None,
         "spec.train.reference": isinstance(algorithm, Grpo | Ppo)

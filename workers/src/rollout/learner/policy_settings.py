@@ -1,0 +1,171 @@
+"""The numbers of the GRPO family, taken once from the manifest; and what PPO shares with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rollout.algorithms.advantages import AdvantageBaseline, AdvantageScale
+from rollout.algorithms.grpo import GrpoSettings
+from rollout.algorithms.importance import Correction
+from rollout.algorithms.kl import KlEstimator
+from rollout.algorithms.overlong import OverlongPenalty
+from rollout.errors import SpecError
+from rollout.learner.surrogates import build_surrogate, vanishes
+from rollout_api.v1alpha1.algorithms import Grpo
+from rollout_api.v1alpha1.train import Train
+from rollout_api.worker import WorkerConfig
+
+MAX_NEW_TOKENS_DEFAULT = 512
+OVERLONG_PARTS = 5
+"""DAPO's penalised zone is a fifth of the limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardKl:
+    """The KL to the reference as a price.
+
+    ``per_token``: each token pays for what follows it, after baseline and scale; else a completion
+    pays its sum before them.
+    """
+
+    coefficient: float
+    estimator: KlEstimator = "K1"
+    per_token: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySettings:
+    """Reinforcement learning on groups. ``width`` is the completion limit, for ``FixedLength``.
+
+    ``old_logprobs`` and ``loss.correction`` are as in protocol section 10. With ``reward_kl`` the
+    coefficient in the loss is 0.
+    """
+
+    loss: GrpoSettings
+    advantage_scale: AdvantageScale
+    advantage_epsilon: float
+    old_logprobs: Literal["Learner", "Actor"]
+    temperature: float
+    width: int
+    advantage_baseline: AdvantageBaseline = "GroupMean"
+    reward_kl: RewardKl | None = None
+    overlong: OverlongPenalty | None = None
+    epochs: int = 1
+    mini_batches: int = 1
+
+    @property
+    def num_updates(self) -> int:
+        """Optimizer updates of one step."""
+        return self.epochs * self.mini_batches
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a KL is taken anywhere."""
+        return self.loss.kl_coefficient > 0 or self.reward_kl is not None
+
+    @property
+    def skips_silent(self) -> bool:
+        """Whether groups without variance have no gradient at all."""
+        centred = self.advantage_baseline != "None" and self.advantage_scale != "Whiten"
+        reached = self.needs_reference or self.loss.entropy_coefficient > 0
+        return centred and not reached and vanishes(self.loss.surrogate)
+
+
+def build_policy(config: WorkerConfig, train: Train) -> PolicySettings:
+    """Settings from the manifest's ``grpo``. Raises SpecError."""
+    grpo = train.algorithm.grpo
+    assert grpo is not None
+    refuse_greedy(train)
+    in_loss = grpo.kl_placement == "Loss"
+    return PolicySettings(
+        loss=GrpoSettings(
+            surrogate=build_surrogate(grpo),
+            ratio=grpo.ratio,
+            aggregation=grpo.aggregation,
+            kl_coefficient=grpo.kl_coefficient if in_loss else 0.0,
+            kl_estimator=grpo.kl_estimator,
+            correction=plan_correction(train, config.resolved.engine),
+            entropy_coefficient=grpo.entropy_coefficient,
+        ),
+        advantage_scale=grpo.advantage_scale,
+        advantage_epsilon=grpo.advantage_epsilon,
+        advantage_baseline=grpo.advantage_baseline,
+        reward_kl=_reward_kl(grpo),
+        overlong=plan_overlong(train),
+        old_logprobs=train.old_logprobs,
+        temperature=train.sampling.temperature,
+        width=completion_limit(train),
+        epochs=grpo.epochs,
+        mini_batches=grpo.mini_batches,
+    )
+
+
+def _reward_kl(grpo: Grpo) -> RewardKl | None:
+    if grpo.kl_placement == "Loss" or grpo.kl_coefficient == 0:
+        return None
+    if grpo.kl_estimator in ("K3Plus", "K3Corrected"):
+        raise SpecError(
+            f"spec.train.algorithm.grpo.klEstimator: {grpo.kl_estimator} shapes a gradient, and a"
+            " reward has none; use K1 or K3, or klPlacement: Loss"
+        )
+    return RewardKl(
+        coefficient=grpo.kl_coefficient,
+        estimator=grpo.kl_estimator,
+        per_token=grpo.kl_placement == "TokenReward",
+    )
+
+
+def completion_limit(train: Train) -> int:
+    """Most tokens of a completion."""
+    return train.sampling.max_new_tokens or MAX_NEW_TOKENS_DEFAULT
+
+
+def plan_overlong(train: Train) -> OverlongPenalty | None:
+    """The soft penalty for length, None when off. Raises SpecError for a zone without a beginning."""
+    said = train.overlong_penalty
+    if said is None:
+        return None
+    limit = completion_limit(train)
+    buffer = said.buffer_tokens or max(1, limit // OVERLONG_PARTS)
+    if buffer >= limit:
+        raise SpecError(
+            f"spec.train.overlongPenalty.bufferTokens: expected fewer than the {limit} tokens of"
+            f" sampling.maxNewTokens, got {buffer}: every completion would be penalised"
+        )
+    return OverlongPenalty(limit=limit, buffer=buffer, penalty=said.penalty)
+
+
+def refuse_greedy(train: Train) -> None:
+    """Raise SpecError for a temperature of 0."""
+    if train.sampling.temperature == 0:
+        raise SpecError(
+            "spec.train.sampling.temperature: expected more than 0: greedy samples of a group are all"
+            " the same, and their logprobs are not those of the policy; 1.0 is usual"
+        )
+
+
+def plan_correction(train: Train, engine: str) -> Correction | None:
+    """How the actors' logprobs are corrected for, None for not at all (protocol section 10).
+
+    Unset: per token, truncated at 2.0, when the engine is not the learner's own forward or trajectories
+    may be stale, and never with the actors' logprobs as the old ones.
+    """
+    chosen = train.importance_sampling
+    if chosen is not None:
+        return CORRECTIONS[chosen.chosen](chosen.value)
+    needed = engine != "embedded" or train.max_staleness > 0
+    return Correction() if needed and train.old_logprobs == "Learner" else None
+
+
+CORRECTIONS: Mapping[str, Callable[[Any], Correction | None]] = {
+    "token_truncated": lambda said: Correction(high=said.cap),
+    "sequence_truncated": lambda said: Correction(level="Sequence", high=said.cap),
+    "token_masked": lambda said: Correction(low=said.low, high=said.high, masks=True),
+    "sequence_masked": lambda said: Correction(
+        level="Sequence", low=said.low, high=said.high, masks=True
+    ),
+    "none": lambda _: None,
+}
+"""By member of the API's ``importanceSampling``."""
