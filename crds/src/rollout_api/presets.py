@@ -17,10 +17,9 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 
 DEFAULTS = "defaults@v1"
 MAX_NEW_TOKENS = 512
-CRITIC_LEARNING_RATE = "1e-05"
-LEARNING_RATES = {"sft": "2e-05", "rm": "0.0001"}
+LEARNING_RATES = {"sft": "2e-05", "rm": "0.0001", "critic": "1e-05"}
 LEARNING_RATE = "1e-06"
-TINY_LEARNING_RATES = {"sft": "0.003", "grpo": "0.0003", "ppo": "0.0003"}
+TINY_LEARNING_RATES = {"sft": "0.003", "grpo": "0.0003", "ppo": "0.0003", "critic": "0.001"}
 """For the models that rollout builds itself: rates for billions of parameters teach them nothing."""
 OVERLONG_PARTS = 5
 """DAPO's penalised zone is 4096 of 20480 tokens."""
@@ -173,7 +172,7 @@ def _derive_train(train: Document, engine: Document, rates: Mapping[str, str]) -
     algorithm = next(iter(train["algorithm"]))
     _fill_learning_rate(train["optimizer"], rates.get(algorithm, LEARNING_RATE))
     if algorithm == "ppo":
-        _fill_learning_rate(train["algorithm"]["ppo"]["critic"]["optimizer"], CRITIC_LEARNING_RATE)
+        _fill_learning_rate(train["algorithm"]["ppo"]["critic"]["optimizer"], rates["critic"])
     if "maxSteps" not in train:
         train.setdefault("epochs", 1)
     for member, schedule in train["schedule"].items():

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rollout_api.checks.facts import Facts, ModelFacts
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.v1alpha1.train import Train
 
 GIB = 1024**3
 HEADROOM = 0.92
@@ -20,6 +21,7 @@ HEADROOM = 0.92
 _ACTIVATION_FACTOR, _CHECKPOINTED_FACTOR = 17, 1
 """Values kept per hidden unit, token and layer."""
 _KV_SEQUENCES = 16
+_REFERENCE_ALGORITHMS = frozenset({"dpo", "ipo", "kto"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +48,7 @@ def estimate_learner(spec: RolloutRunSpec, model: ModelFacts) -> Memory:
     tokens = spec.train.micro_batch_tokens
     activations = tokens * model.num_layers * model.hidden_size * factor * width
     master = trained * 4 if width == 2 else 0
-    grpo = spec.train.algorithm.grpo
-    reference = model.num_parameters * width if grpo and grpo.kl_coefficient > 0 else 0
+    reference = model.num_parameters * width if _needs_reference(spec.train) else 0
     return Memory(
         role="learner",
         parts=(
@@ -56,6 +57,7 @@ def estimate_learner(spec: RolloutRunSpec, model: ModelFacts) -> Memory:
             ("gradients", trained * 4 // shards),
             ("optimizer", trained * moments // shards),
             ("reference", reference // shards),
+            ("critic", _critic(spec, model, width) // shards),
             ("activations", activations),
             ("logits", tokens * model.vocab_size * 4),
             ("staging", trained * width // shards),
@@ -117,6 +119,26 @@ def model_fits(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
         if size and item.total > size * HEADROOM:
             field = f"spec.{'learner' if item.role == 'learner' else 'actors'}.accelerator"
             yield _too_large(field, item.total, size, f"a {name}", (item,))
+
+
+def _needs_reference(train: Train) -> bool:
+    """A frozen copy of the starting model: for a KL, and for what compares with it by its formula."""
+    chosen = train.algorithm.value
+    if train.algorithm.is_online:
+        return bool(chosen.kl_coefficient)
+    return train.algorithm.chosen in _REFERENCE_ALGORITHMS
+
+
+def _critic(spec: RolloutRunSpec, model: ModelFacts, width: int) -> int:
+    """A value model of the policy's size: weights, masters, gradients and its own optimizer.
+
+    Its activations replace the policy's, which are gone when its turn comes.
+    """
+    ppo = spec.train.algorithm.ppo if spec.train else None
+    if ppo is None:
+        return 0
+    moments = 8 if ppo.critic.optimizer.adamw else 4
+    return model.num_parameters * (width + (4 if width == 2 else 0) + 4 + moments)
 
 
 def _trained(spec: RolloutRunSpec, model: ModelFacts) -> int:

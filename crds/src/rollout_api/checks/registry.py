@@ -8,6 +8,7 @@ from rollout_api.checks import (
     model,
     operations,
     policy,
+    ppo,
     rewards,
 )
 
@@ -16,6 +17,7 @@ RULES = (
     *batch.RULES,
     *logprobs.RULES,
     *policy.RULES,
+    *ppo.RULES,
     *rewards.RULES,
     *evaluations.RULES,
     *operations.RULES,

@@ -96,7 +96,7 @@ class AdaptiveKl(ApiModel):
     target: Real = filled(6.0, gt=0, le=1000)
     """Wanted KL per answer, in nats."""
     horizon: int = filled(10_000, ge=1, le=1_000_000_000)
-    """Samples over which the coefficient moves by its own size."""
+    """Samples over which the coefficient moves by at most a fifth of its size (its code: 10,000)."""
 
 
 class Fixed(ApiModel):
@@ -116,19 +116,20 @@ class Critic(ApiModel):
     """The value model of PPO: a model of its own with a scalar head."""
 
     model: ModelSource | None = None
-    """What it starts from. Unset: the policy's starting model with a new head."""
-    optimizer: Optimizer = filled(
-        default_factory=lambda: Optimizer(adamw=AdamW(learning_rate=1e-5))
-    )
-    """Its own optimizer (verl: learning rate 1e-5)."""
+    """What it starts from. Unset: the policy's starting model with a new head, whose weights are drawn
+    from the run's seed with a standard deviation of 1 / (hidden size + 1)."""
+    optimizer: Optimizer = filled(default_factory=lambda: Optimizer(adamw=AdamW()))
+    """Its own optimizer. Learning rate unset: 1e-5 (verl), for the models of `rollout://tiny-*` 1e-3;
+    it follows the form of `train.schedule` from its own peak."""
     max_grad_norm: Real = filled(1.0, ge=0, le=1_000_000)
     """Norm to which its gradient is clipped; 0 is off."""
     warmup_steps: int = filled(0, ge=0, le=1_000_000)
-    """Steps in which only the critic learns."""
+    """Steps in which only the critic learns; fewer than `train.maxSteps`."""
     value_clip: Real = filled(0.2, ge=0, le=1000)
     """How far a value may move from the stored one before its loss is clipped; 0 is off (TRL: 0.2)."""
     value_coefficient: Real = filled(0.5, gt=0, le=100)
-    """Scale of the value loss (verl: 0.5)."""
+    """Scale of the squared error (verl: 0.5). The critic has an optimizer of its own, so under AdamW
+    this matters against `maxGradNorm` only."""
 
 
 class Ppo(ApiModel):
@@ -151,7 +152,8 @@ class Ppo(ApiModel):
     whiten_advantages: bool = filled(default=True)
     """Scale advantages to mean 0 and variance 1 over the global mini-batch."""
     truncation: Literal["Terminal", "Bootstrap"] = filled("Terminal")
-    """What follows an answer cut by its token limit: nothing, or the critic's value."""
+    """What follows an answer cut by its token limit: nothing, or the critic's value of the state there.
+    Rewards and discounts go from sampled token to sampled token: a tool's output is skipped."""
     aggregation: Aggregation = filled("TokenMean")
     """How token losses become one number; denominators are global."""
     kl_coefficient: Real = filled(0.05, ge=0, le=100)
@@ -247,3 +249,11 @@ class Algorithm(OneOf):
     def is_online(self) -> bool:
         """Whether the algorithm samples from the policy it trains."""
         return self.ppo is not None or self.grpo is not None
+
+    @property
+    def uses_reference(self) -> bool:
+        """Whether a reference model is loaded beside the policy."""
+        online = self.ppo or self.grpo
+        if online is not None:
+            return online.kl_coefficient > 0
+        return self.chosen in ("dpo", "ipo", "kto")
