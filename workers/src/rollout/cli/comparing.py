@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rollout.cli.output import Format, OutputOption, cell, print_json, print_line, print_table
+from rollout.cli.output import Format, OutputOption, print_json, print_line, print_table
 
 ByOption = Annotated[
     str | None,
@@ -18,7 +18,8 @@ ByOption = Annotated[
         help="Rank by this: reward, loss, any metric of steps, EVALUATION or EVALUATION/SPLIT/METRIC.",
     ),
 ]
-BESIDE = {"reward_last": "REWARD", "loss_last": "LOSS", "tokens_per_second": "TOKENS/S"}
+COLUMNS_MAX = 4
+"""Differing settings that still stand in the ranked table."""
 SETTINGS_MAX = 12
 """Differing settings shown in text; the page and ``--output json`` have all."""
 
@@ -56,32 +57,61 @@ def compare(
 
 
 def print_comparison(document: Mapping[str, Any]) -> None:
-    """The ranked table, and the settings that differ."""
-    beside = [key for key in BESIDE if key != f"{document['by']}_last"]
-    headings = ["RANK", "RUN", "OUTCOME", str(document["by"]).upper(), "STEPS", "TIME"]
+    """The ranked table; settings that differ stand in it when they are few, else below.
+
+    APART: whether the intervals of this run and of the first do not overlap.
+    """
+    runs: Sequence[Mapping[str, Any]] = document["runs"]
+    few = list(document["settings"]) if len(document["settings"]) <= COLUMNS_MAX else []
+    columns = {"RANK": "rank", "RUN": "run", "OUTCOME": "outcome", "VALUE": "value"}
+    if all(run["outcome"] == "Succeeded" for run in runs):
+        del columns["OUTCOME"]
+    print_line(f"ranked by {document['by']}")
     print_table(
-        [*headings, *(BESIDE[key] for key in beside)],
-        [[*_row(run), *(run[key] for key in beside)] for run in document["runs"]],
+        [*columns, "95 %", "APART", "STEPS", "TIME", "TOKENS/S", *map(_leaf, few)],
+        [
+            [
+                *(run[key] for key in columns.values()),
+                _interval(run),
+                {True: "yes", False: "no"}.get(run["told_apart"]),
+                run["steps"],
+                str(timedelta(seconds=round(run["seconds"]))),
+                run["tokens_per_second"],
+                *(_text(run["settings"][path]) for path in few),
+            ]
+            for run in runs
+        ],
     )
+    _print_groups(document)
+    if not few:
+        _print_settings(document)
+
+
+def _leaf(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _interval(run: Mapping[str, Any]) -> str | None:
+    return None if run["low"] is None else f"{run['low']:.3f}..{run['high']:.3f}"
+
+
+def _print_groups(document: Mapping[str, Any]) -> None:
     if document["groups"]:
         print_line()
         print_table(
             ["RUNS", "MEAN", "SPREAD", "EXPERIMENT"],
             [
-                [one["num_values"], one["mean"], one["spread"], ", ".join(one["runs"])]
+                [one["num_values"], one["mean"], one["spread"], _describe(one)]
                 for one in document["groups"]
             ],
         )
-    _print_settings(document)
 
 
-def _row(run: Mapping[str, Any]) -> Sequence[Any]:
-    value = cell(run["value"])
-    if run["low"] is not None:
-        value += f" [{run['low']:.3f}, {run['high']:.3f}]"
-        value += " (not apart)" if run["told_apart"] is False else ""
-    passed = str(timedelta(seconds=round(run["seconds"])))
-    return [run["rank"], run["run"], run["outcome"], value, run["steps"], passed]
+def _describe(group: Mapping[str, Any]) -> str:
+    settings = group["settings"]
+    if not 0 < len(settings) <= COLUMNS_MAX:
+        return ", ".join(group["runs"])
+    return ", ".join(f"{_leaf(path)}={_text(value)}" for path, value in settings.items())
 
 
 def _print_settings(document: Mapping[str, Any]) -> None:
@@ -91,9 +121,7 @@ def _print_settings(document: Mapping[str, Any]) -> None:
     print_line()
     shown = list(settings.items())[:SETTINGS_MAX]
     names = [run["run"] for run in document["runs"]]
-    print_table(
-        ["SETTING", *names], [[path, *(_text(v) for v in values)] for path, values in shown]
-    )
+    print_table(["SETTING", *names], [[path, *map(_text, values)] for path, values in shown])
     if len(settings) > len(shown):
         print_line(f"and {len(settings) - len(shown)} more settings that differ: see the page")
 

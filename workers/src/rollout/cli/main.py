@@ -10,7 +10,18 @@ import sys
 
 import typer
 
-from rollout.cli import comparing, debug, logs, manifests, plans, running, runs, schemas
+from rollout.cli import (
+    comparing,
+    debug,
+    exporting,
+    logs,
+    manifests,
+    plans,
+    running,
+    runs,
+    schemas,
+    sweeping,
+)
 from rollout.errors import RolloutError
 
 app = typer.Typer(
@@ -24,8 +35,10 @@ app.command("validate")(manifests.validate)
 app.command("fmt")(manifests.fmt)
 app.command("plan")(plans.plan)
 app.command("run")(running.run)
+app.command("sweep")(sweeping.sweep)
 app.add_typer(running.train_app, name="train")
 runs.app.command("compare")(comparing.compare)
+runs.app.command("export")(exporting.export)
 app.add_typer(runs.app, name="runs")
 app.add_typer(logs.app, name="logs")
 app.add_typer(debug.app, name="debug")

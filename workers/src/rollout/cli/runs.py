@@ -14,6 +14,7 @@ from rollout.cli.output import (
     cell,
     print_json,
     print_line,
+    print_note,
     print_table,
 )
 
@@ -128,17 +129,32 @@ def samples(
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 20,
     output: OutputOption = Format.text,
 ) -> None:
-    """Read trajectories of one step."""
-    from rollout.report.gather import open_ledger, sample_row
+    """Read what one step was trained on: completions, or rows of data."""
+    from rollout.report.rows import is_offline, read_samples
 
-    with open_ledger(find(run)) as ledger:
-        rows = [sample_row(view) for view in ledger.samples(step, sort=sort.value, limit=limit)]
+    folder = find(run)
+    rows = read_samples(folder, step, sort=sort.value, limit=limit)
     if output is Format.json:
         print_json(rows)
-        return
-    headings = ["REWARD", "PROMPT", "COMPLETION", "WANTED", "TOKENS", "ENDING", "ID"]
-    keys = ("reward", "prompt", "completion", "answer", "num_tokens", "ending")
-    print_table(headings, [[*(row[key] for key in keys), row["id"][7:19]] for row in rows])
+    elif is_offline(folder):
+        _print_data(rows, folder.name, step)
+    else:
+        headings = ["REWARD", "PROMPT", "COMPLETION", "WANTED", "TOKENS", "ENDING", "ID"]
+        keys = ("reward", "prompt", "completion", "answer", "num_tokens", "ending")
+        print_table(headings, [[*(row[key] for key in keys), row["id"][7:19]] for row in rows])
+
+
+def _print_data(rows: list[dict[str, Any]], run: str, step: int) -> None:
+    """Rows of data with the fields that some of them have."""
+    from rollout.report.rows import SHOWN
+
+    fields = [name for name in SHOWN if any(row[name] is not None for row in rows)]
+    keys = ["place", "ordinal", *fields]
+    print_table([key.upper() for key in keys], [[row[key] for key in keys] for row in rows])
+    print_note(
+        "rows of data: rewards and the losses of single rows are not recorded; this computes them again: "
+        f"rollout debug one-batch {run} --step {step}"
+    )
 
 
 @app.command()

@@ -88,7 +88,7 @@ class LedgerReader:
             outcome=None if row["outcome"] is None else json.loads(row["outcome"]),
         )
 
-    def steps(self, after: int = 0) -> tuple[StepView, ...]:
+    def steps(self, after: int = 0, limit: int | None = None) -> tuple[StepView, ...]:
         """The committed steps of the live chain after ``after``, in order: metrics and hash chain."""
         found: list[StepView] = []
         for lineage, bound in reversed(read_ancestry(self._tx)):
@@ -96,8 +96,9 @@ class LedgerReader:
                 "SELECT s.*, v.digest, v.object, v.chain, (SELECT count(*) FROM dispositions d WHERE"
                 " d.lineage = s.lineage AND d.step = s.step AND d.kind = 'consumed') AS consumed"
                 " FROM steps s JOIN versions v ON v.lineage = s.lineage AND v.step = s.step"
-                " WHERE s.lineage = ? AND s.step > ? AND (? IS NULL OR s.step <= ?) ORDER BY s.step",
-                (lineage, after, bound, bound),
+                " WHERE s.lineage = ? AND s.step > ? AND (? IS NULL OR s.step <= ?) ORDER BY s.step"
+                " LIMIT ?",
+                (lineage, after, bound, bound, -1 if limit is None else limit - len(found)),
             )
             found.extend(_step_view(row) for row in rows)
         return tuple(found)

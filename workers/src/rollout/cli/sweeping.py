@@ -1,0 +1,145 @@
+"""``rollout sweep``: one manifest over a grid of settings and seeds, ending in one page."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rollout.cli.comparing import ByOption, print_comparison
+from rollout.cli.output import (
+    FileOption,
+    Format,
+    OutputOption,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+)
+from rollout.cli.running import DryRunOption, SetOption
+
+if TYPE_CHECKING:
+    from rollout.local.sweep import Entry
+    from rollout.local.sweep_points import Point
+    from rollout.manifest import Document
+
+PARALLEL_MAX = 64
+SEEDS_MAX = 1000
+
+
+def sweep(
+    file: FileOption,
+    *,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--over", help="A field and its values: train.maxStaleness=0,1 (repeatable: a grid)."
+        ),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, max=SEEDS_MAX, help="Repeat each point so often.")
+    ] = 1,
+    parallel: Annotated[
+        int,
+        typer.Option(
+            "--parallel", min=1, max=PARALLEL_MAX, help="Points at a time; they share this machine."
+        ),
+    ] = 1,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="The sweep's folder; default: <manifest's name>-sweep."),
+    ] = None,
+    by: ByOption = None,
+    set_: SetOption = None,
+    dry_run: DryRunOption = False,
+    output: OutputOption = Format.text,
+) -> None:
+    """Run a manifest over a grid of settings; skip what is finished; end with a ranked page."""
+    import os
+
+    from rollout.local.run_dir import runs_home
+    from rollout.local.sweep import Sweep, exit_code_of, run_points
+
+    document = _document(file, set_ or [])
+    points = _points(document, over or [], seeds)
+    if dry_run:
+        _print_points(points, output)
+        return
+    home = runs_home(os.environ)
+    wanted = Sweep(
+        folder=home / (name or _sweep_name(document)),
+        home=home,
+        parallel=parallel,
+        shows=parallel == 1 and output is Format.text and sys.stderr.isatty(),
+        tell=print_note,
+    )
+    entries = run_points(wanted, points)
+    _tell(entries, wanted.folder, by, output)
+    raise typer.Exit(exit_code_of(entries))
+
+
+def _document(file: str, overrides: Sequence[str]) -> Document:
+    from rollout.errors import SpecError
+    from rollout.manifest import load_documents
+    from rollout.validation import apply_overrides
+
+    documents = load_documents(file)
+    if len(documents) != 1:
+        raise SpecError(
+            f"{file}: {len(documents)} documents; a sweep takes one run. Run the earlier ones first, "
+            "and let this one start from them by model.fromRun"
+        )
+    return apply_overrides(documents[0], overrides)
+
+
+def _points(document: Document, over: Sequence[str], seeds: int) -> Sequence[Point]:
+    from rollout.errors import SpecError
+    from rollout.local.sweep_points import parse_axis, plan_points, seed_axis
+
+    axes = [parse_axis(item) for item in over]
+    if seeds > 1:
+        axes.append(seed_axis(document, seeds))
+    if not axes:
+        raise SpecError("nothing to sweep over; give --over path=value,value or --seeds N")
+    return plan_points(document, axes)
+
+
+def _sweep_name(document: Document) -> str:
+    metadata = document.data.get("metadata") or {}
+    return f"{metadata.get('name') or 'run'}-sweep"
+
+
+def _print_points(points: Sequence[Point], output: Format) -> None:
+    rows = [{"name": point.name, "settings": dict(point.settings)} for point in points]
+    if output is Format.json:
+        print_json(rows)
+        return
+    paths = list(points[0].settings)
+    print_table(["POINT", *paths], [[p.name, *(str(p.settings[x]) for x in paths)] for p in points])
+
+
+def _tell(entries: Sequence[Entry], folder: Path, by: str | None, output: Format) -> None:
+    from rollout.report.compare import compare_folders, write_comparison
+
+    runs = [entry.run.path for entry in entries if entry.run is not None]
+    document = None
+    if len(runs) > 1:
+        document = write_comparison(compare_folders(runs, by), folder / "compare.html")
+    if output is Format.json:
+        print_json({"points": [entry.describe() for entry in entries], "comparison": document})
+        return
+    if document is not None:
+        print_comparison(document)
+    for entry in entries:
+        if entry.state != "finished":
+            print_note(f"{entry.point.name}: {entry.state}{_why(entry)}")
+    if document is not None:
+        print_line(f"page: {folder / 'compare.html'}")
+
+
+def _why(entry: Entry) -> str:
+    code = "" if entry.exit_code is None else f" (exit code {entry.exit_code})"
+    return f"{code}: {entry.message}" if entry.message else code
