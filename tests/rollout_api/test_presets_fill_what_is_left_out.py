@@ -34,7 +34,16 @@ ARITHMETIC = {
 
 @pytest.mark.parametrize(
     ("algorithm", "rate"),
-    [("sft", 2e-5), ("rm", 1e-4), ("dpo", 1e-6), ("ipo", 1e-6), ("kto", 1e-6), ("grpo", 1e-6)],
+    [
+        ("sft", 2e-5),
+        ("rm", 1e-4),
+        ("dpo", 1e-6),
+        ("ipo", 1e-6),
+        ("kto", 1e-6),
+        ("grpo", 1e-6),
+        ("orpo", 8e-6),
+        ("simpo", 1e-6),
+    ],
 )
 def test_the_learning_rate_depends_on_the_algorithm(algorithm, rate):
     resolved = resolve(run_of({algorithm: {}})).spec
@@ -81,7 +90,9 @@ def test_everything_filled_is_told_and_nothing_else():
 
 
 @pytest.mark.parametrize("engine", ["embedded", "vllm"])
-@pytest.mark.parametrize("algorithm", ["sft", "rm", "dpo", "ipo", "kto", "ppo", "grpo"])
+@pytest.mark.parametrize(
+    "algorithm", ["sft", "rm", "dpo", "ipo", "kto", "orpo", "simpo", "ppo", "grpo"]
+)
 def test_resolving_twice_is_resolving_once(algorithm, engine):
     once = resolve(run_of({algorithm: {}}), engine=engine)
 

@@ -17,9 +17,13 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 
 DEFAULTS = "defaults@v1"
 MAX_NEW_TOKENS = 512
-LEARNING_RATES = {"sft": "2e-05", "rm": "0.0001", "critic": "1e-05"}
+LEARNING_RATES = {"sft": "2e-05", "rm": "0.0001", "orpo": "8e-06", "critic": "1e-05"}
 LEARNING_RATE = "1e-06"
-TINY_LEARNING_RATES = {"sft": "0.003", "grpo": "0.0003", "ppo": "0.0003", "critic": "0.001"}
+TINY_LEARNING_RATES = {
+    **dict.fromkeys(("sft", "rm"), "0.003"),
+    **dict.fromkeys(("dpo", "ipo", "kto", "orpo", "simpo", "grpo", "ppo"), "0.0003"),
+    "critic": "0.001",
+}
 """For the models that rollout builds itself: rates for billions of parameters teach them nothing."""
 OVERLONG_PARTS = 5
 """DAPO's penalised zone is 4096 of 20480 tokens."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from rollout_api.checks.facts import Facts, ModelFacts
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.run import RolloutRunSpec
-from rollout_api.v1alpha1.train import Train
 
 GIB = 1024**3
 HEADROOM = 0.92
@@ -21,7 +20,6 @@ HEADROOM = 0.92
 _ACTIVATION_FACTOR, _CHECKPOINTED_FACTOR = 17, 1
 """Values kept per hidden unit, token and layer."""
 _KV_SEQUENCES = 16
-_REFERENCE_ALGORITHMS = frozenset({"dpo", "ipo", "kto"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +46,7 @@ def estimate_learner(spec: RolloutRunSpec, model: ModelFacts) -> Memory:
     tokens = spec.train.micro_batch_tokens
     activations = tokens * model.num_layers * model.hidden_size * factor * width
     master = trained * 4 if width == 2 else 0
-    reference = model.num_parameters * width if _needs_reference(spec.train) else 0
+    reference = model.num_parameters * width if spec.train.algorithm.uses_reference else 0
     return Memory(
         role="learner",
         parts=(
@@ -119,14 +117,6 @@ def model_fits(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
         if size and item.total > size * HEADROOM:
             field = f"spec.{'learner' if item.role == 'learner' else 'actors'}.accelerator"
             yield _too_large(field, item.total, size, f"a {name}", (item,))
-
-
-def _needs_reference(train: Train) -> bool:
-    """A frozen copy of the starting model: for a KL, and for what compares with it by its formula."""
-    chosen = train.algorithm.value
-    if train.algorithm.is_online:
-        return bool(chosen.kl_coefficient)
-    return train.algorithm.chosen in _REFERENCE_ALGORITHMS
 
 
 def _critic(spec: RolloutRunSpec, model: ModelFacts, width: int) -> int:

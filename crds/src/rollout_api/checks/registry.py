@@ -9,6 +9,7 @@ from rollout_api.checks import (
     operations,
     policy,
     ppo,
+    preferences,
     rewards,
 )
 
@@ -18,6 +19,7 @@ RULES = (
     *logprobs.RULES,
     *policy.RULES,
     *ppo.RULES,
+    *preferences.RULES,
     *rewards.RULES,
     *evaluations.RULES,
     *operations.RULES,

@@ -90,6 +90,30 @@ class Kto(ApiModel):
     """Rows over which the KL term is estimated: the whole step, or each micro-batch as TRL does."""
 
 
+class Orpo(ApiModel):
+    """Odds ratio preference optimization (Hong 2024) on pairs: likelihood plus odds ratio, no reference."""
+
+    batch_size: int = filled(8, ge=1, le=1_048_576)
+    """Pairs per optimizer step, over all ranks."""
+    max_length: int = filled(1024, ge=2, le=16_777_216)
+    """Longest prompt and answer in tokens; longer pairs are dropped and counted."""
+    beta: Real = filled(0.1, gt=0, le=100)
+    """Weight of the odds ratio against the likelihood of the chosen answer (paper's lambda: 0.1)."""
+
+
+class Simpo(ApiModel):
+    """Simple preference optimization (Meng 2024) on pairs: mean logprobs above a margin, no reference."""
+
+    batch_size: int = filled(8, ge=1, le=1_048_576)
+    """Pairs per optimizer step, over all ranks."""
+    max_length: int = filled(1024, ge=2, le=16_777_216)
+    """Longest prompt and answer in tokens; longer pairs are dropped and counted."""
+    beta: Real = filled(2.0, gt=0, le=100)
+    """Scale of the mean logprobs (paper: 2.0 to 10)."""
+    gamma: Real = filled(1.0, ge=0, le=100)
+    """Wanted margin between the scaled means (paper: begin with gamma / beta 0.5; TRL: 0.5)."""
+
+
 class AdaptiveKl(ApiModel):
     """Steer the KL coefficient towards a target (Ziegler 2019)."""
 
@@ -240,6 +264,10 @@ class Algorithm(OneOf):
     """Identity preference optimization on pairs."""
     kto: Kto | None = None
     """Kahneman-Tversky optimization on unpaired labels."""
+    orpo: Orpo | None = None
+    """Odds ratio preference optimization on pairs."""
+    simpo: Simpo | None = None
+    """Simple preference optimization on pairs."""
     ppo: Ppo | None = None
     """Reinforcement learning with a critic."""
     grpo: Grpo | None = None

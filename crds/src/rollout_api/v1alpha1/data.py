@@ -17,11 +17,11 @@ class FieldMapping(ApiModel):
     messages_field: Name | None = None
     """Field with a list of {role, content}; the last assistant message is the answer of sft."""
     chosen_field: Name = filled("chosen")
-    """Field with the preferred answer (rm, dpo, ipo)."""
+    """Field with the preferred answer (rm, dpo, ipo, orpo, simpo): text, or messages that end in it."""
     rejected_field: Name = filled("rejected")
-    """Field with the other answer (rm, dpo, ipo)."""
+    """Field with the other answer, in the same form."""
     label_field: Name = filled("label")
-    """Field that is true for a good answer (kto)."""
+    """Field that is true for a good answer and false for a bad one (kto); the answer is `answerField`."""
     margin_field: Name | None = None
     """Field with the wanted margin between the scores of a pair (rm). Unset: 0."""
     system_prompt: Text | None = None

@@ -18,7 +18,6 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 
 TINY_PARAMETERS_MAX = 3_000_000
 """Below this a second thread costs more in synchronisation than it computes."""
-OFFLINE_ALGORITHMS = frozenset({"sft", "rm", "dpo", "ipo", "kto"})
 CONFIG_OPTION = "--config"
 RUN_DIR_VARIABLE = "ROLLOUT_RUN_DIR"
 """Set in every process of a run and in all that they start: user code finds the folder by it."""
@@ -58,7 +57,7 @@ def needs_actors(spec: RolloutRunSpec) -> bool:
     """Whether anything in the run is sampled: RL, batch inference, or any evaluation."""
     if spec.train is None:
         return True
-    return spec.train.algorithm.chosen not in OFFLINE_ALGORITHMS or bool(spec.evaluations)
+    return spec.train.algorithm.is_online or bool(spec.evaluations)
 
 
 def plan_processes(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> tuple[ProcessSpec, ...]:

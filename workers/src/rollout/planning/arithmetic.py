@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 from rollout_api.checks.batch import samples_per_step
+from rollout_api.checks.preferences import ipo_target
+from rollout_api.v1alpha1.algorithms import Ipo
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 
@@ -29,7 +31,16 @@ def batch_arithmetic(spec: RolloutRunSpec, num_rows: int | None) -> dict[str, An
         "stepsPerEpoch": steps_per_epoch(spec, num_rows, prompts),
         "steps": train.max_steps or _steps_of_epochs(spec, num_rows, prompts),
         "newTokensPerStepMax": samples * (train.sampling.max_new_tokens or 0) if online else None,
+        "targetMargin": _target_margin(train.algorithm.ipo),
     }
+
+
+def _target_margin(ipo: Ipo | None) -> str | None:
+    """What ipo pulls the margin of each pair to."""
+    if ipo is None:
+        return None
+    unit = "nats per token" if ipo.aggregation == "TokenMean" else "nats per answer"
+    return f"{ipo_target(ipo):g} {unit}"
 
 
 def steps_per_epoch(spec: RolloutRunSpec, num_rows: int | None, prompts: int) -> int | None:
