@@ -199,7 +199,7 @@ def test_a_cut_answer_is_worth_what_the_critic_expects(work_of, ppo_settings, gr
             prompt_ids=trajectory.prompt_ids, completion_ids=((*trajectory.token_ids, 0),)
         )
         row = build_group_row([longer])
-        end = float(token_values(trainer.critic.model, row)[-1])
+        end = token_values(trainer.critic.model, row)[-1].item()
         gained = bootstrap.estimates.advantages[place, 0] - terminal.estimates.advantages[place, 0]
         assert float(gained[-1]) == pytest.approx(end, abs=1e-6)
         for sample in range(1, 4):

@@ -10,7 +10,11 @@ import pytest
 from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.importance import Correction
+from rollout.algorithms.kl_controller import KlTarget
+from rollout.algorithms.overlong import OverlongPenalty
+from rollout.algorithms.ppo import ReturnSettings, ValueSettings
 from rollout.errors import SpecError
+from rollout.learner.ppo_settings import CriticSettings, PpoSettings
 from rollout.learner.settings import (
     OptimizerSettings,
     PolicySettings,
@@ -154,3 +158,88 @@ def test_a_decay_takes_its_horizon_from_the_last_step() -> None:
 def test_what_this_learner_cannot_do_is_refused_by_field(train, spec, field) -> None:
     with pytest.raises(SpecError, match=field):
         build_settings(config(train, **spec))
+
+
+def ppo(**fields: Any) -> dict[str, Any]:
+    return {"algorithm": {"ppo": {"promptsPerStep": 4, **fields}}}
+
+
+def test_ppo_takes_every_number_of_the_manifest() -> None:
+    train = ppo(
+        clipLow="0.1",
+        clipHigh="0.3",
+        dualClip="3",
+        gamma="0.9",
+        gaeLambda="0.8",
+        whitenAdvantages=False,
+        truncation="Bootstrap",
+        aggregation="SequenceMean",
+        klCoefficient="0.2",
+        klEstimator="K2",
+        klController={"adaptive": {"target": "3", "horizon": 500}},
+        entropyCoefficient="0.01",
+        epochs=3,
+        miniBatches=2,
+        critic={
+            "optimizer": {"sgd": {"learningRate": "0.1", "momentum": "0.5"}},
+            "maxGradNorm": "0.7",
+            "warmupSteps": 4,
+            "valueClip": "0.4",
+            "valueCoefficient": "1",
+        },
+    )
+    train |= {
+        "sampling": {"temperature": "0.7", "maxNewTokens": 12},
+        "overlongPenalty": {"bufferTokens": 3, "penalty": "0.5"},
+    }
+    found = build_settings(config(train)).algorithm
+    assert found == PpoSettings(
+        loss=GrpoSettings(
+            surrogate=Clipped(low=0.1, high=0.3, dual=3.0),
+            aggregation="SequenceMean",
+            kl_estimator="K2",
+            entropy_coefficient=0.01,
+        ),
+        returns=ReturnSettings(gamma=0.9, gae_lambda=0.8, reward_kl="K2"),
+        value=ValueSettings(clip=0.4, coefficient=1.0, aggregation="SequenceMean"),
+        critic=CriticSettings(
+            optimizer=OptimizerSettings(kind="sgd", learning_rate=0.1, momentum=0.5),
+            max_grad_norm=0.7,
+            warmup_steps=4,
+        ),
+        old_logprobs="Learner",
+        temperature=0.7,
+        width=12,
+        kl_coefficient=0.2,
+        kl_target=KlTarget(kl=3.0, horizon=500),
+        whitens=False,
+        bootstraps=True,
+        overlong=OverlongPenalty(limit=12, buffer=3, penalty=0.5),
+        epochs=3,
+        mini_batches=2,
+    )
+
+
+def test_ppos_kl_may_be_in_the_loss_and_its_critic_has_a_rate_of_its_own() -> None:
+    settings = build_settings(config(ppo(klPlacement="Loss", klEstimator="K3")))
+    found = settings.algorithm
+    assert isinstance(found, PpoSettings)
+    assert found.kl_in_loss
+    assert found.kl_target is None
+    assert (settings.optimizer.learning_rate, found.critic.optimizer.learning_rate) == (1e-6, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("train", "field"),
+    [
+        (
+            ppo(critic={"model": {"uri": "rollout://tiny-llama"}}),
+            "spec.train.algorithm.ppo.critic.model",
+        ),
+        (ppo() | {"reference": {"uri": "rollout://tiny-llama"}}, "spec.train.reference"),
+        (ppo() | {"sampling": {"temperature": 0}}, "spec.train.sampling.temperature"),
+    ],
+)
+def test_what_ppo_cannot_do_is_refused_by_field(train, field) -> None:
+    with pytest.raises(SpecError, match=field):
+        build_settings(config(train))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from rollout.algorithms.value_loss import explained_variance
 from rollout.algorithms.whitening import Moments, measure_moments
 from rollout.learner.completions import Completions, Sample
 from rollout.learner.ppo_settings import PpoSettings
+from rollout.types import Trajectory
 
 TRUNCATED = "length"
 """The ending of an answer that its token limit cut."""
@@ -44,6 +46,7 @@ class Estimates:
     """By sample: what it was before, advantages before whitening and returns (float64, CPU).
 
     ``kl`` is the mean over all answers of their KL to the reference, in nats; 0 without a reference.
+    ``overlong`` is the mean penalty for length, None when it is off.
     """
 
     before: Mapping[Sample, Before]
@@ -51,6 +54,7 @@ class Estimates:
     returns: Mapping[Sample, Tensor]
     masks: Mapping[Sample, Tensor]
     kl: float
+    overlong: float | None = None
 
     def moments(self, samples: Sequence[Sample]) -> Moments:
         """Of the advantages of some samples' sampled tokens, taken in the batch's order."""
@@ -73,6 +77,8 @@ class Estimates:
             "return_mean": float(returns.mean()),
             "return_std": float(returns.std(correction=0)),
         }
+        if self.overlong is not None:
+            found["overlong_penalty"] = self.overlong
         explained = explained_variance(values, returns)
         return found if explained is None else {**found, "explained_variance": explained}
 
@@ -89,8 +95,10 @@ def estimate(
     trajectories = [completions.trajectory(sample) for sample in samples]
     lengths = [len(t.token_ids) for t in trajectories]
     masks = [torch.tensor(t.loss_mask, dtype=torch.float64) for t in trajectories]
+    penalties = [_penalty(t, settings) for t in trajectories]
+    rewards = [t.reward - taken for t, taken in zip(trajectories, penalties, strict=True)]
     tokens = SampledTokens(
-        rewards_B=torch.tensor([t.reward for t in trajectories], dtype=torch.float64),
+        rewards_B=torch.tensor(rewards, dtype=torch.float64),
         values_C=torch.cat([b.values for b in known]),
         old_logprobs_C=torch.cat([b.old_logprobs for b in known]),
         mask_C=torch.cat(masks),
@@ -105,6 +113,7 @@ def estimate(
         returns=_by_sample(samples, found.returns_C, lengths),
         masks=dict(zip(samples, masks, strict=True)),
         kl=float(answer_kl(tokens).mean()),
+        overlong=None if settings.overlong is None else fmean(penalties),
     )
 
 
@@ -113,6 +122,10 @@ def mean_advantage(estimates: Estimates, sample: Sample) -> float:
     mask = estimates.masks[sample]
     total = masked(estimates.advantages[sample], mask).sum()
     return float(total / mask.sum().clamp(min=1))
+
+
+def _penalty(trajectory: Trajectory, settings: PpoSettings) -> float:
+    return 0.0 if settings.overlong is None else settings.overlong(sum(trajectory.loss_mask))
 
 
 def _references(known: Sequence[Before]) -> Tensor | None:

@@ -5,10 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.kl_controller import KlTarget
+from rollout.algorithms.overlong import OverlongPenalty
 from rollout.algorithms.ppo import ReturnSettings, ValueSettings
-from rollout_api.v1alpha1.algorithms import KlController, Ppo
+from rollout.learner.policy_settings import (
+    completion_limit,
+    plan_correction,
+    plan_overlong,
+    refuse_greedy,
+)
+from rollout_api.v1alpha1.algorithms import KlController
+from rollout_api.v1alpha1.train import Train
+from rollout_api.worker import WorkerConfig
 
 if TYPE_CHECKING:
     from rollout.learner.settings import OptimizerSettings
@@ -46,6 +56,7 @@ class PpoSettings:
     kl_target: KlTarget | None = None
     whitens: bool = True
     bootstraps: bool = False
+    overlong: OverlongPenalty | None = None
     epochs: int = 1
     mini_batches: int = 1
 
@@ -60,22 +71,22 @@ class PpoSettings:
         return self.returns.reward_kl is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
-    """What PPO takes from beside its own section of the manifest. ``loss`` is of a coefficient of 0."""
-
-    loss: GrpoSettings
-    critic_optimizer: OptimizerSettings
-    old_logprobs: Literal["Learner", "Actor"]
-    temperature: float
-    width: int
-
-
-def build_ppo_settings(ppo: Ppo, around: Around) -> PpoSettings:
-    """Settings from the manifest's ``ppo``."""
+def build_ppo(
+    config: WorkerConfig, train: Train, critic_optimizer: OptimizerSettings
+) -> PpoSettings:
+    """Settings from the manifest's ``ppo``. Raises SpecError."""
+    ppo = train.algorithm.ppo
+    assert ppo is not None
+    refuse_greedy(train)
     critic = ppo.critic
     return PpoSettings(
-        loss=around.loss,
+        loss=GrpoSettings(
+            surrogate=Clipped(low=ppo.clip_low, high=ppo.clip_high, dual=ppo.dual_clip),
+            aggregation=ppo.aggregation,
+            kl_estimator=ppo.kl_estimator,
+            correction=plan_correction(train, config.resolved.engine),
+            entropy_coefficient=ppo.entropy_coefficient,
+        ),
         returns=ReturnSettings(
             gamma=ppo.gamma,
             gae_lambda=ppo.gae_lambda,
@@ -87,17 +98,18 @@ def build_ppo_settings(ppo: Ppo, around: Around) -> PpoSettings:
             aggregation=ppo.aggregation,
         ),
         critic=CriticSettings(
-            optimizer=around.critic_optimizer,
+            optimizer=critic_optimizer,
             max_grad_norm=critic.max_grad_norm,
             warmup_steps=critic.warmup_steps,
         ),
-        old_logprobs=around.old_logprobs,
-        temperature=around.temperature,
-        width=around.width,
+        old_logprobs=train.old_logprobs,
+        temperature=train.sampling.temperature,
+        width=completion_limit(train),
         kl_coefficient=ppo.kl_coefficient,
         kl_target=_target(ppo.kl_controller),
         whitens=ppo.whiten_advantages,
         bootstraps=ppo.truncation == "Bootstrap",
+        overlong=plan_overlong(train),
         epochs=ppo.epochs,
         mini_batches=ppo.mini_batches,
     )

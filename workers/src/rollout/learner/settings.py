@@ -10,17 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from rollout.algorithms.clip import Clipped
-from rollout.algorithms.grpo import GrpoSettings
 from rollout.errors import SpecError
 from rollout.learner.policy_settings import (
     PolicySettings,
     build_policy,
-    completion_limit,
-    plan_correction,
-    refuse_greedy,
 )
-from rollout.learner.ppo_settings import Around, PpoSettings, build_ppo_settings
+from rollout.learner.ppo_settings import PpoSettings, build_ppo
 from rollout.learner.preference_settings import (
     PREFERENCES,
     PreferenceSettings,
@@ -68,6 +63,7 @@ class SftSettings:
     loss: Literal["CompletionOnly", "Full"]
     packing: bool
     max_length: int
+    label_smoothing: float = 0.0
 
 
 AlgorithmSettings = PolicySettings | PpoSettings | SftSettings | PreferenceSettings
@@ -128,28 +124,19 @@ def _sft(config: WorkerConfig, train: Train) -> SftSettings:
     del config
     sft = train.algorithm.sft
     assert sft is not None
-    return SftSettings(loss=sft.loss, packing=sft.packing, max_length=sft.max_length)
+    return SftSettings(
+        loss=sft.loss,
+        packing=sft.packing,
+        max_length=sft.max_length,
+        label_smoothing=sft.label_smoothing,
+    )
 
 
 def _ppo(config: WorkerConfig, train: Train) -> PpoSettings:
     ppo = train.algorithm.ppo
     assert ppo is not None
-    refuse_greedy(train)
-    loss = GrpoSettings(
-        surrogate=Clipped(low=ppo.clip_low, high=ppo.clip_high, dual=ppo.dual_clip),
-        aggregation=ppo.aggregation,
-        kl_estimator=ppo.kl_estimator,
-        correction=plan_correction(train, config.resolved.engine),
-        entropy_coefficient=ppo.entropy_coefficient,
-    )
-    around = Around(
-        loss=loss,
-        critic_optimizer=_optimizer(ppo.critic.optimizer, CRITIC_LEARNING_RATE_DEFAULT),
-        old_logprobs=train.old_logprobs,
-        temperature=train.sampling.temperature,
-        width=completion_limit(train),
-    )
-    return build_ppo_settings(ppo, around)
+    critic = _optimizer(ppo.critic.optimizer, CRITIC_LEARNING_RATE_DEFAULT)
+    return build_ppo(config, train, critic)
 
 
 BUILDERS: Mapping[str, Callable[[WorkerConfig, Train], AlgorithmSettings]] = {
@@ -206,10 +193,6 @@ def _refuse_unsupported(config: WorkerConfig, train: Train) -> None:
     found = {
         "spec.model.lora": config.spec.model.lora is not None,
         f"spec.train.algorithm.{train.algorithm.chosen}": train.algorithm.chosen not in BUILDERS,
-        "spec.train.overlongPenalty": isinstance(algorithm, Ppo)
-        and train.overlong_penalty is not None,
-        "spec.train.algorithm.sft.labelSmoothing": isinstance(algorithm, Sft)
-        and algorithm.label_smoothing > 0,
         "spec.train.algorithm.ppo.critic.model": isinstance(algorithm, Ppo)
         and algorithm.critic.model is not None,
         "spec.train.reference": isinstance(algorithm, Grpo | Ppo)
