@@ -1,98 +1,103 @@
-"""Values of rl-frameworks 8.3, met by verl 0.9.1, TRL 1.16 and OpenRLHF 0.11 on the same inputs.
+"""Values that verl 0.9.1, TRL 1.16 and OpenRLHF 0.11 gave on the same inputs (``golden/policy.json``).
 
-Inputs: B = 4, T = 5, lengths 5, 3, 4, 1; for sequence i and token t, from 0:
-    old  = -1 - 0.1 ((7i + 3t) mod 5)            logprob = old + 0.1 (((5i + 11t) mod 9) - 4)
-    ref  = old - 0.05 ((3i + 2t) mod 4)          actor   = old + 0.02 (((2i + 5t) mod 7) - 3)
-    A    = [1, -0.5, 2, -1.5]
+A case's loss goes through ``grpo_loss`` as the learner's does. ``stretch`` multiplies the log ratios,
+``sign`` the advantages.
 """
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
+from rollout.algorithms import cispo
 from rollout.algorithms.advantages import group_advantages
 from rollout.algorithms.aggregation import Denominators, aggregate, token_weights
+from rollout.algorithms.cispo import Cispo
 from rollout.algorithms.clip import Clipped
+from rollout.algorithms.gmpo import Gmpo
 from rollout.algorithms.grpo import GrpoSettings, PolicyTokens, grpo_loss
 from rollout.algorithms.importance import Correction
 from rollout.algorithms.kl import kl_estimate
+from rollout.algorithms.sapo import Sapo
+from rollout.algorithms.vespo import Vespo
+from rollout.algorithms.whitening import whiten
 
-B, T, LENGTHS = 4, 5, (5, 3, 4, 1)
-
-
-def grid(value) -> torch.Tensor:
-    """Sequence after sequence, without padding."""
-    places = [(i, t) for i in range(B) for t in range(LENGTHS[i])]
-    return torch.tensor([float(value(i, t)) for i, t in places], dtype=torch.float64)
-
-
-MASK = grid(lambda i, t: 1)
-SEQUENCE = grid(lambda i, t: i).long()
-WHOLE = Denominators(num_tokens=sum(LENGTHS), num_sequences=B, width=T)
-OLD = grid(lambda i, t: -1 - 0.1 * ((7 * i + 3 * t) % 5))
-LOGPROBS = OLD + grid(lambda i, t: 0.1 * (((5 * i + 11 * t) % 9) - 4))
-REFERENCE = OLD - grid(lambda i, t: 0.05 * ((3 * i + 2 * t) % 4))
-ACTOR = OLD + grid(lambda i, t: 0.02 * (((2 * i + 5 * t) % 7) - 3))
-ADVANTAGES = grid(lambda i, t: [1, -0.5, 2, -1.5][i])
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "policy.json").read_text())
+INPUTS: dict[str, Any] = GOLDEN["inputs"]
+SURROGATES = {
+    "clipped": Clipped,
+    "cispo": Cispo,
+    "cispo.relative": cispo.relative,
+    "sapo": Sapo,
+    "vespo": Vespo,
+    "gmpo": Gmpo,
+}
 
 
-def loss(logprobs=LOGPROBS, reference=None, **settings) -> float:
+def column(name: str) -> torch.Tensor:
+    return torch.tensor(INPUTS[name], dtype=torch.float64)
+
+
+LENGTHS = torch.tensor(INPUTS["lengths"])
+SEQUENCE = torch.arange(len(LENGTHS)).repeat_interleave(LENGTHS)
+MASK = torch.ones(len(SEQUENCE), dtype=torch.float64)
+WHOLE = Denominators(
+    num_tokens=len(SEQUENCE), num_sequences=len(LENGTHS), width=int(INPUTS["width"])
+)
+
+
+def settings_of(case: dict[str, Any]) -> GrpoSettings:
+    told = {
+        key: case[key]
+        for key in ("ratio", "aggregation", "kl_coefficient", "kl_estimator")
+        if key in case
+    }
+    for name, numbers in case.get("surrogate", {}).items():
+        told["surrogate"] = SURROGATES[name](**numbers)
+    if "correction" in case:
+        told["correction"] = Correction(**case["correction"])
+    return GrpoSettings(**told)
+
+
+def named(cases: list[dict[str, Any]]):
+    return pytest.mark.parametrize("case", cases, ids=[case["name"] for case in cases])
+
+
+@named(GOLDEN["losses"])
+def test_each_loss_meets_the_golden_value(case) -> None:
+    old = column("old_logprobs")
+    settings = settings_of(case)
     tokens = PolicyTokens(
-        logprobs_C=logprobs,
-        old_logprobs_C=OLD,
-        actor_logprobs_C=ACTOR,
-        advantages_C=ADVANTAGES,
+        logprobs_C=old + case.get("stretch", 1) * (column("logprobs") - old),
+        old_logprobs_C=old,
+        actor_logprobs_C=column("actor_logprobs"),
+        advantages_C=case.get("sign", 1) * column("advantages"),
         sequence_C=SEQUENCE,
         mask_C=MASK,
-        reference_logprobs_C=reference,
+        reference_logprobs_C=column("reference_logprobs") if settings.kl_coefficient else None,
     )
-    return float(grpo_loss(tokens, GrpoSettings(**settings), WHOLE).loss)
+    found = float(grpo_loss(tokens, settings, WHOLE).loss)
+    assert found == pytest.approx(case["expected"], abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"aggregation": "TokenMean"}, -0.717776),
-        ({"aggregation": "SequenceMean"}, -0.144654),
-        ({"aggregation": "SequenceSum"}, -2.332771),
-        ({"aggregation": "FixedLength"}, -0.466554),
-        ({"surrogate": Clipped(low=0.2, high=0.28)}, -0.737884),
-        ({"correction": Correction(high=2.0)}, -0.726061),
-    ],
-)
-def test_the_clipped_loss_meets_the_golden_value(settings, expected) -> None:
-    assert loss(**settings) == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize(("dual_clip", "expected"), [(None, -0.357690), (3.0, -0.370002)])
-def test_ratios_four_times_as_far_meet_the_golden_value(dual_clip, expected) -> None:
-    value = loss(OLD + 4 * (LOGPROBS - OLD), surrogate=Clipped(dual=dual_clip))
-    assert value == pytest.approx(expected, abs=1e-6)
-
-
-def test_the_reference_term_meets_the_golden_value() -> None:
-    value = loss(reference=REFERENCE, kl_coefficient=0.04, kl_estimator="K3")
-    assert value == pytest.approx(-0.716420, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("estimator", "expected"), [("K1", 0.076923), ("K2", 0.035), ("K3", 0.033890)]
-)
-def test_each_kl_estimator_meets_the_golden_value(estimator, expected) -> None:
+@pytest.mark.parametrize("case", GOLDEN["kl"]["cases"], ids=lambda case: case["estimator"])
+def test_each_kl_estimator_meets_the_golden_value(case) -> None:
     weights = token_weights("TokenMean", MASK, SEQUENCE, WHOLE)
-    value = aggregate(kl_estimate(LOGPROBS, REFERENCE, estimator), weights)
-    assert float(value) == pytest.approx(expected, abs=1e-6)
+    estimate = kl_estimate(column("logprobs"), column("reference_logprobs"), case["estimator"])
+    assert float(aggregate(estimate, weights)) == pytest.approx(case["expected"], abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("scale", "expected"),
-    [
-        ("Group", [1.305580, -0.783348, 0.261116, -0.783348]),
-        ("None", [0.625, -0.375, 0.125, -0.375]),
-    ],
-)
-def test_group_advantages_meet_the_golden_values(scale, expected) -> None:
-    rewards = torch.tensor([[1, 0, 0.5, 0]], dtype=torch.float64)
-    advantages = group_advantages(rewards, torch.ones_like(rewards), scale).advantages_PG
-    assert advantages[0].tolist() == pytest.approx(expected, abs=2e-6)
+@named(GOLDEN["advantages"])
+def test_each_kind_of_advantage_meets_the_golden_values(case) -> None:
+    rewards = column("rewards")[None]
+    found = group_advantages(
+        rewards, torch.ones_like(rewards), case["scale"], baseline=case["baseline"]
+    ).advantages_PG[0]
+    if case["scale"] == "Whiten":
+        starts = LENGTHS.cumsum(0) - LENGTHS
+        found = whiten(found[SEQUENCE], MASK)[starts]
+    assert found.tolist() == pytest.approx(case["expected"], abs=2e-6)
