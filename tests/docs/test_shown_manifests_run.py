@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from docs_kit import ROOT, commands, write_files
+from docs_kit import ROOT, blocks, commands, write_files
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -90,3 +90,55 @@ def test_rows_held_out_of_ones_own_data_are_evaluated(tmp_path):
     ]
 
     assert (told["name"], told["num_prompts"]) == ("capitals", 2)
+
+
+def shown(page: Path, *first: str) -> list[list[str]]:
+    """The commands of a page that begin with these words."""
+    return [
+        words for where, words in commands() if where == page and words[: len(first)] == [*first]
+    ]
+
+
+def test_a_run_can_be_looked_into_as_shown(tutorial):
+    page = HOW_TO / "look-inside-a-run.md"
+
+    for words in [*shown(page, "runs"), *shown(page, "debug")]:
+        assert say(*words, folder=tutorial), words
+
+    told = say("debug", "rollout-only", "first", "--step", "2", folder=tutorial)
+    assert "are the recorded ones, token for token" in told
+    assert "traceEvents" in (tutorial / "first-trace.json").read_text()[:2000]
+
+
+def test_samples_and_metrics_are_exported_as_shown(tutorial):
+    page = HOW_TO / "export-samples.md"
+    for words in shown(page, "runs", "export"):
+        say(*words, folder=tutorial)
+
+    code = "import os; os.chdir(folder)\n"
+    [block] = [block for block in blocks("python") if block.page == page]
+    scope: dict = {"folder": tutorial}
+    here = Path.cwd()
+    try:
+        exec(code + block.text, scope)
+    finally:
+        os.chdir(here)
+
+    assert set(scope["samples"]["step"]) == {1, 2}
+    assert (tutorial / "exported" / "metrics.jsonl").read_text().count("\n") == 2
+
+
+def test_the_sweep_shown_runs_and_its_points_are_compared(tmp_path):
+    page = HOW_TO / "compare-runs.md"
+    folder = write_files(page, tmp_path)
+    dry, real = shown(page, "sweep")
+    few = (*FEW, "--set", "evaluations[0].maxPrompts=20")
+
+    assert "swept-learningrate-1e-4-seed-0" in say(*dry, folder=folder)
+    told = say(*[word for word in real if word not in {"--seeds", "2"}], *few, folder=folder)
+
+    assert "ranked by choose/selection/accuracy" in told
+    names = ["swept-learningrate-1e-4", "swept-learningrate-3e-4"]
+    again = say("runs", "compare", *names, "--page", "both.html", folder=folder)
+    assert "0.0001" in again
+    assert "2 runs compared" in (folder / "both.html").read_text()

@@ -174,13 +174,14 @@ def test_a_folder_that_cannot_be_made_is_named(grpo_run, tmp_path):
         export_run(grpo_run, tmp_path / "file" / "out", ["samples"], "parquet")
 
 
-def test_the_command_writes_what_is_asked_for(grpo_run, tmp_path):
+def test_the_command_writes_what_is_asked_for(grpo_run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     words = ["--what", "samples", "--what", "metrics", "--format", "jsonl", "--output", "exported"]
-    with CliRunner().isolated_filesystem(tmp_path):
-        done = CliRunner().invoke(app, ["runs", "export", str(grpo_run), *words])
-        names = {path.name for path in (tmp_path.glob("*/exported/*"))}
+
+    done = CliRunner().invoke(app, ["runs", "export", str(grpo_run), *words])
 
     assert done.exit_code == 0, done.output
+    names = {path.name for path in (tmp_path / "exported").iterdir()}
     assert names == {"samples.jsonl", "metrics.jsonl"}
     assert "60" in done.stdout
 

@@ -1,12 +1,19 @@
 import math
 import random
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.evaluations.statistics import Z_95, mean_interval, pass_at_k, summarise, wilson
+from rollout.evaluations.statistics import (
+    Z_95,
+    ks_measured,
+    mean_interval,
+    pass_at_k,
+    summarise,
+    wilson,
+)
 
 
 @pytest.mark.parametrize(
@@ -115,9 +122,47 @@ def test_pass_at_1_is_accuracy_and_grows_with_k():
     got = summarise([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0], [0.0] * 4])
 
     assert got["pass@1"]["value"] == pytest.approx(got["accuracy"]["value"])
-    values = [got[f"pass@{k}"]["value"] for k in (1, 2, 3, 4)]
-    assert values == pytest.approx([0.25, (0.5 + 5 / 6) / 3, (0.75 + 1) / 3, 2 / 3])
+    values = [got[f"pass@{k}"]["value"] for k in (1, 2, 4)]
+    assert values == pytest.approx([0.25, (0.5 + 5 / 6) / 3, 2 / 3])
     assert got["num_samples"] == 12
+
+
+@pytest.mark.parametrize(
+    ("samples", "ks"),
+    [
+        (1, (1,)),
+        (2, (1, 2)),
+        (3, (1, 2, 3)),
+        (8, (1, 2, 4, 8)),
+        (100, (1, 2, 4, 8, 16, 32, 64, 100)),
+    ],
+)
+def test_k_doubles_up_to_the_number_of_samples(samples, ks):
+    got = summarise([[1.0] * samples, [0.0] * samples])
+
+    assert ks_measured(samples) == ks
+    assert [name for name in got if name.startswith("pass@")] == [f"pass@{k}" for k in ks]
+
+
+def test_pass_at_k_counts_prompts_first():
+    # 20 prompts answered all alike, 4 times each: as certain as 20 answers, not as 80.
+    got = summarise([[float(prompt % 2)] * 4 for prompt in range(20)])
+
+    alone = summarise([[float(prompt % 2)] for prompt in range(20)])
+    for k in (1, 2, 4):
+        assert got[f"pass@{k}"] == pytest.approx(alone["accuracy"])
+
+
+@given(st.integers(1, 16), st.integers(2, 40), st.integers(0, 2**32))
+def test_pass_at_k_never_falls_with_k(samples, prompts, seed):
+    draw = random.Random(seed)
+    got = summarise([[float(draw.random() < 0.3) for _ in range(samples)] for _ in range(prompts)])
+    values = [got[f"pass@{k}"]["value"] for k in ks_measured(samples)]
+
+    assert all(after >= before - 1e-12 for before, after in pairwise(values))
+    for k in ks_measured(samples):
+        found = got[f"pass@{k}"]
+        assert 0 <= found["low"] <= found["value"] <= found["high"] <= 1
 
 
 def test_pass_at_k_stops_at_the_fewest_samples():

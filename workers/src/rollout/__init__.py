@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rollout.library import Run, open_run, run
+    from rollout.library import Run, compare, open_run, run
 
-__all__ = ["Run", "open_run", "run"]
+__all__ = ["Run", "compare", "open_run", "run"]
 
 
 def __getattr__(name: str) -> Any:

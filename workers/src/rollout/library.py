@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from rollout.report.tables import What
 
 RewardFunction = Callable[..., Sequence[float | Mapping[str, float]]]
 
@@ -76,6 +78,19 @@ class Run:
         write_report(self.path)
         return self.path / "report.html"
 
+    def export(
+        self,
+        folder: str | Path,
+        *,
+        what: Sequence[What] = ("samples",),
+        form: Literal["parquet", "jsonl"] = "parquet",
+    ) -> tuple[Path, ...]:
+        """Write tables of the run into ``folder``, whole files or none, and return their paths."""
+        from rollout.report.export import export_run
+
+        written = export_run(self.path, Path(folder), what, form)
+        return tuple(path for path, _ in written.values())
+
 
 def run(
     manifest: str | Path,
@@ -120,6 +135,20 @@ def run(
             f"{result.run_dir}: exit code {result.exit_code}: {result.summary.get('reason')}"
         )
     return Run(path=result.run_dir, exit_code=result.exit_code)
+
+
+def compare(
+    runs: Sequence[Run | str | Path], *, page: str | Path, by: str | None = None
+) -> Mapping[str, Any]:
+    """Write a page that lays the curves of several runs over each other, and return its numbers.
+
+    ``runs`` are runs, folders or names; ``by`` as ``rollout runs compare --by``. The numbers are also in
+    the JSON file beside the page. Raises SpecError.
+    """
+    from rollout.report.compare import compare_folders, write_comparison
+
+    folders = [run.path if isinstance(run, Run) else open_run(run).path for run in runs]
+    return write_comparison(compare_folders(folders, by), Path(page))
 
 
 def open_run(path: str | Path) -> Run:

@@ -13,6 +13,7 @@ import typer
 from rollout.cli import (
     comparing,
     debug,
+    debug_engine,
     exporting,
     logs,
     manifests,
@@ -41,6 +42,8 @@ runs.app.command("compare")(comparing.compare)
 runs.app.command("export")(exporting.export)
 app.add_typer(runs.app, name="runs")
 app.add_typer(logs.app, name="logs")
+debug.app.command("rollout-only")(debug_engine.rollout_only)
+debug.app.command("profile")(debug_engine.profile)
 app.add_typer(debug.app, name="debug")
 app.command("schema")(schemas.schema)
 

@@ -13,6 +13,7 @@ from rollout.learner.ppo_work import PpoWork
 from rollout.learner.settings import SftSettings
 from rollout.learner.sft_work import render_rows
 from rollout.learner.work import Work
+from rollout.types import Row
 
 Line = dict[str, Any]
 
@@ -22,6 +23,8 @@ def describe_samples(parts: LearnerParts, batch: Batch, work: Work) -> list[tupl
     algorithm = parts.trainer.settings.algorithm
     if isinstance(algorithm, SftSettings):
         return list(_rows(parts, batch, algorithm))
+    if batch.rows:
+        return list(_preferences(batch, work))
     assert isinstance(work, PolicyWork | PpoWork)
     return list(_groups(batch, work))
 
@@ -59,3 +62,25 @@ def _rows(parts: LearnerParts, batch: Batch, settings: SftSettings) -> Iterator[
                 "completion": parts.renderer.decode([token for token, flag in pairs if flag]),
             },
         )
+
+
+def _preferences(batch: Batch, work: Work) -> Iterator[tuple[Place, Line]]:
+    """Pairs and labelled answers: one sample a row, both answers of a pair together."""
+    for index, (found, shape) in enumerate(zip(batch.rows, work.shapes(), strict=True)):
+        yield (
+            (index, 0),
+            {
+                "ordinal": found.ordinal,
+                "sample": 0,
+                "reward": None,
+                "advantage": None,
+                "num_tokens": sum(shape.completion_tokens),
+                "completion": _describe_answers(found.row),
+            },
+        )
+
+
+def _describe_answers(row: Row) -> str:
+    if "chosen" in row:
+        return f"chosen: {row['chosen']} | rejected: {row['rejected']}"
+    return f"{'good' if row.get('label') else 'bad'}: {row.get('answer')}"

@@ -72,12 +72,17 @@ def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
     return 1.0 - math.prod((wrong - i) / (num_samples - i) for i in range(k))
 
 
+def ks_measured(num_samples: int) -> tuple[int, ...]:
+    """The k of pass@k with so many samples of every prompt: powers of two, and all of them."""
+    powers = tuple(1 << bit for bit in range(num_samples.bit_length()))
+    return powers if num_samples in powers else (*powers, num_samples)
+
+
 def summarise(rewards: Sequence[Sequence[float]]) -> dict[str, Any]:
     """An evaluation's metrics from its rewards by prompt and sample.
 
-    ``accuracy`` and ``pass@k`` for every k up to the smallest number of samples are
-    ``{value, low, high}``; ``reward`` is the mean, ``num_samples`` the count. Raises ValueError when a
-    prompt has no sample.
+    ``accuracy`` and ``pass@k`` for each k of ``ks_measured`` are ``{value, low, high}``; ``reward`` is
+    the mean, ``num_samples`` the count. Raises ValueError when a prompt has no sample.
     """
     counts = [(len(row), sum(value >= CORRECT_MIN for value in row)) for row in rewards]
     if not counts or any(n == 0 for n, _ in counts):
@@ -86,7 +91,7 @@ def summarise(rewards: Sequence[Sequence[float]]) -> dict[str, Any]:
     metrics: dict[str, Any] = {
         "accuracy": _plain(mean_interval([correct / n for n, correct in counts], total))
     }
-    for k in range(1, min(n for n, _ in counts) + 1):
+    for k in ks_measured(min(n for n, _ in counts)):
         values = [pass_at_k(n, correct, k) for n, correct in counts]
         metrics[f"pass@{k}"] = _plain(mean_interval(values, total))
     metrics["reward"] = math.fsum(value for row in rewards for value in row) / total

@@ -6,6 +6,7 @@ Rows come straight from the ledger, a step at a time, so that memory does not gr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 What = Literal["samples", "answers", "metrics", "evaluations"]
 Row = dict[str, Any]
 STEPS_AT_ONCE = 256
-PROMPTS_AT_ONCE = 256
 STEP_FIELDS = ("step", "lineage", "num_consumed", "chain", "committed_at")
 
 
@@ -34,20 +34,42 @@ class Table:
         self.batches = batches
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A run as it stands: of a live one, what is committed after ``last_step`` is not looked at."""
+
+    ledger: LedgerReader
+    name: str
+    last_step: int
+
+    def pages(self) -> Iterator[Sequence[StepView]]:
+        """The steps, some at a time."""
+        page = self.ledger.steps(limit=STEPS_AT_ONCE)
+        while page:
+            yield [view for view in page if view.step <= self.last_step]
+            page = self.ledger.steps(after=page[-1].step, limit=STEPS_AT_ONCE)
+
+    def steps(self) -> Iterator[StepView]:
+        """The steps, one by one."""
+        for page in self.pages():
+            yield from page
+
+
 def open_table(run_dir: Path, ledger: LedgerReader, what: What) -> Table:
     """A table of a run. Raises SpecError, LedgerError or DataError, also while it is read."""
-    run = {"run": ledger.run().identity.name}
+    run = ledger.run()
+    source = Source(ledger=ledger, name=run.identity.name, last_step=run.step)
     if what == "metrics":
-        return _metrics(ledger, run)
+        return _metrics(source)
     if what == "evaluations":
-        return Table(_schema(EVALUATION_COLUMNS), _evaluations(ledger, run))
+        return Table(_schema(EVALUATION_COLUMNS), _evaluations(source))
     if what == "answers":
-        columns = {**ANSWER_COLUMNS, **_sample_columns(_sources(ledger))}
-        return Table(_schema(columns), _answers(ledger, run))
+        columns = {**ANSWER_COLUMNS, **_sample_columns(_rewards(source))}
+        return Table(_schema(columns), _answers(source))
     if is_offline(run_dir):
-        return Table(_schema(DATA_COLUMNS), _data(run_dir, run))
-    columns = {**CONSUMED_COLUMNS, **_sample_columns(_sources(ledger))}
-    return Table(_schema(columns), _samples(ledger, run))
+        return Table(_schema(DATA_COLUMNS), _data(run_dir, source))
+    columns = {**CONSUMED_COLUMNS, **_sample_columns(_rewards(source))}
+    return Table(_schema(columns), _samples(source))
 
 
 RUN_COLUMNS = {"run": "string"}
@@ -114,49 +136,44 @@ def _schema(columns: Mapping[str, str]) -> pa.Schema:
     return pa.schema([(name, types[kind]) for name, kind in columns.items()])
 
 
-def _pages(ledger: LedgerReader) -> Iterator[tuple[StepView, ...]]:
-    page = ledger.steps(limit=STEPS_AT_ONCE)
-    while page:
-        yield page
-        page = ledger.steps(after=page[-1].step, limit=STEPS_AT_ONCE)
-
-
-def _sources(ledger: LedgerReader) -> list[str]:
-    """The reward sources of a run: those of its steps and of its evaluations' first answers."""
+def _rewards(source: Source) -> list[str]:
+    """The names of rewards: those of the steps and of each evaluation's first answer."""
     found: dict[str, None] = {}
-    for page in _pages(ledger):
-        for view in page:
-            found.update(dict.fromkeys(view.metrics.get("reward_by_source") or {}))
-    for view in ledger.evaluations():
-        for answer in ledger.evaluation_samples(view.name, view.split, view.step, limit=1):
+    for step in source.steps():
+        found.update(dict.fromkeys(step.metrics.get("reward_by_source") or {}))
+    for view in source.ledger.evaluations():
+        for answer in source.ledger.evaluation_samples(view.name, view.split, view.step, limit=1):
             found.update(dict.fromkeys(answer.trajectory.rewards))
     return sorted(found)
 
 
-def _samples(ledger: LedgerReader, run: Mapping[str, str]) -> Iterator[list[Row]]:
-    for page in _pages(ledger):
-        for step in page:
-            at = {**run, "step": step.step, "lineage": step.lineage}
-            yield [
-                {**at, "place": view.place, **export_sample(view)}
-                for view in ledger.samples(step.step)
-            ]
+def _samples(source: Source) -> Iterator[list[Row]]:
+    for step in source.steps():
+        found = source.ledger.samples(step.step)
+        yield [{**_at(source, step), "place": one.place, **export_sample(one)} for one in found]
 
 
-def _answers(ledger: LedgerReader, run: Mapping[str, str]) -> Iterator[list[Row]]:
-    for view in ledger.evaluations():
-        at = {**run, "evaluation": view.name, "split": view.split, "step": view.step}
-        found = ledger.evaluation_samples(view.name, view.split, view.step)
-        for start in range(0, len(found), PROMPTS_AT_ONCE):
-            yield [{**at, **export_sample(one)} for one in found[start : start + PROMPTS_AT_ONCE]]
+def _at(source: Source, step: StepView) -> Row:
+    return {"run": source.name, "step": step.step, "lineage": step.lineage}
 
 
-def _data(run_dir: Path, run: Mapping[str, str]) -> Iterator[list[Row]]:
+def _answers(source: Source) -> Iterator[list[Row]]:
+    for view in source.ledger.evaluations():
+        at = {
+            "run": source.name,
+            "evaluation": view.name,
+            "split": view.split,
+            "step": view.step,
+        }
+        found = source.ledger.evaluation_samples(view.name, view.split, view.step)
+        yield [{**at, **export_sample(one)} for one in found]
+
+
+def _data(run_dir: Path, source: Source) -> Iterator[list[Row]]:
     with open_recording(run_dir) as recording:
-        for page in _pages(recording.ledger):
-            for step in page:
-                at = {**run, "step": step.step, "lineage": step.lineage}
-                yield [{**at, **row} for row in data_rows(recording, step.step)]
+        for step in source.steps():
+            rows = data_rows(recording, step.step)
+            yield [{**_at(source, step), **row} for row in rows]
 
 
 def export_sample(view: SampleView) -> Row:
@@ -185,25 +202,26 @@ def export_sample(view: SampleView) -> Row:
     }
 
 
-def _metrics(ledger: LedgerReader, run: Mapping[str, str]) -> Table:
-    names: dict[str, None] = {}
-    for page in _pages(ledger):
-        for view in page:
-            names.update(dict.fromkeys(_numbers(view)))
+def _metrics(source: Source) -> Table:
+    names = sorted({name for step in source.steps() for name in _numbers(step)})
     columns = {
         **STEP_COLUMNS,
         "num_consumed": "int64",
         "chain": "string",
         "committed_at": "double",
-        **dict.fromkeys(sorted(names), "double"),
+        **dict.fromkeys(names, "double"),
     }
-    return Table(_schema(columns), _metric_rows(ledger, run))
+    return Table(_schema(columns), _metric_rows(source))
 
 
-def _metric_rows(ledger: LedgerReader, run: Mapping[str, str]) -> Iterator[list[Row]]:
-    for page in _pages(ledger):
+def _metric_rows(source: Source) -> Iterator[list[Row]]:
+    for page in source.pages():
         yield [
-            {**run, **_numbers(view), **{name: getattr(view, name) for name in STEP_FIELDS}}
+            {
+                "run": source.name,
+                **_numbers(view),
+                **{name: getattr(view, name) for name in STEP_FIELDS},
+            }
             for view in page
         ]
 
@@ -214,7 +232,7 @@ def _numbers(view: StepView) -> dict[str, float]:
     return {name: value for name, value in found.items() if name not in STEP_FIELDS}
 
 
-def _evaluations(ledger: LedgerReader, run: Mapping[str, str]) -> Iterator[list[Row]]:
-    for view in ledger.evaluations():
+def _evaluations(source: Source) -> Iterator[list[Row]]:
+    for view in source.ledger.evaluations():
         times = {"scheduled_at": view.scheduled_at, "finished_at": view.finished_at}
-        yield [{**run, **row, **times} for row in evaluation_rows(view)]
+        yield [{"run": source.name, **row, **times} for row in evaluation_rows(view)]
