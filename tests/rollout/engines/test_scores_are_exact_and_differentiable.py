@@ -41,6 +41,27 @@ def test_scores_and_their_gradients_follow_the_definition(dtype, temperature):
     assert torch.allclose(logits.grad.float(), twin.grad.float(), **loose)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_the_mean_over_the_vocabulary_follows_the_definition(temperature):
+    torch.manual_seed(0)
+    source, targets = torch.tensor([0, 0, 2, 3]), torch.tensor([1, 4, 0, 8])
+    logits = torch.randn(4, 9).double().requires_grad_()
+    twin = logits.detach().clone().requires_grad_()
+    weights = torch.randn(3, 4)
+
+    stats = selected_logprobs(
+        logits, source, targets, temperature=temperature, entropy=True, spread=True
+    )
+    columns = stats.logprobs_C, stats.entropy_C, stats.mean_logprobs_C
+    sum((w * c).sum() for w, c in zip(weights, columns, strict=True)).backward()
+    logp = torch.log_softmax(twin / temperature, -1)[source]
+    plain = logp.gather(1, targets[:, None])[:, 0], -(logp.exp() * logp).sum(-1), logp.mean(-1)
+    sum((w * c).sum() for w, c in zip(weights, plain, strict=True)).backward()
+
+    assert torch.allclose(stats.mean_logprobs_C, plain[2])
+    assert torch.allclose(logits.grad, twin.grad)
+
+
 def test_entropy_is_absent_unless_asked_for():
     stats = selected_logprobs(
         torch.zeros(1, 4), torch.tensor([0]), torch.tensor([2]), temperature=1.0, entropy=False

@@ -162,3 +162,19 @@ def test_the_loss_equals_transformers_own(model_path, sequences) -> None:
     labels = torch.where(torch.tensor([sequences[0].scored]) > 0, ids, -100)
     theirs = model(input_ids=ids, labels=labels).loss
     assert ours.item() == pytest.approx(theirs.item(), rel=1e-5)
+
+
+def test_smoothed_labels_are_those_of_torch(model_path, sequences) -> None:
+    from rollout.learner.policy import load_model
+
+    model = load_model(model_path)
+    work = SftWork(sequences[:1], CPU, label_smoothing=0.2)
+    update = plan_step(work.shapes(), PlanRules(tokens_max=64), seed=0, step=1).updates[0]
+    ours = work.micro_loss(model, update.ranks[0][0], work.denominators(update)).loss
+    ids, scored = sequences[0].token_ids, sequences[0].scored
+    logits = model(input_ids=torch.tensor([ids])).logits[0]
+    at = [t for t, flag in enumerate(scored) if flag]
+    theirs = torch.nn.functional.cross_entropy(
+        logits[[t - 1 for t in at]], torch.tensor([ids[t] for t in at]), label_smoothing=0.2
+    )
+    assert ours.item() == pytest.approx(theirs.item(), rel=1e-5)

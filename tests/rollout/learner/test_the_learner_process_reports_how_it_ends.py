@@ -138,13 +138,13 @@ def test_it_trains_to_the_last_step_and_says_so(tmp_path, model_path) -> None:
 
 def test_a_manifest_it_cannot_do_ends_the_run_with_the_field(tmp_path, model_path) -> None:
     with served(tmp_path) as (url, control):
-        train = {"algorithm": {"sft": {"labelSmoothing": "0.1"}}}
-        with pytest.raises(SpecError, match="labelSmoothing"):
+        train = {"schedule": {"linear": {}}, "maxSteps": None}
+        with pytest.raises(SpecError, match="horizonSteps"):
             live(write_config(tmp_path, url, model_path, train=train), url)
         outcome = control.status().outcome
     assert outcome is not None
     assert (outcome.kind, outcome.reason) == ("Failed", "SpecError")
-    assert "labelSmoothing" in outcome.message
+    assert "horizonSteps" in outcome.message
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_step_and_parameter(

@@ -22,6 +22,7 @@ from rollout.cli import (
     runs,
     schemas,
     sweeping,
+    training,
 )
 from rollout.errors import RolloutError
 
@@ -37,7 +38,7 @@ app.command("fmt")(manifests.fmt)
 app.command("plan")(plans.plan)
 app.command("run")(running.run)
 app.command("sweep")(sweeping.sweep)
-app.add_typer(running.train_app, name="train")
+app.add_typer(training.app, name="train")
 runs.app.command("compare")(comparing.compare)
 runs.app.command("export")(exporting.export)
 app.add_typer(runs.app, name="runs")

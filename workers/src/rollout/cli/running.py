@@ -1,4 +1,4 @@
-"""``rollout run`` and ``rollout train``: run a manifest here, with live progress and a report."""
+"""``rollout run``: run a manifest here, with live progress and a report."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from rollout.cli.output import Format, OutputOption, print_json, print_line
-
-train_app = typer.Typer(help="Run one algorithm from its configuration.", no_args_is_help=True)
 
 SetOption = Annotated[
     list[str] | None,
@@ -51,18 +49,19 @@ def run(
 
         documents = documents_of_plan(plan, overrides=set_ or [])
     else:
-        documents = _documents(str(file), set_ or [])
-    _start(documents, resume=resume, run_dir=run_dir, dry_run=dry_run, output=output)
+        documents = load_overridden(str(file), set_ or [])
+    start(documents, resume=resume, run_dir=run_dir, dry_run=dry_run, output=output)
 
 
-def _documents(file: str, overrides: list[str]) -> list[Any]:
+def load_overridden(file: str, overrides: list[str]) -> list[Any]:
+    """The documents of a manifest with ``--set`` applied. Raises SpecError."""
     from rollout.manifest import load_documents
     from rollout.validation import apply_overrides
 
     return [apply_overrides(document, overrides) for document in load_documents(file)]
 
 
-def _start(
+def start(
     documents: list[Any],
     *,
     resume: str | None,
@@ -70,6 +69,7 @@ def _start(
     dry_run: bool,
     output: Format,
 ) -> None:
+    """Check, then run or (``dry_run``) only plan. Ends the process with the run's exit code."""
     from rollout.cli.output import print_note
     from rollout.validation import require_valid
 
@@ -92,55 +92,3 @@ def _start(
     elif (page := result.run_dir / "report.html").exists():
         print_line(f"report: {page}")
     raise typer.Exit(result.exit_code)
-
-
-def _train(
-    algorithm: str,
-    config: str,
-    set_: list[str] | None,
-    resume: str | None,
-    dry_run: bool,
-    output: Format,
-) -> None:
-    from rollout.errors import SpecError
-
-    documents = _documents(config, set_ or [])
-    for document in documents:
-        named = document.data.get("spec", {}).get("train", {}).get("algorithm", {})
-        if algorithm not in named:
-            raise SpecError(
-                f"{document.source}: train {algorithm} needs spec.train.algorithm.{algorithm}, "
-                f"found {', '.join(named) or 'none'}; use rollout run -f for any manifest"
-            )
-    _start(documents, resume=resume, run_dir=None, dry_run=dry_run, output=output)
-
-
-ConfigOption = Annotated[
-    str, typer.Option("--config", "-c", help="A manifest (YAML or TOML) of this algorithm.")
-]
-
-
-@train_app.command("sft")
-def train_sft(
-    config: ConfigOption,
-    *,
-    set_: SetOption = None,
-    resume: ResumeOption = None,
-    dry_run: DryRunOption = False,
-    output: OutputOption = Format.text,
-) -> None:
-    """Supervised fine-tuning."""
-    _train("sft", config, set_, resume, dry_run, output)
-
-
-@train_app.command("grpo")
-def train_grpo(
-    config: ConfigOption,
-    *,
-    set_: SetOption = None,
-    resume: ResumeOption = None,
-    dry_run: DryRunOption = False,
-    output: OutputOption = Format.text,
-) -> None:
-    """Group relative policy optimisation."""
-    _train("grpo", config, set_, resume, dry_run, output)

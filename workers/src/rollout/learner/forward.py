@@ -144,12 +144,18 @@ def prepare_model(model: nn.Module) -> None:
 
 
 def token_logprobs(
-    model: nn.Module, row: PackedRow, *, temperature: float = 1.0, entropy: bool = False
+    model: nn.Module,
+    row: PackedRow,
+    *,
+    temperature: float = 1.0,
+    entropy: bool = False,
+    spread: bool = False,
 ) -> TokenStats:
     """Log-probabilities of the row's scored tokens, after division of the logits by ``temperature``.
 
     float32 [C], differentiable; with ``entropy`` also the entropy in nats of each scored token's
-    distribution (differentiable too). ``model`` must have gone through ``prepare_model``.
+    distribution, with ``spread`` the mean logprob of the whole vocabulary there (differentiable too).
+    ``model`` must have gone through ``prepare_model``.
     """
     output = model(
         input_ids=row.input_ids,
@@ -160,7 +166,12 @@ def token_logprobs(
         rollout_layout=row.layout,
     )
     return selected_logprobs(
-        output.logits[0], row.source_C, row.targets_C, temperature=temperature, entropy=entropy
+        output.logits[0],
+        row.source_C,
+        row.targets_C,
+        temperature=temperature,
+        entropy=entropy,
+        spread=spread,
     )
 
 

@@ -14,10 +14,14 @@ from torch.autograd.function import once_differentiable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenStats:
-    """Per scored token, [C], float32 (float64 for logits of it): log-probability and (when asked for) entropy, both in nats."""
+    """Per scored token, [C], in nats; float32, or float64 for logits of it.
+
+    ``entropy_C`` is there when asked for, ``mean_logprobs_C`` (over the whole vocabulary) with ``spread``.
+    """
 
     logprobs_C: torch.Tensor
     entropy_C: torch.Tensor | None
+    mean_logprobs_C: torch.Tensor | None = None
 
 
 def selected_logprobs(
@@ -27,16 +31,19 @@ def selected_logprobs(
     *,
     temperature: float,
     entropy: bool,
+    spread: bool = False,
 ) -> TokenStats:
     """Score ``targets_C[c]`` under softmax(``logits_UV[source_C[c]]`` / temperature), in float32 or better.
 
     ``logits_UV`` is consumed: its memory may be overwritten, in the backward too.
     """
-    logprobs_C, entropy_U = _SelectedLogprobs.apply(
-        logits_UV, source_C, targets_C, temperature, entropy
+    logprobs_C, entropy_U, mean_U = _SelectedLogprobs.apply(
+        logits_UV, source_C, targets_C, temperature, entropy, spread
     )
     return TokenStats(
-        logprobs_C=logprobs_C, entropy_C=entropy_U.index_select(0, source_C) if entropy else None
+        logprobs_C=logprobs_C,
+        entropy_C=entropy_U.index_select(0, source_C) if entropy else None,
+        mean_logprobs_C=mean_U.index_select(0, source_C) if spread else None,
     )
 
 
@@ -51,7 +58,8 @@ class _SelectedLogprobs(torch.autograd.Function):
         targets_C: torch.Tensor,
         temperature: float,
         entropy: bool,  # noqa: FBT001 - autograd functions take positional arguments
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        spread: bool,  # noqa: FBT001
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
         scaled = logits_UV if temperature == 1.0 else logits_UV / temperature
         exact = torch.promote_types(scaled.dtype, torch.float32)
         logp_UV = torch.log_softmax(scaled, dim=-1, dtype=exact)
@@ -60,21 +68,29 @@ class _SelectedLogprobs(torch.autograd.Function):
         ctx.save_for_backward(logp_UV, source_C, flat, entropy_U)
         ctx.temperature, ctx.dtype = temperature, logits_UV.dtype
         ctx.set_materialize_grads(False)
-        return logp_UV.view(-1).index_select(0, flat), entropy_U
+        mean_U = logp_UV.mean(-1) if spread else None
+        return logp_UV.view(-1).index_select(0, flat), entropy_U, mean_U
 
     @staticmethod
     @once_differentiable
     def backward(  # type: ignore[override]
-        ctx: Any, grad_C: torch.Tensor | None, grad_entropy_U: torch.Tensor | None
+        ctx: Any,
+        grad_C: torch.Tensor | None,
+        grad_entropy_U: torch.Tensor | None,
+        grad_mean_U: torch.Tensor | None,
     ) -> tuple[torch.Tensor | None, ...]:
         logp_UV, source_C, flat, entropy_U = ctx.saved_tensors
         probs_UV = logp_UV.exp()
         weight_U = logp_UV.new_zeros(logp_UV.shape[0])
         if grad_C is not None:
             weight_U.index_add_(0, source_C, grad_C)
+        if grad_mean_U is not None:
+            weight_U += grad_mean_U
         grad_UV = probs_UV * -weight_U[:, None]
         if grad_entropy_U is not None:
             grad_UV -= probs_UV * (logp_UV + entropy_U[:, None]) * grad_entropy_U[:, None]
         if grad_C is not None:
             grad_UV.view(-1).index_add_(0, flat, grad_C)
-        return (grad_UV / ctx.temperature).to(ctx.dtype), None, None, None, None
+        if grad_mean_U is not None:
+            grad_UV += grad_mean_U[:, None] / grad_UV.shape[1]
+        return (grad_UV / ctx.temperature).to(ctx.dtype), None, None, None, None, None

@@ -107,7 +107,8 @@ def _sft_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
     assert isinstance(algorithm, SftSettings)
     assert parts.renderer is not None
     sequences = render_rows(batch.rows, parts.renderer, algorithm)
-    return SftWork(sequences, parts.parallel.device), chain.digest_sequences(sequences)
+    work = SftWork(sequences, parts.parallel.device, algorithm.label_smoothing)
+    return work, chain.digest_sequences(sequences)
 
 
 def _sft_rules(settings: LearnerSettings, num_ranks: int) -> PlanRules:

@@ -45,8 +45,14 @@ def _render(row: DataRow, renderer: Renderer, settings: SftSettings) -> Sequence
 class SftWork:
     """The rows of one step."""
 
-    def __init__(self, sequences: Sequence[SequenceTokens], device: torch.device) -> None:
+    def __init__(
+        self,
+        sequences: Sequence[SequenceTokens],
+        device: torch.device,
+        label_smoothing: float = 0.0,
+    ) -> None:
         self._sequences = sequences
+        self._label_smoothing = label_smoothing
         self._device = device
         self._num_targets = [sum(sequence.scored) for sequence in sequences]
 
@@ -68,10 +74,17 @@ class SftWork:
     def micro_loss(self, model: nn.Module, micro: MicroBatch, whole: Denominators) -> MicroLoss:
         """Cross entropy of one packed row."""
         row = self._row(micro)
-        stats = token_logprobs(model, row, entropy=True)
+        smoothing = self._label_smoothing
+        stats = token_logprobs(model, row, entropy=True, spread=smoothing > 0)
         assert stats.entropy_C is not None
         mask = torch.ones_like(stats.logprobs_C)
-        loss = sft_loss(stats.logprobs_C, mask, whole.num_tokens)
+        loss = sft_loss(
+            stats.logprobs_C,
+            mask,
+            whole.num_tokens,
+            mean_logprobs_C=stats.mean_logprobs_C,
+            label_smoothing=smoothing,
+        )
         sums = {
             "tokens": loss.new_tensor(stats.logprobs_C.shape[0]),
             "sft_loss": loss.detach(),
