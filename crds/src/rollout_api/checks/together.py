@@ -16,10 +16,13 @@ def check_together(documents: Sequence[Document]) -> list[tuple[int, Problem]]:
 
 
 def sources(document: Document) -> tuple[str, ...]:
-    """Names of the runs whose result this run starts from."""
-    model = document.get("spec", {}).get("model", {})
-    source = model.get("fromRun") if isinstance(model, Mapping) else None
-    return (source["name"],) if source else ()
+    """Names of the runs whose results this run needs: its model's, its reference's, its rewards'."""
+    spec = document.get("spec") or {}
+    train = spec.get("train") or {}
+    models = [spec.get("model"), train.get("reference")]
+    models += [reward.get("model") for reward in train.get("rewards") or ()]
+    found = [model.get("fromRun") for model in models if isinstance(model, Mapping)]
+    return tuple(dict.fromkeys(source["name"] for source in found if source))
 
 
 def _names(documents: Sequence[Document]) -> Iterator[tuple[int, Problem]]:
@@ -58,16 +61,16 @@ def _cycles(documents: Sequence[Document]) -> Iterator[tuple[int, Problem]]:
 
 
 def _path_back(start: str, edges: Mapping[str, Sequence[str]]) -> list[str]:
-    """The way from a run back to itself through fromRun; empty when there is none."""
-    path, current = [start], start
-    for _ in range(len(edges)):
-        following = edges.get(current, ())
-        if not following:
-            return []
-        current = following[0]
-        path.append(current)
-        if current == start:
-            return path
+    """A shortest way from a run back to itself through fromRun; empty when there is none."""
+    paths, seen = [[start]], set[str]()
+    while paths:
+        path = paths.pop(0)
+        for following in edges.get(path[-1], ()):
+            if following == start:
+                return [*path, start]
+            if following not in seen:
+                seen.add(following)
+                paths.append([*path, following])
     return []
 
 

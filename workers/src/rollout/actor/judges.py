@@ -58,14 +58,17 @@ def _key(task: Task, known: Mapping[Key, object]) -> Key:
 def build_judges(config: WorkerConfig) -> Judges:
     """The judges of a run; nothing is started yet. Raises SpecError."""
     spec, folders = config.spec, code_folders(config)
+    models = {role: Path(path) for role, path in config.resolved.models.items()}
     train = spec.train
     environments: dict[Key, EnvBuilder] = {}
     pipelines: dict[Key, RewardPipeline] = {}
     if train is not None and train.algorithm.is_online:
         environments[TRAINING] = build_environment(train.environment, folders=folders)
-        pipelines[TRAINING] = build_rewards(train.rewards, folders=folders)
+        pipelines[TRAINING] = build_rewards(train.rewards, folders=folders, models=models)
     for index, evaluation in enumerate(spec.evaluations):
-        suite = build_suite(evaluation, index, train=train, seed=spec.seed, folders=folders)
+        suite = build_suite(
+            evaluation, index, train=train, seed=spec.seed, folders=folders, models=models
+        )
         environments[suite.name, suite.split] = suite.environment
         pipelines[suite.name, suite.split] = RewardPipeline(suite.rewards)
     return Judges(environments=environments, pipelines=pipelines)

@@ -131,7 +131,12 @@ def _open_suites(config: WorkerConfig, train: Train) -> dict[tuple[str, str], Da
     found: dict[tuple[str, str], DataSource] = {}
     for index, item in enumerate(config.spec.evaluations):
         suite = build_suite(
-            item, index, train=train, seed=config.spec.seed, folders=code_folders(config)
+            item,
+            index,
+            train=train,
+            seed=config.spec.seed,
+            folders=code_folders(config),
+            models={role: Path(path) for role, path in config.resolved.models.items()},
         )
         found[suite.name, suite.split] = suite.source()
     return found

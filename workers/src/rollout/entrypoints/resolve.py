@@ -6,7 +6,7 @@ A process of its own because it may build a model with torch, and whoever asks s
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from rollout.lifeline import die_with_parent
 from rollout.local.resolve import Resolution, ResolveAnswer, ResolveRequest, main_answer
 from rollout.models.files import ModelFiles, check_model, digest_model
 from rollout.models.resolve import resolve_model
+from rollout.models.roles import FurtherModel, further_models
 from rollout.models.shapes import read_shape
 from rollout.rendering import build_renderer
 from rollout.rewards.build import build_rewards
@@ -59,7 +60,9 @@ def resolve(request: ResolveRequest) -> Resolution:
     model = _model(spec, request)
     shape = read_shape(model.path)
     renderer = build_renderer(model.path, spec.model.chat_template)
-    papers = [*_training(spec), *_evaluations(spec)]
+    further = {one.role: _further(one, request) for one in further_models(spec)}
+    folders = {role: files.path for role, files in further.items()}
+    papers = [*_training(spec, folders), *_evaluations(spec, folders)]
     train = next((paper.source for paper in papers if paper.role == "train"), None)
     room = shape.context - max_new_tokens(spec)
     if room < 1:
@@ -75,6 +78,8 @@ def resolve(request: ResolveRequest) -> Resolution:
         context_length=shape.context,
         stop_token_ids=tuple(renderer.stop_token_ids),
         prompt_tokens_max=_prompt_tokens_max(spec, papers, renderer, room),
+        models={role: str(files.path) for role, files in further.items()},
+        model_digests={role: files.digest for role, files in further.items()},
         data_digests={paper.role: paper.source.digest for paper in papers},
         num_rows=None if train is None else len(train),
         num_bad=getattr(getattr(train, "bad", None), "num_records", 0),
@@ -83,12 +88,24 @@ def resolve(request: ResolveRequest) -> Resolution:
 
 def _model(spec: RolloutRunSpec, request: ResolveRequest) -> ModelFiles:
     if request.model_path is not None:
-        path = Path(request.model_path)
-        check_model(path, str(path))
-        return ModelFiles(uri=path.as_uri(), path=path, digest=digest_model(path))
+        return _folder(Path(request.model_path))
     if spec.model.uri is None:
         raise SpecError("spec.model.fromRun: the run it names has not produced its model yet")
     return resolve_model(spec.model.uri, revision=spec.model.revision, offline=request.offline)
+
+
+def _further(model: FurtherModel, request: ResolveRequest) -> ModelFiles:
+    if model.role in request.models:
+        return _folder(Path(request.models[model.role]))
+    source = model.source
+    if source.uri is None:
+        raise SpecError(f"{model.field}.fromRun: the run it names has not produced its model yet")
+    return resolve_model(source.uri, revision=source.revision, offline=request.offline)
+
+
+def _folder(path: Path) -> ModelFiles:
+    check_model(path, str(path))
+    return ModelFiles(uri=path.as_uri(), path=path, digest=digest_model(path))
 
 
 def code_folders(spec: RolloutRunSpec) -> tuple[Path, ...]:
@@ -97,29 +114,34 @@ def code_folders(spec: RolloutRunSpec) -> tuple[Path, ...]:
     return () if path is None else (Path(path),)
 
 
-def _training(spec: RolloutRunSpec) -> Iterator[Paper]:
+def _training(spec: RolloutRunSpec, models: Mapping[str, Path]) -> Iterator[Paper]:
     train = spec.train
     if train is None:
         return
     environment = build_environment(train.environment, folders=code_folders(spec))
-    _check_rewards(train, code_folders(spec))
+    _check_rewards(train, code_folders(spec), models)
     target = plan_target(train.algorithm)
     source = build_source(train.data, environment, seed=spec.seed, target=target)
     yield Paper(role="train", source=source, environment=environment)
 
 
-def _check_rewards(train: Train, folders: Sequence[Path]) -> None:
+def _check_rewards(train: Train, folders: Sequence[Path], models: Mapping[str, Path]) -> None:
     """Raise SpecError for a reward that cannot be; user code itself is not run here."""
-    build_rewards(train.rewards, folders=folders)
+    build_rewards(train.rewards, folders=folders, models=models)
     for reward in train.rewards:
         if reward.python is not None and reward.python.path is not None:
             find_file(reward.python.path, folders)
 
 
-def _evaluations(spec: RolloutRunSpec) -> Iterator[Paper]:
+def _evaluations(spec: RolloutRunSpec, models: Mapping[str, Path]) -> Iterator[Paper]:
     for index, evaluation in enumerate(spec.evaluations):
         suite = build_suite(
-            evaluation, index, train=spec.train, seed=spec.seed, folders=code_folders(spec)
+            evaluation,
+            index,
+            train=spec.train,
+            seed=spec.seed,
+            folders=code_folders(spec),
+            models=models,
         )
         yield Paper(role=suite.name, source=suite.source(), environment=suite.environment)
 

@@ -34,14 +34,19 @@ def build_suite(
     seed: int = 0,
     base_dir: Path | None = None,
     folders: Sequence[Path] = (),
+    models: Mapping[str, Path] | None = None,
 ) -> Suite:
     """One evaluation's suite; nothing is read or started yet.
 
     ``index`` is its place in ``evaluations`` (it may have no name); ``train`` lends environment and
-    rewards where the suite has none; ``folders`` are where user code lies. Raises SpecError.
+    rewards where the suite has none; ``folders`` are where user code lies, ``models`` where reward
+    models lie, by role. Raises SpecError.
     """
     context = Context(
-        split=cast("Part", split_of(item).lower()), seed=seed, base_dir=base_dir or Path()
+        split=cast("Part", split_of(item).lower()),
+        seed=seed,
+        base_dir=base_dir or Path(),
+        models=models or {},
     )
     name = evaluation_name(item, index)
     suite = item.suite
@@ -96,7 +101,10 @@ def _data(
         name=name,
         split=context.split,
         environment=_environment(train, folders),
-        rewards=[build_reward_source(reward, folders=folders) for reward in rewards],
+        rewards=[
+            build_reward_source(reward, folders=folders, models=context.models)
+            for reward in rewards
+        ],
         source=lambda: _open_data(data, context),
     )
 

@@ -44,13 +44,15 @@ class Suite:
 class Context:
     """What a suite may take from its run: where to look, and what training does.
 
-    ``environment`` holds the parameters of the training's builtin environment of the same name.
+    ``environment`` holds the parameters of the training's builtin environment of the same name,
+    ``models`` the folders of reward models by role.
     """
 
     split: Part
     seed: int = 0
     base_dir: Path = field(default_factory=Path)
     environment: Mapping[str, str] = field(default_factory=dict)
+    models: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,7 +82,7 @@ def _named(row: DataRow, renderer: Renderer, read: Callable[[DataRow, Renderer],
 def _pair(row: DataRow, renderer: Renderer) -> PairTokens:
     messages, chosen, rejected = pair_messages(row.row)
     prompt_ids = renderer.render_prompt(messages)
-    answers = [_answer(messages, prompt_ids, text, renderer) for text in (chosen, rejected)]
+    answers = [answer_ids(messages, prompt_ids, text, renderer) for text in (chosen, rejected)]
     if answers[0] == answers[1]:
         raise BadRecord("has answers that are equal as tokens: there is no preference between them")
     return PairTokens(
@@ -100,13 +100,15 @@ def _labelled(row: DataRow, renderer: Renderer) -> LabelledTokens:
     prompt_ids = renderer.render_prompt(messages)
     return LabelledTokens(
         prompt_ids=prompt_ids,
-        answer_ids=_answer(messages, prompt_ids, row.row["answer"], renderer),
+        answer_ids=answer_ids(messages, prompt_ids, row.row["answer"], renderer),
         desirable=row.row["label"],
     )
 
 
-def _answer(messages: tuple[Message, ...], prompt_ids: Ids, text: str, renderer: Renderer) -> Ids:
-    """The tokens that the renderer puts after the prompt."""
+def answer_ids(
+    messages: tuple[Message, ...], prompt_ids: Ids, text: str, renderer: Renderer
+) -> Ids:
+    """The tokens that the renderer puts after the prompt. Raises SpecError where there is no such cut."""
     ids, mask = renderer.render_training((*messages, Message(role="assistant", content=text)))
     start = len(prompt_ids)
     if ids[:start] != prompt_ids or not all(mask[start:]) or start == len(ids):

@@ -23,7 +23,12 @@ LOCATION_FIELDS = frozenset({"uri", "path", "fromRun", "revision", "digest"})
 
 
 def spec_digest(
-    spec: RolloutRunSpec, *, model_digest: str, data_digests: Mapping[str, str], dtype: str
+    spec: RolloutRunSpec,
+    *,
+    model_digest: str,
+    data_digests: Mapping[str, str],
+    dtype: str,
+    further_digests: Mapping[str, str] | None = None,
 ) -> str:
     """``blake3:<hex>`` of the identity of a run with this resolved spec."""
     identity = {
@@ -32,6 +37,7 @@ def spec_digest(
             "model": model_digest,
             "data": data_digests.get("train"),
             "dtype": dtype,
+            **({"models": dict(further_digests)} if further_digests else {}),
         },
     }
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -46,6 +52,8 @@ def spec_identity(spec: RolloutRunSpec) -> dict[str, Any]:
     if "train" in kept:
         train = _without(kept["train"], frozenset(TRAIN_LIVE_FIELDS))
         train["data"] = _without_locations(train.get("data"))
+        if "reference" in train:
+            train["reference"] = _without(train["reference"], LOCATION_FIELDS)
         train["rewards"] = [_without_folder(reward) for reward in train.get("rewards", ())]
         kept["train"] = train
     kept["engine"] = sorted(spec.actors.model_dump(mode="json", exclude_none=True)["engine"])
@@ -61,11 +69,12 @@ def grade_of(spec: RolloutRunSpec) -> Grade:
 
 
 def _without_folder(reward: Mapping[str, Any]) -> dict[str, Any]:
-    """A reward whose file is named without the folder it lies in."""
+    """A reward whose file is named without the folder it lies in, and whose model without its place."""
     python = dict(reward.get("python") or {})
     if "path" in python:
         python["path"] = PurePath(python["path"]).name
-    return {**reward, "python": python}
+    model = _without(reward.get("model") or {}, LOCATION_FIELDS)
+    return {**reward, "python": python, **({"model": model} if "model" in reward else {})}
 
 
 def _without(document: Mapping[str, Any], fields: frozenset[str]) -> dict[str, Any]:

@@ -12,9 +12,9 @@ import shutil
 import socket
 import sys
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,15 @@ from rollout_api.worker import Layout, ResolvedRun, RunIdentity, WorkerConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """One run to be started, or gone on with when ``previous`` is its configuration."""
+    """One run to be started, or gone on with when ``previous`` is its configuration.
+
+    ``models`` are folders of further models by role, where other runs have made them.
+    """
 
     prepared: Prepared
     run: RunDir
     model_path: Path | None = None
+    models: Mapping[str, Path] = field(default_factory=dict)
     code_files: tuple[Path, ...] = ()
     previous: WorkerConfig | None = None
 
@@ -79,6 +83,7 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
         ResolveRequest(
             spec=spec.model_dump(mode="json", exclude_none=True),
             model_path=None if wanted.model_path is None else str(wanted.model_path),
+            models={role: str(path) for role, path in wanted.models.items()},
         ),
         run.logs / "resolve.log",
     )
@@ -116,7 +121,11 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
     engine = spec.actors.engine.chosen if spec.actors.engine is not None else "embedded"
     dtype = spec.model.dtype or ("BFloat16" if machine.accelerators else "Float32")
     digest = spec_digest(
-        spec, model_digest=found.model_digest, data_digests=found.data_digests, dtype=dtype
+        spec,
+        model_digest=found.model_digest,
+        data_digests=found.data_digests,
+        dtype=dtype,
+        further_digests=found.model_digests,
     )
     if previous is not None and previous.spec_digest != digest:
         raise SpecError(describe_drift(previous, prepared, found))
@@ -135,6 +144,7 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
             dtype=dtype,
             stop_token_ids=found.stop_token_ids,
             prompt_tokens_max=found.prompt_tokens_max,
+            models=found.models,
             data_digests=found.data_digests,
             threads=threads if previous is None else previous.resolved.threads,
             engine="vllm" if engine == "vllm" else "embedded",

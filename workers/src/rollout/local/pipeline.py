@@ -1,4 +1,4 @@
-"""Pipelines: several runs in one file, ordered by ``model.fromRun``, each on what the last produced.
+"""Pipelines: several runs in one file, ordered by ``fromRun``, each on what the last produced.
 
 Pure but for ``materialise_model``, which writes the model folder that a dependent run starts from.
 """
@@ -16,6 +16,8 @@ from typing import Any
 from rollout.errors import SpecError
 from rollout.local.run_dir import RunDir
 from rollout.manifest import Document
+from rollout.models.roles import needed_runs
+from rollout.models.scoring import write_score_config
 
 WEIGHTS_SUFFIX = ".safetensors"
 MODEL_SUFFIXES = (".json", ".jinja", ".model", ".txt")
@@ -42,14 +44,13 @@ def order_runs(documents: Sequence[Document]) -> tuple[Document, ...]:
             raise SpecError(f"{document.source}: two runs are named {_name(document)!r}")
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for name, document in runs.items():
-        source = source_run(document.data)
-        sorter.add(name, *([source] if source in runs else []))
+        sorter.add(name, *(one for one in needed_runs(document.data) if one in runs))
     try:
         return tuple(runs[name] for name in sorter.static_order())
     except CycleError as error:
         circle = " -> ".join(reversed(error.args[1]))
         raise SpecError(
-            f"{documents[0].source}: model.fromRun goes round in a circle: {circle}"
+            f"{documents[0].source}: fromRun goes round in a circle: {circle}"
         ) from error
 
 
@@ -72,9 +73,12 @@ def read_snapshot(run: RunDir, name: str) -> dict[str, Any]:
         raise SpecError(f"snapshot {path} is not readable: {error}") from error
 
 
-def materialise_model(*, config_path: Path, weights: Path, target: Path) -> Path:
+def materialise_model(
+    *, config_path: Path, weights: Path, target: Path, scores: bool = False
+) -> Path:
     """A model folder at ``target``: ``config_path``'s configuration and tokenizer, ``weights`` as tensors.
 
+    ``scores`` makes it the configuration of a reward model, whose weights these are.
     Weights are linked where the file system can, else copied. Idempotent; appears complete or not at all.
     """
     if target.exists():
@@ -85,6 +89,8 @@ def materialise_model(*, config_path: Path, weights: Path, target: Path) -> Path
     for path in config_path.iterdir():
         if path.suffix in MODEL_SUFFIXES and not path.name.endswith(f"{WEIGHTS_SUFFIX}.index.json"):
             shutil.copy2(path, work / path.name)
+    if scores:
+        write_score_config(work)
     _link(weights, work / "model.safetensors")
     work.rename(target)
     return target

@@ -23,15 +23,22 @@ RESOLVE_SECONDS_MAX = 1800.0
 
 
 class ResolveRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """``spec`` is a resolved RolloutRunSpec as plain data; ``model_path`` overrides ``spec.model``."""
+    """``spec`` is a resolved RolloutRunSpec as plain data; ``model_path`` overrides ``spec.model``.
+
+    ``models`` are folders of further models by role, where other runs have made them.
+    """
 
     spec: dict[str, Any]
     model_path: str | None = None
+    models: dict[str, str] = {}
     offline: bool = False
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found. ``data_digests`` by role; ``num_rows`` and ``num_bad`` of the training data."""
+    """What was found. ``data_digests`` by role; ``num_rows`` and ``num_bad`` of the training data.
+
+    ``models`` and ``model_digests`` are of further models, by role.
+    """
 
     model_path: str
     model_digest: str
@@ -41,6 +48,8 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     stop_token_ids: tuple[int, ...]
     prompt_tokens_max: int
     data_digests: dict[str, str]
+    models: dict[str, str] = {}
+    model_digests: dict[str, str] = {}
     num_rows: int | None = None
     num_bad: int = 0
 

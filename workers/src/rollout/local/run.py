@@ -32,7 +32,9 @@ from rollout.local.run_dir import (
 )
 from rollout.local.watch import EXIT_INTERRUPTED, EXIT_OK, Ended
 from rollout.manifest import Document, load_documents
+from rollout.models.roles import further_models
 from rollout.validation import apply_overrides, apply_values
+from rollout_api.v1alpha1.common import FromRun
 
 RewardFunction = Callable[..., Sequence[float | Mapping[str, float]]]
 
@@ -71,11 +73,18 @@ def run_manifest(
     for document in ordered:
         prepared = prepare_run(document)
         source = _find_source(document, produced)
+        others = _find_others(document, prepared, produced)
         earlier = home.place(prepared.name, resume, source)
         run = home.make(prepared.name) if earlier is None else prepare_run_dir(earlier.path)
         result = None if earlier is None else _reuse(earlier, prepared)
         if result is None:
-            stage = _Stage(document=document, run=run, source=source, resumed=earlier is not None)
+            stage = _Stage(
+                document=document,
+                run=run,
+                source=source,
+                others=others,
+                resumed=earlier is not None,
+            )
             result = _run_stage(stage, mode, rewards)
         if result.exit_code != EXIT_OK:
             return result
@@ -86,11 +95,15 @@ def run_manifest(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stage:
-    """One run of a manifest, placed. ``source`` is the run whose weights it starts from."""
+    """One run of a manifest, placed. ``source`` is the run whose weights it starts from.
+
+    ``others`` are the runs that made its further models, by role.
+    """
 
     document: Document
     run: RunDir
     source: RunDir | None
+    others: Mapping[str, RunDir]
     resumed: bool
 
 
@@ -120,7 +133,8 @@ def _launch_stage(
     wanted = Launch(
         prepared=prepared,
         run=run,
-        model_path=None if stage.source is None else _take_model(stage.source, prepared, run),
+        model_path=None if stage.source is None else _take_policy(stage.source, prepared, run),
+        models=_take_models(stage.others, prepared, run),
         code_files=() if saved is None else saved.files,
         previous=previous,
     )
@@ -159,30 +173,57 @@ def _write_report(run: RunDir, display: Display) -> None:
 def _find_source(document: Document, produced: Mapping[str, RunDir]) -> RunDir | None:
     """The run that ``model.fromRun`` means: of this file, else the newest of that name here."""
     name = source_run(document.data)
-    if name is None:
-        return None
+    return None if name is None else _find_run(document, "spec.model", name, produced)
+
+
+def _find_others(
+    document: Document, prepared: Prepared, produced: Mapping[str, RunDir]
+) -> dict[str, RunDir]:
+    """The runs that made the further models, by role."""
+    return {
+        one.role: _find_run(document, one.field, one.source.from_run.name, produced)
+        for one in further_models(prepared.spec)
+        if one.source.from_run is not None
+    }
+
+
+def _find_run(document: Document, field: str, name: str, produced: Mapping[str, RunDir]) -> RunDir:
     if name in produced:
         return produced[name]
     runs = [run for run in find_run_dirs(_home(), name) if run.worker_config.exists()]
     if not runs:
         raise SpecError(
-            f"{document.source}: spec.model.fromRun: no run {name!r} in {_home()}; run it first, or "
+            f"{document.source}: {field}.fromRun: no run {name!r} in {_home()}; run it first, or "
             "put it into the same file"
         )
     return runs[-1]
 
 
-def _take_model(source: RunDir, prepared: Prepared, run: RunDir) -> Path:
-    """A model folder made of the source run's snapshot."""
+def _take_policy(source: RunDir, prepared: Prepared, run: RunDir) -> Path:
     wanted = prepared.spec.model.from_run
     assert wanted is not None
-    snapshot = read_snapshot(source, wanted.snapshot)
+    return _take_model(source, wanted, run.model)
+
+
+def _take_models(others: Mapping[str, RunDir], prepared: Prepared, run: RunDir) -> dict[str, Path]:
+    wanted = {one.role: one.source.from_run for one in further_models(prepared.spec)}
+    return {
+        role: _take_model(source, from_run, run.path / "models" / role)
+        for role, source in others.items()
+        if (from_run := wanted[role]) is not None
+    }
+
+
+def _take_model(source: RunDir, wanted: FromRun, target: Path) -> Path:
+    """A model folder made of the source run's snapshot."""
     from rollout.objects.filesystem import FilesystemStore
 
+    snapshot, config = read_snapshot(source, wanted.snapshot), read_config(source)
     return materialise_model(
-        config_path=Path(read_config(source).resolved.model_path),
+        config_path=Path(config.resolved.model_path),
         weights=FilesystemStore(source.objects).path(snapshot["version"]["object"]),
-        target=run.model,
+        target=target,
+        scores=config.spec.train is not None and config.spec.train.algorithm.rm is not None,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from rollout.models.roles import further_models
 from rollout_api.v1alpha1.common import Builtin
 from rollout_api.v1alpha1.data import Data
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -33,6 +34,10 @@ def find_pending(spec: RolloutRunSpec) -> list[Unresolved]:
         source = spec.model.from_run
         reason = f"produced by the run {source.name!r} when it has finished"
         pending.append(Unresolved(field="spec.model", value=source.snapshot, reason=reason))
+    for model in further_models(spec):
+        if (source := model.source.from_run) is not None:
+            reason = f"produced by the run {source.name!r} when it has finished"
+            pending.append(Unresolved(field=model.field, value=source.snapshot, reason=reason))
     if spec.code and spec.code.config_map:
         name = spec.code.config_map.name
         pending.append(

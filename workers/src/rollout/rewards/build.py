@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rollout.errors import SpecError
+from rollout.models.roles import reward_role
 from rollout.parameters import given_parameters
 from rollout.rewards.builtins import build_builtin
 from rollout.rewards.pipeline import RewardPipeline
@@ -13,23 +14,52 @@ from rollout.rewards.source import RewardSource
 from rollout_api.v1alpha1.environment import PythonFunction, Reward
 
 
-def build_rewards(rewards: Sequence[Reward], *, folders: Sequence[Path] = ()) -> RewardPipeline:
+def build_rewards(
+    rewards: Sequence[Reward],
+    *,
+    folders: Sequence[Path] = (),
+    models: Mapping[str, Path] | None = None,
+) -> RewardPipeline:
     """The pipeline of ``train.rewards`` (or a suite's); nothing is started yet.
 
-    ``folders`` are where user code lies: the run's ``code/``, then the manifest's folder. Raises
-    SpecError for an unknown builtin, a bad parameter, or a kind that this version cannot run.
+    ``folders`` are where user code lies: the run's ``code/``, then the manifest's folder; ``models``
+    the folders of reward models by role. Raises SpecError for an unknown builtin, a bad parameter, or
+    a model that is not there.
     """
-    return RewardPipeline([build_reward_source(reward, folders=folders) for reward in rewards])
+    return RewardPipeline(
+        [build_reward_source(reward, folders=folders, models=models) for reward in rewards]
+    )
 
 
-def build_reward_source(reward: Reward, *, folders: Sequence[Path] = ()) -> RewardSource:
+def build_reward_source(
+    reward: Reward,
+    *,
+    folders: Sequence[Path] = (),
+    models: Mapping[str, Path] | None = None,
+) -> RewardSource:
     """One source. Raises SpecError."""
     if reward.builtin is not None:
         return _builtin(reward)
     if reward.python is not None:
         return _python(reward, reward.python, folders)
-    raise SpecError(
-        "rewards: a reward model is not supported by this version; use a builtin or a python function"
+    return _model(reward, models or {})
+
+
+def _model(reward: Reward, models: Mapping[str, Path]) -> RewardSource:
+    name = reward.name or "model"
+    path = models.get(reward_role(name))
+    if path is None:
+        raise SpecError(
+            f"reward {name}: its model is not there; reward models are named under train.rewards"
+            " (an evaluation without rewards of its own uses the same)"
+        )
+    return RewardSource(
+        name=name,
+        weight=reward.weight,
+        timeout_seconds=reward.timeout_seconds,
+        module="rollout.rewards.model",
+        function="ModelReward",
+        parameters={"path": str(path)},
     )
 
 
