@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -17,6 +19,7 @@ from rollout.debug.replay import replay_recorded
 from rollout.errors import RunFailed
 from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.report.export import export_run
+from rollout.weights.digest import load_weights, save_weights
 from rollout_api.worker import WorkerConfig
 
 PAIRS = [
@@ -33,7 +36,7 @@ ALGORITHMS = {
 }
 
 
-def configure(name: str, model: Path, folder: Path, rate: str = "1e-3") -> WorkerConfig:
+def configure(name: str, model: Path, folder: Path) -> WorkerConfig:
     algorithm, rows = ALGORITHMS[name]
     folder.parent.mkdir(parents=True, exist_ok=True)
     data = folder.with_name("data.jsonl")
@@ -41,8 +44,7 @@ def configure(name: str, model: Path, folder: Path, rate: str = "1e-3") -> Worke
     train = {
         "algorithm": algorithm,
         "data": {"jsonl": {"uri": data.as_uri()}},
-        "optimizer": {"adamw": {"learningRate": rate}},
-        "schedule": {"constant": {"warmupSteps": 0}},
+        "optimizer": {"adamw": {"learningRate": "1e-3"}},
         "maxSteps": 3,
     }
     return build_config(folder, model, train)
@@ -106,12 +108,20 @@ def test_steps_are_profiled(run, tmp_path):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_tensor_that_went_nan_is_named(name, tiny_model, tmp_path):
+    broken = Path(shutil.copytree(tiny_model, tmp_path / "model"))
+    tensors = load_weights(broken / "model.safetensors")
+    tensors["model.layers.1.mlp.down_proj.weight"][0, 0] = math.nan
+    (broken / "model.safetensors").unlink()
+    save_weights(tensors, broken / "model.safetensors")
     folder = tmp_path / "tiny-1"
-    with pytest.raises(RunFailed, match=r"step 2: .*not finite.*rollout debug one-batch"):
-        record(configure(name, tiny_model, folder, rate="1e30"))
 
-    found = inspect_batch(folder, 2)
+    with pytest.raises(RunFailed, match=r"step 1: .*not finite.*rollout debug one-batch"):
+        record(configure(name, broken, folder))
 
+    found = inspect_batch(folder, 1)
     assert found["committed"] is False
-    assert found["not_finite"][0].startswith(("output of ", "weight ", "learner logprobs"))
-    assert any(one.startswith(("loss term ", "gradient of ")) for one in found["not_finite"])
+    assert found["not_finite"][:2] == [
+        "weight model.layers.1.mlp.down_proj.weight",
+        "output of model.layers.1.mlp.down_proj",
+    ]
+    assert any(one.startswith("loss term ") for one in found["not_finite"])

@@ -20,16 +20,29 @@ from rollout.objects.filesystem import FilesystemStore
 pytestmark = pytest.mark.process
 
 
+EVEN = """
+def even(prompts, completions, rows):
+    return [sum(token % 2 == 0 for token in c.token_ids) / len(c.token_ids) for c in completions]
+"""
+
+
 @pytest.fixture(scope="module")
 def recorded(tiny_model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("sampled") / "tiny-1"
-    record_sampled(build_config(folder, tiny_model, {**GRPO, "maxSteps": 4}))
+    (folder.parent / "even.py").write_text(EVEN)
+    rewards = [{"python": {"path": str(folder.parent / "even.py"), "function": "even"}}]
+    record_sampled(build_config(folder, tiny_model, {**GRPO, "rewards": rewards, "maxSteps": 4}))
     return folder
 
 
 @pytest.fixture
 def run(recorded, tmp_path):
     return Path(shutil.copytree(recorded, tmp_path / "tiny-1"))
+
+
+def test_the_run_has_learned_so_that_its_versions_differ(recorded):
+    with LedgerReader(recorded / "ledger.db") as ledger:
+        assert len({step.version.digest for step in ledger.steps()}) == 4
 
 
 def views(folder, step):

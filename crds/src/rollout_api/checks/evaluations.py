@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from rollout_api.checks.catalog import SUITES, suggest
@@ -10,8 +9,6 @@ from rollout_api.checks.facts import Facts
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.evaluation import Evaluation, SuiteRun
 from rollout_api.v1alpha1.run import RolloutRunSpec
-
-_PASS_AT = re.compile(r"^pass@([1-9][0-9]*)$")
 
 
 def suites_exist(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
@@ -91,7 +88,7 @@ def gates_are_reachable(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
                 field=f"{field}.gate.metric",
                 reason="UnreachableGate",
                 message=f"{run.gate.metric!r} is not measured with samplesPerPrompt {run.samples_per_prompt}",
-                fix="use accuracy, or pass@k with k up to samplesPerPrompt",
+                fix=f"use accuracy or one of {', '.join(_passes(run.samples_per_prompt))}",
             )
         elif run.gate.lower_bound > 1:
             yield Problem(
@@ -148,8 +145,13 @@ def split_of(item: SuiteRun) -> str:
 
 
 def _measured(run: SuiteRun, metric: str) -> bool:
-    found = _PASS_AT.match(metric)
-    return metric == "accuracy" or (bool(found) and int(metric[5:]) <= run.samples_per_prompt)
+    return metric == "accuracy" or metric in _passes(run.samples_per_prompt)
+
+
+def _passes(num_samples: int) -> list[str]:
+    """The pass@k that are measured: powers of two up to the samples of a prompt, and all of them."""
+    ks = {1 << bit for bit in range(num_samples.bit_length())} | {num_samples}
+    return [f"pass@{k}" for k in sorted(ks)]
 
 
 def _suites(spec: RolloutRunSpec) -> Sequence[tuple[str, SuiteRun]]:

@@ -47,7 +47,7 @@ class SuiteRun(ApiModel):
     """Which held-out part: the one that may choose snapshots, or the one that is only reported.
     Unset: Selection when `selects`, else Report."""
     samples_per_prompt: int = filled(1, ge=1, le=4096)
-    """Completions per prompt; pass@k is given for k up to this."""
+    """Completions per prompt; pass@k is given for k = 1, 2, 4, ... up to this, and for this."""
     temperature: Real = filled(0.0, ge=0, le=100)
     """Sampling temperature; 0 is greedy."""
     max_new_tokens: int | None = Field(default=None, ge=1, le=16_777_216)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rollout.cli.output import print_table
 from rollout.cli.runs import RunArgument, find
+
+if TYPE_CHECKING:
+    from rollout.report.tables import What
 
 
 class FileFormat(StrEnum):
@@ -48,7 +51,7 @@ def export(
     """Write samples, metrics or evaluations to Parquet or JSON lines; whole files or none."""
     from rollout.report.export import export_run
 
-    wanted = [one.value for one in dict.fromkeys(what or [Table.samples])]
+    wanted: list[What] = [one.value for one in dict.fromkeys(what or [Table.samples])]
     written = export_run(find(run), output, wanted, form.value)
     print_table(
         ["TABLE", "ROWS", "FILE"],
