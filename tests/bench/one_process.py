@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -79,12 +80,33 @@ class Clock:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
+class InPlace(Executor):
+    """Runs what it is given at once, in the caller's thread.
+
+    An engine and a learner that compute in two threads of one process have two OpenMP pools; with more
+    threads than processors libgomp stops spinning, and every small parallel loop pays for a wake-up.
+    Real runs have a process for each.
+    """
+
+    def submit(  # type: ignore[override]
+        self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Future[Any]:
+        """Call it; the future is done."""
+        done: Future[Any] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - the caller's, through the future
+            done.set_exception(error)
+        return done
+
+
 class Sampling:
     """The actor's half."""
 
     def __init__(self, config: WorkerConfig, store: FilesystemStore) -> None:
         self.judges = build_judges(config)
         engine = build_engine(config, "actor-0")
+        engine._executor = InPlace()
         renderer = build_renderer(Path(config.resolved.model_path), config.spec.model.chat_template)
         self.stage = Stage(
             engine=engine,
