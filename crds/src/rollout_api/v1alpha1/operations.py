@@ -42,10 +42,10 @@ class Wandb(ApiModel):
 
 
 class Mlflow(ApiModel):
-    """An MLflow server or folder."""
+    """MLflow: a server, or a file of one's own."""
 
     uri: Uri | None = None
-    """Tracking URI. Unset: a folder beside the run."""
+    """Tracking URI, such as `http://mlflow:5000`. Unset: a SQLite file in the run's folder."""
     experiment: Name = filled("rollout")
     """Experiment."""
 
