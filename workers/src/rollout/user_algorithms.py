@@ -8,7 +8,7 @@
 The function returns a loss per token, ``[C]``, or a ``SurrogateLoss``; ``settings`` is annotated with a
 pydantic model, whose fields are the manifest's ``parameters``. Everything else of the family (ratio
 level, advantages, aggregation, correction, KL, entropy) composes with it as with any objective.
-Loading imports the user's code: only the learner does it.
+Loading imports the user's code: in the learner, and before in the process that looks at a plan.
 """
 
 from __future__ import annotations

@@ -120,6 +120,7 @@ def _training(spec: RolloutRunSpec, models: Mapping[str, Path]) -> Iterator[Pape
         return
     environment = build_environment(train.environment, folders=code_folders(spec))
     _check_rewards(train, code_folders(spec), models)
+    _check_objective(train)
     target = plan_target(train.algorithm)
     source = build_source(train.data, environment, seed=spec.seed, target=target)
     yield Paper(role="train", source=source, environment=environment)
@@ -131,6 +132,15 @@ def _check_rewards(train: Train, folders: Sequence[Path], models: Mapping[str, P
     for reward in train.rewards:
         if reward.python is not None and reward.python.path is not None:
             find_file(reward.python.path, folders)
+
+
+def _check_objective(train: Train) -> None:
+    """Raise SpecError for an objective of the user's that is not installed or refuses its parameters."""
+    grpo = train.algorithm.grpo
+    if grpo is not None and grpo.surrogate.custom is not None:
+        from rollout.learner.surrogates import build_surrogate
+
+        build_surrogate(grpo)
 
 
 def _evaluations(spec: RolloutRunSpec, models: Mapping[str, Path]) -> Iterator[Paper]:

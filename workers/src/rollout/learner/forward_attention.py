@@ -88,7 +88,8 @@ class _RowAttention(torch.autograd.Function):
     ) -> torch.Tensor:
         row = tuple(x[0].transpose(0, 1) for x in (query, key, value))
         out_NHD = torch.empty(row[0].shape, dtype=query.dtype, device=query.device)
-        lse_NH = torch.empty(row[0].shape[:2], dtype=torch.float32, device=query.device)
+        exact = torch.promote_types(query.dtype, torch.float32)
+        lse_NH = torch.empty(row[0].shape[:2], dtype=exact, device=query.device)
         for call in _self_calls(layout):
             out, lse = attend(_inputs(call, row, scale))
             _put(out_NHD, call.queries, out)
