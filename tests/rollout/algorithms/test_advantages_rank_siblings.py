@@ -13,10 +13,13 @@ ROW = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, 3.0]), min_size=4, max_size
 MASK_ROW = st.lists(st.sampled_from([0.0, 1.0]), min_size=4, max_size=4)
 
 
-def advantages(rewards, mask=None, scale="Group", epsilon=0.0):
+BASELINE = st.sampled_from(["GroupMean", "LeaveOneOut"])
+
+
+def advantages(rewards, mask=None, scale="Group", epsilon=0.0, baseline="GroupMean"):
     rewards = torch.tensor(rewards, dtype=torch.float64)
     mask = torch.ones_like(rewards) if mask is None else torch.tensor(mask)
-    return group_advantages(rewards, mask, scale, epsilon)
+    return group_advantages(rewards, mask, scale, epsilon, baseline)
 
 
 def test_a_group_is_divided_by_its_own_unbiased_deviation() -> None:
@@ -57,19 +60,31 @@ def test_rewards_of_excluded_samples_may_be_nan() -> None:
 
 
 @given(
-    st.lists(ROW, min_size=1, max_size=4), st.data(), st.sampled_from(["Group", "Batch", "None"])
+    st.lists(ROW, min_size=1, max_size=4),
+    st.data(),
+    st.sampled_from(["Group", "Batch", "None", "Whiten"]),
+    BASELINE,
 )
-def test_centred_advantages_sum_to_zero_in_every_group(rewards, data, scale) -> None:
+def test_centred_advantages_sum_to_zero_in_every_group(rewards, data, scale, baseline) -> None:
     mask = [data.draw(MASK_ROW) for _ in rewards]
-    result = advantages(rewards, mask, scale, epsilon=1e-6)
+    result = advantages(rewards, mask, scale, epsilon=1e-6, baseline=baseline)
     assert torch.allclose(result.advantages_PG.sum(dim=1), torch.zeros(len(rewards)).double())
 
 
-@given(ROW, st.permutations(range(4)))
-def test_permuting_a_group_permutes_its_advantages(rewards, order) -> None:
-    straight = advantages([rewards], epsilon=1e-6).advantages_PG[0]
-    shuffled = advantages([[rewards[i] for i in order]], epsilon=1e-6).advantages_PG[0]
+@given(ROW, st.permutations(range(4)), BASELINE)
+def test_permuting_a_group_permutes_its_advantages(rewards, order, baseline) -> None:
+    straight = advantages([rewards], epsilon=1e-6, baseline=baseline).advantages_PG[0]
+    moved = [rewards[i] for i in order]
+    shuffled = advantages([moved], epsilon=1e-6, baseline=baseline).advantages_PG[0]
     assert torch.allclose(straight[list(order)], shuffled, atol=1e-12)
+
+
+@given(ROW)
+def test_leaving_one_out_is_the_centred_reward_stretched(rewards) -> None:
+    # n / (n - 1) (R - mean), here 4 / 3
+    plain = advantages([rewards], scale="None").advantages_PG
+    left_out = advantages([rewards], scale="None", baseline="LeaveOneOut").advantages_PG
+    assert torch.allclose(left_out, plain * 4 / 3, atol=1e-12)
 
 
 @given(ROW, st.floats(-100, 100), st.floats(0.1, 10))

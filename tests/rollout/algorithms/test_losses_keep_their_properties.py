@@ -13,7 +13,7 @@ from rollout.algorithms.aggregation import Denominators, aggregate, token_weight
 from rollout.algorithms.clip import Clipped, clipped_policy_loss
 from rollout.algorithms.grpo import GrpoSettings, PolicyTokens, grpo_loss
 from rollout.algorithms.importance import Correction, truncated_importance_weights
-from rollout.algorithms.kl import kl_estimate
+from rollout.algorithms.kl import kl_estimate, kl_loss_estimate
 from rollout.algorithms.sft import sft_loss
 
 MODES = ["TokenMean", "SequenceMean", "SequenceSum", "FixedLength"]
@@ -157,6 +157,10 @@ def test_k3_is_never_negative_and_zero_at_equality(seed) -> None:
     tokens = make_tokens(seed)
     assert (kl_estimate(tokens.logprobs_C, tokens.old_logprobs_C, "K3") >= 0).all()
     assert (kl_estimate(tokens.logprobs_C, tokens.logprobs_C, "K3") == 0).all()
+    for shaped in ("K3Plus", "K3Corrected"):
+        logprobs, old = tokens.logprobs_C, tokens.old_logprobs_C
+        assert (kl_loss_estimate(logprobs, old, tokens.actor_logprobs_C, shaped) >= 0).all()
+        assert (kl_loss_estimate(logprobs, old, logprobs, shaped) == 0).all()
 
 
 def test_extreme_log_ratios_stay_finite_in_float32() -> None:
@@ -193,7 +197,7 @@ def test_importance_weights_do_not_touch_the_reference_term(seed) -> None:
 
 
 @settings(max_examples=10)
-@given(SEEDS, st.sampled_from(MODES), st.sampled_from(["K1", "K2", "K3"]))
+@given(SEEDS, st.sampled_from(MODES), st.sampled_from(["K1", "K2", "K3", "K3Corrected"]))
 def test_the_gradient_equals_finite_differences(seed, mode, estimator) -> None:
     tokens = make_tokens(seed, B=2, T=3)
     # Detached importance weights do not follow old_logprobs, which are inputs here: exact all the same.
