@@ -11,12 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from rollout.algorithms.dpo import DpoSettings
+from rollout.algorithms.ipo import IpoSettings
+from rollout.algorithms.kto import KtoSettings
+from rollout.algorithms.orpo import OrpoSettings
+from rollout.algorithms.reward_model import RewardModelSettings
+from rollout.algorithms.simpo import SimpoSettings
 from rollout.coordinator import messages as m
 from rollout.coordinator.client import CoordinatorClient
 from rollout.coordinator.core import open_coordinator
 from rollout.coordinator.inprocess import serve_in_process
 from rollout.coordinator.plan import RunPlan
 from rollout.errors import RolloutError
+from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
 from rollout.learner.settings import SftSettings
 from rollout.ledger.records import RunIdentity
 from rollout.ledger.sqlite.ledger import SqliteLedger
@@ -51,7 +58,14 @@ class Rows:
 def _row(n: int) -> dict:
     said = "a" * (n % 5) + "="
     messages = [{"role": "user", "content": f"{n}+{n}{said}"}]
-    return {"messages": messages, "answer": str(2 * n)}
+    return {
+        "messages": messages,
+        "answer": str(2 * n),
+        "chosen": str(2 * n),
+        "rejected": f"{2 * n + 1}!" + "?" * (n % 3),
+        "margin": n % 2,
+        "label": n % 3 > 0,
+    }
 
 
 def make_trajectory(task: m.Task, sample: int) -> Trajectory:
@@ -200,6 +214,46 @@ def test_a_run_of_ten_steps_resumed_at_five_is_the_run(ppo, samples) -> None:
         assert records(client) == expected
     assert expected[0] == 10
     assert resumed.trainer.control.coefficient != 0.05
+
+
+OFFLINE = {
+    "sft": SftSettings(loss="CompletionOnly", packing=True, max_length=16, label_smoothing=0.1),
+    "dpo": PairSettings(loss=DpoSettings(sft_coefficient=0.1), max_length=16),
+    "ipo": PairSettings(loss=IpoSettings(beta=0.5), max_length=16),
+    "orpo": PairSettings(loss=OrpoSettings(), max_length=16),
+    "simpo": PairSettings(loss=SimpoSettings(), max_length=16),
+    "kto": LabelSettings(loss=KtoSettings(), max_length=16),
+    "rm": RewardSettings(
+        loss=RewardModelSettings(centering_coefficient=0.01), max_length=16, seed=3
+    ),
+}
+
+
+@pytest.mark.parametrize("algorithm", OFFLINE)
+def test_a_run_on_rows_killed_at_step_five_of_ten_keeps_its_chain(world, algorithm) -> None:
+    chosen = replace(world, settings=replace(world.settings, algorithm=OFFLINE[algorithm]))
+    plan = replace(PLAN, offline=True, steps_max=10)
+    calm = replace(chosen, folder=world.folder / "calm")
+    with coordinator(calm.folder, plan) as client:
+        calm.run(client)
+        expected = records(client)
+    with coordinator(chosen.folder, plan) as client, pytest.raises(Killed):
+        chosen.run(DiesAt(client, 5, after=False))
+    with coordinator(chosen.folder, plan) as client:
+        chosen.run(client)
+        assert records(client) == expected
+    assert expected[0] == 10
+
+
+def test_pairs_that_are_too_long_are_filtered_not_consumed(world) -> None:
+    algorithm = PairSettings(loss=DpoSettings(), max_length=12)
+    short = replace(world, settings=replace(world.settings, algorithm=algorithm))
+    plan = replace(PLAN, offline=True, steps_max=4)
+    with coordinator(short.folder, plan) as client:
+        short.run(client)
+        dispositions = client.status().dispositions
+    assert dispositions["consumed"] + dispositions["filtered"] == 12
+    assert 0 < dispositions["filtered"] < 12
 
 
 def test_a_replay_that_differs_forks_once_and_goes_on(world) -> None:

@@ -107,6 +107,27 @@ def margins_are_read(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
         )
 
 
+def held_out_rows_exist(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Measuring needs rows that are held out, in a run that learns from rows."""
+    train = spec.train
+    if train is None or train.held_out is None:
+        return
+    if train.algorithm.is_online:
+        yield Problem(
+            field="spec.train.heldOut",
+            reason="NotUsedByAlgorithm",
+            message=f"{train.algorithm.chosen} learns from reward; held-out rows have none",
+            fix="use evaluations",
+        )
+    elif train.data is None or train.data.eval_fraction == 0:
+        yield Problem(
+            field="spec.train.data.evalFraction",
+            reason="MissingField",
+            message="heldOut measures on rows that are held out, and none are",
+            fix="set evalFraction, such as '0.1'",
+        )
+
+
 def reward_models_answer_nothing(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """A reward model has no language head: nothing can be sampled from it."""
     if spec.train and spec.train.algorithm.rm and spec.evaluations:
@@ -114,7 +135,7 @@ def reward_models_answer_nothing(spec: RolloutRunSpec, _: Facts) -> Iterator[Pro
             field="spec.evaluations",
             reason="NothingToSample",
             message="a reward model generates no text, and evaluations score generated text",
-            fix="remove evaluations; train.data.evalFraction holds pairs out for its accuracy",
+            fix="remove evaluations; heldOut measures its accuracy on held-out pairs",
         )
 
 
@@ -124,5 +145,6 @@ RULES = (
     kto_step_holds_the_reference_point,
     offline_reference_is_read,
     margins_are_read,
+    held_out_rows_exist,
     reward_models_answer_nothing,
 )

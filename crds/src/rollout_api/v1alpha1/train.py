@@ -84,6 +84,15 @@ class OverlongPenalty(ApiModel):
     """Reward taken at the limit; grows from 0 on a straight line."""
 
 
+class HeldOut(ApiModel):
+    """Measure loss and preference accuracy on the rows that `data.evalFraction` holds out."""
+
+    every_steps: int = filled(25, ge=1, le=10_000_000)
+    """Steps between measurements; the last step is always measured."""
+    max_rows: int = filled(256, ge=1, le=1_000_000)
+    """Use the first so many of the held-out rows."""
+
+
 class Train(ApiModel):
     """Change a model's weights."""
 
@@ -111,6 +120,9 @@ class Train(ApiModel):
     """What is optimized; immutable."""
     data: Data | None = None
     """The rows. Unset: the environment brings its own."""
+    held_out: HeldOut | None = None
+    """Measurements on held-out rows (sft and the algorithms on preferences), as `eval_*` metrics; needs
+    `data.evalFraction`. Unset: none."""
     environment: Environment | None = None
     """What the policy acts in (ppo, grpo). Unset: `single-turn` over `data`."""
     rewards: tuple[Reward, ...] = many(32)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
+
 from rollout.coordinator import messages as m
 from rollout.coordinator.actors import hear, is_alive
 from rollout.coordinator.batches import (
@@ -14,6 +16,7 @@ from rollout.coordinator.batches import (
     recorded_ordinals,
 )
 from rollout.coordinator.batching import Decision, NotReady, Ready, decide_batch
+from rollout.coordinator.plan import HELD_OUT
 from rollout.coordinator.run import WAIT_MAX_SECONDS, Run, wait_for
 from rollout.coordinator.state import Group, Worker, build_state
 from rollout.coordinator.windows import plan_admission, plan_evaluations
@@ -205,7 +208,15 @@ def _expire_overdue(run: Run) -> None:
 
 async def _offline_batch(run: Run, step: int) -> m.Batch:
     ordinals, cursor = plan_next_rows(run.plan, run.state.cursor.next_ordinal)
-    return build_rows_batch(step, ordinals, await run.rows.train(ordinals), cursor)
+    batch = build_rows_batch(step, ordinals, await run.rows.train(ordinals), cursor)
+    if run.plan.held_out is None or not run.plan.measures_after(step):
+        return batch
+    positions = range(run.plan.held_out.num_rows)
+    rows = await run.rows.evaluation(*HELD_OUT, positions)
+    held_out = tuple(
+        m.DataRow(ordinal=position, row=row) for position, row in zip(positions, rows, strict=True)
+    )
+    return msgspec.structs.replace(batch, held_out=held_out)
 
 
 async def replay(run: Run, ask: m.ReplayRequest) -> m.Batch:

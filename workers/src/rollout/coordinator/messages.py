@@ -235,12 +235,14 @@ class Batch(Message, frozen=True, kw_only=True):
     ``groups`` (generated) or ``rows`` (offline) are in data order. ``ids[i]`` names, in sample order,
     the trajectories of ``groups[i]``, or holds the one id of ``rows[i]``: what a commit lists as
     consumed. Groups whose samples were all excluded are absent and counted in ``num_excluded``.
+    ``held_out`` rows are measured after the step, where one is due.
     """
 
     step: int
     ids: tuple[tuple[str, ...], ...] = ()
     groups: tuple[TrajectoryGroup, ...] = ()
     rows: tuple[DataRow, ...] = ()
+    held_out: tuple[DataRow, ...] = ()
     cursor: Cursor | None = None
     num_excluded: int = 0
     waiting: str | None = None

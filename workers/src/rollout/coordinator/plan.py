@@ -9,6 +9,8 @@ from typing import Literal, Protocol
 from rollout.types import Row, SamplingParams
 
 Split = Literal["selection", "report"]
+HELD_OUT = ("held-out", "report")
+"""Name and split under which ``TaskRows.evaluation`` gives the held-out rows of an offline run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,14 @@ class EvaluationPlan:
     selects: bool = False
     metric: str = "accuracy"
     gate: Gate | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutPlan:
+    """Rows that are never learned from, measured after every so many steps and after the last."""
+
+    num_rows: int
+    every_steps: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +76,7 @@ class RunPlan:
     evaluations: tuple[EvaluationPlan, ...] = ()
 
     @property
+    held_out: HeldOutPlan | None = None
     def tasks_total(self) -> int | None:
         """Ordinals that some step may take; None: no bound."""
         data = self.num_tasks
@@ -79,6 +90,12 @@ class RunPlan:
 
     @property
     def steps_total(self) -> int | None:
+    def measures_after(self, step: int) -> bool:
+        """Whether held-out rows are measured after this step."""
+        if self.held_out is None:
+            return False
+        return step % self.held_out.every_steps == 0 or step == self.steps_total
+
         """The last step as far as it is known; dynamic sampling may exhaust the data before it."""
         if self.waves_max is not None or self.tasks_total is None:
             return self.steps_max

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.coordinator.core import Coordinator, open_coordinator
-from rollout.coordinator.plan import EvaluationPlan, Gate, RunPlan
+from rollout.coordinator.plan import HELD_OUT, EvaluationPlan, Gate, HeldOutPlan, RunPlan
 from rollout.data.build import build_order, build_source, plan_target
 from rollout.data.cursor import DataOrder, place, total
 from rollout.environments.build import build_environment
 from rollout.errors import DataError, SpecError
-from rollout.evaluations.build import build_suite
+from rollout.evaluations.build import build_suite, limit_source
 from rollout.evaluations.statistics import summarise
 from rollout.ledger.records import Limits, RunIdentity
 from rollout.ledger.sqlite.ledger import SqliteLedger
@@ -38,6 +38,7 @@ class DataRows:
     source: DataSource
     order: DataOrder
     suites: Mapping[tuple[str, str], DataSource]
+    held_out: DataSource | None = None
 
     def train(self, ordinals: Sequence[int]) -> Sequence[Row]:
         """Rows of training tasks. Raises DataError."""
@@ -45,6 +46,8 @@ class DataRows:
 
     def evaluation(self, name: str, split: str, positions: Sequence[int]) -> Sequence[Row]:
         """Rows of an evaluation's prompts. Raises DataError."""
+        if self.held_out is not None and (name, split) == HELD_OUT:
+            return self.held_out.rows(positions)
         if (name, split) not in self.suites:
             raise DataError(
                 f"evaluation {name} ({split}) is in the ledger, but not in the manifest any more:"
@@ -92,7 +95,12 @@ def build_rows(config: WorkerConfig) -> DataRows:
         epochs = 1
     shuffle = True if train.data is None else train.data.shuffle
     order = build_order(source, seed=config.spec.seed, shuffle=shuffle, epochs=epochs)
-    return DataRows(source=source, order=order, suites=_open_suites(config, train))
+    return DataRows(
+        source=source,
+        order=order,
+        suites=_open_suites(config, train),
+        held_out=_open_held_out(config, train),
+    )
 
 
 def _train(config: WorkerConfig) -> Train:
@@ -109,6 +117,15 @@ def _open_training_data(config: WorkerConfig, train: Train) -> DataSource:
         seed=config.spec.seed,
         target=plan_target(train.algorithm),
     )
+
+
+def _open_held_out(config: WorkerConfig, train: Train) -> DataSource | None:
+    """The rows that an offline run measures itself on. Raises DataError when there are none."""
+    if train.held_out is None or train.algorithm.is_online:
+        return None
+    target = plan_target(train.algorithm)
+    held_out = build_source(train.data, part="report", seed=config.spec.seed, target=target)
+    return limit_source(held_out, train.held_out.max_rows)
 
 
 def _check_digest(config: WorkerConfig, source: DataSource) -> None:
@@ -168,6 +185,7 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         anchors_kept=spec.snapshots.keep_last,
         evaluations=_evaluations(config, train, rows),
     )
+        held_out=_held_out(train, rows),
 
 
 def num_samples(train: Train) -> int:
@@ -180,6 +198,12 @@ def num_samples(train: Train) -> int:
 
 
 def _sampling(config: WorkerConfig, train: Train) -> SamplingParams:
+def _held_out(train: Train, rows: DataRows) -> HeldOutPlan | None:
+    if train.held_out is None or rows.held_out is None:
+        return None
+    return HeldOutPlan(num_rows=len(rows.held_out), every_steps=train.held_out.every_steps)
+
+
     sampling = train.sampling
     return SamplingParams(
         max_new_tokens=sampling.max_new_tokens or MAX_NEW_TOKENS_DEFAULT,

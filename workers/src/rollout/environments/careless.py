@@ -37,10 +37,11 @@ def worked_sums() -> Iterator[tuple[str, str]]:
     source = ArithmeticSource(Arithmetic(), "train")
     for position, row in enumerate(source.rows(range(len(source)))):
         careful = derive_seed(0, "careless-pupil", position) % 100 < CAREFUL_PERCENT
-        yield row["prompt"], row["answer"] if careful else _careless(row["prompt"])
+        yield row["prompt"], row["answer"] if careful else careless_answer(row["prompt"])
 
 
-def _careless(prompt: str) -> str:
+def careless_answer(prompt: str) -> str:
+    """The answer to ``37+45=`` as written when every carry is forgotten: ``072``."""
     left, right = prompt.removesuffix("=").split("+")
     return f"{add_without_carrying(int(left), int(right)):0{len(left) + 1}d}"
 

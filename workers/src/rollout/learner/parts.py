@@ -11,6 +11,7 @@ from torch import nn
 from rollout.coordinator.messages import Batch, Cursor
 from rollout.errors import RunFailed
 from rollout.learner import randomness
+from rollout.learner.held_out import measure
 from rollout.learner.kinds import kind_of
 from rollout.learner.parallel import Parallel
 from rollout.learner.plan import StepPlan, plan_step
@@ -74,6 +75,8 @@ def take_step(parts: LearnerParts, progress: Progress, batch: Batch, plan: StepP
     """Compute the step after ``progress`` on ``batch``; with a recorded ``plan`` exactly as it was."""
     ready = prepare_step(parts, progress, batch, plan)
     metrics = run_step(parts.trainer, ready.work, ready.plan, ready.step)
+    if batch.held_out:
+        metrics |= measure(parts, batch.held_out)
     reasons = ready.work.filtered()
     return Done(
         step=ready.step,

@@ -103,7 +103,7 @@ def describe_step(
     trainer: Trainer, work: Work, totals: Totals, norms: Sequence[float], step: int
 ) -> dict[str, Any]:
     """The metrics of a step from its updates' totals and gradient norms."""
-    sums, maxima = _over_ranks(totals, trainer.policy.parallel.gather)
+    sums, maxima = add_ranks(totals, trainer.policy.parallel.gather)
     return {
         **work.metrics(step),
         **describe_losses(sums, maxima, len(norms)),
@@ -189,7 +189,8 @@ def _finish_critic(critic: Critic, totals: Totals) -> torch.Tensor:
 Numbers = tuple[dict[str, float], dict[str, float]]
 
 
-def _over_ranks(totals: Totals, gather: Callable[[Numbers], list[Numbers]]) -> Numbers:
+def add_ranks(totals: Totals, gather: Callable[[Numbers], list[Numbers]]) -> Numbers:
+    """Sums and maxima over all ranks."""
     sums: dict[str, float] = {}
     maxima: dict[str, float] = {}
     for rank_sums, rank_maxima in gather(totals.local()):

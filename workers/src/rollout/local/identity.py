@@ -17,7 +17,7 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import Grade
 
 SPEC_FIELDS = ("model", "train", "infer", "evaluate", "seed", "numerics")
-TRAIN_LIVE_FIELDS = ("maxSteps", "epochs")
+TRAIN_LIVE_FIELDS = ("maxSteps", "epochs", "heldOut")
 LOCATION_FIELDS = frozenset({"uri", "path", "fromRun", "revision", "digest"})
 """Where a model or data lies; its content is covered by its own digest."""
 
