@@ -81,6 +81,17 @@ def test_rewards_of_ones_own_are_summed_by_weight(tmp_path):
         assert row["reward"] == pytest.approx(total)
 
 
+def test_preferences_are_learned_from_as_shown(tmp_path):
+    page = HOW_TO / "learn-from-preferences.md"
+    folder = write_files(page, tmp_path)
+    for words in shown(page, "train"):
+        say(*words, *FEW, folder=folder)
+
+    told = json.loads(say("runs", "show", "prefer", "--output", "json", folder=folder))
+
+    assert told["step"] == 2
+
+
 def test_rows_held_out_of_ones_own_data_are_evaluated(tmp_path):
     folder = write_files(HOW_TO / "bring-your-own-data.md", tmp_path)
     say("run", "-f", "held-out.yaml", *FEW, folder=folder)

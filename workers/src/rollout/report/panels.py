@@ -39,7 +39,27 @@ PANELS = (
         from_zero=False,
         span_min=0.1,
     ),
-    Panel(title="Loss", unit="nats per token", series={"loss": "loss"}, from_zero=False),
+    Panel(
+        title="Loss",
+        unit="nats",
+        series={"loss": "loss", "held out": "eval_loss"},
+        note="Per token; of preferences, per pair or answer.",
+        from_zero=False,
+    ),
+    Panel(
+        title="Preference accuracy",
+        unit="share of pairs",
+        series={"trained on": "preference_accuracy", "held out": "eval_preference_accuracy"},
+        note="Pairs whose chosen answer has the higher reward; 0.5 is chance.",
+        span_min=0.1,
+    ),
+    Panel(
+        title="Preference margin",
+        unit="chosen minus rejected",
+        series={"trained on": "reward_margin", "held out": "eval_reward_margin"},
+        from_zero=False,
+        span_min=0.1,
+    ),
     Panel(
         title="KL",
         unit="nats per token",
