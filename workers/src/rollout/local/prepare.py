@@ -99,14 +99,23 @@ def _holders(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _path_fields(spec: dict[str, Any]) -> Iterator[tuple[MutableMapping[str, Any], str]]:
     """Each mapping that may hold a path, and the key it holds it under."""
-    model = spec.get("model") or {}
-    if "://" in str(model.get("uri", "")):
-        yield model, "uri"
+    for model in _models(spec):
+        if "://" in str(model.get("uri", "")):
+            yield model, "uri"
     for holder in _holders(spec):
         yield (holder.get("data") or {}).get("jsonl") or {}, "uri"
         for reward in holder.get("rewards") or ():
             yield reward.get("python") or {}, "path"
     yield spec.get("code") or {}, "path"
+
+
+def _models(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The model that is trained, the reference, and the models that give reward."""
+    train = spec.get("train") or {}
+    yield spec.get("model") or {}
+    yield train.get("reference") or {}
+    for reward in train.get("rewards") or ():
+        yield reward.get("model") or {}
 
 
 def _hub_data(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
