@@ -321,8 +321,8 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     ),
     "hinge": (
         "DPO",
-        pairs(DpoSettings(beta=0.3, form="Hinge")),
-        {"beta": 0.3, "loss_type": ["hinge"]},
+        pairs(DpoSettings(beta=0.01, form="Hinge")),  # small: past a margin there is no gradient
+        {"beta": 0.01, "loss_type": ["hinge"]},
     ),
     "ipo": ("DPO", pairs(IpoSettings(beta=0.5)), {"beta": 0.5, "loss_type": ["ipo"]}),
     "kto": (
@@ -340,6 +340,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
 
 def farthest(a: Seen, b: Seen) -> tuple[float, float]:
     """Largest relative distance of norms over the steps, and of parameters after the last."""
+    assert min(b.norms) > 0
     norms = max(abs(x - y) / y for x, y in zip(a.norms, b.norms, strict=True))
     assert a.parameters.keys() == b.parameters.keys()
     moved = max(float((p - b.parameters[n]).norm() / p.norm()) for n, p in a.parameters.items())
@@ -354,14 +355,15 @@ def test_the_trainers_take_the_same_steps(
     model_path = reward_path if base == "Reward" else path
     found = ours(model_path, algorithm)
     norms, moved = farthest(found, theirs(model_path, tmp_path, base, given, monkeypatch))
-    assert norms < CLOSE
-    assert moved < CLOSE
+    assert max(norms, moved) < CLOSE
     print(json.dumps({"case": name, "norms": norms, "parameters": moved}))
 
 
 def test_both_sides_moved_and_another_loss_would_show(path) -> None:
     first = ours(path, pairs(DpoSettings(beta=0.3)))
     start = dict(exactly(load_model(path)).named_parameters())
-    assert all(float((p - start[n]).norm()) > 1e-5 for n, p in first.parameters.items())
+    moved = [float((p - start[n]).norm().detach()) for n, p in first.parameters.items()]
+    assert min(moved) > 1e-7
+    assert max(moved) > 1e-2
     smoothed = pairs(DpoSettings(beta=0.3, form="Conservative", label_smoothing=0.01))
     assert max(farthest(first, ours(path, smoothed))) > 1e-5

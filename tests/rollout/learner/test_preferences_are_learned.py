@@ -126,9 +126,10 @@ def learn(model_path, settings):
 
         held_out = make_pairs(999, 100)
         judge = make if name != "kto" else lambda pairs: PairWork(pairs, DPO, CPU, reference)
+        count = 2 * BATCH if name == "kto" else BATCH  # as many answers: a row of KTO has one
         before = accuracy(trainer.policy.model, judge(held_out))
         for step in range(1, STEPS + 1):
-            work = wrap(make([alter(pair) for pair in make_pairs(step, BATCH)]))
+            work = wrap(make([alter(pair) for pair in make_pairs(step, count)]))
             run_step(trainer, work, plan_step(work.shapes(), RULES, seed=1, step=step), step)
         return before, accuracy(trainer.policy.model, judge(held_out))
 

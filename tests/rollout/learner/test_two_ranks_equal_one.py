@@ -12,17 +12,25 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from rollout.algorithms.dpo import DpoSettings
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.importance import Correction
+from rollout.algorithms.kto import KtoSettings
+from rollout.coordinator.messages import Batch, DataRow
 from rollout.errors import RunFailed
 from rollout.learner.build import build_reference, build_trainer
+from rollout.learner.kinds import kind_of
 from rollout.learner.loop import Watch, run_learner
 from rollout.learner.parallel import Parallel, join, whole
+from rollout.learner.parts import LearnerParts
 from rollout.learner.plan import PlanRules, micro_batches_of, plan_step
+from rollout.learner.policy_settings import RewardKl
 from rollout.learner.policy_work import Place, PolicyWork
 from rollout.learner.ppo_work import Helpers, PpoWork
+from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
 from rollout.learner.step import accumulate_gradients
 from rollout.learner.work import Totals
+from rollout.rendering import build_renderer
 
 pytestmark = pytest.mark.process
 
@@ -69,7 +77,7 @@ def full_loss() -> GrpoSettings:
 def compute_gradient(parallel: Parallel, model_path, settings, groups, num_ranks):
     """The summed gradient before clipping, whole, and this rank's totals."""
     trainer = build_trainer(model_path, settings, parallel)
-    place = Place(device=parallel.device, skips_silent=not parallel.sharded)
+    place = Place(device=parallel.device, skips_silent=not parallel.sharded, gather=parallel.gather)
     reference = build_reference(model_path, settings, parallel)
     work = PolicyWork(groups, settings.algorithm, place, reference)
     rules = PlanRules(tokens_max=40, num_ranks=num_ranks)
@@ -104,6 +112,31 @@ def test_the_gradient_before_clipping_is_that_of_one_rank(
         assert norm_of_rank == pytest.approx(norm, rel=1e-5)
     added = {name: both[0][2][name] + both[1][2][name] for name in sums}
     assert added == pytest.approx(sums, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_kl_in_the_reward_and_whitening_are_those_of_one_rank(
+    model_path, settings, policy_settings, groups_of, sharded
+) -> None:
+    algorithm = replace(
+        policy_settings,
+        advantage_baseline="None",
+        advantage_scale="Whiten",
+        reward_kl=RewardKl(coefficient=0.5, per_token=True),
+    )
+    settings = replace(settings, algorithm=algorithm)
+    groups = groups_of(1, prompts=3)
+
+    def work(rank):
+        parallel = join(sharded=sharded)
+        result = compute_gradient(parallel, model_path, settings, groups, RANKS)
+        parallel.close()
+        return result
+
+    alone, norm, _ = compute_gradient(Parallel(), model_path, settings, groups, 1)
+    for flat, norm_of_rank, _ in spawn(work):
+        assert abs(flat - alone).max() < 1e-5 * abs(alone).max() + 1e-7
+        assert norm_of_rank == pytest.approx(norm, rel=1e-5)
 
 
 def compute_ppo_gradients(parallel: Parallel, model_path, settings, groups, num_ranks):
@@ -153,6 +186,80 @@ def test_ppos_two_gradients_are_those_of_one_rank(
             metrics["explained_variance"], abs=1e-5
         )
     added = {name: both[0][2][name] + both[1][2][name] for name in sums}
+    assert added == pytest.approx(sums, rel=1e-4, abs=1e-5)
+
+
+PREFERENCES = {
+    "dpo": PairSettings(loss=DpoSettings(beta=0.5, sft_coefficient=0.2), max_length=32),
+    "kto": LabelSettings(loss=KtoSettings(beta=0.5), max_length=32),
+    "rm": RewardSettings(max_length=32, seed=3),
+}
+
+
+def compute_preference_gradient(parallel: Parallel, model_path, settings, num_ranks, count):
+    """The summed gradient of one update on ``count`` rows, the policy away from its reference; the totals."""
+    trainer = build_trainer(model_path, settings, parallel)
+    with torch.no_grad():
+        for parameter in trainer.policy.masters.values():
+            parameter.mul_(0.8)
+    parts = LearnerParts(
+        trainer=trainer,
+        session=None,
+        place=None,
+        reference=build_reference(model_path, settings, parallel),
+        renderer=build_renderer(model_path, "plain"),
+        identity={},
+    )
+    work, _ = kind_of(settings).build_work(parts, Batch(step=1, rows=preference_rows(count)))
+    update = plan_step(
+        work.shapes(), PlanRules(tokens_max=40, num_ranks=num_ranks), seed=1, step=1
+    ).updates[0]
+    found = micro_batches_of(update, parallel.rank, aligned=parallel.sharded)
+    work.prepare(trainer.policy.model, [[micro for micro, _ in found]])
+    trainer.policy.zero_gradients()
+    totals = Totals()
+    accumulate_gradients(trainer, work, update, totals)
+    trainer.policy.sum_gradients()
+    masters = trainer.policy.masters.values()
+    flat = torch.cat([whole(p.grad).flatten() for p in masters]).numpy()
+    return flat, totals.local()[0]
+
+
+def preference_rows(count: int) -> tuple[DataRow, ...]:
+    return tuple(
+        DataRow(
+            ordinal=n,
+            row={
+                "messages": [{"role": "user", "content": f"{n}+{n}" + "=" * (n % 4)}],
+                "answer": str(2 * n),
+                "chosen": str(2 * n),
+                "rejected": "?" * (1 + n % 3),
+                "label": n % 2 == 0,
+            },
+        )
+        for n in range(count)
+    )
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("count", [7, 1])
+@pytest.mark.parametrize("algorithm", PREFERENCES)
+def test_the_gradient_of_preferences_is_that_of_one_rank(
+    model_path, settings, algorithm, sharded, count
+) -> None:
+    settings = replace(settings, algorithm=PREFERENCES[algorithm])
+
+    def work(rank):
+        parallel = join(sharded=sharded)
+        result = compute_preference_gradient(parallel, model_path, settings, RANKS, count)
+        parallel.close()
+        return result
+
+    alone, sums = compute_preference_gradient(Parallel(), model_path, settings, 1, count)
+    both = spawn(work)
+    for flat, _ in both:
+        assert abs(flat - alone).max() < 1e-5 * abs(alone).max() + 1e-7
+    added = {name: sum(of_rank.get(name, 0.0) for _, of_rank in both) for name in sums}
     assert added == pytest.approx(sums, rel=1e-4, abs=1e-5)
 
 
