@@ -36,7 +36,7 @@ class ResolvedRun(ApiModel):
     prompt_tokens_max: int = Field(ge=1)
     """Longest prompt in tokens; fixed shapes are made from it."""
     models: dict[str, FilePath] = Field(default_factory=dict)
-    """Local folders of further models, by role (`reference`, `reward/<name>`)."""
+    """Local folders of further models, by role (`reference`, `critic`, `reward/<name>`)."""
     data_digests: dict[str, str] = Field(default_factory=dict)
     """Digest of each data source, by role (`train`, or an evaluation's name)."""
     threads: int = Field(default=1, ge=1)

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from coordinator_kit import PLAN, FakeActor, FakeLearner
 
-from rollout.coordinator.learning import STEPS, StepSignal, judge_learning
+from rollout.coordinator.learning import STEPS, StepSignal, judge_learning, observe_signal
 
 
 def step(informative, low=0.0, high=0.0):
@@ -23,6 +23,17 @@ def test_one_informative_group_is_a_signal():
 
 def test_a_solved_task_is_told_from_a_broken_reward():
     assert "solved" in judge_learning([step(0, 1.0, 1.0)] * STEPS).message
+
+
+def test_with_a_critic_prompts_are_compared_with_each_other():
+    lone = [[0.0], [1.0], [0.0]]
+    assert observe_signal(lone) is None
+    assert observe_signal(lone, pooled=True).num_informative == 1
+    twins = [[0.0, 0.0], [1.0, 1.0]]
+    assert observe_signal(twins).num_informative == 0
+    assert observe_signal(twins, pooled=True).num_informative == 1
+    same = [observe_signal([[0.5]] * 3, pooled=True)] * STEPS
+    assert "all rewards were equal (always 0.5)" in judge_learning(same).message
 
 
 def test_the_status_says_so_after_five_steps_and_survives_a_restart(bench):

@@ -8,10 +8,10 @@ from dataclasses import replace
 import msgspec
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from rollout.algorithms.kl_controller import KlTarget
-from rollout.errors import RunFailed
+from rollout.errors import RunFailed, SpecError
 from rollout.learner.build import build_reference, build_trainer
 from rollout.learner.critic import build_value_model, token_values
 from rollout.learner.forward import GroupTokens, build_group_row
@@ -20,9 +20,12 @@ from rollout.learner.parts import take_step
 from rollout.learner.plan import PlanRules, plan_step
 from rollout.learner.policy import load_model
 from rollout.learner.ppo_work import Helpers, PpoWork
+from rollout.learner.scorer import load_scorer
 from rollout.learner.state import restore_anchor, state_tensors
 from rollout.learner.step import accumulate_gradients
 from rollout.learner.work import Totals
+from rollout.local.pipeline import materialise_model
+from rollout.models.resolve import resolve_model
 
 
 @pytest.fixture
@@ -287,3 +290,36 @@ def test_a_fixed_coefficient_and_none_at_all(ppo_world, coordinator) -> None:
     parts = replace(fixed, settings=replace(fixed.settings, algorithm=off)).parts(None)
     assert parts.reference is None
     assert parts.trainer.control is None
+
+
+@pytest.fixture
+def reward_model(tmp_path):
+    """A reward model's folder made of other sizes than the policy's, and its head."""
+    uri = "rollout://tiny-qwen2?hidden=64&layers=1&heads=2"
+    causal = resolve_model(uri, cache_dir=tmp_path).path
+    scorer = load_scorer(causal, seed=3)
+
+    def make(name: str, **tensors: torch.Tensor):
+        save_file(tensors, tmp_path / f"{name}.safetensors")
+        return materialise_model(
+            config_path=causal,
+            weights=tmp_path / f"{name}.safetensors",
+            target=tmp_path / name,
+            scores=True,
+        )
+
+    named = {name: p.detach().contiguous() for name, p in scorer.named_parameters()}
+    headless = {name: p for name, p in named.items() if name != "score.weight"}
+    return make("whole", **named), make("headless", **headless), scorer.score.weight
+
+
+def test_a_critic_may_start_from_a_reward_model_of_any_size(
+    reward_model, model_path, settings, ppo_settings
+) -> None:
+    folder, headless, head = reward_model
+    settings = replace(settings, algorithm=ppo_settings)
+    critic = build_trainer(model_path, settings, Parallel(), folder).critic
+    assert torch.equal(critic.model.head.weight, head)
+    assert critic.model.head.bias.item() == 0
+    with pytest.raises(SpecError, match=r"score\.weight"):
+        build_trainer(model_path, settings, Parallel(), headless)

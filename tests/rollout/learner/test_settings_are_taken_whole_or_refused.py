@@ -14,6 +14,7 @@ from rollout.algorithms.kl_controller import KlTarget
 from rollout.algorithms.overlong import OverlongPenalty
 from rollout.algorithms.ppo import ReturnSettings, ValueSettings
 from rollout.errors import SpecError
+from rollout.learner.adapter import LoraSettings
 from rollout.learner.ppo_settings import CriticSettings, PpoSettings
 from rollout.learner.settings import (
     OptimizerSettings,
@@ -151,7 +152,16 @@ def test_a_decay_takes_its_horizon_from_the_last_step() -> None:
 @pytest.mark.parametrize(
     ("train", "spec", "field"),
     [
-        (grpo(), {"model": {"lora": {"rank": 4}}}, "spec.model.lora"),
+        (grpo(), {"model": {"lora": {"dropout": "0.1"}}}, "spec.model.lora.dropout"),
+        (grpo(), {"model": {"lora": {"targets": ["Embedding"]}}}, "spec.model.lora.targets"),
+        (
+            grpo(),
+            {
+                "model": {"lora": {}},
+                "learner": {"processesPerNode": 2, "strategy": {"fsdp": {}}},
+            },
+            "spec.learner.strategy.fsdp",
+        ),
         (grpo() | {"sampling": {"temperature": 0}}, {}, "spec.train.sampling.temperature"),
     ],
 )
@@ -229,17 +239,13 @@ def test_ppos_kl_may_be_in_the_loss_and_its_critic_has_a_rate_of_its_own() -> No
     assert (settings.optimizer.learning_rate, found.critic.optimizer.learning_rate) == (1e-6, 1e-5)
 
 
-@pytest.mark.parametrize(
-    ("train", "field"),
-    [
-        (
-            ppo(critic={"model": {"uri": "rollout://tiny-llama"}}),
-            "spec.train.algorithm.ppo.critic.model",
-        ),
-        (ppo() | {"reference": {"uri": "rollout://tiny-llama"}}, "spec.train.reference"),
-        (ppo() | {"sampling": {"temperature": 0}}, "spec.train.sampling.temperature"),
-    ],
-)
-def test_what_ppo_cannot_do_is_refused_by_field(train, field) -> None:
-    with pytest.raises(SpecError, match=field):
-        build_settings(config(train))
+def test_ppo_samples_and_does_not_take_the_likeliest() -> None:
+    with pytest.raises(SpecError, match=r"spec\.train\.sampling\.temperature"):
+        build_settings(config(ppo() | {"sampling": {"temperature": 0}}))
+
+
+def test_an_adapter_is_taken_whole() -> None:
+    lora = {"rank": 4, "alpha": 8, "targets": ["Mlp"]}
+    found = build_settings(config(grpo(), model={"lora": lora})).lora
+    assert found == LoraSettings(rank=4, alpha=8, targets=("Mlp",))
+    assert build_settings(config(grpo())).lora is None

@@ -16,10 +16,12 @@ def check_together(documents: Sequence[Document]) -> list[tuple[int, Problem]]:
 
 
 def sources(document: Document) -> tuple[str, ...]:
-    """Names of the runs whose results this run needs: its model's, its reference's, its rewards'."""
+    """Names of the runs whose results this run needs: its model's, its reference's, its critic's, its rewards'."""
     spec = document.get("spec") or {}
     train = spec.get("train") or {}
     models = [spec.get("model"), train.get("reference")]
+    critic = ((train.get("algorithm") or {}).get("ppo") or {}).get("critic") or {}
+    models.append(critic.get("model"))
     models += [reward.get("model") for reward in train.get("rewards") or ()]
     found = [model.get("fromRun") for model in models if isinstance(model, Mapping)]
     return tuple(dict.fromkeys(source["name"] for source in found if source))

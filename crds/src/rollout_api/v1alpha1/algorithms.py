@@ -140,8 +140,9 @@ class Critic(ApiModel):
     """The value model of PPO: a model of its own with a scalar head."""
 
     model: ModelSource | None = None
-    """What it starts from. Unset: the policy's starting model with a new head, whose weights are drawn
-    from the run's seed with a standard deviation of 1 / (hidden size + 1)."""
+    """What it starts from: a reward model, with its head (as in InstructGPT), or a language model of the
+    policy's tokens and any size, with a new head. Unset: the policy's starting model with a new head,
+    whose weights are drawn from the run's seed with a standard deviation of 1 / (hidden size + 1)."""
     optimizer: Optimizer = filled(default_factory=lambda: Optimizer(adamw=AdamW()))
     """Its own optimizer. Learning rate unset: 1e-5 (verl), for the models of `rollout://tiny-*` 1e-3;
     it follows the form of `train.schedule` from its own peak."""

@@ -191,7 +191,8 @@ def _whole(group: Group, kind: Any, reason: str) -> list[Disposition]:
 def _mirror(run: Run, ask: m.Commit, taken: range, dispositions: tuple[Disposition, ...]) -> None:
     state, now = run.state, run.clock()
     groups = [state.groups[ordinal] for ordinal in taken if ordinal in state.groups]
-    signal = observe_signal([group.view().rewards for group in groups])
+    rewards = [group.view().rewards for group in groups]
+    signal = observe_signal(rewards, pooled=run.plan.pools_rewards)
     for ordinal in taken:
         gone = state.groups.pop(ordinal, None)
         if gone is not None:

@@ -145,7 +145,7 @@ async def open_coordinator(
         ledger=ledger,
         store=store,
         rows=RowCache(rows),
-        state=build_state(stored),
+        state=build_state(stored, pools_rewards=plan.pools_rewards),
         snapshots=snapshots,
         summarise=summarise,
         trackers=trackers,

@@ -251,7 +251,7 @@ async def fork(run: Run, ask: m.Fork) -> m.Forked:
 async def reload_state(run: Run) -> None:
     """Build the picture anew from the ledger; keep who is alive."""
     workers = run.state.workers
-    run.state = build_state(await run.ledger.load())
+    run.state = build_state(await run.ledger.load(), pools_rewards=run.plan.pools_rewards)
     run.state.workers = workers
 
 

@@ -22,8 +22,14 @@ class StepSignal:
     reward_max: float
 
 
-def observe_signal(groups: Sequence[Sequence[float]]) -> StepSignal | None:
-    """What a step's rewards by group say; None when no group has two samples to compare."""
+def observe_signal(groups: Sequence[Sequence[float]], *, pooled: bool = False) -> StepSignal | None:
+    """What a step's rewards by group say; None when no group has two samples to compare.
+
+    ``pooled`` compares all of a step's rewards with each other, for algorithms whose advantages do not
+    come from siblings.
+    """
+    if pooled:
+        groups = [[reward for rewards in groups for reward in rewards]]
     compared = [rewards for rewards in groups if len(rewards) > 1]
     if not compared:
         return None
@@ -50,7 +56,8 @@ def judge_learning(recent: Sequence[StepSignal]) -> Learning:
         return Learning(signal=True, message="groups with differing rewards arrive")
     low = min(step.reward_min for step in last)
     high = max(step.reward_max for step in last)
-    message = f"in the last {STEPS} steps every group's rewards were all equal"
+    whose = "all" if all(step.num_groups == 1 for step in last) else "every group's"
+    message = f"in the last {STEPS} steps {whose} rewards were equal"
     if low == high:
         message += f" (always {low:g})"
     hint = (

@@ -53,7 +53,8 @@ class RunPlan:
 
     A step takes ``tasks_per_step`` tasks of ``num_samples`` samples; ``offline`` tasks are rows that
     nobody samples. ``num_tasks`` and ``steps_max`` None: no bound. ``waves_max`` None: no dynamic
-    sampling. ``exact``: nothing may depend on time, so a missing sample is waited for, never expired.
+    sampling. ``pools_rewards``: what a step teaches depends on its rewards together, not on those of
+    each group (a critic is the baseline). ``exact``: nothing may depend on time, so a missing sample is waited for, never expired.
     """
 
     name: str
@@ -67,6 +68,7 @@ class RunPlan:
     num_tasks: int | None = None
     short_tail: bool = False
     waves_max: int | None = None
+    pools_rewards: bool = False
     exact: bool = True
     grade: str = "exact"
     sample_wait_seconds: float = 1800.0

@@ -221,8 +221,8 @@ def pack_group(ordinal: int, trajectories: tuple[Trajectory, ...]) -> bytes:
     return msgspec.msgpack.encode(TrajectoryGroup(ordinal=ordinal, trajectories=trajectories))
 
 
-def build_state(stored: LedgerState) -> RunState:
-    """The picture as the ledger has it, nobody heard of yet."""
+def build_state(stored: LedgerState, *, pools_rewards: bool = False) -> RunState:
+    """The picture as the ledger has it, nobody heard of yet. ``pools_rewards`` as in the plan."""
     head, initial = stored.head, stored.initial
     state = RunState(
         lineage=stored.lineage,
@@ -237,7 +237,7 @@ def build_state(stored: LedgerState) -> RunState:
         tracked_step=stored.tracked_step,
         outcome=None if stored.outcome is None else RunOutcome(**stored.outcome),
     )
-    signals = map(observe_signal, stored.recent_rewards)
+    signals = [observe_signal(step, pooled=pools_rewards) for step in stored.recent_rewards]
     state.signals = [signal for signal in signals if signal is not None][-STEPS:]
     state.chain = stored.initial_chain if head is None else head.chain
     # After a fork the base step was committed by the parent; the policy is the fork's own version.

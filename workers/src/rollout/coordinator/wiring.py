@@ -177,6 +177,7 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         num_tasks=total(rows.order),
         short_tail=train.data is not None and train.data.tail_batch == "Short",
         waves_max=None if dynamic is None or offline else dynamic.generation_waves_max,
+        pools_rewards=train.algorithm.ppo is not None,
         exact=spec.numerics.mode == "Exact",
         grade=config.resolved.grade,
         sample_wait_seconds=float(spec.limits.sample_seconds),

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from torch import nn
 
+from rollout.errors import SpecError
+from rollout.learner.adapter import AdapterOff, add_adapter
 from rollout.learner.critic import Critic, CriticPlan, build_critic
 from rollout.learner.kinds import kind_of
 from rollout.learner.kl_control import KlControl
@@ -19,6 +21,8 @@ from rollout.learner.session import Session
 from rollout.learner.settings import LearnerSettings
 from rollout.learner.state import AnchorPlace
 from rollout.learner.step import Trainer
+from rollout.models.roles import CRITIC, REFERENCE
+from rollout.models.shapes import read_shape
 from rollout.objects.filesystem import FilesystemStore
 from rollout.rendering import build_renderer
 from rollout.seams import Renderer
@@ -30,7 +34,8 @@ def build_parts(
 ) -> LearnerParts:
     """Everything a learner needs. Raises SpecError for an unknown model."""
     model_path = Path(config.resolved.model_path)
-    trainer = build_trainer(model_path, settings, parallel)
+    critic_path = _further_path(config, CRITIC, "spec.train.algorithm.ppo.critic.model")
+    trainer = build_trainer(model_path, settings, parallel, critic_path)
     return LearnerParts(
         trainer=trainer,
         session=session,
@@ -38,15 +43,25 @@ def build_parts(
             store=FilesystemStore(Path(config.layout.objects_dir)),
             snapshots_dir=Path(config.layout.run_dir) / "snapshots",
         ),
-        reference=build_reference(model_path, settings, parallel),
+        reference=_reference(config, trainer),
         renderer=_renderer(config, settings, model_path),
         identity=runtime_identity(world_size=parallel.world_size, device=parallel.device),
     )
 
 
-def build_trainer(model_path: Path, settings: LearnerSettings, parallel: Parallel) -> Trainer:
-    """The policy from a model folder, and its optimizer; for PPO a critic and the KL coefficient."""
+def build_trainer(
+    model_path: Path,
+    settings: LearnerSettings,
+    parallel: Parallel,
+    critic_path: Path | None = None,
+) -> Trainer:
+    """The policy from a model folder, and its optimizer; for PPO a critic and the KL coefficient.
+
+    The critic starts from ``critic_path``, None for the policy's own folder.
+    """
     model = kind_of(settings).load(model_path, settings.algorithm)
+    if settings.lora is not None:
+        add_adapter(model, settings.lora, settings.seed)
     if settings.activation_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})  # pyrefly: ignore
         model.train()  # transformers checkpoints in training mode only; there is no dropout
@@ -56,7 +71,7 @@ def build_trainer(model_path: Path, settings: LearnerSettings, parallel: Paralle
         policy=policy,
         optimizer=optimizer,
         settings=settings,
-        critic=_build_critic(model_path, settings, parallel),
+        critic=_build_critic(critic_path or model_path, settings, parallel),
         control=_build_control(settings),
     )
 
@@ -80,10 +95,35 @@ def _build_control(settings: LearnerSettings) -> KlControl | None:
     return KlControl(algorithm.kl_coefficient, algorithm.kl_target)
 
 
+def _further_path(config: WorkerConfig, role: str, field: str) -> Path | None:
+    """The folder of a further model, None when there is none. Raises SpecError for other tokens."""
+    given = config.resolved.models.get(role)
+    if given is None:
+        return None
+    policy = read_shape(Path(config.resolved.model_path)).vocab
+    other = read_shape(Path(given)).vocab
+    if policy != other:
+        raise SpecError(
+            f"{field}: its vocabulary has {other} tokens, the model's has {policy}: different tokens"
+            " cannot be compared; use a model of the same family"
+        )
+    return Path(given)
+
+
+def _reference(config: WorkerConfig, trainer: Trainer) -> nn.Module | None:
+    """As ``build_reference``; where an adapter is trained, the policy itself with the adapter off."""
+    settings, parallel = trainer.settings, trainer.policy.parallel
+    path = _further_path(config, REFERENCE, "spec.train.reference")
+    if settings.lora is None or path is not None:
+        return build_reference(path or Path(config.resolved.model_path), settings, parallel)
+    needed = kind_of(settings).needs_reference(settings.algorithm)
+    return AdapterOff(trainer.policy.model) if needed else None
+
+
 def build_reference(
     model_path: Path, settings: LearnerSettings, parallel: Parallel
 ) -> nn.Module | None:
-    """A frozen copy of the starting model; None, and nothing loaded, where the algorithm needs none."""
+    """The frozen model in a folder; None, and nothing loaded, where the algorithm needs none."""
     if not kind_of(settings).needs_reference(settings.algorithm):
         return None
     return freeze(load_model(model_path), DTYPES[settings.dtype]).to(parallel.device)

@@ -2,14 +2,15 @@
 
 A value is what a token's sampling is expected to earn from there on, computed from the tokens *before*
 it: the same hidden state that the policy predicts the token from. The model is the policy's starting
-model with its head replaced by one scalar; parameters, gradients, shards and float32 masters are kept
-by the same class as the policy's.
+model (or ``critic.model``) with its head replaced by one scalar; parameters, gradients, shards and
+float32 masters are kept by the same class as the policy's.
 
 Axes: U predicting positions of a row, C scored tokens, H hidden units.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from rollout.learner.optim import build_optimizer, set_learning_rate
 from rollout.learner.parallel import Parallel
 from rollout.learner.policy import DTYPES, Policy, load_model
 from rollout.learner.ppo_settings import CriticSettings
+from rollout.learner.scorer import load_scorer
+from rollout.models.scoring import is_scorer
 from rollout.noise import derive_seed
 
 
@@ -65,12 +68,19 @@ def token_values(model: nn.Module, row: PackedRow) -> Tensor:
 
 
 def build_value_model(path: Path, seed: int) -> ValueModel:
-    """The model in ``path``, float32, with a new head.
+    """The model in ``path``, float32; a reward model with its own head, any other with a new one.
 
-    The head's weights are drawn from N(0, 1 / (H + 1)^2) by the run's seed and its bias is 0, so that
+    A new head's weights are drawn from N(0, 1 / (H + 1)^2) by the run's seed and its bias is 0, so that
     values begin near 0 (OpenRLHF 0.11; zero itself would keep the first update from the transformer).
-    Raises SpecError as ``load_model``.
+    Raises SpecError as ``load_model``, and for a reward model whose weights have no head.
     """
+    if is_scorer(json.loads((path / "config.json").read_text())):
+        scorer = load_scorer(path)
+        head = nn.Linear(scorer.score.in_features, 1)
+        with torch.no_grad():
+            head.weight.copy_(scorer.score.weight)
+            head.bias.zero_()
+        return ValueModel(scorer.model, head)
     decoder = load_model(path).get_decoder()  # pyrefly: ignore
     width = int(decoder.config.hidden_size)
     head = nn.Linear(width, 1)

@@ -16,6 +16,7 @@ from typing import Any
 from rollout.coordinator.messages import Batch, Commit, LearnerStarted
 from rollout.errors import RunFailed
 from rollout.learner import resume
+from rollout.learner.adapter import export_adapter
 from rollout.learner.parts import Done, LearnerParts, take_step
 from rollout.learner.plan import encode_plan
 from rollout.learner.sealing import seal_step
@@ -71,6 +72,7 @@ def run_learner(parts: LearnerParts, started: LearnerStarted, watch: Watch) -> s
         if batch.stop is not None:
             if progress.step != anchored:
                 resume.anchor(parts, progress, watch.wall_clock)
+            _export(parts)
             return batch.stop
         watch.stepped(progress.step + 1, "training")
         progress = _step(parts, progress, batch, phases)
@@ -78,6 +80,16 @@ def run_learner(parts: LearnerParts, started: LearnerStarted, watch: Watch) -> s
             resume.anchor(parts, progress, watch.wall_clock)
             anchored = progress.step
             phases.end("anchor")
+
+
+def _export(parts: LearnerParts) -> None:
+    """Beside the merged weights, leave an adapter as PEFT loads it: ``adapter/`` in the run's folder."""
+    policy, lora = parts.trainer.policy, parts.trainer.settings.lora
+    if lora is None:
+        return
+    masters, folder = policy.full_masters(), parts.place.snapshots_dir.parent / "adapter"
+    parts.parallel.on_main(lambda: export_adapter(policy.model, masters, lora, folder))
+    log.info("adapter exported folder=%s", folder)
 
 
 def _step(parts: LearnerParts, progress: Progress, batch: Batch, phases: Phases) -> Progress:

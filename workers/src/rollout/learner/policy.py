@@ -3,7 +3,7 @@
 The policy is the cast that actors serve (``dtype``); the learner's forward uses the very same numbers.
 In Float32 master and policy are one tensor. In BFloat16 masters are kept apart and cast back after
 every update; gradients are summed in float32. With FSDP2 the sharded parameters are the masters and
-the cast happens as they are gathered.
+the cast happens as they are gathered. Of a model with an adapter only what is trainable has masters.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from rollout.errors import SpecError
+from rollout.learner.adapter import merged_weights
 from rollout.learner.forward import prepare_model
 from rollout.learner.parallel import Parallel, shard, shard_like, whole
 from rollout.models.scoring import is_scorer
@@ -59,7 +60,8 @@ def freeze(model: nn.Module, dtype: torch.dtype) -> nn.Module:
 class Policy:
     """Owns parameters and gradients. ``masters`` are by their transformers names, tied ones once.
 
-    ``model`` comes in float32, as ``load_model`` makes it.
+    ``model`` comes in float32, as ``load_model`` makes it. Where it carries an adapter (``adapter``),
+    the masters are the adapter's, and ``weights`` the dense model with the adapter merged into it.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype, parallel: Parallel) -> None:
@@ -71,17 +73,20 @@ class Policy:
             model.to(parallel.device)
             shard(model, list(model.get_decoder().layers), dtype)  # pyrefly: ignore
             self.masters = dict(model.named_parameters())
+            self.adapted = False
         else:
-            self.masters = _build_masters(model.to(parallel.device), dtype)
+            self.adapted = not all(p.requires_grad for p in model.parameters())
+            model.to(parallel.device)
+            self.masters = (_freeze_rest if self.adapted else _build_masters)(model, dtype)
             self._flat = _attach_gradients(list(self.masters.values()))
-        self._apart = not parallel.sharded and dtype != torch.float32
+        self._apart = not (parallel.sharded or self.adapted or dtype == torch.float32)
         if self._apart:
             _send_gradients(model, self.masters)
 
     @property
     def serves_masters(self) -> bool:
         """Whether ``weights`` are the masters themselves, whole and uncast."""
-        return not self._apart and not self.parallel.sharded
+        return not (self._apart or self.parallel.sharded or self.adapted)
 
     def zero_gradients(self) -> None:
         """Forget all gradients. Parameters without one count as zero, on every rank."""
@@ -132,6 +137,8 @@ class Policy:
 
     def weights(self) -> dict[str, torch.Tensor]:
         """What actors serve: all parameters in ``dtype``, whole. With shards a collective."""
+        if self.adapted:
+            return merged_weights(self.model)
         if self._apart:
             return {name: p.detach() for name, p in self.model.named_parameters()}
         return {name: tensor.to(self.dtype) for name, tensor in self.full_masters().items()}
@@ -161,6 +168,17 @@ def _build_masters(model: nn.Module, dtype: torch.dtype) -> dict[str, nn.Paramet
     masters = {name: nn.Parameter(p.detach().clone()) for name, p in named.items()}
     for parameter in named.values():
         parameter.data = parameter.data.to(dtype)
+    return masters
+
+
+def _freeze_rest(model: nn.Module, dtype: torch.dtype) -> dict[str, nn.Parameter]:
+    """Of a model with an adapter: the float32 parameters that are trained; all others in ``dtype``."""
+    masters = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            masters[name] = parameter
+        else:
+            parameter.data = parameter.data.to(dtype)
     return masters
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from rollout.errors import SpecError
+from rollout.learner.adapter import LoraSettings, build_lora
 from rollout.learner.policy_settings import (
     PolicySettings,
     build_policy,
@@ -21,7 +22,6 @@ from rollout.learner.preference_settings import (
     PreferenceSettings,
     build_preference,
 )
-from rollout_api.v1alpha1.algorithms import Grpo, Ppo, Sft
 from rollout_api.v1alpha1.optimizer import Decay, Optimizer
 from rollout_api.v1alpha1.train import Train
 from rollout_api.worker import WorkerConfig
@@ -86,6 +86,7 @@ class LearnerSettings:
     anchor_every_steps: int
     seed: int
     spec_digest: str
+    lora: LoraSettings | None = None
 
     @property
     def num_epochs(self) -> int:
@@ -98,7 +99,6 @@ def build_settings(config: WorkerConfig) -> LearnerSettings:
     spec, train = config.spec, config.spec.train
     if train is None:
         raise SpecError("spec.train: expected a training run; infer and evaluate have no learner")
-    _refuse_unsupported(config, train)
     snapshots = spec.snapshots
     return LearnerSettings(
         algorithm=_algorithm(config, train),
@@ -113,10 +113,16 @@ def build_settings(config: WorkerConfig) -> LearnerSettings:
         anchor_every_steps=min(snapshots.every_steps, snapshots.max_replay_steps),
         seed=spec.seed,
         spec_digest=config.spec_digest,
+        lora=build_lora(config),
     )
 
 
 def _algorithm(config: WorkerConfig, train: Train) -> AlgorithmSettings:
+    if train.algorithm.chosen not in BUILDERS:
+        raise SpecError(
+            f"spec.train.algorithm.{train.algorithm.chosen}: this learner cannot do that yet; there are"
+            f" {', '.join(BUILDERS)}"
+        )
     return BUILDERS[train.algorithm.chosen](config, train)
 
 
@@ -186,23 +192,3 @@ def _schedule(train: Train) -> ScheduleSettings:
         horizon_steps=horizon,
         minimum_ratio=chosen.minimum_ratio,
     )
-
-
-def _refuse_unsupported(config: WorkerConfig, train: Train) -> None:
-    algorithm = train.algorithm.value
-    found = {
-        "spec.model.lora": config.spec.model.lora is not None,
-        f"spec.train.algorithm.{train.algorithm.chosen}": train.algorithm.chosen not in BUILDERS,
-        "spec.train.algorithm.ppo.critic.model": isinstance(algorithm, Ppo)
-        and algorithm.critic.model is not None,
-        "spec.train.reference": isinstance(algorithm, Grpo | Ppo)
-        and train.reference is not None
-        and algorithm.kl_coefficient > 0,
-    }
-    for field, unsupported in found.items():
-        if unsupported:
-            raise SpecError(
-                f"{field}: this learner cannot do that yet; it knows sft, grpo and ppo"
-                " with full weights, KL against the starting model, and a critic that starts from it;"
-                " remove the field"
-            )

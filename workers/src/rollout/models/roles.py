@@ -1,4 +1,4 @@
-"""The models of a run beside the one it trains, by role: a reference, and models that give reward. Pure."""
+"""The models of a run beside the one it trains, by role: a reference, a critic, models that give reward. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rollout_api.v1alpha1.common import ModelSource
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 REFERENCE = "reference"
+CRITIC = "critic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,10 @@ def further_models(spec: RolloutRunSpec) -> tuple[FurtherModel, ...]:
     if train.reference is not None:
         field = "spec.train.reference"
         found.append(FurtherModel(role=REFERENCE, field=field, source=train.reference))
+    ppo = train.algorithm.ppo
+    if ppo is not None and ppo.critic.model is not None:
+        field = "spec.train.algorithm.ppo.critic.model"
+        found.append(FurtherModel(role=CRITIC, field=field, source=ppo.critic.model))
     for index, reward in enumerate(train.rewards):
         if reward.model is not None:
             field = f"spec.train.rewards[{index}].model"
@@ -48,6 +53,8 @@ def needed_runs(document: Mapping[str, Any]) -> tuple[str, ...]:
     spec = document.get("spec") or {}
     train = spec.get("train") or {}
     sources = [spec.get("model"), train.get("reference")]
+    critic = ((train.get("algorithm") or {}).get("ppo") or {}).get("critic") or {}
+    sources.append(critic.get("model"))
     sources += [(reward or {}).get("model") for reward in train.get("rewards") or ()]
     names = [((source or {}).get("fromRun") or {}).get("name") for source in sources]
     return tuple(dict.fromkeys(name for name in names if name))

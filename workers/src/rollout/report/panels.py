@@ -94,6 +94,25 @@ PANELS = (
         note="Clipped at train.maxGradNorm.",
     ),
     Panel(
+        title="Critic",
+        unit="explained variance",
+        series={"critic": "explained_variance"},
+        note="1 foresees every return, 0 knows their mean, below 0 is worse than that.",
+        from_zero=False,
+        span_min=0.1,
+    ),
+    Panel(
+        title="Value loss",
+        unit="squared reward",
+        series={"value loss": "value_loss"},
+        note="Half the squared error of the critic, clipped around its values before the step.",
+    ),
+    Panel(
+        title="KL coefficient",
+        unit="reward per nat",
+        series={"coefficient": "kl_coefficient"},
+    ),
+    Panel(
         title="No signal",
         unit="share of groups",
         series={"zero variance": "zero_variance_share"},

@@ -1,0 +1,57 @@
+"""From the manifest to the coordinator's numbers: prompts, samples, and what its rewards are compared with."""
+
+from pathlib import Path
+
+import pytest
+
+from rollout.coordinator.wiring import build_plan, build_rows
+from rollout_api.worker import WorkerConfig
+
+DIGEST = "blake3:" + "0" * 64
+
+
+def plan(algorithm):
+    here = str(Path.cwd())
+    config = WorkerConfig.model_validate(
+        {
+            "run": {"name": "r", "uid": "u"},
+            "specDigest": DIGEST,
+            "spec": {
+                "model": {"uri": "rollout://tiny-adder"},
+                "train": {
+                    "algorithm": algorithm,
+                    "environment": {"builtin": {"name": "arithmetic"}},
+                    "rewards": [{"builtin": {"name": "exact-match"}}],
+                    "maxSteps": 3,
+                },
+            },
+            "resolved": {
+                "modelPath": here,
+                "modelDigest": DIGEST,
+                "dtype": "Float32",
+                "promptTokensMax": 16,
+            },
+            "layout": {
+                "runDir": here,
+                "coordinatorUrl": "http://127.0.0.1:1",
+                "tokenFile": here,
+                "objectsDir": here,
+                "ledgerPath": here,
+            },
+        }
+    )
+    return build_plan(config, build_rows(config))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [
+        ({"grpo": {"promptsPerStep": 5, "groupSize": 3}}, (5, 3, False)),
+        ({"ppo": {"promptsPerStep": 5}}, (5, 1, True)),
+        ({"ppo": {"promptsPerStep": 5, "samplesPerPrompt": 4}}, (5, 4, True)),
+    ],
+)
+def test_a_step_takes_as_many_samples_as_the_manifest_says(algorithm, expected):
+    found = plan(algorithm)
+    assert (found.tasks_per_step, found.num_samples, found.pools_rewards) == expected
+    assert not found.offline

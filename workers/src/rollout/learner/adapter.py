@@ -1,0 +1,239 @@
+"""LoRA (Hu 2021, arXiv 2106.09685) in PEFT's form: a low-rank adapter is trained, dense weights are served.
+
+    W' = cast(W + (alpha / rank) * B @ A)        A [rank, in], B [out, rank], both float32
+
+Masters, gradients, optimizer and anchors hold A and B alone. What is published is W': engines, digests
+and verification see a model like any other, and the bytes sent are those of a full model. The learner
+computes with the very same W', made anew in each layer's forward and backward, so that its ratios are
+those of the policy that was sampled, in BFloat16 too, where PEFT's own forward would be another policy.
+The adapter starts at zero (B = 0, A by the run's seed), so with it switched off the model is the
+reference, and no second copy is loaded.
+
+Refuses: dropout, targets other than the projections of attention and MLP, shards.
+
+Axes: N tokens, I inputs and O outputs of a layer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MethodType
+from typing import Any, Literal, cast
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from rollout.errors import SpecError
+from rollout.noise import derive_seed
+from rollout_api.worker import WorkerConfig
+
+ADAPTER = "default"
+"""PEFT's name for the one adapter there is."""
+
+LoraTarget = Literal["Attention", "Mlp"]
+
+PROJECTIONS: dict[LoraTarget, frozenset[str]] = {
+    "Attention": frozenset({"q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj"}),
+    "Mlp": frozenset({"gate_proj", "up_proj", "down_proj", "gate_up_proj"}),
+}
+"""Names of linear layers in transformers' decoders (Llama, Qwen, Mistral, Gemma, Phi-3)."""
+
+TRAINED_WHOLE = "score."
+"""A reward model's head, which is new, is trained beside the adapter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoraSettings:
+    """The update has rank ``rank`` and is scaled by ``alpha / rank``."""
+
+    rank: int
+    alpha: int
+    targets: tuple[LoraTarget, ...]
+
+
+def build_lora(config: WorkerConfig) -> LoraSettings | None:
+    """Settings from ``spec.model.lora``, None without it. Raises SpecError for what is not done yet."""
+    lora = config.spec.model.lora
+    if lora is None:
+        return None
+    learner = config.spec.learner
+    if lora.dropout > 0:
+        raise SpecError("spec.model.lora.dropout: the learner computes without dropout; use 0")
+    if not {"Attention", "Mlp"}.issuperset(lora.targets):
+        raise SpecError(
+            "spec.model.lora.targets: an adapter goes on projections only; use Attention and Mlp"
+        )
+    if learner.strategy.fsdp is not None and learner.num_processes > 1:
+        raise SpecError(
+            "spec.learner.strategy.fsdp: an adapter is not sharded; use strategy: {ddp: {}}, or remove"
+            " spec.model.lora"
+        )
+    targets = cast("tuple[LoraTarget, ...]", lora.targets)
+    return LoraSettings(rank=lora.rank, alpha=lora.alpha, targets=targets)
+
+
+def add_adapter(model: nn.Module, settings: LoraSettings, seed: int) -> None:
+    """Put an adapter that changes nothing yet into ``model``; only it (and a new head) is trainable.
+
+    Raises SpecError when the model has no such projections.
+    """
+    from peft import inject_adapter_in_model
+
+    model.requires_grad_(requires_grad=False)
+    inject_adapter_in_model(_config(model, settings), model, adapter_name=ADAPTER)
+    for index, (_, layer) in enumerate(_layers(model)):
+        noise = torch.Generator().manual_seed(derive_seed(seed, "adapter", index))
+        a, b = _factors(layer)
+        with torch.no_grad():
+            # PEFT's own distribution (kaiming uniform, a = sqrt 5), from the run's seed.
+            a.copy_((torch.rand(a.shape, generator=noise) * 2 - 1) / math.sqrt(a.shape[1]))
+            b.zero_()
+        layer.forward = MethodType(_forward, layer)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("lora_" in name or name.startswith(TRAINED_WHOLE))
+
+
+def merged_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The dense model under its own parameter names, in the number format of its frozen weights."""
+    merged = {f"{name}.base_layer.weight": layer for name, layer in _layers(model)}
+    found: dict[str, Tensor] = {}
+    dtype = next(p.dtype for p in model.parameters() if not p.requires_grad)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_" in name:
+                continue
+            layer = merged.get(name)
+            dense = parameter.detach() if layer is None else _merged(layer)
+            found[name.replace(".base_layer.", ".")] = dense.to(dtype)
+    return found
+
+
+def _merged(layer: Any) -> Tensor:
+    return merge(layer.base_layer.weight, *_factors(layer), layer.scaling[ADAPTER])
+
+
+def merge(weight: Tensor, a: Tensor, b: Tensor, scale: float) -> Tensor:
+    """``W'``, summed in float32, in the number format of ``weight``."""
+    return (weight.float() + scale * (b @ a)).to(weight.dtype)
+
+
+def _forward(layer: Any, x: Tensor) -> Tensor:
+    """A layer's forward with its merged weight; stands in for PEFT's, which adds two products."""
+    weight, bias = layer.base_layer.weight, layer.base_layer.bias
+    if layer.disable_adapters:
+        return nn.functional.linear(x, weight, bias)
+    a, b = _factors(layer)
+    return _MergedLinear.apply(x, weight, bias, a, b, layer.scaling[ADAPTER])
+
+
+class _MergedLinear(torch.autograd.Function):
+    """``x W'^T + bias``; keeps no dense tensor, and gives A and B their gradients in low rank."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        a: Tensor,
+        b: Tensor,
+        scale: float,
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight, a, b)
+        ctx.scale = scale
+        return nn.functional.linear(x, merge(weight, a, b, scale), bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, weight, a, b = ctx.saved_tensors
+        grad_x = grad @ merge(weight, a, b, ctx.scale) if ctx.needs_input_grad[0] else None
+        grad_NO = grad.reshape(-1, grad.shape[-1]).float()
+        x_NI = x.reshape(-1, x.shape[-1]).float()
+        grad_a = ctx.scale * (grad_NO @ b).T @ x_NI
+        grad_b = ctx.scale * grad_NO.T @ (x_NI @ a.T)
+        return grad_x, None, None, grad_a, grad_b, None
+
+
+class AdapterOff(nn.Module):
+    """The model as it was before its adapter learned anything: the reference, without memory of its own."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self._held = (model,)  # not a submodule: its parameters are the policy's
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As the model, with the adapter switched off."""
+        (model,) = self._held
+        with _switched_off(model):
+            return model(*args, **kwargs)
+
+
+@contextmanager
+def _switched_off(model: nn.Module) -> Iterator[None]:
+    layers = [layer for _, layer in _layers(model)]
+    for layer in layers:
+        layer.enable_adapters(enabled=False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(enabled=True)
+
+
+def export_adapter(
+    model: nn.Module, masters: dict[str, Tensor], settings: LoraSettings, folder: Path
+) -> None:
+    """Write ``adapter_config.json`` and ``adapter_model.safetensors``, as PEFT loads them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        f"base_model.model.{name.replace(f'.{ADAPTER}.', '.')}": tensor.detach().cpu().contiguous()
+        for name, tensor in masters.items()
+    }
+    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    config = _config(model, settings)
+    config.inference_mode = True
+    if any(name.startswith(TRAINED_WHOLE) for name in masters):
+        config.modules_to_save = [TRAINED_WHOLE.rstrip(".")]
+    config.save_pretrained(str(folder))
+
+
+def _config(model: nn.Module, settings: LoraSettings) -> Any:
+    from peft import LoraConfig
+
+    wanted = frozenset().union(*(PROJECTIONS[target] for target in settings.targets))
+    there = {
+        name.removesuffix(".base_layer").rpartition(".")[2]
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear)
+    }
+    if not wanted & there:
+        raise SpecError(
+            f"spec.model.lora.targets: {type(model).__name__} has none of the projections"
+            f" {', '.join(sorted(wanted))}; its linear layers are {', '.join(sorted(there))}; train"
+            " without lora"
+        )
+    return LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        target_modules=sorted(wanted & there),
+        lora_dropout=0.0,
+        bias="none",
+    )
+
+
+def _layers(model: nn.Module) -> list[tuple[str, Any]]:
+    """Layers that carry the adapter, by name, in the model's order."""
+    from peft.tuners.lora import LoraLayer
+
+    return [(name, m) for name, m in model.named_modules() if isinstance(m, LoraLayer)]
+
+
+def _factors(layer: Any) -> tuple[Tensor, Tensor]:
+    return layer.lora_A[ADAPTER].weight, layer.lora_B[ADAPTER].weight
