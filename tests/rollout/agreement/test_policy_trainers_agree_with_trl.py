@@ -40,7 +40,7 @@ from rollout.types import Trajectory, TrajectoryGroup, VersionSpan
 pytestmark = pytest.mark.process
 
 STEPS, PROMPTS, GROUP, PROMPT_TOKENS, WIDTH = 20, 2, 4, 5, 8
-RATE = 0.5
+RATE = 0.02
 CLOSE = 1e-8
 
 
@@ -193,9 +193,11 @@ def ours(path: Path, records: list[Record], algorithm: PolicySettings) -> Seen:
 
 def trl_class(base: str, kind: str) -> Any:
     import trl
-    from trl.experimental import gmpo
 
-    return getattr(gmpo if base == "GMPO" else trl, f"{base}{kind}")
+    if base == "GMPO":
+        from trl.experimental import gmpo as trl
+
+    return getattr(trl, f"{base}{kind}")
 
 
 def generated(base: str, now: Record) -> tuple[Any, ...]:
@@ -297,12 +299,20 @@ def theirs(
     return Seen(norms=norms, parameters=parameters)
 
 
-def farthest(a: Seen, b: Seen) -> tuple[float, float]:
-    """Largest relative distance of norms over the steps, and of parameters after the last."""
+def flat(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+    return torch.cat([parameters[name].detach().flatten() for name in sorted(parameters)])
+
+
+def farthest(a: Seen, b: Seen, path: Path) -> tuple[float, float]:
+    """Largest relative distance of the norms over the steps; that of the parameters after the last.
+
+    Parameters are measured against the way they went, a small part of their own size.
+    """
     norms = max(abs(x - y) / y for x, y in zip(a.norms, b.norms, strict=True))
     assert a.parameters.keys() == b.parameters.keys()
-    moved = max(float((p - b.parameters[n]).norm() / p.norm()) for n, p in a.parameters.items())
-    return norms, moved
+    way = flat(b.parameters) - flat(dict(float64_model(path).named_parameters()))
+    apart = flat(a.parameters) - flat(b.parameters)
+    return norms, float(apart.norm() / way.norm())
 
 
 GRPO = PolicySettings(
@@ -370,7 +380,7 @@ def test_the_grpo_family_takes_the_same_steps(name, path, records, tmp_path) -> 
     settings = {"base": "GRPO"} | settings
     base = settings.pop("base")
     norms, moved = farthest(
-        ours(path, records, algorithm), theirs(path, records, tmp_path, base, settings)
+        ours(path, records, algorithm), theirs(path, records, tmp_path, base, settings), path
     )
     assert norms < CLOSE
     assert moved < CLOSE
@@ -386,14 +396,14 @@ def test_rloo_takes_the_same_steps(beta, path, records, tmp_path) -> None:
         reward_kl=RewardKl(coefficient=beta, estimator="K1") if beta else None,
     )
     found = theirs(path, records, tmp_path, "RLOO", {"epsilon": 0.2, "beta": beta})
-    norms, moved = farthest(ours(path, records, algorithm), found)
+    norms, moved = farthest(ours(path, records, algorithm), found, path)
     assert norms < CLOSE
     assert moved < CLOSE
 
 
-def test_both_sides_moved_and_a_wrong_clip_would_show(path, records) -> None:
+def test_a_slightly_different_clip_would_show(path, records) -> None:
     first = ours(path, records, GRPO)
-    start = dict(float64_model(path).named_parameters())
-    assert all(float((p - start[n]).norm()) > 1e-4 for n, p in first.parameters.items())
-    other = ours(path, records, replace(GRPO, loss=GrpoSettings(surrogate=Clipped(high=0.2))))
-    assert max(farthest(first, other)) > 1e-4
+    other = ours(path, records, replace(GRPO, loss=GrpoSettings(surrogate=Clipped(high=0.27))))
+    norms, moved = farthest(first, other, path)
+    assert norms > 1e-4
+    assert moved > 1e-4

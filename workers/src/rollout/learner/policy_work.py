@@ -147,7 +147,10 @@ class PolicyWork:
     def metrics(self, step: int) -> dict[str, Any]:
         """Rewards, advantages, lengths and staleness of the batch."""
         known = self._known
-        return {**describe_groups(self._completions.groups, known.found, step), **known.metrics}
+        found = describe_groups(self._completions.groups, known.found, step)
+        if self._settings.advantage_baseline == "None":
+            del found["zero_variance_share"]  # equal rewards of a group say nothing here
+        return {**found, **known.metrics}
 
     def _score(
         self,

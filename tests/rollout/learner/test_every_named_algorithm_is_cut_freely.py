@@ -1,0 +1,111 @@
+"""From each named preset to a gradient: the manifest's settings, and the same result for any cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from rollout.learner.build import build_reference, build_trainer
+from rollout.learner.parallel import Parallel
+from rollout.learner.plan import PlanRules, plan_step
+from rollout.learner.policy_settings import PolicySettings
+from rollout.learner.policy_work import Place, PolicyWork
+from rollout.learner.settings import build_settings
+from rollout.learner.step import accumulate_gradients
+from rollout.learner.work import Totals
+from rollout_api import parse_run, resolve
+from rollout_api.algorithm_presets import ALGORITHM_PRESETS
+from rollout_api.worker import WorkerConfig
+
+DIGEST = "blake3:" + "0" * 64
+
+
+def settings_of(preset: str, folder: Path) -> PolicySettings:
+    train = {
+        "algorithm": {"grpo": {"promptsPerStep": 4}},
+        "environment": {"builtin": {"name": "arithmetic"}},
+        "rewards": [{"builtin": {"name": "exact-match"}}],
+        "sampling": {"maxNewTokens": 8},
+        "maxSteps": 3,
+    }
+    run = {
+        "apiVersion": "rollout.dev/v1alpha1",
+        "kind": "RolloutRun",
+        "metadata": {"name": "a"},
+        "spec": {"model": {"uri": "rollout://tiny-qwen2"}, "preset": preset, "train": train},
+    }
+    config = WorkerConfig.model_validate(
+        {
+            "run": {"name": "r", "uid": "u"},
+            "specDigest": DIGEST,
+            "spec": resolve(parse_run(run).spec).spec.model_dump(mode="json", exclude_none=True),
+            "resolved": {
+                "modelPath": str(folder),
+                "modelDigest": DIGEST,
+                "dtype": "Float32",
+                "promptTokensMax": 16,
+            },
+            "layout": {
+                "runDir": str(folder),
+                "coordinatorUrl": "http://127.0.0.1:1",
+                "tokenFile": str(folder),
+                "objectsDir": str(folder),
+                "ledgerPath": str(folder),
+            },
+        }
+    )
+    found = build_settings(config).algorithm
+    assert isinstance(found, PolicySettings)
+    return found
+
+
+@pytest.fixture
+def gradient(model_path, settings, groups_of):
+    """The flat gradient and metrics of a step's only update; old logprobs are the actors'."""
+
+    def compute(algorithm: PolicySettings, tokens_max: int):
+        trainer = build_trainer(model_path, replace(settings, algorithm=algorithm), Parallel())
+        reference = build_reference(model_path, trainer.settings, Parallel())
+        if reference is not None:
+            with torch.no_grad():
+                for parameter in reference.parameters():
+                    parameter.mul_(1.1)
+        work = PolicyWork(groups_of(1), algorithm, Place(device=torch.device("cpu")), reference)
+        plan = plan_step(work.shapes(), PlanRules(tokens_max=tokens_max), seed=1, step=1)
+        update = plan.updates[0]
+        work.prepare(trainer.policy.model, [update.ranks[0]])
+        trainer.policy.zero_gradients()
+        totals = Totals()
+        accumulate_gradients(trainer, work, update, totals)
+        flat = torch.cat([p.grad.flatten() for p in trainer.policy.masters.values()])
+        return flat, totals.local()[0], work.metrics(1)
+
+    return compute
+
+
+@pytest.mark.parametrize("preset", ALGORITHM_PRESETS)
+def test_one_micro_batch_equals_one_per_sample(preset, gradient, tmp_path) -> None:
+    algorithm = replace(settings_of(preset, tmp_path), old_logprobs="Actor")
+    whole, sums, metrics = gradient(algorithm, 4096)
+    apart, apart_sums, apart_metrics = gradient(algorithm, 1)
+    assert whole.isfinite().all()
+    assert float(whole.norm()) > 0
+    assert float((whole - apart).norm() / whole.norm()) < 1e-5
+    assert apart_sums == pytest.approx(sums, rel=1e-4, abs=1e-5)
+    assert ("zero_variance_share" in metrics) is (algorithm.advantage_baseline != "None")
+    assert metrics["advantage_std"] == pytest.approx(apart_metrics["advantage_std"], rel=1e-5)
+
+
+def test_the_kl_in_the_reward_is_told_and_reaches_the_advantages(gradient, tmp_path) -> None:
+    algorithm = settings_of("rloo@v1", tmp_path)
+    _, sums, metrics = gradient(algorithm, 4096)
+    assert metrics["kl_per_answer"] != 0
+    assert "kl_loss" not in sums
+    assert sums["reference_kl"] > 0
+    free = replace(algorithm, reward_kl=None)
+    _, _, without = gradient(free, 4096)
+    assert without["advantage_std"] != metrics["advantage_std"]
+    assert without["reward"] == metrics["reward"]
