@@ -8,10 +8,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from rollout.algorithms.dpo import DpoSettings
+from rollout.algorithms.grpo import GrpoSettings
+from rollout.algorithms.kto import KtoSettings
+from rollout.algorithms.reward_model import RewardModelSettings
+from rollout.coordinator import messages as m
 from rollout.errors import SpecError
 from rollout.learner.adapter import AdapterOff, LoraSettings, add_adapter
 from rollout.learner.forward import GroupTokens, build_group_row, token_logprobs
+from rollout.learner.loop import run_learner
 from rollout.learner.policy import DTYPES, freeze, load_model
+from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
+from rollout.learner.settings import SftSettings
 
 LORA = LoraSettings(rank=4, alpha=8, targets=("Attention", "Mlp"))
 ROW = build_group_row([GroupTokens(prompt_ids=(5, 6, 7), completion_ids=((8, 9, 2), (10, 2)))])
@@ -129,3 +137,58 @@ def test_a_model_without_such_projections_is_refused() -> None:
     odd = torch.nn.Sequential(torch.nn.Linear(3, 3))
     with pytest.raises(SpecError, match=r"spec\.model\.lora\.targets: Sequential has none"):
         add_adapter(odd, LORA, seed=0)
+
+
+def test_a_run_does_not_feel_which_reference_it_has(adapted, policy_settings, coordinator) -> None:
+    algorithm = replace(policy_settings, loss=GrpoSettings(kl_coefficient=0.1))
+    world = replace(adapted, settings=replace(adapted.settings, algorithm=algorithm))
+    chains = []
+    for name in ("copy", "switch"):
+        calls = coordinator(steps_max=3)
+        parts = replace(world, folder=world.folder / name).parts(calls)
+        if name == "switch":
+            parts = replace(parts, reference=AdapterOff(parts.trainer.policy.model))
+        run_learner(parts, parts.session.start(1, "here"), world.watch)
+        chains.append(calls.chain())
+    assert chains[0] == chains[1]
+
+
+def make_rows(step: int) -> m.Batch:
+    def row(n: int) -> dict:
+        messages = [{"role": "user", "content": f"{n}+{n}="}]
+        told = {"answer": str(2 * n), "chosen": str(2 * n), "rejected": str(n), "label": n % 2 > 0}
+        return {"messages": messages, **told}
+
+    ordinals = range(4 * step, 4 * step + 4)
+    return m.Batch(
+        step=step,
+        ids=tuple((f"r/{n}",) for n in ordinals),
+        rows=tuple(m.DataRow(ordinal=n, row=row(n)) for n in ordinals),
+        cursor=m.Cursor(next_ordinal=ordinals.stop),
+    )
+
+
+OFFLINE = {
+    "sft": SftSettings(loss="CompletionOnly", packing=True, max_length=16),
+    "dpo": PairSettings(loss=DpoSettings(), max_length=16),
+    "kto": LabelSettings(loss=KtoSettings(), max_length=16),
+    "rm": RewardSettings(loss=RewardModelSettings(), max_length=16, seed=3),
+}
+
+
+@pytest.mark.parametrize("algorithm", OFFLINE)
+def test_learning_from_rows_takes_an_adapter_too(adapted, coordinator, algorithm) -> None:
+    settings = replace(adapted.settings, algorithm=OFFLINE[algorithm])
+    world = replace(adapted, settings=settings)
+    calm = coordinator(steps_max=4, make=make_rows)
+    parts = replace(world, folder=world.folder / "calm").run(calm)
+    trained = parts.trainer.policy.masters
+    assert {name for name in trained if "lora_" not in name} == (
+        {"score.weight"} if algorithm == "rm" else set()
+    )
+    calls = coordinator(steps_max=3, make=make_rows)
+    world.run(calls)
+    calls.steps_max = 4
+    world.run(calls)
+    assert calls.records == calm.records
+    assert (world.folder / "adapter" / "adapter_config.json").is_file()
