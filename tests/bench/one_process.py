@@ -173,7 +173,7 @@ class OneProcess:
         with clock.time("train"):
             done = take_step(self.parts, before, batch, plan=None)
         with clock.time("seal"):
-            sealed = seal_step(self.parts.trainer, self.store, before.chain, done)
+            sealed = seal_step(self.parts.trainer, self.parts.keep_weights, before.chain, done)
         with clock.time("record"), self.metrics_file.open("a") as file:
             file.write(json.dumps({**done.metrics, "phase_seconds": clock.seconds}) + "\n")
         version = WeightVersion(

@@ -9,6 +9,7 @@ them itself. Elsewhere a thread watches the parent's id. Imports nothing but the
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import runpy
 import signal
@@ -19,6 +20,8 @@ from collections.abc import Sequence
 
 PR_SET_PDEATHSIG = 1
 WATCH_SECONDS = 1.0
+ENTRYPOINTS = "rollout.entrypoints."
+"""These modules call ``collect_from_here`` once they are imported."""
 
 
 def die_with_parent(parent: int | None = None) -> None:
@@ -33,6 +36,12 @@ def die_with_parent(parent: int | None = None) -> None:
         threading.Thread(target=_watch, args=(expected,), daemon=True).start()
     if os.getppid() != expected:
         os._exit(1)
+
+
+def collect_from_here() -> None:
+    """Collect garbage again after the imports, whose objects stay and need no look."""
+    gc.freeze()
+    gc.enable()
 
 
 def tied_argv(module: str, *arguments: str, parent: int | None = None) -> tuple[str, ...]:
@@ -50,6 +59,8 @@ def main(argv: Sequence[str]) -> None:
         rest = rest[2:]
     die_with_parent(parent)
     sys.argv = ["", *rest[1:]]
+    if rest[0].startswith(ENTRYPOINTS):
+        gc.disable()  # importing torch and transformers makes a million objects and no garbage
     runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
 
 

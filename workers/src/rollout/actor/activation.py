@@ -41,6 +41,7 @@ class Activator:
         self._store = store
         self._report = report
         self._verified: WeightVersion | None = None
+        self._telling: asyncio.Task[None] | None = None
 
     @property
     def verified(self) -> WeightVersion | None:
@@ -55,7 +56,7 @@ class Activator:
         message = ""
         for _ in range(ATTEMPTS_MAX):
             loaded = await self._load(version)
-            await asyncio.to_thread(self._report, loaded)
+            await self._tell(loaded)
             if loaded.ok:
                 self._verified = version
                 return
@@ -64,6 +65,18 @@ class Activator:
             f"version {version.step} of lineage {version.lineage} could not be loaded in "
             f"{ATTEMPTS_MAX} attempts; last: {message}"
         )
+
+    async def settle(self) -> None:
+        """Wait until everything is reported; raises what the report raised."""
+        if self._telling is not None:
+            await self._telling
+
+    async def _tell(self, loaded: Loaded) -> None:
+        """Report in order; sampling does not wait for the news that all is well."""
+        await self.settle()
+        self._telling = asyncio.create_task(asyncio.to_thread(self._report, loaded))
+        if not loaded.ok:
+            await self._telling
 
     async def _load(self, version: WeightVersion) -> Loaded:
         start = time.monotonic()

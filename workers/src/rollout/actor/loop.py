@@ -108,6 +108,7 @@ class Actor:
             for batch in split_by_version(tasks):
                 await self._do(batch)
             self._held = frozenset()
+        await self._activator.settle()
 
     async def _claim(self) -> tuple[Task, ...]:
         """The next tasks; empty when there are none yet, or when it is time to go."""

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 async def commit(run: Run, ask: m.Commit) -> m.Committed:
     """Make one step true. Idempotent; refused when it is not the step that was handed out."""
     hear(run, ask.worker, LEARNER, ask.incarnation)
-    if not run.store.has(ask.version.object):
+    if run.plan.weights_are_read and not run.store.has(ask.version.object):
         raise CoordinatorError(
             f"step {ask.step} names object {ask.version.object}, which is not in the store:"
             " upload it first, then commit"

@@ -76,9 +76,9 @@ class RunPlan:
     heartbeat_seconds: float = 2.0
     anchors_kept: int = 3
     evaluations: tuple[EvaluationPlan, ...] = ()
+    held_out: HeldOutPlan | None = None
 
     @property
-    held_out: HeldOutPlan | None = None
     def tasks_total(self) -> int | None:
         """Ordinals that some step may take; None: no bound."""
         data = self.num_tasks
@@ -91,13 +91,18 @@ class RunPlan:
         return min(bounds) if bounds else None
 
     @property
-    def steps_total(self) -> int | None:
+    def weights_are_read(self) -> bool:
+        """Whether anybody but an anchor may load the weights of any step."""
+        return not self.offline or bool(self.evaluations)
+
     def measures_after(self, step: int) -> bool:
         """Whether held-out rows are measured after this step."""
         if self.held_out is None:
             return False
         return step % self.held_out.every_steps == 0 or step == self.steps_total
 
+    @property
+    def steps_total(self) -> int | None:
         """The last step as far as it is known; dynamic sampling may exhaust the data before it."""
         if self.waves_max is not None or self.tasks_total is None:
             return self.steps_max

@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from rollout.errors import RolloutError, SpecError
+from rollout.lifeline import collect_from_here
 from rollout_api.worker import WorkerConfig
 
 CONFIG_SECONDS_MAX = 1800.0
@@ -46,6 +47,7 @@ def parse_arguments(description: str | None) -> argparse.Namespace:
 
 def run_process(main: Callable[[], None]) -> int:
     """Run a process' main function; its exit code, with one line of error for people."""
+    collect_from_here()
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
     )

@@ -16,7 +16,7 @@ from rollout.data.build import build_source, plan_target
 from rollout.environments.build import build_environment
 from rollout.errors import RolloutError, SpecError
 from rollout.evaluations.build import build_suite
-from rollout.lifeline import die_with_parent
+from rollout.lifeline import collect_from_here, die_with_parent
 from rollout.local.resolve import Resolution, ResolveAnswer, ResolveRequest, main_answer
 from rollout.models.files import ModelFiles, check_model, digest_model
 from rollout.models.resolve import resolve_model
@@ -36,6 +36,7 @@ ROWS_AT_ONCE = 1024
 
 def main() -> None:
     """Answer one request."""
+    collect_from_here()
     die_with_parent()
     try:
         request = msgspec.json.decode(sys.stdin.buffer.read(), type=ResolveRequest)

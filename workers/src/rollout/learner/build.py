@@ -26,6 +26,7 @@ from rollout.models.shapes import read_shape
 from rollout.objects.filesystem import FilesystemStore
 from rollout.rendering import build_renderer
 from rollout.seams import Renderer
+from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.worker import WorkerConfig
 
 
@@ -46,7 +47,15 @@ def build_parts(
         reference=_reference(config, trainer),
         renderer=_renderer(config, settings, model_path),
         identity=runtime_identity(world_size=parallel.world_size, device=parallel.device),
+        stores_each_step=_weights_are_read(config.spec),
     )
+
+
+def _weights_are_read(spec: RolloutRunSpec) -> bool:
+    """Whether actors or evaluations may load the weights of any step; as the coordinator's plan says."""
+    train = spec.train
+    assert train is not None
+    return train.algorithm.is_online or bool(spec.evaluations)
 
 
 def build_trainer(

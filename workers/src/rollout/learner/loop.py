@@ -93,10 +93,10 @@ def _export(parts: LearnerParts) -> None:
 
 
 def _step(parts: LearnerParts, progress: Progress, batch: Batch, phases: Phases) -> Progress:
-    """Take one step, store its weights, commit it."""
+    """Take one step, name its weights and store them for whoever will load them, commit it."""
     done = take_step(parts, progress, batch, plan=None)
     phases.end("train")
-    sealed = seal_step(parts.trainer, parts.store, progress.chain, done)
+    sealed = seal_step(parts.trainer, parts.keep_weights, progress.chain, done)
     phases.end("publish")
     reached = replace(
         progress,

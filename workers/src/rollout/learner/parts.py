@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +19,19 @@ from rollout.learner.session import Session
 from rollout.learner.state import AnchorPlace, Progress
 from rollout.learner.step import Trainer, run_step
 from rollout.learner.work import Work
+from rollout.objects.filesystem import name_parts
 from rollout.seams import ObjectStore, Renderer
+
+Keep = Callable[[Sequence[bytes | memoryview]], str]
+"""Does something with the bytes of a weights file and returns the name that a store gives them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerParts:
-    """``reference`` is None where nothing needs it; ``renderer`` when there are no rows."""
+    """``reference`` is None where nothing needs it; ``renderer`` when there are no rows.
+
+    ``stores_each_step`` False: weights are stored with anchors only.
+    """
 
     trainer: Trainer
     session: Session
@@ -32,6 +39,12 @@ class LearnerParts:
     reference: nn.Module | None
     renderer: Renderer | None
     identity: Mapping[str, str]
+    stores_each_step: bool = True
+
+    @property
+    def keep_weights(self) -> Keep:
+        """What becomes of a step's weights: stored, or only named where nobody would load them."""
+        return self.store.put_parts if self.stores_each_step else name_parts
 
     @property
     def parallel(self) -> Parallel:

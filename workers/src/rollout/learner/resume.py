@@ -45,7 +45,8 @@ def resume(
             f"the ledger's last step is {started.committed_step}, but anchor and replay end at"
             f" {progress.step}: recorded batches are missing; restore the ledger or start a new run"
         )
-    _store_again(parts, progress)
+    if _store_missing(parts, progress) and parts.stores_each_step:
+        log.warning("stored again step=%d object=%s", progress.step, progress.version.object)
     changed = _changed_identity(parts, started)
     if changed and parts.trainer.settings.exact:
         progress = _fork(parts, progress, progress.version, f"the runtime changed: {changed}")
@@ -54,7 +55,8 @@ def resume(
 
 
 def anchor(parts: LearnerParts, progress: Progress, wall_clock: Callable[[], float]) -> None:
-    """Save an anchor and tell the coordinator; call on every rank."""
+    """Save an anchor with the weights of its version, and tell the coordinator; call on every rank."""
+    _store_missing(parts, progress)
     manifest = save_anchor(
         parts.place,
         parts.trainer,
@@ -142,12 +144,13 @@ def _replay(parts: LearnerParts, progress: Progress, record: StepRecord) -> tupl
     return _fork(parts, reached, version, f"replay of step {step} met another digest"), True
 
 
-def _store_again(parts: LearnerParts, progress: Progress) -> None:
-    """Make good a committed version whose object is lost: no actor could go on without it."""
-    if not parts.parallel.on_main(lambda: parts.store.has(progress.version.object)):
-        log.warning("stored again step=%d object=%s", progress.step, progress.version.object)
-        weights = parts.trainer.policy.weights()
-        parts.parallel.on_main(lambda: parts.store.put_parts(safetensors_parts(weights)))
+def _store_missing(parts: LearnerParts, progress: Progress) -> bool:
+    """Store the version's weights unless they are; whether they were missing. Call on every rank."""
+    if parts.parallel.on_main(lambda: parts.store.has(progress.version.object)):
+        return False
+    weights = parts.trainer.policy.weights()
+    parts.parallel.on_main(lambda: parts.store.put_parts(safetensors_parts(weights)))
+    return True
 
 
 def _fork(parts: LearnerParts, progress: Progress, version: WeightVersion, reason: str) -> Progress:

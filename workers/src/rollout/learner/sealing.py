@@ -13,31 +13,30 @@ from dataclasses import dataclass
 import torch
 
 from rollout.learner import chain, randomness
-from rollout.learner.parts import Done
+from rollout.learner.parts import Done, Keep
 from rollout.learner.state import state_tensors
 from rollout.learner.step import Trainer
-from rollout.seams import ObjectStore
 from rollout.weights.digest import digest_tensors
 from rollout.weights.serialise import safetensors_parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """What a step came to. ``object`` names the stored weights; empty where nothing was stored."""
+    """What a step came to. ``object`` names the weights as a store does; empty where nothing was kept."""
 
     digest: str
     chain: str
     object: str
 
 
-def seal_step(trainer: Trainer, store: ObjectStore | None, previous: str, done: Done) -> Seal:
-    """Name the state after ``done`` and, with a store, make its weights durable; call on every rank.
+def seal_step(trainer: Trainer, keep: Keep | None, previous: str, done: Done) -> Seal:
+    """Name the state after ``done`` and keep its weights, where asked to; call on every rank.
 
     ``previous`` is the chain value before the step. Raises StoreError.
     """
     parallel, settings = trainer.policy.parallel, trainer.settings
     weights = trainer.policy.weights()
-    with _storing(weights, store if parallel.is_main else None) as stored:
+    with _keeping(weights, keep if parallel.is_main else None) as kept:
         digest = parallel.on_main(lambda: digest_tensors(weights))
         link = chain.next_link(
             previous,
@@ -48,19 +47,17 @@ def seal_step(trainer: Trainer, store: ObjectStore | None, previous: str, done: 
             version=digest,
             state=_digest_state(trainer) if done.step % settings.hash_every_steps == 0 else "",
         )
-        return Seal(digest=digest, chain=link, object=parallel.on_main(stored))
+        return Seal(digest=digest, chain=link, object=parallel.on_main(kept))
 
 
 @contextmanager
-def _storing(
-    weights: Mapping[str, torch.Tensor], store: ObjectStore | None
-) -> Iterator[Callable[[], str]]:
-    """Store in a thread; gives the function that waits for the object's name."""
-    if store is None:
+def _keeping(weights: Mapping[str, torch.Tensor], keep: Keep | None) -> Iterator[Callable[[], str]]:
+    """Keep in a thread; gives the function that waits for the object's name."""
+    if keep is None:
         yield str
         return
     with ThreadPoolExecutor(max_workers=1) as pool:
-        yield pool.submit(store.put_parts, safetensors_parts(weights)).result
+        yield pool.submit(keep, safetensors_parts(weights)).result
 
 
 def _digest_state(trainer: Trainer) -> str:

@@ -46,10 +46,7 @@ class FilesystemStore:
 
     def put_parts(self, parts: Sequence[bytes | memoryview]) -> str:
         """Store parts as one object, without joining them in memory. Raises StoreError."""
-        hasher = blake3()
-        for part in parts:
-            hasher.update(part)
-        digest = f"blake3:{hasher.hexdigest()}"
+        digest = name_parts(parts)
         if not self.has(digest):
             with self._staged() as (file, path):
                 file.writelines(parts)
@@ -128,6 +125,14 @@ class FilesystemStore:
                     path.unlink()
             except FileNotFoundError:
                 continue  # another process swept it
+
+
+def name_parts(parts: Sequence[bytes | memoryview]) -> str:
+    """The digest under which a store would keep the parts, one after the other, as one object."""
+    hasher = blake3()
+    for part in parts:
+        hasher.update(part)
+    return f"blake3:{hasher.hexdigest()}"
 
 
 def write_atomically(path: Path, data: bytes) -> None:
