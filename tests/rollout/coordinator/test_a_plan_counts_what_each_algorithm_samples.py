@@ -47,6 +47,10 @@ def plan(algorithm):
     ("algorithm", "expected"),
     [
         ({"grpo": {"promptsPerStep": 5, "groupSize": 3}}, (5, 3, False)),
+        (
+            {"grpo": {"groupSize": 1, "advantageBaseline": "None", "advantageScale": "Whiten"}},
+            (32, 1, True),
+        ),
         ({"ppo": {"promptsPerStep": 5}}, (5, 1, True)),
         ({"ppo": {"promptsPerStep": 5, "samplesPerPrompt": 4}}, (5, 4, True)),
     ],

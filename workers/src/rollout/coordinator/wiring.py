@@ -177,7 +177,7 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         num_tasks=total(rows.order),
         short_tail=train.data is not None and train.data.tail_batch == "Short",
         waves_max=None if dynamic is None or offline else dynamic.generation_waves_max,
-        pools_rewards=train.algorithm.ppo is not None,
+        pools_rewards=pools_rewards(train),
         exact=spec.numerics.mode == "Exact",
         grade=config.resolved.grade,
         sample_wait_seconds=float(spec.limits.sample_seconds),
@@ -185,8 +185,16 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         heartbeat_seconds=config.heartbeat_seconds,
         anchors_kept=spec.snapshots.keep_last,
         evaluations=_evaluations(config, train, rows),
-    )
         held_out=_held_out(train, rows),
+    )
+
+
+def pools_rewards(train: Train) -> bool:
+    """Whether advantages do not come from siblings: with a critic, or without a baseline of the group."""
+    grpo = train.algorithm.grpo
+    return train.algorithm.ppo is not None or (
+        grpo is not None and grpo.advantage_baseline == "None"
+    )
 
 
 def num_samples(train: Train) -> int:
@@ -198,13 +206,13 @@ def num_samples(train: Train) -> int:
     return grpo.group_size
 
 
-def _sampling(config: WorkerConfig, train: Train) -> SamplingParams:
 def _held_out(train: Train, rows: DataRows) -> HeldOutPlan | None:
     if train.held_out is None or rows.held_out is None:
         return None
     return HeldOutPlan(num_rows=len(rows.held_out), every_steps=train.held_out.every_steps)
 
 
+def _sampling(config: WorkerConfig, train: Train) -> SamplingParams:
     sampling = train.sampling
     return SamplingParams(
         max_new_tokens=sampling.max_new_tokens or MAX_NEW_TOKENS_DEFAULT,
