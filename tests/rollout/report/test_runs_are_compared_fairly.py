@@ -61,6 +61,32 @@ def test_a_measure_that_all_runs_have_is_taken_before_one_that_some_have():
     assert choose_measure([measured, make_run()]).name == "reward"
 
 
+def test_rows_held_out_decide_between_preference_runs_by_their_last_value():
+    def prefer(first, last):
+        shares = {1: first, 9: last}
+        steps = [
+            make_step(step, reward=None, loss=0.1)
+            | ({"eval_preference_accuracy": shares[step]} if step in shares else {})
+            for step in range(1, 13)
+        ]
+        return make_run(steps=steps)
+
+    found = compare_runs([("a", prefer(1.0, 0.6)), ("b", prefer(0.5, 0.7))])
+
+    assert found.measure.name == "eval_preference_accuracy"
+    assert [(run.label, run.standing) for run in found.runs] == [
+        ("b", Standing(value=0.7, step=9)),
+        ("a", Standing(value=0.6, step=9)),
+    ]
+
+
+def test_losses_of_different_algorithms_are_no_ranking():
+    trained = make_run(steps=[make_step(1, loss=2.0, reward=None)])
+
+    assert choose_measure([make_run(), trained]).name == "reward"
+    assert choose_measure([trained]).name == "loss"
+
+
 @pytest.mark.parametrize("wanted", ["sums", "accuracy", "sums/accuracy", "sums/report/accuracy"])
 def test_a_measure_has_short_names(wanted):
     runs = [make_run(evaluations=[make_row(12, 0.5), make_row(12, 0.7, metric="pass@4")])]

@@ -20,8 +20,8 @@ ByOption = Annotated[
 ]
 COLUMNS_MAX = 4
 """Differing settings that still stand in the ranked table."""
-SETTINGS_MAX = 12
-"""Differing settings shown in text; the page and ``--output json`` have all."""
+SETTINGS_MAX, RUNS_MAX = 12, 4
+"""Differing settings, and runs, that a table of settings shows in text; the page has all."""
 
 
 def compare(
@@ -117,6 +117,9 @@ def _describe(group: Mapping[str, Any]) -> str:
 def _print_settings(document: Mapping[str, Any]) -> None:
     settings: Mapping[str, Sequence[Any]] = document["settings"]
     if not settings:
+        return
+    if len(document["runs"]) > RUNS_MAX:
+        print_line(f"{len(settings)} settings differ: see the page")
         return
     print_line()
     shown = list(settings.items())[:SETTINGS_MAX]

@@ -142,7 +142,7 @@ def _metric_plots(runs: Sequence[Drawn], scale: _Scale) -> Iterator[Plot]:
         for label, key in panel.series.items():
             lines = [_line(drawn, key, scale) for drawn in runs if key in drawn[1].metrics]
             yield Plot(
-                title=panel.title if len(panel.series) == 1 else f"{panel.title}, {label}",
+                title=_title(panel, label),
                 unit=panel.unit,
                 series=lines,
                 note=_note(panel),
@@ -152,6 +152,11 @@ def _metric_plots(runs: Sequence[Drawn], scale: _Scale) -> Iterator[Plot]:
                 legend=False,
                 pale=PALE,
             )
+
+
+def _title(panel: Panel, label: str) -> str:
+    alone = len(panel.series) == 1 or label == panel.title.lower()
+    return panel.title if alone else f"{panel.title}, {label}"
 
 
 def _note(panel: Panel) -> str:

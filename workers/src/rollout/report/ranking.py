@@ -15,6 +15,8 @@ from typing import Any
 from rollout.errors import SpecError
 from rollout.report.data import WINDOW, ReportInput, by_evaluation
 
+HELD_OUT = "eval_"
+"""How metrics of steps begin that were measured on rows held out."""
 LOWER_IS_BETTER = ("loss", "_loss", "_kl", "seconds")
 """Endings of metrics of which less is better."""
 
@@ -51,7 +53,8 @@ class Standing:
 def choose_measure(runs: Sequence[ReportInput], wanted: str | None = None) -> Measure:
     """The measure that ``wanted`` names, else the first that all runs have, or at least one of them.
 
-    In this order: accuracy of an evaluation on the selection split, on the report split; reward; loss.
+    In this order: accuracy of an evaluation on the selection split, on the report split; preference
+    accuracy on rows held out; reward. Loss comes last: those of two algorithms do not compare.
     Raises SpecError that lists what there is.
     """
     by_run = [list(_measures(run)) for run in runs]
@@ -69,14 +72,16 @@ def choose_measure(runs: Sequence[ReportInput], wanted: str | None = None) -> Me
 
 
 def _preferred(known: Sequence[Measure]) -> Iterator[Measure]:
-    for preferred in (_is_selection_accuracy, _is_accuracy, _is("reward"), _is("loss")):
+    preferences = _is(f"{HELD_OUT}preference_accuracy")
+    for preferred in (_is_selection_accuracy, _is_accuracy, preferences, _is("reward")):
         yield from filter(preferred, known)
 
 
 def _measures(run: ReportInput) -> Iterator[Measure]:
     for name, split, metric in by_evaluation(run.evaluations):
         yield Measure(metric=metric, evaluation=name, split=split)
-    for metric, value in (run.steps[-1] if run.steps else {}).items():
+    known = {name: value for step in run.steps for name, value in step.items()}
+    for metric, value in known.items():
         if isinstance(value, int | float) and metric not in {"step", "lineage", "committed_at"}:
             yield Measure(metric=metric)
 
@@ -109,8 +114,12 @@ def stand(run: ReportInput, measure: Measure) -> Standing | None:
             return None
         last = rows[-1]
         return Standing(value=last["value"], low=last["low"], high=last["high"], step=last["step"])
-    values = [step[measure.metric] for step in run.steps[-WINDOW:] if _finite(step, measure.metric)]
-    return Standing(value=fmean(values), step=run.steps[-1]["step"]) if values else None
+    found = [step for step in run.steps if _finite(step, measure.metric)]
+    if not found:
+        return None
+    # What is measured on rows held out is no noise of a batch: its last value counts alone.
+    last = found[-1:] if measure.metric.startswith(HELD_OUT) else found[-WINDOW:]
+    return Standing(value=fmean(step[measure.metric] for step in last), step=last[-1]["step"])
 
 
 def _finite(step: Mapping[str, Any], metric: str) -> bool:
