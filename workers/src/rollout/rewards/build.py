@@ -57,7 +57,7 @@ def _model(reward: Reward, models: Mapping[str, Path]) -> RewardSource:
         name=name,
         weight=reward.weight,
         timeout_seconds=reward.timeout_seconds,
-        module="rollout.rewards.model",
+        module="rollout.learner.model_reward",
         function="ModelReward",
         parameters={"path": str(path)},
     )
