@@ -27,6 +27,7 @@ from rollout.learner.preference_settings import LabelSettings, PairSettings, Rew
 from rollout.learner.settings import SftSettings
 from rollout.ledger.records import RunIdentity
 from rollout.ledger.sqlite.ledger import SqliteLedger
+from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.objects.filesystem import FilesystemStore
 from rollout.types import SamplingParams, Trajectory, VersionSpan
 
@@ -197,6 +198,33 @@ def test_kills_and_restarts_do_not_change_the_chain(world, ppo, sft, algorithm) 
     assert expected[0] == STEPS
     assert expected[1].startswith("blake3:")
     assert disturbed(chosen, plan) == expected
+
+
+def dispositions(folder: Path) -> dict[str, int]:
+    """How the samples of a run ended, from its ledger."""
+    with LedgerReader(folder / "ledger.db") as ledger:
+        return dict(ledger.dispositions())
+
+
+@pytest.mark.parametrize("waves", [1, 3])
+def test_dropped_and_refilled_groups_are_the_same_after_kills(world, waves) -> None:
+    """Pairs of a coin each: half of the groups have no variance, are dropped, and refilled in order."""
+    plan = replace(PLAN, num_samples=2, waves_max=waves)
+    calm = replace(world, folder=world.folder / "calm")
+    with coordinator(calm.folder, plan) as client:
+        calm.run(client)
+        expected = records(client)
+    assert expected[0] == STEPS
+    assert disturbed(world, plan) == expected
+    ended = dispositions(calm.folder)
+    assert dispositions(world.folder) == ended
+    assert ended["filtered"] > 0
+    assert ended["pending"] == 0
+    # What a refill made too much; nothing is sampled for a step after the last.
+    assert ("surplus" in ended) is (waves > 1)
+    # One wave takes what it finds, about half; three nearly always fill the step.
+    full = STEPS * plan.tasks_per_step * plan.num_samples
+    assert ended["consumed"] > 0.9 * full if waves > 1 else ended["consumed"] < 0.7 * full
 
 
 @pytest.mark.parametrize("samples", [1, 4])

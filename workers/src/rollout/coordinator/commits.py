@@ -48,7 +48,7 @@ async def _commit_new(run: Run, ask: m.Commit) -> None:
     taken = range(state.cursor.next_ordinal, ask.cursor.next_ordinal)
     dispositions, rows = _offline(ask, taken) if run.plan.offline else (_dispose(run, ask), ())
     views = {n: view for n, view in state.views().items() if n not in taken}
-    tasks = plan_admission(run.plan, ask.cursor, state.next_admitted, views)
+    tasks = plan_admission(run.plan, ask.step, ask.cursor, state.next_admitted, views)
     admission = Admission(
         tasks=tasks.tasks,
         next_admitted=tasks.next_admitted,

@@ -104,7 +104,7 @@ async def open_version(run: Run) -> None:
     state = run.state
     if state.version is None:
         return
-    tasks = plan_admission(run.plan, state.cursor, state.next_admitted, state.views())
+    tasks = plan_admission(run.plan, state.step, state.cursor, state.next_admitted, state.views())
     admission = Admission(
         tasks=tasks.tasks,
         next_admitted=tasks.next_admitted,

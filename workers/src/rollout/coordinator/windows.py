@@ -13,13 +13,17 @@ from rollout.ledger.records import Admission, NewEvaluation, NewTask
 
 
 def plan_admission(
-    plan: RunPlan, cursor: Cursor, next_admitted: int, window: Mapping[int, GroupView]
+    plan: RunPlan, step: int, cursor: Cursor, next_admitted: int, window: Mapping[int, GroupView]
 ) -> Admission:
-    """The training tasks that may enter now, given a cursor and the groups after it."""
+    """The training tasks that may enter after ``step``, given a cursor and the groups after it.
+
+    None after the last step: nobody would take them.
+    """
     if plan.offline:
         return Admission(next_admitted=cursor.next_ordinal, exhausted=cursor.exhausted)
-    start = max(next_admitted, cursor.next_ordinal)
-    end = start if cursor.exhausted else max(start, window_end(plan, cursor.next_ordinal, window))
+    start = end = max(next_admitted, cursor.next_ordinal)
+    if not (cursor.exhausted or is_finished(plan, step, cursor.next_ordinal)):
+        end = max(start, window_end(plan, cursor.next_ordinal, window))
     tasks = tuple(
         NewTask(task_id=f"t/{ordinal}", kind="train", ordinal=ordinal, num_samples=plan.num_samples)
         for ordinal in range(start, end)
@@ -42,7 +46,9 @@ async def admit_more(run: Run) -> None:
         return
     async with run.turn:
         state = run.state
-        admission = plan_admission(run.plan, state.cursor, state.next_admitted, state.views())
+        admission = plan_admission(
+            run.plan, state.step, state.cursor, state.next_admitted, state.views()
+        )
         if admission.tasks:
             await run.ledger.admit(admission)
             state.admit(admission)
