@@ -18,7 +18,15 @@ from rollout.report.data import ReportInput, by_evaluation, headlines, summarise
 from rollout.report.gather import gather
 from rollout.report.page import render_template, replace_file
 from rollout.report.plots import render_svg
-from rollout.report.ranking import Measure, Standing, choose_measure, rank, stand, told_apart
+from rollout.report.ranking import (
+    HELD_OUT,
+    Measure,
+    Standing,
+    choose_measure,
+    rank,
+    stand,
+    told_apart,
+)
 from rollout.report.settings import SEED, describe_value, differing_settings, group_runs
 
 TEMPLATE = Path(__file__).with_name("compare.html")
@@ -203,6 +211,7 @@ def render_comparison(found: Comparison) -> str:
         groups=describe_groups(found),
         describe=describe_value,
         is_share=bool(found.measure.split),
+        takes_last=bool(found.measure.split) or found.measure.metric.startswith(HELD_OUT),
         on_report=found.measure.split == "report",
     )
 
