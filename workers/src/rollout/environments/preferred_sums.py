@@ -1,8 +1,10 @@
-"""Preferences on sums: an answer that carries is better than one that forgets to.
+"""Preferences on sums: an answer that carries where it must is better than one that does not.
+
+The other answer forgets every carry or, where there is none to forget, carries into the tens for no reason:
+from pairs of the first kind alone, a reward model learns that carrying is always better.
 
 The data of the preference samples: pairs for DPO, IPO, ORPO, SimPO and reward models, single answers with
-a label for KTO. Only training problems in which the two answers differ are shown; the held-out splits
-never are. ``python -m rollout.environments.preferred_sums pairs`` (or ``labels``) writes JSON lines.
+a label for KTO. Only training problems are shown, the held-out splits never are. ``python -m rollout.environments.preferred_sums pairs`` (or ``labels``) writes JSON lines.
 """
 
 from __future__ import annotations
@@ -16,18 +18,18 @@ from rollout.environments.arithmetic import Arithmetic, ArithmeticSource
 from rollout.environments.careless import careless_answer
 from rollout.noise import derive_seed
 
-KEPT_PERCENT = 40
-"""Share of the sums that carry which are shown: about 2,000, spread evenly."""
+KEPT_PERCENT = 28
+"""Share of the training problems that are shown: about 2,100, spread evenly."""
 
 
 def preferred_pairs() -> Iterator[dict[str, Any]]:
-    """Prompt, the answer with the carry as ``chosen``, the one without as ``rejected``. Fixed for ever."""
+    """Prompt, the right answer as ``chosen``, a careless one as ``rejected``. Fixed for ever."""
     source = ArithmeticSource(Arithmetic(), "train")
     for position, row in enumerate(source.rows(range(len(source)))):
-        kept = derive_seed(0, "preferred-sums", position) % 100 < KEPT_PERCENT
-        careless = careless_answer(row["prompt"])
-        if kept and careless != row["answer"]:
-            yield {"prompt": row["prompt"], "chosen": row["answer"], "rejected": careless}
+        if derive_seed(0, "preferred-sums", position) % 100 < KEPT_PERCENT:
+            right, careless = row["answer"], careless_answer(row["prompt"])
+            wrong = careless if careless != right else f"{int(right) + 10:0{len(right)}d}"
+            yield {"prompt": row["prompt"], "chosen": right, "rejected": wrong}
 
 
 def labelled_answers() -> Iterator[dict[str, Any]]:
