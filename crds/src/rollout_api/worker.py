@@ -33,6 +33,8 @@ class ResolvedRun(ApiModel):
     """Number format of the policy."""
     stop_token_ids: tuple[int, ...] = ()
     """Token ids that end an assistant turn."""
+    pad_token_id: int = 0
+    """Token id that fills the end of a row; a reward model's score is read before it."""
     prompt_tokens_max: int = Field(ge=1)
     """Longest prompt in tokens; fixed shapes are made from it."""
     models: dict[str, FilePath] = Field(default_factory=dict)

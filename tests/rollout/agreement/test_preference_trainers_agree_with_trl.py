@@ -48,6 +48,7 @@ from rollout.learner.step import Trainer, run_step
 from rollout.models.resolve import resolve_model
 from rollout.models.scoring import write_score_config
 from rollout.rendering import build_renderer
+from rollout.rendering.tokenizer import load_tokenizer
 
 pytestmark = pytest.mark.process
 
@@ -103,7 +104,7 @@ def reward_path(path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(path, folder)
     tensors = {n: p.detach().float().clone() for n, p in load_scorer(path, 5).named_parameters()}
     save_file(tensors, folder / "model.safetensors")
-    write_score_config(folder)
+    write_score_config(folder, load_tokenizer(folder).pad_id)
     return folder
 
 

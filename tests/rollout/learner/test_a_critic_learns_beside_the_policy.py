@@ -305,7 +305,7 @@ def reward_model(tmp_path):
             config_path=causal,
             weights=tmp_path / f"{name}.safetensors",
             target=tmp_path / name,
-            scores=True,
+            score_pad_id=0,
         )
 
     named = {name: p.detach().contiguous() for name, p in scorer.named_parameters()}

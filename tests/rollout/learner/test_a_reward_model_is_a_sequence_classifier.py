@@ -28,7 +28,7 @@ def reward_folder(model_path, tmp_path):
     save_file(
         {n: p.detach().clone() for n, p in scorer.named_parameters()}, folder / "model.safetensors"
     )
-    write_score_config(folder)
+    write_score_config(folder, load_tokenizer(folder).pad_id)
     return folder
 
 

@@ -15,6 +15,7 @@ from rollout.learner.scorer import load_scorer
 from rollout.models.resolve import resolve_model
 from rollout.models.roles import FurtherModel, further_models, needed_runs, reward_role
 from rollout.models.scoring import write_score_config
+from rollout.rendering.tokenizer import load_tokenizer
 from rollout.rewards.build import build_rewards
 from rollout.types import Completion, Message
 from rollout_api.checks.together import check_together
@@ -37,7 +38,7 @@ def judge(causal, tmp_path_factory) -> Path:
     shutil.copytree(causal, folder)
     tensors = {n: p.detach().clone() for n, p in load_scorer(causal, 5).named_parameters()}
     save_file(tensors, folder / "model.safetensors")
-    write_score_config(folder)
+    write_score_config(folder, load_tokenizer(folder).pad_id)
     return folder
 
 

@@ -78,6 +78,7 @@ def resolve(request: ResolveRequest) -> Resolution:
         num_parameters=shape.num_parameters,
         context_length=shape.context,
         stop_token_ids=tuple(renderer.stop_token_ids),
+        pad_token_id=renderer.pad_token_id,
         prompt_tokens_max=_prompt_tokens_max(spec, papers, renderer, room),
         models={role: str(files.path) for role, files in further.items()},
         model_digests={role: files.digest for role, files in further.items()},

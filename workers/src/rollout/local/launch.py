@@ -143,6 +143,7 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
             model_digest=found.model_digest,
             dtype=dtype,
             stop_token_ids=found.stop_token_ids,
+            pad_token_id=found.pad_token_id,
             prompt_tokens_max=found.prompt_tokens_max,
             models=found.models,
             data_digests=found.data_digests,

@@ -74,11 +74,11 @@ def read_snapshot(run: RunDir, name: str) -> dict[str, Any]:
 
 
 def materialise_model(
-    *, config_path: Path, weights: Path, target: Path, scores: bool = False
+    *, config_path: Path, weights: Path, target: Path, score_pad_id: int | None = None
 ) -> Path:
     """A model folder at ``target``: ``config_path``'s configuration and tokenizer, ``weights`` as tensors.
 
-    ``scores`` makes it the configuration of a reward model, whose weights these are.
+    ``score_pad_id`` makes it the configuration of a reward model, whose weights these are.
     Weights are linked where the file system can, else copied. Idempotent; appears complete or not at all.
     """
     if target.exists():
@@ -89,8 +89,8 @@ def materialise_model(
     for path in config_path.iterdir():
         if path.suffix in MODEL_SUFFIXES and not path.name.endswith(f"{WEIGHTS_SUFFIX}.index.json"):
             shutil.copy2(path, work / path.name)
-    if scores:
-        write_score_config(work)
+    if score_pad_id is not None:
+        write_score_config(work, score_pad_id)
     _link(weights, work / "model.safetensors")
     work.rename(target)
     return target

@@ -46,6 +46,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     num_parameters: int
     context_length: int
     stop_token_ids: tuple[int, ...]
+    pad_token_id: int = 0
     prompt_tokens_max: int
     data_digests: dict[str, str]
     models: dict[str, str] = {}

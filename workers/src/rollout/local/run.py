@@ -219,11 +219,12 @@ def _take_model(source: RunDir, wanted: FromRun, target: Path) -> Path:
     from rollout.objects.filesystem import FilesystemStore
 
     snapshot, config = read_snapshot(source, wanted.snapshot), read_config(source)
+    scores = config.spec.train is not None and config.spec.train.algorithm.rm is not None
     return materialise_model(
         config_path=Path(config.resolved.model_path),
         weights=FilesystemStore(source.objects).path(snapshot["version"]["object"]),
         target=target,
-        scores=config.spec.train is not None and config.spec.train.algorithm.rm is not None,
+        score_pad_id=config.resolved.pad_token_id if scores else None,
     )
 
 

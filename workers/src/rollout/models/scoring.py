@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rollout.rendering.tokenizer import load_tokenizer
-
 CAUSAL, SCORING = "ForCausalLM", "ForSequenceClassification"
 HEAD = "score.weight"
 """The head's name among a folder's tensors, [1, hidden]."""
@@ -40,8 +38,8 @@ def score_config(config: Mapping[str, Any], pad_token_id: int) -> dict[str, Any]
     }
 
 
-def write_score_config(folder: Path) -> None:
-    """Make the folder's config.json that of a reward model, in place. Raises SpecError without a tokenizer."""
+def write_score_config(folder: Path, pad_token_id: int) -> None:
+    """Make the folder's config.json that of a reward model, in place."""
     path = folder / "config.json"
-    config = score_config(json.loads(path.read_text()), load_tokenizer(folder).pad_id)
+    config = score_config(json.loads(path.read_text()), pad_token_id)
     path.write_text(json.dumps(config, indent=2) + "\n")
