@@ -37,12 +37,12 @@ def ppo_world(world, ppo_settings):
 def work_of(model_path, settings):
     """A trainer, and the work of some groups on it, prepared; with one update unless ``rules`` say more."""
 
-    def build(algorithm, groups, rules=PlanRules(tokens_max=4096), coefficient=0.05):  # noqa: B008
-        trainer = build_trainer(model_path, replace(settings, algorithm=algorithm), Parallel())
+    def build(algorithm, groups, rules=PlanRules(tokens_max=4096), base=settings):  # noqa: B008
+        trainer = build_trainer(model_path, replace(base, algorithm=algorithm), Parallel())
         reference = build_reference(model_path, trainer.settings, Parallel())
         assert trainer.critic is not None
         helpers = Helpers(critic=trainer.critic.model, reference=reference, parallel=Parallel())
-        work = PpoWork(groups, replace(algorithm, epochs=1), helpers, coefficient)
+        work = PpoWork(groups, replace(algorithm, epochs=1), helpers, kl_coefficient=0.05)
         plan = plan_step(work.shapes(), rules, seed=1, step=1)
         work.prepare(trainer.policy.model, [update.ranks[0] for update in plan.updates])
         return trainer, work, plan
@@ -240,6 +240,30 @@ def test_an_anchor_restores_the_critic_bit_for_bit(ppo_world, coordinator) -> No
     assert set(before) == set(after)
     assert any(name.startswith("critic/head.weight/exp_avg") for name in before)
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_in_bfloat16_a_resume_meets_the_chain(ppo_world, coordinator) -> None:
+    """Both models keep float32 masters beside what they compute with, and both come back."""
+    world = replace(ppo_world, settings=replace(ppo_world.settings, dtype="BFloat16"))
+    calm, calls = coordinator(steps_max=4), coordinator(steps_max=3)
+    replace(world, folder=world.folder / "calm").run(calm)
+    world.run(calls)
+    masters = load_file(world.parts(None).store.path(calls.anchors[-1].objects["critic"]))
+    assert {master.dtype for master in masters.values()} == {torch.float32}
+    calls.steps_max = 4
+    world.run(calls)
+    assert calls.records == calm.records
+
+
+def test_recomputed_activations_change_nothing(ppo_settings, work_of, settings, groups_of) -> None:
+    found = []
+    for checkpointed in (False, True):
+        chosen = replace(settings, activation_checkpointing=checkpointed)
+        trainer, work, plan = work_of(ppo_settings, groups_of(1), base=chosen)
+        perturb(trainer)
+        found.append(gradients(trainer, work, plan.updates[0])[:2])
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
 
 
 @pytest.mark.parametrize("missing", ["critic", "critic-optimizer", "klCoefficient"])

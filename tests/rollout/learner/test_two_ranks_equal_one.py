@@ -18,6 +18,7 @@ from rollout.algorithms.importance import Correction
 from rollout.algorithms.kto import KtoSettings
 from rollout.coordinator.messages import Batch, DataRow
 from rollout.errors import RunFailed
+from rollout.learner.adapter import LoraSettings
 from rollout.learner.build import build_reference, build_trainer
 from rollout.learner.kinds import kind_of
 from rollout.learner.loop import Watch, run_learner
@@ -311,6 +312,18 @@ def test_two_ranks_replay_and_restore_to_the_same_chain(
     replayed = spawn(live, again, calls, sharded)[0]
     replayed.steps_max = 4
     restored = spawn(live, again, replayed, sharded)[0]
+    assert restored.records == calm.records
+    assert not restored.forks
+
+
+def test_two_ranks_train_one_adapter(world, coordinator) -> None:
+    lora = LoraSettings(rank=4, alpha=8, targets=("Attention", "Mlp"))
+    world = replace(world, settings=replace(world.settings, lora=lora))
+    calm = spawn(live, world, coordinator(steps_max=3), False)[0]
+    again = replace(world, folder=world.folder / "again")
+    calls = spawn(live, again, coordinator(steps_max=2), False)[0]
+    calls.steps_max = 3
+    restored = spawn(live, again, calls, False)[0]
     assert restored.records == calm.records
     assert not restored.forks
 

@@ -7,7 +7,7 @@ from rollout_api.v1alpha1.common import Dtype, ModelSource
 
 
 class Lora(ApiModel):
-    """Train a low-rank adapter instead of the weights (Hu 2021)."""
+    """Train a low-rank adapter instead of the weights (Hu 2021); dense weights are served, merged."""
 
     rank: int = filled(16, ge=1, le=1024)
     """Rank of the update."""
@@ -16,9 +16,10 @@ class Lora(ApiModel):
     targets: tuple[Literal["Attention", "Mlp", "Embedding", "Head"], ...] = many(
         4, default=("Attention", "Mlp"), extra={"x-rollout-preset": True}
     )
-    """Which projections get an adapter."""
+    """Which projections get an adapter. `Embedding` and `Head` are refused for now."""
     dropout: Real = filled(0.0, ge=0, lt=1)
-    """Dropout on the adapter's input; RL needs 0, since it changes the policy."""
+    """Dropout on the adapter's input; RL needs 0, since it changes the policy, and the learner refuses
+    more for now."""
 
 
 class Model(ModelSource):
