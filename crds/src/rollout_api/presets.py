@@ -22,6 +22,7 @@ LEARNING_RATE = "1e-06"
 TINY_LEARNING_RATES = {
     **dict.fromkeys(("sft", "rm"), "0.003"),
     **dict.fromkeys(("dpo", "ipo", "kto", "orpo", "simpo", "grpo", "ppo"), "0.0003"),
+    "distill": "0.001",
     "critic": "0.001",
 }
 """For the models that rollout builds itself: rates for billions of parameters teach them nothing."""
@@ -182,7 +183,7 @@ def _derive_train(train: Document, engine: Document, rates: Mapping[str, str]) -
     for member, schedule in train["schedule"].items():
         if member != "constant" and "maxSteps" in train:
             schedule.setdefault("horizonSteps", train["maxSteps"])
-    if algorithm in ("ppo", "grpo"):
+    if algorithm in ("ppo", "grpo", "distill"):
         _derive_online(train, engine)
 
 

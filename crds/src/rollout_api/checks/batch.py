@@ -14,10 +14,8 @@ def samples_per_step(spec: RolloutRunSpec) -> int:
     if spec.train is None:
         return 0
     algorithm = spec.train.algorithm
-    if algorithm.grpo:
-        return algorithm.grpo.prompts_per_step * algorithm.grpo.group_size
-    if algorithm.ppo:
-        return algorithm.ppo.prompts_per_step * algorithm.ppo.samples_per_prompt
+    if algorithm.is_online:
+        return int(algorithm.value.prompts_per_step) * algorithm.num_samples
     return int(algorithm.value.batch_size)
 
 

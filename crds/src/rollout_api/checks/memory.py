@@ -56,6 +56,7 @@ def estimate_learner(spec: RolloutRunSpec, model: ModelFacts) -> Memory:
             ("optimizer", trained * moments // shards),
             ("reference", reference // shards),
             ("critic", _critic(spec, model, width) // shards),
+            ("teacher", _teacher(spec, model, width)),
             ("activations", activations),
             ("logits", tokens * model.vocab_size * 4),
             ("staging", trained * width // shards),
@@ -129,6 +130,12 @@ def _critic(spec: RolloutRunSpec, model: ModelFacts, width: int) -> int:
         return 0
     moments = 8 if ppo.critic.optimizer.adamw else 4
     return model.num_parameters * (width + (4 if width == 2 else 0) + 4 + moments)
+
+
+def _teacher(spec: RolloutRunSpec, model: ModelFacts, width: int) -> int:
+    """A frozen teacher's weights, whole on every rank, as if it had the policy's size: the least it has."""
+    distils = spec.train is not None and spec.train.algorithm.distill is not None
+    return model.num_parameters * width if distils else 0
 
 
 def _trained(spec: RolloutRunSpec, model: ModelFacts) -> int:

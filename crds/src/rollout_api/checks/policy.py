@@ -81,7 +81,7 @@ def reference_is_read(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     train = _effective_train(spec)
     if train is None or train.reference is None or not train.algorithm.is_online:
         return
-    if train.algorithm.value.kl_coefficient == 0:
+    if train.algorithm.distill is None and train.algorithm.value.kl_coefficient == 0:
         yield Problem(
             field="spec.train.reference",
             reason="NotUsedByAlgorithm",

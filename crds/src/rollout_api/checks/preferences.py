@@ -116,7 +116,7 @@ def held_out_rows_exist(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
         yield Problem(
             field="spec.train.heldOut",
             reason="NotUsedByAlgorithm",
-            message=f"{train.algorithm.chosen} learns from reward; held-out rows have none",
+            message=f"{train.algorithm.chosen} learns from its own answers; held-out rows have none",
             fix="use evaluations",
         )
     elif train.data is None or train.data.eval_fraction == 0:

@@ -2,6 +2,7 @@
 
 from rollout_api.checks import (
     batch,
+    distill,
     evaluations,
     logprobs,
     memory,
@@ -19,6 +20,7 @@ RULES = (
     *logprobs.RULES,
     *policy.RULES,
     *ppo.RULES,
+    *distill.RULES,
     *preferences.RULES,
     *rewards.RULES,
     *evaluations.RULES,

@@ -17,9 +17,9 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 
 
 def online_runs_have_rewards(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """PPO and GRPO learn from reward only."""
+    """PPO and GRPO learn from reward only; distillation has a teacher."""
     train = spec.train
-    if train and train.algorithm.is_online and not train.rewards:
+    if train and train.algorithm.chosen in ("ppo", "grpo") and not train.rewards:
         yield Problem(
             field="spec.train.rewards",
             reason="MissingReward",

@@ -16,12 +16,13 @@ def check_together(documents: Sequence[Document]) -> list[tuple[int, Problem]]:
 
 
 def sources(document: Document) -> tuple[str, ...]:
-    """Names of the runs whose results this run needs: its model's, its reference's, its critic's, its rewards'."""
+    """Names of the runs whose results this run needs: those of its model and of every further model."""
     spec = document.get("spec") or {}
     train = spec.get("train") or {}
     models = [spec.get("model"), train.get("reference")]
-    critic = ((train.get("algorithm") or {}).get("ppo") or {}).get("critic") or {}
-    models.append(critic.get("model"))
+    algorithm = train.get("algorithm") or {}
+    models.append(((algorithm.get("ppo") or {}).get("critic") or {}).get("model"))
+    models.append((algorithm.get("distill") or {}).get("teacher"))
     models += [reward.get("model") for reward in train.get("rewards") or ()]
     found = [model.get("fromRun") for model in models if isinstance(model, Mapping)]
     return tuple(dict.fromkeys(source["name"] for source in found if source))

@@ -252,6 +252,40 @@ class Grpo(ApiModel):
     """Optimizer updates per pass; must divide `promptsPerStep`."""
 
 
+class Distill(ApiModel):
+    """On-policy distillation (GKD 2023, MiniLLM 2023, Thinking Machines 2025) from a frozen teacher.
+
+    The policy answers and the teacher scores each token of the answer: a token's advantage is the
+    teacher's logprob less the policy's. Needs no `rewards`.
+    """
+
+    teacher: ModelSource
+    """The model to learn from, of the policy's tokens and any size; frozen, loaded in the learner. It scores
+    at `sampling.temperature`, as the policy does."""
+    prompts_per_step: int = filled(32, ge=1, le=1_048_576)
+    """Prompts consumed by one step."""
+    samples_per_prompt: int = filled(4, ge=1, le=4096)
+    """Completions sampled per prompt (Tinker's cookbook: 4); 1 only without `rewardCoefficient`."""
+    kl_coefficient: Real = filled(1.0, gt=0, le=100)
+    """Weight of the teacher's part of the advantage (Tinker's cookbook: 1)."""
+    kl_discount: Real = filled(0.0, ge=0, le=1)
+    """How much of what the tokens after it cost a token pays: 0, nothing (GKD, Thinking Machines), has the least
+    noise; 1, all of it (MiniLLM), follows the KL of whole answers."""
+    reward_coefficient: Real = filled(0.0, ge=0, le=100)
+    """Weight of the rewards' part of the advantage: reward less the mean of its group. 0: rewards are only
+    recorded."""
+    clip_low: Real = filled(0.2, ge=0, lt=1)
+    """Lower clip: ratios below 1 - clipLow gain nothing (PPO: 0.2). Without effect on a single update."""
+    clip_high: Real = filled(0.2, ge=0, le=1000)
+    """Upper clip: ratios above 1 + clipHigh gain nothing (PPO: 0.2)."""
+    aggregation: Aggregation = filled("TokenMean")
+    """How token losses become one number; denominators are global."""
+    epochs: int = filled(1, ge=1, le=64)
+    """Passes over one step's batch."""
+    mini_batches: int = filled(1, ge=1, le=65_536)
+    """Optimizer updates per pass; must divide `promptsPerStep`."""
+
+
 class Algorithm(OneOf):
     """What is optimized."""
 
@@ -273,11 +307,21 @@ class Algorithm(OneOf):
     """Reinforcement learning with a critic."""
     grpo: Grpo | None = None
     """Reinforcement learning with group-relative advantages."""
+    distill: Distill | None = None
+    """On-policy distillation from a teacher."""
 
     @property
     def is_online(self) -> bool:
         """Whether the algorithm samples from the policy it trains."""
-        return self.ppo is not None or self.grpo is not None
+        return self.chosen in ("ppo", "grpo", "distill")
+
+    @property
+    def num_samples(self) -> int:
+        """Completions sampled per prompt; 1 where rows are learned from."""
+        if self.grpo is not None:
+            return self.grpo.group_size
+        sampling = self.ppo or self.distill
+        return 1 if sampling is None else sampling.samples_per_prompt
 
     @property
     def uses_reference(self) -> bool:

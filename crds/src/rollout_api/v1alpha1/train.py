@@ -124,11 +124,11 @@ class Train(ApiModel):
     """Measurements on held-out rows (sft and the algorithms on preferences), as `eval_*` metrics; needs
     `data.evalFraction`. Unset: none."""
     environment: Environment | None = None
-    """What the policy acts in (ppo, grpo). Unset: `single-turn` over `data`."""
+    """What the policy acts in (ppo, grpo, distill). Unset: `single-turn` over `data`."""
     rewards: tuple[Reward, ...] = many(32)
-    """Where reward comes from (ppo, grpo): at least one."""
+    """Where reward comes from (ppo, grpo: at least one; distill: none needed)."""
     sampling: Sampling = filled(default_factory=Sampling)
-    """How completions are drawn (ppo, grpo)."""
+    """How completions are drawn (ppo, grpo, distill)."""
     reference: ModelSource | None = None
     """Reference model of dpo, ipo, kto, and of the KL in ppo and grpo. Unset: the model this run
     starts from, frozen; it is loaded only when something needs it."""

@@ -87,7 +87,7 @@ def group_size(config: WorkerConfig) -> int:
     """Samples per prompt of the run: the algorithm's, or the largest that an evaluation asks for."""
     train = config.spec.train
     if train is not None and train.algorithm.is_online:
-        return int(getattr(train.algorithm.value, "group_size", 1))
+        return train.algorithm.num_samples
     return max((one.samples_per_prompt for one in config.spec.evaluations), default=1)
 
 

@@ -21,6 +21,7 @@ ALGORITHMS = {
     "simpo": "Simple preference optimisation on pairs of answers, without a reference.",
     "ppo": "Proximal policy optimisation with a learned critic.",
     "grpo": "Group relative policy optimisation.",
+    "distill": "On-policy distillation from a teacher.",
 }
 """Members of the API's ``algorithm``, and what help says of each."""
 

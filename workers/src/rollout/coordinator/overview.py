@@ -7,7 +7,7 @@ from typing import Any
 from rollout.coordinator.actors import idle_reason, is_alive
 from rollout.coordinator.keeper import describe_best, find_best
 from rollout.coordinator.learner import describe_wait, is_last_step_done
-from rollout.coordinator.learning import judge_learning
+from rollout.coordinator.learning import Learning, judge_learning
 from rollout.coordinator.run import Run
 from rollout.coordinator.state import Worker
 from rollout.coordinator.status import (
@@ -139,9 +139,15 @@ def _evaluations(run: Run) -> tuple[EvaluationStatus, ...]:
     )
 
 
+def _judge_learning(run: Run) -> Learning:
+    if run.plan.learns_from_reward:
+        return judge_learning(run.state.signals)
+    return Learning(signal=True, message="a teacher scores every token")
+
+
 def conditions(run: Run) -> tuple[Condition, ...]:
     """Learning, WeightsVerified, Tracking: what a person should know at a glance."""
-    learning = judge_learning(run.state.signals)
+    learning = _judge_learning(run)
     found = [
         Condition(
             type="Learning",

@@ -54,7 +54,8 @@ class RunPlan:
     A step takes ``tasks_per_step`` tasks of ``num_samples`` samples; ``offline`` tasks are rows that
     nobody samples. ``num_tasks`` and ``steps_max`` None: no bound. ``waves_max`` None: no dynamic
     sampling. ``pools_rewards``: what a step teaches depends on its rewards together, not on those of
-    each group (a critic is the baseline). ``exact``: nothing may depend on time, so a missing sample is waited for, never expired.
+    each group (a critic is the baseline). ``learns_from_reward`` False: a teacher says what is
+    learned. ``exact``: nothing may depend on time, so a missing sample is waited for, never expired.
     """
 
     name: str
@@ -69,6 +70,7 @@ class RunPlan:
     short_tail: bool = False
     waves_max: int | None = None
     pools_rewards: bool = False
+    learns_from_reward: bool = True
     exact: bool = True
     grade: str = "exact"
     sample_wait_seconds: float = 1800.0

@@ -169,7 +169,7 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         name=config.run.name,
         uid=config.run.uid,
         tasks_per_step=algorithm.batch_size if offline else algorithm.prompts_per_step,
-        num_samples=1 if offline else num_samples(train),
+        num_samples=train.algorithm.num_samples,
         sampling=_sampling(config, train),
         offline=offline,
         staleness_max=0 if offline else train.max_staleness,
@@ -178,6 +178,7 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         short_tail=train.data is not None and train.data.tail_batch == "Short",
         waves_max=None if dynamic is None or offline else dynamic.generation_waves_max,
         pools_rewards=pools_rewards(train),
+        learns_from_reward=train.algorithm.distill is None,
         exact=spec.numerics.mode == "Exact",
         grade=config.resolved.grade,
         sample_wait_seconds=float(spec.limits.sample_seconds),
@@ -195,15 +196,6 @@ def pools_rewards(train: Train) -> bool:
     return train.algorithm.ppo is not None or (
         grpo is not None and grpo.advantage_baseline == "None"
     )
-
-
-def num_samples(train: Train) -> int:
-    """Completions sampled per prompt by an online algorithm."""
-    ppo, grpo = train.algorithm.ppo, train.algorithm.grpo
-    if ppo is not None:
-        return ppo.samples_per_prompt
-    assert grpo is not None, "the online algorithms are ppo and grpo"
-    return grpo.group_size
 
 
 def _held_out(train: Train, rows: DataRows) -> HeldOutPlan | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rollout.coordinator.messages import Batch
 from rollout.debug.observe import Place
+from rollout.learner.distill_work import DistillWork
 from rollout.learner.parts import LearnerParts
 from rollout.learner.policy_work import PolicyWork
 from rollout.learner.ppo_work import PpoWork
@@ -25,11 +26,11 @@ def describe_samples(parts: LearnerParts, batch: Batch, work: Work) -> list[tupl
         return list(_rows(parts, batch, algorithm))
     if batch.rows:
         return list(_preferences(batch, work))
-    assert isinstance(work, PolicyWork | PpoWork)
+    assert isinstance(work, PolicyWork | PpoWork | DistillWork)
     return list(_groups(batch, work))
 
 
-def _groups(batch: Batch, work: PolicyWork | PpoWork) -> Iterator[tuple[Place, Line]]:
+def _groups(batch: Batch, work: PolicyWork | PpoWork | DistillWork) -> Iterator[tuple[Place, Line]]:
     advantages = work.advantages
     for index, group in enumerate(batch.groups):
         for sample, found in enumerate(group.trajectories):

@@ -20,8 +20,9 @@ from rollout.lifeline import collect_from_here, die_with_parent
 from rollout.local.resolve import Resolution, ResolveAnswer, ResolveRequest, main_answer
 from rollout.models.files import ModelFiles, check_model, digest_model
 from rollout.models.resolve import resolve_model
-from rollout.models.roles import FurtherModel, further_models
+from rollout.models.roles import TEACHER, FurtherModel, further_models
 from rollout.models.shapes import read_shape
+from rollout.models.teachers import check_teacher
 from rollout.rendering import build_renderer
 from rollout.rewards.build import build_rewards
 from rollout.seams import DataSource, EnvBuilder, Renderer
@@ -63,6 +64,8 @@ def resolve(request: ResolveRequest) -> Resolution:
     renderer = build_renderer(model.path, spec.model.chat_template)
     further = {one.role: _further(one, request) for one in further_models(spec)}
     folders = {role: files.path for role, files in further.items()}
+    if TEACHER in folders:
+        check_teacher(model.path, folders[TEACHER])
     papers = [*_training(spec, folders), *_evaluations(spec, folders)]
     train = next((paper.source for paper in papers if paper.role == "train"), None)
     room = shape.context - max_new_tokens(spec)

@@ -9,6 +9,7 @@ from torch import nn
 from rollout.errors import SpecError
 from rollout.learner.adapter import AdapterOff, add_adapter
 from rollout.learner.critic import Critic, CriticPlan, build_critic
+from rollout.learner.distill_settings import DistillSettings
 from rollout.learner.kinds import kind_of
 from rollout.learner.kl_control import KlControl
 from rollout.learner.numerics import runtime_identity
@@ -21,8 +22,9 @@ from rollout.learner.session import Session
 from rollout.learner.settings import LearnerSettings
 from rollout.learner.state import AnchorPlace
 from rollout.learner.step import Trainer
-from rollout.models.roles import CRITIC, REFERENCE
+from rollout.models.roles import CRITIC, REFERENCE, TEACHER
 from rollout.models.shapes import read_shape
+from rollout.models.teachers import check_teacher
 from rollout.objects.filesystem import FilesystemStore
 from rollout.rendering import build_renderer
 from rollout.seams import Renderer
@@ -45,6 +47,7 @@ def build_parts(
             snapshots_dir=Path(config.layout.run_dir) / "snapshots",
         ),
         reference=_reference(config, trainer),
+        teacher=_teacher(config, settings, parallel),
         renderer=_renderer(config, settings, model_path),
         identity=runtime_identity(world_size=parallel.world_size, device=parallel.device),
         stores_each_step=_weights_are_read(config.spec),
@@ -135,7 +138,23 @@ def build_reference(
     """The frozen model in a folder; None, and nothing loaded, where the algorithm needs none."""
     if not kind_of(settings).needs_reference(settings.algorithm):
         return None
-    return freeze(load_model(model_path), DTYPES[settings.dtype]).to(parallel.device)
+    return load_frozen(model_path, settings, parallel)
+
+
+def _teacher(
+    config: WorkerConfig, settings: LearnerSettings, parallel: Parallel
+) -> nn.Module | None:
+    """The frozen teacher of distillation. Raises SpecError for one of other tokens."""
+    if not isinstance(settings.algorithm, DistillSettings):
+        return None
+    folder = Path(config.resolved.models[TEACHER])
+    check_teacher(Path(config.resolved.model_path), folder)
+    return load_frozen(folder, settings, parallel)
+
+
+def load_frozen(folder: Path, settings: LearnerSettings, parallel: Parallel) -> nn.Module:
+    """A model that only scores, in the policy's dtype, whole on every rank."""
+    return freeze(load_model(folder), DTYPES[settings.dtype]).to(parallel.device)
 
 
 def _renderer(config: WorkerConfig, settings: LearnerSettings, model_path: Path) -> Renderer | None:

@@ -15,6 +15,8 @@ from torch import nn
 
 from rollout.coordinator.messages import Batch
 from rollout.learner import chain
+from rollout.learner.distill_settings import DistillSettings
+from rollout.learner.distill_work import Desk, DistillWork
 from rollout.learner.plan import PlanRules
 from rollout.learner.policy import load_model
 from rollout.learner.policy_settings import PolicySettings
@@ -91,9 +93,17 @@ def _ppo_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
     return work, chain.digest_groups(batch.groups)
 
 
+def _distill_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
+    algorithm = parts.trainer.settings.algorithm
+    assert isinstance(algorithm, DistillSettings)
+    assert parts.teacher is not None
+    desk = Desk(teacher=parts.teacher, device=parts.parallel.device)
+    return DistillWork(batch.groups, algorithm, desk), chain.digest_groups(batch.groups)
+
+
 def _policy_rules(settings: LearnerSettings, num_ranks: int) -> PlanRules:
     algorithm = settings.algorithm
-    assert isinstance(algorithm, PolicySettings | PpoSettings)
+    assert isinstance(algorithm, PolicySettings | PpoSettings | DistillSettings)
     return PlanRules(
         tokens_max=settings.micro_batch_tokens,
         num_ranks=num_ranks,
@@ -128,6 +138,7 @@ KINDS: Mapping[type, Kind] = {
         plan_rules=_policy_rules,
         needs_reference=lambda algorithm: algorithm.kl_coefficient > 0,
     ),
+    DistillSettings: Kind(build_work=_distill_work, plan_rules=_policy_rules),
     SftSettings: Kind(build_work=_sft_work, plan_rules=_sft_rules, reads_rows=True),
     PairSettings: Kind(
         build_work=pair_work,

@@ -21,6 +21,7 @@ TOKEN_MEANS = {
     "clipped_high": "clip_fraction_high",
     "mismatch_kl": "mismatch_kl",
     "reference_kl": "reference_kl",
+    "teacher_kl": "teacher_kl",
     "importance_truncated": "importance_truncated_share",
     "value_clipped": "value_clip_fraction",
 }

@@ -28,7 +28,7 @@ Keep = Callable[[Sequence[bytes | memoryview]], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerParts:
-    """``reference`` is None where nothing needs it; ``renderer`` when there are no rows.
+    """``reference`` and ``teacher`` are None where nothing needs them; ``renderer`` when there are no rows.
 
     ``stores_each_step`` False: weights are stored with anchors only.
     """
@@ -39,6 +39,7 @@ class LearnerParts:
     reference: nn.Module | None
     renderer: Renderer | None
     identity: Mapping[str, str]
+    teacher: nn.Module | None = None
     stores_each_step: bool = True
 
     @property

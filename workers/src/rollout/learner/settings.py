@@ -12,6 +12,7 @@ from typing import Literal, cast
 
 from rollout.errors import SpecError
 from rollout.learner.adapter import LoraSettings, build_lora
+from rollout.learner.distill_settings import DistillSettings, build_distill
 from rollout.learner.policy_settings import (
     PolicySettings,
     build_policy,
@@ -66,7 +67,9 @@ class SftSettings:
     label_smoothing: float = 0.0
 
 
-AlgorithmSettings = PolicySettings | PpoSettings | SftSettings | PreferenceSettings
+AlgorithmSettings = (
+    PolicySettings | PpoSettings | DistillSettings | SftSettings | PreferenceSettings
+)
 """One member for each of ``learner.kinds.KINDS``."""
 
 
@@ -149,6 +152,7 @@ BUILDERS: Mapping[str, Callable[[WorkerConfig, Train], AlgorithmSettings]] = {
     "sft": _sft,
     "grpo": build_policy,
     "ppo": _ppo,
+    "distill": build_distill,
     **dict.fromkeys(PREFERENCES, build_preference),
 }
 """Settings by member of the API's ``algorithm``; what is not here is refused by name."""

@@ -1,4 +1,4 @@
-"""The models of a run beside the one it trains, by role: a reference, a critic, models that give reward. Pure."""
+"""The models of a run beside the one it trains, by role: a reference, a critic, a teacher, models that give reward. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 
 REFERENCE = "reference"
 CRITIC = "critic"
+TEACHER = "teacher"
+TEACHER_FIELD = "spec.train.algorithm.distill.teacher"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,9 @@ def further_models(spec: RolloutRunSpec) -> tuple[FurtherModel, ...]:
     if ppo is not None and ppo.critic.model is not None:
         field = "spec.train.algorithm.ppo.critic.model"
         found.append(FurtherModel(role=CRITIC, field=field, source=ppo.critic.model))
+    distill = train.algorithm.distill
+    if distill is not None:
+        found.append(FurtherModel(role=TEACHER, field=TEACHER_FIELD, source=distill.teacher))
     for index, reward in enumerate(train.rewards):
         if reward.model is not None:
             field = f"spec.train.rewards[{index}].model"
@@ -53,8 +58,9 @@ def needed_runs(document: Mapping[str, Any]) -> tuple[str, ...]:
     spec = document.get("spec") or {}
     train = spec.get("train") or {}
     sources = [spec.get("model"), train.get("reference")]
-    critic = ((train.get("algorithm") or {}).get("ppo") or {}).get("critic") or {}
-    sources.append(critic.get("model"))
+    algorithm = train.get("algorithm") or {}
+    sources.append(((algorithm.get("ppo") or {}).get("critic") or {}).get("model"))
+    sources.append((algorithm.get("distill") or {}).get("teacher"))
     sources += [(reward or {}).get("model") for reward in train.get("rewards") or ()]
     names = [((source or {}).get("fromRun") or {}).get("name") for source in sources]
     return tuple(dict.fromkeys(name for name in names if name))

@@ -63,7 +63,11 @@ PANELS = (
     Panel(
         title="KL",
         unit="nats per token",
-        series={"actor vs learner": "mismatch_kl", "to reference": "reference_kl"},
+        series={
+            "actor vs learner": "mismatch_kl",
+            "to reference": "reference_kl",
+            "to teacher": "teacher_kl",
+        },
         note="Actor vs learner near 0: actors sample from the policy that is trained.",
         span_min=1e-3,
     ),

@@ -1,0 +1,56 @@
+"""On-policy distillation: the policy samples, a teacher scores every token, the difference is an advantage.
+
+    kl_t = logprob_policy(t) - logprob_teacher(t)            an unbiased estimate of KL(policy || teacher)
+    A_t  = -coefficient * sum_{u >= t} discount^(u - t) kl_u      over the sequence's sampled tokens
+
+The policy's logprob is the one *before the first update* and carries no gradient, so that a policy
+gradient on ``A`` descends the reverse KL: with discount 1 of whole answers (what a token costs later is
+its own fault), with discount 0 of each token alone, given the tokens before it: biased, with the least
+noise. Tokens under a mask of 0, such as a tool's output, cost nothing and are not counted in ``u - t``.
+
+Source: reverse KL on the policy's own samples: GKD with lambda 1 (arXiv 2306.13649) and MiniLLM (arXiv
+2306.08543) eq. 2, discount 1; as an advantage with discount 0: Thinking Machines, "On-policy
+distillation" (2025), ``kl_penalty_coef`` and ``kl_discount_factor`` of its Tinker cookbook.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rollout.algorithms.aggregation import masked
+from rollout.algorithms.gae import generalized_advantages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distilled:
+    """Per token, ``[C]`` float64, 0 where the mask is: advantages, and the reverse KL's estimate in nats."""
+
+    advantages_C: Tensor
+    kl_C: Tensor
+
+
+def distil(
+    old_logprobs_C: Tensor,
+    teacher_logprobs_C: Tensor,
+    mask_C: Tensor,
+    sequence_C: Tensor,
+    *,
+    coefficient: float = 1.0,
+    discount: float = 0.0,
+) -> Distilled:
+    """What the teacher says of sampled tokens. Sequences must be there whole; nothing carries a gradient."""
+    old_C, teacher_C = old_logprobs_C.detach().double(), teacher_logprobs_C.detach().double()
+    kl_C = masked(old_C, mask_C) - masked(teacher_C, mask_C)
+    # Without values and with lambda 1, GAE is the discounted sum of what follows.
+    costs = generalized_advantages(
+        -coefficient * kl_C,
+        torch.zeros_like(kl_C),
+        mask_C,
+        sequence_C,
+        gamma=discount,
+        gae_lambda=1.0,
+    )
+    return Distilled(advantages_C=costs.advantages_C, kl_C=kl_C)
