@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import string
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,13 +23,14 @@ ROWS = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One duel. ``model`` is a folder, ``data`` JSON lines of ``prompt`` and ``completion``.
+    """One duel. ``model`` is a folder, ``data`` JSON lines of ``prompt`` and what is learned from.
 
     ``mode`` is ours alone; ``gradient_checkpointing`` and what begins with ``trl`` are TRL's. Ours
-    always packs (the product's default); ``batch_size`` counts our rows.
+    always packs (the product's default); ``batch_size`` counts our rows. ``ordered``: both take the
+    rows as they stand in the file, so that their losses can be compared step by step.
     """
 
-    kind: Literal["grpo", "sft"]
+    kind: Literal["grpo", "sft", "dpo", "kto", "rm"]
     model: str
     data: str
     prompts_per_step: int = 2
@@ -41,6 +43,19 @@ class Job:
     trl_packing: bool = False
     trl_rows: int = 8
     trl_accumulate: int = 1
+    ordered: bool = False
+
+    @property
+    def learns_from_pairs(self) -> bool:
+        """Whether a row holds ``chosen`` and ``rejected`` instead of a ``completion``."""
+        return self.kind in ("dpo", "rm")
+
+    @property
+    def samples_per_step(self) -> int:
+        """Completions, rows or pairs of one step."""
+        if self.kind == "grpo":
+            return self.prompts_per_step * self.group_size
+        return self.batch_size
 
     def write(self, folder: Path, name: str) -> str:
         """Write it down, our manifest beside it; returns the path for both sides."""
@@ -60,11 +75,12 @@ def read_job(path: str) -> tuple[Job, Path]:
 
 def manifest_of(job: Job, *, steps: int = STEPS_MAX) -> dict[str, Any]:
     """The run that a user would write for this job; what it does not say is the product's default."""
+    answer = {} if job.learns_from_pairs else {"answerField": "completion"}
     train = {
-        "data": {"jsonl": {"uri": job.data, "answerField": "completion"}},
+        "data": {"jsonl": {"uri": job.data, **answer}, "shuffle": not job.ordered},
         "optimizer": {"adamw": {"learningRate": str(LEARNING_RATE)}},
         "maxSteps": steps,
-        **(_grpo(job) if job.kind == "grpo" else _sft(job)),
+        **(_grpo(job) if job.kind == "grpo" else _offline(job)),
     }
     return {
         "apiVersion": "rollout.dev/v1alpha1",
@@ -88,17 +104,17 @@ def _grpo(job: Job) -> dict[str, Any]:
     }
 
 
-def _sft(job: Job) -> dict[str, Any]:
+def _offline(job: Job) -> dict[str, Any]:
     size = {"batchSize": job.batch_size, "maxLength": job.max_length}
-    return {"algorithm": {"sft": size}}
+    return {"algorithm": {job.kind: size}}
 
 
 def grpo_job(folder: Path, prompt_tokens: int, new_tokens: int, model: str = MODEL) -> Job:
     """Two prompts, eight samples each, all lengths forced."""
     noise = random.Random(prompt_tokens)
-    rows = [{"prompt": _text(noise, prompt_tokens), "completion": ""} for _ in range(ROWS)]
-    data = _write_rows(folder / f"prompts-{prompt_tokens}.jsonl", rows)
-    return Job(kind="grpo", model=_model(model), data=data, new_tokens=new_tokens)
+    rows = [{"prompt": random_text(noise, prompt_tokens), "completion": ""} for _ in range(ROWS)]
+    data = write_rows(folder / f"prompts-{prompt_tokens}.jsonl", rows)
+    return Job(kind="grpo", model=model_folder(model), data=data, new_tokens=new_tokens)
 
 
 def sft_job(folder: Path, tokens: int = 256, model: str = MODEL) -> Job:
@@ -106,29 +122,29 @@ def sft_job(folder: Path, tokens: int = 256, model: str = MODEL) -> Job:
     noise = random.Random(tokens)
     half = tokens // 2
     rows = [
-        {"prompt": _text(noise, half), "completion": _text(noise, tokens - half - 1)}
+        {"prompt": random_text(noise, half), "completion": random_text(noise, tokens - half - 1)}
         for _ in range(ROWS)
     ]
-    return Job(kind="sft", model=_model(model), data=_write_rows(folder / "rows.jsonl", rows))
+    return Job(kind="sft", model=model_folder(model), data=write_rows(folder / "rows.jsonl", rows))
 
 
 def gsm8k_job(folder: Path, model: str = MODEL) -> Job:
     """GSM8K as it is, packed by both. Steps of about equal size: 16 rows, or 8 packed rows of 1024."""
     rows = [json.loads(line) for line in GSM8K.read_text().splitlines()]
     named = [{"prompt": row["question"], "completion": row["answer"]} for row in rows]
-    data = _write_rows(folder / "gsm8k.jsonl", named)
-    job = Job(kind="sft", model=_model(model), data=data, batch_size=16)
+    data = write_rows(folder / "gsm8k.jsonl", named)
+    job = Job(kind="sft", model=model_folder(model), data=data, batch_size=16)
     return replace(job, trl_packing=True, trl_rows=1, trl_accumulate=8)
 
 
-def _text(noise: random.Random, length: int) -> str:
+def random_text(noise: random.Random, length: int) -> str:
     return "".join(noise.choices(string.ascii_lowercase, k=length))
 
 
-def _write_rows(path: Path, rows: list[dict[str, str]]) -> str:
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
 
 
-def _model(uri: str) -> str:
+def model_folder(uri: str) -> str:
     return str(resolve_model(uri).path)

@@ -46,12 +46,13 @@ def _facts(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _first_tokens(config: WorkerConfig, run: OneProcess) -> list[int]:
-    """The first row of the file, tokenised as for training."""
+    """The first row of the file, tokenised as for training; of a pair the chosen answer."""
     row = run.rows.source.rows([0])[0]
     renderer = build_renderer(Path(config.resolved.model_path), config.spec.model.chat_template)
     if run.sampling is not None:
         return list(renderer.render_prompt(row_messages(row)))
-    return list(renderer.render_training(training_messages(row))[0])
+    answered = row if "answer" in row else {**row, "answer": row["chosen"]}
+    return list(renderer.render_training(training_messages(answered))[0])
 
 
 if __name__ == "__main__":
