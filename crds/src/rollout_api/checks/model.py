@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from rollout_api.checks.catalog import MODEL_SCHEMES, TINY_MODELS, suggest
 from rollout_api.checks.facts import Facts
 from rollout_api.presets import PRESETS, preset_names
-from rollout_api.problems import Problem, Severity
+from rollout_api.problems import Problem
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 
@@ -104,19 +104,6 @@ def sequences_fit_the_context(spec: RolloutRunSpec, facts: Facts) -> Iterator[Pr
         yield _context("spec.train.sampling.maxNewTokens", total, context)
 
 
-def reward_is_not_the_policy(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """A reference on a run that has no KL term would be loaded for nothing."""
-    grpo = spec.train.algorithm.grpo if spec.train else None
-    if spec.train and spec.train.reference and grpo and grpo.kl_coefficient == 0:
-        yield Problem(
-            field="spec.train.reference",
-            reason="NotUsedByAlgorithm",
-            message="klCoefficient 0 loads no reference model",
-            fix="set klCoefficient (the paper: '0.04'), or remove reference",
-            severity=Severity.warning,
-        )
-
-
 def _uri(message: str, fix: str) -> Problem:
     return Problem(field="spec.model.uri", reason="UnknownModel", message=message, fix=fix)
 
@@ -138,5 +125,4 @@ RULES = (
     lora_has_targets,
     lora_rank_fits,
     sequences_fit_the_context,
-    reward_is_not_the_policy,
 )
