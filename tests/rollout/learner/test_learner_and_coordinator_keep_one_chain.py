@@ -15,6 +15,7 @@ from rollout.algorithms.dpo import DpoSettings
 from rollout.algorithms.ipo import IpoSettings
 from rollout.algorithms.kto import KtoSettings
 from rollout.algorithms.orpo import OrpoSettings
+from rollout.algorithms.overlong import OverlongPenalty
 from rollout.algorithms.reward_model import RewardModelSettings
 from rollout.algorithms.simpo import SimpoSettings
 from rollout.coordinator import messages as m
@@ -23,6 +24,7 @@ from rollout.coordinator.core import open_coordinator
 from rollout.coordinator.inprocess import serve_in_process
 from rollout.coordinator.plan import RunPlan
 from rollout.errors import RolloutError
+from rollout.learner.policy_settings import RewardKl
 from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
 from rollout.learner.settings import SftSettings
 from rollout.ledger.records import RunIdentity
@@ -187,9 +189,23 @@ def disturbed(world, plan):
         return records(client)
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "ppo", "sft"])
-def test_kills_and_restarts_do_not_change_the_chain(world, ppo, sft, algorithm) -> None:
-    chosen = {"grpo": world, "ppo": ppo, "sft": sft}[algorithm]
+@pytest.fixture
+def reinforce(world, policy_settings):
+    """Everything of the family that is computed before the first update."""
+    algorithm = replace(
+        policy_settings,
+        advantage_baseline="None",
+        advantage_scale="Whiten",
+        reward_kl=RewardKl(coefficient=0.1, per_token=True),
+        overlong=OverlongPenalty(limit=4, buffer=2),
+        epochs=2,
+    )
+    return replace(world, settings=replace(world.settings, algorithm=algorithm))
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "reinforce", "ppo", "sft"])
+def test_kills_and_restarts_do_not_change_the_chain(world, reinforce, ppo, sft, algorithm) -> None:
+    chosen = {"grpo": world, "reinforce": reinforce, "ppo": ppo, "sft": sft}[algorithm]
     plan = replace(PLAN, offline=algorithm == "sft")
     calm = replace(chosen, folder=world.folder / "calm")
     with coordinator(calm.folder, plan) as client:
