@@ -159,6 +159,7 @@ def test_a_loss_that_is_not_finite_is_refused_though_no_gradient_shows_it(
 def test_the_parameter_with_the_broken_gradient_is_named(world) -> None:
     policy = world.parts(None).trainer.policy
     policy.zero_gradients()
+    policy.sum_gradients()
     name = "model.layers.0.self_attn.q_proj.bias"
     policy.masters[name].grad[0] = torch.inf
     assert policy.broken_gradients() == [name]

@@ -63,6 +63,7 @@ def gradient_of(model_path, settings):
         work.prepare(trainer.policy.model, [update.ranks[0]])
         totals = Totals()
         accumulate_gradients(trainer, work, update, totals)
+        trainer.policy.sum_gradients()
         flat = torch.cat([p.grad.flatten() for p in trainer.policy.masters.values()])
         sums, maxima = totals.local()
         return flat, sums | maxima, len(update.ranks[0])

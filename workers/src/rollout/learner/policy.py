@@ -78,8 +78,9 @@ class Policy:
             self.adapted = not all(p.requires_grad for p in model.parameters())
             model.to(parallel.device)
             self.masters = (_freeze_rest if self.adapted else _build_masters)(model, dtype)
-            self._flat = _attach_gradients(list(self.masters.values()))
         self._apart = not (parallel.sharded or self.adapted or dtype == torch.float32)
+        if self._apart or (parallel.world_size > 1 and not parallel.sharded):
+            self._flat = _attach_gradients(list(self.masters.values()))
         if self._apart:
             _send_gradients(model, self.masters)
 
@@ -100,6 +101,10 @@ class Policy:
         """Add up the ranks' gradients (sharded ones already are)."""
         if self._flat is not None:
             self.parallel.add_up(self._flat)
+            return
+        for parameter in self.masters.values():
+            if parameter.grad is None and not self.parallel.sharded:
+                parameter.grad = torch.zeros_like(parameter)
 
     def gradient_norm(self) -> torch.Tensor:
         """The global L2 norm, float32, on every rank."""
@@ -183,7 +188,11 @@ def _freeze_rest(model: nn.Module, dtype: torch.dtype) -> dict[str, nn.Parameter
 
 
 def _attach_gradients(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
-    """One flat buffer that every ``.grad`` is a view of: one sum over ranks, one norm, one clip."""
+    """One flat buffer that every ``.grad`` is a view of: one sum over ranks, one norm, one clip.
+
+    Only where ranks or casts need it: without it the first backward hands its gradients over as they
+    are, instead of adding them to zeros.
+    """
     flat = torch.zeros(sum(p.numel() for p in parameters), device=parameters[0].device)
     parts = flat.split([p.numel() for p in parameters])
     for parameter, part in zip(parameters, parts, strict=True):
