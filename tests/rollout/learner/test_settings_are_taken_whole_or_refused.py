@@ -7,14 +7,20 @@ from typing import Any
 
 import pytest
 
+from rollout.algorithms.cispo import Cispo
 from rollout.algorithms.clip import Clipped
+from rollout.algorithms.dppo import Dppo
+from rollout.algorithms.gmpo import Gmpo
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.importance import Correction
 from rollout.algorithms.kl_controller import KlTarget
 from rollout.algorithms.overlong import OverlongPenalty
 from rollout.algorithms.ppo import ReturnSettings, ValueSettings
+from rollout.algorithms.sapo import Sapo
+from rollout.algorithms.vespo import Vespo
 from rollout.errors import SpecError
 from rollout.learner.adapter import LoraSettings
+from rollout.learner.policy_settings import RewardKl
 from rollout.learner.ppo_settings import CriticSettings, PpoSettings
 from rollout.learner.settings import (
     OptimizerSettings,
@@ -135,6 +141,81 @@ def test_the_correction_is_on_exactly_where_it_is_needed(train, engine, cap) -> 
     found = build_settings(config(grpo() | train, engine)).algorithm
     assert isinstance(found, PolicySettings)
     assert found.loss.correction == (None if cap is None else Correction(high=cap))
+
+
+@pytest.mark.parametrize(
+    ("said", "correction"),
+    [
+        ({"sequenceTruncated": {"cap": "5"}}, Correction(level="Sequence", high=5.0)),
+        ({"tokenMasked": {}}, Correction(low=0.5, high=5.0, masks=True)),
+        ({"sequenceMasked": {}}, Correction(level="Sequence", low=0, high=3.0, masks=True)),
+    ],
+)
+def test_every_correction_is_taken_with_its_bounds(said, correction) -> None:
+    found = build_settings(config(grpo() | {"importanceSampling": said})).algorithm
+    assert isinstance(found, PolicySettings)
+    assert found.loss.correction == correction
+
+
+@pytest.mark.parametrize(
+    ("said", "surrogate"),
+    [
+        ({"clipped": {}}, Clipped()),
+        ({"cispo": {"absolute": {"ratioMax": "4"}}}, Cispo(ratio_min=0.0, ratio_max=4.0)),
+        (
+            {"cispo": {"relative": {"clipLow": "0.25", "clipHigh": "1"}}},
+            Cispo(ratio_min=0.75, ratio_max=2.0),
+        ),
+        (
+            {"sapo": {"temperaturePositive": "2", "temperatureNegative": "3"}},
+            Sapo(temperature_positive=2.0, temperature_negative=3.0),
+        ),
+        (
+            {"gmpo": {"logClipLow": "0.1", "logClipHigh": "0.3"}},
+            Gmpo(log_clip_low=0.1, log_clip_high=0.3),
+        ),
+        (
+            {"vespo": {"kPositive": "1", "lambdaNegative": "4"}},
+            Vespo(k_positive=1.0, rate_negative=4.0),
+        ),
+        (
+            {"dppo": {"maskLow": "0.1", "maskHigh": "0.3", "driftCoefficient": "0"}},
+            Dppo(mask_low=0.1, mask_high=0.3, drift_coefficient=0.0),
+        ),
+    ],
+)
+def test_every_objective_is_taken_with_its_numbers(said, surrogate) -> None:
+    found = build_settings(config(grpo(surrogate=said))).algorithm
+    assert isinstance(found, PolicySettings)
+    assert found.loss.surrogate == surrogate
+
+
+def test_the_penalty_and_the_price_of_the_kl_are_taken() -> None:
+    train = grpo(klCoefficient="0.1", klPlacement="TokenReward", klEstimator="K1", ratio="Sequence")
+    train |= {
+        "sampling": {"maxNewTokens": 20},
+        "overlongPenalty": {"bufferTokens": 5, "penalty": "2"},
+    }
+    found = build_settings(config(train)).algorithm
+    assert isinstance(found, PolicySettings)
+    assert found.overlong == OverlongPenalty(limit=20, buffer=5, penalty=2.0)
+    assert found.reward_kl == RewardKl(coefficient=0.1, estimator="K1", per_token=True)
+    assert (found.loss.kl_coefficient, found.loss.ratio) == (0.0, "Sequence")
+
+
+@pytest.mark.parametrize(
+    ("train", "field"),
+    [
+        (grpo(klCoefficient="0.1", klPlacement="Reward", klEstimator="K3Plus"), "klEstimator"),
+        (
+            grpo() | {"sampling": {"maxNewTokens": 4}, "overlongPenalty": {"bufferTokens": 4}},
+            "overlongPenalty.bufferTokens",
+        ),
+    ],
+)
+def test_what_would_mean_nothing_is_refused_by_field(train, field) -> None:
+    with pytest.raises(SpecError, match=field):
+        build_settings(config(train))
 
 
 def test_anchors_come_often_enough_for_the_replay_bound() -> None:
