@@ -21,8 +21,7 @@ LEARNING_RATES = {"sft": "2e-05", "rm": "0.0001", "orpo": "8e-06", "critic": "1e
 LEARNING_RATE = "1e-06"
 TINY_LEARNING_RATES = {
     **dict.fromkeys(("sft", "rm"), "0.003"),
-    **dict.fromkeys(("dpo", "ipo", "kto", "orpo", "simpo", "grpo", "ppo"), "0.0003"),
-    "distill": "0.001",
+    **dict.fromkeys(("dpo", "ipo", "kto", "orpo", "simpo", "grpo", "ppo", "distill"), "0.0003"),
     "critic": "0.001",
 }
 """For the models that rollout builds itself: rates for billions of parameters teach them nothing."""

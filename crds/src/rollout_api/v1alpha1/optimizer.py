@@ -19,7 +19,7 @@ class AdamW(ApiModel):
 
     learning_rate: Real | None = Field(default=None, ge=0, le=10)
     """Peak learning rate. Unset: by algorithm (sft 2e-5, rm 1e-4, others 1e-6); for the models of
-    `rollout://tiny-*` sft 3e-3, grpo and ppo 3e-4, distill 1e-3."""
+    `rollout://tiny-*` sft 3e-3, grpo, ppo and distill 3e-4."""
     beta1: Real = filled(0.9, ge=0, lt=1)
     """Decay of the first moment."""
     beta2: Real = filled(0.999, ge=0, lt=1)
