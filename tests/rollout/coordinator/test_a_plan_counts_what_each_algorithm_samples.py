@@ -53,9 +53,15 @@ def plan(algorithm):
         ),
         ({"ppo": {"promptsPerStep": 5}}, (5, 1, True)),
         ({"ppo": {"promptsPerStep": 5, "samplesPerPrompt": 4}}, (5, 4, True)),
+        ({"distill": {"teacher": {"uri": "rollout://tiny-adder"}}}, (32, 4, False)),
     ],
 )
 def test_a_step_takes_as_many_samples_as_the_manifest_says(algorithm, expected):
     found = plan(algorithm)
     assert (found.tasks_per_step, found.num_samples, found.pools_rewards) == expected
     assert not found.offline
+
+
+def test_only_a_teacher_teaches_without_reward():
+    assert not plan({"distill": {"teacher": {"uri": "rollout://tiny-adder"}}}).learns_from_reward
+    assert plan({"grpo": {}}).learns_from_reward

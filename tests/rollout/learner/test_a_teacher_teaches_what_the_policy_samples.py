@@ -21,6 +21,7 @@ from rollout.algorithms.grpo import GrpoSettings
 from rollout.coordinator import messages as m
 from rollout.errors import SpecError
 from rollout.learner import distill_work
+from rollout.learner.adapter import LoraSettings
 from rollout.learner.build import build_trainer, load_frozen
 from rollout.learner.distill_settings import DistillSettings
 from rollout.learner.distill_work import Desk, DistillWork
@@ -35,6 +36,7 @@ from rollout.types import Trajectory, TrajectoryGroup, VersionSpan
 STEPS, TEACHER_STEPS, PROMPTS, LENGTH = 20, 20, 64, 4
 SHARE_LEFT_MAX = 0.1
 CPU = torch.device("cpu")
+LORA = LoraSettings(rank=4, alpha=8, targets=("Attention", "Mlp"))
 
 
 @pytest.fixture
@@ -68,9 +70,9 @@ def teacher_of(model_path, settings) -> Callable[[], torch.nn.Module]:
 def taught_world(world, algorithm, teacher_of):
     """Runs whose learners have the teacher."""
 
-    def make(**changes):
+    def make(*, lora=None, **changes):
         chosen = replace(algorithm, **changes)
-        inner = replace(world, settings=replace(world.settings, algorithm=chosen))
+        inner = replace(world, settings=replace(world.settings, algorithm=chosen, lora=lora))
 
         class Taught(type(inner)):
             def parts(self, calls, store=None):
@@ -81,7 +83,11 @@ def taught_world(world, algorithm, teacher_of):
     return make
 
 
-@pytest.mark.parametrize("updates", [{}, {"epochs": 2, "mini_batches": 2, "kl_discount": 1.0}])
+@pytest.mark.parametrize(
+    "updates",
+    [{}, {"epochs": 2, "mini_batches": 2, "kl_discount": 1.0}, {"lora": LORA}],
+    ids=["one-update", "four-updates", "adapter"],
+)
 def test_a_resumed_run_meets_the_chain_it_committed(taught_world, coordinator, updates) -> None:
     calm, calls = coordinator(steps_max=5), coordinator(steps_max=4)
     world = taught_world(**updates)

@@ -19,7 +19,8 @@ from rollout.algorithms.kto import KtoSettings
 from rollout.coordinator.messages import Batch, DataRow
 from rollout.errors import RunFailed
 from rollout.learner.adapter import LoraSettings
-from rollout.learner.build import build_reference, build_trainer
+from rollout.learner.build import build_reference, build_trainer, load_frozen
+from rollout.learner.distill_settings import DistillSettings
 from rollout.learner.kinds import kind_of
 from rollout.learner.loop import Watch, run_learner
 from rollout.learner.parallel import Parallel, join, whole
@@ -211,7 +212,13 @@ def compute_preference_gradient(parallel: Parallel, model_path, settings, num_ra
         renderer=build_renderer(model_path, "plain"),
         identity={},
     )
-    work, _ = kind_of(settings).build_work(parts, Batch(step=1, rows=preference_rows(count)))
+    return gradient_of(parts, Batch(step=1, rows=preference_rows(count)), num_ranks)
+
+
+def gradient_of(parts: LearnerParts, batch: Batch, num_ranks: int):
+    """The summed gradient of a batch's only update, whole, and this rank's totals."""
+    trainer, parallel = parts.trainer, parts.parallel
+    work, _ = kind_of(trainer.settings).build_work(parts, batch)
     update = plan_step(
         work.shapes(), PlanRules(tokens_max=40, num_ranks=num_ranks), seed=1, step=1
     ).updates[0]
@@ -224,6 +231,24 @@ def compute_preference_gradient(parallel: Parallel, model_path, settings, num_ra
     masters = trainer.policy.masters.values()
     flat = torch.cat([whole(p.grad).flatten() for p in masters]).numpy()
     return flat, totals.local()[0]
+
+
+def compute_distilled_gradient(parallel: Parallel, model_path, settings, num_ranks, groups):
+    """The summed gradient of one update towards a teacher that is a little more certain; the totals."""
+    teacher = load_frozen(model_path, settings, parallel)
+    with torch.no_grad():
+        for parameter in teacher.parameters():
+            parameter.mul_(1.2)
+    parts = LearnerParts(
+        trainer=build_trainer(model_path, settings, parallel),
+        session=None,
+        place=None,
+        reference=None,
+        teacher=teacher,
+        renderer=None,
+        identity={},
+    )
+    return gradient_of(parts, Batch(step=1, groups=groups), num_ranks)
 
 
 def preference_rows(count: int) -> tuple[DataRow, ...]:
@@ -257,6 +282,36 @@ def test_the_gradient_of_preferences_is_that_of_one_rank(
         return result
 
     alone, sums = compute_preference_gradient(Parallel(), model_path, settings, 1, count)
+    both = spawn(work)
+    for flat, _ in both:
+        assert abs(flat - alone).max() < 1e-5 * abs(alone).max() + 1e-7
+    added = {name: sum(of_rank.get(name, 0.0) for _, of_rank in both) for name in sums}
+    assert added == pytest.approx(sums, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("prompts", [8, 3])
+def test_the_gradient_towards_a_teacher_is_that_of_one_rank(
+    model_path, settings, groups_of, sharded, prompts
+) -> None:
+    algorithm = DistillSettings(
+        loss=GrpoSettings(),
+        old_logprobs="Learner",
+        temperature=1.0,
+        width=8,
+        kl_discount=0.5,
+        reward_coefficient=0.3,
+        epochs=2,
+    )
+    settings, groups = replace(settings, algorithm=algorithm), groups_of(1, prompts=prompts)
+
+    def work(rank):
+        parallel = join(sharded=sharded)
+        result = compute_distilled_gradient(parallel, model_path, settings, RANKS, groups)
+        parallel.close()
+        return result
+
+    alone, sums = compute_distilled_gradient(Parallel(), model_path, settings, 1, groups)
     both = spawn(work)
     for flat, _ in both:
         assert abs(flat - alone).max() < 1e-5 * abs(alone).max() + 1e-7
