@@ -58,6 +58,10 @@ PRESETS: Mapping[str, Document] = {
     "llama3.2-3b@v1": _model(16_384, sharded=True),
     "llama3.1-8b@v1": _model(8_192, sharded=True),
     "llama3.1-70b@v1": _model(4_096, sharded=True),
+    "mistral-7b@v1": _model(8_192, sharded=True),
+    "mistral-nemo-12b@v1": _model(8_192, sharded=True),
+    "gemma-2b@v1": _model(16_384, sharded=True),
+    "gemma-7b@v1": _model(8_192, sharded=True),
     **ALGORITHM_PRESETS,
 }
 """Settings by model size, and by named algorithm. Sharding and recomputation start where 16 bytes a parameter (weights,

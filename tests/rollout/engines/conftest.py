@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    GemmaConfig,
     LlamaConfig,
     MistralConfig,
     PretrainedConfig,
@@ -26,6 +27,7 @@ CONFIGS = {
     "llama": LlamaConfig,
     "qwen3": Qwen3Config,
     "mistral": MistralConfig,
+    "gemma": GemmaConfig,
 }
 VOCAB = 61
 
@@ -40,7 +42,7 @@ def build_config(kind: str, **overrides: object) -> PretrainedConfig:
         "num_key_value_heads": 2,
         "head_dim": 16,
         "max_position_embeddings": 512,
-        "tie_word_embeddings": kind == "qwen2",
+        "tie_word_embeddings": kind in {"qwen2", "gemma"},
         "use_cache": True,
     }
     if kind == "mistral":  # not known to the compact decoder
@@ -54,7 +56,7 @@ def build_model(kind: str, seed: int = 0, **overrides: object) -> torch.nn.Modul
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name:
-                parameter.uniform_(0.5, 1.5)
+                parameter.uniform_(0.5, 1.5).sub_(float(kind == "gemma"))  # Gemma scales by 1 + w
             elif name.endswith("bias") or "embed" in name or "lm_head" in name:
                 parameter.normal_(std=0.1)
             else:

@@ -35,7 +35,7 @@ def worst_difference(model, requests, results, temperature):
     )
 
 
-@pytest.mark.parametrize("kind", ["qwen2", "llama", "qwen3", "mistral"])
+@pytest.mark.parametrize("kind", ["qwen2", "llama", "qwen3", "mistral", "gemma"])
 @pytest.mark.parametrize("options", [{}, {"exact": False, "batch_groups": 3}, {"batch_groups": 4}])
 async def test_sampled_logprobs_equal_a_plain_forward(
     kind, options, tiny_model, start_engine, request_of

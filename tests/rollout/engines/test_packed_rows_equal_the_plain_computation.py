@@ -60,7 +60,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["qwen2", "llama", "qwen3"])
+@pytest.mark.parametrize("kind", ["qwen2", "llama", "qwen3", "mistral", "gemma"])
 @pytest.mark.parametrize("shapes", SHAPES)
 def test_groups_sharing_their_prompt_give_the_same_values_and_gradients(
     kind, shapes, tiny_model, ids
