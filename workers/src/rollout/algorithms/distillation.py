@@ -41,16 +41,26 @@ def distil(
     coefficient: float = 1.0,
     discount: float = 0.0,
 ) -> Distilled:
-    """What the teacher says of sampled tokens. Sequences must be there whole; nothing carries a gradient."""
+    """What the teacher says of sampled tokens. Sequences must be there whole; nothing carries a gradient.
+
+    A discount above 0 is summed on the CPU: token after token, which an accelerator does slowly.
+    """
     old_C, teacher_C = old_logprobs_C.detach().double(), teacher_logprobs_C.detach().double()
     kl_C = masked(old_C, mask_C) - masked(teacher_C, mask_C)
-    # Without values and with lambda 1, GAE is the discounted sum of what follows.
-    costs = generalized_advantages(
-        -coefficient * kl_C,
-        torch.zeros_like(kl_C),
-        mask_C,
-        sequence_C,
+    advantages_C = -coefficient * kl_C
+    if discount > 0:
+        advantages_C = _discounted(advantages_C, mask_C, sequence_C, discount)
+    return Distilled(advantages_C=advantages_C, kl_C=kl_C)
+
+
+def _discounted(values_C: Tensor, mask_C: Tensor, sequence_C: Tensor, discount: float) -> Tensor:
+    """GAE without values and with lambda 1: the discounted sum of what follows."""
+    found = generalized_advantages(
+        values_C.cpu(),
+        torch.zeros_like(values_C, device="cpu"),
+        mask_C.cpu(),
+        sequence_C.cpu(),
         gamma=discount,
         gae_lambda=1.0,
     )
-    return Distilled(advantages_C=costs.advantages_C, kl_C=kl_C)
+    return found.advantages_C.to(values_C.device)
