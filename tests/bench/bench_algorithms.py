@@ -17,7 +17,7 @@ from pathlib import Path
 
 from contest import SIZE, duel_of, make, peaks, rates, speed, start
 from duel import Duel
-from figures import Figure, level
+from figures import Figure, level, ratio
 from jobs import Job, grpo_job, sft_job
 from preference_jobs import dpo_job, kto_job, rm_job
 
@@ -55,10 +55,17 @@ def _figures(name: str, contest: Contest) -> Iterator[Figure]:
     job = make(contest.job)
     found = duel_of(job)
     yield speed(f"{name} {contest.unit}/s vs TRL", found, contest.counted, ">= 1.0")
+    yield _effort(name, found)
     yield from rates(name, found, contest.counted, contest.unit)
     yield from peaks(name, found)
     if job.ordered:
         yield _distance(name, found)
+
+
+def _effort(name: str, found: Duel) -> Figure:
+    """How much more processor time TRL takes: what is left to compare on a machine that is not idle."""
+    times = [found.values(side, "cpu_seconds") for side in ("ours", "trl")]
+    return ratio(f"{name} processor time, TRL / ours", *times, "info")
 
 
 def _distance(name: str, found: Duel) -> Figure:
