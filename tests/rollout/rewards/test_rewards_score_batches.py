@@ -181,7 +181,7 @@ def test_an_empty_batch_has_no_scores():
             {"builtin": {"name": "format", "parameters": [{"name": "pattern", "value": "("}]}},
             "no regular expression",
         ),
-        ({"model": {"uri": "hf://a/b"}}, "a reward model is not supported"),
+        ({"model": {"uri": "hf://a/b"}}, "its model is not there"),
     ],
 )
 def test_a_reward_that_cannot_be_built_is_refused(reward, says):
