@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rollout.learner.forward import PackedRow
+from rollout.learner.forward import PackedRow, row_states
 from rollout.learner.optim import build_optimizer, set_learning_rate
 from rollout.learner.parallel import Parallel
 from rollout.learner.policy import DTYPES, Policy, load_model
@@ -47,17 +47,7 @@ class ValueModel(nn.Module):
 
     def forward(self, row: PackedRow) -> Tensor:
         """Values ``[U]``, float32, at the row's predicting positions."""
-        hidden_UH = (
-            self.decoder(
-                input_ids=row.input_ids,
-                position_ids=row.position_ids,
-                attention_mask=row.layout.no_mask,
-                use_cache=False,
-                rollout_layout=row.layout,
-            )
-            .last_hidden_state[0]
-            .index_select(0, row.predict_U)
-        )
+        hidden_UH = row_states(self.decoder, row, row.predict_U)
         weight, bias = self.head.weight.float(), self.head.bias.float()
         return nn.functional.linear(hidden_UH.float(), weight, bias)[:, 0]
 

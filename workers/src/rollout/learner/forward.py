@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -29,6 +29,7 @@ from transformers import PreTrainedModel
 from rollout.learner.forward_attention import IMPLEMENTATION, register
 from rollout.learner.forward_layout import RowLayout, Segment, plan_layout
 from rollout.learner.forward_logprobs import TokenStats, selected_logprobs
+from rollout.learner.forward_skip import READ, skip_unread
 
 __all__ = [
     "GroupTokens",
@@ -38,6 +39,7 @@ __all__ = [
     "build_group_row",
     "build_sequence_row",
     "prepare_model",
+    "row_states",
     "token_logprobs",
 ]
 
@@ -141,6 +143,7 @@ def prepare_model(model: nn.Module) -> None:
         raise ValueError("packed rows need attention_dropout 0")
     register()
     pretrained.set_attn_implementation(IMPLEMENTATION)
+    skip_unread(model)
 
 
 def token_logprobs(
@@ -157,14 +160,7 @@ def token_logprobs(
     distribution, with ``spread`` the mean logprob of the whole vocabulary there (differentiable too).
     ``model`` must have gone through ``prepare_model``.
     """
-    output = model(
-        input_ids=row.input_ids,
-        position_ids=row.position_ids,
-        attention_mask=row.layout.no_mask,
-        use_cache=False,
-        logits_to_keep=row.predict_U,
-        rollout_layout=row.layout,
-    )
+    output = model(**_arguments(row, row.predict_U), logits_to_keep=row.predict_U)
     return selected_logprobs(
         output.logits[0],
         row.source_C,
@@ -173,6 +169,23 @@ def token_logprobs(
         entropy=entropy,
         spread=spread,
     )
+
+
+def row_states(decoder: nn.Module, row: PackedRow, positions_S: torch.Tensor) -> torch.Tensor:
+    """Hidden states ``[S, H]`` of a transformer without its head at positions of the row; differentiable."""
+    states_NH = decoder(**_arguments(row, positions_S.unique())).last_hidden_state[0]
+    return states_NH.index_select(0, positions_S)
+
+
+def _arguments(row: PackedRow, read_U: torch.Tensor) -> dict[str, Any]:
+    return {
+        "input_ids": row.input_ids,
+        "position_ids": row.position_ids,
+        "attention_mask": row.layout.no_mask,
+        "use_cache": False,
+        "rollout_layout": row.layout,
+        READ: read_U,
+    }
 
 
 class _RowBuilder:

@@ -21,7 +21,13 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from rollout.errors import SpecError
-from rollout.learner.forward import GroupTokens, PackedRow, build_group_row, prepare_model
+from rollout.learner.forward import (
+    GroupTokens,
+    PackedRow,
+    build_group_row,
+    prepare_model,
+    row_states,
+)
 from rollout.models.scoring import CAUSAL, HEAD, SCORING, is_scorer
 from rollout.noise import derive_seed
 from rollout.rendering.tokenizer import load_tokenizer
@@ -50,17 +56,7 @@ class Scorer(nn.Module):
 
     def forward(self, row: PackedRow, positions_S: Tensor) -> Tensor:
         """Scores ``[S]`` at positions of the row."""
-        hidden_SH = (
-            self.model(
-                input_ids=row.input_ids,
-                position_ids=row.position_ids,
-                attention_mask=row.layout.no_mask,
-                use_cache=False,
-                rollout_layout=row.layout,
-            )
-            .last_hidden_state[0]
-            .index_select(0, positions_S)
-        )
+        hidden_SH = row_states(self.model, row, positions_S)
         dtype = torch.promote_types(hidden_SH.dtype, torch.float32)
         return nn.functional.linear(hidden_SH.to(dtype), self.score.weight.to(dtype))[:, 0]
 
