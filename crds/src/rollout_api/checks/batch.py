@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollout_api.checks.facts import Facts
-from rollout_api.problems import Problem, Severity
+from rollout_api.problems import Problem
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 
@@ -94,22 +94,6 @@ def data_fills_a_step(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
         )
 
 
-def one_update_per_batch_is_on_policy(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """Clip bounds have no effect on a single on-policy update: legal, but rarely what was meant."""
-    train = spec.train
-    grpo = train.algorithm.grpo if train else None
-    if train is None or grpo is None:
-        return
-    if grpo.clip_low > grpo.clip_high:
-        yield Problem(
-            field="spec.train.algorithm.grpo.clipLow",
-            reason="UnusualClip",
-            message=f"clipLow {grpo.clip_low} is above clipHigh {grpo.clip_high}",
-            fix="clip-higher means clipHigh above clipLow, such as 0.2 and 0.28",
-            severity=Severity.warning,
-        )
-
-
 def _online(spec: RolloutRunSpec) -> tuple[str, int, int] | None:
     algorithm = spec.train.algorithm if spec.train else None
     if algorithm is None or not algorithm.is_online:
@@ -138,5 +122,4 @@ RULES = (
     micro_batch_holds_a_sequence,
     run_has_an_end,
     data_fills_a_step,
-    one_update_per_batch_is_on_policy,
 )

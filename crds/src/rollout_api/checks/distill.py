@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from rollout_api.checks.facts import Facts
-from rollout_api.problems import Problem, Severity
+from rollout_api.problems import Problem
 from rollout_api.v1alpha1.algorithms import Distill
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.train import Train
@@ -43,53 +43,37 @@ def _rewards_have_siblings(_: Train, distill: Distill) -> Iterator[Problem]:
         )
 
 
-def _every_group_teaches(train: Train, _: Distill) -> Iterator[Problem]:
-    if train.dynamic_sampling is not None:
-        yield Problem(
-            field="spec.train.dynamicSampling",
-            reason="NotUsedByAlgorithm",
-            message="groups whose rewards are equal would be dropped, and a teacher teaches on them too",
-            fix="remove dynamicSampling",
-        )
+_UNREAD = {
+    "dynamic_sampling": (
+        "groups whose rewards are equal would be dropped, and a teacher teaches on them too",
+        "remove dynamicSampling",
+    ),
+    "overlong_penalty": (
+        "distillation takes no penalty for length",
+        "remove it; a length reward with rewardCoefficient has the same effect",
+    ),
+    "reference": (
+        "distillation compares with its teacher and reads no reference",
+        "remove reference, or name the model under distill.teacher",
+    ),
+}
+"""Fields of ``train`` that distillation does not read: why, and what to do."""
 
 
-def _only_rewards_are_penalised(train: Train, _: Distill) -> Iterator[Problem]:
-    if train.overlong_penalty is not None:
-        yield Problem(
-            field="spec.train.overlongPenalty",
-            reason="NotUsedByAlgorithm",
-            message="distillation takes no penalty for length",
-            fix="remove it; a length reward with rewardCoefficient has the same effect",
-        )
-
-
-def _reference_is_the_teacher(train: Train, _: Distill) -> Iterator[Problem]:
-    if train.reference is not None:
-        yield Problem(
-            field="spec.train.reference",
-            reason="NotUsedByAlgorithm",
-            message="distillation compares with its teacher and reads no reference",
-            fix="remove reference, or name the model under distill.teacher",
-        )
-
-
-def _clip_is_the_right_way_round(_: Train, distill: Distill) -> Iterator[Problem]:
-    if distill.clip_low > distill.clip_high:
-        yield Problem(
-            field=f"{DISTILL}.clipLow",
-            reason="UnusualClip",
-            message=f"clipLow {distill.clip_low} is above clipHigh {distill.clip_high}",
-            fix="clip-higher means clipHigh above clipLow, such as 0.2 and 0.28",
-            severity=Severity.warning,
-        )
+def _everything_is_read(train: Train, _: Distill) -> Iterator[Problem]:
+    for attribute, (message, fix) in _UNREAD.items():
+        if getattr(train, attribute) is not None:
+            yield Problem(
+                field=f"spec.train.{Train.model_fields[attribute].alias or attribute}",
+                reason="NotUsedByAlgorithm",
+                message=message,
+                fix=fix,
+            )
 
 
 _RULES: tuple[Rule, ...] = (
     _rewards_are_there,
     _rewards_have_siblings,
-    _every_group_teaches,
-    _only_rewards_are_penalised,
-    _reference_is_the_teacher,
-    _clip_is_the_right_way_round,
+    _everything_is_read,
 )
 RULES = (distillation_fits,)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from rollout_api.algorithm_presets import ALGORITHM_PRESETS
+from rollout_api.checks.effective import effective_train
 from rollout_api.checks.facts import Facts
-from rollout_api.presets import PRESETS, lay_presets, preset_names
+from rollout_api.presets import preset_names
 from rollout_api.problems import Problem, Severity
-from rollout_api.v1alpha1.algorithms import Grpo
+from rollout_api.v1alpha1.algorithms import Distill, Grpo, Ppo
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.train import Train
 
@@ -37,7 +38,7 @@ def named_algorithm_fits(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
 
 def policy_settings_fit(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """All rules of the family on what manifest and presets say together."""
-    train = _effective_train(spec)
+    train = effective_train(spec)
     grpo = train.algorithm.grpo if train else None
     if train is not None and grpo is not None:
         for rule in _RULES:
@@ -78,7 +79,7 @@ def penalty_has_a_limit(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
 
 def reference_is_read(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """A reference that nothing compares with is a forgotten coefficient."""
-    train = _effective_train(spec)
+    train = effective_train(spec)
     if train is None or train.reference is None or not train.algorithm.is_online:
         return
     if train.algorithm.distill is None and train.algorithm.value.kl_coefficient == 0:
@@ -87,6 +88,22 @@ def reference_is_read(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
             reason="NotUsedByAlgorithm",
             message="klCoefficient is 0, so that no reference is loaded",
             fix=f"set {train.algorithm.chosen}.klCoefficient, or remove reference",
+        )
+
+
+def clip_is_the_right_way_round(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """A lower bound that is wider than the upper one is legal, and nearly always the two swapped."""
+    train = effective_train(spec)
+    settings = train.algorithm.value if train else None
+    if train is None or not isinstance(settings, Ppo | Grpo | Distill):
+        return
+    if settings.clip_low > settings.clip_high:
+        yield Problem(
+            field=f"spec.train.algorithm.{train.algorithm.chosen}.clipLow",
+            reason="UnusualClip",
+            message=f"clipLow {settings.clip_low} is above clipHigh {settings.clip_high}",
+            fix="use the same for both (PPO: 0.2), or clipHigh above clipLow (DAPO: 0.2 and 0.28)",
+            severity=Severity.warning,
         )
 
 
@@ -238,20 +255,11 @@ _RULES: tuple[Rule, ...] = (
 )
 
 
-def _effective_train(spec: RolloutRunSpec) -> Train | None:
-    """The training with the named presets under it; an unknown preset is another rule's to tell."""
-    if spec.train is None or spec.preset is None:
-        return spec.train
-    if any(name not in PRESETS for name in preset_names(spec.preset)):
-        return spec.train
-    written = spec.model_dump(mode="json", exclude_unset=True, exclude_none=True)
-    return RolloutRunSpec.model_validate(lay_presets(written, spec.preset)).train
-
-
 RULES = (
     named_algorithm_fits,
     policy_settings_fit,
     sampling_settings_are_read,
     penalty_has_a_limit,
     reference_is_read,
+    clip_is_the_right_way_round,
 )

@@ -80,24 +80,12 @@ def _estimator_has_a_gradient(_: RolloutRunSpec, ppo: Ppo) -> Iterator[Problem]:
         )
 
 
-def _clip_is_the_right_way_round(_: RolloutRunSpec, ppo: Ppo) -> Iterator[Problem]:
-    if ppo.clip_low > ppo.clip_high:
-        yield Problem(
-            field=f"{PPO}.clipLow",
-            reason="UnusualClip",
-            message=f"clipLow {ppo.clip_low} is above clipHigh {ppo.clip_high}",
-            fix="use the same for both (the paper: 0.2)",
-            severity=Severity.warning,
-        )
-
-
 _RULES: tuple[Rule, ...] = (
     _controller_steers_something,
     _controller_is_slow_enough,
     _policy_learns,
     _groups_have_siblings,
     _estimator_has_a_gradient,
-    _clip_is_the_right_way_round,
 )
 
 RULES = (ppo_settings_fit,)

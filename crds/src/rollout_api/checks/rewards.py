@@ -33,14 +33,13 @@ def offline_runs_have_no_rewards(spec: RolloutRunSpec, _: Facts) -> Iterator[Pro
     train = spec.train
     if train is None or train.algorithm.is_online:
         return
-    for name, given in (("rewards", bool(train.rewards)),):
-        if given:
-            yield Problem(
-                field=f"spec.train.{name}",
-                reason="NotUsedByAlgorithm",
-                message=f"{train.algorithm.chosen} learns from the data and reads no {name}",
-                fix=f"remove {name}, or use grpo or ppo",
-            )
+    if train.rewards:
+        yield Problem(
+            field="spec.train.rewards",
+            reason="NotUsedByAlgorithm",
+            message=f"{train.algorithm.chosen} learns from the data and reads no rewards",
+            fix="remove rewards, or use grpo or ppo",
+        )
 
 
 def some_reward_counts(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
