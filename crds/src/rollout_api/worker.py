@@ -39,6 +39,8 @@ class ResolvedRun(ApiModel):
     """Longest prompt in tokens; fixed shapes are made from it."""
     models: dict[str, FilePath] = Field(default_factory=dict)
     """Local folders of further models, by role (`reference`, `critic`, `reward/<name>`)."""
+    model_digests: dict[str, Digest] = Field(default_factory=dict)
+    """Digest of each further model's files, by role."""
     data_digests: dict[str, str] = Field(default_factory=dict)
     """Digest of each data source, by role (`train`, or an evaluation's name)."""
     threads: int = Field(default=1, ge=1)

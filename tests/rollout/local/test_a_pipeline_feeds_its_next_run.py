@@ -6,6 +6,7 @@ import pytest
 from local_jobs import EVEN, MANIFEST, members, start_job
 
 import rollout
+from rollout.rendering import build_renderer
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -14,7 +15,9 @@ apiVersion: rollout.dev/v1alpha1
 kind: RolloutRun
 metadata: {name: warm-up}
 spec:
-  model: {uri: "rollout://tiny-qwen2?hidden=64&layers=1&heads=2&kv_heads=1&intermediate=64&context=64"}
+  model:
+    uri: "rollout://tiny-qwen2?hidden=64&layers=1&heads=2&kv_heads=1&intermediate=64&context=64"
+    chatTemplate: plain
   train:
     algorithm: {sft: {batchSize: 8, maxLength: 48}}
     data: {jsonl: {uri: sums.jsonl, promptField: q, answerField: a}}
@@ -49,6 +52,7 @@ def test_a_run_starts_from_what_the_one_before_produced(tmp_path):
     ).read_bytes()
     assert first["resolved"]["modelPath"] == str(home / "small-1" / "model")
     assert json.loads((home / "small-1" / "result.json").read_text())["step"] == 3
+    assert build_renderer(home / "small-1" / "model").name == "plain"
 
 
 @pytest.mark.slow

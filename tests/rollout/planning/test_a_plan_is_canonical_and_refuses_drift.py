@@ -1,6 +1,7 @@
 """A plan holds everything a run would use; edited or drifted, it is refused."""
 
 import json
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 from rollout.errors import DataError, SpecError
 from rollout.manifest import load_documents, load_folder_or_file
+from rollout.models.files import digest_model
+from rollout.models.resolve import resolve_model
 from rollout.planning import build_plan, documents_of_plan, read_plan, render_plan, write_plan
 from rollout.planning.build import parse_quantity
 from rollout.planning.lock import differences, digest_of
@@ -86,6 +89,69 @@ def test_changed_data_is_drift(manifest, tmp_path):
     data.write_text(data.read_text().replace('"7"', '"8"'))
     with pytest.raises(SpecError, match=r"resolved\.dataDigests"):
         documents_of_plan(lock)
+
+
+FURTHER = {
+    "ppo": {
+        "spec.train.reference": "reference",
+        "spec.train.algorithm.ppo.critic.model": "critic",
+        "spec.train.rewards[0].model": "judge",
+    },
+    "distill": {"spec.train.algorithm.distill.teacher": "teacher"},
+}
+TRAIN = {
+    "ppo": """\
+    algorithm: {ppo: {promptsPerStep: 2, klCoefficient: "0.1", critic: {model: {uri: file://critic}}}}
+    reference: {uri: file://reference}
+    rewards: [{model: {uri: file://judge}}]
+""",
+    "distill": "    algorithm: {distill: {promptsPerStep: 2, teacher: {uri: file://teacher}}}\n",
+}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """The smallest model there is, resolved once."""
+    return resolve_model(
+        "rollout://tiny-qwen2?hidden=32&layers=1&heads=2",
+        cache_dir=tmp_path_factory.mktemp("models"),
+    ).path
+
+
+@pytest.mark.parametrize("algorithm", FURTHER)
+def test_a_changed_further_model_is_drift(algorithm, tiny, manifest):
+    folders = {field: manifest.parent / name for field, name in FURTHER[algorithm].items()}
+    for folder in folders.values():
+        shutil.copytree(tiny, folder)
+    text = manifest.read_text().replace("rollout://tiny-qwen2", tiny.as_uri())
+    manifest.write_text(text.replace("    algorithm: {sft: {batchSize: 2}}\n", TRAIN[algorithm]))
+    lock = manifest.parent / "plan.lock"
+    before = digest_model(tiny)
+    plan = build_plan(load_documents(manifest), offline=False)
+    assert plan.runs[0].resolved["models"] == {
+        field: {"digest": before, "revision": None} for field in folders
+    }
+    write_plan(plan, lock)
+
+    for folder in folders.values():
+        config = folder / "tokenizer_config.json"
+        config.write_text(config.read_text() + " ")
+
+    with pytest.raises(SpecError, match="plan again if that is meant") as told:
+        documents_of_plan(lock)
+    for field, folder in folders.items():
+        line = f"{field}.digest: planned '{before}', now '{digest_model(folder)}'"
+        assert f"resolved.models.{line}" in str(told.value)
+
+
+def test_a_further_model_of_the_hub_stays_open_without_a_network(manifest, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    text = manifest.read_text().replace("sft: {batchSize: 2}", "dpo: {batchSize: 2}")
+    manifest.write_text(text + "    reference: {uri: hf://nobody/nothing-of-that-name}\n")
+
+    [run] = build_plan(load_documents(manifest), offline=True).runs
+
+    assert [item.field for item in run.unresolved] == ["spec.train.reference.uri"]
 
 
 def test_a_missing_data_file_is_refused_when_planning(manifest, tmp_path):

@@ -12,9 +12,11 @@ from safetensors.torch import save_file
 from rollout.errors import RewardError, SpecError
 from rollout.learner.model_reward import ModelReward
 from rollout.learner.scorer import load_scorer
+from rollout.local.pipeline import materialise_model
 from rollout.models.resolve import resolve_model
 from rollout.models.roles import FurtherModel, further_models, needed_runs, reward_role
 from rollout.models.scoring import write_score_config
+from rollout.rendering import build_renderer
 from rollout.rendering.tokenizer import load_tokenizer
 from rollout.rewards.build import build_rewards
 from rollout.types import Completion, Message
@@ -71,6 +73,26 @@ def test_scores_are_those_of_transformers_and_of_no_neighbour(judge) -> None:
         assert answer in tokenizer.decode(ids)
     alone = reward.score(prompts[2:], [said(answers[2])], [{}])
     assert alone == [scores[2]]
+
+
+@pytest.mark.parametrize("template", ["plain", "{{ messages[0].content }}::"])
+def test_a_reward_model_renders_as_the_run_that_trained_it(judge, tmp_path, template) -> None:
+    threads = torch.get_num_threads()
+    carried = materialise_model(
+        config_path=judge,
+        weights=judge / "model.safetensors",
+        target=tmp_path / "carried",
+        chat_template=template,
+    )
+    asks = [asked("1+1=")], [said("2")], [{}]
+    if template == "plain":
+        wanted = ModelReward(str(judge), template).score(*asks)
+        assert ModelReward(str(carried)).score(*asks) == wanted
+        assert wanted != ModelReward(str(judge)).score(*asks)
+    asking = [Message(role="user", content="1+1=")]
+    by_hand = build_renderer(judge, template).render_prompt(asking)
+    assert build_renderer(carried).render_prompt(asking) == by_hand
+    torch.set_num_threads(threads)
 
 
 def test_an_answer_beyond_the_context_is_told(judge) -> None:

@@ -31,4 +31,5 @@ class Model(ModelSource):
     lora: Lora | None = None
     """Train an adapter. Unset: all weights."""
     chat_template: Text | None = None
-    """Jinja template that renders messages. Unset: the tokenizer's own."""
+    """Jinja template that renders messages, or `plain`, `chatml`, `llama3`. It goes with the weights: what
+    takes them by `fromRun` renders alike. Unset: the tokenizer's own."""

@@ -85,6 +85,7 @@ def resolve(request: ResolveRequest) -> Resolution:
         prompt_tokens_max=_prompt_tokens_max(spec, papers, renderer, room),
         models={role: str(files.path) for role, files in further.items()},
         model_digests={role: files.digest for role, files in further.items()},
+        model_revisions={role: one.revision for role, one in further.items() if one.revision},
         data_digests={paper.role: paper.source.digest for paper in papers},
         num_rows=None if train is None else len(train),
         num_bad=getattr(getattr(train, "bad", None), "num_records", 0),

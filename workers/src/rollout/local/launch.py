@@ -37,6 +37,7 @@ from rollout.local.resolve import Resolution, ResolveRequest, Resolving
 from rollout.local.run_dir import RunDir, RunLock
 from rollout.local.supervisor import Supervisor
 from rollout.local.watch import Ended
+from rollout.models.roles import further_models
 from rollout_api.worker import Layout, ResolvedRun, RunIdentity, WorkerConfig
 
 
@@ -146,6 +147,7 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
             pad_token_id=found.pad_token_id,
             prompt_tokens_max=found.prompt_tokens_max,
             models=found.models,
+            model_digests=found.model_digests,
             data_digests=found.data_digests,
             threads=threads if previous is None else previous.resolved.threads,
             engine="vllm" if engine == "vllm" else "embedded",
@@ -163,17 +165,37 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
 
 
 def describe_drift(previous: WorkerConfig, prepared: Prepared, found: Resolution) -> str:
-    """Which part of a run's identity is not what it was when the run began."""
+    """Which part of a run's identity is not what it was when the run began: fields, and both digests."""
     before, after = spec_identity(previous.spec), spec_identity(prepared.spec)
     changed = [f"spec.{name}" for name in sorted(after) if before.get(name) != after[name]]
-    if previous.resolved.model_digest != found.model_digest:
-        changed.append("the model's files")
-    if previous.resolved.data_digests.get("train") != found.data_digests.get("train"):
-        changed.append("the training data")
+    began, now = _contents(previous), _found_contents(prepared, found)
+    changed += [
+        f"the content of {field} (was {began[field]}, is {digest})"
+        for field, digest in now.items()
+        if field in began and began[field] != digest
+    ]
     return (
         f"this run cannot be gone on with: changed since it began: {', '.join(changed) or 'its spec'}; "
         "take the change back, or start a new run without --resume"
     )
+
+
+def _contents(config: WorkerConfig) -> dict[str, str | None]:
+    """Digests of models and data by the field that names them, as a run began with them."""
+    resolved = config.resolved
+    further = {
+        one.field: resolved.model_digests[one.role]
+        for one in further_models(config.spec)
+        if one.role in resolved.model_digests
+    }
+    data = resolved.data_digests.get("train")
+    return {"spec.model": resolved.model_digest, **further, "spec.train.data": data}
+
+
+def _found_contents(prepared: Prepared, found: Resolution) -> dict[str, str | None]:
+    further = {one.field: found.model_digests[one.role] for one in further_models(prepared.spec)}
+    data = found.data_digests.get("train")
+    return {"spec.model": found.model_digest, **further, "spec.train.data": data}
 
 
 def observe_machine() -> Machine:

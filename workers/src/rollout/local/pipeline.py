@@ -74,11 +74,17 @@ def read_snapshot(run: RunDir, name: str) -> dict[str, Any]:
 
 
 def materialise_model(
-    *, config_path: Path, weights: Path, target: Path, score_pad_id: int | None = None
+    *,
+    config_path: Path,
+    weights: Path,
+    target: Path,
+    score_pad_id: int | None = None,
+    chat_template: str | None = None,
 ) -> Path:
     """A model folder at ``target``: ``config_path``'s configuration and tokenizer, ``weights`` as tensors.
 
     ``score_pad_id`` makes it the configuration of a reward model, whose weights these are.
+    ``chat_template`` is the ``model.chatTemplate`` that they were trained with, which goes with them.
     Weights are linked where the file system can, else copied. Idempotent; appears complete or not at all.
     """
     if target.exists():
@@ -91,6 +97,10 @@ def materialise_model(
             shutil.copy2(path, work / path.name)
     if score_pad_id is not None:
         write_score_config(work, score_pad_id)
+    if chat_template is not None:
+        from rollout.models.templates import carry_template
+
+        carry_template(work, chat_template)
     _link(weights, work / "model.safetensors")
     work.rename(target)
     return target

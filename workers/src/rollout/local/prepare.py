@@ -110,10 +110,13 @@ def _path_fields(spec: dict[str, Any]) -> Iterator[tuple[MutableMapping[str, Any
 
 
 def _models(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The model that is trained, the reference, and the models that give reward."""
+    """The model that is trained, the reference, critic and teacher, and the models that give reward."""
     train = spec.get("train") or {}
+    algorithm = train.get("algorithm") or {}
     yield spec.get("model") or {}
     yield train.get("reference") or {}
+    yield ((algorithm.get("ppo") or {}).get("critic") or {}).get("model") or {}
+    yield (algorithm.get("distill") or {}).get("teacher") or {}
     for reward in train.get("rewards") or ():
         yield reward.get("model") or {}
 

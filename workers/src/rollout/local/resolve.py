@@ -37,7 +37,7 @@ class ResolveRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     """What was found. ``data_digests`` by role; ``num_rows`` and ``num_bad`` of the training data.
 
-    ``models`` and ``model_digests`` are of further models, by role.
+    ``models``, ``model_digests`` and ``model_revisions`` (of ``hf://`` ones) are of further models, by role.
     """
 
     model_path: str
@@ -51,6 +51,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     data_digests: dict[str, str]
     models: dict[str, str] = {}
     model_digests: dict[str, str] = {}
+    model_revisions: dict[str, str] = {}
     num_rows: int | None = None
     num_bad: int = 0
 

@@ -225,6 +225,7 @@ def _take_model(source: RunDir, wanted: FromRun, target: Path) -> Path:
         weights=FilesystemStore(source.objects).path(snapshot["version"]["object"]),
         target=target,
         score_pad_id=config.resolved.pad_token_id if scores else None,
+        chat_template=config.spec.model.chat_template,
     )
 
 

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rollout.errors import DataError, SpecError
 from rollout.manifest import Document
@@ -23,6 +23,9 @@ from rollout_api.checks.facts import DataFacts, Facts, ModelFacts
 from rollout_api.checks.memory import estimates, mirror_bytes
 from rollout_api.problems import Severity
 from rollout_api.v1alpha1.run import RolloutRunSpec
+
+if TYPE_CHECKING:
+    from rollout.local.resolve import Resolution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +119,7 @@ def _look(spec: RolloutRunSpec, *, offline: bool) -> dict[str, Any]:
     request = ResolveRequest(spec=spec.model_dump(mode="json", exclude_none=True), offline=offline)
     with tempfile.NamedTemporaryFile(prefix="rollout-plan-", suffix=".log") as log:
         found = Resolving(request, Path(log.name)).wait()
+    further = _further(spec, found)
     return {
         "modelPath": found.model_path,
         "modelDigest": found.model_digest,
@@ -127,6 +131,20 @@ def _look(spec: RolloutRunSpec, *, offline: bool) -> dict[str, Any]:
         "dataDigests": found.data_digests,
         "numRows": found.num_rows,
         "numBadRecords": found.num_bad,
+        **({"models": further} if further else {}),
+    }
+
+
+def _further(spec: RolloutRunSpec, found: Resolution) -> dict[str, dict[str, str | None]]:
+    """What every further model holds, by the field that names it."""
+    from rollout.models.roles import further_models
+
+    return {
+        one.field: {
+            "digest": found.model_digests[one.role],
+            "revision": found.model_revisions.get(one.role),
+        }
+        for one in further_models(spec)
     }
 
 

@@ -62,10 +62,14 @@ def find_remote(spec: RolloutRunSpec) -> list[Unresolved]:
 
 
 def find_hub_model(spec: RolloutRunSpec) -> list[Unresolved]:
-    """The model, when it lies on the hub."""
-    uri = spec.model.uri or ""
-    hub = urlsplit(uri).scheme == "hf"
-    return [Unresolved(field="spec.model.uri", value=uri, reason=NOT_LOOKED_UP)] if hub else []
+    """The model and the further ones, where they lie on the hub."""
+    uris = {"spec.model.uri": spec.model.uri or ""}
+    uris |= {f"{one.field}.uri": one.source.uri or "" for one in further_models(spec)}
+    return [
+        Unresolved(field=field, value=uri, reason=NOT_LOOKED_UP)
+        for field, uri in uris.items()
+        if urlsplit(uri).scheme == "hf"
+    ]
 
 
 def find_hub_data(spec: RolloutRunSpec) -> list[Unresolved]:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rollout.errors import SpecError
-from rollout.models.local_tokenizers import CHATML, LLAMA3
+from rollout.models.templates import template_text
 from rollout.rendering.chat import ChatRenderer, build_chat_renderer
 from rollout.rendering.plain import PlainRenderer, build_plain_renderer
 from rollout.rendering.template import compile_template
 from rollout.rendering.tokenizer import ModelTokenizer, load_tokenizer
-
-PLAIN = "plain"
-BUILTIN_TEMPLATES = {"chatml": CHATML, "llama3": LLAMA3}
 
 
 def build_renderer(
@@ -32,15 +28,4 @@ def build_renderer(
 
 
 def _choose(tokenizer: ModelTokenizer, chat_template: str | None) -> str | None:
-    if chat_template is None:
-        return tokenizer.chat_template
-    if chat_template == PLAIN:
-        return None
-    if chat_template in BUILTIN_TEMPLATES:
-        return BUILTIN_TEMPLATES[chat_template]
-    if "{{" in chat_template or "{%" in chat_template:
-        return chat_template
-    raise SpecError(
-        f"model.chatTemplate {chat_template!r}: expected {PLAIN}, "
-        f"{', '.join(BUILTIN_TEMPLATES)}, or the text of a Jinja template"
-    )
+    return tokenizer.chat_template if chat_template is None else template_text(chat_template)
