@@ -30,10 +30,7 @@ def warnings_of(algorithm):
     [
         ({"ipo": {"beta": "0.1"}}, [("ipo.beta", "MarginOutOfReach")]),  # 5 nats a token
         ({"ipo": {"beta": "0.5"}}, []),  # 1 nat a token
-        (
-            {"ipo": {"beta": "0.1", "aggregation": "SequenceSum"}},
-            [("ipo.aggregation", "MarginIgnoresLength")],
-        ),
+        ({"ipo": {"aggregation": "SequenceSum", "answerLengths": "Alike"}}, []),
         ({"dpo": {"loss": "Conservative"}}, [("dpo.labelSmoothing", "MissingField")]),
         ({"dpo": {"loss": "Conservative", "labelSmoothing": "0.1"}}, []),
         ({"kto": {"klBatch": "MicroBatch"}}, [("kto.klBatch", "DependsOnMicroBatches")]),

@@ -43,20 +43,9 @@ def smoothing_is_used(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
 
 
 def ipo_margin_can_be_met(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """What the target margin means depends on whether logprobs are averaged or summed."""
+    """More than a nat per token is out of reach."""
     ipo = spec.train.algorithm.ipo if spec.train else None
-    if ipo is None:
-        return
-    if ipo.aggregation == "SequenceSum":
-        yield Problem(
-            field=f"{ALGORITHM}.ipo.aggregation",
-            reason="MarginIgnoresLength",
-            message=f"with SequenceSum every pair is pulled to a margin of {ipo_target(ipo):g} nats,"
-            " whatever the lengths of its answers",
-            fix="use TokenMean unless all answers are about as long",
-            severity=Severity.warning,
-        )
-    elif ipo_target(ipo) > NATS_PER_TOKEN_MAX:
+    if ipo and ipo.aggregation == "TokenMean" and ipo_target(ipo) > NATS_PER_TOKEN_MAX:
         yield Problem(
             field=f"{ALGORITHM}.ipo.beta",
             reason="MarginOutOfReach",
@@ -65,6 +54,29 @@ def ipo_margin_can_be_met(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
             fix="use beta '0.5' or more with TokenMean",
             severity=Severity.warning,
         )
+
+
+def ipo_sum_is_on_purpose(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """A sum over tokens gives long answers a wider range, and the margin stays: say that this is known."""
+    ipo = spec.train.algorithm.ipo if spec.train else None
+    if ipo is None or (ipo.aggregation == "SequenceSum") == (ipo.answer_lengths is not None):
+        return
+    if ipo.answer_lengths is not None:
+        yield Problem(
+            field=f"{ALGORITHM}.ipo.answerLengths",
+            reason="NotUsedByAggregation",
+            message="with TokenMean the lengths of the answers do not matter",
+            fix="remove answerLengths, or use aggregation: SequenceSum",
+        )
+        return
+    yield Problem(
+        field=f"{ALGORITHM}.ipo.aggregation",
+        reason="MarginIgnoresLength",
+        message=f"with SequenceSum every pair is pulled to a margin of {ipo_target(ipo):g} nats,"
+        " whatever the lengths of its answers",
+        fix="use TokenMean; or say answerLengths: Alike where the answers are about as long, Mixed where"
+        " they are not and this is meant",
+    )
 
 
 def kto_step_holds_the_reference_point(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
@@ -142,6 +154,7 @@ def reward_models_answer_nothing(spec: RolloutRunSpec, _: Facts) -> Iterator[Pro
 RULES = (
     smoothing_is_used,
     ipo_margin_can_be_met,
+    ipo_sum_is_on_purpose,
     kto_step_holds_the_reference_point,
     offline_reference_is_read,
     margins_are_read,

@@ -71,6 +71,9 @@ class Ipo(ApiModel):
     """Sets the target margin 1/(2 beta), in nats (per token with `TokenMean`)."""
     aggregation: Literal["TokenMean", "SequenceSum"] = filled("TokenMean")
     """Logprobs of an answer averaged per token (TRL) or summed (the paper's formula)."""
+    answer_lengths: Literal["Alike", "Mixed"] | None = None
+    """To be said with `SequenceSum`, which pulls every pair to one margin whatever the lengths of its
+    answers: that these are alike in the data, or that they differ and it is meant. Unset with `TokenMean`."""
 
 
 class Kto(ApiModel):
