@@ -6,13 +6,15 @@ Axes: C scored tokens of a micro-batch, completion after completion.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rollout.algorithms.aggregation import Denominators
-from rollout.learner.forward import GroupTokens, PackedRow, build_group_row
+from rollout.learner.forward import GroupTokens, PackedRow, build_group_row, token_logprobs
 from rollout.learner.plan import GroupShape, MicroBatch, Update
+from rollout.learner.sampled_settings import SampledSettings
 from rollout.packing import Chunk
 from rollout.types import Trajectory, TrajectoryGroup
 
@@ -77,6 +79,34 @@ class Completions:
         """What ``read`` gives for each token, ``[C]``."""
         values = [v for s in samples_of(micro) for v in read(self.trajectory(s))]
         return torch.tensor(values, dtype=self._dtype, device=self.device)
+
+    def per_sample(self, micro: MicroBatch, read: Callable[[Sample], float]) -> Tensor:
+        """What ``read`` gives for each sample, at all of its tokens, ``[C]``."""
+        values = [read(s) for s in samples_of(micro) for _ in self.trajectory(s).token_ids]
+        return torch.tensor(values, dtype=self._dtype, device=self.device)
+
+    def masks(self, micro: MicroBatch) -> Tensor:
+        """1 where a token counts in the loss, ``[C]``."""
+        return self.per_token(micro, lambda t: t.loss_mask)
+
+    def actor_logprobs(self, micro: MicroBatch) -> Tensor:
+        """What the actors sampled each token with, ``[C]``."""
+        return self.per_token(micro, lambda t: t.actor_logprobs)
+
+    @torch.no_grad()
+    def score(
+        self, model: nn.Module, passes: Sequence[Sequence[MicroBatch]], settings: SampledSettings
+    ) -> dict[Sample, Tensor]:
+        """A model's logprobs of this rank's samples, ``[tokens]`` each.
+
+        One mini-batch is cut the same in every epoch; of several, a rank meets others each time.
+        """
+        found: dict[Sample, Tensor] = {}
+        for micro in chain.from_iterable(passes if settings.mini_batches > 1 else passes[:1]):
+            row = self.row(micro)
+            stats = token_logprobs(model, row, temperature=settings.temperature)
+            found.update(zip(samples_of(micro), stats.logprobs_C.split(row.lengths), strict=True))
+        return found
 
     def stored(self, micro: MicroBatch, store: Mapping[Sample, Tensor]) -> Tensor:
         """Tensors kept by sample, side by side, ``[C]``."""

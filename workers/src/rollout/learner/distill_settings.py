@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
-from rollout.learner.policy_settings import completion_limit, plan_correction, refuse_greedy
+from rollout.learner.sampled_settings import (
+    SampledSettings,
+    completion_limit,
+    plan_correction,
+    refuse_greedy,
+)
 from rollout_api.v1alpha1.train import Train
 from rollout_api.worker import WorkerConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DistillSettings:
-    """Distillation from a teacher. ``width`` and ``old_logprobs`` as in ``PolicySettings``.
+class DistillSettings(SampledSettings):
+    """Distillation from a teacher.
 
     ``reward_coefficient`` weighs the reward less its group's mean; 0: rewards are only recorded.
     """
 
-    loss: GrpoSettings
-    old_logprobs: Literal["Learner", "Actor"]
-    temperature: float
-    width: int
     kl_coefficient: float = 1.0
     kl_discount: float = 0.0
     reward_coefficient: float = 0.0
-    epochs: int = 1
-    mini_batches: int = 1
-
-    @property
-    def num_updates(self) -> int:
-        """Optimizer updates of one step."""
-        return self.epochs * self.mini_batches
 
 
 def build_distill(config: WorkerConfig, train: Train) -> DistillSettings:

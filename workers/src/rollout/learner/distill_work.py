@@ -6,8 +6,7 @@ Axes as in ``rollout.algorithms``: C scored tokens of a micro-batch, P groups, G
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -16,13 +15,12 @@ from torch import Tensor, nn
 
 from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.distillation import Distilled, distil
-from rollout.algorithms.grpo import PolicyTokens, grpo_loss
-from rollout.learner.completions import Completions, Sample, samples_of
+from rollout.learner.completions import Completions, Sample
 from rollout.learner.distill_settings import DistillSettings
-from rollout.learner.forward import token_logprobs
 from rollout.learner.metrics import describe_rewards
 from rollout.learner.plan import GroupShape, MicroBatch, Update
-from rollout.learner.work import MicroLoss, TokenView
+from rollout.learner.sampled_loss import Terms, choose_old_logprobs, compute_stats, sampled_loss
+from rollout.learner.work import MicroLoss
 from rollout.types import TrajectoryGroup
 
 
@@ -68,11 +66,9 @@ class DistillWork:
 
     def prepare(self, model: nn.Module, passes: Sequence[Sequence[MicroBatch]]) -> None:
         """The teacher's logprobs, and the policy's where several updates need them, without gradient."""
-        # One mini-batch is cut the same in every epoch; of several, a rank meets others each time.
-        scored = passes if self._settings.mini_batches > 1 else passes[:1]
-        self._score(self._desk.teacher, scored, self._teacher)
-        if self._settings.old_logprobs == "Learner" and self._settings.num_updates > 1:
-            self._score(model, scored, self._old)
+        self._teacher = self._completions.score(self._desk.teacher, passes, self._settings)
+        if self._settings.computes_old_logprobs:
+            self._old = self._completions.score(model, passes, self._settings)
 
     def denominators(self, update: Update) -> Denominators:
         """Tokens and sequences of the mini-batch that count in the loss."""
@@ -80,32 +76,20 @@ class DistillWork:
 
     def micro_loss(self, model: nn.Module, micro: MicroBatch, whole: Denominators) -> MicroLoss:
         """The loss on one row."""
-        row = self._completions.row(micro)
-        stats = token_logprobs(model, row, temperature=self._settings.temperature, entropy=True)
-        assert stats.entropy_C is not None
-        old_C = self._old_logprobs(micro, stats.logprobs_C)
-        mask_C, sequence_C = self._mask(micro), self._completions.sequences(row)
-        taught = self._distil(old_C, self._stored(micro, self._teacher), mask_C, sequence_C)
-        tokens = PolicyTokens(
-            logprobs_C=stats.logprobs_C,
-            old_logprobs_C=old_C,
-            actor_logprobs_C=self._actor_logprobs(micro),
-            advantages_C=taught.advantages_C.to(old_C.dtype) + self._earned_by(micro),
-            mask_C=mask_C,
-            sequence_C=sequence_C,
-            entropy_C=stats.entropy_C.detach(),
+        known, settings = self._completions, self._settings
+        stats = compute_stats(model, known, micro, settings)
+        old_C = choose_old_logprobs(known, micro, settings, self._old, stats.logprobs_C)
+        teacher_C, sequence_C = (
+            known.stored(micro, self._teacher),
+            known.sequences(known.row(micro)),
         )
-        found = grpo_loss(tokens, self._settings.loss, whole)
-        view = TokenView(
-            lengths=row.lengths,
-            logprobs_C=stats.logprobs_C.detach(),
-            entropy_C=stats.entropy_C.detach(),
-            mask_C=mask_C,
-            old_logprobs_C=old_C,
-            actor_logprobs_C=tokens.actor_logprobs_C,
+        taught = self._distil(old_C, teacher_C, known.masks(micro), sequence_C)
+        earned_C = known.per_sample(micro, lambda sample: self._earned[sample])
+        terms = Terms(
+            old_logprobs_C=old_C, advantages_C=taught.advantages_C.to(old_C.dtype) + earned_C
         )
-        sums = {**found.sums, "teacher_kl": taught.kl_C.sum()}
-        return MicroLoss(loss=found.loss, sums=sums, maxima=found.maxima, tokens=view)
+        found = sampled_loss(known, micro, stats, terms, settings.loss, whole)
+        return replace(found, sums={**found.sums, "teacher_kl": taught.kl_C.sum()})
 
     def filtered(self) -> Mapping[int, str]:
         """None: every group is consumed."""
@@ -119,19 +103,6 @@ class DistillWork:
                 del found[name]
         return found
 
-    def _score(
-        self,
-        model: nn.Module,
-        passes: Sequence[Sequence[MicroBatch]],
-        store: dict[Sample, Tensor],
-    ) -> None:
-        with torch.no_grad():
-            for micro in chain.from_iterable(passes):
-                row = self._completions.row(micro)
-                stats = token_logprobs(model, row, temperature=self._settings.temperature)
-                parts = stats.logprobs_C.split(row.lengths)
-                store.update(zip(samples_of(micro), parts, strict=True))
-
     def _distil(self, old_C: Tensor, teacher_C: Tensor, mask_C: Tensor, of_C: Tensor) -> Distilled:
         return distil(
             old_C,
@@ -141,29 +112,6 @@ class DistillWork:
             coefficient=self._settings.kl_coefficient,
             discount=self._settings.kl_discount,
         )
-
-    def _old_logprobs(self, micro: MicroBatch, current: Tensor) -> Tensor:
-        """Those of before the step: stored, the actors', or (one on-policy update) the current ones."""
-        if self._settings.old_logprobs == "Actor":
-            return self._actor_logprobs(micro)
-        return self._stored(micro, self._old) if self._old else current.detach()
-
-    def _earned_by(self, micro: MicroBatch) -> Tensor:
-        values = [
-            self._earned[sample]
-            for sample in samples_of(micro)
-            for _ in self._completions.trajectory(sample).token_ids
-        ]
-        return torch.tensor(values, dtype=self._desk.dtype, device=self._desk.device)
-
-    def _actor_logprobs(self, micro: MicroBatch) -> Tensor:
-        return self._completions.per_token(micro, lambda t: t.actor_logprobs)
-
-    def _mask(self, micro: MicroBatch) -> Tensor:
-        return self._completions.per_token(micro, lambda t: t.loss_mask)
-
-    def _stored(self, micro: MicroBatch, store: Mapping[Sample, Tensor]) -> Tensor:
-        return self._completions.stored(micro, store)
 
     def _mean_advantage(self, sample: Sample) -> float | None:
         if sample not in self._teacher:

@@ -1,23 +1,25 @@
-"""The numbers of the GRPO family, taken once from the manifest; and what PPO shares with it."""
+"""The numbers of the GRPO family, taken once from the manifest; and the penalty for length."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
 
 from rollout.algorithms.advantages import AdvantageBaseline, AdvantageScale
 from rollout.algorithms.grpo import GrpoSettings
-from rollout.algorithms.importance import Correction
 from rollout.algorithms.kl import KlEstimator
 from rollout.algorithms.overlong import OverlongPenalty
 from rollout.errors import SpecError
+from rollout.learner.sampled_settings import (
+    SampledSettings,
+    completion_limit,
+    plan_correction,
+    refuse_greedy,
+)
 from rollout.learner.surrogates import build_surrogate, vanishes
 from rollout_api.v1alpha1.algorithms import Grpo
 from rollout_api.v1alpha1.train import Train
 from rollout_api.worker import WorkerConfig
 
-MAX_NEW_TOKENS_DEFAULT = 512
 OVERLONG_PARTS = 5
 """DAPO's penalised zone is a fifth of the limit."""
 
@@ -36,29 +38,14 @@ class RewardKl:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicySettings:
-    """Reinforcement learning on groups. ``width`` is the completion limit, for ``FixedLength``.
+class PolicySettings(SampledSettings):
+    """Reinforcement learning on groups. With ``reward_kl`` the coefficient in the loss is 0."""
 
-    ``old_logprobs`` and ``loss.correction`` are as in protocol section 10. With ``reward_kl`` the
-    coefficient in the loss is 0.
-    """
-
-    loss: GrpoSettings
     advantage_scale: AdvantageScale
     advantage_epsilon: float
-    old_logprobs: Literal["Learner", "Actor"]
-    temperature: float
-    width: int
     advantage_baseline: AdvantageBaseline = "GroupMean"
     reward_kl: RewardKl | None = None
     overlong: OverlongPenalty | None = None
-    epochs: int = 1
-    mini_batches: int = 1
-
-    @property
-    def num_updates(self) -> int:
-        """Optimizer updates of one step."""
-        return self.epochs * self.mini_batches
 
     @property
     def needs_reference(self) -> bool:
@@ -117,11 +104,6 @@ def _reward_kl(grpo: Grpo) -> RewardKl | None:
     )
 
 
-def completion_limit(train: Train) -> int:
-    """Most tokens of a completion."""
-    return train.sampling.max_new_tokens or MAX_NEW_TOKENS_DEFAULT
-
-
 def plan_overlong(train: Train) -> OverlongPenalty | None:
     """The soft penalty for length, None when off. Raises SpecError for a zone without a beginning."""
     said = train.overlong_penalty
@@ -135,37 +117,3 @@ def plan_overlong(train: Train) -> OverlongPenalty | None:
             f" sampling.maxNewTokens, got {buffer}: every completion would be penalised"
         )
     return OverlongPenalty(limit=limit, buffer=buffer, penalty=said.penalty)
-
-
-def refuse_greedy(train: Train) -> None:
-    """Raise SpecError for a temperature of 0."""
-    if train.sampling.temperature == 0:
-        raise SpecError(
-            "spec.train.sampling.temperature: expected more than 0: greedy samples of a group are all"
-            " the same, and their logprobs are not those of the policy; 1.0 is usual"
-        )
-
-
-def plan_correction(train: Train, engine: str) -> Correction | None:
-    """How the actors' logprobs are corrected for, None for not at all (protocol section 10).
-
-    Unset: per token, truncated at 2.0, when the engine is not the learner's own forward or trajectories
-    may be stale, and never with the actors' logprobs as the old ones.
-    """
-    chosen = train.importance_sampling
-    if chosen is not None:
-        return CORRECTIONS[chosen.chosen](chosen.value)
-    needed = engine != "embedded" or train.max_staleness > 0
-    return Correction() if needed and train.old_logprobs == "Learner" else None
-
-
-CORRECTIONS: Mapping[str, Callable[[Any], Correction | None]] = {
-    "token_truncated": lambda said: Correction(high=said.cap),
-    "sequence_truncated": lambda said: Correction(level="Sequence", high=said.cap),
-    "token_masked": lambda said: Correction(low=said.low, high=said.high, masks=True),
-    "sequence_masked": lambda said: Correction(
-        level="Sequence", low=said.low, high=said.high, masks=True
-    ),
-    "none": lambda _: None,
-}
-"""By member of the API's ``importanceSampling``."""

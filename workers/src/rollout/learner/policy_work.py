@@ -7,22 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rollout.algorithms.aggregation import Denominators
-from rollout.algorithms.grpo import PolicyTokens, grpo_loss
 from rollout.algorithms.kl import kl_estimate
-from rollout.learner.completions import Completions, Sample, samples_of
-from rollout.learner.forward import token_logprobs
+from rollout.learner.completions import Completions, Sample
 from rollout.learner.metrics import describe_groups
 from rollout.learner.plan import GroupShape, MicroBatch, Update
 from rollout.learner.policy_advantages import PolicyAdvantages, estimate_advantages, samples_in
 from rollout.learner.policy_settings import PolicySettings
-from rollout.learner.work import MicroLoss, TokenView
+from rollout.learner.sampled_loss import Terms, choose_old_logprobs, compute_stats, sampled_loss
+from rollout.learner.work import MicroLoss
 from rollout.types import TrajectoryGroup
 
 Kl = dict[Sample, Tensor]
@@ -68,7 +66,7 @@ class PolicyWork:
         if settings.reward_kl is None:
             self._advantages = estimate_advantages(groups, settings)
         self._old: dict[Sample, Tensor] = {}
-        self._reference_logprobs: dict[Sample, Tensor] = {}
+        self._references: dict[Sample, Tensor] = {}
 
     @property
     def advantages(self) -> list[list[float]]:
@@ -98,16 +96,14 @@ class PolicyWork:
 
     def prepare(self, model: nn.Module, passes: Sequence[Sequence[MicroBatch]]) -> None:
         """Old and reference logprobs, without gradient; advantages where they hold a KL."""
-        # One mini-batch is cut the same in every epoch; of several, a rank meets others each time.
-        scored = passes if self._settings.mini_batches > 1 else passes[:1]
-        read = self._settings.num_updates > 1 or self._settings.reward_kl is not None
-        if self._settings.old_logprobs == "Learner" and read:
-            self._score(model, scored, self._old)
+        settings, priced = self._settings, self._settings.reward_kl is not None
+        if settings.computes_old_logprobs or (priced and settings.old_logprobs == "Learner"):
+            self._old = self._completions.score(model, passes, settings)
         if self._reference is not None:
-            self._score(self._reference, scored, self._reference_logprobs)
-        if self._settings.reward_kl is not None:
+            self._references = self._completions.score(self._reference, passes, settings)
+        if priced:
             groups = self._completions.groups
-            self._advantages = estimate_advantages(groups, self._settings, self._whole_kl())
+            self._advantages = estimate_advantages(groups, settings, self._whole_kl())
 
     def denominators(self, update: Update) -> Denominators:
         """Tokens and sequences of the mini-batch that count in the loss."""
@@ -115,30 +111,16 @@ class PolicyWork:
 
     def micro_loss(self, model: nn.Module, micro: MicroBatch, whole: Denominators) -> MicroLoss:
         """The loss on one row."""
-        row = self._completions.row(micro)
-        stats = token_logprobs(model, row, temperature=self._settings.temperature, entropy=True)
-        bonus = self._settings.loss.entropy_coefficient > 0
-        assert stats.entropy_C is not None
-        tokens = PolicyTokens(
-            logprobs_C=stats.logprobs_C,
-            old_logprobs_C=self._old_logprobs(micro, stats.logprobs_C),
-            actor_logprobs_C=self._completions.per_token(micro, lambda t: t.actor_logprobs),
+        known, settings = self._completions, self._settings
+        stats = compute_stats(model, known, micro, settings)
+        terms = Terms(
+            old_logprobs_C=choose_old_logprobs(known, micro, settings, self._old, stats.logprobs_C),
             advantages_C=self._advantages_of(micro),
-            mask_C=self._completions.per_token(micro, lambda t: t.loss_mask),
-            sequence_C=self._completions.sequences(row),
-            reference_logprobs_C=self._stored(micro, self._reference_logprobs),
-            entropy_C=stats.entropy_C if bonus else stats.entropy_C.detach(),
+            reference_logprobs_C=known.stored(micro, self._references)
+            if self._references
+            else None,
         )
-        found = grpo_loss(tokens, self._settings.loss, whole)
-        view = TokenView(
-            lengths=row.lengths,
-            logprobs_C=tokens.logprobs_C.detach(),
-            entropy_C=stats.entropy_C.detach(),
-            mask_C=tokens.mask_C,
-            old_logprobs_C=tokens.old_logprobs_C,
-            actor_logprobs_C=tokens.actor_logprobs_C,
-        )
-        return MicroLoss(loss=found.loss, sums=found.sums, maxima=found.maxima, tokens=view)
+        return sampled_loss(known, micro, stats, terms, settings.loss, whole)
 
     def filtered(self) -> Mapping[int, str]:
         """None: zero-variance groups are consumed (dynamic sampling is the coordinator's)."""
@@ -152,25 +134,12 @@ class PolicyWork:
             del found["zero_variance_share"]  # equal rewards of a group say nothing here
         return {**found, **known.metrics}
 
-    def _score(
-        self,
-        model: nn.Module,
-        passes: Sequence[Sequence[MicroBatch]],
-        store: dict[Sample, Tensor],
-    ) -> None:
-        with torch.no_grad():
-            for micro in chain.from_iterable(passes):
-                row = self._completions.row(micro)
-                stats = token_logprobs(model, row, temperature=self._settings.temperature)
-                parts = stats.logprobs_C.split(row.lengths)
-                store.update(zip(samples_of(micro), parts, strict=True))
-
     def _whole_kl(self) -> Kl:
         """The KL of every sample's tokens under the policy before the step, from all ranks."""
         price = self._settings.reward_kl
         assert price is not None
         own: Kl = {}
-        for sample, reference in self._reference_logprobs.items():
+        for sample, reference in self._references.items():
             trajectory = self._completions.trajectory(sample)
             old = self._old.get(sample)
             if old is None:
@@ -181,24 +150,9 @@ class PolicyWork:
         found = {sample: kl_C for kl in self._place.gather(own) for sample, kl_C in kl.items()}
         return {place: found[place] for place, _ in samples_in(self._completions.groups)}
 
-    def _old_logprobs(self, micro: MicroBatch, current: Tensor) -> Tensor:
-        """The ratio's denominator: stored, the actors', or (one on-policy update) the current ones."""
-        if self._settings.old_logprobs == "Actor":
-            return self._completions.per_token(micro, lambda t: t.actor_logprobs)
-        stored = self._stored(micro, self._old) if self._settings.num_updates > 1 else None
-        return current.detach() if stored is None else stored
-
-    def _stored(self, micro: MicroBatch, store: Mapping[Sample, Tensor]) -> Tensor | None:
-        return self._completions.stored(micro, store) if store else None
-
     def _advantages_of(self, micro: MicroBatch) -> Tensor:
         known = self._known
         if known.by_token is not None:
             return self._completions.stored(micro, known.by_token)
         by_sample = known.found.advantages_PG
-        values = [
-            float(by_sample[sample])
-            for sample in samples_of(micro)
-            for _ in self._completions.trajectory(sample).token_ids
-        ]
-        return torch.tensor(values, dtype=self._place.dtype, device=self._place.device)
+        return self._completions.per_sample(micro, lambda sample: float(by_sample[sample]))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.kl_controller import KlTarget
 from rollout.algorithms.overlong import OverlongPenalty
 from rollout.algorithms.ppo import ReturnSettings, ValueSettings
-from rollout.learner.policy_settings import (
+from rollout.learner.policy_settings import plan_overlong
+from rollout.learner.sampled_settings import (
+    SampledSettings,
     completion_limit,
     plan_correction,
-    plan_overlong,
     refuse_greedy,
 )
 from rollout_api.v1alpha1.algorithms import KlController
@@ -38,32 +39,21 @@ class CriticSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PpoSettings:
+class PpoSettings(SampledSettings):
     """PPO. ``loss.kl_coefficient`` is always 0: the coefficient, ``kl_coefficient`` at first, may move.
 
     ``kl_in_loss`` False takes the KL from the reward (``returns.reward_kl``). ``bootstraps``: an answer
-    cut by its token limit is worth the critic's value there. ``width`` as in ``PolicySettings``.
+    cut by its token limit is worth the critic's value there.
     """
 
-    loss: GrpoSettings
     returns: ReturnSettings
     value: ValueSettings
     critic: CriticSettings
-    old_logprobs: Literal["Learner", "Actor"]
-    temperature: float
-    width: int
     kl_coefficient: float = 0.0
     kl_target: KlTarget | None = None
     whitens: bool = True
     bootstraps: bool = False
     overlong: OverlongPenalty | None = None
-    epochs: int = 1
-    mini_batches: int = 1
-
-    @property
-    def num_updates(self) -> int:
-        """Optimizer updates of one step."""
-        return self.epochs * self.mini_batches
 
     @property
     def kl_in_loss(self) -> bool:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from rollout.algorithms.aggregation import Denominators
-from rollout.algorithms.grpo import GrpoSettings, PolicyTokens, grpo_loss
+from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.ppo import ValueTokens, ppo_value_loss
 from rollout.algorithms.whitening import Moments, whiten_by
 from rollout.learner.completions import Completions, Sample, samples_of
@@ -27,7 +27,8 @@ from rollout.learner.parallel import Parallel
 from rollout.learner.plan import GroupShape, MicroBatch, Update
 from rollout.learner.ppo_estimates import Before, Estimates, estimate, mean_advantage
 from rollout.learner.ppo_settings import PpoSettings
-from rollout.learner.work import MicroLoss, TokenView, ValuePart
+from rollout.learner.sampled_loss import Terms, choose_old_logprobs, compute_stats, sampled_loss
+from rollout.learner.work import MicroLoss, ValuePart
 from rollout.types import TrajectoryGroup
 
 
@@ -96,31 +97,15 @@ class PpoWork:
 
     def micro_loss(self, model: nn.Module, micro: MicroBatch, whole: Denominators) -> MicroLoss:
         """The policy's loss on one row."""
-        row = self._completions.row(micro)
-        stats = token_logprobs(model, row, temperature=self._settings.temperature, entropy=True)
-        assert stats.entropy_C is not None
-        bonus = self._settings.loss.entropy_coefficient > 0
-        mask_C = self._mask(micro)
-        tokens = PolicyTokens(
-            logprobs_C=stats.logprobs_C,
-            old_logprobs_C=self._old_logprobs(micro, stats.logprobs_C),
-            actor_logprobs_C=self._completions.per_token(micro, lambda t: t.actor_logprobs),
-            advantages_C=self._advantages(micro, mask_C),
-            mask_C=mask_C,
-            sequence_C=self._completions.sequences(row),
+        known = self._completions
+        stats = compute_stats(model, known, micro, self._settings)
+        old = {s: self.estimates.before[s].old_logprobs for s in samples_of(micro)}
+        terms = Terms(
+            old_logprobs_C=choose_old_logprobs(known, micro, self._settings, old, stats.logprobs_C),
+            advantages_C=self._advantages(micro),
             reference_logprobs_C=self._reference_logprobs(micro),
-            entropy_C=stats.entropy_C if bonus else stats.entropy_C.detach(),
         )
-        found = grpo_loss(tokens, self._loss_settings(), whole)
-        view = TokenView(
-            lengths=row.lengths,
-            logprobs_C=tokens.logprobs_C.detach(),
-            entropy_C=stats.entropy_C.detach(),
-            mask_C=mask_C,
-            old_logprobs_C=tokens.old_logprobs_C,
-            actor_logprobs_C=tokens.actor_logprobs_C,
-        )
-        return MicroLoss(loss=found.loss, sums=found.sums, maxima=found.maxima, tokens=view)
+        return sampled_loss(known, micro, stats, terms, self._loss_settings(), whole)
 
     def value_loss(self, critic: nn.Module, micro: MicroBatch, whole: Denominators) -> ValuePart:
         """The critic's loss on one row."""
@@ -130,7 +115,7 @@ class PpoWork:
             values_C=token_values(critic, row),
             old_values_C=self._completions.stored(micro, old),
             returns_C=self._completions.stored(micro, self.estimates.returns),
-            mask_C=self._mask(micro),
+            mask_C=self._completions.masks(micro),
             sequence_C=self._completions.sequences(row),
         )
         found = ppo_value_loss(tokens, self._settings.value, whole)
@@ -185,7 +170,7 @@ class PpoWork:
         read = self._settings.num_updates > 1 or self._helpers.reference is not None
         if computed and read:
             return self._logprobs(model, micro)
-        return self._completions.per_token(micro, lambda t: t.actor_logprobs)
+        return self._completions.actor_logprobs(micro)
 
     def _logprobs(self, model: nn.Module, micro: MicroBatch) -> Tensor:
         row = self._completions.row(micro)
@@ -195,29 +180,20 @@ class PpoWork:
     def _split(values_C: Tensor, lengths: Sequence[int]) -> Sequence[Tensor]:
         return values_C.float().cpu().split(list(lengths))
 
-    def _old_logprobs(self, micro: MicroBatch, current: Tensor) -> Tensor:
-        """Those of before the step; the current ones, detached, in a single on-policy update."""
-        if self._settings.old_logprobs == "Learner" and self._settings.num_updates == 1:
-            return current.detach()
-        old = {s: self.estimates.before[s].old_logprobs for s in samples_of(micro)}
-        return self._completions.stored(micro, old)
-
     def _reference_logprobs(self, micro: MicroBatch) -> Tensor | None:
         if self._helpers.reference is None:
             return None
         found = {s: self.estimates.before[s].reference_logprobs for s in samples_of(micro)}
         return self._completions.stored(micro, {s: r for s, r in found.items() if r is not None})
 
-    def _advantages(self, micro: MicroBatch, mask_C: Tensor) -> Tensor:
+    def _advantages(self, micro: MicroBatch) -> Tensor:
         """As the loss sees them, ``[C]`` float32: whitened over the mini-batch when asked."""
+        mask_C = self._completions.masks(micro)
         parts = [self.estimates.advantages[sample] for sample in samples_of(micro)]
         advantages_C = torch.cat(parts).to(mask_C.device)
         if self._settings.whitens:
             advantages_C = whiten_by(advantages_C, mask_C, self._moments)
         return advantages_C.float()
-
-    def _mask(self, micro: MicroBatch) -> Tensor:
-        return self._completions.per_token(micro, lambda t: t.loss_mask)
 
     def _loss_settings(self) -> GrpoSettings:
         if not self._settings.kl_in_loss:
