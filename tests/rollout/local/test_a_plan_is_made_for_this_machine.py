@@ -7,7 +7,6 @@ from rollout.local.identity import spec_digest
 from rollout.local.launch import Launch, build_config
 from rollout.local.plan import (
     Machine,
-    needs_actors,
     plan_machine,
     plan_processes,
     plan_threads,
@@ -71,9 +70,9 @@ def test_a_run_is_a_learner_its_actors_and_a_coordinator():
 
 
 def test_supervised_training_needs_no_actor_until_something_is_measured():
-    assert not needs_actors(spec(SFT))
+    assert not spec(SFT).needs_actors
     evaluations = [{"suite": {"builtin": {"name": "arithmetic"}}}]
-    assert needs_actors(spec(SFT, evaluations=evaluations))
+    assert spec(SFT, evaluations=evaluations).needs_actors
 
 
 def test_each_process_reads_the_same_file():

@@ -108,6 +108,13 @@ class RolloutRunSpec(OneOf):
     limits: Limits = filled(default_factory=Limits)
     """Bounds on waiting."""
 
+    @property
+    def needs_actors(self) -> bool:
+        """Whether anything is sampled, under any step's weights: RL, inference, or any evaluation."""
+        if self.train is None:
+            return True
+        return self.train.algorithm.is_online or bool(self.evaluations)
+
 
 class RolloutRun(ApiModel):
     """A run of training, batch inference or evaluation, from start to a result."""

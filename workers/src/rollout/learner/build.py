@@ -16,7 +16,7 @@ from rollout.learner.numerics import runtime_identity
 from rollout.learner.optim import build_optimizer
 from rollout.learner.parallel import Parallel
 from rollout.learner.parts import LearnerParts
-from rollout.learner.policy import DTYPES, Policy, freeze, load_model
+from rollout.learner.policy import DTYPES, Policy, freeze, load_model, recompute_activations
 from rollout.learner.ppo_settings import PpoSettings
 from rollout.learner.session import Session
 from rollout.learner.settings import LearnerSettings
@@ -28,7 +28,6 @@ from rollout.models.teachers import check_teacher
 from rollout.objects.filesystem import FilesystemStore
 from rollout.rendering import build_renderer
 from rollout.seams import Renderer
-from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.worker import WorkerConfig
 
 
@@ -50,15 +49,8 @@ def build_parts(
         teacher=_teacher(config, settings, parallel),
         renderer=_renderer(config, settings, model_path),
         identity=runtime_identity(world_size=parallel.world_size, device=parallel.device),
-        stores_each_step=_weights_are_read(config.spec),
+        stores_each_step=config.spec.needs_actors,
     )
-
-
-def _weights_are_read(spec: RolloutRunSpec) -> bool:
-    """Whether actors or evaluations may load the weights of any step; as the coordinator's plan says."""
-    train = spec.train
-    assert train is not None
-    return train.algorithm.is_online or bool(spec.evaluations)
 
 
 def build_trainer(
@@ -75,8 +67,7 @@ def build_trainer(
     if settings.lora is not None:
         add_adapter(model, settings.lora, settings.seed)
     if settings.activation_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})  # pyrefly: ignore
-        model.train()  # transformers checkpoints in training mode only; there is no dropout
+        recompute_activations(model)
     policy = Policy(model, DTYPES[settings.dtype], parallel)
     optimizer = build_optimizer(policy.masters.values(), settings.optimizer)
     return Trainer(

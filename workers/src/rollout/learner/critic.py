@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 from rollout.learner.forward import PackedRow, row_states
 from rollout.learner.optim import build_optimizer, set_learning_rate
 from rollout.learner.parallel import Parallel
-from rollout.learner.policy import DTYPES, Policy, load_model
+from rollout.learner.policy import DTYPES, Policy, load_model, recompute_activations
 from rollout.learner.ppo_settings import CriticSettings
 from rollout.learner.scorer import load_scorer
 from rollout.models.scoring import is_scorer
@@ -101,11 +101,8 @@ class Critic:
 
     def apply(self, norm: Tensor, rate: float) -> None:
         """Clip the gradient and take the optimizer's step."""
-        if 0 < self.settings.max_grad_norm < float(norm):
-            self.held.scale_gradients(self.settings.max_grad_norm / (norm + 1e-6))
         set_learning_rate(self.optimizer, rate)
-        self.optimizer.step()
-        self.held.cast()
+        self.held.update(self.optimizer, norm, max_norm=self.settings.max_grad_norm)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +119,7 @@ def build_critic(plan: CriticPlan, settings: CriticSettings, parallel: Parallel)
     """A critic and its optimizer. Raises SpecError for an unknown model."""
     model = build_value_model(plan.path, plan.seed)
     if plan.checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-        model.train()  # transformers checkpoints in training mode only; there is no dropout
+        recompute_activations(model)
     held = Policy(model, DTYPES[plan.dtype], parallel)
     optimizer = build_optimizer(held.masters.values(), settings.optimizer)
     return Critic(held=held, optimizer=optimizer, settings=settings)

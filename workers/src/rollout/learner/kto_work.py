@@ -27,6 +27,7 @@ from rollout.learner.preference_batch import (
     describe_items,
     find_too_long,
     plan_shapes,
+    positions_of,
 )
 from rollout.learner.preference_data import LabelledTokens
 from rollout.learner.preference_settings import LabelSettings
@@ -80,7 +81,7 @@ class KtoWork:
 
     def micro_loss(self, model: nn.Module, micro: MicroBatch, whole: Denominators) -> MicroLoss:
         """The share of one row of answers."""
-        positions = _positions(micro)
+        positions = positions_of(micro)
         row = self._row(positions, [(self.rows[i].answer_ids,) for i in positions])
         stats = token_logprobs(model, row, entropy=True)
         assert stats.entropy_C is not None
@@ -142,7 +143,7 @@ class KtoWork:
         A row without a partner is scored with its own answer, so that every rank makes every pass,
         and does not count.
         """
-        positions = _positions(micro)
+        positions = positions_of(micro)
         partners = self._partners_of(positions)
         others = [
             self.rows[row if partner is None else partner].answer_ids
@@ -187,7 +188,3 @@ class KtoWork:
             for i, found in zip(positions, answers, strict=True)
         ]
         return build_group_row(groups).to(self._parallel.device)
-
-
-def _positions(micro: MicroBatch) -> list[int]:
-    return [chunk.group for chunk in micro.chunks]

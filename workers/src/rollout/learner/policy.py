@@ -3,7 +3,8 @@
 The policy is the cast that actors serve (``dtype``); the learner's forward uses the very same numbers.
 In Float32 master and policy are one tensor. In BFloat16 masters are kept apart and cast back after
 every update; gradients are summed in float32. With FSDP2 the sharded parameters are the masters and
-the cast happens as they are gathered. Of a model with an adapter only what is trainable has masters.
+the cast happens as they are gathered. Of a model with an adapter only what is trainable has masters;
+with FSDP2 the frozen rest is sharded too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from rollout.errors import SpecError
 from rollout.learner.adapter import merged_weights
@@ -57,6 +59,12 @@ def freeze(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     return model.requires_grad_(requires_grad=False)
 
 
+def recompute_activations(model: nn.Module) -> None:
+    """Keep no activations of the layers; the backward computes them again."""
+    model.gradient_checkpointing_enable({"use_reentrant": False})  # pyrefly: ignore - not of nn.Module
+    model.train()  # transformers checkpoints in training mode only; there is no dropout
+
+
 class Policy:
     """Owns parameters and gradients. ``masters`` are by their transformers names, tied ones once.
 
@@ -69,14 +77,11 @@ class Policy:
         self.parallel = parallel
         self.dtype = dtype
         self._flat: torch.Tensor | None = None
+        self.adapted = not all(p.requires_grad for p in model.parameters())
+        model.to(parallel.device)
         if parallel.sharded:
-            model.to(parallel.device)
-            shard(model, list(model.get_decoder().layers), dtype)  # pyrefly: ignore
-            self.masters = dict(model.named_parameters())
-            self.adapted = False
+            self.masters = _shard_masters(model, dtype, adapted=self.adapted)
         else:
-            self.adapted = not all(p.requires_grad for p in model.parameters())
-            model.to(parallel.device)
             self.masters = (_freeze_rest if self.adapted else _build_masters)(model, dtype)
         self._apart = not (parallel.sharded or self.adapted or dtype == torch.float32)
         if self._apart or (parallel.world_size > 1 and not parallel.sharded):
@@ -119,6 +124,13 @@ class Policy:
             return
         for gradient in self._gradients():
             gradient.mul_(factor)
+
+    def update(self, optimizer: Optimizer, norm: torch.Tensor, *, max_norm: float) -> None:
+        """Clip the gradient, whose norm is known, and take the optimizer's step; 0 does not clip."""
+        if 0 < max_norm < float(norm):
+            self.scale_gradients(max_norm / (norm + 1e-6))
+        optimizer.step()
+        self.cast()
 
     def broken_gradients(self) -> list[str]:
         """Names of parameters whose gradient is not finite, over all ranks."""
@@ -185,6 +197,20 @@ def _freeze_rest(model: nn.Module, dtype: torch.dtype) -> dict[str, nn.Parameter
         else:
             parameter.data = parameter.data.to(dtype)
     return masters
+
+
+def _shard_masters(
+    model: nn.Module, dtype: torch.dtype, *, adapted: bool
+) -> dict[str, nn.Parameter]:
+    """Shard everything; the float32 shards that are trained, by name.
+
+    What an adapter leaves frozen lies and travels in ``dtype``; the adapter is gathered in float32, since
+    the merged weight is summed in it.
+    """
+    if adapted:
+        _freeze_rest(model, dtype)
+    shard(model, list(model.get_decoder().layers), None if adapted else dtype)  # pyrefly: ignore
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 def _attach_gradients(parameters: Sequence[nn.Parameter]) -> torch.Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from rollout.algorithms.preference import sum_answers
 from rollout.learner.forward import PackedRow, TokenStats
 from rollout.learner.metrics import describe_lengths
-from rollout.learner.plan import GroupShape
+from rollout.learner.plan import GroupShape, MicroBatch
 from rollout.learner.preference_data import Ids
 
 TOO_LONG = "length"
@@ -69,6 +69,11 @@ def describe_items(items: Sequence[Item], max_length: int) -> dict[str, Any]:
         "num_too_long": len(items) - len(kept),
         **(describe_lengths(lengths) if lengths else {}),
     }
+
+
+def positions_of(micro: MicroBatch) -> list[int]:
+    """Which pairs or labelled answers of the step a micro-batch holds, in its order."""
+    return [chunk.group for chunk in micro.chunks]
 
 
 def answer_sums(stats: TokenStats, row: PackedRow) -> Tensor:

@@ -25,6 +25,7 @@ from rollout.learner.preference_batch import (
     describe_items,
     find_too_long,
     plan_shapes,
+    positions_of,
 )
 from rollout.learner.preference_data import PairTokens
 from rollout.learner.preference_settings import PairLoss, PairSettings
@@ -77,7 +78,7 @@ class PairWork:
             for micro in chain.from_iterable(passes):
                 row = self._row(micro)
                 sums_P2 = answer_sums(token_logprobs(self._reference, row), row).view(-1, 2)
-                self._reference_sums.update(zip(_positions(micro), sums_P2, strict=True))
+                self._reference_sums.update(zip(positions_of(micro), sums_P2, strict=True))
 
     def denominators(self, update: Update) -> Denominators:
         """Pairs of the whole batch, and tokens of their chosen answers."""
@@ -133,7 +134,7 @@ class PairWork:
         tokens_P2 = torch.tensor(row.lengths, device=policy_P2.device).view(-1, 2)
         reference_P2 = None
         if self._reference is not None:
-            reference_P2 = torch.stack([self._reference_sums[i] for i in _positions(micro)])
+            reference_P2 = torch.stack([self._reference_sums[i] for i in positions_of(micro)])
         return PairLogprobs(
             chosen_P=policy_P2[:, 0],
             rejected_P=policy_P2[:, 1],
@@ -145,7 +146,7 @@ class PairWork:
 
     def _row(self, micro: MicroBatch) -> PackedRow:
         if micro not in self._rows:
-            chosen = [self.pairs[position] for position in _positions(micro)]
+            chosen = [self.pairs[position] for position in positions_of(micro)]
             row = build_group_row([_tokens(pair) for pair in chosen])
             self._rows[micro] = row.to(self._device)
         return self._rows[micro]
@@ -167,7 +168,3 @@ def _tokens(pair: PairTokens) -> GroupTokens:
     return GroupTokens(
         prompt_ids=pair.prompt_ids, completion_ids=(pair.chosen_ids, pair.rejected_ids)
     )
-
-
-def _positions(micro: MicroBatch) -> list[int]:
-    return [chunk.group for chunk in micro.chunks]

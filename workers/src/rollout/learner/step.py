@@ -86,7 +86,7 @@ def iterate_gradients(
         norm = norm + _doubt(trainer, totals)
         yield norm if critic_norm is None else norm + critic_norm * 0
         if learns:
-            _apply(trainer, norm)
+            policy.update(trainer.optimizer, norm, max_norm=trainer.settings.max_grad_norm)
         if trainer.critic is not None and critic_norm is not None:
             trainer.critic.apply(critic_norm, _critic_rate(trainer.critic, trainer.settings, step))
 
@@ -132,15 +132,6 @@ def _critic_rate(critic: Critic, settings: LearnerSettings, step: int) -> float:
 def _passes(trainer: Trainer, update: Update) -> list[tuple[MicroBatch, bool]]:
     parallel = trainer.policy.parallel
     return micro_batches_of(update, parallel.rank, aligned=parallel.sharded)
-
-
-def _apply(trainer: Trainer, norm: torch.Tensor) -> None:
-    """Clip the gradient and take the optimizer's step."""
-    policy = trainer.policy
-    if 0 < trainer.settings.max_grad_norm < float(norm):
-        policy.scale_gradients(trainer.settings.max_grad_norm / (norm + 1e-6))
-    trainer.optimizer.step()
-    policy.cast()
 
 
 def accumulate_gradients(

@@ -53,16 +53,9 @@ def plan_threads(spec: RolloutRunSpec, machine: Machine, num_parameters: int | N
     return max(1, machine.cpus // sharers)
 
 
-def needs_actors(spec: RolloutRunSpec) -> bool:
-    """Whether anything in the run is sampled: RL, batch inference, or any evaluation."""
-    if spec.train is None:
-        return True
-    return spec.train.algorithm.is_online or bool(spec.evaluations)
-
-
 def plan_processes(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> tuple[ProcessSpec, ...]:
     """Every process of the run, the ones that take longest to start first."""
-    actors = max(1, spec.actors.replicas) if needs_actors(spec) else 0
+    actors = max(1, spec.actors.replicas) if spec.needs_actors else 0
     learner = (_learner(spec, run, machine),) if spec.train is not None else ()
     return (
         *learner,
