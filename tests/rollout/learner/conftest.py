@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +36,8 @@ from rollout.models.resolve import resolve_model
 from rollout.objects.filesystem import FilesystemStore
 from rollout.rendering import build_renderer
 from rollout.types import Trajectory, TrajectoryGroup, VersionSpan, WeightVersion
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 PROMPTS, GROUP = 4, 4
 ALONE, WATCH = Parallel(), Watch()

@@ -7,13 +7,13 @@ reward. What is measured is the exact KL along answers to prompts that were neve
 from __future__ import annotations
 
 import json
-import random
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
+from even_answers import draw_prompts
 from torch.nn.functional import cross_entropy
 
 from rollout.algorithms.clip import Clipped
@@ -156,15 +156,6 @@ def test_a_teacher_that_is_the_policy_gives_no_gradient(
     assert all(float(p.grad.abs().max()) < 1e-6 for p in trainer.policy.masters.values())
 
 
-def draw_prompts(seed: int, *, held_out: bool) -> list[tuple[int, ...]]:
-    """Three tokens each; held-out prompts begin with a token that no other begins with."""
-    draw = random.Random(seed)
-    first = (200, 255) if held_out else (0, 199)
-    return [
-        (draw.randint(*first), draw.randrange(200), draw.randrange(200)) for _ in range(PROMPTS)
-    ]
-
-
 @torch.no_grad()
 def sample(model: torch.nn.Module, prompts, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     noise = torch.Generator().manual_seed(seed)
@@ -179,7 +170,7 @@ def sample(model: torch.nn.Module, prompts, seed: int) -> tuple[torch.Tensor, to
 
 
 def make_batch(model: torch.nn.Module, step: int) -> m.Batch:
-    prompts = draw_prompts(step, held_out=False)
+    prompts = draw_prompts(step, PROMPTS)
     ids, logprobs = sample(model, prompts, step)
 
     def group(i: int) -> TrajectoryGroup:
@@ -210,7 +201,7 @@ def make_batch(model: torch.nn.Module, step: int) -> m.Batch:
 @torch.no_grad()
 def exact_kl(model: torch.nn.Module, teacher: torch.nn.Module) -> float:
     """KL(policy || teacher) per token, over the whole vocabulary, along answers to held-out prompts."""
-    ids, _ = sample(model, draw_prompts(1000, held_out=True), 1000)
+    ids, _ = sample(model, draw_prompts(1000, PROMPTS, held_out=True), 1000)
     own, other = (
         torch.log_softmax(one(input_ids=ids, use_cache=False).logits[:, -LENGTH - 1 : -1], -1)
         for one in (model, teacher)

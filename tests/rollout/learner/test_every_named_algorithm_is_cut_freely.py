@@ -3,63 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from named_settings import policy_settings_of
 
 from rollout.learner.build import build_reference, build_trainer
 from rollout.learner.parallel import Parallel
 from rollout.learner.plan import PlanRules, plan_step
 from rollout.learner.policy_settings import PolicySettings
 from rollout.learner.policy_work import Place, PolicyWork
-from rollout.learner.settings import build_settings
 from rollout.learner.step import accumulate_gradients
 from rollout.learner.work import Totals
-from rollout_api import parse_run, resolve
 from rollout_api.algorithm_presets import ALGORITHM_PRESETS
-from rollout_api.worker import WorkerConfig
-
-DIGEST = "blake3:" + "0" * 64
-
-
-def settings_of(preset: str, folder: Path) -> PolicySettings:
-    train = {
-        "algorithm": {"grpo": {"promptsPerStep": 4}},
-        "environment": {"builtin": {"name": "arithmetic"}},
-        "rewards": [{"builtin": {"name": "exact-match"}}],
-        "sampling": {"maxNewTokens": 8},
-        "maxSteps": 3,
-    }
-    run = {
-        "apiVersion": "rollout.dev/v1alpha1",
-        "kind": "RolloutRun",
-        "metadata": {"name": "a"},
-        "spec": {"model": {"uri": "rollout://tiny-qwen2"}, "preset": preset, "train": train},
-    }
-    config = WorkerConfig.model_validate(
-        {
-            "run": {"name": "r", "uid": "u"},
-            "specDigest": DIGEST,
-            "spec": resolve(parse_run(run).spec).spec.model_dump(mode="json", exclude_none=True),
-            "resolved": {
-                "modelPath": str(folder),
-                "modelDigest": DIGEST,
-                "dtype": "Float32",
-                "promptTokensMax": 16,
-            },
-            "layout": {
-                "runDir": str(folder),
-                "coordinatorUrl": "http://127.0.0.1:1",
-                "tokenFile": str(folder),
-                "objectsDir": str(folder),
-                "ledgerPath": str(folder),
-            },
-        }
-    )
-    found = build_settings(config).algorithm
-    assert isinstance(found, PolicySettings)
-    return found
 
 
 @pytest.fixture
@@ -88,7 +44,7 @@ def gradient(model_path, settings, groups_of):
 
 @pytest.mark.parametrize("preset", ALGORITHM_PRESETS)
 def test_one_micro_batch_equals_one_per_sample(preset, gradient, tmp_path) -> None:
-    algorithm = replace(settings_of(preset, tmp_path), old_logprobs="Actor")
+    algorithm = replace(policy_settings_of(tmp_path, preset), old_logprobs="Actor")
     whole, sums, metrics = gradient(algorithm, 4096)
     apart, apart_sums, apart_metrics = gradient(algorithm, 1)
     assert whole.isfinite().all()
@@ -100,7 +56,7 @@ def test_one_micro_batch_equals_one_per_sample(preset, gradient, tmp_path) -> No
 
 
 def test_the_kl_in_the_reward_is_told_and_reaches_the_advantages(gradient, tmp_path) -> None:
-    algorithm = settings_of("rloo@v1", tmp_path)
+    algorithm = policy_settings_of(tmp_path, "rloo@v1")
     _, sums, metrics = gradient(algorithm, 4096)
     assert metrics["kl_per_answer"] != 0
     assert "kl_loss" not in sums
