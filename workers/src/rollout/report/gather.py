@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rollout.errors import LedgerError
-from rollout.ledger.sqlite.reader import LedgerReader, Sort
+from rollout.ledger.sql.reader import Sort
+from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.ledger.views import EvaluationView, RunView, SampleView, StepView
 from rollout.report.data import ReportInput
 

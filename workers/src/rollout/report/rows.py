@@ -13,7 +13,7 @@ from typing import Any
 
 from rollout.debug.recording import Recording, open_recording
 from rollout.errors import SpecError
-from rollout.ledger.sqlite.reader import Sort
+from rollout.ledger.sql.reader import Sort
 from rollout.report.gather import open_ledger, read_config, sample_row
 
 SHOWN = ("prompt", "answer", "chosen", "rejected", "label", "margin")

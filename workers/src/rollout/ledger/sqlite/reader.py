@@ -1,47 +1,32 @@
-"""Reading a ledger beside a live run, or after it: never writes, never blocks the writer.
+"""Reading a ledger's file beside a live run, or after it.
 
 with LedgerReader(run_dir / "ledger.db") as ledger:
-for view in ledger.samples(step=40, sort="reward"):
-print(view.trajectory.text)
+    for view in ledger.samples(step=40, sort="reward"):
+        print(view.trajectory.text)
 """
 
 from __future__ import annotations
 
-import json
 import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
 
-from rollout.codec import decode_body, name_trajectory
 from rollout.errors import LedgerError
-from rollout.ledger.records import AnchorManifest, LedgerState, RunIdentity, StepBatch, StepRecord
-from rollout.ledger.sqlite import loading
+from rollout.ledger.sql.reader import Reader
 from rollout.ledger.sqlite.readonly import ReadOnlyFile
-from rollout.ledger.sqlite.steps import head_step, read_ancestry
+from rollout.ledger.sqlite.transaction import SqliteTransaction
 from rollout.ledger.sqlite.writer import wrap
-from rollout.ledger.views import (
-    AttemptView,
-    Consumption,
-    EvaluationView,
-    EventView,
-    RunView,
-    SampleView,
-    StepView,
-    TraceView,
-)
-from rollout.types import Trajectory, WeightVersion
-
-Sort = Literal["place", "reward", "length"]
 
 
-class LedgerReader:
-    """Read-only views of one ledger file. A ``with`` block turns errors of the file into LedgerError."""
+class LedgerReader(Reader):
+    """Read-only views of one ledger file."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
             raise LedgerError(f"there is no ledger at {path}: the run never started, or was moved")
-        self._path = path
+        self._path, self.where = path, str(path)
         try:
             self._file = ReadOnlyFile(path)
             self._tx.execute("SELECT uid FROM run").fetchone()
@@ -49,241 +34,20 @@ class LedgerReader:
             raise wrap(error, path) from error
 
     @property
-    def _tx(self) -> sqlite3.Connection:
-        return self._file.tx
+    def _tx(self) -> SqliteTransaction:
+        return SqliteTransaction(self._file.tx, time.time)
 
-    def __enter__(self) -> Self:
-        """Use as a context manager to close at the end."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-        if isinstance(error, sqlite3.Error):
-            raise wrap(error, self._path) from error
+    @contextmanager
+    def snapshot(self) -> Iterator[SqliteTransaction]:
+        """One transaction, in which nothing changes."""
+        connection = self._file.tx
+        connection.execute("BEGIN")
+        with connection:
+            yield SqliteTransaction(connection, time.time)
 
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
 
-    def run(self) -> RunView:
-        """The run's identity, where it stands and how it ended."""
-        row = self._tx.execute("SELECT * FROM run").fetchone()
-        step = head_step(self._tx)
-        version = self._tx.execute(
-            "SELECT * FROM versions WHERE step = ? ORDER BY lineage DESC LIMIT 1", (step,)
-        ).fetchone()
-        return RunView(
-            identity=RunIdentity(uid=row["uid"], name=row["name"], spec_digest=row["spec_digest"]),
-            created_at=row["created_at"],
-            position=row["position"],
-            lineage=row["lineage"],
-            step=step,
-            chain="" if version is None else version["chain"],
-            version=None if version is None else loading.read_version(version),
-            outcome=None if row["outcome"] is None else json.loads(row["outcome"]),
-        )
-
-    def steps(self, after: int = 0, limit: int | None = None) -> tuple[StepView, ...]:
-        """The committed steps of the live chain after ``after``, in order: metrics and hash chain."""
-        found: list[StepView] = []
-        for lineage, bound in reversed(read_ancestry(self._tx)):
-            rows = self._tx.execute(
-                "SELECT s.*, v.digest, v.object, v.chain, (SELECT count(*) FROM dispositions d WHERE"
-                " d.lineage = s.lineage AND d.step = s.step AND d.kind = 'consumed') AS consumed"
-                " FROM steps s JOIN versions v ON v.lineage = s.lineage AND v.step = s.step"
-                " WHERE s.lineage = ? AND s.step > ? AND (? IS NULL OR s.step <= ?) ORDER BY s.step"
-                " LIMIT ?",
-                (lineage, after, bound, bound, -1 if limit is None else limit - len(found)),
-            )
-            found.extend(_step_view(row) for row in rows)
-        return tuple(found)
-
-    def state(self) -> LedgerState:
-        """All that a coordinator would start from: the head, and the groups that no step has taken."""
-        tx = self._tx
-        tx.execute("BEGIN")
-        with tx:
-            return loading.load(tx)
-
-    def initial(self) -> tuple[WeightVersion, str] | None:
-        """Version 0 and its chain value; None before the learner has published it."""
-        row = self._tx.execute("SELECT * FROM versions WHERE lineage = 0 AND step = 0").fetchone()
-        return None if row is None else (loading.read_version(row), row["chain"])
-
-    def record(self, step: int) -> StepRecord | None:
-        """A committed step of the live chain: what it consumed, its plan, and what came out."""
-        return loading.record_of(self._tx, step)
-
-    def batch(self, step: int) -> StepBatch:
-        """The recorded batch of a committed step of the live chain. Raises LedgerError."""
-        return loading.batch_of(self._tx, step)
-
-    def samples(
-        self, step: int, sort: Sort = "place", limit: int | None = None
-    ) -> tuple[SampleView, ...]:
-        """The trajectories that a step consumed: in order, best reward first, or longest first."""
-        order = {
-            "place": "d.place",
-            "reward": "j.reward DESC, d.place",
-            "length": "j.num_tokens DESC",
-        }
-        rows = self._tx.execute(
-            "SELECT d.task_id, d.sample, d.place, j.trajectory_id FROM dispositions d JOIN"  # noqa: S608
-            " trajectories j ON j.task_id = d.task_id AND j.sample = d.sample WHERE d.lineage = ?"
-            f" AND d.step = ? AND d.kind = 'consumed' ORDER BY {order[sort]} LIMIT ?",
-            (loading.lineage_of(self._tx, step), step, -1 if limit is None else limit),
-        ).fetchall()
-        return self._with_bodies(rows)
-
-    def evaluation_samples(
-        self, name: str, split: str, step: int, limit: int | None = None
-    ) -> tuple[SampleView, ...]:
-        """The trajectories of one evaluation of the version of ``step``, by prompt."""
-        rows = self._tx.execute(
-            "SELECT t.task_id, j.sample, NULL AS place, j.trajectory_id FROM tasks t JOIN trajectories"
-            " j ON j.task_id = t.task_id WHERE t.kind = 'eval' AND t.evaluation = ? AND t.split = ?"
-            " AND t.step = ? AND t.lineage = (SELECT max(lineage) FROM evaluations WHERE name = ?"
-            " AND split = ? AND step = ?) ORDER BY t.ordinal, j.sample LIMIT ?",
-            (name, split, step, name, split, step, -1 if limit is None else limit),
-        ).fetchall()
-        return self._with_bodies(rows)
-
-    def trace(self, trajectory_id: str) -> TraceView:
-        """Provenance of one trajectory, by its id or an unambiguous beginning of it."""
-        rows = self._tx.execute(
-            "SELECT j.task_id, j.sample, j.trajectory_id, t.admitted_at, NULL AS place FROM"
-            " trajectories j JOIN tasks t ON t.task_id = j.task_id WHERE j.trajectory_id >= ?"
-            " AND j.trajectory_id < ? LIMIT 2",
-            _prefix_range(trajectory_id),
-        ).fetchall()
-        if len(rows) != 1:
-            found = "nothing" if not rows else "more than one trajectory"
-            raise LedgerError(f"{trajectory_id!r} names {found} in {self._path}")
-        row, consumptions = rows[0], self._consumptions(rows[0]["task_id"], rows[0]["sample"])
-        view = self._with_bodies(rows)[0]
-        if name_trajectory(view.trajectory) != view.trajectory_id:
-            raise LedgerError(f"the body of {view.trajectory_id} does not have that name: damaged")
-        live = [c for c in consumptions if c.kind == "consumed"]
-        return TraceView(
-            task_id=view.task_id,
-            trajectory_id=view.trajectory_id,
-            trajectory=view.trajectory,
-            admitted_at=row["admitted_at"],
-            attempts=self._attempts(view.task_id),
-            consumptions=consumptions,
-            version_after=self._version(live[-1]) if live else None,
-            anchor=self._anchor(live[-1]) if live else None,
-        )
-
-    def evaluations(self) -> tuple[EvaluationView, ...]:
-        """All evaluations that count, in the order in which they were scheduled."""
-        rows = self._tx.execute("SELECT * FROM evaluations ORDER BY scheduled_at, name, split")
-        views = [_evaluation_view(row) for row in rows]
-        return tuple(view for view in views if not (view.summary or {}).get("dropped"))
-
-    def dispositions(self) -> dict[str, int]:
-        """How many samples of the live lineage ended how; ``pending`` have not ended yet."""
-        counts = loading.count_dispositions(self._tx)
-        admitted = self._tx.execute(
-            "SELECT coalesce(sum(num_samples), 0) FROM tasks WHERE kind <> 'eval'"
-        ).fetchone()[0]
-        return {**counts, "pending": admitted - sum(counts.values())}
-
-    def anchors(self) -> tuple[AnchorManifest, ...]:
-        """Anchors that the live lineage can start from, oldest first."""
-        return loading.read_anchors(self._tx)
-
-    def events(self, limit: int = 1000) -> tuple[EventView, ...]:
-        """The newest notable events, oldest first."""
-        rows = self._tx.execute(
-            "SELECT * FROM events ORDER BY seq DESC LIMIT ?", (limit,)
-        ).fetchall()
-        return tuple(
-            EventView(
-                at=row["at"], kind=row["kind"], message=row["message"], data=json.loads(row["data"])
-            )
-            for row in reversed(rows)
-        )
-
-    def _with_bodies(self, rows: list[sqlite3.Row]) -> tuple[SampleView, ...]:
-        bodies: dict[str, tuple[Trajectory, ...]] = {}
-        for task_id in {row["task_id"] for row in rows}:
-            body = loading.read_body(self._tx, task_id)
-            if body is None:
-                raise LedgerError(f"the ledger {self._path} has lost the body of {task_id}")
-            bodies[task_id] = decode_body(body)
-        return tuple(
-            SampleView(
-                task_id=row["task_id"],
-                trajectory_id=row["trajectory_id"],
-                place=row["place"],
-                trajectory=bodies[row["task_id"]][row["sample"]],
-            )
-            for row in rows
-        )
-
-    def _attempts(self, task_id: str) -> tuple[AttemptView, ...]:
-        rows = self._tx.execute(
-            "SELECT * FROM attempts WHERE task_id = ? ORDER BY epoch", (task_id,)
-        )
-        return tuple(
-            AttemptView(**{key: row[key] for key in AttemptView.__struct_fields__}) for row in rows
-        )
-
-    def _consumptions(self, task_id: str, sample: int) -> tuple[Consumption, ...]:
-        rows = self._tx.execute(
-            "SELECT * FROM dispositions WHERE task_id = ? AND sample = ? ORDER BY lineage",
-            (task_id, sample),
-        )
-        return tuple(
-            Consumption(**{key: row[key] for key in Consumption.__struct_fields__}) for row in rows
-        )
-
-    def _version(self, at: Consumption) -> WeightVersion | None:
-        row = self._tx.execute(
-            "SELECT * FROM versions WHERE lineage = ? AND step = ?", (at.lineage, at.step)
-        ).fetchone()
-        return None if row is None else loading.read_version(row)
-
-    def _anchor(self, at: Consumption) -> str | None:
-        row = self._tx.execute(
-            "SELECT name FROM anchors WHERE lineage = ? AND step >= ? ORDER BY step LIMIT 1",
-            (at.lineage, at.step),
-        ).fetchone()
-        return None if row is None else row[0]
-
-
-def _prefix_range(prefix: str) -> tuple[str, str]:
-    start = prefix if prefix.startswith("blake3:") else f"blake3:{prefix}"
-    return start, f"{start}~"
-
-
-def _step_view(row: sqlite3.Row) -> StepView:
-    return StepView(
-        lineage=row["lineage"],
-        step=row["step"],
-        version=loading.read_version(row),
-        chain=row["chain"],
-        metrics=json.loads(row["metrics"]),
-        phase_seconds=json.loads(row["phase_seconds"]),
-        num_consumed=row["consumed"],
-        committed_at=row["committed_at"],
-    )
-
-
-def _evaluation_view(row: sqlite3.Row) -> EvaluationView:
-    return EvaluationView(
-        name=row["name"],
-        split=row["split"],
-        lineage=row["lineage"],
-        step=row["step"],
-        num_prompts=row["num_tasks"],
-        summary=None if row["summary"] is None else json.loads(row["summary"]),
-        scheduled_at=row["scheduled_at"],
-        finished_at=row["finished_at"],
-    )
+    def _translate(self, error: BaseException) -> LedgerError | None:
+        return wrap(error, self._path) if isinstance(error, sqlite3.Error) else None

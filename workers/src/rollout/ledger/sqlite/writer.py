@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rollout.errors import LedgerBroken, LedgerError, LedgerFull
+from rollout.ledger.sql.transaction import Operation
+from rollout.ledger.sqlite.transaction import SqliteTransaction
 
 OPERATIONS_MAX = 10_000
 """Most operations that may wait; more is refused, for the caller to try again."""
@@ -24,14 +26,16 @@ GROUP_MAX = 512
 """Most operations in one transaction."""
 
 T = TypeVar("T")
-Operation = Callable[[sqlite3.Connection], T]
 
 
 class Writer:
     """Runs operations in order on a thread of its own."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path, clock: Callable[[], float]
+    ) -> None:
         self._connection = connection
+        self._clock = clock
         self._path = path
         self._queue: queue.Queue[tuple[Operation[Any], Future[Any]] | None] = queue.Queue(
             OPERATIONS_MAX
@@ -40,8 +44,13 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="ledger-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, operation: Operation[T]) -> Future[T]:
+    def write(self, operation: Operation[T], *, shares: bool = False) -> Future[T]:
         """Queue an operation. Raises LedgerError when too many wait already or the ledger is closed."""
+        del shares  # Every operation here shares its transaction.
+        return self.read(operation)
+
+    def read(self, operation: Operation[T]) -> Future[T]:
+        """Queue an operation: reads stand in line behind the writes, and see them."""
         if not self._thread.is_alive():
             raise LedgerError(f"the ledger {self._path} is closed")
         future: Future[T] = Future()
@@ -110,7 +119,7 @@ class Writer:
         """Run one operation; an error of the disk or the file fails the whole transaction."""
         self._connection.execute("SAVEPOINT operation")
         try:
-            value = operation(self._connection)
+            value = operation(SqliteTransaction(self._connection, self._clock))
         except sqlite3.IntegrityError as error:
             trouble: BaseException = LedgerError(f"the ledger refused a write: {error}")
         except sqlite3.Error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from rollout.errors import LedgerError
 from rollout.ledger.records import (
     AnchorManifest,
     Cursor,
+    Lease,
     LedgerState,
     SampleRow,
     StepBatch,
@@ -19,15 +20,16 @@ from rollout.ledger.records import (
     StoredEvaluation,
     StoredGroup,
 )
-from rollout.ledger.sqlite.steps import head_step, read_ancestry
-from rollout.ledger.sqlite.tasks import LEASE_COLUMNS, read_lease, read_task
+from rollout.ledger.sql.steps import head_step, read_ancestry
+from rollout.ledger.sql.tasks import LEASE_COLUMNS, read_lease, read_task
+from rollout.ledger.sql.transaction import EVERYTHING, Row, Transaction, marks, slices
 from rollout.types import WeightVersion
 
 RECENT_STEPS = 8
 """How many of the last steps' metrics a starting coordinator gets back."""
 
 
-def load(tx: sqlite3.Connection) -> LedgerState:
+def load(tx: Transaction) -> LedgerState:
     """Everything a coordinator needs."""
     run = tx.execute("SELECT * FROM run").fetchone()
     head = head_step(tx)
@@ -56,7 +58,7 @@ def load(tx: sqlite3.Connection) -> LedgerState:
     )
 
 
-def _recent_rewards(tx: sqlite3.Connection, head: int) -> tuple[tuple[tuple[float, ...], ...], ...]:
+def _recent_rewards(tx: Transaction, head: int) -> tuple[tuple[tuple[float, ...], ...], ...]:
     """The rewards of the last steps' groups, oldest step first."""
     found: list[tuple[tuple[float, ...], ...]] = []
     for step in range(max(1, head + 1 - RECENT_STEPS), head + 1):
@@ -73,57 +75,71 @@ def _recent_rewards(tx: sqlite3.Connection, head: int) -> tuple[tuple[tuple[floa
     return tuple(found)
 
 
-def read_version(row: sqlite3.Row) -> WeightVersion:
+def read_version(row: Row) -> WeightVersion:
     """A version of a row of ``versions``."""
     return WeightVersion(
         lineage=row["lineage"], step=row["step"], digest=row["digest"], object=row["object"]
     )
 
 
-def _groups(tx: sqlite3.Connection, next_ordinal: int) -> tuple[StoredGroup, ...]:
+WAITING = "t.kind = 'train' AND t.kind <> 'eval' AND t.ordinal >= ?"
+
+
+def _groups(tx: Transaction, next_ordinal: int) -> tuple[StoredGroup, ...]:
     rows = tx.execute(
-        f"SELECT {LEASE_COLUMNS}, state FROM tasks WHERE kind = 'train' AND kind <> 'eval'"  # noqa: S608
-        " AND ordinal >= ? ORDER BY ordinal",
+        f"SELECT {LEASE_COLUMNS}, state FROM tasks t WHERE {WAITING} ORDER BY ordinal",  # noqa: S608
         (next_ordinal,),
     ).fetchall()
+    samples = _samples(tx, next_ordinal)
+    bodies = tx.execute(
+        f"SELECT b.task_id, b.body FROM tasks t JOIN bodies b ON b.task_id = t.task_id WHERE {WAITING}",  # noqa: S608
+        (next_ordinal,),
+    )
+    body_of = {row[0]: row[1] for row in bodies}
     return tuple(
         StoredGroup(
             task=read_task(row),
             state=row["state"],
             lease=read_lease(row) if row["state"] == "leased" else None,
-            samples=_samples(tx, row["task_id"]),
-            body=read_body(tx, row["task_id"]),
+            samples=tuple(samples.get(row["task_id"], ())),
+            body=body_of.get(row["task_id"]),
         )
         for row in rows
     )
 
 
-def _samples(tx: sqlite3.Connection, task_id: str) -> tuple[SampleRow, ...]:
+def _samples(tx: Transaction, next_ordinal: int) -> dict[str, list[SampleRow]]:
     rows = tx.execute(
-        "SELECT sample, trajectory_id, reward, num_tokens, ending FROM trajectories"
-        " WHERE task_id = ? ORDER BY sample",
-        (task_id,),
-    ).fetchall()
-    return tuple(
-        SampleRow(
-            sample=row[0], trajectory_id=row[1], reward=row[2], num_tokens=row[3], ending=row[4]
-        )
-        for row in rows
+        "SELECT j.task_id, j.sample, j.trajectory_id, j.reward, j.num_tokens, j.ending FROM tasks t"  # noqa: S608
+        f" JOIN trajectories j ON j.task_id = t.task_id WHERE {WAITING} ORDER BY j.task_id, j.sample",
+        (next_ordinal,),
     )
+    found: dict[str, list[SampleRow]] = {}
+    for row in rows:
+        sample = SampleRow(
+            sample=row[1], trajectory_id=row[2], reward=row[3], num_tokens=row[4], ending=row[5]
+        )
+        found.setdefault(row[0], []).append(sample)
+    return found
 
 
-def read_body(tx: sqlite3.Connection, task_id: str) -> bytes | None:
-    """The body of a task, None before it is done."""
-    row = tx.execute("SELECT body FROM bodies WHERE task_id = ?", (task_id,)).fetchone()
-    return None if row is None else row[0]
+def read_bodies(tx: Transaction, task_ids: Sequence[str]) -> dict[str, bytes]:
+    """The bodies of those tasks that are done."""
+    found: dict[str, bytes] = {}
+    for some in slices(task_ids):
+        found |= tx.execute(
+            f"SELECT task_id, body FROM bodies WHERE task_id IN ({marks(some)})",  # noqa: S608
+            some,
+        ).fetchall()
+    return found
 
 
-def _evaluations(tx: sqlite3.Connection) -> tuple[StoredEvaluation, ...]:
+def _evaluations(tx: Transaction) -> tuple[StoredEvaluation, ...]:
     rows = tx.execute("SELECT * FROM evaluations ORDER BY scheduled_at, name, split").fetchall()
     return tuple(_evaluation(tx, row) for row in rows)
 
 
-def _evaluation(tx: sqlite3.Connection, row: sqlite3.Row) -> StoredEvaluation:
+def _evaluation(tx: Transaction, row: Row) -> StoredEvaluation:
     summary = None if row["summary"] is None else json.loads(row["summary"])
     rewards: dict[int, list[float]] = {}
     lengths: dict[int, list[int]] = {}
@@ -155,46 +171,45 @@ def _evaluation(tx: sqlite3.Connection, row: sqlite3.Row) -> StoredEvaluation:
     )
 
 
-def _eval_leases(tx: sqlite3.Connection) -> tuple:
+def _eval_leases(tx: Transaction) -> tuple[Lease, ...]:
     rows = tx.execute(
         f"SELECT {LEASE_COLUMNS} FROM tasks WHERE kind = 'eval' AND state = 'leased'"  # noqa: S608
     ).fetchall()
     return tuple(read_lease(row) for row in rows)
 
 
-def _kept_versions(tx: sqlite3.Connection) -> tuple[WeightVersion, ...]:
+def _kept_versions(tx: Transaction) -> tuple[WeightVersion, ...]:
     rows = tx.execute("SELECT * FROM versions WHERE retired = 0 ORDER BY published_at").fetchall()
     return tuple(read_version(row) for row in rows)
 
 
-def read_anchors(tx: sqlite3.Connection) -> tuple[AnchorManifest, ...]:
+def read_anchors(tx: Transaction) -> tuple[AnchorManifest, ...]:
     """Anchors that the live lineage can start from, oldest first."""
     found: list[AnchorManifest] = []
     for lineage, bound in read_ancestry(tx):
         rows = tx.execute(
             "SELECT manifest FROM anchors WHERE lineage = ? AND deleted = 0"
-            " AND (? IS NULL OR step <= ?) ORDER BY step DESC",
-            (lineage, bound, bound),
+            " AND step <= ? ORDER BY step DESC",
+            (lineage, EVERYTHING if bound is None else bound),
         )
         found.extend(msgspec.json.decode(row[0], type=AnchorManifest) for row in rows)
     return tuple(reversed(found))
 
 
-def count_dispositions(tx: sqlite3.Connection) -> dict[str, int]:
+def count_dispositions(tx: Transaction) -> dict[str, int]:
     """How the samples of the live lineage ended, by kind."""
     counts: dict[str, int] = {}
     for lineage, bound in read_ancestry(tx):
         rows = tx.execute(
-            "SELECT kind, count(*) FROM dispositions WHERE lineage = ? AND (? IS NULL OR step <= ?)"
-            " GROUP BY kind",
-            (lineage, bound, bound),
+            "SELECT kind, count(*) FROM dispositions WHERE lineage = ? AND step <= ? GROUP BY kind",
+            (lineage, EVERYTHING if bound is None else bound),
         )
         for kind, count in rows:
             counts[kind] = counts.get(kind, 0) + count
     return counts
 
 
-def lineage_of(tx: sqlite3.Connection, step: int) -> int:
+def lineage_of(tx: Transaction, step: int) -> int:
     """The lineage in which the live chain's ``step`` was committed."""
     live = 0
     for lineage, bound in read_ancestry(tx):
@@ -203,7 +218,7 @@ def lineage_of(tx: sqlite3.Connection, step: int) -> int:
     return live
 
 
-def record_of(tx: sqlite3.Connection, step: int) -> StepRecord | None:
+def record_of(tx: Transaction, step: int) -> StepRecord | None:
     """One committed step of the live chain."""
     lineage = lineage_of(tx, step)
     row = tx.execute(
@@ -230,13 +245,13 @@ def record_of(tx: sqlite3.Connection, step: int) -> StepRecord | None:
     )
 
 
-def records_after(tx: sqlite3.Connection, step: int) -> tuple[StepRecord, ...]:
+def records_after(tx: Transaction, step: int) -> tuple[StepRecord, ...]:
     """The committed steps of the live chain after ``step``."""
     found = (record_of(tx, number) for number in range(step + 1, head_step(tx) + 1))
     return tuple(record for record in found if record is not None)
 
 
-def batch_of(tx: sqlite3.Connection, step: int) -> StepBatch:
+def batch_of(tx: Transaction, step: int) -> StepBatch:
     """What the learner was given for a committed step."""
     record = record_of(tx, step)
     if record is None:
@@ -248,7 +263,6 @@ def batch_of(tx: sqlite3.Connection, step: int) -> StepBatch:
         (record.lineage, step),
     ).fetchall()
     tasks = sorted({row[0] for row in given})
-    bodies = {task_id: read_body(tx, task_id) for task_id in tasks}
     excluded = tx.execute(
         "SELECT count(*) FROM dispositions WHERE lineage = ? AND step = ? AND kind = 'excluded'",
         (record.lineage, step),
@@ -257,19 +271,19 @@ def batch_of(tx: sqlite3.Connection, step: int) -> StepBatch:
         step=step,
         cursor=record.cursor,
         samples=tuple((row[0], row[1], row[2]) for row in given),
-        bodies={task_id: body for task_id, body in bodies.items() if body is not None},
+        bodies=read_bodies(tx, tasks),
         num_excluded=excluded,
     )
 
 
-def metrics_after(tx: sqlite3.Connection, step: int) -> tuple[tuple[int, int, dict[str, Any]], ...]:
+def metrics_after(tx: Transaction, step: int) -> tuple[tuple[int, int, dict[str, Any]], ...]:
     """(lineage, step, metrics) of the live chain after ``step``."""
     found: list[tuple[int, int, dict[str, Any]]] = []
     for lineage, bound in reversed(read_ancestry(tx)):
         rows = tx.execute(
             "SELECT step, metrics FROM steps WHERE lineage = ? AND step > ?"
-            " AND (? IS NULL OR step <= ?) ORDER BY step",
-            (lineage, step, bound, bound),
+            " AND step <= ? ORDER BY step",
+            (lineage, step, EVERYTHING if bound is None else bound),
         )
         found.extend((lineage, row[0], json.loads(row[1])) for row in rows)
     return tuple(found)

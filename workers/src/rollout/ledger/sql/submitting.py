@@ -1,0 +1,125 @@
+"""The end of attempts as SQL: each judged on its own, all of one call written together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rollout.ledger.records import AttemptEnd, Limits, TaskState, Verdict
+from rollout.ledger.sql.tasks import check_incarnation
+from rollout.ledger.sql.transaction import Row, Transaction, marks, slices
+
+TRAJECTORY_COLUMNS = "task_id, sample, trajectory_id, epoch, reward, num_tokens, ending"
+
+
+def submit(
+    tx: Transaction, limits: Limits, worker: str, incarnation: int, ends: Sequence[AttemptEnd]
+) -> tuple[Verdict, ...]:
+    """End attempts, each on its own merits. Raises Fenced."""
+    check_incarnation(tx, worker, incarnation)
+    found = _read_attempts(tx, ends)
+    verdicts: list[Verdict] = []
+    good: list[AttemptEnd] = []
+    for end in ends:
+        row = found.get((end.task_id, end.epoch))
+        refusal = _refusal(row, end)
+        if row is None or refusal is not None:
+            verdicts.append(refusal or _refused("no such attempt", "surplus"))
+        elif row["ending"] is not None:
+            verdicts.append(_repeated(tx, row, end))
+        elif end.failure is not None:
+            verdicts.append(_fail(tx, limits, end))
+        else:
+            good.append(end)
+            verdicts.append(Verdict(accepted=True, reason="", state="done"))
+        # The same attempt twice in one call: the second is a repetition.
+        found.pop((end.task_id, end.epoch), None)
+    _accept(tx, good)
+    return tuple(verdicts)
+
+
+def _read_attempts(tx: Transaction, ends: Sequence[AttemptEnd]) -> dict[tuple[str, int], Row]:
+    found: dict[tuple[str, int], Row] = {}
+    for some in slices(ends):
+        rows = tx.execute(
+            "SELECT a.task_id, a.epoch AS attempt_epoch, t.state, t.epoch, t.data_failures,"  # noqa: S608
+            " t.num_samples, a.ending FROM attempts a JOIN tasks t ON t.task_id = a.task_id"
+            f" WHERE a.task_id IN ({marks(some)}) ORDER BY a.task_id{tx.for_update}",
+            [end.task_id for end in some],
+        )
+        found |= {(row["task_id"], row["attempt_epoch"]): row for row in rows}
+    return found
+
+
+def _refused(reason: str, state: TaskState) -> Verdict:
+    return Verdict(accepted=False, reason=reason, state=state)
+
+
+def _refusal(row: Row | None, end: AttemptEnd) -> Verdict | None:
+    """Why an end cannot be taken; None when it can, or repeats one that was."""
+    if row is None:
+        return _refused("no such attempt", "surplus")
+    if row["ending"] is None and (row["state"] != "leased" or row["epoch"] != end.epoch):
+        reason = f"epoch {end.epoch} is stale: the task is {row['state']} at epoch {row['epoch']}"
+        return _refused(reason, row["state"])
+    if end.failure is None and not 1 <= len(end.samples) <= row["num_samples"]:
+        reason = f"{end.task_id} wants {row['num_samples']} samples, got {len(end.samples)}"
+        return _refused(reason, row["state"])
+    return None
+
+
+def _repeated(tx: Transaction, row: Row, end: AttemptEnd) -> Verdict:
+    """An attempt that has ended already: accepted again only when it ended in the same way."""
+    same = row["ending"] == (end.failure or "accepted")
+    if same and end.failure is None:
+        stored = tx.execute(
+            "SELECT trajectory_id FROM trajectories WHERE task_id = ? ORDER BY sample",
+            (end.task_id,),
+        ).fetchall()
+        same = [item[0] for item in stored] == [item.trajectory_id for item in end.samples]
+    reason = "" if same else f"the attempt already ended as {row['ending']}"
+    return Verdict(
+        accepted=same, reason=reason, state=row["state"], data_failures=row["data_failures"]
+    )
+
+
+def _accept(tx: Transaction, ends: Sequence[AttemptEnd]) -> None:
+    """Write what was judged good. The newest attempt of a leased task is its only one under way."""
+    rows = [
+        (end.task_id, s.sample, s.trajectory_id, end.epoch, s.reward, s.num_tokens, s.ending)
+        for end in ends
+        for s in end.samples
+    ]
+    tx.insert("trajectories", TRAJECTORY_COLUMNS, rows)
+    tx.insert("bodies", "task_id, body", [(end.task_id, end.body) for end in ends])
+    for some in slices(ends):
+        tx.execute(
+            f"UPDATE tasks SET state = 'done' WHERE task_id IN ({marks(some)})",  # noqa: S608
+            [end.task_id for end in some],
+        )
+        tx.execute(
+            "UPDATE attempts SET ended_at = ?, ending = 'accepted', message = ''"  # noqa: S608
+            f" WHERE task_id IN ({marks(some)}) AND ending IS NULL",
+            [tx.now, *(end.task_id for end in some)],
+        )
+
+
+def _fail(tx: Transaction, limits: Limits, end: AttemptEnd) -> Verdict:
+    assert end.failure is not None
+    infrastructure = int(end.failure == "infrastructure")
+    tx.execute(
+        "UPDATE attempts SET ended_at = ?, ending = ?, message = ? WHERE task_id = ? AND epoch = ?",
+        (tx.now, end.failure, end.message, end.task_id, end.epoch),
+    )
+    row = tx.execute(
+        "UPDATE tasks SET worker = NULL, failures = failures + ?, data_failures = data_failures + ?,"
+        " state = CASE WHEN failures + ? >= ? THEN 'excluded' ELSE 'open' END"
+        " WHERE task_id = ? RETURNING state, data_failures",
+        (
+            infrastructure,
+            int(end.failure == "data"),
+            infrastructure,
+            limits.failures_max,
+            end.task_id,
+        ),
+    ).fetchone()
+    return Verdict(accepted=True, reason="", state=row[0], data_failures=row[1])

@@ -1,0 +1,261 @@
+"""Tasks, leases and attempts as SQL, inside a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rollout.errors import Fenced
+from rollout.ledger.records import (
+    Admission,
+    ClaimRequest,
+    Claims,
+    Freed,
+    Lease,
+    Limits,
+    NewTask,
+    Registration,
+    TaskState,
+)
+from rollout.ledger.sql.transaction import Row, Transaction, marks, slices
+
+LEASE_COLUMNS = (
+    "task_id, kind, ordinal, num_samples, evaluation, split, lineage, step, epoch, worker, incarnation,"
+    " version_lineage, version_step, leased_at, expires_at, failures, losses, data_failures"
+)
+TASK_COLUMNS = (
+    "task_id, kind, ordinal, num_samples, evaluation, split, lineage, step, state, admitted_at"
+)
+ATTEMPT_COLUMNS = "task_id, epoch, worker, incarnation, version_lineage, version_step, started_at"
+
+
+def read_task(row: Row) -> NewTask:
+    """The task of a row that has the tasks' columns."""
+    return NewTask(
+        task_id=row["task_id"],
+        kind=row["kind"],
+        ordinal=row["ordinal"],
+        num_samples=row["num_samples"],
+        evaluation=row["evaluation"],
+        split=row["split"],
+        lineage=row["lineage"],
+        step=row["step"],
+    )
+
+
+def read_lease(row: Row) -> Lease:
+    """The lease of a row with ``LEASE_COLUMNS``."""
+    return Lease(
+        task=read_task(row),
+        epoch=row["epoch"],
+        attempt=1 + row["failures"] + row["losses"] + row["data_failures"],
+        worker=row["worker"],
+        incarnation=row["incarnation"],
+        version_lineage=row["version_lineage"],
+        version_step=row["version_step"],
+        leased_at=row["leased_at"],
+        expires_at=row["expires_at"],
+    )
+
+
+def lock_run(tx: Transaction) -> int:
+    """Take turns with everybody who changes the run's structure; returns the live lineage."""
+    return tx.execute(f"SELECT lineage FROM run{tx.for_update}").fetchone()[0]  # noqa: S608
+
+
+def check_incarnation(tx: Transaction, worker: str, incarnation: int) -> None:
+    """Raises Fenced when a newer process of this worker, or none, is registered."""
+    row = tx.execute(
+        f"SELECT incarnation FROM workers WHERE worker = ?{tx.for_share}",  # noqa: S608
+        (worker,),
+    ).fetchone()
+    have = 0 if row is None else row[0]
+    if have != incarnation:
+        raise Fenced(f"{worker} is now at incarnation {have}, this call came from {incarnation}")
+
+
+def register(
+    tx: Transaction, limits: Limits, worker: str, role: str, pid: int, host: str
+) -> Registration:
+    """Start a new incarnation and take back what older ones held."""
+    incarnation = tx.execute(
+        "INSERT INTO workers VALUES (?, ?, 1, ?, ?, ?, NULL) ON CONFLICT (worker) DO UPDATE SET"
+        " role = excluded.role, incarnation = workers.incarnation + 1, pid = excluded.pid,"
+        " host = excluded.host, registered_at = excluded.registered_at, outcome = NULL"
+        " RETURNING incarnation",
+        (worker, role, pid, host, tx.now),
+    ).fetchone()[0]
+    held = tx.execute(
+        "SELECT task_id, epoch FROM tasks WHERE state = 'leased' AND worker = ?"  # noqa: S608
+        f" ORDER BY task_id{tx.for_update}",
+        (worker,),
+    ).fetchall()
+    freed = lose(tx, limits, [(row[0], row[1]) for row in held], "lost")
+    return Registration(incarnation=incarnation, freed=freed)
+
+
+def lose(tx: Transaction, limits: Limits, leases: Sequence[tuple[str, int]], ending: str) -> Freed:
+    """End attempts whose worker vanished; too many of them exclude the task."""
+    states: dict[str, list[str]] = {"open": [], "excluded": []}
+    for task_id, epoch in leases:
+        tx.execute(
+            "UPDATE attempts SET ended_at = ?, ending = ? WHERE task_id = ? AND epoch = ?",
+            (tx.now, ending, task_id, epoch),
+        )
+        row = tx.execute(
+            "UPDATE tasks SET losses = losses + 1, worker = NULL, state = CASE WHEN losses + 1 >= ?"
+            " THEN 'excluded' ELSE 'open' END WHERE task_id = ? RETURNING state",
+            (limits.losses_max, task_id),
+        ).fetchone()
+        states[row[0]].append(task_id)
+    return Freed(opened=tuple(states["open"]), excluded=tuple(states["excluded"]))
+
+
+def admit(tx: Transaction, admission: Admission) -> None:
+    """Let tasks and evaluations in; those already in stay as they are."""
+    lock_run(tx)
+    insert_tasks(tx, admission.tasks)
+    for evaluation in admission.evaluations:
+        key = (evaluation.name, evaluation.split, evaluation.lineage, evaluation.step)
+        tx.execute(
+            "INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?, NULL, NULL) ON CONFLICT DO NOTHING",
+            (*key, len(evaluation.tasks), tx.now),
+        )
+        insert_tasks(tx, evaluation.tasks)
+    tx.execute(
+        "UPDATE run SET next_admitted = CASE WHEN next_admitted < ? THEN ? ELSE next_admitted END,"
+        " exhausted = CASE WHEN exhausted < ? THEN 1 ELSE exhausted END",
+        (admission.next_admitted, admission.next_admitted, int(admission.exhausted)),
+    )
+
+
+def insert_tasks(tx: Transaction, tasks: Sequence[NewTask], state: TaskState = "open") -> None:
+    """Insert tasks that are not there yet."""
+    rows = [
+        (
+            task.task_id,
+            task.kind,
+            task.ordinal,
+            task.num_samples,
+            task.evaluation,
+            task.split,
+            task.lineage,
+            task.step,
+            state,
+            tx.now,
+        )
+        for task in tasks
+    ]
+    tx.insert("tasks", TASK_COLUMNS, rows, ignore=True)
+
+
+def claim(tx: Transaction, limits: Limits, ask: ClaimRequest) -> Claims:
+    """Hand out again what an answer lost on its way held, then expired and open tasks."""
+    check_incarnation(tx, ask.worker, ask.incarnation)
+    again = _leases_not_held(tx, ask)
+    extend(tx, tx.now + ask.lease_seconds, [lease.task.task_id for lease in again])
+    freed = lose(tx, limits, _expired(tx), "expired")
+    kinds = "('train', 'eval')" if ask.train else "('eval')"
+    rows = tx.execute(
+        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE state = 'open' AND kind IN {kinds}"  # noqa: S608
+        f" AND state IN ('open', 'leased') ORDER BY kind, step, ordinal LIMIT ?{tx.skip_locked}",
+        (max(0, ask.tasks_max - len(again)),),
+    ).fetchall()
+    fresh = tuple(_fresh_lease(row, tx.now, ask) for row in rows)
+    _write_leases(tx, fresh, ask)
+    return Claims(leases=(*again, *fresh), freed=freed)
+
+
+def _fresh_lease(row: Row, now: float, ask: ClaimRequest) -> Lease:
+    """The lease that an open task's row becomes."""
+    task = read_task(row)
+    pinned = task.kind == "eval"
+    return Lease(
+        task=task,
+        epoch=row["epoch"] + 1,
+        attempt=1 + row["failures"] + row["losses"] + row["data_failures"],
+        worker=ask.worker,
+        incarnation=ask.incarnation,
+        version_lineage=task.lineage if pinned else ask.lineage,
+        version_step=task.step if pinned else ask.step,
+        leased_at=now,
+        expires_at=now + ask.lease_seconds,
+    )
+
+
+def _write_leases(tx: Transaction, leases: Sequence[Lease], ask: ClaimRequest) -> None:
+    for some in slices(leases):
+        tx.execute(
+            "UPDATE tasks SET state = 'leased', epoch = epoch + 1, worker = ?, incarnation = ?,"  # noqa: S608
+            " version_lineage = CASE WHEN kind = 'eval' THEN lineage ELSE ? END,"
+            " version_step = CASE WHEN kind = 'eval' THEN step ELSE ? END,"
+            f" leased_at = ?, expires_at = ? WHERE task_id IN ({marks(some)})",
+            (
+                *(ask.worker, ask.incarnation, ask.lineage, ask.step),
+                *(tx.now, tx.now + ask.lease_seconds),
+                *(lease.task.task_id for lease in some),
+            ),
+        )
+    rows = [
+        (
+            lease.task.task_id,
+            lease.epoch,
+            lease.worker,
+            lease.incarnation,
+            lease.version_lineage,
+            lease.version_step,
+            lease.leased_at,
+        )
+        for lease in leases
+    ]
+    tx.insert("attempts", ATTEMPT_COLUMNS, rows)
+
+
+def _leases_not_held(tx: Transaction, ask: ClaimRequest) -> list[Lease]:
+    rows = tx.execute(
+        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE state = 'leased' AND worker = ?"  # noqa: S608
+        f" AND incarnation = ? ORDER BY task_id{tx.for_update}",
+        (ask.worker, ask.incarnation),
+    ).fetchall()
+    held = set(ask.held)
+    lost = [read_lease(row) for row in rows if row["task_id"] not in held]
+    lost.sort(key=lambda lease: (lease.task.kind, lease.task.step, lease.task.ordinal))
+    return lost[: ask.tasks_max]
+
+
+def _expired(tx: Transaction) -> list[tuple[str, int]]:
+    rows = tx.execute(
+        "SELECT task_id, epoch FROM tasks WHERE state = 'leased' AND expires_at <= ?"  # noqa: S608
+        f" ORDER BY task_id{tx.skip_locked}",
+        (tx.now,),
+    ).fetchall()
+    return [(row[0], row[1]) for row in rows]
+
+
+def extend(tx: Transaction, until: float, task_ids: Sequence[str]) -> None:
+    """Move the end of leases."""
+    for some in slices(task_ids):
+        tx.execute(
+            f"UPDATE tasks SET expires_at = ? WHERE task_id IN ({marks(some)})",  # noqa: S608
+            (until, *some),
+        )
+
+
+def renew(
+    tx: Transaction, worker: str, incarnation: int, task_ids: Sequence[str], lease_seconds: float
+) -> tuple[str, ...]:
+    """Extend leases of this incarnation; the ids it no longer holds come back."""
+    check_incarnation(tx, worker, incarnation)
+    rows = tx.execute(
+        "SELECT task_id FROM tasks WHERE state = 'leased' AND worker = ? AND incarnation = ?"  # noqa: S608
+        f" ORDER BY task_id{tx.for_update}",
+        (worker, incarnation),
+    ).fetchall()
+    mine = {row[0] for row in rows}
+    extend(tx, tx.now + lease_seconds, [task_id for task_id in task_ids if task_id in mine])
+    return tuple(task_id for task_id in task_ids if task_id not in mine)
+
+
+def rearm(tx: Transaction, lease_seconds: float) -> int:
+    """Give every lease one full term."""
+    until = tx.now + lease_seconds
+    return tx.execute("UPDATE tasks SET expires_at = ? WHERE state = 'leased'", (until,)).rowcount
