@@ -62,6 +62,8 @@ class Layout(ApiModel):
     """File with the bearer token."""
     objects_dir: FilePath
     """Root of the local object store, or of its cache."""
+    objects_served: bool = False
+    """Whether actors and learner reach objects through the coordinator, sharing neither a folder nor a bucket with it."""
     ledger_path: FilePath
     """SQLite file of the ledger; only the coordinator opens it."""
 

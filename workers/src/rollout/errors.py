@@ -5,6 +5,7 @@ RolloutError
  ├─ LedgerError      the ledger refused, is corrupt, or belongs to another run
  ├─ StoreError       an object is missing, corrupt, or could not be written
  ├─ EngineError      the generation engine failed (infrastructure, never reward)
+ ├─ InfrastructureError  what one sample needed failed: for environments to raise
  ├─ RewardError      a reward raised, hung, or returned something that is not a finite number
  ├─ DataError        a data set is missing or has broken records             exit code 2
  ├─ CoordinatorError the coordinator refused or could not be reached
@@ -56,8 +57,20 @@ class StoreError(RolloutError):
     """An object is missing, corrupt, or could not be written."""
 
 
+class NoSpace(StoreError):  # noqa: N818 - the reason shown in status
+    """A disk is full; nothing that was stored before is lost."""
+
+
 class EngineError(RolloutError):
     """The generation engine failed. Infrastructure: retried with the same noise, never scored."""
+
+
+class InfrastructureError(RolloutError):
+    """A node, a network or a service that one sample needed failed, and nothing the policy did.
+
+    For environments to raise from ``start`` or ``step``: the sample is tried again with the same noise and,
+    when all tries fail, excluded; its group goes on without it above ``grpo.quorum``.
+    """
 
 
 class RewardError(RolloutError):

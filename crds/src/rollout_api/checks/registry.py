@@ -12,6 +12,7 @@ from rollout_api.checks import (
     ppo,
     preferences,
     rewards,
+    storage,
 )
 
 RULES = (
@@ -25,5 +26,6 @@ RULES = (
     *rewards.RULES,
     *evaluations.RULES,
     *operations.RULES,
+    *storage.RULES,
     *memory.RULES,
 )

@@ -13,13 +13,13 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from blake3 import blake3
 
-from rollout.errors import StoreError
+from rollout.errors import NoSpace, StoreError
 from rollout.objects.reading import ObjectFiles
 
 CHUNK_BYTES = 1 << 20
@@ -30,8 +30,10 @@ STALE_TEMPORARY_SECONDS = 3600.0
 class FilesystemStore:
     """Objects under ``root/blake3/<2 hex>/<64 hex>``. Thread-safe; many processes may share a root."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, durable: bool = True) -> None:
+        """``durable`` False leaves out the flushing: for copies of what lies elsewhere."""
         self._files = ObjectFiles(root)
+        self._durable = durable
         self._staging = root / "staging"
         try:
             self._files.root.mkdir(parents=True, exist_ok=True)
@@ -92,6 +94,30 @@ class FilesystemStore:
         except OSError as error:
             _fail("delete", path, error)
 
+    def sizes(self) -> list[tuple[str, int]]:
+        """Every object and its bytes, the oldest first. Raises StoreError."""
+        found: list[tuple[int, str, int]] = []
+        try:
+            for path in self._files.root.glob("??/*"):
+                with suppress(FileNotFoundError):  # another process dropped it
+                    stat = path.stat()
+                    found.append((stat.st_mtime_ns, f"blake3:{path.name}", stat.st_size))
+        except OSError as error:
+            _fail("list", self._files.root, error)
+        return [(digest, size) for _, digest, size in sorted(found)]
+
+    @contextmanager
+    def receive(self, size_bytes: int) -> Iterator[Incoming]:
+        """An object that arrives piece by piece; gone at the end unless it was committed.
+
+        Its ``size_bytes`` are reserved on the disk first. Raises StoreError, NoSpace for a full disk.
+        """
+        with self._staged() as (file, path):
+            if size_bytes:
+                os.posix_fallocate(file.fileno(), 0, size_bytes)
+            yield Incoming(file, path, self._publish)
+            path.unlink(missing_ok=True)
+
     @contextmanager
     def _staged(self) -> Iterator[tuple[BinaryIO, Path]]:
         staged = self._staging / f"{os.getpid()}-{threading.get_ident()}-{time.monotonic_ns()}"
@@ -108,14 +134,22 @@ class FilesystemStore:
     def _publish(self, file: BinaryIO, staged: Path, digest: str) -> None:
         target = self._files.locate(digest)
         file.flush()
-        os.fsync(file.fileno())
+        self._flush(file)
         Path(staged).chmod(0o444)
         if not target.parent.is_dir():
             target.parent.mkdir(exist_ok=True)
-            fsync_folder(self._files.root)
+            self._flush(self._files.root)
         staged.replace(target)
-        fsync_folder(target.parent)
+        self._flush(target.parent)
         self._files.remember(digest)
+
+    def _flush(self, what: BinaryIO | Path) -> None:
+        if not self._durable:
+            return
+        if isinstance(what, Path):
+            fsync_folder(what)
+        else:
+            os.fsync(what.fileno())
 
     def _sweep(self) -> None:
         limit = time.time() - STALE_TEMPORARY_SECONDS
@@ -125,6 +159,34 @@ class FilesystemStore:
                     path.unlink()
             except FileNotFoundError:
                 continue  # another process swept it
+
+
+class Incoming:
+    """An object on its way into a folder: written in any order, by any thread, then named."""
+
+    def __init__(
+        self, file: BinaryIO, path: Path, publish: Callable[[BinaryIO, Path, str], None]
+    ) -> None:
+        self._file = file
+        self._path = path
+        self._publish = publish
+
+    def write_at(self, position: int, chunk: bytes | memoryview) -> None:
+        """Put a piece in its place. Raises StoreError."""
+        left = memoryview(chunk)
+        try:
+            while left:
+                written = os.pwrite(self._file.fileno(), left, position)
+                left, position = left[written:], position + written
+        except OSError as error:
+            _fail("write", self._path, error)
+
+    def commit(self, digest: str) -> str:
+        """Hash what has come; give it its name if that is ``digest``. Returns the hash as a digest."""
+        actual = f"blake3:{blake3(max_threads=1).update_mmap(self._path).hexdigest()}"
+        if actual == digest:
+            self._publish(self._file, self._path, digest)
+        return actual
 
 
 def name_parts(parts: Sequence[bytes | memoryview]) -> str:
@@ -179,7 +241,7 @@ def fsync_folder(folder: Path) -> None:
 
 def _fail(verb: str, path: Path, error: OSError) -> NoReturn:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        raise StoreError(
+        raise NoSpace(
             f"no space left to {verb} {path}: nothing committed is lost; free space on that file"
             " system (old runs' objects/ and snapshots/, caches), then resume the run"
         ) from error

@@ -31,9 +31,7 @@ class ObjectFiles:
 
     def locate(self, digest: str) -> Path:
         """Where the object lies, or would. Raises StoreError for what is no digest."""
-        kind, _, name = digest.partition(":")
-        if kind != "blake3" or len(name) != 64 or not set(name) <= set("0123456789abcdef"):
-            raise StoreError(f"expected blake3:<64 hex digits> as an object's name, got {digest!r}")
+        name = parse_name(digest)
         return self.root / name[:2] / name
 
     def has(self, digest: str) -> bool:
@@ -79,3 +77,11 @@ class ObjectFiles:
 def _fingerprint(path: Path) -> Fingerprint:
     found = path.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def parse_name(digest: str) -> str:
+    """The 64 hex digits of an object's digest. Raises StoreError for what is no digest."""
+    kind, _, name = digest.partition(":")
+    if kind != "blake3" or len(name) != 64 or not set(name) <= set("0123456789abcdef"):
+        raise StoreError(f"expected blake3:<64 hex digits> as an object's name, got {digest!r}")
+    return name

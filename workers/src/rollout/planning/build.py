@@ -18,6 +18,7 @@ from rollout.planning.unresolved import (
     find_pending,
     find_remote,
 )
+from rollout.quantities import parse_quantity
 from rollout_api.checks import check_spec
 from rollout_api.checks.facts import DataFacts, Facts, ModelFacts
 from rollout_api.checks.memory import estimates, mirror_bytes
@@ -202,27 +203,6 @@ def _accelerator_bytes(documents: Sequence[Document]) -> dict[str, int]:
             if "memory" in item:
                 found[str(item["name"])] = parse_quantity(str(item["memory"]))
     return found
-
-
-def parse_quantity(text: str) -> int:
-    """Bytes of a Kubernetes quantity such as ``80Gi`` or ``24e9``. Raises SpecError."""
-    factors = {
-        "Ki": 2**10,
-        "Mi": 2**20,
-        "Gi": 2**30,
-        "Ti": 2**40,
-        "k": 1e3,
-        "M": 1e6,
-        "G": 1e9,
-        "T": 1e12,
-    }
-    for suffix, factor in factors.items():
-        if text.endswith(suffix):
-            return int(float(text.removesuffix(suffix)) * factor)
-    try:
-        return int(float(text))
-    except ValueError as error:
-        raise SpecError(f"{text!r} is not a quantity; write 80Gi") from error
 
 
 def _check(document: Document, spec: RolloutRunSpec, facts: Facts) -> list[str]:

@@ -1,0 +1,61 @@
+"""Where objects lie: a place that this version cannot reach is refused before anything starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rollout_api.checks.facts import Facts
+from rollout_api.problems import Problem
+from rollout_api.v1alpha1.run import RolloutRunSpec
+
+_PLACE = re.compile(r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?|file:///.+)$")
+_SHARED = re.compile(r"^file://")
+
+
+def place_is_known(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """An S3 bucket or a folder; names of buckets as Amazon S3 has them (3 to 63 characters)."""
+    uri = spec.storage.uri if spec.storage else None
+    if uri is not None and not _PLACE.match(uri):
+        yield Problem(
+            field="spec.storage.uri",
+            reason="NotSupported",
+            message=f"{uri!r} is neither s3://bucket/prefix nor file:///folder",
+            fix="name a bucket or a folder; leave storage.uri out to keep objects in the run's folder",
+        )
+
+
+def endpoint_has_a_bucket(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """An S3 server without a bucket on it."""
+    storage = spec.storage
+    if storage is None or storage.endpoint is None:
+        return
+    if not (storage.uri or "").startswith("s3://"):
+        yield Problem(
+            field="spec.storage.endpoint",
+            reason="NoBucket",
+            message="an S3 server is named, and no bucket on it",
+            fix="set storage.uri to s3://bucket/prefix, or leave the endpoint out",
+        )
+    elif not storage.endpoint.startswith(("http://", "https://")):
+        yield Problem(
+            field="spec.storage.endpoint",
+            reason="InvalidValue",
+            message=f"{storage.endpoint!r} is no address",
+            fix="write https://host:port",
+        )
+
+
+def folder_is_shared(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """Pods share no folder."""
+    uri = spec.storage.uri if spec.storage else None
+    if facts.platform == "cluster" and uri and _SHARED.match(uri):
+        yield Problem(
+            field="spec.storage.uri",
+            reason="NotSupported",
+            message="pods of a cluster share no folder",
+            fix="use s3://bucket/prefix, or leave storage.uri out",
+        )
+
+
+RULES = (place_is_known, endpoint_has_a_bucket, folder_is_shared)

@@ -1,0 +1,72 @@
+"""Which object store a run has, from its configuration. The only place that chooses one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from rollout.errors import SpecError
+from rollout.objects.cache import CACHE_BYTES_MAX, Cache
+from rollout.objects.filesystem import FilesystemStore
+from rollout.objects.reading import ObjectFiles
+from rollout.objects.remote import RemoteStore
+from rollout.quantities import parse_quantity
+from rollout.seams import ObjectSource, ObjectStore
+from rollout_api.v1alpha1.storage import Storage
+from rollout_api.worker import WorkerConfig
+
+
+def open_store(config: WorkerConfig, token: str = "") -> ObjectStore:
+    """The store that ``spec.storage`` names. ``token`` is this process's, for one that the coordinator serves.
+
+    ``layout.objectsDir`` is the store itself, or the folder of verified copies before one that is far
+    away. Raises SpecError and StoreError.
+    """
+    storage, folder = config.spec.storage or Storage(), Path(config.layout.objects_dir)
+    if storage.uri is not None:
+        return open_place(storage, config.run.uid, folder)
+    if config.layout.objects_served and token:
+        from rollout.objects.served import ServedRemote
+
+        remote = ServedRemote(config.layout.coordinator_url, token)
+        return RemoteStore(remote, _cache(storage, folder))
+    return FilesystemStore(folder)
+
+
+def open_source(config: WorkerConfig) -> ObjectSource:
+    """The same for reading: a folder is not changed by it."""
+    storage = config.spec.storage
+    if storage is None or storage.uri is None:
+        return ObjectFiles(Path(config.layout.objects_dir))
+    return open_store(config)
+
+
+def open_place(storage: Storage, uid: str, folder: Path) -> ObjectStore:
+    """The store at ``storage.uri``, below the run's UID. Raises SpecError for what is not known."""
+    uri = (storage.uri or "").rstrip("/")
+    scheme = urlsplit(uri).scheme
+    if scheme == "file":
+        return FilesystemStore(Path(unquote(urlsplit(uri).path)) / uid)
+    if scheme == "s3":
+        from rollout.objects.s3 import S3Remote, parse_bucket
+
+        bucket = parse_bucket(f"{uri}/{uid}", endpoint=storage.endpoint, region=storage.region)
+        return RemoteStore(S3Remote(bucket), _cache(storage, folder))
+    raise SpecError(f"spec.storage.uri: expected s3://bucket/prefix or file:///folder, got {uri}")
+
+
+def require_place(storage: Storage | None) -> None:
+    """Raise StoreError, with the fix, where the place cannot be written into now."""
+    if storage is None or urlsplit(storage.uri or "").scheme != "s3":
+        return
+    from rollout.objects.s3 import parse_bucket, require_bucket
+
+    assert storage.uri is not None
+    require_bucket(parse_bucket(storage.uri, endpoint=storage.endpoint, region=storage.region))
+
+
+def _cache(storage: Storage, folder: Path) -> Cache:
+    return Cache(
+        folder,
+        CACHE_BYTES_MAX if storage.cache_size is None else parse_quantity(storage.cache_size),
+    )

@@ -1,0 +1,297 @@
+"""Objects in an S3 bucket, or in anything that speaks its protocol. The only importer of boto3.
+
+Credentials come from the standard AWS chain alone (environment, profile, container or instance role)
+and are never written or logged here. Every write carries a SHA-256 that the server checks, and is
+conditional: an object that is there is never replaced. What is retried, and how often, is decided by
+``rollout.objects.remote``; boto3's own retries are off.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from rollout.errors import SpecError, StoreError
+from rollout.objects.retry import Absent, Deed, Patience, Refused, Transient, persist
+from rollout.objects.source import Source
+
+try:
+    import boto3
+    from botocore import exceptions as trouble
+    from botocore.config import Config
+except ImportError as error:
+    raise SpecError(
+        "spec.storage.uri: s3:// needs boto3, which is not installed; pip install 'rollout-rl[s3]'"
+    ) from error
+
+logging.getLogger("botocore").setLevel(logging.WARNING)
+
+PART_BYTES = 16 << 20
+MULTIPART_BYTES = 64 << 20
+"""Larger objects go up in parts of ``PART_BYTES``, or larger ones where there would be too many."""
+PARTS_MAX = 10_000
+PARTS_AT_ONCE = 4
+"""With ``PART_BYTES`` the memory that an upload takes."""
+CHUNK_BYTES = 1 << 20
+CONNECT_SECONDS, READ_SECONDS = 10, 30
+MESSAGE_CHARACTERS_MAX = 200
+
+AGAIN = frozenset({408, 409, 429, 500, 502, 503, 504})
+DAMAGED_ON_THE_WAY = frozenset(
+    {"BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"}
+    | {"RequestTimeout", "IncompleteBody"}
+)
+PRECONDITION_FAILED, NOT_IMPLEMENTED = 412, 501
+NO_ACCESS = "see the credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID or a role) and the bucket's policy"
+FIXES = {
+    "NoSuchBucket": "make the bucket, or correct spec.storage.uri",
+    "PermanentRedirect": "set spec.storage.region to the bucket's region",
+    "RequestTimeTooSkewed": "set this machine's clock",
+}
+UNSET = (trouble.NoCredentialsError, trouble.PartialCredentialsError, trouble.ProfileNotFound)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """A place in a bucket. ``prefix`` has no slash at its ends; ``endpoint`` None is the cloud's own."""
+
+    name: str
+    prefix: str
+    endpoint: str | None = None
+    region: str | None = None
+
+
+def parse_bucket(uri: str, *, endpoint: str | None, region: str | None) -> Bucket:
+    """``s3://bucket/prefix``. Raises SpecError."""
+    parts = urlsplit(uri)
+    if parts.scheme != "s3" or not parts.netloc:
+        raise SpecError(f"spec.storage.uri: expected s3://bucket/prefix, got {uri}")
+    prefix = parts.path.strip("/")
+    return Bucket(name=parts.netloc, prefix=prefix, endpoint=endpoint, region=region)
+
+
+class S3Remote:
+    """One prefix of one bucket. Thread-safe."""
+
+    def __init__(self, bucket: Bucket, patience: Patience | None = None) -> None:
+        self._bucket = bucket
+        self._patience = patience or Patience()
+        self._client = _connect(bucket)
+        self._conditional = {"IfNoneMatch": "*"}
+
+    @property
+    def place(self) -> str:
+        """``s3://bucket/prefix``, with the server where it is not the cloud's own."""
+        where = f" at {self._bucket.endpoint}" if self._bucket.endpoint else ""
+        return f"s3://{self._bucket.name}/{self._bucket.prefix}{where}"
+
+    def size(self, key: str) -> int | None:
+        """Bytes of the object, None when it is not there."""
+        try:
+            return _call(lambda: self._client.head_object(**self._at(key)))["ContentLength"]
+        except Absent:
+            return None
+
+    @contextmanager
+    def read(self, key: str, start: int, stop: int) -> Iterator[Iterator[bytes]]:
+        """Bytes ``[start, stop)`` as they arrive."""
+        span = f"bytes={start}-{stop - 1}"
+        body = _call(lambda: self._client.get_object(**self._at(key), Range=span))["Body"]
+        try:
+            with _translated():
+                yield body.iter_chunks(CHUNK_BYTES)
+        finally:
+            body.close()
+
+    def write(self, key: str, source: Source) -> None:
+        """Store whole: in one request, or in parts that become visible together."""
+        try:
+            self._write(key, source)
+        except _NotImplemented:
+            # Some servers know no conditional writes; by content-addressed names nothing is lost.
+            self._conditional = {}
+            self._write(key, source)
+
+    def delete(self, key: str) -> None:
+        """Remove; a no-op when it is not there."""
+        _call(lambda: self._client.delete_object(**self._at(key)))
+
+    def _at(self, key: str) -> dict[str, str]:
+        prefix = f"{self._bucket.prefix}/" if self._bucket.prefix else ""
+        return {"Bucket": self._bucket.name, "Key": f"{prefix}{key}"}
+
+    def _write(self, key: str, source: Source) -> None:
+        with suppress(_AlreadyThere):
+            if source.size_bytes > MULTIPART_BYTES:
+                self._write_parts(key, source)
+            else:
+                self._write_whole(key, source)
+
+    def _write_whole(self, key: str, source: Source) -> None:
+        with source.open() as body:
+            checksum = _sha256(iter(lambda: body.read(CHUNK_BYTES), b""))
+            body.seek(0)
+            _call(
+                lambda: self._client.put_object(
+                    **self._at(key),
+                    Body=body,
+                    ContentLength=source.size_bytes,
+                    ChecksumAlgorithm="SHA256",
+                    ChecksumSHA256=checksum,
+                    **self._conditional,
+                )
+            )
+
+    def _write_parts(self, key: str, source: Source) -> None:
+        at = self._at(key)
+        begun = _call(
+            lambda: self._client.create_multipart_upload(**at, ChecksumAlgorithm="SHA256")
+        )
+        at_upload = {**at, "UploadId": begun["UploadId"]}
+        try:
+            parts = self._send_parts(at_upload, source)
+            _call(
+                lambda: self._client.complete_multipart_upload(
+                    **at_upload, MultipartUpload={"Parts": parts}, **self._conditional
+                )
+            )
+        except BaseException:
+            # Nothing was visible; what could not be cleared is the bucket's lifecycle rule's.
+            with suppress(Transient, Refused, Absent):
+                _call(lambda: self._client.abort_multipart_upload(**at_upload))
+            raise
+
+    def _send_parts(self, at_upload: dict[str, str], source: Source) -> list[dict[str, Any]]:
+        size = max(PART_BYTES, -(-source.size_bytes // PARTS_MAX))
+        starts = range(0, source.size_bytes, size)
+
+        def send(number: int) -> dict[str, Any]:
+            with source.open() as reader:
+                reader.seek(starts[number - 1])
+                data = reader.read(size)
+            deed = Deed(verb=f"store part {number} of", digest=at_upload["Key"], place=self.place)
+            return persist(self._patience, deed, lambda: self._send(at_upload, number, data))
+
+        with ThreadPoolExecutor(max_workers=PARTS_AT_ONCE) as pool:
+            return list(pool.map(send, range(1, len(starts) + 1)))
+
+    def _send(self, at_upload: dict[str, str], number: int, data: bytes) -> dict[str, Any]:
+        checksum = _sha256(iter([data]))
+        sent = _call(
+            lambda: self._client.upload_part(
+                **at_upload,
+                PartNumber=number,
+                Body=data,
+                ChecksumAlgorithm="SHA256",
+                ChecksumSHA256=checksum,
+            )
+        )
+        return {"PartNumber": number, "ETag": sent["ETag"], "ChecksumSHA256": checksum}
+
+
+def require_bucket(bucket: Bucket) -> None:
+    """Raise StoreError, with the fix, where the bucket cannot be reached or written into."""
+    remote = S3Remote(bucket, Patience(tries_max=3))
+    deed = Deed(verb="try to write", digest="probe", place=remote.place)
+
+    def probe() -> None:
+        from rollout.objects.source import PartsSource
+
+        name = f"probe/{os.getpid()}"
+        remote.write(name, PartsSource([b"rollout"]))
+        remote.delete(name)
+
+    try:
+        persist(Patience(tries_max=3), deed, probe)
+    except Absent as error:
+        raise StoreError(
+            f"{remote.place}: the bucket is not there; {FIXES['NoSuchBucket']}"
+        ) from error
+
+
+class _AlreadyThere(Exception):  # noqa: N818 - a state
+    """A conditional write met an object of that name."""
+
+
+class _NotImplemented(Exception):  # noqa: N818 - a state
+    """The server does not know what was asked for."""
+
+
+def _connect(bucket: Bucket) -> Any:
+    """A client. Path-style addresses where the server is named: such servers seldom have wildcard DNS."""
+    config = Config(
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=READ_SECONDS,
+        retries={"total_max_attempts": 1},
+        max_pool_connections=2 * PARTS_AT_ONCE,
+        s3={"addressing_style": "path" if bucket.endpoint else "auto"},
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    region = bucket.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    try:
+        return boto3.Session().client(
+            "s3",
+            endpoint_url=bucket.endpoint,
+            region_name=region or ("us-east-1" if bucket.endpoint else None),
+            config=config,
+        )
+    except (trouble.BotoCoreError, ValueError) as error:
+        raise SpecError(f"spec.storage: no S3 client can be made: {error}") from error
+
+
+def _call(ask: Callable[[], T]) -> T:
+    with _translated():
+        return ask()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Speak of what S3 said in the words of ``rollout.objects.retry``."""
+    try:
+        yield
+    except trouble.ClientError as error:
+        raise _translate(error) from error
+    except UNSET as error:
+        raise Refused(f"no credentials ({error})", NO_ACCESS) from error
+    except (trouble.BotoCoreError, OSError) as error:
+        raise Transient(_short(f"{type(error).__name__}: {error}")) from error
+
+
+def _translate(error: Any) -> Exception:
+    answer = error.response
+    code = str(answer.get("Error", {}).get("Code", ""))
+    status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    said = _short(f"HTTP {status} {code}: {answer.get('Error', {}).get('Message', '')}")
+    if status == PRECONDITION_FAILED:
+        return _AlreadyThere(said)
+    if status == NOT_IMPLEMENTED:
+        return _NotImplemented(said)
+    if code in FIXES:
+        return Refused(said, FIXES[code])
+    if code in {"NoSuchKey", "404", "NotFound"}:
+        return Absent(said)
+    if status in AGAIN or code in DAMAGED_ON_THE_WAY or code == "NoSuchUpload":
+        return Transient(said)
+    return Refused(said, NO_ACCESS)
+
+
+def _short(text: str) -> str:
+    return text[:MESSAGE_CHARACTERS_MAX]
+
+
+def _sha256(chunks: Iterator[bytes]) -> str:
+    hasher = hashlib.sha256()
+    for chunk in chunks:
+        hasher.update(chunk)
+    return base64.b64encode(hasher.digest()).decode()
