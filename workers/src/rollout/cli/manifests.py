@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def validate(file: FileOption, output: OutputOption = Format.text) -> None:
     """Check a manifest against the schema and the plan-time rules."""
-    from rollout.manifest import load_documents
+    from rollout.manifest import load_folder_or_file
     from rollout.validation import validate_documents
 
-    documents = load_documents(file)
+    documents = load_folder_or_file(file)
     located = validate_documents(documents)
     errors = [item for item in located if item.problem.severity == "error"]
     if output is Format.json:
@@ -28,7 +28,7 @@ def validate(file: FileOption, output: OutputOption = Format.text) -> None:
         _print_located(located)
         if not errors:
             noun = "document is" if len(documents) == 1 else "documents are"
-            print_line(f"{documents[0].source}: {len(documents)} {noun} valid")
+            print_line(f"{file}: {len(documents)} {noun} valid")
     raise typer.Exit(2 if errors else 0)
 
 

@@ -49,7 +49,11 @@ def main() -> None:
     apply_numerics(threads=config.resolved.threads, exact=config.spec.numerics.mode == "Exact")
     keep_freed_memory()
     learner = config.spec.learner
-    parallel = join(sharded=learner.strategy.fsdp is not None and learner.num_processes > 1)
+    fsdp = learner.strategy.fsdp
+    parallel = join(
+        sharded=fsdp is not None and learner.num_processes > 1,
+        reshards=fsdp is None or fsdp.reshard_after_forward,
+    )
     client = _connect(config) if parallel.is_main else None
     try:
         _live(config, parallel, client, watch)

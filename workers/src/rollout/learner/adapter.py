@@ -9,7 +9,9 @@ those of the policy that was sampled, in BFloat16 too, where PEFT's own forward 
 The adapter starts at zero (B = 0, A by the run's seed), so with it switched off the model is the
 reference, and no second copy is loaded.
 
-Refuses: dropout, targets other than the projections of attention and MLP, shards.
+With FSDP2 base and adapter are sharded and gathered layer by layer as they are computed with.
+
+Refuses: dropout, targets other than the projections of attention and MLP.
 
 Axes: N tokens, I inputs and O outputs of a layer.
 """
@@ -30,11 +32,15 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from rollout.errors import SpecError
+from rollout.learner.parallel import whole
 from rollout.noise import derive_seed
 from rollout_api.worker import WorkerConfig
 
 ADAPTER = "default"
 """PEFT's name for the one adapter there is."""
+
+OFF = "rollout_off"
+"""A layer's own switch: PEFT's would freeze the adapter meanwhile, which FSDP2 takes note of."""
 
 LoraTarget = Literal["Attention", "Mlp"]
 
@@ -62,17 +68,11 @@ def build_lora(config: WorkerConfig) -> LoraSettings | None:
     lora = config.spec.model.lora
     if lora is None:
         return None
-    learner = config.spec.learner
     if lora.dropout > 0:
         raise SpecError("spec.model.lora.dropout: the learner computes without dropout; use 0")
     if not {"Attention", "Mlp"}.issuperset(lora.targets):
         raise SpecError(
             "spec.model.lora.targets: an adapter goes on projections only; use Attention and Mlp"
-        )
-    if learner.strategy.fsdp is not None and learner.num_processes > 1:
-        raise SpecError(
-            "spec.learner.strategy.fsdp: an adapter is not sharded; use strategy: {ddp: {}}, or remove"
-            " spec.model.lora"
         )
     targets = cast("tuple[LoraTarget, ...]", lora.targets)
     return LoraSettings(rank=lora.rank, alpha=lora.alpha, targets=targets)
@@ -100,7 +100,10 @@ def add_adapter(model: nn.Module, settings: LoraSettings, seed: int) -> None:
 
 
 def merged_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The dense model under its own parameter names, in the number format of its frozen weights."""
+    """The dense model under its own parameter names, whole, in the number format of its frozen weights.
+
+    With shards a collective.
+    """
     merged = {f"{name}.base_layer.weight": layer for name, layer in _layers(model)}
     found: dict[str, Tensor] = {}
     dtype = next(p.dtype for p in model.parameters() if not p.requires_grad)
@@ -109,13 +112,14 @@ def merged_weights(model: nn.Module) -> dict[str, Tensor]:
             if "lora_" in name:
                 continue
             layer = merged.get(name)
-            dense = parameter.detach() if layer is None else _merged(layer)
+            dense = whole(parameter.detach()) if layer is None else _merged(layer)
             found[name.replace(".base_layer.", ".")] = dense.to(dtype)
     return found
 
 
 def _merged(layer: Any) -> Tensor:
-    return merge(layer.base_layer.weight, *_factors(layer), layer.scaling[ADAPTER])
+    weight, a, b = (whole(part) for part in (layer.base_layer.weight, *_factors(layer)))
+    return merge(weight, a, b, layer.scaling[ADAPTER])
 
 
 def merge(weight: Tensor, a: Tensor, b: Tensor, scale: float) -> Tensor:
@@ -126,7 +130,7 @@ def merge(weight: Tensor, a: Tensor, b: Tensor, scale: float) -> Tensor:
 def _forward(layer: Any, x: Tensor) -> Tensor:
     """A layer's forward with its merged weight; stands in for PEFT's, which adds two products."""
     weight, bias = layer.base_layer.weight, layer.base_layer.bias
-    if layer.disable_adapters:
+    if getattr(layer, OFF, False):
         return nn.functional.linear(x, weight, bias)
     a, b = _factors(layer)
     return _MergedLinear.apply(x, weight, bias, a, b, layer.scaling[ADAPTER])
@@ -179,12 +183,12 @@ class AdapterOff(nn.Module):
 def _switched_off(model: nn.Module) -> Iterator[None]:
     layers = [layer for _, layer in _layers(model)]
     for layer in layers:
-        layer.enable_adapters(enabled=False)
+        setattr(layer, OFF, True)
     try:
         yield
     finally:
         for layer in layers:
-            layer.enable_adapters(enabled=True)
+            setattr(layer, OFF, False)
 
 
 def export_adapter(

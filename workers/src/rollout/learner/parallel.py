@@ -27,12 +27,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
-    """This process's place. ``sharded`` means that parameters are FSDP2 shards (DTensors)."""
+    """This process's place. ``sharded`` means that parameters are FSDP2 shards (DTensors).
+
+    ``reshards`` frees a layer's gathered parameters between forward and backward.
+    """
 
     rank: int = 0
     world_size: int = 1
     device: torch.device = CPU
     sharded: bool = False
+    reshards: bool = True
 
     @property
     def is_main(self) -> bool:
@@ -85,7 +89,7 @@ class Parallel:
             torch.distributed.destroy_process_group()
 
 
-def join(*, sharded: bool) -> Parallel:
+def join(*, sharded: bool, reshards: bool = True) -> Parallel:
     """This process's place as torchrun tells it; alone when it does not.
 
     Devices: one GPU a rank where there are any, else the CPU (gloo).
@@ -95,7 +99,9 @@ def join(*, sharded: bool) -> Parallel:
     if world_size > 1 or sharded:
         _start_group(device, alone=world_size == 1)
     rank = int(os.environ.get("RANK", "0"))
-    return Parallel(rank=rank, world_size=world_size, device=device, sharded=sharded)
+    return Parallel(
+        rank=rank, world_size=world_size, device=device, sharded=sharded, reshards=reshards
+    )
 
 
 def _device(local_rank: int) -> torch.device:
@@ -117,13 +123,24 @@ def _start_group(device: torch.device, *, alone: bool) -> None:
     torch.distributed.init_process_group(backend, timeout=timeout)
 
 
-def shard(model: torch.nn.Module, layers: Sequence[torch.nn.Module], dtype: torch.dtype) -> None:
-    """Shard parameters over all ranks (FSDP2): forward in ``dtype``, gradients summed in float32."""
+def shard(
+    model: torch.nn.Module,
+    layers: Sequence[torch.nn.Module],
+    dtype: torch.dtype | None,
+    *,
+    reshards: bool = True,
+) -> None:
+    """Shard parameters over all ranks (FSDP2): forward in ``dtype``, gradients summed in float32.
+
+    ``dtype`` None gathers every parameter in its own; those that are trained must share one.
+    ``reshards`` is about the layers: what lies around them stays gathered until the backward pass.
+    """
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for module in [*layers, model]:
-        sharded = fully_shard(module, mp_policy=policy)
+        kept = None if module is model else reshards
+        sharded = fully_shard(module, mp_policy=policy, reshard_after_forward=kept)
         assert isinstance(sharded, FSDPModule)
         sharded.set_force_sum_reduction_for_comms(enable=True)
         sharded.set_gradient_divide_factor(1.0)

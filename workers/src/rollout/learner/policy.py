@@ -80,7 +80,7 @@ class Policy:
         self.adapted = not all(p.requires_grad for p in model.parameters())
         model.to(parallel.device)
         if parallel.sharded:
-            self.masters = _shard_masters(model, dtype, adapted=self.adapted)
+            self.masters = _shard_masters(model, dtype, parallel, adapted=self.adapted)
         else:
             self.masters = (_freeze_rest if self.adapted else _build_masters)(model, dtype)
         self._apart = not (parallel.sharded or self.adapted or dtype == torch.float32)
@@ -200,7 +200,7 @@ def _freeze_rest(model: nn.Module, dtype: torch.dtype) -> dict[str, nn.Parameter
 
 
 def _shard_masters(
-    model: nn.Module, dtype: torch.dtype, *, adapted: bool
+    model: nn.Module, dtype: torch.dtype, parallel: Parallel, *, adapted: bool
 ) -> dict[str, nn.Parameter]:
     """Shard everything; the float32 shards that are trained, by name.
 
@@ -209,7 +209,8 @@ def _shard_masters(
     """
     if adapted:
         _freeze_rest(model, dtype)
-    shard(model, list(model.get_decoder().layers), None if adapted else dtype)  # pyrefly: ignore
+    layers = list(model.get_decoder().layers)  # pyrefly: ignore
+    shard(model, layers, None if adapted else dtype, reshards=parallel.reshards)
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
