@@ -1,8 +1,16 @@
 import pytest
-from actor_fakes import END, VERSION, CountingBuilder, LetterRenderer, SayingEngine, make_task
+from actor_fakes import (
+    END,
+    VERSION,
+    CountingBuilder,
+    CountingEnv,
+    LetterRenderer,
+    SayingEngine,
+    make_task,
+)
 
 from rollout.actor.play import Stage, play
-from rollout.errors import DataError, EngineError
+from rollout.errors import DataError, EngineError, InfrastructureError
 from rollout.noise import derive_seed
 from rollout.types import Completion, Message, SamplingParams, VersionSpan
 
@@ -110,8 +118,43 @@ async def test_an_engine_that_gives_up_is_not_the_policys_fault():
         def _complete(self, request, seed):
             return Completion(token_ids=(), logprobs=(), finish="aborted")
 
-    with pytest.raises(EngineError, match="gave up on task t0"):
+    with pytest.raises(EngineError, match="gave up on every sample"):
         await play([make_task(0)], stage(GivingUp(lambda p, s: "x")))
+
+
+async def test_a_sample_that_the_engine_gives_up_costs_its_siblings_nothing():
+    task, unlucky = make_task(0, samples=4), derive_seed(7, "train", 0, 2)
+
+    class LosingOne(SayingEngine):
+        def _complete(self, request, seed):
+            lost = Completion(token_ids=(), logprobs=(), finish="aborted")
+            return lost if seed == unlucky else super()._complete(request, seed)
+
+    builder = CountingBuilder(turns=2)
+    (played,) = await play([task], stage(LosingOne(lambda p, s: "x"), builder))
+
+    assert [episode.sample for episode in played.episodes] == [0, 1, 3]
+    assert played.failure.kind == "infrastructure"
+    assert "1 samples lost, first sample 2: the engine gave up" in played.failure.message
+
+
+async def test_an_environments_infrastructure_trouble_costs_one_sample_and_no_reward():
+    class Sandbox(CountingEnv):
+        def step(self, reply):
+            if reply == "b":
+                raise InfrastructureError("the sandbox's node is gone")
+            return super().step(reply)
+
+    class Sandboxes(CountingBuilder):
+        def build(self, row):
+            return Sandbox(row["prompt"], self.turns)
+
+    seeds = [derive_seed(7, "train", 0, sample) for sample in range(3)]
+    engine = SayingEngine(lambda prompt, seed: "abc"[seeds.index(seed)])
+    (played,) = await play([make_task(0, samples=3)], stage(engine, Sandboxes()))
+
+    assert [episode.sample for episode in played.episodes] == [0, 2]
+    assert "the sandbox's node is gone" in played.failure.message
 
 
 async def test_a_template_that_rewrites_earlier_turns_is_refused():

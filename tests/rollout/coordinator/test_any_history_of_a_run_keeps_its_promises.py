@@ -17,6 +17,7 @@ from coordinator_kit import PLAN, Bench, FakeActor, FakeLearner
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run_machine
+from msgspec.structs import replace as replace_struct
 
 from rollout.coordinator import messages as m
 from rollout.errors import Fenced
@@ -40,7 +41,8 @@ class Histories(RuleBasedStateMachine):
         staleness=st.integers(0, 2), waves=st.none() | st.integers(1, 3), flat=st.integers(1, 3)
     )
     def start(self, staleness, waves, flat):
-        self.plan = replace(PLAN, staleness_max=staleness, waves_max=waves, steps_max=50)
+        bounds = {"staleness_max": staleness, "waves_max": waves, "steps_max": 50}
+        self.plan = replace(PLAN, samples_min=1, attempts_max=LIMITS.failures_max, **bounds)
         self.reward = lambda task, sample: float(sample * (task.ordinal % flat == 0))
         self.client = self.bench.start(self.plan, LIMITS)
         self.learner = FakeLearner(self.client, self.bench.store)
@@ -53,7 +55,7 @@ class Histories(RuleBasedStateMachine):
         self.held += [(actor, t) for t in actor.claim(tasks_max=count, held=held).tasks]
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data(), how=st.sampled_from(["done", "done", "done", "failed", "returned"]))
+    @rule(data=st.data(), how=st.sampled_from(["done"] * 3 + ["failed", "partly", "returned"]))
     def answer(self, data, how):
         actor, task = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
         if actor in self.former:
@@ -61,6 +63,11 @@ class Histories(RuleBasedStateMachine):
                 actor.submit(actor.play(task))
         elif how == "done":
             actor.submit(actor.play(task))
+        elif how == "partly":
+            whole = actor.play(task)
+            failure = m.Failure(kind="infrastructure", message="a node went away")
+            result = replace_struct(whole, trajectories=whole.trajectories[1:], failure=failure)
+            actor.submit(result)
         else:
             actor.fail(task, "infrastructure" if how == "failed" else "returned")
 

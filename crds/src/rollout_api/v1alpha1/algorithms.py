@@ -238,7 +238,9 @@ class Grpo(ApiModel):
     advantage_epsilon: Real = filled(1e-6, gt=0, le=1)
     """Added to the spread (verl: 1e-6, TRL: 1e-4). `Whiten` adds 1e-8 to the variance instead."""
     quorum: Real = filled(0.5, ge=0, le=1)
-    """Share of a group that must survive infrastructure failures; a smaller group is excluded."""
+    """Share of a group that must survive infrastructure failures once `limits.sampleAttempts` tries are
+    spent; its statistics are the survivors'. A smaller group is excluded, as is one of a single sample that
+    has a baseline to compare with; 1 keeps whole groups only."""
     kl_coefficient: Real = filled(0.0, ge=0, le=100)
     """Weight of the KL against the reference; 0 loads no reference (paper: 0.04; TRL: 0)."""
     kl_estimator: Literal["K1", "K2", "K3", "K3Plus", "K3Corrected"] = filled("K3")

@@ -241,13 +241,14 @@ def split_by_version(tasks: Sequence[Task]) -> list[list[Task]]:
 def finish_task(
     played: Played, scores: tuple[Score, ...] | Failure, timings: dict[str, float]
 ) -> TaskResult:
-    """The result of one attempt: every sample's trajectory, or the first failure met."""
+    """The result of one attempt: the trajectory of every sample that was scored, and what failed."""
     task = played.task
-    failure = played.failure or (scores if isinstance(scores, Failure) else None)
-    if failure is not None or isinstance(scores, Failure):
-        return TaskResult(task_id=task.task_id, epoch=task.epoch, failure=failure)
+    if isinstance(scores, Failure):
+        return TaskResult(task_id=task.task_id, epoch=task.epoch, failure=scores)
     trajectories = tuple(
         finish_trajectory(episode, task.row, score, timings)
         for episode, score in zip(played.episodes, scores, strict=True)
     )
-    return TaskResult(task_id=task.task_id, epoch=task.epoch, trajectories=trajectories)
+    return TaskResult(
+        task_id=task.task_id, epoch=task.epoch, trajectories=trajectories, failure=played.failure
+    )

@@ -1,18 +1,19 @@
 """Plays the episodes of claimed tasks turn by turn, all of them in one engine call a turn.
 
 Environments are users' code: they run in a thread under a deadline, and what they raise is the
-task's failure (kind ``data``), never ours. What the engine raises is the caller's to handle.
+task's failure (kind ``data``), never ours. An InfrastructureError of theirs, and a reply that the engine
+gave up, cost one sample; the others are played to their end. What the engine raises is the caller's to handle.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rollout.actor.episodes import Episode, plan_turn, take_answer, take_completion
 from rollout.coordinator.messages import Failure, Task
-from rollout.errors import EngineError
+from rollout.errors import EngineError, InfrastructureError
 from rollout.noise import derive_seed
 from rollout.seams import Engine, Env, EnvBuilder, Renderer
 from rollout.types import Completion
@@ -25,7 +26,10 @@ Builders = Callable[[Task], EnvBuilder]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """One task after its episodes: either every sample's ended episode, or why there are none."""
+    """One task after its episodes: every sample's ended episode, or why some or all are missing.
+
+    ``episodes`` beside a ``failure`` are the samples that infrastructure trouble did not reach.
+    """
 
     task: Task
     episodes: tuple[Episode, ...] = ()
@@ -50,9 +54,14 @@ class _Table:
         self.episodes: dict[str, list[Episode]] = {}
         self.environments: dict[tuple[str, int], Env] = {}
         self.failures: dict[str, Failure] = {}
+        self.lost: dict[str, dict[int, str]] = {}
 
     def fail(self, task: Task, message: str) -> None:
         self.failures[task.task_id] = Failure(kind="data", message=message)
+
+    def lose(self, task: Task, sample: int, message: str) -> None:
+        """Give up one sample for what happened outside the policy; its siblings go on."""
+        self.lost.setdefault(task.task_id, {})[sample] = message
 
     def going(self) -> list[Episode]:
         return [
@@ -60,19 +69,29 @@ class _Table:
             for task_id, episodes in self.episodes.items()
             if task_id not in self.failures
             for episode in episodes
-            if episode.ending is None
+            if episode.ending is None and episode.sample not in self.lost.get(task_id, ())
         ]
 
     def put(self, episode: Episode) -> None:
         self.episodes[episode.task_id][episode.sample] = episode
 
     def played(self) -> tuple[Played, ...]:
-        return tuple(
-            Played(task=task, failure=self.failures[task_id])
-            if task_id in self.failures
-            else Played(task=task, episodes=tuple(self.episodes[task_id]))
-            for task_id, task in self.tasks.items()
-        )
+        return tuple(map(self._played, self.tasks.values()))
+
+    def _played(self, task: Task) -> Played:
+        if task.task_id in self.failures:
+            return Played(task=task, failure=self.failures[task.task_id])
+        lost = self.lost.get(task.task_id, {})
+        kept = (one for one in self.episodes[task.task_id] if one.sample not in lost)
+        return Played(task=task, episodes=tuple(kept), failure=_describe_lost(lost))
+
+
+def _describe_lost(lost: Mapping[int, str]) -> Failure | None:
+    if not lost:
+        return None
+    first = min(lost)
+    message = f"{len(lost)} samples lost, first sample {first}: {lost[first]}"
+    return Failure(kind="infrastructure", message=message)
 
 
 async def play(tasks: Sequence[Task], stage: Stage) -> tuple[Played, ...]:
@@ -104,6 +123,8 @@ def _begin_all(table: _Table, stage: Stage) -> None:
     for task in table.tasks.values():
         try:
             table.episodes[task.task_id] = _begin(table, task, stage)
+        except InfrastructureError as error:
+            table.failures[task.task_id] = Failure(kind="infrastructure", message=str(error))
         except Exception as error:  # noqa: BLE001 - the user's code: its failure is the task's
             table.fail(task, f"environment, at the start of an episode: {_said(error, task)}")
 
@@ -141,26 +162,33 @@ async def _policy_turn(table: _Table, going: Sequence[Episode], stage: Stage) ->
         )
     ]
     answers = await stage.engine.generate([group.request for group in groups])
+    if all(one.finish == "aborted" for completions in answers for one in completions):
+        raise EngineError(f"the engine gave up on every sample of {len(table.tasks)} tasks")
     for group, completions in zip(groups, answers, strict=True):
         for episode, completion in zip(group.episodes, completions, strict=True):
-            table.put(_replied(table.tasks[episode.task_id], episode, completion, stage))
+            _take_reply(table, episode, completion, stage)
 
 
-def _replied(task: Task, episode: Episode, completion: Completion, stage: Stage) -> Episode:
+def _take_reply(table: _Table, episode: Episode, completion: Completion, stage: Stage) -> None:
+    task = table.tasks[episode.task_id]
     if completion.finish == "aborted":
-        raise EngineError(f"the engine gave up on task {task.task_id}, sample {episode.sample}")
+        table.lose(task, episode.sample, "the engine gave up on it")
+        return
     reply = stage.renderer.decode(completion.token_ids)
-    return take_completion(episode, completion, reply, task.version)
+    table.put(take_completion(episode, completion, reply, task.version))
 
 
 def _environment_turn(table: _Table, going: Sequence[Episode], stage: Stage) -> None:
     for before in going:
         task = table.tasks[before.task_id]
         episode = table.episodes[task.task_id][before.sample]
-        if episode.ending is not None or task.task_id in table.failures:
+        gone = before.sample in table.lost.get(task.task_id, ())
+        if episode.ending is not None or task.task_id in table.failures or gone:
             continue
         try:
             table.put(_answered(table, task, episode, stage))
+        except InfrastructureError as error:
+            table.lose(task, episode.sample, str(error))
         except Exception as error:  # noqa: BLE001 - the user's code: its failure is the task's
             table.fail(task, f"environment, after a reply: {_said(error, task)}")
 

@@ -40,10 +40,10 @@ class PipelineScorer:
         return [results.get(one.task.task_id, ()) for one in played]
 
     def _batches(self, played: Sequence[Played]) -> Iterator[list[Played]]:
-        """Tasks that are scored in one call; those that have failed already are left out."""
+        """Tasks that are scored in one call; those without any episode are left out."""
         batches: dict[tuple[object, ...], list[Played]] = {}
         for one in played:
-            if one.failure is None:
+            if one.episodes:
                 apart = (one.task.task_id,) if self.apart else ()
                 batches.setdefault((id(self.pipelines(one.task)), *apart), []).append(one)
         yield from batches.values()

@@ -12,6 +12,7 @@ from rollout.coordinator import messages as m
 from rollout.coordinator.plan import EvaluationPlan
 from rollout.coordinator.run import WAIT_MAX_SECONDS, Run, wait_for
 from rollout.coordinator.state import Worker
+from rollout.coordinator.survivors import settle
 from rollout.coordinator.windows import admit_more
 from rollout.errors import CoordinatorError, Fenced
 from rollout.ledger.records import AttemptEnd, ClaimRequest, Lease, SampleRow, Verdict
@@ -214,8 +215,9 @@ async def submit(run: Run, ask: m.Submit) -> m.Submitted:
     """Make results durable, each on its own merits."""
     hear(run, ask.worker, "actor", ask.incarnation)
     leases = [run.state.leases.get(result.task_id) for result in ask.results]
+    results = [settle(run.plan, r, lease) for r, lease in zip(ask.results, leases, strict=True)]
     refusals = [_check(result, lease) for result, lease in zip(ask.results, leases, strict=True)]
-    good = [r for r, refusal in zip(ask.results, refusals, strict=True) if not refusal]
+    good = [r for r, refusal in zip(results, refusals, strict=True) if not refusal]
     ends = await _build_ends(good)
     verdicts = await run.ledger.submit(ask.worker, ask.incarnation, ends)
     by_task = {}
@@ -226,7 +228,7 @@ async def submit(run: Run, ask: m.Submit) -> m.Submitted:
     await _after_results(run, good, verdicts)
     judged = [
         Verdict(accepted=False, reason=refusal, state="open") if refusal else by_task[r.task_id]
-        for r, refusal in zip(ask.results, refusals, strict=True)
+        for r, refusal in zip(results, refusals, strict=True)
     ]
     return m.Submitted(
         accepted=tuple(verdict.accepted for verdict in judged),
@@ -236,10 +238,13 @@ async def submit(run: Run, ask: m.Submit) -> m.Submitted:
 
 def _check(result: m.TaskResult, lease: Lease | None) -> str:
     """What is wrong with a result's form; empty when nothing is, or when the ledger must judge it."""
-    if result.failure is not None or lease is None or lease.epoch != result.epoch:
+    if lease is None or lease.epoch != result.epoch:
         return ""
-    if [t.sample for t in result.trajectories] != list(range(lease.task.num_samples)):
+    made, whole = [t.sample for t in result.trajectories], range(lease.task.num_samples)
+    if result.failure is None and made != list(whole):
         return f"expected samples 0 to {lease.task.num_samples - 1}, in order"
+    if result.failure is not None and made != [n for n in whole if n in made]:
+        return f"expected some of samples 0 to {lease.task.num_samples - 1}, in order"
     return next(filter(None, (_check_one(t, lease) for t in result.trajectories)), "")
 
 

@@ -25,6 +25,8 @@ def build_next_groups(
 ) -> m.Batch:
     """The batch that ``decision`` makes of the window ``groups``."""
     kept = [groups[ordinal] for ordinal in decision.kept]
+    gone = (*decision.kept, *decision.filtered, *decision.surplus)
+    lost = sum(len(groups[ordinal].lost) for ordinal in gone)
     # Groups are already msgpack: they go out as they are, and are decoded by the learner alone.
     packed: tuple[TrajectoryGroup, ...] = tuple(msgspec.Raw(group.packed) for group in kept)  # type: ignore[bad-assignment]
     return m.Batch(
@@ -32,7 +34,7 @@ def build_next_groups(
         ids=tuple(ids_of(group) for group in kept),
         groups=packed,
         cursor=_cursor(plan, decision.next_ordinal),
-        num_excluded=plan.num_samples * len(decision.excluded),
+        num_excluded=plan.num_samples * len(decision.excluded) + lost,
     )
 
 
@@ -55,17 +57,21 @@ def _cursor(plan: RunPlan, next_ordinal: int) -> Cursor:
 
 def build_groups_batch(recorded: StepBatch) -> m.Batch:
     """The groups that a step was given, in data order. Raises LedgerError for an unreadable body."""
-    bodies = {task_id: decode_body(body) for task_id, body in recorded.bodies.items()}
+    bodies = {
+        task_id: {made.sample: made for made in decode_body(body)}
+        for task_id, body in recorded.bodies.items()
+    }
+    ordinals = {task_id: next(iter(made.values())).ordinal for task_id, made in bodies.items()}
     by_task: dict[str, list[tuple[int, str]]] = {}
     for task_id, sample, trajectory_id in recorded.samples:
         by_task.setdefault(task_id, []).append((sample, trajectory_id))
-    ordered = sorted(by_task.items(), key=lambda item: bodies[item[0]][0].ordinal)
+    ordered = sorted(by_task.items(), key=lambda item: ordinals[item[0]])
     return m.Batch(
         step=recorded.step,
         ids=tuple(tuple(name for _, name in sorted(members)) for _, members in ordered),
         groups=tuple(
             TrajectoryGroup(
-                ordinal=bodies[task_id][0].ordinal,
+                ordinal=ordinals[task_id],
                 trajectories=tuple(bodies[task_id][sample] for sample, _ in sorted(members)),
             )
             for task_id, members in ordered

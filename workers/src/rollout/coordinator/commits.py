@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from rollout.coordinator import messages as m
 from rollout.coordinator.actors import hear
@@ -13,10 +12,17 @@ from rollout.coordinator.batching import Decision, GroupView, Ready, decide_batc
 from rollout.coordinator.learner import FINISHED, LEARNER, is_last_step_done
 from rollout.coordinator.learning import observe_signal
 from rollout.coordinator.run import Run
-from rollout.coordinator.state import Group
+from rollout.coordinator.state import INFRASTRUCTURE
 from rollout.coordinator.windows import plan_admission, plan_evaluations
 from rollout.errors import CoordinatorError
-from rollout.ledger.records import Admission, AnchorManifest, Disposition, NewTask, StepCommit
+from rollout.ledger.records import (
+    Admission,
+    AnchorManifest,
+    Disposition,
+    DispositionKind,
+    NewTask,
+    StepCommit,
+)
 from rollout.types import WeightVersion
 
 log = logging.getLogger(__name__)
@@ -132,15 +138,22 @@ def _dispose(run: Run, ask: m.Commit) -> tuple[Disposition, ...]:
     }
     _check_named(ask, set(samples))
     rest: list[Disposition] = []
-    for kind, reason, ordinals in (
-        ("excluded", "infrastructure", decision.excluded),
+    others: tuple[tuple[DispositionKind, str, tuple[int, ...]], ...] = (
+        ("excluded", INFRASTRUCTURE, decision.excluded),
         ("filtered", "zero variance", decision.filtered),
         ("expired", "not back in time", decision.expired),
         ("surplus", "dynamic sampling", decision.surplus),
-    ):
+    )
+    for kind, reason, ordinals in others:
         for ordinal in ordinals:
-            rest.extend(_whole(groups[ordinal], kind, reason))
-    return (*_named(ask, samples), *rest)
+            rest.extend(groups[ordinal].dispose(kind, reason))
+    lost = [
+        one
+        for ordinal in decision.kept
+        for one in groups[ordinal].dispose("consumed", "")
+        if one.kind == "excluded"
+    ]
+    return (*_named(ask, samples), *lost, *rest)
 
 
 def _check_named(ask: m.Commit, batch: set[str]) -> None:
@@ -179,13 +192,6 @@ def _is_of(run: Run, decision: Decision, ask: m.Commit) -> bool:
         return False
     batch = {name for ordinal in decision.kept for name in ids_of(run.state.groups[ordinal])}
     return batch == {*ask.consumed, *ask.filtered}
-
-
-def _whole(group: Group, kind: Any, reason: str) -> list[Disposition]:
-    return [
-        Disposition(task_id=group.task.task_id, sample=sample, kind=kind, reason=reason)
-        for sample in range(group.task.num_samples)
-    ]
 
 
 def _mirror(run: Run, ask: m.Commit, taken: range, dispositions: tuple[Disposition, ...]) -> None:

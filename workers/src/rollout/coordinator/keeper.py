@@ -25,7 +25,7 @@ from rollout.coordinator.retention import (
 from rollout.coordinator.run import Run, wait_for
 from rollout.coordinator.state import EvaluationRun
 from rollout.errors import LedgerError, StoreError
-from rollout.ledger.records import Admission, AnchorManifest, Disposition
+from rollout.ledger.records import Admission, AnchorManifest
 from rollout.objects.filesystem import write_atomically
 
 log = logging.getLogger(__name__)
@@ -290,15 +290,13 @@ def _learner_is_done(run: Run) -> bool:
 async def _close_books(run: Run) -> None:
     """What was admitted and never taken is surplus: the run has ended."""
     left = tuple(
-        Disposition(
-            task_id=group.task.task_id, sample=sample, kind="surplus", reason="the run ended"
-        )
+        one
         for group in run.state.groups.values()
-        for sample in range(group.task.num_samples)
+        for one in group.dispose("surplus", "the run ended")
     )
     if left:
         await run.ledger.dispose(run.state.step, left)
-        run.state.dispositions["surplus"] += len(left)
+        run.state.dispositions.update(one.kind for one in left)
         run.state.groups.clear()
         run.state.leases.clear()
 

@@ -129,7 +129,10 @@ class Failure(Message, frozen=True, kw_only=True):
 
 
 class TaskResult(Message, frozen=True, kw_only=True):
-    """The end of one attempt: either all ``num_samples`` trajectories, by sample index, or a failure."""
+    """The end of one attempt: all ``num_samples`` trajectories, by sample index, or a failure.
+
+    A failure of kind ``infrastructure`` may bring the trajectories of the samples that it did not reach.
+    """
 
     task_id: str
     epoch: int

@@ -56,6 +56,8 @@ class RunPlan:
     sampling. ``pools_rewards``: what a step teaches depends on its rewards together, not on those of
     each group (a critic is the baseline). ``learns_from_reward`` False: a teacher says what is
     learned. ``exact``: nothing may depend on time, so a missing sample is waited for, never expired.
+    After ``attempts_max`` tries a group goes on with the samples that infrastructure trouble spared, if
+    they are ``samples_min`` at least; None: a group is whole or excluded.
     """
 
     name: str
@@ -69,6 +71,8 @@ class RunPlan:
     num_tasks: int | None = None
     short_tail: bool = False
     waves_max: int | None = None
+    samples_min: int | None = None
+    attempts_max: int = 5
     pools_rewards: bool = False
     learns_from_reward: bool = True
     exact: bool = True

@@ -22,6 +22,8 @@ from rollout.coordinator.status import RunOutcome
 from rollout.ledger.records import (
     Admission,
     AnchorManifest,
+    Disposition,
+    DispositionKind,
     Freed,
     Lease,
     LedgerState,
@@ -32,6 +34,9 @@ from rollout.ledger.records import (
     TaskState,
 )
 from rollout.types import Trajectory, TrajectoryGroup, WeightVersion
+
+INFRASTRUCTURE = "infrastructure"
+"""The reason of samples that are excluded."""
 
 Key = tuple[str, str, int, int]
 """(name, split, lineage, step) of an evaluation."""
@@ -47,6 +52,26 @@ class Group:
     samples: tuple[SampleRow, ...] = ()
     packed: bytes = b""
     _view: GroupView | None = None
+
+    @property
+    def lost(self) -> frozenset[int]:
+        """Samples that infrastructure failures took from a group that goes on without them."""
+        if not self.samples:
+            return frozenset()
+        return frozenset(range(self.task.num_samples)) - {one.sample for one in self.samples}
+
+    def dispose(self, kind: DispositionKind, reason: str) -> list[Disposition]:
+        """One disposition a sample: ``kind``, or ``excluded`` for those that were lost."""
+        lost = self.lost
+        return [
+            Disposition(
+                task_id=self.task.task_id,
+                sample=sample,
+                kind="excluded" if sample in lost else kind,
+                reason=INFRASTRUCTURE if sample in lost else reason,
+            )
+            for sample in range(self.task.num_samples)
+        ]
 
     def view(self) -> GroupView:
         """What decisions need. Rewards only come with a change of state."""

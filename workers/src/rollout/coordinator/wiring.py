@@ -5,6 +5,7 @@ Reads data, so it may meet broken records; never loads a model, and never torch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,6 +178,8 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         num_tasks=total(rows.order),
         short_tail=train.data is not None and train.data.tail_batch == "Short",
         waves_max=None if dynamic is None or offline else dynamic.generation_waves_max,
+        samples_min=samples_min(train),
+        attempts_max=spec.limits.sample_attempts,
         pools_rewards=pools_rewards(train),
         learns_from_reward=train.algorithm.distill is None,
         exact=spec.numerics.mode == "Exact",
@@ -188,6 +191,15 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         evaluations=_evaluations(config, train, rows),
         held_out=_held_out(train, rows),
     )
+
+
+def samples_min(train: Train) -> int | None:
+    """How many samples of a group must survive infrastructure failures; None: all, or nobody is asked."""
+    grpo = train.algorithm.grpo
+    if grpo is None:
+        return None
+    compared = 1 if grpo.advantage_baseline == "None" else 2
+    return max(compared, math.ceil(float(grpo.quorum) * grpo.group_size))
 
 
 def pools_rewards(train: Train) -> bool:
