@@ -30,11 +30,12 @@ from rollout.coordinator.plan import RunPlan
 from rollout.coordinator.wiring import DataRows, build_plan, build_rows
 from rollout.entrypoints.resolve import resolve
 from rollout.learner import chain
+from rollout.learner.batch_step import take_step
 from rollout.learner.build import build_parts
 from rollout.learner.forward_memory import keep_freed_memory
 from rollout.learner.numerics import apply_numerics
 from rollout.learner.parallel import join
-from rollout.learner.parts import LearnerParts, take_step
+from rollout.learner.parts import LearnerParts
 from rollout.learner.publish import publish
 from rollout.learner.sealing import seal_step
 from rollout.learner.session import Session

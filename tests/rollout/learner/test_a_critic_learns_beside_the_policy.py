@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save_file
 
 from rollout.algorithms.kl_controller import KlTarget
 from rollout.errors import RunFailed, SpecError
+from rollout.learner.batch_step import take_step
 from rollout.learner.build import build_reference, build_trainer
 from rollout.learner.critic import build_value_model, token_values
 from rollout.learner.forward import GroupTokens, build_group_row
 from rollout.learner.parallel import Parallel
-from rollout.learner.parts import take_step
 from rollout.learner.plan import PlanRules, plan_step
 from rollout.learner.policy import load_model
 from rollout.learner.ppo_work import Helpers, PpoWork

@@ -4,8 +4,9 @@ from local_status import make_status
 from rich.console import Console
 
 from rollout.coordinator.status import Condition, EvaluationStatus, RunOutcome, Waiting
+from rollout.local.facts import render_line, render_seconds
 from rollout.local.live import build_block
-from rollout.local.progress import PlainDisplay, make_display, render_line, render_seconds
+from rollout.local.progress import PlainDisplay, make_display
 
 
 def evaluation(step: int, accuracy: float, done: int = 50) -> EvaluationStatus:

@@ -15,8 +15,8 @@ from rollout.debug.finite import broken_losses, broken_tokens, broken_weights, w
 from rollout.debug.observe import Observed, describe_tokens
 from rollout.debug.samples import describe_samples
 from rollout.errors import SpecError
+from rollout.learner.batch_step import Prepared, prepare_step
 from rollout.learner.parallel import whole
-from rollout.learner.parts import Prepared, prepare_step
 from rollout.learner.plan import decode_plan
 from rollout.learner.policy import Policy
 from rollout.learner.state import Progress

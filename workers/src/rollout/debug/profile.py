@@ -20,7 +20,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from rollout.algorithms.aggregation import Denominators
 from rollout.debug.bench import Bench, advance, begin, follow, open_bench
 from rollout.errors import SpecError
-from rollout.learner.parts import Done, prepare_step
+from rollout.learner.batch_step import Done, prepare_step
 from rollout.learner.plan import GroupShape, MicroBatch, Update, decode_plan
 from rollout.learner.sealing import seal_step
 from rollout.learner.state import Progress

@@ -6,19 +6,17 @@ it is measured never shows in the hash chain.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from rollout.coordinator.messages import Batch, DataRow
 from rollout.learner.kinds import kind_of
 from rollout.learner.metrics import describe_losses
+from rollout.learner.parts import LearnerParts
 from rollout.learner.plan import micro_batches_of, plan_step
 from rollout.learner.step import add_ranks
 from rollout.learner.work import Totals
-
-if TYPE_CHECKING:
-    from rollout.learner.parts import LearnerParts
 
 PREFIX = "eval_"
 

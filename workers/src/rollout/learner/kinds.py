@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
@@ -17,6 +17,7 @@ from rollout.coordinator.messages import Batch
 from rollout.learner import chain
 from rollout.learner.distill_settings import DistillSettings
 from rollout.learner.distill_work import Desk, DistillWork
+from rollout.learner.parts import LearnerParts
 from rollout.learner.plan import PlanRules
 from rollout.learner.policy import load_model
 from rollout.learner.policy_settings import PolicySettings
@@ -35,9 +36,6 @@ from rollout.learner.preference_work import uses_reference
 from rollout.learner.settings import LearnerSettings, SftSettings
 from rollout.learner.sft_work import SftWork, render_rows
 from rollout.learner.work import Work
-
-if TYPE_CHECKING:
-    from rollout.learner.parts import LearnerParts
 
 
 def _never(algorithm: Any) -> bool:

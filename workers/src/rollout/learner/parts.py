@@ -1,24 +1,16 @@
-"""What a learner is made of, and one step of it on a batch: the same for training and for replay."""
+"""What a learner is made of."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
-from rollout.coordinator.messages import Batch, Cursor
-from rollout.errors import RunFailed
-from rollout.learner import randomness
-from rollout.learner.held_out import measure
-from rollout.learner.kinds import kind_of
 from rollout.learner.parallel import Parallel
-from rollout.learner.plan import StepPlan, plan_step
 from rollout.learner.session import Session
-from rollout.learner.state import AnchorPlace, Progress
-from rollout.learner.step import Trainer, run_step
-from rollout.learner.work import Work
+from rollout.learner.state import AnchorPlace
+from rollout.learner.step import Trainer
 from rollout.objects.filesystem import name_parts
 from rollout.seams import ObjectStore, Renderer
 
@@ -56,71 +48,3 @@ class LearnerParts:
     def store(self) -> ObjectStore:
         """Where objects are kept."""
         return self.place.store
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """A step that was computed and is not committed yet; ids as the batch names them.
-
-    ``tokens`` is the digest of what it learned from.
-    """
-
-    step: int
-    consumed: tuple[str, ...]
-    filtered: dict[str, str]
-    plan: StepPlan
-    tokens: str
-    cursor: Cursor
-    metrics: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """A step that is about to be computed. ``tokens`` is the digest of what it learns from."""
-
-    step: int
-    work: Work
-    plan: StepPlan
-    tokens: str
-    cursor: Cursor
-
-
-def take_step(parts: LearnerParts, progress: Progress, batch: Batch, plan: StepPlan | None) -> Done:
-    """Compute the step after ``progress`` on ``batch``; with a recorded ``plan`` exactly as it was."""
-    ready = prepare_step(parts, progress, batch, plan)
-    metrics = run_step(parts.trainer, ready.work, ready.plan, ready.step)
-    if batch.held_out:
-        metrics |= measure(parts, batch.held_out)
-    reasons = ready.work.filtered()
-    return Done(
-        step=ready.step,
-        consumed=tuple(n for i, ids in enumerate(batch.ids) if i not in reasons for n in ids),
-        filtered={name: why for i, why in reasons.items() for name in batch.ids[i]},
-        plan=ready.plan,
-        tokens=ready.tokens,
-        cursor=ready.cursor,
-        metrics={**metrics, "num_excluded": metrics["num_excluded"] + batch.num_excluded},
-    )
-
-
-def prepare_step(
-    parts: LearnerParts, progress: Progress, batch: Batch, plan: StepPlan | None
-) -> Prepared:
-    """Lay out the step after ``progress`` and seed its randomness. Raises RunFailed for an empty batch."""
-    settings, step = parts.trainer.settings, progress.step + 1
-    if batch.cursor is None or not (batch.groups or batch.rows):
-        raise RunFailed(
-            f"step {step}: the batch is empty: all {batch.num_excluded} groups were lost to"
-            " infrastructure failures; see the actors' logs, then run again to resume"
-        )
-    kind = kind_of(settings)
-    work, tokens = kind.build_work(parts, batch)
-    if plan is None or _num_ranks(plan) != parts.parallel.world_size:
-        rules = kind.plan_rules(settings, parts.parallel.world_size)
-        plan = plan_step(work.shapes(), rules, seed=settings.seed, step=step)
-    randomness.seed_step(settings.seed, step, parts.parallel.rank, parts.parallel.device)
-    return Prepared(step=step, work=work, plan=plan, tokens=tokens, cursor=batch.cursor)
-
-
-def _num_ranks(plan: StepPlan) -> int:
-    return len(plan.updates[0].ranks) if plan.updates else 0

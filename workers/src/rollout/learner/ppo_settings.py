@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.kl_controller import KlTarget
 from rollout.algorithms.overlong import OverlongPenalty
 from rollout.algorithms.ppo import ReturnSettings, ValueSettings
+from rollout.learner.optimizer_settings import OptimizerSettings
 from rollout.learner.policy_settings import plan_overlong
 from rollout.learner.sampled_settings import (
     SampledSettings,
@@ -20,9 +20,6 @@ from rollout.learner.sampled_settings import (
 from rollout_api.v1alpha1.algorithms import KlController
 from rollout_api.v1alpha1.train import Train
 from rollout_api.worker import WorkerConfig
-
-if TYPE_CHECKING:
-    from rollout.learner.settings import OptimizerSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

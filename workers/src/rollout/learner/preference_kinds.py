@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import nn
 
 from rollout.coordinator.messages import Batch
 from rollout.learner.kto_work import KtoWork
+from rollout.learner.parts import LearnerParts
 from rollout.learner.plan import PlanRules
 from rollout.learner.preference_data import (
     digest_labelled,
@@ -22,9 +22,6 @@ from rollout.learner.reward_work import RewardWork
 from rollout.learner.scorer import load_scorer
 from rollout.learner.settings import LearnerSettings
 from rollout.learner.work import Work
-
-if TYPE_CHECKING:
-    from rollout.learner.parts import LearnerParts
 
 
 def one_pass(settings: LearnerSettings, num_ranks: int) -> PlanRules:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from rollout.coordinator.messages import AnchorManifest, Batch, Cursor, LearnerStarted, StepRecord
 from rollout.errors import RunFailed, SpecError
 from rollout.learner import chain
-from rollout.learner.parts import Done, LearnerParts, take_step
+from rollout.learner.batch_step import Done, take_step
+from rollout.learner.parts import LearnerParts
 from rollout.learner.plan import decode_plan
 from rollout.learner.publish import publish
 from rollout.learner.sealing import seal_step

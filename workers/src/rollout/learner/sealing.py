@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 
 from rollout.learner import chain, randomness
-from rollout.learner.parts import Done, Keep
+from rollout.learner.batch_step import Done
+from rollout.learner.parts import Keep
 from rollout.learner.state import state_tensors
 from rollout.learner.step import Trainer
 from rollout.weights.digest import digest_tensors

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rollout.coordinator.status import Status
-from rollout.local.progress import Fact, render_facts, render_seconds
+from rollout.local.facts import Fact, render_facts, render_seconds
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
