@@ -53,8 +53,20 @@ class LedgerBroken(LedgerError):  # noqa: N818 - the reason shown in status
     """The ledger's file is damaged, or the disk under it fails."""
 
 
+class LedgerUnreachable(LedgerError):  # noqa: N818 - the reason shown in status
+    """The ledger's server has not answered within the bound: nothing is lost, try again later."""
+
+
+class LedgerSuperseded(LedgerError):  # noqa: N818 - the reason shown in status
+    """Another coordinator of this run has taken the ledger over: this one must end."""
+
+
 class StoreError(RolloutError):
     """An object is missing, corrupt, or could not be written."""
+
+
+class ObjectDamaged(StoreError):  # noqa: N818 - a state
+    """An object's bytes are not those that its name says."""
 
 
 class NoSpace(StoreError):  # noqa: N818 - the reason shown in status

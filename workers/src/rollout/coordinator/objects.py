@@ -16,7 +16,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from rollout.errors import NoSpace, StoreError
+from rollout.errors import NoSpace, ObjectDamaged, StoreError
 from rollout.objects.filesystem import FilesystemStore, Incoming
 
 log = logging.getLogger(__name__)
@@ -59,8 +59,10 @@ def _guarded(handle: Handle, roles: frozenset[str], role_of: Role) -> Handle:
             return await handle(request)
         except NoSpace as error:
             return _say(HTTPStatus.INSUFFICIENT_STORAGE, str(error))
+        except ObjectDamaged as error:
+            return _say(HTTPStatus.CONFLICT, str(error))
         except StoreError as error:
-            log.exception("object call failed")
+            log.error("object call failed path=%s reason=%s", request.path, error)  # noqa: TRY400
             return _say(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
 
     return guarded

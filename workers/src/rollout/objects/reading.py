@@ -10,7 +10,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from rollout.errors import StoreError
+from rollout.errors import ObjectDamaged, StoreError
 
 VERIFIED_MAX = 4096
 """How many objects are remembered as verified."""
@@ -51,7 +51,7 @@ class ObjectFiles:
         except OSError as error:
             raise StoreError(f"cannot read {path}: {error}") from error
         if actual != digest:
-            raise StoreError(
+            raise ObjectDamaged(
                 f"object {digest} is damaged: its file {path} hashes to {actual}; delete the file, and"
                 " the run makes it again from its last anchor"
             )

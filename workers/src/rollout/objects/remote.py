@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from rollout.errors import StoreError
+from rollout.errors import ObjectDamaged, StoreError
 from rollout.objects.cache import Cache, Incoming
 from rollout.objects.filesystem import name_parts
 from rollout.objects.reading import parse_name
@@ -136,7 +136,7 @@ class RemoteStore:
     def _stands(self, key: str, size_bytes: int) -> bool:
         found = self._remote.size(key)
         if found not in {None, size_bytes}:
-            raise StoreError(
+            raise ObjectDamaged(
                 f"object {key} in {self._remote.place} has {found} bytes, expected {size_bytes}:"
                 " it is damaged; delete it there, and the run stores it again"
             )
@@ -152,7 +152,7 @@ class RemoteStore:
             if actual == digest:
                 return self._cache.path(digest)
             log.warning("wrong bytes object=%s got=%s", digest, actual)
-        raise StoreError(
+        raise ObjectDamaged(
             f"object {digest} in {self._remote.place} is damaged: fetched {FETCHES_MAX} times, its bytes"
             f" hash to {actual}; delete it there, and the run makes it again from its last anchor"
         )
@@ -181,7 +181,7 @@ class RemoteStore:
                     piece = chunk[: stop - position]
                     incoming.write_at(position, piece)
                     position += len(piece)
-                    pace.add(len(piece))
+                    pace.add(len(piece), left=stop - position)
             if position < stop:
                 raise Transient(f"the answer ended {stop - position} bytes early")
 

@@ -94,11 +94,11 @@ class Pace:
         self._since = time.monotonic()
         self._size_bytes = 0
 
-    def add(self, size_bytes: int) -> None:
-        """Bytes have come. Raises Transient when the last while brought too few."""
+    def add(self, size_bytes: int, left: int) -> None:
+        """Bytes have come, ``left`` are awaited. Raises Transient when the last while brought too few."""
         self._size_bytes += size_bytes
         elapsed = time.monotonic() - self._since
-        if elapsed < self._patience.slow_seconds:
+        if not left or elapsed < self._patience.slow_seconds:
             return
         rate = self._size_bytes / elapsed
         if rate < self._patience.rate_min:

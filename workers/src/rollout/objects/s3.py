@@ -40,7 +40,8 @@ MULTIPART_BYTES = 64 << 20
 PARTS_MAX = 10_000
 PARTS_AT_ONCE = 4
 """With ``PART_BYTES`` the memory that an upload takes."""
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 18
+"""Small enough that a slow answer is noticed."""
 CONNECT_SECONDS, READ_SECONDS = 10, 30
 MESSAGE_CHARACTERS_MAX = 200
 

@@ -14,14 +14,22 @@ import httpx
 from rollout.objects.retry import Absent, Refused, Transient
 from rollout.objects.source import Source
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 18
 CONNECT_SECONDS, CHUNK_SECONDS = 10.0, 30.0
 CONNECTIONS_MAX = 8
-MESSAGE_CHARACTERS_MAX = 200
+MESSAGE_CHARACTERS_MAX = 500
 
+AGAIN = frozenset(
+    {
+        HTTPStatus.UNPROCESSABLE_ENTITY,  # damaged on the way
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.REQUEST_TIMEOUT,
+    }
+)
 FIXES = {
     HTTPStatus.UNAUTHORIZED: "give this process the run's token",
     HTTPStatus.FORBIDDEN: "only the learner writes objects",
+    HTTPStatus.CONFLICT: "delete it there, and the run makes it again from its last anchor",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "keep objects in a bucket: spec.storage.uri",
     HTTPStatus.INSUFFICIENT_STORAGE: "give the coordinator a larger volume, or use spec.storage.uri",
 }
@@ -102,18 +110,14 @@ def _translated() -> Iterator[None]:
 
 
 def _check(answer: httpx.Response) -> None:
-    status = HTTPStatus(answer.status_code)
-    if status.is_success:
+    if answer.is_success:
         return
+    status = answer.status_code
     said = f"HTTP {status}: {answer.text}"[:MESSAGE_CHARACTERS_MAX]
     if status == HTTPStatus.NOT_FOUND:
         raise Absent(said)
     if status in FIXES:
-        raise Refused(said, FIXES[status])
-    if status.is_server_error or status in {
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-        HTTPStatus.TOO_MANY_REQUESTS,
-        HTTPStatus.REQUEST_TIMEOUT,
-    }:
+        raise Refused(said, FIXES[HTTPStatus(status)])
+    if answer.is_server_error or status in AGAIN:
         raise Transient(said)
     raise Refused(said, "see logs/coordinator.log")

@@ -1,0 +1,297 @@
+"""A real S3 server, the coordinator's object endpoints, and a proxy that does to traffic what networks do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from rollout.coordinator.objects import add_routes
+from rollout.objects.cache import Cache
+from rollout.objects.filesystem import FilesystemStore
+from rollout.objects.remote import RemoteStore
+from rollout.objects.retry import Patience
+from rollout.objects.served import ServedRemote
+
+START_SECONDS_MAX = 60.0
+QUICK = Patience(
+    tries_max=4,
+    pause_first_seconds=0.01,
+    pause_max_seconds=0.05,
+    slow_seconds=0.3,
+    rate_min=1 << 20,
+)
+
+
+@contextmanager
+def s3_server(folder: Path):
+    """The address of an S3 server in a process of its own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with (folder / "s3.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not _listens(port):
+            assert process.poll() is None, (folder / "s3.log").read_text()
+            assert time.monotonic() < deadline, "the S3 server did not start"
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def s3_client(endpoint: str):
+    import boto3
+
+    return boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+
+
+def s3_store(endpoint: str, bucket: str, folder: Path, prefix="runs/one", **cache) -> RemoteStore:
+    from rollout.objects.s3 import S3Remote, parse_bucket
+
+    where = parse_bucket(f"s3://{bucket}/{prefix}", endpoint=endpoint, region=None)
+    return RemoteStore(S3Remote(where, QUICK), Cache(folder, **cache), QUICK)
+
+
+@contextmanager
+def object_service(store: FilesystemStore):
+    """The address of the coordinator's object endpoints over ``store``; a token is its role's name."""
+    loop, started = asyncio.new_event_loop(), Future()
+
+    async def serve():
+        app = web.Application()
+        add_routes(app, store, lambda header: header.removeprefix("Bearer ") or None)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        started.set_result(runner)
+
+    def live():
+        loop.run_until_complete(serve())
+        loop.run_forever()
+
+    thread = threading.Thread(target=live, daemon=True)
+    thread.start()
+    runner = started.result(10)
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        asyncio.run_coroutine_threadsafe(_end(runner), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+async def _end(runner: web.AppRunner) -> None:
+    await runner.cleanup()
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+
+
+def served_store(url: str, folder: Path, token="learner", **cache) -> RemoteStore:
+    return RemoteStore(ServedRemote(url, token), Cache(folder, **cache), QUICK)
+
+
+@dataclass
+class Answer:
+    """What the server said. ``close_after`` bytes of the body the connection is cut."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+    close_after: int | None = None
+    bytes_per_second: float | None = None
+
+
+Fault = Callable[["Asked", Callable[[], Answer]], Answer | None]
+"""Given a request and the way to pass it on; returns what the client sees, None for a cut connection."""
+
+
+@dataclass
+class Asked:
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Proxy:
+    """Passes requests on to ``upstream``; ``faults`` meet the next ones they ``match``, one each."""
+
+    upstream: str
+    url: str = ""
+    faults: list[tuple[str, Fault]] = field(default_factory=list)
+    seen: list[tuple[str, str]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def next(self, fault: Fault, method: str = "GET", times: int = 1) -> None:
+        self.faults.extend([(method, fault)] * times)
+
+    def take(self, asked: Asked) -> Fault | None:
+        with self.lock:
+            self.seen.append((asked.method, asked.path))
+            for index, (method, fault) in enumerate(self.faults):
+                if method == asked.method:
+                    del self.faults[index]
+                    return fault
+        return None
+
+    def forward(self, asked: Asked) -> Answer:
+        parts = urlsplit(self.upstream)
+        connection = HTTPConnection(parts.hostname, parts.port, timeout=30)
+        try:
+            connection.request(asked.method, asked.path, asked.body, asked.headers)
+            got = connection.getresponse()
+            body = got.read()
+            headers = [(k, v) for k, v in got.getheaders() if k.lower() not in HOP]
+            return Answer(got.status, headers, body)
+        finally:
+            connection.close()
+
+
+HOP = {"connection", "transfer-encoding", "keep-alive", "server", "date"}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    proxy: Proxy
+
+    def handle_one(self):
+        length = int(self.headers.get("Content-Length") or 0)
+        asked = Asked(self.command, self.path, dict(self.headers), self.rfile.read(length))
+        fault = self.proxy.take(asked)
+        try:
+            answer = self._answer(asked, fault)
+        except (OSError, HTTPException):
+            answer = None
+        self.close_connection = True
+        if answer is not None:
+            self._say(answer)
+
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_one
+
+    def _answer(self, asked: Asked, fault: Fault | None) -> Answer | None:
+        def pass_on() -> Answer:
+            return self.proxy.forward(asked)
+
+        return pass_on() if fault is None else fault(asked, pass_on)
+
+    def _say(self, answer: Answer) -> None:
+        self.send_response_only(answer.status)
+        for name, value in answer.headers:
+            self.send_header(name, value)
+        if "content-length" not in {name.lower() for name, _ in answer.headers}:
+            self.send_header("Content-Length", str(len(answer.body)))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self._send_body(answer.body[: answer.close_after], answer.bytes_per_second)
+
+    def _send_body(self, body: bytes, bytes_per_second: float | None) -> None:
+        step = max(1, len(body) // 100 if bytes_per_second else len(body))
+        try:
+            for start in range(0, len(body), step):
+                self.wfile.write(body[start : start + step])
+                if bytes_per_second:
+                    time.sleep(step / bytes_per_second)
+        except OSError:
+            return  # the client has had enough
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def proxy_before(upstream: str):
+    proxy = Proxy(upstream)
+    handler = type("Handler", (_Handler,), {"proxy": proxy})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    proxy.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+def says(status: int, code: str) -> Fault:
+    """The server answers with an error and does nothing."""
+    body = f"<Error><Code>{code}</Code><Message>injected</Message></Error>".encode()
+    return lambda asked, pass_on: Answer(status, [("Content-Type", "application/xml")], body)
+
+
+def cut(asked: Asked, pass_on) -> None:
+    """The connection breaks; the server has seen nothing."""
+    return
+
+
+def answer_lost(asked: Asked, pass_on) -> None:
+    """The server does what was asked, and its answer never arrives."""
+    pass_on()
+
+
+def truncated(asked: Asked, pass_on) -> Answer:
+    """Half of the body arrives."""
+    answer = pass_on()
+    answer.close_after = len(answer.body) // 2
+    return answer
+
+
+def wrong_bytes(asked: Asked, pass_on) -> Answer:
+    """One bit of the body is another."""
+    answer = pass_on()
+    body = bytearray(answer.body)
+    body[len(body) // 2] ^= 1
+    answer.body = bytes(body)
+    return answer
+
+
+def slow(asked: Asked, pass_on) -> Answer:
+    """Far fewer bytes a second than are borne."""
+    answer = pass_on()
+    answer.bytes_per_second = 400_000
+    return answer
+
+
+def set_credentials(patch) -> None:
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            patch.delenv(name)
+    patch.setenv("AWS_ACCESS_KEY_ID", "AKIA-A-TEST")
+    patch.setenv("AWS_SECRET_ACCESS_KEY", "a-secret-nobody-may-read")
+    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
