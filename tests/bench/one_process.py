@@ -28,6 +28,7 @@ from rollout.coordinator.batching import is_exhausted
 from rollout.coordinator.messages import Batch, Cursor, DataRow, Task
 from rollout.coordinator.plan import RunPlan
 from rollout.coordinator.wiring import DataRows, build_plan, build_rows
+from rollout.engines.embedded import EmbeddedEngine
 from rollout.entrypoints.resolve import resolve
 from rollout.learner import chain
 from rollout.learner.batch_step import take_step
@@ -89,9 +90,7 @@ class InPlace(Executor):
     Real runs have a process for each.
     """
 
-    def submit(  # type: ignore[override]
-        self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
-    ) -> Future[Any]:
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Call it; the future is done."""
         done: Future[Any] = Future()
         try:
@@ -107,6 +106,7 @@ class Sampling:
     def __init__(self, config: WorkerConfig, store: FilesystemStore) -> None:
         self.judges = build_judges(config)
         engine = build_engine(config, "actor-0")
+        assert isinstance(engine, EmbeddedEngine)
         engine._executor = InPlace()
         renderer = build_renderer(Path(config.resolved.model_path), config.spec.model.chat_template)
         self.stage = Stage(

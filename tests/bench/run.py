@@ -11,10 +11,11 @@ import importlib
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).parent))
 
-import figures  # noqa: E402 - found through the path above
+import figures
+
+HERE = Path(__file__).parent
 
 
 def targets() -> list[str]:

@@ -34,6 +34,7 @@ def test_policy_trainers_take_the_same_steps(name, path, records, tmp_path) -> N
     algorithm, settings = CASES[name]
     found = theirs(path, records, tmp_path, settings)
     norms, moved = farthest(ours(path, records, algorithm), found)
+    print(f"{name}: norms {norms:.1e}, parameters {moved:.1e}")
     assert norms < CLOSE
     assert moved < CLOSE
 
