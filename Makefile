@@ -24,9 +24,9 @@ $(UV): ## (uv in a venv of its own; a machine without the venv module gets it fr
 
 $(VENV)/.ready: $(UV) constraints.txt pyproject.toml crds/pyproject.toml operator/pyproject.toml workers/pyproject.toml
 	@test -x $(BIN)/python || $(UV) venv -q --python $(PYTHON) $(VENV)
-	@echo "installing packages (pinned in constraints.txt) ..."
+	@echo "installing packages (pinned in constraints.txt; all extras: vllm, qlora = LoRA over 4 bits, s3, trackers) ..."
 	@UV_HTTP_TIMEOUT=300 $(UV) pip install -q --compile-bytecode --python $(BIN)/python -c constraints.txt \
-	  -e 'crds[generate]' -e operator -e 'workers[vllm,s3,tensorboard,wandb,mlflow]' --group pyproject.toml:dev
+	  -e 'crds[generate]' -e operator -e 'workers[vllm,qlora,s3,postgres,tensorboard,wandb,mlflow]' --group pyproject.toml:dev
 	@touch $@
 
 setup: $(VENV)/.ready ## Make the environment in .venv
@@ -59,7 +59,7 @@ docs: setup ## Rewrite the tutorial's pictures from real runs
 	@$(BIN)/python docs/make_pictures.py
 
 constraints: $(UV) ## Pin the newest versions that resolve together
-	@printf '%s\n' '-e crds[generate]' '-e operator' '-e workers[vllm,s3,tensorboard,wandb,mlflow]' > build/constraints.in
+	@printf '%s\n' '-e crds[generate]' '-e operator' '-e workers[vllm,qlora,s3,postgres,tensorboard,wandb,mlflow]' > build/constraints.in
 	@$(UV) pip compile -q --python-version 3.11 --no-annotate --no-header --upgrade build/constraints.in \
 	  --group pyproject.toml:dev | grep -E '^[a-z0-9].*==' > build/constraints.txt && mv build/constraints.txt constraints.txt
 

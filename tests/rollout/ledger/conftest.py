@@ -1,14 +1,19 @@
 """Every ledger implementation goes through the same tests: add its opener to ``OPENERS``."""
 
+import itertools
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.append(str(Path(__file__).parent))
 
+import msgspec
 from ledger_kit import IDENTITY, Clock, Open
+from postgres_server import PostgresServer, close_shared, make_server, shared_server
 
+from rollout.ledger.contract import Ledger
 from rollout.ledger.records import Limits
 from rollout.ledger.sqlite.ledger import SqliteLedger
 
@@ -17,9 +22,51 @@ def open_sqlite(folder: Path, clock: Clock, limits: Limits) -> SqliteLedger:
     return SqliteLedger(folder / "ledger.db", IDENTITY, limits, clock)
 
 
-OPENERS = {"sqlite": open_sqlite}
+_clocks = itertools.count(1)
+_names: dict[Path, str] = {}
+
+
+def open_postgres(folder: Path, clock: Clock, limits: Limits) -> Ledger:
+    """A schema for each folder; the server's clock is a row that the test's clock sets."""
+    from rollout.ledger.postgres.lanes import Settings
+    from rollout.ledger.postgres.ledger import PostgresLedger
+
+    server, number = shared_server(), next(_clocks)
+    server.query("CREATE TABLE IF NOT EXISTS public.clocks (number int PRIMARY KEY, now float8)")
+    server.query("INSERT INTO public.clocks VALUES (%s, %s)", (number, clock.now))
+    clock.followers.append(
+        lambda now: server.query(
+            "UPDATE public.clocks SET now = %s WHERE number = %s", (now, number)
+        )
+    )
+    uid = _names.setdefault(folder, f"uid-{len(_names)}")
+    return PostgresLedger(
+        server.dsn,
+        msgspec.structs.replace(IDENTITY, uid=uid),
+        limits,
+        Settings(clock=f"(SELECT now FROM public.clocks WHERE number = {number})"),
+    )
+
+
+OPENERS = {"postgres": open_postgres, "sqlite": open_sqlite}
 
 
 @pytest.fixture(params=sorted(OPENERS))
 def open_ledger(request: pytest.FixtureRequest) -> Open:
+    if request.param == "postgres":
+        shared_server()
     return OPENERS[request.param]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _servers_end() -> Iterator[None]:
+    yield
+    close_shared()
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A server of the test's own, to be wounded."""
+    made = make_server()
+    yield made
+    made.close()

@@ -32,7 +32,18 @@ class Clock:
     """Time that only moves when told to."""
 
     def __init__(self) -> None:
-        self.now = 1000.0
+        self._now = 1000.0
+        self.followers: list[Callable[[float], None]] = []
+
+    @property
+    def now(self) -> float:
+        return self._now
+
+    @now.setter
+    def now(self, now: float) -> None:
+        self._now = now
+        for follow in self.followers:
+            follow(now)
 
     def __call__(self) -> float:
         return self.now

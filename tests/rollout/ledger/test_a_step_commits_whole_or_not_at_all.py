@@ -10,6 +10,7 @@ from ledger_kit import (
     step_commit,
     version,
 )
+from msgspec import structs
 
 from rollout.errors import Fenced, LedgerError
 from rollout.ledger.records import AnchorManifest, Disposition, Limits, NewEvaluation, NewTask
@@ -179,3 +180,16 @@ async def test_metrics_come_back_in_order(ledger):
     await ledger.commit(step_commit(2, range(2, 4), tracked_step=1))
     assert [item[1] for item in await ledger.metrics_after(1)] == [2]
     assert (await ledger.load()).tracked_step == 1
+
+
+async def test_a_sample_that_infrastructure_took_cannot_be_consumed(ledger):
+    learner, actor = await started(ledger, 1)
+    lease = (await ledger.claim(claim_request("actor-0", actor))).leases[0]
+    survivors = structs.replace(finished(lease), samples=finished(lease).samples[1:])
+    await ledger.submit("actor-0", actor, [survivors])
+    with pytest.raises(LedgerError, match="consumes t/0/0, never accepted"):
+        await ledger.commit(step_commit(1, range(1), learner))
+    excluded = Disposition(task_id="t/0", sample=0, kind="excluded", reason="the node went away")
+    taken = Disposition(task_id="t/0", sample=1, kind="consumed", place=0)
+    await ledger.commit(step_commit(1, range(1), learner, dispositions=(excluded, taken)))
+    assert (await ledger.load()).dispositions == {"consumed": 1, "excluded": 1}

@@ -8,6 +8,7 @@ from ledger_kit import (
     finished,
     started,
 )
+from msgspec import structs
 
 from rollout.errors import Fenced
 from rollout.ledger.records import Limits
@@ -149,16 +150,24 @@ async def test_a_starting_coordinator_rearms_every_lease_for_one_term(ledger, cl
     assert len((await ledger.claim(claim_request("actor-1", other))).leases) == 1
 
 
-async def test_a_result_with_too_few_samples_leaves_nothing_behind(ledger):
+@pytest.mark.parametrize("count", [0, 3])
+async def test_a_result_with_no_samples_or_too_many_leaves_nothing_behind(ledger, count):
     _, actor = await started(ledger, 1)
     lease = (await ledger.claim(claim_request("actor-0", actor))).leases[0]
     whole = finished(lease)
-    part = whole.__class__(
-        task_id=whole.task_id, epoch=whole.epoch, samples=whole.samples[:1], body=whole.body
-    )
-    verdict = (await ledger.submit("actor-0", actor, [part]))[0]
-    assert (verdict.accepted, verdict.reason) == (False, "t/0 wants 2 samples, got 1")
+    wrong = structs.replace(whole, samples=(*whole.samples, whole.samples[0])[:count])
+    verdict = (await ledger.submit("actor-0", actor, [wrong]))[0]
+    assert (verdict.accepted, verdict.reason) == (False, f"t/0 wants 2 samples, got {count}")
     assert (await ledger.submit("actor-0", actor, [whole]))[0].accepted
+
+
+async def test_a_group_may_come_back_without_the_samples_that_infrastructure_took(ledger):
+    _, actor = await started(ledger, 1)
+    lease = (await ledger.claim(claim_request("actor-0", actor))).leases[0]
+    survivors = structs.replace(finished(lease), samples=finished(lease).samples[1:])
+    assert (await ledger.submit("actor-0", actor, [survivors]))[0].accepted
+    group = (await ledger.load()).groups[0]
+    assert [sample.sample for sample in group.samples] == [1]
 
 
 async def test_admitting_again_changes_nothing(ledger):

@@ -65,6 +65,12 @@ class StoreError(RolloutError):
     """An object is missing, corrupt, or could not be written."""
 
 
+class PlaceUnreachable(StoreError):  # noqa: N818 - a state
+    """The place where objects shall lie cannot be reached or written into."""
+
+    exit_code = 4
+
+
 class ObjectDamaged(StoreError):  # noqa: N818 - a state
     """An object's bytes are not those that its name says."""
 

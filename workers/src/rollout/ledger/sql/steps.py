@@ -119,21 +119,11 @@ def _insert_dispositions(
 
 def _check_consumed(tx: Transaction, step: StepCommit) -> None:
     """Every consumed sample exists, and no step of an ancestor has taken it."""
-    highest: dict[str, int] = {}
-    for one in step.dispositions:
-        if one.kind == "consumed":
-            highest[one.task_id] = max(one.sample, highest.get(one.task_id, 0))
-    for some in slices(list(highest)):
-        rows = tx.execute(
-            f"SELECT task_id, state, num_samples FROM tasks WHERE task_id IN ({marks(some)})",  # noqa: S608
-            some,
-        )
-        made = {row[0]: row[2] if row[1] == "done" else 0 for row in rows}
-        for task_id in some:
-            if highest[task_id] >= made.get(task_id, 0):
-                raise LedgerError(
-                    f"step {step.step} consumes {task_id}/{highest[task_id]}, never accepted"
-                )
+    wanted = {(d.task_id, d.sample) for d in step.dispositions if d.kind == "consumed"}
+    missing = sorted(wanted - _made(tx, sorted({task_id for task_id, _ in wanted})))
+    if missing:
+        task_id, sample = missing[0]
+        raise LedgerError(f"step {step.step} consumes {task_id}/{sample}, never accepted")
     for lineage, bound in read_ancestry(tx)[1:]:
         taken = tx.execute(
             "SELECT d.task_id, d.sample FROM dispositions d JOIN dispositions o ON o.lineage = ?"
@@ -143,6 +133,20 @@ def _check_consumed(tx: Transaction, step: StepCommit) -> None:
         ).fetchone()
         if taken is not None:
             raise LedgerError(f"{taken[0]}/{taken[1]} already ended in lineage {lineage}")
+
+
+def _made(tx: Transaction, task_ids: Sequence[str]) -> set[tuple[str, int]]:
+    """The samples that these tasks have: trajectories, or the one of a row."""
+    found: set[tuple[str, int]] = set()
+    for some in slices(task_ids):
+        rows = tx.execute(
+            "SELECT j.task_id, j.sample FROM trajectories j JOIN tasks t ON t.task_id = j.task_id"  # noqa: S608
+            f" WHERE t.state = 'done' AND j.task_id IN ({marks(some)}) UNION ALL SELECT task_id, 0"
+            f" FROM tasks WHERE kind = 'row' AND state = 'done' AND task_id IN ({marks(some)})",
+            (*some, *some),
+        )
+        found.update((row[0], row[1]) for row in rows)
+    return found
 
 
 def _insert_step(tx: Transaction, step: StepCommit) -> None:

@@ -1,0 +1,128 @@
+"""Opening a ledger's schema: its migrations, whose it is, and the term that fences older coordinators.
+
+All of it is one transaction under the ledger's lock, which waits until no older coordinator is in the
+middle of a write, and keeps its later ones out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import LiteralString, cast
+
+import psycopg
+from psycopg import Connection, sql
+
+from rollout.errors import LedgerBelongsToAnotherRun, LedgerError
+from rollout.ledger.postgres.address import Address
+from rollout.ledger.postgres.transaction import (
+    Connected,
+    PostgresTransaction,
+    Types,
+    named_rows,
+)
+from rollout.ledger.records import RunIdentity
+
+WEAK_COMMITS = ("off",)
+
+
+def connect(address: Address) -> Connected:
+    """A connection of this ledger. Raises psycopg.Error."""
+    connection = psycopg.connect(address.dsn, autocommit=True, row_factory=named_rows)
+    prepare(connection)
+    return connection
+
+
+def prepare(connection: Connection) -> None:
+    """What was acknowledged must survive: a server that answers before its disk is made to wait.
+
+    A server set to ``fsync = off`` cannot be helped.
+    """
+    found = connection.execute("SHOW synchronous_commit").fetchone()
+    if found is not None and found[0] in WEAK_COMMITS:
+        connection.execute("SET synchronous_commit = on")
+
+
+def open_schema(connection: Connected, address: Address, identity: RunIdentity) -> tuple[int, int]:
+    """Make or check the schema and begin a new term; returns the term and the position.
+
+    Raises LedgerError, or LedgerBelongsToAnotherRun when it names another run or spec.
+    """
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (address.key,))
+        connection.execute(
+            sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(address.schema))
+        )
+        _migrate(connection, address)
+        _claim_identity(connection, address, identity)
+        connection.execute("DELETE FROM receipts")
+        row = connection.execute(
+            "UPDATE ledger SET term = term + 1 RETURNING term, position"
+        ).fetchone()
+    return row["term"], row["position"]
+
+
+def read_term(connection: Connected) -> tuple[int, int]:
+    """The present term and position."""
+    row = connection.execute("SELECT term, position FROM ledger").fetchone()
+    return row["term"], row["position"]
+
+
+def add_receipts(tx: PostgresTransaction, lanes: Sequence[str]) -> None:
+    """A row for each lane before its first commit, so that its lock can be waited for."""
+    tx.insert("receipts", "lane, token", [(lane, "") for lane in lanes], ignore=True)
+
+
+def read_types(connection: Connected) -> Types:
+    """The type of every column of the schema, by table."""
+    found: dict[str, dict[str, str]] = {}
+    rows = connection.execute(
+        "SELECT c.relname, a.attname, format_type(a.atttypid, NULL) FROM pg_attribute a JOIN pg_class c"
+        " ON c.oid = a.attrelid WHERE c.relnamespace = current_schema()::regnamespace"
+        " AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped"
+    )
+    for table, column, kind in rows:
+        found.setdefault(table, {})[column] = kind
+    return found
+
+
+def _migrate(connection: Connected, address: Address) -> None:
+    folder = files("rollout.ledger.postgres").joinpath("migrations")
+    scripts = sorted(
+        (item for item in folder.iterdir() if item.name.endswith(".sql")), key=lambda x: x.name
+    )
+    connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)")
+    row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
+    have = row[0] or 0
+    if have > len(scripts):
+        raise LedgerError(
+            f"the ledger at {address.where} has schema {have}, this version knows {len(scripts)}: it"
+            " was written by a newer rollout; use that one"
+        )
+    for number, script in enumerate(scripts[have:], start=have + 1):
+        connection.execute(cast("LiteralString", script.read_text()))
+        connection.execute("INSERT INTO schema_version VALUES (%s)", (number,))
+
+
+def _claim_identity(connection: Connected, address: Address, identity: RunIdentity) -> None:
+    found = connection.execute("SELECT uid, name, spec_digest FROM run").fetchone()
+    if found is None:
+        connection.execute(
+            "INSERT INTO run (single, uid, name, spec_digest, created_at)"
+            " VALUES (1, %s, %s, %s, extract(epoch FROM clock_timestamp()))",
+            (identity.uid, identity.name, identity.spec_digest),
+        )
+        connection.execute(
+            "INSERT INTO lineages VALUES (0, NULL, 0, 'start', extract(epoch FROM clock_timestamp()))"
+        )
+        connection.execute("INSERT INTO ledger VALUES (1, 0, 0)")
+        return
+    for what, have, want in (
+        ("UID", found["uid"], identity.uid),
+        ("spec digest", found["spec_digest"], identity.spec_digest),
+    ):
+        if have != want:
+            raise LedgerBelongsToAnotherRun(
+                f"the ledger at {address.where} belongs to run {found['name']} with {what} {have},"
+                f" not {want}: use that run's manifest, or another database"
+            )

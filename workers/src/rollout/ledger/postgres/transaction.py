@@ -1,0 +1,92 @@
+"""A Postgres connection as the shared SQL sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, LiteralString, cast
+
+from psycopg import Connection, Cursor
+
+Types = Mapping[str, Mapping[str, str]]
+"""The type of every column, by table."""
+
+Connected = Connection[Any]
+
+
+class NamedRow(tuple[Any, ...]):
+    """Values by position or by column."""
+
+    __slots__ = ()
+    places: Mapping[str, int]
+
+    def __getitem__(self, key: Any, /) -> Any:
+        """A value."""
+        return tuple.__getitem__(self, self.places[key] if isinstance(key, str) else key)
+
+
+@lru_cache(maxsize=256)
+def _row_type(names: tuple[str, ...]) -> type[NamedRow]:
+    places = {name: place for place, name in enumerate(names)}
+    return type("Row", (NamedRow,), {"places": places, "__slots__": ()})
+
+
+def named_rows(cursor: Cursor[Any]) -> Callable[[Sequence[Any]], NamedRow]:
+    """Psycopg's row factory for ``NamedRow``."""
+    return _row_type(tuple(column.name for column in cursor.description or ()))
+
+
+@lru_cache(maxsize=512)
+def _translate(sql: str) -> LiteralString:
+    """Our marks as psycopg's. No statement of ours holds a question mark or a percent sign."""
+    return cast("LiteralString", sql.replace("?", "%s"))
+
+
+class PostgresTransaction:
+    """One transaction under way. ``changed`` tells whether it has written anything."""
+
+    for_update = " FOR UPDATE"
+    for_share = " FOR SHARE"
+    skip_locked = " FOR UPDATE SKIP LOCKED"
+
+    def __init__(self, connection: Connected, now: float, types: Types) -> None:
+        self._connection = connection
+        self._types = types
+        self.now = now
+        self.changed = False
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> Cursor[NamedRow]:
+        """Run one statement."""
+        cursor = self._connection.execute(_translate(sql), [_plain(value) for value in values])
+        if cursor.rowcount > 0 and not (cursor.statusmessage or "").startswith("SELECT"):
+            self.changed = True
+        return cursor
+
+    def insert(
+        self, table: str, columns: str, rows: Sequence[Sequence[Any]], *, ignore: bool = False
+    ) -> None:
+        """Insert many rows as one array a column; ``ignore`` leaves those that are there as they are."""
+        if not rows:
+            return
+        otherwise = " ON CONFLICT DO NOTHING" if ignore else ""
+        arrays = _arrays(self._types[table], columns)
+        statement = _translate(
+            f"INSERT INTO {table} ({columns}) SELECT * FROM unnest({arrays}){otherwise}"  # noqa: S608
+        )
+        values = [list(map(_plain, column)) for column in zip(*rows, strict=True)]
+        cursor = self._connection.execute(statement, values)
+        self.changed = self.changed or cursor.rowcount > 0
+
+    def position(self) -> int:
+        """How many writes the ledger has acknowledged."""
+        return self._connection.execute("SELECT position FROM ledger").fetchone()[0]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str) and "\0" in value:
+        return value.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return value
+
+
+def _arrays(types: Mapping[str, str], columns: str) -> str:
+    return ", ".join(f"%b::{types[name]}[]" for name in columns.split(", "))
