@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 async def commit(run: Run, ask: m.Commit) -> m.Committed:
     """Make one step true. Idempotent; refused when it is not the step that was handed out."""
     hear(run, ask.worker, LEARNER, ask.incarnation)
-    if run.plan.weights_are_read and not run.store.has(ask.version.object):
+    if run.plan.weights_are_read and not await run.has_object(ask.version.object):
         raise CoordinatorError(
             f"step {ask.step} names object {ask.version.object}, which is not in the store:"
             " upload it first, then commit"
@@ -237,7 +237,7 @@ async def save_anchor(run: Run, ask: m.AnchorSaved) -> m.Empty:
     """A train state is durable; older ones may go."""
     hear(run, ask.worker, LEARNER, ask.incarnation)
     manifest: AnchorManifest = ask.manifest
-    missing = [name for name, digest in manifest.objects.items() if not run.store.has(digest)]
+    missing = [n for n, digest in manifest.objects.items() if not await run.has_object(digest)]
     if missing:
         raise CoordinatorError(f"anchor {manifest.name}: {', '.join(missing)} not in the store")
     async with run.turn:

@@ -71,7 +71,7 @@ async def start(run: Run, ask: m.LearnerStart) -> m.LearnerStarted:
 def _usable_anchor(run: Run) -> AnchorManifest | None:
     """The newest anchor whose objects are all there."""
     for anchor in reversed(run.state.anchors):
-        if all(map(run.store.has, anchor.objects.values())):
+        if all([await run.has_object(digest) for digest in anchor.objects.values()]):
             return anchor
         log.error("anchor %s lacks objects: an older one is used", anchor.name)
     return None
@@ -115,8 +115,8 @@ async def open_version(run: Run) -> None:
     state.admit(admission)
 
 
-def _require_object(run: Run, version: WeightVersion) -> None:
-    if not run.store.has(version.object):
+async def _require_object(run: Run, version: WeightVersion) -> None:
+    if not await run.has_object(version.object):
         raise CoordinatorError(
             f"version {version.lineage}/{version.step} names object {version.object}, which is not in"
             " the store: upload it first, then commit"

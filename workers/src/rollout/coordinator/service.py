@@ -15,9 +15,11 @@ from aiohttp import web
 
 from rollout.coordinator.core import Coordinator, refuse
 from rollout.coordinator.endpoints import ENDPOINTS, ROLES, token_for
+from rollout.coordinator.objects import add_routes
 from rollout.coordinator.overview import build_status
 from rollout.coordinator.prometheus import render_metrics
 from rollout.errors import CoordinatorError
+from rollout.objects.filesystem import FilesystemStore
 
 BODY_BYTES_MAX = 256 << 20
 """Largest request body: a few hundred long trajectories."""
@@ -48,6 +50,8 @@ def build_app(coordinator: Coordinator, secret: str) -> web.Application:
     calls = CallCounter()
     for path in ENDPOINTS:
         app.router.add_post(path, _endpoint(coordinator, tokens, path, calls))
+    if isinstance(coordinator.run.store, FilesystemStore):
+        add_routes(app, coordinator.run.store, tokens.role)
     app.router.add_get("/v1/status", _status(coordinator, tokens))
     app.router.add_get("/metrics", _metrics(coordinator))
     app.router.add_get("/healthz", _health)

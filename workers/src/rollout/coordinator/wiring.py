@@ -20,7 +20,8 @@ from rollout.evaluations.build import build_suite, limit_source
 from rollout.evaluations.statistics import summarise
 from rollout.ledger.records import Limits, RunIdentity
 from rollout.ledger.sqlite.ledger import SqliteLedger
-from rollout.objects.filesystem import FilesystemStore
+from rollout.objects.opening import open_store
+from rollout.rendering import build_renderer
 from rollout.seams import DataSource
 from rollout.tracking.build import build_trackers
 from rollout.types import Row, SamplingParams
@@ -72,7 +73,7 @@ async def open_from_config(config: WorkerConfig) -> Coordinator:
     return await open_coordinator(
         plan,
         ledger,
-        FilesystemStore(Path(layout.objects_dir)),
+        open_store(config, "coordinator"),
         rows,
         snapshots=snapshots,
         summarise=summarise,

@@ -24,14 +24,15 @@ from rollout.errors import SpecError
 from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.local.launch import read_config
 from rollout.local.run_dir import RunDir
-from rollout.objects.reading import ObjectFiles
+from rollout.objects.opening import open_source
+from rollout.seams import ObjectSource
 from rollout_api.worker import WorkerConfig
 
 
 class Recording:
     """One run's folder. Rows of data are opened when a step needs them."""
 
-    def __init__(self, config: WorkerConfig, ledger: LedgerReader, objects: ObjectFiles) -> None:
+    def __init__(self, config: WorkerConfig, ledger: LedgerReader, objects: ObjectSource) -> None:
         self.config = config
         self.ledger = ledger
         self.objects = objects
@@ -97,7 +98,7 @@ def open_recording(run_dir: Path) -> Iterator[Recording]:
     folder = RunDir(path=run_dir)
     config = read_config(folder)
     with LedgerReader(folder.ledger) as ledger:
-        yield Recording(config, ledger, ObjectFiles(folder.objects))
+        yield Recording(config, ledger, open_source(config))
 
 
 def _describe_lack(state: RunState) -> str:

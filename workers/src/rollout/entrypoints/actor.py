@@ -22,7 +22,8 @@ from rollout.coordinator.client import CoordinatorClient
 from rollout.coordinator.endpoints import read_token
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
 from rollout.errors import RolloutError
-from rollout.objects.filesystem import FilesystemStore
+from rollout.models.shapes import read_shape
+from rollout.objects.opening import open_store
 from rollout.rendering import build_renderer
 from rollout_api.worker import WorkerConfig
 
@@ -60,7 +61,7 @@ def build_parts(
         worker=name,
         index=index,
         client=client,
-        store=FilesystemStore(Path(config.layout.objects_dir)),
+        store=open_store(config, "actor"),
         stage=stage,
         scorer=PipelineScorer(
             pipelines=judges.pipeline, apart=config.spec.numerics.mode == "Exact"

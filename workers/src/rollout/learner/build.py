@@ -25,7 +25,7 @@ from rollout.learner.step import Trainer
 from rollout.models.roles import CRITIC, REFERENCE, TEACHER
 from rollout.models.shapes import read_shape
 from rollout.models.teachers import check_teacher
-from rollout.objects.filesystem import FilesystemStore
+from rollout.objects.opening import open_store
 from rollout.rendering import build_renderer
 from rollout.seams import Renderer
 from rollout_api.worker import WorkerConfig
@@ -42,7 +42,7 @@ def build_parts(
         trainer=trainer,
         session=session,
         place=AnchorPlace(
-            store=FilesystemStore(Path(config.layout.objects_dir)),
+            store=open_store(config, "learner"),
             snapshots_dir=Path(config.layout.run_dir) / "snapshots",
         ),
         reference=_reference(config, trainer),

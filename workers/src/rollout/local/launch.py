@@ -40,6 +40,7 @@ from rollout.local.watch import Ended
 from rollout.models.roles import further_models
 from rollout_api.worker import Layout, ResolvedRun, RunIdentity, WorkerConfig
 
+from rollout.objects.opening import require_place
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
@@ -79,6 +80,7 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
     run, spec = wanted.run, wanted.prepared.spec
     machine = observe_machine()
     url = f"http://127.0.0.1:{port}"
+    require_place(spec.storage)
     run.worker_config.unlink(missing_ok=True)
     resolving = Resolving(
         ResolveRequest(

@@ -216,13 +216,13 @@ def _take_models(others: Mapping[str, RunDir], prepared: Prepared, run: RunDir) 
 
 def _take_model(source: RunDir, wanted: FromRun, target: Path) -> Path:
     """A model folder made of the source run's snapshot."""
-    from rollout.objects.filesystem import FilesystemStore
+    from rollout.objects.opening import open_source
 
     snapshot, config = read_snapshot(source, wanted.snapshot), read_config(source)
     scores = config.spec.train is not None and config.spec.train.algorithm.rm is not None
     return materialise_model(
         config_path=Path(config.resolved.model_path),
-        weights=FilesystemStore(source.objects).path(snapshot["version"]["object"]),
+        weights=open_source(config).path(snapshot["version"]["object"]),
         target=target,
         score_pad_id=config.resolved.pad_token_id if scores else None,
         chat_template=config.spec.model.chat_template,

@@ -16,8 +16,10 @@ from rollout_api.v1alpha1.storage import Storage
 from rollout_api.worker import WorkerConfig
 
 
-def open_store(config: WorkerConfig, token: str = "") -> ObjectStore:
-    """The store that ``spec.storage`` names. ``token`` is this process's, for one that the coordinator serves.
+Role = Literal["coordinator", "learner", "actor", "control"]
+
+def open_store(config: WorkerConfig, role: Role) -> ObjectStore:
+    """The store that ``spec.storage`` names, as a process of ``role`` reaches it.
 
     ``layout.objectsDir`` is the store itself, or the folder of verified copies before one that is far
     away. Raises SpecError and StoreError.
@@ -25,11 +27,8 @@ def open_store(config: WorkerConfig, token: str = "") -> ObjectStore:
     storage, folder = config.spec.storage or Storage(), Path(config.layout.objects_dir)
     if storage.uri is not None:
         return open_place(storage, config.run.uid, folder)
-    if config.layout.objects_served and token:
-        from rollout.objects.served import ServedRemote
-
-        remote = ServedRemote(config.layout.coordinator_url, token)
-        return RemoteStore(remote, _cache(storage, folder))
+    if config.layout.objects_served and role != "coordinator":
+        return RemoteStore(_served(config, role), _cache(storage, folder))
     return FilesystemStore(folder)
 
 
@@ -38,7 +37,7 @@ def open_source(config: WorkerConfig) -> ObjectSource:
     storage = config.spec.storage
     if storage is None or storage.uri is None:
         return ObjectFiles(Path(config.layout.objects_dir))
-    return open_store(config)
+    return open_store(config, "control")
 
 
 def open_place(storage: Storage, uid: str, folder: Path) -> ObjectStore:
@@ -66,6 +65,15 @@ def require_place(storage: Storage | None) -> None:
 
 
 def _cache(storage: Storage, folder: Path) -> Cache:
+def _served(config: WorkerConfig, role: Role) -> Remote:
+    from rollout.coordinator.endpoints import read_token
+    from rollout.objects.served import ServedRemote
+
+    assert role != "coordinator"
+    token = read_token(Path(config.layout.token_file), role)
+    return ServedRemote(config.layout.coordinator_url, token)
+
+
     return Cache(
         folder,
         CACHE_BYTES_MAX if storage.cache_size is None else parse_quantity(storage.cache_size),

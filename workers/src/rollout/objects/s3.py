@@ -12,6 +12,7 @@ import base64
 import hashlib
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -19,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from rollout.errors import SpecError, StoreError
+from rollout.errors import PlaceUnreachable, SpecError, StoreError
 from rollout.objects.retry import Absent, Deed, Patience, Refused, Transient, persist
-from rollout.objects.source import Source
+from rollout.objects.source import PartsSource, Source
 
 try:
     import boto3
@@ -201,23 +202,18 @@ class S3Remote:
 
 
 def require_bucket(bucket: Bucket) -> None:
-    """Raise StoreError, with the fix, where the bucket cannot be reached or written into."""
-    remote = S3Remote(bucket, Patience(tries_max=3))
-    deed = Deed(verb="try to write", digest="probe", place=remote.place)
+    """Raise PlaceUnreachable, with the fix, where the bucket cannot be written into now."""
+    remote, patience = S3Remote(bucket), Patience(tries_max=3)
+    name = f"probe/{os.getpid()}-{time.time_ns()}"
 
     def probe() -> None:
-        from rollout.objects.source import PartsSource
-
-        name = f"probe/{os.getpid()}"
         remote.write(name, PartsSource([b"rollout"]))
         remote.delete(name)
 
     try:
-        persist(Patience(tries_max=3), deed, probe)
-    except Absent as error:
-        raise StoreError(
-            f"{remote.place}: the bucket is not there; {FIXES['NoSuchBucket']}"
-        ) from error
+        persist(patience, Deed(verb="try to write", digest=name, place=remote.place), probe)
+    except StoreError as error:
+        raise PlaceUnreachable(f"spec.storage: {error}") from error
 
 
 class _AlreadyThere(Exception):  # noqa: N818 - a state

@@ -116,7 +116,10 @@ def _resolve(spec: RolloutRunSpec, *, offline: bool) -> tuple[dict[str, Any], li
 
 def _look(spec: RolloutRunSpec, *, offline: bool) -> dict[str, Any]:
     from rollout.local.resolve import ResolveRequest, Resolving
+    from rollout.objects.opening import require_place
 
+    if not offline:
+        require_place(spec.storage)
     request = ResolveRequest(spec=spec.model_dump(mode="json", exclude_none=True), offline=offline)
     with tempfile.NamedTemporaryFile(prefix="rollout-plan-", suffix=".log") as log:
         found = Resolving(request, Path(log.name)).wait()
