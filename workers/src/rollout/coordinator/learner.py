@@ -46,7 +46,7 @@ async def start(run: Run, ask: m.LearnerStart) -> m.LearnerStarted:
             seen_at=run.clock(),
             state="starting",
         )
-        anchor = _usable_anchor(run)
+        anchor = await _usable_anchor(run)
         replay = await run.ledger.records_after(0 if anchor is None else anchor.step)
     run.wake()
     log.info(
@@ -68,7 +68,7 @@ async def start(run: Run, ask: m.LearnerStart) -> m.LearnerStarted:
     )
 
 
-def _usable_anchor(run: Run) -> AnchorManifest | None:
+async def _usable_anchor(run: Run) -> AnchorManifest | None:
     """The newest anchor whose objects are all there."""
     for anchor in reversed(run.state.anchors):
         if all([await run.has_object(digest) for digest in anchor.objects.values()]):
@@ -87,7 +87,7 @@ async def heartbeat(run: Run, ask: m.Heartbeat) -> m.HeartbeatAnswer:
 async def publish_initial(run: Run, ask: m.PublishInitial) -> m.Empty:
     """Version 0 exists: sampling may begin."""
     hear(run, ask.worker, LEARNER, ask.incarnation)
-    _require_object(run, ask.version)
+    await _require_object(run, ask.version)
     async with run.turn:
         await run.ledger.publish_initial(ask.incarnation, ask.version, ask.chain)
         state = run.state
@@ -233,7 +233,7 @@ async def replay(run: Run, ask: m.ReplayRequest) -> m.Batch:
 async def fork(run: Run, ask: m.Fork) -> m.Forked:
     """Open a new lineage where replay could not meet the committed digests."""
     hear(run, ask.worker, LEARNER, ask.incarnation)
-    _require_object(run, ask.version)
+    await _require_object(run, ask.version)
     async with run.turn:
         lineage = await run.ledger.fork(
             ask.incarnation, ask.step, ask.version, ask.chain, ask.reason

@@ -128,12 +128,12 @@ class Run:
         self.batches.beat()
         self.changed.beat()
 
-    def stop_reason(self) -> str | None:
-        """Why workers should end, or None. Raises CoordinatorError while this process is closing."""
     async def has_object(self, digest: str) -> bool:
         """Whether the store has an object now; a bucket may take its time to say. Raises StoreError."""
         return await asyncio.to_thread(self.store.has, digest)
 
+    def stop_reason(self) -> str | None:
+        """Why workers should end, or None. Raises CoordinatorError while this process is closing."""
         if self.closing:
             raise CoordinatorError("the coordinator is closing")
         if self.state.outcome is not None:

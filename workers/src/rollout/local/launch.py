@@ -38,9 +38,8 @@ from rollout.local.run_dir import RunDir, RunLock
 from rollout.local.supervisor import Supervisor
 from rollout.local.watch import Ended
 from rollout.models.roles import further_models
-from rollout_api.worker import Layout, ResolvedRun, RunIdentity, WorkerConfig
-
 from rollout.objects.opening import require_place
+from rollout_api.worker import Layout, ResolvedRun, RunIdentity, WorkerConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:

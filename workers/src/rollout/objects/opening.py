@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from rollout.errors import SpecError
 from rollout.objects.cache import CACHE_BYTES_MAX, Cache
 from rollout.objects.filesystem import FilesystemStore
 from rollout.objects.reading import ObjectFiles
-from rollout.objects.remote import RemoteStore
+from rollout.objects.remote import Remote, RemoteStore
 from rollout.quantities import parse_quantity
 from rollout.seams import ObjectSource, ObjectStore
 from rollout_api.v1alpha1.storage import Storage
 from rollout_api.worker import WorkerConfig
 
-
 Role = Literal["coordinator", "learner", "actor", "control"]
+
 
 def open_store(config: WorkerConfig, role: Role) -> ObjectStore:
     """The store that ``spec.storage`` names, as a process of ``role`` reaches it.
@@ -64,7 +65,6 @@ def require_place(storage: Storage | None) -> None:
     require_bucket(parse_bucket(storage.uri, endpoint=storage.endpoint, region=storage.region))
 
 
-def _cache(storage: Storage, folder: Path) -> Cache:
 def _served(config: WorkerConfig, role: Role) -> Remote:
     from rollout.coordinator.endpoints import read_token
     from rollout.objects.served import ServedRemote
@@ -74,6 +74,7 @@ def _served(config: WorkerConfig, role: Role) -> Remote:
     return ServedRemote(config.layout.coordinator_url, token)
 
 
+def _cache(storage: Storage, folder: Path) -> Cache:
     return Cache(
         folder,
         CACHE_BYTES_MAX if storage.cache_size is None else parse_quantity(storage.cache_size),
