@@ -6,8 +6,10 @@ import multiprocessing
 import os
 import socket
 import traceback
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -25,12 +27,11 @@ from rollout.learner.kinds import kind_of
 from rollout.learner.loop import Watch, run_learner
 from rollout.learner.parallel import Parallel, join, whole
 from rollout.learner.parts import LearnerParts
-from rollout.learner.plan import PlanRules, micro_batches_of, plan_step
+from rollout.learner.plan import micro_batches_of, plan_step
+from rollout.learner.policy import Policy
 from rollout.learner.policy_settings import RewardKl
-from rollout.learner.policy_work import Place, PolicyWork
-from rollout.learner.ppo_work import Helpers, PpoWork
 from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.step import accumulate_gradients
+from rollout.learner.step import Trainer, accumulate_gradients
 from rollout.learner.work import Totals
 from rollout.rendering import build_renderer
 
@@ -70,55 +71,109 @@ def spawn(work, *args, ranks: int = RANKS) -> list:
     return [result for _, result, _ in found]
 
 
-def full_loss() -> GrpoSettings:
-    return GrpoSettings(
-        kl_coefficient=0.1, correction=Correction(high=1.5), entropy_coefficient=0.01
-    )
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """Gradients before clipping, whole; this rank's sums; numbers that every rank must agree on."""
+
+    gradients: list[np.ndarray]
+    sums: dict[str, float]
+    known: dict[str, float]
 
 
-def compute_gradient(parallel: Parallel, model_path, settings, groups, num_ranks):
-    """The summed gradient before clipping, whole, and this rank's totals."""
-    trainer = build_trainer(model_path, settings, parallel)
-    place = Place(device=parallel.device, skips_silent=not parallel.sharded, gather=parallel.gather)
-    reference = build_reference(model_path, settings, parallel)
-    work = PolicyWork(groups, settings.algorithm, place, reference)
-    rules = PlanRules(tokens_max=40, num_ranks=num_ranks)
-    update = plan_step(work.shapes(), rules, seed=1, step=1).updates[0]
-    work.prepare(trainer.policy.model, [update.ranks[parallel.rank]])
+def last_update(parts: LearnerParts, batch: Batch) -> Found:
+    """What accumulates in the last update of a step on ``batch``, no update before it taken."""
+    trainer, parallel = parts.trainer, parts.parallel
+    kind = kind_of(trainer.settings)
+    work, _ = kind.build_work(parts, batch)
+    rules = replace(kind.plan_rules(trainer.settings, parallel.world_size), tokens_max=40)
+    updates = plan_step(work.shapes(), rules, seed=1, step=1).updates
+    passes = [micro_batches_of(one, parallel.rank, aligned=parallel.sharded) for one in updates]
+    work.prepare(trainer.policy.model, [[micro for micro, _ in found] for found in passes])
     trainer.policy.zero_gradients()
     totals = Totals()
-    accumulate_gradients(trainer, work, update, totals)
-    trainer.policy.sum_gradients()
-    masters = trainer.policy.masters.values()
-    flat = torch.cat([whole(p.grad).flatten() for p in masters]).numpy()
-    return flat, float(trainer.policy.gradient_norm()), totals.local()[0]
+    accumulate_gradients(trainer, work, updates[-1], totals)
+    gradients, norms = zip(*map(gather_gradient, held_by(trainer)), strict=True)
+    known = dict(zip(("norm", "critic_norm"), norms, strict=False))
+    metrics = work.metrics(1)
+    known |= {name: metrics[name] for name in ("explained_variance",) if name in metrics}
+    return Found(gradients=list(gradients), sums=totals.local()[0], known=known)
 
 
-@pytest.mark.parametrize("sharded", [False, True])
-@pytest.mark.parametrize("prompts", [8, 3])
-def test_the_gradient_before_clipping_is_that_of_one_rank(
-    model_path, settings, policy_settings, groups_of, sharded, prompts
-) -> None:
-    settings = replace(settings, algorithm=replace(policy_settings, loss=full_loss()))
-    groups = groups_of(1, prompts=prompts)
+def held_by(trainer: Trainer) -> list[Policy]:
+    return [trainer.policy] if trainer.critic is None else [trainer.policy, trainer.critic.held]
 
-    def work(rank):
+
+def gather_gradient(held: Policy) -> tuple[np.ndarray, float]:
+    """Summed over ranks, and its norm."""
+    held.sum_gradients()
+    flat = torch.cat([whole(p.grad).flatten() for p in held.masters.values()]).numpy()
+    return flat, float(held.gradient_norm())
+
+
+def assert_two_equal_one(compute: Callable[[Parallel], Found], *, sharded: bool) -> None:
+    """Each of two ranks has the gradients of one alone; their sums add up to its."""
+
+    def work(rank: int) -> Found:
         parallel = join(sharded=sharded)
-        result = compute_gradient(parallel, model_path, settings, groups, RANKS)
+        found = compute(parallel)
         parallel.close()
-        return result
+        return found
 
-    alone, norm, sums = compute_gradient(Parallel(), model_path, settings, groups, 1)
-    for flat, norm_of_rank, _ in (both := spawn(work)):
-        assert abs(flat - alone).max() < 1e-5 * abs(alone).max() + 1e-7
-        assert norm_of_rank == pytest.approx(norm, rel=1e-5)
-    added = {name: both[0][2][name] + both[1][2][name] for name in sums}
-    assert added == pytest.approx(sums, rel=1e-4, abs=1e-5)
+    alone, both = compute(Parallel()), spawn(work)
+    for of_rank in both:
+        for found, wanted in zip(of_rank.gradients, alone.gradients, strict=True):
+            assert abs(found - wanted).max() < 1e-5 * abs(wanted).max() + 1e-7
+        assert of_rank.known == pytest.approx(alone.known, rel=1e-5, abs=1e-5)
+    added = {name: sum(rank.sums.get(name, 0.0) for rank in both) for name in alone.sums}
+    assert added == pytest.approx(alone.sums, rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize("sharded", [False, True])
+@pytest.fixture
+def parts_of(model_path, settings):
+    """A learner of an algorithm; ``move`` scales its weights away from the reference."""
+
+    def make(parallel: Parallel, algorithm, *, move: float = 1.0, **more) -> LearnerParts:
+        chosen = replace(settings, algorithm=algorithm)
+        trainer = build_trainer(model_path, chosen, parallel)
+        scale(trainer.policy.masters.values(), move)
+        return LearnerParts(
+            trainer=trainer,
+            session=None,
+            place=None,
+            reference=build_reference(model_path, chosen, parallel),
+            renderer=build_renderer(model_path, "plain"),
+            identity={},
+            **more,
+        )
+
+    return make
+
+
+def scale(parameters: Iterable[torch.Tensor], factor: float) -> None:
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter.mul_(factor)
+
+
+SHARDED = pytest.mark.parametrize("sharded", [False, True])
+PROMPTS = pytest.mark.parametrize("prompts", [8, 3])
+
+
+@SHARDED
+@PROMPTS
+def test_the_gradient_before_clipping_is_that_of_one_rank(
+    parts_of, policy_settings, batch_of, groups_of, sharded, prompts
+) -> None:
+    loss = GrpoSettings(
+        kl_coefficient=0.1, correction=Correction(high=1.5), entropy_coefficient=0.01
+    )
+    algorithm, batch = replace(policy_settings, loss=loss), batch_of(1, groups_of(1, prompts))
+    assert_two_equal_one(lambda p: last_update(parts_of(p, algorithm), batch), sharded=sharded)
+
+
+@SHARDED
 def test_a_kl_in_the_reward_and_whitening_are_those_of_one_rank(
-    model_path, settings, policy_settings, groups_of, sharded
+    parts_of, policy_settings, batch_of, groups_of, sharded
 ) -> None:
     algorithm = replace(
         policy_settings,
@@ -126,69 +181,18 @@ def test_a_kl_in_the_reward_and_whitening_are_those_of_one_rank(
         advantage_scale="Whiten",
         reward_kl=RewardKl(coefficient=0.5, per_token=True),
     )
-    settings = replace(settings, algorithm=algorithm)
-    groups = groups_of(1, prompts=3)
-
-    def work(rank):
-        parallel = join(sharded=sharded)
-        result = compute_gradient(parallel, model_path, settings, groups, RANKS)
-        parallel.close()
-        return result
-
-    alone, norm, _ = compute_gradient(Parallel(), model_path, settings, groups, 1)
-    for flat, norm_of_rank, _ in spawn(work):
-        assert abs(flat - alone).max() < 1e-5 * abs(alone).max() + 1e-7
-        assert norm_of_rank == pytest.approx(norm, rel=1e-5)
+    batch = batch_of(1, groups_of(1, 3))
+    assert_two_equal_one(lambda p: last_update(parts_of(p, algorithm), batch), sharded=sharded)
 
 
-def compute_ppo_gradients(parallel: Parallel, model_path, settings, groups, num_ranks):
-    """Summed gradients of policy and critic, whole, of the second of two mini-batches; the totals."""
-    trainer = build_trainer(model_path, settings, parallel)
-    algorithm, reference = settings.algorithm, build_reference(model_path, settings, parallel)
-    helpers = Helpers(critic=trainer.critic.model, reference=reference, parallel=parallel)
-    work = PpoWork(groups, replace(algorithm, epochs=1), helpers, kl_coefficient=0.05)
-    rules = PlanRules(tokens_max=40, num_ranks=num_ranks, mini_batches=2)
-    plan = plan_step(work.shapes(), rules, seed=1, step=1)
-    passes = [
-        micro_batches_of(update, parallel.rank, aligned=parallel.sharded) for update in plan.updates
-    ]
-    work.prepare(trainer.policy.model, [[micro for micro, _ in found] for found in passes])
-    trainer.policy.zero_gradients()
-    totals = Totals()
-    accumulate_gradients(trainer, work, plan.updates[1], totals)
-    flats = []
-    for held in (trainer.policy, trainer.critic.held):
-        held.sum_gradients()
-        masters = held.masters.values()
-        flats.append(torch.cat([whole(p.grad).flatten() for p in masters]).numpy())
-    return *flats, totals.local()[0], work.metrics(1)
-
-
-@pytest.mark.parametrize("sharded", [False, True])
-@pytest.mark.parametrize("prompts", [8, 3])
+@SHARDED
+@PROMPTS
 def test_ppos_two_gradients_are_those_of_one_rank(
-    model_path, settings, ppo_settings, groups_of, sharded, prompts
+    parts_of, ppo_settings, batch_of, groups_of, sharded, prompts
 ) -> None:
-    settings = replace(settings, algorithm=replace(ppo_settings, bootstraps=True))
-    groups = groups_of(1, prompts=prompts)
-
-    def work(rank):
-        parallel = join(sharded=sharded)
-        result = compute_ppo_gradients(parallel, model_path, settings, groups, RANKS)
-        parallel.close()
-        return result
-
-    policy, critic, sums, metrics = compute_ppo_gradients(
-        Parallel(), model_path, settings, groups, 1
-    )
-    for policy_of_rank, critic_of_rank, _, metrics_of_rank in (both := spawn(work)):
-        assert abs(policy_of_rank - policy).max() < 1e-5 * abs(policy).max() + 1e-7
-        assert abs(critic_of_rank - critic).max() < 1e-5 * abs(critic).max() + 1e-7
-        assert metrics_of_rank["explained_variance"] == pytest.approx(
-            metrics["explained_variance"], abs=1e-5
-        )
-    added = {name: both[0][2][name] + both[1][2][name] for name in sums}
-    assert added == pytest.approx(sums, rel=1e-4, abs=1e-5)
+    algorithm = replace(ppo_settings, bootstraps=True, epochs=1)
+    batch = batch_of(1, groups_of(1, prompts))
+    assert_two_equal_one(lambda p: last_update(parts_of(p, algorithm), batch), sharded=sharded)
 
 
 PREFERENCES = {
@@ -198,61 +202,8 @@ PREFERENCES = {
 }
 
 
-def compute_preference_gradient(parallel: Parallel, model_path, settings, num_ranks, count):
-    """The summed gradient of one update on ``count`` rows, the policy away from its reference; the totals."""
-    trainer = build_trainer(model_path, settings, parallel)
-    with torch.no_grad():
-        for parameter in trainer.policy.masters.values():
-            parameter.mul_(0.8)
-    parts = LearnerParts(
-        trainer=trainer,
-        session=None,
-        place=None,
-        reference=build_reference(model_path, settings, parallel),
-        renderer=build_renderer(model_path, "plain"),
-        identity={},
-    )
-    return gradient_of(parts, Batch(step=1, rows=preference_rows(count)), num_ranks)
-
-
-def gradient_of(parts: LearnerParts, batch: Batch, num_ranks: int):
-    """The summed gradient of a batch's only update, whole, and this rank's totals."""
-    trainer, parallel = parts.trainer, parts.parallel
-    work, _ = kind_of(trainer.settings).build_work(parts, batch)
-    update = plan_step(
-        work.shapes(), PlanRules(tokens_max=40, num_ranks=num_ranks), seed=1, step=1
-    ).updates[0]
-    found = micro_batches_of(update, parallel.rank, aligned=parallel.sharded)
-    work.prepare(trainer.policy.model, [[micro for micro, _ in found]])
-    trainer.policy.zero_gradients()
-    totals = Totals()
-    accumulate_gradients(trainer, work, update, totals)
-    trainer.policy.sum_gradients()
-    masters = trainer.policy.masters.values()
-    flat = torch.cat([whole(p.grad).flatten() for p in masters]).numpy()
-    return flat, totals.local()[0]
-
-
-def compute_distilled_gradient(parallel: Parallel, model_path, settings, num_ranks, groups):
-    """The summed gradient of one update towards a teacher that is a little more certain; the totals."""
-    teacher = load_frozen(model_path, settings, parallel)
-    with torch.no_grad():
-        for parameter in teacher.parameters():
-            parameter.mul_(1.2)
-    parts = LearnerParts(
-        trainer=build_trainer(model_path, settings, parallel),
-        session=None,
-        place=None,
-        reference=None,
-        teacher=teacher,
-        renderer=None,
-        identity={},
-    )
-    return gradient_of(parts, Batch(step=1, groups=groups), num_ranks)
-
-
-def preference_rows(count: int) -> tuple[DataRow, ...]:
-    return tuple(
+def preference_batch(count: int) -> Batch:
+    rows = tuple(
         DataRow(
             ordinal=n,
             row={
@@ -265,34 +216,23 @@ def preference_rows(count: int) -> tuple[DataRow, ...]:
         )
         for n in range(count)
     )
+    return Batch(step=1, rows=rows)
 
 
-@pytest.mark.parametrize("sharded", [False, True])
+@SHARDED
 @pytest.mark.parametrize("count", [7, 1])
-@pytest.mark.parametrize("algorithm", PREFERENCES)
-def test_the_gradient_of_preferences_is_that_of_one_rank(
-    model_path, settings, algorithm, sharded, count
-) -> None:
-    settings = replace(settings, algorithm=PREFERENCES[algorithm])
-
-    def work(rank):
-        parallel = join(sharded=sharded)
-        result = compute_preference_gradient(parallel, model_path, settings, RANKS, count)
-        parallel.close()
-        return result
-
-    alone, sums = compute_preference_gradient(Parallel(), model_path, settings, 1, count)
-    both = spawn(work)
-    for flat, _ in both:
-        assert abs(flat - alone).max() < 1e-5 * abs(alone).max() + 1e-7
-    added = {name: sum(of_rank.get(name, 0.0) for _, of_rank in both) for name in sums}
-    assert added == pytest.approx(sums, rel=1e-4, abs=1e-5)
+@pytest.mark.parametrize("name", PREFERENCES)
+def test_the_gradient_of_preferences_is_that_of_one_rank(parts_of, name, sharded, count) -> None:
+    algorithm, batch = PREFERENCES[name], preference_batch(count)
+    assert_two_equal_one(
+        lambda p: last_update(parts_of(p, algorithm, move=0.8), batch), sharded=sharded
+    )
 
 
-@pytest.mark.parametrize("sharded", [False, True])
-@pytest.mark.parametrize("prompts", [8, 3])
+@SHARDED
+@PROMPTS
 def test_the_gradient_towards_a_teacher_is_that_of_one_rank(
-    model_path, settings, groups_of, sharded, prompts
+    parts_of, model_path, settings, batch_of, groups_of, sharded, prompts
 ) -> None:
     algorithm = DistillSettings(
         loss=GrpoSettings(),
@@ -303,37 +243,24 @@ def test_the_gradient_towards_a_teacher_is_that_of_one_rank(
         reward_coefficient=0.3,
         epochs=2,
     )
-    settings, groups = replace(settings, algorithm=algorithm), groups_of(1, prompts=prompts)
+    batch = batch_of(1, groups_of(1, prompts))
 
-    def work(rank):
-        parallel = join(sharded=sharded)
-        result = compute_distilled_gradient(parallel, model_path, settings, RANKS, groups)
-        parallel.close()
-        return result
+    def compute(parallel: Parallel) -> Found:
+        teacher = load_frozen(model_path, replace(settings, algorithm=algorithm), parallel)
+        scale(teacher.parameters(), 1.2)
+        return last_update(parts_of(parallel, algorithm, teacher=teacher), batch)
 
-    alone, sums = compute_distilled_gradient(Parallel(), model_path, settings, 1, groups)
-    both = spawn(work)
-    for flat, _ in both:
-        assert abs(flat - alone).max() < 1e-5 * abs(alone).max() + 1e-7
-    added = {name: sum(of_rank.get(name, 0.0) for _, of_rank in both) for name in sums}
-    assert added == pytest.approx(sums, rel=1e-4, abs=1e-5)
+    assert_two_equal_one(compute, sharded=sharded)
 
 
-@pytest.mark.parametrize("sharded", [False, True])
+@SHARDED
 def test_a_rank_without_work_takes_part_all_the_same(
-    model_path, settings, groups_of, sharded
+    parts_of, policy_settings, batch_of, groups_of, sharded
 ) -> None:
-    groups = groups_of(3, prompts=1, group=2)
-
-    def work(rank):
-        parallel = join(sharded=sharded)
-        result = compute_gradient(parallel, model_path, settings, groups, RANKS)
-        parallel.close()
-        return result
-
-    alone, _, _ = compute_gradient(Parallel(), model_path, settings, groups, 1)
-    for flat, _, _ in spawn(work):
-        assert abs(flat - alone).max() < 1e-5 * abs(alone).max() + 1e-7
+    batch = batch_of(3, groups_of(3, prompts=1, group=2))
+    assert_two_equal_one(
+        lambda p: last_update(parts_of(p, policy_settings), batch), sharded=sharded
+    )
 
 
 def live(rank, world, calls, sharded):
@@ -353,7 +280,7 @@ def world_of(world, ppo_settings):
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
-@pytest.mark.parametrize("sharded", [False, True])
+@SHARDED
 def test_two_ranks_replay_and_restore_to_the_same_chain(
     world_of, coordinator, sharded, algorithm
 ) -> None:
