@@ -175,12 +175,13 @@ def start_job(
     manifest: str = MANIFEST,
     overrides: Sequence[str] = (),
     resume: str | None = None,
+    reward: str = EVEN,
 ) -> Job:
-    """Start a run of ``manifest`` in a supervisor of its own."""
+    """Start a run of ``manifest`` in a supervisor of its own; ``reward`` is the source of ``even.py``."""
     home.mkdir(parents=True, exist_ok=True)
     path = home.parent / f"{home.name}.yaml"
     path.write_text(manifest)
-    (home.parent / "even.py").write_text(EVEN)
+    (home.parent / "even.py").write_text(reward)
     stderr = home.parent / f"{home.name}.stderr"
     arguments = {"manifest": str(path), "overrides": list(overrides), "resume": resume}
     with stderr.open("ab") as log:

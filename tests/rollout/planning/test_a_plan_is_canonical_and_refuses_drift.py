@@ -14,8 +14,8 @@ from rollout.manifest import load_documents, load_folder_or_file
 from rollout.models.files import digest_model
 from rollout.models.resolve import resolve_model
 from rollout.planning import build_plan, documents_of_plan, read_plan, render_plan, write_plan
-from rollout.quantities import parse_quantity
 from rollout.planning.lock import differences, digest_of
+from rollout.quantities import parse_quantity
 
 SAMPLES = Path(__file__).parents[3] / "manifests" / "samples"
 MANIFEST = """\

@@ -43,7 +43,7 @@ class Engine(OneOf):
 
 
 class Autoscale(ApiModel):
-    """Let the operator choose the number of workers by how long others wait for them."""
+    """Let the number of workers follow how long they and the learner wait for each other."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule("self.min <= self.max", "min must not be above max", "min"),
@@ -75,7 +75,7 @@ class Serving(PodSettings):
     preemptible: bool = filled(default=False)
     """Run on capacity that may be taken away; losing an actor loses no trajectory."""
     autoscale: Autoscale | None = None
-    """Let the operator choose the number; refused together with an HPA."""
+    """Let the number follow the learner, beginning at `replicas`; refused together with an HPA."""
 
 
 class Actors(Serving):

@@ -72,6 +72,8 @@ async def claim(run: Run, ask: m.Claim) -> m.Claimed:
     while True:
         ticket = run.work.ticket()
         reason = run.stop_reason()
+        if reason is None and worker.outcome is not None:
+            reason = "this actor has ended"
         if reason is not None:
             return m.Claimed(stop=True, reason=reason)
         tasks = await _try_claim(run, ask)
@@ -129,14 +131,19 @@ def is_alive(run: Run, worker: str, now: float) -> bool:
 
 def _fair_share(run: Run, tasks_max: int) -> int:
     """What one actor gets, so that the first to ask does not leave the others idle."""
+    alive = len(working_actors(run))
+    share = math.ceil(run.state.num_open() / max(1, alive))
+    return max(1, min(tasks_max, share)) if alive > 1 else max(1, tasks_max)
+
+
+def working_actors(run: Run) -> list[Worker]:
+    """Actors that were heard within one lease term and have not ended."""
     now = run.clock()
-    alive = [
+    return [
         worker
         for worker in run.state.workers.values()
         if worker.role == "actor" and worker.outcome is None and is_alive(run, worker.name, now)
     ]
-    share = math.ceil(run.state.num_open() / max(1, len(alive)))
-    return max(1, min(tasks_max, share)) if len(alive) > 1 else max(1, tasks_max)
 
 
 def idle_reason(run: Run) -> str:
@@ -354,5 +361,27 @@ async def outcome(run: Run, ask: m.Outcome) -> m.Empty:
     if worker is None:
         raise CoordinatorError(f"{ask.worker} never registered")
     worker.outcome, worker.state = text, "ended"
+    if ask.ok:
+        await _take_back(run, worker)
     run.wake()
     return m.Empty()
+
+
+async def _take_back(run: Run, worker: Worker) -> None:
+    """Free at once what a worker that is gone still holds: a claim may have been on its way to it."""
+    held = [lease for lease in run.state.leases.values() if lease.worker == worker.name]
+    results = [
+        m.TaskResult(
+            task_id=lease.task.task_id,
+            epoch=lease.epoch,
+            failure=m.Failure(kind="returned", message=f"{worker.name} has ended"),
+        )
+        for lease in held
+    ]
+    if not results:
+        return
+    ends = tuple(map(_build_end, results))
+    verdicts = await run.ledger.submit(worker.name, worker.incarnation, ends)
+    for result, end, verdict in zip(results, ends, verdicts, strict=True):
+        if verdict.accepted:
+            _mirror(run, result, end, verdict)

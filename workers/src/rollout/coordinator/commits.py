@@ -6,11 +6,12 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from rollout.coordinator import messages as m
-from rollout.coordinator.actors import hear
+from rollout.coordinator.actors import hear, working_actors
 from rollout.coordinator.batches import ids_of
 from rollout.coordinator.batching import Decision, GroupView, Ready, decide_batch
 from rollout.coordinator.learner import FINISHED, LEARNER, is_last_step_done
 from rollout.coordinator.learning import observe_signal
+from rollout.coordinator.pacing import Pace, StepShares, next_pace
 from rollout.coordinator.run import Run
 from rollout.coordinator.state import INFRASTRUCTURE
 from rollout.coordinator.windows import plan_admission, plan_evaluations
@@ -224,13 +225,28 @@ def _share_waits(run: Run, seconds: float) -> None:
     """Which share of the step each side waited for the other."""
     waits, now = run.waits, run.clock()
     idle = waits.actor_seconds + sum(now - since for since in waits.idle.values())
-    actors = max(1, sum(worker.role == "actor" for worker in run.state.workers.values()))
+    actors = max(1, len(working_actors(run)))
     waits.shares = (
         min(1.0, waits.learner_seconds / max(seconds, 1e-9)),
         min(1.0, idle / actors / max(seconds, 1e-9)),
     )
     waits.learner_seconds = waits.actor_seconds = 0.0
     waits.idle = dict.fromkeys(waits.idle, now)
+    _keep_pace(run)
+
+
+def _keep_pace(run: Run) -> None:
+    """Let the number of actors follow, where the manifest asks for it."""
+    if run.plan.actors is None:
+        return
+    pace = run.pace or Pace(wanted=run.plan.actors.start)
+    learner_waits, actors_wait = run.waits.shares
+    shares = StepShares(
+        num_actors=len(working_actors(run)), learner_waits=learner_waits, actors_wait=actors_wait
+    )
+    run.pace = next_pace(pace, run.plan.actors, shares)
+    if run.pace.wanted != pace.wanted:
+        log.info("actors wanted=%d before=%d step=%d", run.pace.wanted, pace.wanted, run.state.step)
 
 
 async def save_anchor(run: Run, ask: m.AnchorSaved) -> m.Empty:

@@ -50,6 +50,7 @@ def build_status(run: Run) -> Status:
         workers=tuple(_worker(run, worker) for worker in state.workers.values()),
         evaluations=_evaluations(run),
         conditions=conditions(run),
+        actors_wanted=_actors_wanted(run),
         best=describe_best(run, best) if best is not None and known else None,
         anchor=state.anchors[-1].name if state.anchors else None,
         outcome=state.outcome,
@@ -99,6 +100,13 @@ def bottleneck(run: Run) -> str:
     if max(learner_waits, actors_wait) < WAITS_SHARE:
         return "Balanced"
     return "Actors" if learner_waits > actors_wait else "Learner"
+
+
+def _actors_wanted(run: Run) -> int | None:
+    """How many actors there should be; None where nobody asked for that to follow the learner."""
+    if run.plan.actors is None:
+        return None
+    return run.plan.actors.start if run.pace is None else run.pace.wanted
 
 
 def dispositions(run: Run) -> dict[str, int]:

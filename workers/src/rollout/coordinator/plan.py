@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from rollout.coordinator.pacing import ActorBounds
 from rollout.types import Row, SamplingParams
 
 Split = Literal["selection", "report"]
@@ -57,7 +58,8 @@ class RunPlan:
     each group (a critic is the baseline). ``learns_from_reward`` False: a teacher says what is
     learned. ``exact``: nothing may depend on time, so a missing sample is waited for, never expired.
     After ``attempts_max`` tries a group goes on with the samples that infrastructure trouble spared, if
-    they are ``samples_min`` at least; None: a group is whole or excluded.
+    they are ``samples_min`` at least; None: a group is whole or excluded. ``actors`` is there when
+    the number of actors follows the learner.
     """
 
     name: str
@@ -83,6 +85,7 @@ class RunPlan:
     anchors_kept: int = 3
     evaluations: tuple[EvaluationPlan, ...] = ()
     held_out: HeldOutPlan | None = None
+    actors: ActorBounds | None = None
 
     @property
     def tasks_total(self) -> int | None:

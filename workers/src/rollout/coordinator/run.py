@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rollout.coordinator.pacing import Pace
 from rollout.coordinator.plan import RunPlan, TaskRows
 from rollout.coordinator.state import RunState
 from rollout.coordinator.status import RunOutcome
@@ -116,6 +117,7 @@ class Run:
     changed: Pulse = field(default_factory=Pulse)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     waits: Waits = field(default_factory=Waits)
+    pace: Pace | None = None
     retired: list[tuple[int, int]] = field(default_factory=list)
     references: dict[str, bytes] = field(default_factory=dict)
     settings_generation: int = 0

@@ -90,6 +90,7 @@ class Status(Message, frozen=True, kw_only=True):
     workers: tuple[WorkerStatus, ...]
     evaluations: tuple[EvaluationStatus, ...]
     conditions: tuple[Condition, ...]
+    actors_wanted: int | None = None
     best: dict[str, Any] | None = None
     anchor: str | None = None
     outcome: RunOutcome | None = None

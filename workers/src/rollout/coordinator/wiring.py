@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.coordinator.core import Coordinator, open_coordinator
+from rollout.coordinator.pacing import ActorBounds
 from rollout.coordinator.plan import HELD_OUT, EvaluationPlan, Gate, HeldOutPlan, RunPlan
 from rollout.data.build import build_order, build_source, plan_target
 from rollout.data.cursor import DataOrder, place, total
@@ -26,6 +27,7 @@ from rollout.seams import DataSource
 from rollout.tracking.build import build_trackers
 from rollout.types import Row, SamplingParams
 from rollout_api.v1alpha1.evaluation import Evaluation
+from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.train import Train
 from rollout_api.worker import WorkerConfig
 
@@ -191,7 +193,15 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         anchors_kept=spec.snapshots.keep_last,
         evaluations=_evaluations(config, train, rows),
         held_out=_held_out(train, rows),
+        actors=_actor_bounds(spec),
     )
+
+
+def _actor_bounds(spec: RolloutRunSpec) -> ActorBounds | None:
+    scale = spec.actors.autoscale
+    if scale is None or not spec.needs_actors:
+        return None
+    return ActorBounds(low=scale.min, high=scale.max, start=spec.actors.replicas)
 
 
 def samples_min(train: Train) -> int | None:

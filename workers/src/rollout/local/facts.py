@@ -30,6 +30,7 @@ def render_facts(status: Status) -> tuple[Fact, ...]:
         Fact(label="tokens/s", value=_rate(status.tokens_per_second)),
         Fact(label="eta", value=_eta(status)),
         Fact(label="bottleneck", value=_bottleneck(status)),
+        Fact(label="actors", value=_actors(status)),
         Fact(label="waits", value=_waits(status)),
         Fact(label="eval", value=_evaluation(status)),
         Fact(label="says", value=_conditions(status)),
@@ -86,6 +87,13 @@ def _bottleneck(status: Status) -> str:
     if status.bottleneck == "Balanced" or status.outcome is not None:
         return ""
     return status.bottleneck.lower()
+
+
+def _actors(status: Status) -> str:
+    if status.actors_wanted is None or status.outcome is not None:
+        return ""
+    working = [w for w in status.workers if w.role == "actor" and w.alive]
+    return f"{len(working)} of {status.actors_wanted} wanted"
 
 
 def _evaluation(status: Status) -> str:

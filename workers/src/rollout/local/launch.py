@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from rollout.errors import SpecError
 from rollout.local.identity import grade_of, spec_digest, spec_identity
 from rollout.local.plan import (
     Machine,
+    plan_actor,
     plan_bounds,
     plan_machine,
     plan_processes,
@@ -95,6 +97,7 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
         display=display,
         bounds=plan_bounds(spec),
         lock_fileno=lock.fileno,
+        plan_actor=partial(plan_actor, spec, run, machine),
     )
     try:
         supervisor.start()

@@ -49,8 +49,14 @@ def plan_threads(spec: RolloutRunSpec, machine: Machine, num_parameters: int | N
     staleness = spec.train.max_staleness if spec.train is not None else 0
     sharers = max(spec.learner.processes_per_node, 2 if staleness else 1)
     if spec.numerics.mode == "Fast":
-        sharers = max(sharers, spec.actors.replicas + (1 if staleness else 0))
+        sharers = max(sharers, most_actors(spec) + (1 if staleness else 0))
     return max(1, machine.cpus // sharers)
+
+
+def most_actors(spec: RolloutRunSpec) -> int:
+    """As many actors as the run may come to have."""
+    scale = spec.actors.autoscale
+    return spec.actors.replicas if scale is None else scale.max
 
 
 def plan_processes(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> tuple[ProcessSpec, ...]:
@@ -59,12 +65,13 @@ def plan_processes(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> tuple
     learner = (_learner(spec, run, machine),) if spec.train is not None else ()
     return (
         *learner,
-        *(_actor(spec, run, machine, index) for index in range(actors)),
+        *(plan_actor(spec, run, machine, index) for index in range(actors)),
         _process(spec, run, "coordinator", "coordinator", env={"OMP_NUM_THREADS": "1"}),
     )
 
 
-def _actor(spec: RolloutRunSpec, run: RunDir, machine: Machine, index: int) -> ProcessSpec:
+def plan_actor(spec: RolloutRunSpec, run: RunDir, machine: Machine, index: int) -> ProcessSpec:
+    """One actor's process."""
     return _process(
         spec,
         run,

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +55,8 @@ LEAVE_SECONDS = 20.0
 """How long workers may take to leave once the run has ended."""
 TERM_SECONDS = 10.0
 """How long a process may take between SIGTERM and SIGKILL."""
+RETIRE_SECONDS = 120.0
+"""How long an actor that is not wanted any more may take to finish what it has."""
 SETTLE_SECONDS = 2.0
 """A process that left in peace gets a successor only when the run has not ended by then."""
 SILENT_SECONDS_MAX = 60.0
@@ -78,6 +80,7 @@ class _Child:
     started_at: float = 0.0
     log_start: int = 0
     start_at: float | None = 0.0
+    retired_at: float | None = None
     endings: list[Ending] = field(default_factory=list)
 
 
@@ -92,8 +95,11 @@ class Supervisor:
         display: Display,
         bounds: Bounds,
         lock_fileno: int,
+        plan_actor: Callable[[int], ProcessSpec] | None = None,
     ) -> None:
+        """``plan_actor`` gives the process of an actor by its index, where their number may change."""
         self._children = {spec.name: _Child(spec=spec) for spec in specs}
+        self._plan_actor = plan_actor
         self._poller = poller
         self._display = display
         self._bounds = bounds
@@ -153,6 +159,7 @@ class Supervisor:
                 return conclude(status.outcome, interrupted=self._interrupts > 0)
             self._progress = track_progress(self._progress, status, now)
             self._end_stuck(status, now)
+            self._scale(status.actors_wanted, now)
         return check_bounds(status, started_at=started_at, now=now, bounds=self._bounds)
 
     def _end_stuck(self, status: Status, now: float) -> None:
@@ -166,6 +173,28 @@ class Supervisor:
         self._display.note(f"{name} has not moved for too long: starting it again")
         signal_group(child.process, signal.SIGKILL)
         self._progress = Progress(mark=self._progress.mark, at=now)
+
+    def _scale(self, wanted: int | None, now: float) -> None:
+        """Have as many actors as the coordinator wants: the highest go first, in peace."""
+        if wanted is None or self._plan_actor is None or self._stopping:
+            return
+        for spec in map(self._plan_actor, range(wanted)):
+            child = self._children.setdefault(spec.name, _Child(spec=spec))
+            if child.retired_at is not None and child.process is None:
+                child.retired_at, child.start_at = None, now
+        kept = {self._plan_actor(index).name for index in range(wanted)}
+        for child in self._children.values():
+            if child.spec.role == "actor" and child.spec.name not in kept:
+                self._retire(child, now)
+
+    def _retire(self, child: _Child, now: float) -> None:
+        """Ask an actor to finish what it has and to go; end it when that takes too long."""
+        if child.retired_at is None:
+            child.retired_at, child.start_at = now, None
+            if child.process is not None:
+                child.process.terminate()
+        elif child.process is not None and now - child.retired_at > RETIRE_SECONDS:
+            signal_group(child.process, signal.SIGKILL)
 
     def _all_left(self, now: float) -> Ended | None:
         """A stop whose workers are gone is over, also when one of them went without a word."""
@@ -245,6 +274,8 @@ class Supervisor:
 
     def _after_ending(self, child: _Child, code: int, now: float) -> Ended | None:
         name = child.spec.name
+        if child.retired_at is not None:
+            return None
         decision = plan_restart(name, child.endings, child.spec.restart)
         if code in PERMANENT_EXITS:
             decision = GiveUp(reason=f"{name} ended: {describe_exit(code)}")
