@@ -209,6 +209,16 @@ def test_the_gradient_equals_finite_differences(seed, mode, estimator) -> None:
     assert torch.autograd.gradcheck(loss, tokens.logprobs_C.clone().requires_grad_(), eps=1e-7)
 
 
+@given(SEEDS, st.sampled_from(MODES))
+def test_k3_plus_has_the_gradient_of_k2(seed, mode) -> None:
+    # K2's own is met by finite differences above; the value stays that of K3.
+    tokens = make_tokens(seed)
+    k2, k3, plus = (replace(full(mode), kl_estimator=name) for name in ("K2", "K3", "K3Plus"))
+    assert torch.allclose(gradient(tokens, plus), gradient(tokens, k2), atol=1e-15)
+    values = [float(grpo_loss(tokens, knobs, count(tokens)).loss) for knobs in (plus, k3)]
+    assert values[0] == pytest.approx(values[1], abs=1e-14)
+
+
 def test_the_entropy_bonus_pushes_entropy_up() -> None:
     tokens = make_tokens(5)
     entropy = torch.ones_like(tokens.mask_C).requires_grad_()
@@ -230,3 +240,18 @@ def test_sft_gradient_equals_finite_differences(seed) -> None:
         lambda logprobs: sft_loss(logprobs, tokens.mask_C, 7),
         tokens.logprobs_C.clone().requires_grad_(),
     )
+
+
+@given(SEEDS)
+def test_the_gradient_of_smoothed_sft_equals_finite_differences(seed) -> None:
+    noise = torch.Generator().manual_seed(seed)
+    logits_CV = torch.randn(5, 4, generator=noise, dtype=torch.float64)
+    targets, mask = torch.arange(5) % 4, torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0]).double()
+
+    def loss(logits_CV: torch.Tensor) -> torch.Tensor:
+        logprobs_CV = logits_CV.log_softmax(-1)
+        chosen_C = logprobs_CV.gather(1, targets[:, None])[:, 0]
+        means_C = logprobs_CV.mean(-1)
+        return sft_loss(chosen_C, mask, 4, mean_logprobs_C=means_C, label_smoothing=0.2)
+
+    assert torch.autograd.gradcheck(loss, logits_CV.requires_grad_())

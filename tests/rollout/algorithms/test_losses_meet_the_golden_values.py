@@ -100,4 +100,24 @@ def test_each_kind_of_advantage_meets_the_golden_values(case) -> None:
     if case["scale"] == "Whiten":
         starts = LENGTHS.cumsum(0) - LENGTHS
         found = whiten(found[SEQUENCE], MASK)[starts]
-    assert found.tolist() == pytest.approx(case["expected"], abs=2e-6)
+    assert found.tolist() == pytest.approx(case["expected"], abs=1e-6)
+
+
+def _old(i: int, t: int) -> float:
+    return -1 - 0.1 * ((7 * i + 3 * t) % 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "formula"),
+    [
+        ("old_logprobs", _old),
+        ("logprobs", lambda i, t: _old(i, t) + 0.1 * (((5 * i + 11 * t) % 9) - 4)),
+        ("reference_logprobs", lambda i, t: _old(i, t) - 0.05 * ((3 * i + 2 * t) % 4)),
+        ("actor_logprobs", lambda i, t: _old(i, t) + 0.02 * (((2 * i + 5 * t) % 7) - 3)),
+        ("advantages", lambda i, t: [1, -0.5, 2, -1.5][i]),
+    ],
+)
+def test_the_inputs_are_those_of_the_source(name, formula) -> None:
+    # sequence i, token t, from 0
+    places = [(i, t) for i, length in enumerate(INPUTS["lengths"]) for t in range(length)]
+    assert INPUTS[name] == pytest.approx([formula(i, t) for i, t in places], abs=1e-12)

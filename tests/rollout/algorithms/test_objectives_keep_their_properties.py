@@ -182,6 +182,40 @@ def test_the_gradient_equals_finite_differences(seed, objective, correction) -> 
     assert torch.autograd.gradcheck(loss, tokens.logprobs_C.clone().requires_grad_(), eps=1e-7)
 
 
+WHOLE_COMPLETION = ["gspo", "luspo"]
+"""Their ratio is one number for a completion: the gradient is the value's when its weight is one too."""
+
+
+@settings(max_examples=10)
+@given(
+    SEEDS,
+    st.sampled_from(WHOLE_COMPLETION),
+    st.sampled_from(["none", "sequence truncated", "sequence masked"]),
+)
+def test_the_gradient_of_whole_completions_equals_finite_differences(
+    seed, objective, correction
+) -> None:
+    tokens = make_tokens(seed, B=2, T=3)
+    knobs = settings_for(objective, correction)
+
+    def loss(logprobs):
+        return grpo_loss(replace(tokens, logprobs_C=logprobs), knobs, count(tokens)).loss
+
+    assert torch.autograd.gradcheck(loss, tokens.logprobs_C.clone().requires_grad_(), eps=1e-7)
+
+
+@given(SEEDS, st.sampled_from(["cispo", "cispo of sequences", "vespo"]), CORRECTION)
+def test_with_its_weights_held_a_loss_is_linear_in_the_logprobs(
+    seed, objective, correction
+) -> None:
+    # loss = sum(w * logprob) with w detached: its differences are w, and so must its gradient be.
+    tokens = replace(make_tokens(seed), reference_logprobs_C=None, entropy_C=None)
+    knobs = replace(settings_for(objective, correction), kl_coefficient=0.0)
+    loss = grpo_loss(tokens, knobs, count(tokens)).loss
+    linear = (gradient(tokens, knobs) * tokens.logprobs_C).sum()
+    assert float(linear) == pytest.approx(float(loss), abs=1e-12)
+
+
 @pytest.mark.parametrize("name", ["cispo", "vespo"])
 @given(SEEDS)
 def test_a_detached_weight_is_the_factor_of_the_policy_gradient(name, seed) -> None:

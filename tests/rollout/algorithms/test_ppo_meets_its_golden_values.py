@@ -1,10 +1,10 @@
-"""PPO's numbers: values of rl-frameworks 8.3 (verl 0.9.1), and tables computed by hand.
-
-Inputs of the golden values: B = 4, T = 5, lengths 5, 3, 4, 1; for sequence i and token t, from 0:
-    V = 0.1 ((i + t) mod 4)     vpred = V + 0.3 (((i + 2t) mod 5) - 2)     rewards 1, 0, 0.5, 0 at the end
-"""
+"""PPO's numbers: values of verl 0.9.1 (``golden/critic.json``), and tables computed by hand."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,41 +23,40 @@ from rollout.algorithms.ppo import (
 )
 from rollout.algorithms.token_rewards import last_sampled, token_rewards
 from rollout.algorithms.value_loss import clipped_value_loss, explained_variance
+from rollout.algorithms.whitening import whiten
 
-B, LENGTHS = 4, (5, 3, 4, 1)
-
-
-def grid(value) -> torch.Tensor:
-    places = [(i, t) for i in range(B) for t in range(LENGTHS[i])]
-    return torch.tensor([float(value(i, t)) for i, t in places], dtype=torch.float64)
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "critic.json").read_text())
+INPUTS: dict[str, Any] = GOLDEN["inputs"]
 
 
 def vector(*values: float) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-MASK = grid(lambda i, t: 1)
-SEQUENCE = grid(lambda i, t: i).long()
-VALUES = grid(lambda i, t: 0.1 * ((i + t) % 4))
-PREDICTED = VALUES + grid(lambda i, t: 0.3 * (((i + 2 * t) % 5) - 2))
-REWARDS = vector(1, 0, 0.5, 0)
-WHOLE = Denominators(num_tokens=sum(LENGTHS), num_sequences=B, width=5)
+LENGTHS = torch.tensor(INPUTS["lengths"])
+SEQUENCE = torch.arange(len(LENGTHS)).repeat_interleave(LENGTHS)
+MASK = torch.ones(len(SEQUENCE), dtype=torch.float64)
+VALUES, PREDICTED = vector(*INPUTS["values"]), vector(*INPUTS["predicted"])
+REWARDS = vector(*INPUTS["rewards"])
+WHOLE = Denominators(
+    num_tokens=len(SEQUENCE), num_sequences=len(LENGTHS), width=int(INPUTS["width"])
+)
 
 
 def golden_gae():
-    return generalized_advantages(
-        token_rewards(REWARDS, MASK, SEQUENCE), VALUES, MASK, SEQUENCE, gamma=1.0, gae_lambda=0.95
-    )
+    knobs = {name: GOLDEN["gae"][name] for name in ("gamma", "gae_lambda")}
+    rewards = token_rewards(REWARDS, MASK, SEQUENCE)
+    return generalized_advantages(rewards, VALUES, MASK, SEQUENCE, **knobs)
 
 
 def test_whitened_advantages_meet_the_golden_row() -> None:
     advantages = golden_gae().advantages_C
-    whitened = (advantages - advantages.mean()) / (advantages.var() + 1e-8).sqrt()
-    expected = vector(1.111906, 0.977221, 0.835446, 0.686210, 1.460027)
-    assert (whitened[:5] - expected).abs().max() < 1e-6
+    expected = GOLDEN["gae"]["whitened_first_sequence"]
+    assert whiten(advantages, MASK)[:5].tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_value_loss_meets_the_golden_value() -> None:
+    case = GOLDEN["value_loss"]
     tokens = ValueTokens(
         values_C=PREDICTED,
         old_values_C=VALUES,
@@ -65,9 +64,10 @@ def test_the_value_loss_meets_the_golden_value() -> None:
         mask_C=MASK,
         sequence_C=SEQUENCE,
     )
-    found = ppo_value_loss(tokens, ValueSettings(clip=0.5), WHOLE)
-    assert float(found.loss) == pytest.approx(0.220936, abs=1e-6)
-    assert float(found.sums["value_clipped"]) / 13 == pytest.approx(0.076923, abs=1e-6)
+    found = ppo_value_loss(tokens, ValueSettings(clip=case["clip"]), WHOLE)
+    assert float(found.loss) == pytest.approx(case["expected"], abs=1e-6)
+    share = float(found.sums["value_clipped"]) / len(SEQUENCE)
+    assert share == pytest.approx(case["clipped_share"], abs=1e-6)
 
 
 def test_gae_meets_a_table_computed_by_hand() -> None:

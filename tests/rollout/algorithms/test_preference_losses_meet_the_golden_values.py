@@ -1,13 +1,11 @@
-"""Values of rl-frameworks 8.3 for preference losses, and tables worked out by hand.
-
-Inputs of the golden values (three pairs, beta 0.1), met by live TRL 1.16 trainers to 1e-6:
-    policy minus reference, in nats     chosen 1, -0.5, 0.2        rejected -0.3, 0.4, 0.1
-    tokens                              chosen 4, 5, 2             rejected 3, 6, 4
-"""
+"""Values of ``golden/preference.json`` for preference losses, and tables worked out by hand."""
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,56 +24,41 @@ def tensor(*values: float) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-CHOSEN, REJECTED = tensor(1, -0.5, 0.2), tensor(-0.3, 0.4, 0.1)
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "preference.json").read_text())
+INPUTS: dict[str, list[float]] = GOLDEN["inputs"]
+CHOSEN, REJECTED = tensor(*INPUTS["chosen"]), tensor(*INPUTS["rejected"])
 REFERENCE = tensor(-7.0, -9.0, -3.0)
 PAIRS = PairLogprobs(
     chosen_P=REFERENCE + CHOSEN,
     rejected_P=REFERENCE + REJECTED,
-    chosen_tokens_P=tensor(4, 5, 2),
-    rejected_tokens_P=tensor(3, 6, 4),
+    chosen_tokens_P=tensor(*INPUTS["chosen_tokens"]),
+    rejected_tokens_P=tensor(*INPUTS["rejected_tokens"]),
     reference_chosen_P=REFERENCE,
     reference_rejected_P=REFERENCE,
 )
 
 
-def near(expected: float):
-    return pytest.approx(expected, abs=1e-6)
+def losses_of(case: dict[str, Any]) -> torch.Tensor:
+    """Of a policy that far from its reference, or of scores that high."""
+    if case["loss"] == "dpo":
+        return dpo_losses(PAIRS, DpoSettings(**case["settings"])).losses_P
+    if case["loss"] == "ipo":
+        return ipo_losses(PAIRS, IpoSettings(**case["settings"])).losses_P
+    settings = RewardModelSettings(**case["settings"])
+    return reward_model_losses(CHOSEN, REJECTED, torch.zeros(3), settings).losses_P
 
 
-@pytest.mark.parametrize(
-    ("form", "smoothing", "expected"),
-    [
-        ("Sigmoid", 0.0, 0.685859),
-        ("Conservative", 0.1, 0.687526),
-        ("Robust", 0.1, 0.683776),
-        ("Hinge", 0.0, 0.983333),
-    ],
-)
-def test_dpo_meets_the_golden_values(form, smoothing, expected) -> None:
-    settings = DpoSettings(beta=0.1, form=form, label_smoothing=smoothing)
-    assert float(dpo_losses(PAIRS, settings).losses_P.mean()) == near(expected)
-
-
-@pytest.mark.parametrize(
-    ("aggregation", "expected"), [("SequenceSum", 24.17), ("TokenMean", 24.190856)]
-)
-def test_ipo_meets_the_golden_values(aggregation, expected) -> None:
-    settings = IpoSettings(beta=0.1, aggregation=aggregation)
-    assert float(ipo_losses(PAIRS, settings).losses_P.mean()) == near(expected)
+@pytest.mark.parametrize("case", GOLDEN["pairs"], ids=lambda case: case["name"])
+def test_each_loss_of_pairs_meets_the_golden_value(case) -> None:
+    assert float(losses_of(case).mean()) == pytest.approx(case["expected"], abs=1e-6)
 
 
 def test_kto_meets_the_golden_value() -> None:
+    case = GOLDEN["kto"]
     good = torch.tensor([True] * 3 + [False] * 3)
-    ratios = torch.cat([CHOSEN, REJECTED])
-    losses = kto_losses(ratios, good, tensor(0.3)[0], KtoSettings(beta=0.1))
-    assert float(losses.mean()) == near(0.497917)
-
-
-@pytest.mark.parametrize(("centering", "expected"), [(0.0, 0.708853), (0.01, 0.710820)])
-def test_the_reward_model_meets_the_golden_values(centering, expected) -> None:
-    settings = RewardModelSettings(centering_coefficient=centering)
-    losses = reward_model_losses(CHOSEN, REJECTED, torch.zeros(3), settings)
-    assert float(losses.losses_P.mean()) == near(expected)
+    ratios, point = torch.cat([CHOSEN, REJECTED]), tensor(case["reference_point"])[0]
+    losses = kto_losses(ratios, good, point, KtoSettings(beta=case["beta"]))
+    assert float(losses.mean()) == pytest.approx(case["expected"], abs=1e-6)
 
 
 @pytest.mark.parametrize(

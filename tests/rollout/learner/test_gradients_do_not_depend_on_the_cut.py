@@ -75,6 +75,24 @@ def test_one_micro_batch_of_eight_equals_eight_of_one(
     assert parts_sums == pytest.approx(sums, rel=1e-4, abs=1e-5)
 
 
+def test_the_order_of_a_groups_samples_changes_nothing(
+    gradient_of, groups_of, policy_settings
+) -> None:
+    groups = groups_of(1)
+    turned = tuple(replace(g, trajectories=g.trajectories[::-1]) for g in groups)
+
+    def gradient(chosen):
+        def make_work(_):
+            return PolicyWork(chosen, policy_settings, Place(device=CPU), None)
+
+        return gradient_of(make_work, PlanRules(tokens_max=40))
+
+    straight, sums, _ = gradient(groups)
+    backwards, turned_sums, _ = gradient(turned)
+    assert relative(backwards, straight) < 1e-5
+    assert turned_sums == pytest.approx(sums, rel=1e-4, abs=1e-5)
+
+
 def test_groups_without_signal_need_no_backward(gradient_of, groups_of, policy_settings) -> None:
     def quiet(group):
         same = tuple(replace(t, reward=1.0) for t in group.trajectories)
