@@ -79,11 +79,9 @@ def find_address(dsn: str, uid: str) -> Address:
 
 def schema_of(uid: str) -> str:
     """``rollout_<uid>`` with what Postgres cannot spell replaced, unique all the same."""
-    plain = re.sub(r"[^a-z0-9]+", "_", uid.lower())
+    plain = re.sub(r"[^a-z0-9]", "_", uid.lower())
     name = f"rollout_{plain}"
-    if (
-        plain == uid.lower().replace("-", "_") == uid.replace("-", "_")
-        and len(name) <= NAME_BYTES_MAX
-    ):
+    spelled = plain.replace("_", "-") == uid
+    if spelled and len(name) <= NAME_BYTES_MAX:
         return name
     return f"{name[: NAME_BYTES_MAX - 17]}_{blake3(uid.encode()).hexdigest(8)}"

@@ -25,7 +25,7 @@ from psycopg_pool import ConnectionPool
 from rollout.errors import LedgerError, LedgerRewound, LedgerSuperseded, LedgerUnreachable
 from rollout.ledger.postgres.address import CONNECT_SECONDS, Address
 from rollout.ledger.postgres.failures import is_transient, wrap
-from rollout.ledger.postgres.opening import add_receipts, prepare
+from rollout.ledger.postgres.opening import prepare
 from rollout.ledger.postgres.transaction import (
     Connected,
     PostgresTransaction,
@@ -67,10 +67,11 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """What opening found out: the term of this coordinator, and the position it starts from."""
+    """What opening found out: the term of this coordinator, the position it starts from, its lanes."""
 
     term: int
     position: int
+    lanes: tuple[str, ...]
     types: Types
 
 
@@ -110,12 +111,9 @@ class Lanes:
             name=address.schema,
             open=True,
         )
-        prefix = secrets.token_hex(4)
-        names = [f"{prefix}-{number}" for number in range(settings.lanes)]
-        self._persist(_Try(), lambda tx: add_receipts(tx, names), lane="", reads=True)
         self._threads = [
             threading.Thread(target=self._run, args=(name,), name=f"ledger-{name}", daemon=True)
-            for name in names
+            for name in hold.lanes
         ]
         for thread in self._threads:
             thread.start()
@@ -230,6 +228,7 @@ class Lanes:
     ) -> T:
         tx = self._begin(connection, reads=reads)
         if what.sent and _read_receipt(connection, lane) == what.token:
+            self._advance(tx.position())
             connection.execute("ROLLBACK")
             return what.values
         values = operation(tx)
@@ -274,8 +273,11 @@ class Lanes:
                 (token, lane),
             )
             connection.execute("COMMIT")
+        self._advance(counted.fetchone()[0])
+
+    def _advance(self, position: int) -> None:
         with self._ready:
-            self._position = max(self._position, counted.fetchone()[0])
+            self._position = max(self._position, position)
 
 
 def _read_receipt(connection: Connected, lane: str) -> str:

@@ -10,7 +10,13 @@ from rollout.errors import LedgerSuperseded, LedgerUnreachable
 from rollout.ledger.postgres.address import Address, find_address
 from rollout.ledger.postgres.failures import is_transient, wrap
 from rollout.ledger.postgres.lanes import PAUSE_SECONDS_MAX, Hold, Lanes, Settings
-from rollout.ledger.postgres.opening import connect, open_schema, read_term, read_types
+from rollout.ledger.postgres.opening import (
+    add_receipts,
+    connect,
+    open_schema,
+    read_term,
+    read_types,
+)
 from rollout.ledger.records import Limits, RunIdentity
 from rollout.ledger.sql.ledger import SqlLedger
 
@@ -31,33 +37,33 @@ class PostgresLedger(SqlLedger):
         term: int | None = None,
     ) -> None:
         address, settings = find_address(dsn, identity.uid), settings or Settings()
-        hold = _take_over(address, identity, settings.patience_seconds, term)
-        self.term, self.where = hold.term, address.where
+        hold = _take_over(address, identity, settings, term)
+        self.term, self.schema = hold.term, address.schema
         self._lanes = Lanes(address, hold, settings)
         super().__init__(identity, limits, self._lanes)
 
 
 def _take_over(
-    address: Address, identity: RunIdentity, patience_seconds: float, term: int | None
+    address: Address, identity: RunIdentity, settings: Settings, term: int | None
 ) -> Hold:
     """Open the schema, trying again while the server is away. Raises LedgerError."""
     began = time.monotonic()
     while True:
         try:
-            return _open_once(address, identity, term)
+            return _open_once(address, identity, settings.lanes, term)
         except psycopg.Error as error:
             if not is_transient(error):
                 raise wrap(error, address) from error
-            if time.monotonic() - began > patience_seconds:
+            if time.monotonic() - began > settings.patience_seconds:
                 raise LedgerUnreachable(
                     f"the ledger's server at {address.where} could not be reached for"
-                    f" {patience_seconds:.0f} s ({' '.join(str(error).split())}): start it, or"
+                    f" {settings.patience_seconds:.0f} s ({' '.join(str(error).split())}): start it, or"
                     " correct the connection string"
                 ) from error
         time.sleep(PAUSE_SECONDS_MAX)
 
 
-def _open_once(address: Address, identity: RunIdentity, term: int | None) -> Hold:
+def _open_once(address: Address, identity: RunIdentity, num_lanes: int, term: int | None) -> Hold:
     with connect(address) as connection:
         if term is None:
             have, position = open_schema(connection, address, identity)
@@ -67,4 +73,5 @@ def _open_once(address: Address, identity: RunIdentity, term: int | None) -> Hol
                 raise LedgerSuperseded(
                     f"the ledger at {address.where} is in term {have}, not {term}"
                 )
-        return Hold(term=have, position=position, types=read_types(connection))
+        lanes = add_receipts(connection, num_lanes)
+        return Hold(term=have, position=position, lanes=lanes, types=read_types(connection))

@@ -6,7 +6,7 @@ middle of a write, and keeps its later ones out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
 from importlib.resources import files
 from typing import LiteralString, cast
 
@@ -17,7 +17,6 @@ from rollout.errors import LedgerBelongsToAnotherRun, LedgerError
 from rollout.ledger.postgres.address import Address
 from rollout.ledger.postgres.transaction import (
     Connected,
-    PostgresTransaction,
     Types,
     named_rows,
 )
@@ -68,9 +67,12 @@ def read_term(connection: Connected) -> tuple[int, int]:
     return row["term"], row["position"]
 
 
-def add_receipts(tx: PostgresTransaction, lanes: Sequence[str]) -> None:
-    """A row for each lane before its first commit, so that its lock can be waited for."""
-    tx.insert("receipts", "lane, token", [(lane, "") for lane in lanes], ignore=True)
+def add_receipts(connection: Connected, count: int) -> tuple[str, ...]:
+    """Name lanes, each with a row before its first commit, so that its lock can be waited for."""
+    prefix = secrets.token_hex(4)
+    lanes = tuple(f"{prefix}-{number}" for number in range(count))
+    connection.execute("INSERT INTO receipts SELECT unnest(%s::text[]), ''", (list(lanes),))
+    return lanes
 
 
 def read_types(connection: Connected) -> Types:
