@@ -43,6 +43,8 @@ class ResolvedRun(ApiModel):
     """Digest of each further model's files, by role."""
     data_digests: dict[str, str] = Field(default_factory=dict)
     """Digest of each data source, by role (`train`, or an evaluation's name)."""
+    bad_records: int = Field(default=0, ge=0)
+    """Records of the training data that cannot be used and are left out (`onBadRecord: Skip`)."""
     threads: int = Field(default=1, ge=1)
     """Compute threads of one process."""
     engine: Literal["embedded", "vllm"] = "embedded"

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from actor_fakes import (
     END,
@@ -179,3 +181,26 @@ async def test_what_was_said_is_kept_for_people():
         Message(role="assistant", content="hi"),
     )
     assert played.task.version == VERSION
+
+
+@pytest.mark.parametrize("bounds", [{"context_max": 9}, {"prompt_tokens_max": 2}])
+async def test_a_prompt_that_does_not_fit_is_named_and_never_sampled_from(bounds):
+    engine = SayingEngine(lambda prompt, seed: "x")
+
+    (played,) = await play([make_task(1)], replace(stage(engine), **bounds))
+
+    assert played.failure.kind == "data"
+    assert "the prompt has 3 tokens" in played.failure.message
+    assert "prompt='q1'" in played.failure.message
+    assert engine.calls == []
+
+
+async def test_an_episode_that_outgrows_the_context_ends_as_too_long():
+    engine = SayingEngine(lambda prompt, seed: "abc")
+    bounded = replace(stage(engine, CountingBuilder(turns=3)), context_max=20)
+
+    (played,) = await play([make_task(1)], bounded)
+
+    assert {episode.ending for episode in played.episodes} == {"length"}
+    assert [spell(episode.token_ids) for episode in played.episodes] == ["abc."] * 2
+    assert len(engine.calls) == 1

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 from rollout.actor.episodes import Episode, plan_turn, take_answer, take_completion
 from rollout.coordinator.messages import Failure, Task
-from rollout.errors import EngineError, InfrastructureError
+from rollout.errors import DataError, EngineError, InfrastructureError
 from rollout.noise import derive_seed
 from rollout.seams import Engine, Env, EnvBuilder, Renderer
-from rollout.types import Completion
+from rollout.types import Completion, Message
 
 ENVIRONMENT_SECONDS_MAX = 300.0
 """How long all environments of one claim may take for one turn, in sum."""
@@ -38,12 +38,22 @@ class Played:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What playing needs. ``seed`` is ``spec.seed``."""
+    """What playing needs. ``seed`` is ``spec.seed``.
+
+    ``context_max``: tokens that prompt and completion may have together; ``prompt_tokens_max``: those of a
+    training prompt. None: no bound.
+    """
 
     engine: Engine
     renderer: Renderer
     builders: Builders
     seed: int
+    context_max: int | None = None
+    prompt_tokens_max: int | None = None
+
+    def has_room(self, tokens: int, task: Task) -> bool:
+        """Whether a completion still fits behind so many tokens."""
+        return self.context_max is None or tokens + task.sampling.max_new_tokens <= self.context_max
 
 
 class _Table:
@@ -137,7 +147,7 @@ def _begin(table: _Table, task: Task, stage: Stage) -> list[Episode]:
         environment = builder.build(task.row)
         messages = tuple(environment.start())
         if messages not in prompts:
-            prompts[messages] = stage.renderer.render_prompt(messages)
+            prompts[messages] = _render_first(task, messages, stage)
         table.environments[task.task_id, sample] = environment
         episodes.append(
             Episode(
@@ -150,6 +160,24 @@ def _begin(table: _Table, task: Task, stage: Stage) -> list[Episode]:
             )
         )
     return episodes
+
+
+def _render_first(task: Task, messages: tuple[Message, ...], stage: Stage) -> tuple[int, ...]:
+    """The prompt that an episode begins with. Raises DataError for one that is too long."""
+    prompt_ids = stage.renderer.render_prompt(messages)
+    longest = stage.prompt_tokens_max if task.kind == "train" else None
+    if longest is not None and len(prompt_ids) > longest:
+        raise DataError(
+            f"the prompt has {len(prompt_ids)} tokens, this run was planned for {longest} at most; leave"
+            " such rows out, or raise train.maxPromptTokens"
+        )
+    if not stage.has_room(len(prompt_ids), task):
+        raise DataError(
+            f"the prompt has {len(prompt_ids)} tokens and the completion up to"
+            f" {task.sampling.max_new_tokens}, the model's context holds {stage.context_max}; leave such"
+            " rows out, or lower sampling.maxNewTokens"
+        )
+    return prompt_ids
 
 
 async def _policy_turn(table: _Table, going: Sequence[Episode], stage: Stage) -> None:
@@ -199,7 +227,10 @@ def _answered(table: _Table, task: Task, episode: Episode, stage: Stage) -> Epis
     if done:
         return replace(episode, ending="stop")
     seed = derive_seed(stage.seed, task.noise_domain, task.ordinal, episode.sample, episode.turn)
-    return take_answer(episode, added, seed, stage.renderer)
+    goes_on = take_answer(episode, added, seed, stage.renderer)
+    if not stage.has_room(len(goes_on.context_ids), task):
+        return replace(episode, ending="length")
+    return goes_on
 
 
 def _said(error: Exception, task: Task) -> str:

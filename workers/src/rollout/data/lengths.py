@@ -1,13 +1,39 @@
-"""Prompts that are too long for the run: bad records, told by the one function that counts tokens."""
+"""Prompts that are longer than ``train.maxPromptTokens``: bad records, found before anything is sampled."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from rollout.data.hugging_face import StreamSource
+from rollout.data.mapping import row_messages
 from rollout.data.records import BadRecords, OnBadRecord
 from rollout.data.subset import SubsetSource, read_all
-from rollout.seams import DataSource
+from rollout.seams import DataSource, Renderer
 from rollout.types import Row
+from rollout_api.v1alpha1.train import Train
+
+
+def limit_training(
+    source: DataSource, train: Train, load_renderer: Callable[[], Renderer]
+) -> DataSource:
+    """The training rows whose prompt is no longer than ``train.maxPromptTokens``, by ``onBadRecord``.
+
+    Rows that nobody looks at beforehand are not: those of streams, and those of a user's environment, which
+    alone knows what it asks. Raises DataError.
+    """
+    tokens_max = train.max_prompt_tokens
+    own = train.environment is not None and train.environment.python is not None
+    if tokens_max is None or own or isinstance(source, StreamSource):
+        return source
+    renderer = load_renderer()
+    on_bad = "Fail" if train.data is None else train.data.on_bad_record
+    kept, _ = limit_prompts(
+        source,
+        lambda row: len(renderer.render_prompt(row_messages(row))),
+        tokens_max,
+        on_bad=on_bad,
+    )
+    return kept
 
 
 def limit_prompts(
@@ -36,4 +62,4 @@ def limit_prompts(
     bad.settle(f"prompts of at most {tokens_max} tokens", len(kept), on_bad)
     if not bad.num_records:
         return source, bad
-    return SubsetSource(source, kept, f"prompts<={tokens_max}"), bad
+    return SubsetSource(source, kept, f"prompts<={tokens_max}", bad), bad

@@ -77,6 +77,8 @@ def _targets(mapping: FieldMapping, record: Mapping[str, Any]) -> tuple[list[Tur
     answer = _answer(mapping, record, said)
     if answer is None and mapping.target == "answer":
         raise BadRecord("has no answer; name its field with answerField")
+    if mapping.target == "answer" and not (answer or "").strip():
+        raise BadRecord(f"field {mapping.answer_field or 'answer'!r} is empty")
     return messages, {} if answer is None else {"answer": answer}
 
 

@@ -37,6 +37,11 @@ class BadRecords:
         if len(self.first) < SHOWN_MAX:
             self.first.append(BadPlace(where=where, reason=reason))
 
+    def joined(self, later: BadRecords) -> BadRecords:
+        """These and others of the same data, found in a later look."""
+        first = [*self.first, *later.first][:SHOWN_MAX]
+        return BadRecords(num_records=self.num_records + later.num_records, first=first)
+
     def settle(self, what: str, num_good: int, on_bad: OnBadRecord) -> None:
         """Raise DataError when bad records are not allowed, or when no good one is left."""
         listed = "".join(f"\n  {bad}" for bad in self.first)

@@ -12,6 +12,7 @@ from typing import Literal
 
 from blake3 import blake3
 
+from rollout.data.records import BadRecords
 from rollout.errors import DataError
 from rollout.seams import DataSource
 from rollout.types import Row
@@ -25,12 +26,19 @@ OVERLAP_ROWS_MAX = 2_000_000
 
 
 class SubsetSource:
-    """Some rows of another source, in its order."""
+    """Some rows of another source, in its order. ``bad``: the source's bad records, and ``more`` of them."""
 
-    def __init__(self, source: DataSource, positions: Sequence[int], name: str) -> None:
+    def __init__(
+        self,
+        source: DataSource,
+        positions: Sequence[int],
+        name: str,
+        more: BadRecords | None = None,
+    ) -> None:
         self._source = source
         self._positions = positions
         self.digest = f"{source.digest}/{name}"
+        self.bad = bad_records(source).joined(more or BadRecords())
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -38,6 +46,12 @@ class SubsetSource:
     def rows(self, positions: Sequence[int]) -> Sequence[Row]:
         """The rows at these positions of the part."""
         return self._source.rows([self._positions[position] for position in positions])
+
+
+def bad_records(source: DataSource) -> BadRecords:
+    """What was left out of a source; nothing for those that keep no books."""
+    found = getattr(source, "bad", None)
+    return found if isinstance(found, BadRecords) else BadRecords()
 
 
 def prompt_hash(row: Row) -> str:

@@ -13,6 +13,8 @@ from pathlib import Path
 import msgspec
 
 from rollout.data.build import build_source, plan_target
+from rollout.data.lengths import limit_training
+from rollout.data.subset import bad_records
 from rollout.environments.build import build_environment
 from rollout.errors import RolloutError, SpecError
 from rollout.evaluations.build import build_suite
@@ -20,7 +22,8 @@ from rollout.lifeline import collect_from_here, die_with_parent
 from rollout.local.resolve import Resolution, ResolveAnswer, ResolveRequest, main_answer
 from rollout.models.files import ModelFiles, check_model, digest_model
 from rollout.models.resolve import resolve_model
-from rollout.models.roles import TEACHER, FurtherModel, further_models
+from rollout.models.roles import CRITIC, TEACHER, FurtherModel, further_models, reward_role
+from rollout.models.scoring import is_scorer, read_config, require_head
 from rollout.models.shapes import read_shape
 from rollout.models.teachers import check_teacher
 from rollout.rendering import build_renderer
@@ -64,9 +67,8 @@ def resolve(request: ResolveRequest) -> Resolution:
     renderer = build_renderer(model.path, spec.model.chat_template)
     further = {one.role: _further(one, request) for one in further_models(spec)}
     folders = {role: files.path for role, files in further.items()}
-    if TEACHER in folders:
-        check_teacher(model.path, folders[TEACHER])
-    papers = [*_training(spec, folders), *_evaluations(spec, folders)]
+    _check_further(model.path, folders)
+    papers = [*_training(spec, folders, renderer), *_evaluations(spec, folders)]
     train = next((paper.source for paper in papers if paper.role == "train"), None)
     room = shape.context - max_new_tokens(spec)
     if room < 1:
@@ -88,8 +90,18 @@ def resolve(request: ResolveRequest) -> Resolution:
         model_revisions={role: one.revision for role, one in further.items() if one.revision},
         data_digests={paper.role: paper.source.digest for paper in papers},
         num_rows=None if train is None else len(train),
-        num_bad=getattr(getattr(train, "bad", None), "num_records", 0),
+        num_bad=0 if train is None else bad_records(train).num_records,
+        first_bad="" if train is None else "; ".join(map(str, bad_records(train).first[:3])),
     )
+
+
+def _check_further(policy: Path, folders: Mapping[str, Path]) -> None:
+    """Raise SpecError for a teacher of other tokens, and for a model that lacks the head it must have."""
+    if TEACHER in folders:
+        check_teacher(policy, folders[TEACHER])
+    for role, folder in folders.items():
+        if role.startswith(reward_role("")) or (role == CRITIC and is_scorer(read_config(folder))):
+            require_head(folder)
 
 
 def _model(spec: RolloutRunSpec, request: ResolveRequest) -> ModelFiles:
@@ -120,7 +132,9 @@ def code_folders(spec: RolloutRunSpec) -> tuple[Path, ...]:
     return () if path is None else (Path(path),)
 
 
-def _training(spec: RolloutRunSpec, models: Mapping[str, Path]) -> Iterator[Paper]:
+def _training(
+    spec: RolloutRunSpec, models: Mapping[str, Path], renderer: Renderer
+) -> Iterator[Paper]:
     train = spec.train
     if train is None:
         return
@@ -129,6 +143,7 @@ def _training(spec: RolloutRunSpec, models: Mapping[str, Path]) -> Iterator[Pape
     _check_objective(train)
     target = plan_target(train.algorithm)
     source = build_source(train.data, environment, seed=spec.seed, target=target)
+    source = limit_training(source, train, lambda: renderer)
     yield Paper(role="train", source=source, environment=environment)
 
 

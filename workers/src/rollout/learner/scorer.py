@@ -28,7 +28,7 @@ from rollout.learner.forward import (
     prepare_model,
     row_states,
 )
-from rollout.models.scoring import CAUSAL, HEAD, SCORING, is_scorer
+from rollout.models.scoring import CAUSAL, HEAD, SCORING, find_head, is_scorer, no_head
 from rollout.noise import derive_seed
 from rollout.rendering.tokenizer import load_tokenizer
 
@@ -130,18 +130,15 @@ def _decoder_class(path: Path, config: dict[str, Any]) -> Any:
 
 
 def _read_head(path: Path) -> Tensor | None:
-    for file in sorted(path.glob("*.safetensors")):
-        with safe_open(file, framework="pt") as tensors:
-            if HEAD in tensors.keys():  # noqa: SIM118 - not a mapping
-                return tensors.get_tensor(HEAD).float()
-    return None
+    file = find_head(path)
+    if file is None:
+        return None
+    with safe_open(file, framework="pt") as tensors:
+        return tensors.get_tensor(HEAD).float()
 
 
 def _new_head(path: Path, width: int, seed: int | None) -> Tensor:
     if seed is None:
-        raise SpecError(
-            f"{path}: this is no reward model: its weights have no {HEAD}; name a run with"
-            " algorithm: {rm: {}}, or a model saved as sequence classification with one label"
-        )
+        raise SpecError(no_head(path))
     noise = torch.Generator().manual_seed(derive_seed(seed, "reward-head", 0))
     return torch.randn(1, width, generator=noise) / math.sqrt(width + 1)

@@ -37,6 +37,8 @@ class ResolveRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     """What was found. ``data_digests`` by role; ``num_rows`` and ``num_bad`` of the training data.
 
+    ``first_bad`` says of a few bad records where they lie and why they cannot be used.
+
     ``models``, ``model_digests`` and ``model_revisions`` (of ``hf://`` ones) are of further models, by role.
     """
 
@@ -54,6 +56,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     model_revisions: dict[str, str] = {}
     num_rows: int | None = None
     num_bad: int = 0
+    first_bad: str = ""
 
 
 class ResolveAnswer(msgspec.Struct, frozen=True, kw_only=True):
