@@ -50,7 +50,7 @@ def estimate_learner(spec: RolloutRunSpec, model: ModelFacts) -> Memory:
     return Memory(
         role="learner",
         parts=(
-            ("weights", model.num_parameters * width // shards),
+            ("weights", _held(spec, model, width) // shards),
             ("master weights", master // shards),
             ("gradients", trained * 4 // shards),
             ("optimizer", trained * moments // shards),
@@ -136,6 +136,15 @@ def _teacher(spec: RolloutRunSpec, model: ModelFacts, width: int) -> int:
     """A frozen teacher's weights, whole on every rank, as if it had the policy's size: the least it has."""
     distils = spec.train is not None and spec.train.algorithm.distill is not None
     return model.num_parameters * width if distils else 0
+
+
+def _held(spec: RolloutRunSpec, model: ModelFacts, width: int) -> int:
+    """The policy's weights: all but the embeddings in 4.5 bits where they are quantized."""
+    lora = spec.model.lora
+    if lora is None or lora.quantization is None:
+        return model.num_parameters * width
+    around = min(model.num_parameters, model.vocab_size * model.hidden_size)
+    return around * width + (model.num_parameters - around) * 9 // 16
 
 
 def _trained(spec: RolloutRunSpec, model: ModelFacts) -> int:

@@ -87,6 +87,20 @@ def lora_rank_fits(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
         )
 
 
+def quantized_base_is_whole(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Weights in 4 bits are not sharded."""
+    lora, learner = spec.model.lora, spec.learner
+    if spec.train is None or lora is None or lora.quantization is None:
+        return
+    if learner.strategy.fsdp is not None and learner.num_processes > 1:
+        yield Problem(
+            field="spec.model.lora.quantization",
+            reason="QuantizedBaseInShards",
+            message="weights in 4 bits are not sharded",
+            fix="use learner.strategy: {ddp: {}}, or remove quantization and keep fsdp",
+        )
+
+
 def sequences_fit_the_context(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
     """Prompt plus completion must fit; known as soon as the model's config is."""
     if facts.model is None or spec.train is None:
@@ -124,5 +138,6 @@ RULES = (
     lora_keeps_the_policy,
     lora_has_targets,
     lora_rank_fits,
+    quantized_base_is_whole,
     sequences_fit_the_context,
 )

@@ -17,6 +17,10 @@ class Lora(ApiModel):
         4, default=("Attention", "Mlp"), extra={"x-rollout-preset": True}
     )
     """Which projections get an adapter. `Embedding` and `Head` are refused for now."""
+    quantization: Literal["NF4"] | None = None
+    """How the learner holds the frozen projections: `NF4` in 4.5 bits a value (QLoRA, Dettmers 2023, blocks of
+    64), restored as they are computed with; the restored model, with the adapter merged in, is what
+    is served. Needs `rollout-rl[qlora]`; not with fsdp. Unset: in `dtype`."""
     dropout: Real = filled(0.0, ge=0, lt=1)
     """Dropout on the adapter's input; RL needs 0, since it changes the policy, and the learner refuses
     more for now."""

@@ -9,9 +9,10 @@ those of the policy that was sampled, in BFloat16 too, where PEFT's own forward 
 The adapter starts at zero (B = 0, A by the run's seed), so with it switched off the model is the
 reference, and no second copy is loaded.
 
+The frozen projections may be held in 4 bits (``four_bits``): then W above is what they are restored to.
 With FSDP2 base and adapter are sharded and gathered layer by layer as they are computed with.
 
-Refuses: dropout, targets other than the projections of attention and MLP.
+Refuses: dropout, targets other than the projections of attention and MLP, 4 bits in shards.
 
 Axes: N tokens, I inputs and O outputs of a layer.
 """
@@ -32,6 +33,14 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from rollout.errors import SpecError
+from rollout.learner.four_bits import (
+    Packing,
+    frozen_linear,
+    load_bitsandbytes,
+    packing_of,
+    quantise,
+    restore,
+)
 from rollout.learner.parallel import whole
 from rollout.noise import derive_seed
 from rollout_api.worker import WorkerConfig
@@ -56,11 +65,15 @@ TRAINED_WHOLE = "score."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoraSettings:
-    """The update has rank ``rank`` and is scaled by ``alpha / rank``."""
+    """The update has rank ``rank`` and is scaled by ``alpha / rank``.
+
+    ``quantization`` is how the frozen projections are held; None as the policy's ``dtype``.
+    """
 
     rank: int
     alpha: int
     targets: tuple[LoraTarget, ...]
+    quantization: Literal["NF4"] | None = None
 
 
 def build_lora(config: WorkerConfig) -> LoraSettings | None:
@@ -74,8 +87,32 @@ def build_lora(config: WorkerConfig) -> LoraSettings | None:
         raise SpecError(
             "spec.model.lora.targets: an adapter goes on projections only; use Attention and Mlp"
         )
-    targets = cast("tuple[LoraTarget, ...]", lora.targets)
-    return LoraSettings(rank=lora.rank, alpha=lora.alpha, targets=targets)
+    if lora.quantization is not None:
+        _check_four_bits(config)
+    return LoraSettings(
+        rank=lora.rank,
+        alpha=lora.alpha,
+        targets=cast("tuple[LoraTarget, ...]", lora.targets),
+        quantization=lora.quantization,
+    )
+
+
+def _check_four_bits(config: WorkerConfig) -> None:
+    learner = config.spec.learner
+    if learner.strategy.fsdp is not None and learner.num_processes > 1:
+        raise SpecError(
+            "spec.model.lora.quantization: weights in 4 bits are not sharded; use strategy: {ddp: {}},"
+            " or remove quantization"
+        )
+    load_bitsandbytes()
+
+
+def quantise_base(
+    model: nn.Module, settings: LoraSettings, dtype: torch.dtype, device: torch.device
+) -> None:
+    """Hold the projections as ``settings`` ask, those without an adapter too; before ``add_adapter``."""
+    if settings.quantization is not None:
+        quantise(model, frozenset().union(*PROJECTIONS.values()), dtype, device)
 
 
 def add_adapter(model: nn.Module, settings: LoraSettings, seed: int) -> None:
@@ -106,19 +143,29 @@ def merged_weights(model: nn.Module) -> dict[str, Tensor]:
     """
     merged = {f"{name}.base_layer.weight": layer for name, layer in _layers(model)}
     found: dict[str, Tensor] = {}
-    dtype = next(p.dtype for p in model.parameters() if not p.requires_grad)
+    frozen = [p for p in model.parameters() if not p.requires_grad]
+    dtype = next(p.dtype for p in frozen if p.is_floating_point())
+    packed = any(packing_of(p) is not None for p in frozen)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "lora_" in name:
                 continue
-            layer = merged.get(name)
-            dense = whole(parameter.detach()) if layer is None else _merged(layer)
-            found[name.replace(".base_layer.", ".")] = dense.to(dtype)
+            dense = _dense(parameter, merged.get(name)).to(dtype)
+            # Where memory is saved, the dense model does not lie on the device as a whole.
+            found[name.replace(".base_layer.", ".")] = dense.cpu() if packed else dense
     return found
 
 
+def _dense(parameter: Tensor, layer: Any | None) -> Tensor:
+    if layer is not None:
+        return _merged(layer)
+    packing = packing_of(parameter)
+    return whole(parameter.detach()) if packing is None else restore(parameter.detach(), packing)
+
+
 def _merged(layer: Any) -> Tensor:
-    weight, a, b = (whole(part) for part in (layer.base_layer.weight, *_factors(layer)))
+    base = layer.base_layer.weight
+    weight, a, b = (whole(part) for part in (restore(base, packing_of(base)), *_factors(layer)))
     return merge(weight, a, b, layer.scaling[ADAPTER])
 
 
@@ -131,9 +178,9 @@ def _forward(layer: Any, x: Tensor) -> Tensor:
     """A layer's forward with its merged weight; stands in for PEFT's, which adds two products."""
     weight, bias = layer.base_layer.weight, layer.base_layer.bias
     if getattr(layer, OFF, False):
-        return nn.functional.linear(x, weight, bias)
+        return frozen_linear(x, weight, bias)
     a, b = _factors(layer)
-    return _MergedLinear.apply(x, weight, bias, a, b, layer.scaling[ADAPTER])
+    return _MergedLinear.apply(x, weight, bias, a, b, layer.scaling[ADAPTER], packing_of(weight))
 
 
 class _MergedLinear(torch.autograd.Function):
@@ -148,21 +195,24 @@ class _MergedLinear(torch.autograd.Function):
         a: Tensor,
         b: Tensor,
         scale: float,
+        packing: Packing | None,
     ) -> Tensor:
         ctx.save_for_backward(x, weight, a, b)
-        ctx.scale = scale
-        return nn.functional.linear(x, merge(weight, a, b, scale), bias)
+        ctx.scale, ctx.packing = scale, packing
+        return nn.functional.linear(x, merge(restore(weight, packing), a, b, scale), bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, weight, a, b = ctx.saved_tensors
-        grad_x = grad @ merge(weight, a, b, ctx.scale) if ctx.needs_input_grad[0] else None
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            grad_x = grad @ merge(restore(weight, ctx.packing), a, b, ctx.scale)
         grad_NO = grad.reshape(-1, grad.shape[-1]).float()
         x_NI = x.reshape(-1, x.shape[-1]).float()
         grad_a = ctx.scale * (grad_NO @ b).T @ x_NI
         grad_b = ctx.scale * grad_NO.T @ (x_NI @ a.T)
-        return grad_x, None, None, grad_a, grad_b, None
+        return grad_x, None, None, grad_a, grad_b, None, None
 
 
 class AdapterOff(nn.Module):

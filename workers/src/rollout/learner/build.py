@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from rollout.errors import SpecError
-from rollout.learner.adapter import AdapterOff, add_adapter
+from rollout.learner.adapter import AdapterOff, add_adapter, quantise_base
 from rollout.learner.critic import Critic, CriticPlan, build_critic
 from rollout.learner.distill_settings import DistillSettings
 from rollout.learner.kinds import kind_of
@@ -65,6 +65,7 @@ def build_trainer(
     """
     model = kind_of(settings).load(model_path, settings.algorithm)
     if settings.lora is not None:
+        quantise_base(model, settings.lora, DTYPES[settings.dtype], parallel.device)
         add_adapter(model, settings.lora, settings.seed)
     if settings.activation_checkpointing:
         recompute_activations(model)

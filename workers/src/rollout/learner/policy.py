@@ -189,12 +189,12 @@ def _build_masters(model: nn.Module, dtype: torch.dtype) -> dict[str, nn.Paramet
 
 
 def _freeze_rest(model: nn.Module, dtype: torch.dtype) -> dict[str, nn.Parameter]:
-    """Of a model with an adapter: the float32 parameters that are trained; all others in ``dtype``."""
+    """Of a model with an adapter: the float32 parameters that are trained; all others in ``dtype``, or packed."""
     masters = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             masters[name] = parameter
-        else:
+        elif parameter.is_floating_point():  # others are packed
             parameter.data = parameter.data.to(dtype)
     return masters
 
