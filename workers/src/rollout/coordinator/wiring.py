@@ -15,6 +15,7 @@ from rollout.coordinator.pacing import ActorBounds
 from rollout.coordinator.plan import HELD_OUT, EvaluationPlan, Gate, HeldOutPlan, RunPlan
 from rollout.data.build import build_order, build_source, plan_target
 from rollout.data.cursor import DataOrder, place, total
+from rollout.data.lengths import limit_training
 from rollout.environments.build import build_environment
 from rollout.errors import DataError, SpecError
 from rollout.evaluations.build import build_suite, limit_source
@@ -115,12 +116,14 @@ def _train(config: WorkerConfig) -> Train:
 
 def _open_training_data(config: WorkerConfig, train: Train) -> DataSource:
     environment = build_environment(train.environment, folders=code_folders(config))
-    return build_source(
+    source = build_source(
         train.data,
         environment,
         seed=config.spec.seed,
         target=plan_target(train.algorithm),
     )
+    folder, template = Path(config.resolved.model_path), config.spec.model.chat_template
+    return limit_training(source, train, lambda: build_renderer(folder, template))
 
 
 def _open_held_out(config: WorkerConfig, train: Train) -> DataSource | None:

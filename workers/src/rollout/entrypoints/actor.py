@@ -56,6 +56,8 @@ def build_parts(
         renderer=build_renderer(Path(config.resolved.model_path), config.spec.model.chat_template),
         builders=judges.environment,
         seed=config.spec.seed,
+        context_max=read_shape(Path(config.resolved.model_path)).context,
+        prompt_tokens_max=config.resolved.prompt_tokens_max,
     )
     return ActorParts(
         worker=name,

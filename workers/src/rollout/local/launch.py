@@ -43,6 +43,7 @@ from rollout.models.roles import further_models
 from rollout.objects.opening import require_place
 from rollout_api.worker import Layout, ResolvedRun, RunIdentity, WorkerConfig
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """One run to be started, or gone on with when ``previous`` is its configuration.
@@ -79,9 +80,9 @@ def launch(wanted: Launch, display: Display) -> Finished:
 
 def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finished:
     run, spec = wanted.run, wanted.prepared.spec
+    require_place(spec.storage)
     machine = observe_machine()
     url = f"http://127.0.0.1:{port}"
-    require_place(spec.storage)
     run.worker_config.unlink(missing_ok=True)
     resolving = Resolving(
         ResolveRequest(
@@ -101,7 +102,9 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
     )
     try:
         supervisor.start()
-        config = build_config(wanted, resolving.wait(), machine, url)
+        config = build_config(wanted, found := resolving.wait(), machine, url)
+        if found.num_bad:
+            display.note(f"{found.num_bad} records are left out of training: {found.first_bad}")
         write_atomically(run.worker_config, config.model_dump_json(exclude_none=True, indent=1))
         ended = supervisor.run()
     except BaseException:
@@ -153,6 +156,7 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
             models=found.models,
             model_digests=found.model_digests,
             data_digests=found.data_digests,
+            bad_records=found.num_bad,
             threads=threads if previous is None else previous.resolved.threads,
             engine="vllm" if engine == "vllm" else "embedded",
             grade=grade_of(spec),
