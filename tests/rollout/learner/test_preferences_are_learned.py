@@ -1,7 +1,7 @@
 """Every algorithm on preferences learns a small one, measured on pairs it never saw; turned round, it does not.
 
 The preference: after any prompt of three tokens, an answer from the lower half of the vocabulary is
-better than one from the upper half. Held-out pairs have other prompts.
+better than one from the upper half. Held-out pairs have other prompts. Run with ``-s`` for the figures.
 """
 
 from __future__ import annotations
@@ -131,7 +131,9 @@ def learn(model_path, settings):
         for step in range(1, STEPS + 1):
             work = wrap(make([alter(pair) for pair in make_pairs(step, count)]))
             run_step(trainer, work, plan_step(work.shapes(), RULES, seed=1, step=step), step)
-        return before, accuracy(trainer.policy.model, judge(held_out))
+        after = accuracy(trainer.policy.model, judge(held_out))
+        print(f"{name}: {before:.2f} -> {after:.2f}")
+        return before, after
 
     return run
 
