@@ -1,0 +1,64 @@
+"""Tensors as flat arrays of raw elements, in memory or in a safetensors file that is patched in place."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rollout.errors import StoreError
+from rollout.weights.changes import UNSIGNED, Bits
+
+_SIZES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "U8": 1}
+_HEADER_BYTES_MAX = 100 << 20
+
+
+def raw_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, Bits]:
+    """Raw elements of each tensor; a view where the tensor is contiguous and on the CPU."""
+    return {name: _raw(tensor) for name, tensor in tensors.items()}
+
+
+def _raw(tensor: torch.Tensor) -> Bits:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().view(UNSIGNED[tensor.element_size()])
+
+
+@contextmanager
+def open_raw(path: Path, *, writable: bool = False) -> Iterator[dict[str, Bits]]:
+    """Raw elements of every tensor of a safetensors file, mapped. Raises StoreError.
+
+    Do not keep the arrays beyond the block. What is written is in the file when the block ends.
+    """
+    access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+    try:
+        with path.open("r+b" if writable else "rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=access)
+    except (OSError, ValueError) as error:
+        raise StoreError(f"weights {path} cannot be mapped: {error}") from error
+    try:
+        yield _parse(np.frombuffer(mapped, np.uint8), path)
+    finally:
+        mapped = None  # the arrays hold it; it is unmapped with the last of them
+
+
+def _parse(data: Bits, path: Path) -> dict[str, Bits]:
+    try:
+        (length,) = struct.unpack("<Q", data[:8].tobytes())
+        header = json.loads(data[8 : 8 + min(length, _HEADER_BYTES_MAX)].tobytes())
+        body = data[8 + length :]
+        return {name: _view(body, item) for name, item in header.items() if name != "__metadata__"}
+    except (ValueError, KeyError, TypeError, struct.error) as error:
+        raise StoreError(f"weights {path}: not a whole safetensors file ({error})") from error
+
+
+def _view(body: Bits, item: Mapping[str, object]) -> Bits:
+    start, stop = item["data_offsets"]  # pyrefly: ignore
+    if not 0 <= start <= stop <= body.size:
+        raise ValueError(f"offsets {start} to {stop} of {body.size}")
+    return body[start:stop].view(UNSIGNED[_SIZES[str(item["dtype"])]])
