@@ -20,7 +20,8 @@ HERE = Path(__file__).parent
 
 def targets() -> list[str]:
     """The names of all targets."""
-    return sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
+    stems = (path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
+    return sorted(stem.replace("_", "-") for stem in stems)
 
 
 def main(wanted: str, *section: str) -> int:
@@ -34,7 +35,8 @@ def main(wanted: str, *section: str) -> int:
     for name in names:
         print(f"# {name}", flush=True)
         found = []
-        for figure in importlib.import_module(f"bench_{name}").measure(*section):
+        target = importlib.import_module("bench_" + name.replace("-", "_"))
+        for figure in target.measure(*section):
             print(figure.line(), flush=True)
             found.append(figure)
             figures.write("-".join((name, *section)), found)
