@@ -25,9 +25,9 @@ def test_each_reason_says_what_a_person_does(reason):
     assert reason.action.endswith(".")
 
 
-def test_the_design_names_these():
+def test_these_are_all():
     wanted = "Ready Reconciling Stalled Finished Admitted Suspended ActorsReady LearnerReady"
-    wanted += " WeightsVerified Learning Snapshotted"
+    wanted += " WeightsVerified Learning LogprobsAgree Tracking Snapshotted"
 
     assert [item.value for item in ConditionType] == wanted.split()
 

@@ -41,6 +41,12 @@ class ConditionType(StrEnum):
         "Every ready actor has proved the digest of the weights it loaded.",
     )
     LEARNING = "Learning", "normal", "Groups differ in reward, so the gradient is not zero."
+    LOGPROBS_AGREE = (
+        "LogprobsAgree",
+        "normal",
+        "Actors sample with the probabilities that the learner computes.",
+    )
+    TRACKING = "Tracking", "normal", "Every tracker takes the metrics that it is given."
     SNAPSHOTTED = "Snapshotted", "normal", "A durable snapshot exists that a restart would use."
 
 
@@ -102,6 +108,11 @@ class Reason(StrEnum):
     NO_LEARNER_NEEDED = "NoLearnerNeeded", "The work trains nothing.", "Nothing."
     WEIGHTS_VERIFIED = "WeightsVerified", "All loaded digests match.", "Nothing."
     LEARNING = "Learning", "Rewards differ within groups.", "Nothing."
+    LOGPROBS_AGREE = (
+        "LogprobsAgree",
+        "Actors sample with the probabilities that the learner computes.",
+        "Nothing.",
+    )
     SNAPSHOT_TAKEN = "SnapshotTaken", "The newest snapshot is durable.", "Nothing."
     NO_SNAPSHOT_YET = "NoSnapshotYet", "The first anchor is still to come.", "Nothing."
     PROMOTED = "Promoted", "The endpoint serves the model of the spec.", "Nothing."
@@ -250,6 +261,16 @@ class Reason(StrEnum):
         "NoLearningSignal",
         "For 5 steps every group had equal rewards, so nothing can be learned.",
         "Look at samples: the task is too hard, too easy, or the reward is wrong.",
+    )
+    LOGPROBS_DRIFT = (
+        "LogprobsDrift",
+        "For 3 steps actors and learner were apart by more than `limits.mismatchKlWarn`.",
+        "Compare engine version, dtype and sampling settings; see `rollout debug rollout-only`.",
+    )
+    TRACKER_FAILED = (
+        "TrackerFailed",
+        "A tracker refused or lost metrics; the run's own file has them all.",
+        "Look at the message; `rollout runs export` gives the metrics again.",
     )
     NO_SANDBOX = (
         "NoSandbox",

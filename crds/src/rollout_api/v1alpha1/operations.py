@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rollout_api.base import ApiModel, Name, OneOf, Uri, filled, many
+from rollout_api.base import ApiModel, Name, OneOf, Real, Uri, filled, many
 
 Layer = Literal["TrainState", "Buffer", "Process", "EpisodicMemory"]
 
@@ -86,5 +86,10 @@ class Limits(ApiModel):
     """Attempts at one sample whose infrastructure fails; then it is excluded."""
     retries: int = filled(10, ge=0, le=10_000)
     """Restarts of a failed worker group before the run has failed; preemption is not counted."""
+    mismatch_kl_warn: Real = filled(0.05, gt=0, le=1000)
+    """Mean KL per token, in nats, between what actors sampled with and what the learner computes for the
+    same tokens, above which the run says so (three steps in a row; bfloat16 engines stay below 0.01)."""
+    mismatch_kl_stop: Real | None = Field(default=None, gt=0, le=1000)
+    """The same, above which the run stops with its state saved. Unset: it goes on."""
     ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=315_360_000)
     """When pods and volumes of a finished run go; the run object stays. Unset: never."""

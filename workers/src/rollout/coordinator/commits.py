@@ -9,6 +9,7 @@ from rollout.coordinator import messages as m
 from rollout.coordinator.actors import hear, working_actors
 from rollout.coordinator.batches import ids_of
 from rollout.coordinator.batching import Decision, GroupView, Ready, decide_batch
+from rollout.coordinator.drift import judge_drift
 from rollout.coordinator.learner import FINISHED, LEARNER, is_last_step_done
 from rollout.coordinator.learning import observe_signal
 from rollout.coordinator.pacing import Pace, StepShares, next_pace
@@ -218,7 +219,16 @@ def _mirror(run: Run, ask: m.Commit, taken: range, dispositions: tuple[Dispositi
         _share_waits(run, state.step_seconds)
     state.step_ended_at = now
     run.rows.forget_below(ask.cursor.next_ordinal)
+    _stop_when_adrift(run)
     log.debug("step committed lineage=%d step=%d chain=%s", ask.lineage, ask.step, ask.chain)
+
+
+def _stop_when_adrift(run: Run) -> None:
+    """Save and stop where the manifest asks for it; the step that showed it is committed."""
+    drift = judge_drift(run.state.recent, run.plan.drift)
+    if drift.level == "stop" and run.state.stopping is None:
+        run.state.stopping = drift.message
+        log.warning("stopping: %s", drift.message)
 
 
 def _share_waits(run: Run, seconds: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rollout.coordinator.actors import idle_reason, is_alive
+from rollout.coordinator.drift import judge_drift
 from rollout.coordinator.keeper import describe_best, find_best
 from rollout.coordinator.learner import describe_wait, is_last_step_done
 from rollout.coordinator.learning import Learning, judge_learning
@@ -17,6 +18,7 @@ from rollout.coordinator.status import (
     Waiting,
     WorkerStatus,
 )
+from rollout_api.conditions import Reason
 
 WAITS_SHARE = 0.25
 """A side that waits for more than this share of a step, and longer than the other, is held up."""
@@ -154,29 +156,38 @@ def _judge_learning(run: Run) -> Learning:
 
 
 def conditions(run: Run) -> tuple[Condition, ...]:
-    """Learning, WeightsVerified, Tracking: what a person should know at a glance."""
+    """Learning, LogprobsAgree, WeightsVerified, Tracking: what a person should know at a glance."""
     learning = _judge_learning(run)
     found = [
         Condition(
             type="Learning",
             status=learning.signal,
-            reason="SignalSeen" if learning.signal else "NoLearningSignal",
+            reason=Reason.LEARNING if learning.signal else Reason.NO_LEARNING_SIGNAL,
             message=learning.message,
         )
     ]
+    drift = judge_drift(run.state.recent, run.plan.drift)
+    found.append(
+        Condition(
+            type="LogprobsAgree",
+            status=drift.level == "none",
+            reason=Reason.LOGPROBS_AGREE if drift.level == "none" else Reason.LOGPROBS_DRIFT,
+            message=drift.message,
+        )
+    )
     trouble = [f"{w.name}: {w.trouble}" for w in run.state.workers.values() if w.trouble]
     found.append(
         Condition(
             type="WeightsVerified",
             status=not trouble,
-            reason="DigestMismatch" if trouble else "Verified",
+            reason=Reason.WEIGHTS_MISMATCH if trouble else Reason.WEIGHTS_VERIFIED,
             message="; ".join(trouble),
         )
     )
     if run.bad_tracker:
         found.append(
             Condition(
-                type="Tracking", status=False, reason="TrackerFailed", message=run.bad_tracker
+                type="Tracking", status=False, reason=Reason.TRACKER_FAILED, message=run.bad_tracker
             )
         )
     return tuple(found)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from rollout.coordinator.drift import DriftBounds
 from rollout.coordinator.pacing import ActorBounds
 from rollout.types import Row, SamplingParams
 
@@ -86,6 +87,7 @@ class RunPlan:
     evaluations: tuple[EvaluationPlan, ...] = ()
     held_out: HeldOutPlan | None = None
     actors: ActorBounds | None = None
+    drift: DriftBounds = field(default_factory=lambda: DriftBounds(warn=0.05))
 
     @property
     def tasks_total(self) -> int | None:

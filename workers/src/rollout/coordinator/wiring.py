@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.coordinator.core import Coordinator, open_coordinator
+from rollout.coordinator.drift import DriftBounds
 from rollout.coordinator.pacing import ActorBounds
 from rollout.coordinator.plan import HELD_OUT, EvaluationPlan, Gate, HeldOutPlan, RunPlan
 from rollout.data.build import build_order, build_source, plan_target
@@ -23,7 +24,6 @@ from rollout.evaluations.statistics import summarise
 from rollout.ledger.records import Limits, RunIdentity
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.objects.opening import open_store
-from rollout.rendering import build_renderer
 from rollout.seams import DataSource
 from rollout.tracking.build import build_trackers
 from rollout.types import Row, SamplingParams
@@ -197,6 +197,14 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         evaluations=_evaluations(config, train, rows),
         held_out=_held_out(train, rows),
         actors=_actor_bounds(spec),
+        drift=_drift_bounds(spec),
+    )
+
+
+def _drift_bounds(spec: RolloutRunSpec) -> DriftBounds:
+    stop = spec.limits.mismatch_kl_stop
+    return DriftBounds(
+        warn=float(spec.limits.mismatch_kl_warn), stop=None if stop is None else float(stop)
     )
 
 
