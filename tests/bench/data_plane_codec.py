@@ -60,7 +60,7 @@ def measure() -> Iterator[Figure]:
 
 def _sizes() -> Iterator[Figure]:
     for dtype, width in (("bf16", np.uint16), ("fp32", np.uint32)):
-        for share in (0.001, 0.01, 0.05):
+        for share in (0.001, 0.01, 0.05, 0.25):
             old, new = _pair(width, share)
             bar = ">= 50" if share == 0.01 else "info"
             yield level(
