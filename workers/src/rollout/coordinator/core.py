@@ -30,6 +30,9 @@ from rollout.errors import (
     LedgerBroken,
     LedgerError,
     LedgerFull,
+    LedgerRewound,
+    LedgerSuperseded,
+    LedgerUnreachable,
     RolloutError,
     StoreError,
 )
@@ -108,7 +111,9 @@ class Coordinator:
 
     async def _judge(self, error: RolloutError) -> None:
         """Some refusals mean that the run cannot go on."""
-        if isinstance(error, (LedgerFull, LedgerBroken, DataError)):
+        if isinstance(error, LedgerSuperseded):
+            self.run.superseded.set()
+        elif isinstance(error, (LedgerFull, LedgerBroken, LedgerRewound, DataError)):
             await self.run.end("Failed", type(error).__name__, str(error))
 
     async def close(self) -> None:
@@ -118,7 +123,8 @@ class Coordinator:
         self._keeping.cancel()
         await asyncio.gather(self._keeping, return_exceptions=True)
         try:
-            await settle(self.run)
+            if not self.run.superseded.is_set():
+                await settle(self.run)
         except (LedgerError, StoreError) as error:
             log.error("while closing: %s", error)  # noqa: TRY400 - expected
         await self.run.ledger.close()
@@ -223,4 +229,6 @@ def _status_of(error: RolloutError) -> int:
         return 409
     if isinstance(error, LedgerFull):
         return 507
+    if isinstance(error, (LedgerUnreachable, LedgerSuperseded)):
+        return 503
     return 500 if isinstance(error, LedgerBroken) else 422

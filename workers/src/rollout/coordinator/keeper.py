@@ -24,7 +24,7 @@ from rollout.coordinator.retention import (
 )
 from rollout.coordinator.run import Run, wait_for
 from rollout.coordinator.state import EvaluationRun
-from rollout.errors import LedgerError, StoreError
+from rollout.errors import LedgerError, LedgerSuperseded, LedgerUnreachable, StoreError
 from rollout.ledger.records import Admission, AnchorManifest
 from rollout.objects.filesystem import write_atomically
 
@@ -50,6 +50,10 @@ async def keep(run: Run) -> None:
 async def _attempt(run: Run, duty: Callable[[Run], Awaitable[None]]) -> None:
     try:
         await duty(run)
+    except LedgerUnreachable as error:
+        log.warning("duty=%s waits: %s", duty.__name__, error)
+    except LedgerSuperseded:
+        run.superseded.set()
     except (LedgerError, StoreError) as error:
         log.error("duty=%s failed: %s", duty.__name__, error)  # noqa: TRY400 - expected
         await run.end("Failed", type(error).__name__, str(error))

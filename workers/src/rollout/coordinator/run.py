@@ -123,6 +123,7 @@ class Run:
     settings_generation: int = 0
     bad_tracker: str = ""
     closing: bool = False
+    superseded: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
         """Something changed that anybody may wait for."""

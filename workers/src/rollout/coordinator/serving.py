@@ -10,7 +10,7 @@ from aiohttp import web
 
 from rollout.coordinator.core import Coordinator
 from rollout.coordinator.service import build_app
-from rollout.errors import CoordinatorError
+from rollout.errors import CoordinatorError, LedgerSuperseded
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,10 @@ KEEPALIVE_SECONDS = 600.0
 
 
 async def serve(coordinator: Coordinator, secret: str, host: str, port: int) -> None:
-    """Serve until SIGTERM or SIGINT, then close. Raises CoordinatorError when the address is taken."""
+    """Serve until SIGTERM or SIGINT, then close.
+
+    Raises CoordinatorError when the address is taken, LedgerSuperseded when a newer one took over.
+    """
     app = build_app(coordinator, secret)
     runner = web.AppRunner(
         app,
@@ -39,15 +42,20 @@ async def serve(coordinator: Coordinator, secret: str, host: str, port: int) -> 
         raise CoordinatorError(f"cannot listen on {host}:{port}: {error}") from error
     log.info("listening host=%s port=%d boot=%s", host, port, coordinator.boot)
     try:
-        await _signalled()
+        await _signalled(coordinator.run.superseded)
     finally:
         await coordinator.close()
         await runner.cleanup()
+    if coordinator.run.superseded.is_set():
+        raise LedgerSuperseded("another coordinator of this run has taken the ledger over")
 
 
-async def _signalled() -> None:
+async def _signalled(superseded: asyncio.Event) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await stop.wait()
+    waits = [asyncio.create_task(event.wait()) for event in (stop, superseded)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()

@@ -5,6 +5,7 @@ Reads data, so it may meet broken records; never loads a model, and never torch.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ from rollout.environments.build import build_environment
 from rollout.errors import DataError, SpecError
 from rollout.evaluations.build import build_suite, limit_source
 from rollout.evaluations.statistics import summarise
+from rollout.ledger.opening import open_ledger
 from rollout.ledger.records import Limits, RunIdentity
-from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.objects.opening import open_store
 from rollout.seams import DataSource
 from rollout.tracking.build import build_trackers
@@ -66,7 +67,9 @@ async def open_from_config(config: WorkerConfig) -> Coordinator:
     layout = config.layout
     rows = build_rows(config)
     plan = build_plan(config, rows)
-    ledger = SqliteLedger(
+    ledger = await asyncio.to_thread(
+        open_ledger,
+        config.spec.storage,
         Path(layout.ledger_path),
         RunIdentity(uid=config.run.uid, name=config.run.name, spec_digest=config.spec_digest),
         Limits(failures_max=config.spec.limits.sample_attempts),

@@ -21,7 +21,8 @@ from rollout.coordinator.batching import Ready, decide_batch
 from rollout.coordinator.state import RunState, build_state
 from rollout.coordinator.wiring import DataRows, build_plan, build_rows
 from rollout.errors import SpecError
-from rollout.ledger.sqlite.reader import LedgerReader
+from rollout.ledger.opening import open_reader
+from rollout.ledger.sql.reader import Reader
 from rollout.local.launch import read_config
 from rollout.local.run_dir import RunDir
 from rollout.objects.opening import open_source
@@ -32,7 +33,7 @@ from rollout_api.worker import WorkerConfig
 class Recording:
     """One run's folder. Rows of data are opened when a step needs them."""
 
-    def __init__(self, config: WorkerConfig, ledger: LedgerReader, objects: ObjectSource) -> None:
+    def __init__(self, config: WorkerConfig, ledger: Reader, objects: ObjectSource) -> None:
         self.config = config
         self.ledger = ledger
         self.objects = objects
@@ -97,7 +98,7 @@ def open_recording(run_dir: Path) -> Iterator[Recording]:
     """The run in ``run_dir``, live or over. Raises SpecError or LedgerError when there is none."""
     folder = RunDir(path=run_dir)
     config = read_config(folder)
-    with LedgerReader(folder.ledger) as ledger:
+    with open_reader(config.spec.storage, folder.ledger, config.run.uid) as ledger:
         yield Recording(config, ledger, open_source(config))
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rollout.ledger.opening import DSN_VARIABLE
 from rollout.local.processes import ProcessSpec
 from rollout.local.restarts import RestartRules
 from rollout.local.run_dir import RunDir
@@ -19,6 +20,8 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 TINY_PARAMETERS_MAX = 3_000_000
 """Below this a second thread costs more in synchronisation than it computes."""
 CONFIG_OPTION = "--config"
+NO_CREDENTIALS = {DSN_VARIABLE: ""}
+"""The ledger's connection string reaches the coordinator alone: user code runs in the others."""
 RUN_DIR_VARIABLE = "ROLLOUT_RUN_DIR"
 """Set in every process of a run and in all that they start: user code finds the folder by it."""
 
@@ -78,12 +81,12 @@ def plan_actor(spec: RolloutRunSpec, run: RunDir, machine: Machine, index: int) 
         f"actor-{index}",
         "actor",
         extra=("--index", str(index)),
-        env=_user_env(spec) | _thread_env(plan_threads(spec, machine)),
+        env=_user_env(spec) | _thread_env(plan_threads(spec, machine)) | NO_CREDENTIALS,
     )
 
 
 def _learner(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> ProcessSpec:
-    env = _user_env(spec) | _thread_env(plan_threads(spec, machine))
+    env = _user_env(spec) | _thread_env(plan_threads(spec, machine)) | NO_CREDENTIALS
     ranks = spec.learner.processes_per_node
     if ranks == 1:
         return _process(spec, run, "learner", "learner", env=env)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rollout.errors import StoreError
-from rollout.ledger.sqlite.reader import LedgerReader
+from rollout.ledger.sql.reader import Reader
 from rollout.report.gather import open_ledger
 from rollout.report.tables import Table, What, open_table
 
@@ -44,7 +44,7 @@ def export_run(
     return written
 
 
-def _provenance(ledger: LedgerReader, what: What) -> dict[str, Any]:
+def _provenance(ledger: Reader, what: What) -> dict[str, Any]:
     run = ledger.run()
     return {
         "table": what,

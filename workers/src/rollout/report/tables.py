@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rollout.debug.recording import open_recording
-from rollout.ledger.sqlite.reader import LedgerReader
+from rollout.ledger.sql.reader import Reader
 from rollout.ledger.views import SampleView, StepView
 from rollout.report.gather import evaluation_rows
 from rollout.report.rows import SHOWN, data_rows, is_offline
@@ -38,7 +38,7 @@ class Table:
 class Source:
     """A run as it stands: of a live one, what is committed after ``last_step`` is not looked at."""
 
-    ledger: LedgerReader
+    ledger: Reader
     name: str
     last_step: int
 
@@ -55,7 +55,7 @@ class Source:
             yield from page
 
 
-def open_table(run_dir: Path, ledger: LedgerReader, what: What) -> Table:
+def open_table(run_dir: Path, ledger: Reader, what: What) -> Table:
     """A table of a run. Raises SpecError, LedgerError or DataError, also while it is read."""
     run = ledger.run()
     source = Source(ledger=ledger, name=run.identity.name, last_step=run.step)
