@@ -259,3 +259,15 @@ def test_a_critic_without_its_head_is_named(place, headless) -> None:
     ppo = {"promptsPerStep": 4, "critic": {"model": {"uri": headless}}}
     place.write({"ppo": ppo}, rewards=[EXACT])
     place.refused("score.weight")
+
+
+def test_an_evaluation_on_what_is_trained_on_is_named(place) -> None:
+    data = place.data(SUMS)
+    suite = {"data": data, "rewards": [EXACT]}
+    place.write({"sft": {"batchSize": 4, "maxLength": 64}}, data=data)
+    path = place.folder / "bad.yaml"
+    manifest = json.loads(path.read_text())
+    evaluation = {"name": "memory", "suite": suite, "maxNewTokens": 4}
+    manifest["spec"]["evaluations"] = [evaluation]
+    path.write_text(json.dumps(manifest))
+    place.refused("8 of 8 prompts of 'memory' are in the training data")

@@ -5,14 +5,17 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 
 from rollout.errors import DataError, SpecError
 from rollout.manifest import load_documents, load_folder_or_file
 from rollout.models.files import digest_model
 from rollout.models.resolve import resolve_model
+from rollout.models.scoring import write_score_config
 from rollout.planning import build_plan, documents_of_plan, read_plan, render_plan, write_plan
 from rollout.planning.lock import differences, digest_of
 from rollout.quantities import parse_quantity
@@ -118,18 +121,29 @@ def tiny(tmp_path_factory):
     ).path
 
 
+def make_scorer(folder: Path) -> None:
+    """Make a causal model's folder a reward model's."""
+    write_score_config(folder, 0)
+    tensors = load_file(folder / "model.safetensors")
+    save_file(
+        {**tensors, "score.weight": np.zeros((1, 32), np.float32)}, folder / "model.safetensors"
+    )
+
+
 @pytest.mark.parametrize("algorithm", FURTHER)
 def test_a_changed_further_model_is_drift(algorithm, tiny, manifest):
     folders = {field: manifest.parent / name for field, name in FURTHER[algorithm].items()}
     for folder in folders.values():
         shutil.copytree(tiny, folder)
+        if folder.name == "judge":
+            make_scorer(folder)
     text = manifest.read_text().replace("rollout://tiny-qwen2", tiny.as_uri())
     manifest.write_text(text.replace("    algorithm: {sft: {batchSize: 2}}\n", TRAIN[algorithm]))
     lock = manifest.parent / "plan.lock"
-    before = digest_model(tiny)
+    before = {field: digest_model(folder) for field, folder in folders.items()}
     plan = build_plan(load_documents(manifest), offline=False)
     assert plan.runs[0].resolved["models"] == {
-        field: {"digest": before, "revision": None} for field in folders
+        field: {"digest": digest, "revision": None} for field, digest in before.items()
     }
     write_plan(plan, lock)
 
@@ -140,7 +154,7 @@ def test_a_changed_further_model_is_drift(algorithm, tiny, manifest):
     with pytest.raises(SpecError, match="plan again if that is meant") as told:
         documents_of_plan(lock)
     for field, folder in folders.items():
-        line = f"{field}.digest: planned '{before}', now '{digest_model(folder)}'"
+        line = f"{field}.digest: planned '{before[field]}', now '{digest_model(folder)}'"
         assert f"resolved.models.{line}" in str(told.value)
 
 

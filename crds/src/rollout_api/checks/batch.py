@@ -78,8 +78,10 @@ def run_has_an_end(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
 
 
 def data_fills_a_step(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
-    """With tailBatch Drop, data smaller than one step would train nothing at all."""
+    """With tailBatch Drop, data smaller than one step would train nothing at all; maxSteps repeats them."""
     train = spec.train
+    if train is not None and train.max_steps is not None and train.epochs is None:
+        return
     rows = facts.data.num_rows if facts.data else None
     if train is None or train.data is None or rows is None or train.data.tail_batch != "Drop":
         return

@@ -14,7 +14,7 @@ import msgspec
 
 from rollout.data.build import build_source, plan_target
 from rollout.data.lengths import limit_training
-from rollout.data.subset import bad_records
+from rollout.data.subset import bad_records, find_overlap
 from rollout.environments.build import build_environment
 from rollout.errors import RolloutError, SpecError
 from rollout.evaluations.build import build_suite
@@ -70,6 +70,7 @@ def resolve(request: ResolveRequest) -> Resolution:
     _check_further(model.path, folders)
     papers = [*_training(spec, folders, renderer), *_evaluations(spec, folders)]
     train = next((paper.source for paper in papers if paper.role == "train"), None)
+    _check_held_out(spec, train, [paper for paper in papers if paper.role != "train"])
     room = shape.context - max_new_tokens(spec)
     if room < 1:
         raise SpecError(
@@ -175,6 +176,26 @@ def _evaluations(spec: RolloutRunSpec, models: Mapping[str, Path]) -> Iterator[P
             models=models,
         )
         yield Paper(role=suite.name, source=suite.source(), environment=suite.environment)
+
+
+def _check_held_out(
+    spec: RolloutRunSpec, train: DataSource | None, asked: Sequence[Paper]
+) -> None:
+    """Raise SpecError for an evaluation whose prompts are trained on: it would measure memory.
+
+    Of data that rollout holds out itself, and of larger data than is looked through, nothing is asked.
+    """
+    data = spec.train.data if spec.train else None
+    if data is None or train is None or len(train) > MEASURED_ROWS_MAX:
+        return
+    for paper in asked:
+        found = find_overlap(train, paper.source)
+        if found.num_rows:
+            raise SpecError(
+                f"spec.evaluations: {found.num_rows} of {found.num_eval} prompts of {paper.role!r} are in"
+                f" the training data as well, such as {found.examples[0]!r:.60}; remove them from"
+                " train.data, or hold rows out with data.evalFraction"
+            )
 
 
 def max_new_tokens(spec: RolloutRunSpec) -> int:
