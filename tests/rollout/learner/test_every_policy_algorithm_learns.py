@@ -60,10 +60,10 @@ CASES: dict[str, Case] = {
     "rloo": Case(preset="rloo@v1"),
     "reinforce++": Case(preset="reinforce-plus-plus@v1", group=1),
     "reinforce++, baseline": Case(preset="reinforce-plus-plus-baseline@v1"),
-    "tokens truncated": corrected(tokenTruncated={}),
+    "tokens truncated": corrected(tokenTruncated={"cap": "1.2"}),
     "tokens masked": corrected(tokenMasked={"low": "0.8", "high": "1.25"}),
-    "completions truncated": corrected(sequenceTruncated={}),
-    "completions masked": corrected(sequenceMasked={}),
+    "completions truncated": corrected(sequenceTruncated={"cap": "1.5"}),
+    "completions masked": corrected(sequenceMasked={"low": "0.5", "high": "2"}),
 }
 QUICK = ("grpo", "rloo", "cispo")
 EVERY = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
