@@ -21,7 +21,7 @@ import numpy as np
 from figures import Figure, level, ratio
 
 from rollout.objects.filesystem import FilesystemStore
-from rollout.weights.delta import Link, apply_delta, encode_delta
+from rollout.weights.delta import apply_delta, encode_delta
 from rollout.weights.raw import open_raw
 
 Versions = dict[str, np.ndarray]
@@ -29,7 +29,7 @@ Versions = dict[str, np.ndarray]
 SIZES = (16 << 20, 8 << 20, 8 << 20, 4 << 20, 1 << 20, *(1 << 18,) * 12, *(1 << 10,) * 24)
 """Elements of a model's tensors: embeddings, projections, norms; 40 million."""
 REPEATS = 9
-LINK = Link(base="blake3:0", base_object="blake3:0", result="blake3:0", length=1)
+BASES = ("blake3:0",)
 STEPS = 8
 RATES = ("1e-3", "1e-4", "1e-5", "1e-6")
 RUN_SECONDS_MAX = 600
@@ -79,13 +79,13 @@ def _sizes() -> Iterator[Figure]:
 def _speeds() -> Iterator[Figure]:
     old, new = _pair(np.uint16, 0.01)
     gigabytes = _bytes(new) / 1e9
-    data = memoryview(b"".join(encode_delta(old, new, LINK)))
+    data = memoryview(b"".join(encode_delta(old, new, BASES)))
     mirror = {name: bits.copy() for name, bits in old.items()}
     target = {name: np.empty_like(bits) for name, bits in new.items()}
     encode, processor, apply, copy = [], [], [], []
     for _ in range(REPEATS):
         before = time.process_time()
-        encode.append(_seconds(lambda: encode_delta(old, new, LINK)))
+        encode.append(_seconds(lambda: encode_delta(old, new, BASES)))
         processor.append(time.process_time() - before)
         copy.append(_seconds(lambda: _copy(new, target)))
         apply.append(_seconds(lambda: apply_delta(mirror, data)))
@@ -147,7 +147,7 @@ def _numbers(rng: np.random.Generator, size: int, width: type) -> np.ndarray:
 
 
 def _shrink(old: Versions, new: Versions) -> float:
-    return _bytes(new) / sum(map(len, encode_delta(old, new, LINK)))
+    return _bytes(new) / sum(map(len, encode_delta(old, new, BASES)))
 
 
 def _bytes(tensors: Versions) -> int:

@@ -9,10 +9,10 @@ from hypothesis.extra import numpy as hnp
 
 from rollout.weights import changes, delta
 from rollout.weights.changes import find_changes, positions_of
-from rollout.weights.delta import DeltaBroken, Link, apply_delta, encode_delta, read_header
+from rollout.weights.delta import DeltaBroken, apply_delta, encode_delta, read_header
 from rollout.weights.raw import raw_tensors
 
-LINK = Link(base="blake3:" + "0" * 64, base_object="o", result="r", length=1)
+BASES = ("blake3:" + "0" * 64,)
 WIDTHS = [np.uint8, np.uint16, np.uint32, np.uint64]
 
 
@@ -53,7 +53,7 @@ def test_any_bits_come_back(pair, density_max):
     before = {name: bits.copy() for name, bits in old.items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delta, "DENSITY_MAX", density_max)
-        parts = encode_delta(old, new, LINK)
+        parts = encode_delta(old, new, BASES)
     assert_equal(after(old, parts), new)
     assert_equal(old, before)
 
@@ -61,7 +61,7 @@ def test_any_bits_come_back(pair, density_max):
 @given(versions())
 def test_applying_twice_is_applying_once(pair):
     old, new = pair
-    parts = encode_delta(old, new, LINK)
+    parts = encode_delta(old, new, BASES)
     assert_equal(after(after(old, parts), parts), new)
 
 
@@ -95,7 +95,7 @@ def test_bits_that_are_no_ordinary_numbers_are_kept(dtype):
     new.view(bits)[0] = torch.tensor(-0.0, dtype=dtype).view(bits)  # 0.0 -> -0.0
     new.view(bits)[4] ^= 1  # another NaN
     new.view(bits)[100:140] ^= torch.arange(40, dtype=bits)
-    parts = encode_delta(raw_tensors({"w": old}), raw_tensors({"w": new}), LINK)
+    parts = encode_delta(raw_tensors({"w": old}), raw_tensors({"w": new}), BASES)
     mirror = old.clone()
     apply_delta(raw_tensors({"w": mirror}), joined(parts))
     assert torch.equal(mirror.view(bits), new.view(bits))
@@ -119,7 +119,7 @@ def scattered(num, width, share, seed=0):
 )
 def test_few_changes_are_a_small_object(width, share, factor):
     old, new = scattered(2_000_000, width, share)
-    parts = encode_delta(old, new, LINK)
+    parts = encode_delta(old, new, BASES)
     assert sum(map(len, parts)) * factor < 2_000_000 * width
     assert_equal(after(old, parts), new)
 
@@ -128,7 +128,7 @@ def test_few_changes_are_a_small_object(width, share, factor):
 @pytest.mark.parametrize("width", [2, 4])
 def test_many_changes_never_make_it_larger_than_the_tensors(width, share):
     old, new = scattered(200_000, width, share)
-    parts = encode_delta(old, new, LINK)
+    parts = encode_delta(old, new, BASES)
     assert sum(map(len, parts)) <= 1.01 * 200_000 * width
     assert_equal(after(old, parts), new)
 
@@ -136,7 +136,7 @@ def test_many_changes_never_make_it_larger_than_the_tensors(width, share):
 @given(st.integers(0, 10_000), st.integers(0, 7))
 def test_damage_is_an_error_or_is_seen_in_the_result_and_writes_nothing(place, bit):
     old, new = scattered(5000, 2, 0.02)
-    data = bytearray(joined(encode_delta(old, new, LINK)))
+    data = bytearray(joined(encode_delta(old, new, BASES)))
     data[place % len(data)] ^= 1 << bit
     mirror = {"w": old["w"].copy()}
     try:
@@ -148,14 +148,14 @@ def test_damage_is_an_error_or_is_seen_in_the_result_and_writes_nothing(place, b
 @pytest.mark.parametrize("cut", [0, 5, 11, 40, 200, -1])
 def test_a_delta_cut_short_is_refused(cut):
     old, new = scattered(5000, 2, 0.02)
-    data = joined(encode_delta(old, new, LINK))[:cut]
+    data = joined(encode_delta(old, new, BASES))[:cut]
     with pytest.raises(DeltaBroken):
         apply_delta({"w": old["w"].copy()}, data)
 
 
 def test_a_delta_of_another_model_is_refused():
     old, new = scattered(5000, 2, 0.02)
-    data = joined(encode_delta(old, new, LINK))
+    data = joined(encode_delta(old, new, BASES))
     for other in ({}, {"w": old["w"][:-1].copy()}, {"w": old["w"].view(np.uint8).copy()}):
         with pytest.raises(DeltaBroken, match="tensor w"):
             apply_delta(other, data)
@@ -163,4 +163,4 @@ def test_a_delta_of_another_model_is_refused():
 
 def test_two_versions_of_different_tensors_have_no_delta():
     with pytest.raises(ValueError, match="same tensors"):
-        encode_delta({"a": np.zeros(3, np.uint8)}, {"b": np.zeros(3, np.uint8)}, LINK)
+        encode_delta({"a": np.zeros(3, np.uint8)}, {"b": np.zeros(3, np.uint8)}, BASES)

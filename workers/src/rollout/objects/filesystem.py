@@ -206,25 +206,27 @@ def write_atomically(path: Path, data: bytes) -> None:
     _replace(path, write)
 
 
-def copy_atomically(source: Path, target: Path) -> None:
+def copy_atomically(source: Path, target: Path, *, durable: bool = True) -> None:
     """Copy a file so that ``target`` appears whole. Raises StoreError."""
 
     def write(file: BinaryIO) -> None:
         with source.open("rb") as origin:
             shutil.copyfileobj(origin, file, CHUNK_BYTES)
 
-    _replace(target, write)
+    _replace(target, write, durable=durable)
 
 
-def _replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
+def _replace(path: Path, write: Callable[[BinaryIO], None], *, durable: bool = True) -> None:
     staged = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         with staged.open("wb") as file:
             write(file)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         staged.replace(path)
-        fsync_folder(path.parent)
+        if durable:
+            fsync_folder(path.parent)
     except OSError as error:
         staged.unlink(missing_ok=True)
         _fail("write", path, error)

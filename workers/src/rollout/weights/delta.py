@@ -15,7 +15,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import msgspec
@@ -54,14 +53,11 @@ class TensorChange(msgspec.Struct, frozen=True, array_like=True):
 class Header(msgspec.Struct, frozen=True, kw_only=True):
     """What a delta says of itself.
 
-    ``base`` and ``result`` are digests over tensors before and after; ``base_object`` is where the former
-    are had, ``length`` the number of deltas from the dense base to here. ``frames`` are sizes in bytes.
+    ``bases`` name the objects that it builds on: the delta before it first, the dense base last. ``frames``
+    are sizes in bytes.
     """
 
-    base: str
-    base_object: str
-    result: str
-    length: int
+    bases: tuple[str, ...]
     tensors: tuple[TensorChange, ...]
     frames: tuple[int, ...]
 
@@ -70,20 +66,10 @@ class DeltaBroken(StoreError):  # noqa: N818 - a state
     """A delta is damaged, or was applied to what it does not belong to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """Where a delta stands in its chain; the fields of ``Header``."""
-
-    base: str
-    base_object: str
-    result: str
-    length: int
-
-
 def encode_delta(
-    old: Tensors, new: Tensors, link: Link, *, threads: int = THREADS_MAX
+    old: Tensors, new: Tensors, bases: tuple[str, ...], *, threads: int = THREADS_MAX
 ) -> list[bytes | memoryview]:
-    """The object's bytes in parts. Raises ValueError when the two sides are not of one layout.
+    """The object's bytes in parts; ``bases`` as in ``Header``. Raises ValueError when the two sides are not of one layout.
 
     Parts may look into ``new``: do not change it before they are written.
     """
@@ -98,10 +84,7 @@ def encode_delta(
         frames: list[bytes | memoryview] = list(pool.map(_compress, planes))
     frames += [memoryview(new[name].view(np.uint8)) for name in names if found[name] is None]
     header = Header(
-        base=link.base,
-        base_object=link.base_object,
-        result=link.result,
-        length=link.length,
+        bases=bases,
         tensors=tuple(
             _describe(name, new[name], found[name]) for name in names if _is_changed(found[name])
         ),
@@ -138,7 +121,7 @@ def apply_delta(tensors: Tensors, data: memoryview) -> Header:
     """Overwrite what changed in ``tensors``, which must be writable. Raises DeltaBroken.
 
     Everything is decoded and checked before the first element is written. Whether the result is the version
-    that the header names is for the caller to verify, over all tensors.
+    that was meant is for the caller to verify, over all tensors.
     """
     header, start = read_header(data)
     _check_layout(header, tensors)

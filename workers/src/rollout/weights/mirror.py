@@ -1,0 +1,104 @@
+"""Weights as files, also where a version was stored as a delta: a mirror file is patched and read instead.
+
+The mirror is a safetensors file of this process alone. It starts as a copy of a dense base and is patched in
+place, version by version; whoever reads it must have finished before the next version is asked for. It is
+never trusted further than its reader checks: told that what it gave was not the version, it is thrown away
+and made again from the dense base.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import threading
+from pathlib import Path
+
+from rollout.errors import StoreError
+from rollout.objects.filesystem import copy_atomically
+from rollout.seams import ObjectSource
+from rollout.weights.delta import MAGIC, DeltaBroken, apply_delta, read_header
+from rollout.weights.raw import open_raw
+
+log = logging.getLogger(__name__)
+
+HEAD_BYTES = len(MAGIC)
+
+
+class WeightFiles:
+    """Files of weights by the object that a version names. Thread-safe.
+
+    ``folder`` is this process's own; what an earlier one left in it is not used. ``num_rebuilt`` counts how
+    often the mirror was made again because it was not what it should have been.
+    """
+
+    def __init__(self, store: ObjectSource, folder: Path) -> None:
+        self._store = store
+        self._file = folder / "weights.safetensors"
+        self._holds = ""
+        self._lock = threading.Lock()
+        self.num_rebuilt = 0
+
+    def path(self, name: str) -> Path:
+        """A safetensors file of the version. Raises StoreError when an object is missing or damaged."""
+        found = self._store.path(name)
+        bases = read_bases(found)
+        if not bases:
+            return found
+        with self._lock:
+            try:
+                return self._patch(name, bases)
+            except DeltaBroken as error:
+                log.warning("mirror is made again object=%s reason=%s", name, error)
+                self.num_rebuilt += 1
+                self._holds = ""
+                return self._patch(name, bases)
+
+    def forget(self) -> None:
+        """The last file was not what it should have been: start from the dense base the next time."""
+        with self._lock:
+            self.num_rebuilt += bool(self._holds)
+            self._holds = ""
+
+    def _patch(self, name: str, bases: tuple[str, ...]) -> Path:
+        """Bring the mirror from what it holds, or from the dense base, to the version."""
+        chain = [name, *bases]
+        if self._holds not in chain:
+            self._holds = ""
+            self._copy(chain[-1])
+            self._holds = chain[-1]
+        for delta in reversed(chain[: chain.index(self._holds)]):
+            path = self._store.path(delta)
+            before, self._holds = self._holds, ""
+            with open_raw(self._file, writable=True) as tensors:
+                apply_delta(tensors, _map(path))
+            log.debug("mirror patched from=%s to=%s", before, delta)
+            self._holds = delta
+        return self._file
+
+    def _copy(self, base: str) -> None:
+        """A new file: whoever has the old one mapped keeps it."""
+        source = self._store.path(base)
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot make {self._file.parent}: {error}") from error
+        copy_atomically(source, self._file, durable=False)
+
+
+def read_bases(path: Path) -> tuple[str, ...]:
+    """The objects that a delta builds on, the dense base last; none for a dense object. Raises StoreError."""
+    try:
+        with path.open("rb") as file:
+            if file.read(HEAD_BYTES) != MAGIC:
+                return ()
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error}") from error
+    bases = read_header(_map(path))[0].bases
+    if not bases:
+        raise DeltaBroken(f"weight delta {path} names no base")
+    return bases
+
+
+def _map(path: Path) -> memoryview:
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
