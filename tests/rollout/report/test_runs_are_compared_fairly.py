@@ -134,6 +134,26 @@ def test_only_settings_that_differ_are_shown_and_empty_ones_are_absent():
     assert flatten_spec({"a": [1, 2], "b": {}}) == {"a": [1, 2]}
 
 
+def test_settings_of_another_algorithm_are_no_difference():
+    ppo = {"train": {"algorithm": {"ppo": {"gamma": "1.0", "clipLow": "0.2"}}}}
+    grpo = [{"train": {"algorithm": {"grpo": {"groupSize": n, "clipLow": "0.2"}}}} for n in (4, 8)]
+
+    assert differing_settings([ppo, grpo[0]]) == {"train.algorithm": ("ppo", "grpo")}
+    assert differing_settings([ppo, *grpo]) == {
+        "train.algorithm": ("ppo", "grpo", "grpo"),
+        "train.algorithm.grpo.groupSize": (None, 4, 8),
+    }
+    assert differing_settings(grpo) == {"train.algorithm.grpo.groupSize": (4, 8)}
+
+
+def test_other_contents_under_the_same_names_are_shown_and_part_no_experiment():
+    runs = [make_run(contents={"model": f"blake3:{n}"}) for n in "ab"]
+    found = compare_runs([("a", runs[0]), ("b", runs[1])], "reward")
+
+    assert found.settings == {"content.model": ("blake3:a", "blake3:b")}
+    assert [run.group for run in found.runs] == [0, 0]
+
+
 def test_runs_that_differ_in_the_seed_alone_are_one_experiment():
     specs = [make_run(rate, seed).spec for rate in ("1e-4", "3e-4") for seed in (0, 1)]
 

@@ -62,7 +62,8 @@ def print_comparison(document: Mapping[str, Any]) -> None:
     APART: whether the intervals of this run and of the first do not overlap.
     """
     runs: Sequence[Mapping[str, Any]] = document["runs"]
-    few = list(document["settings"]) if len(document["settings"]) <= COLUMNS_MAX else []
+    chosen = [path for path in document["settings"] if not path.startswith("content.")]
+    few = chosen if len(chosen) <= COLUMNS_MAX else []
     columns = {"RANK": "rank", "RUN": "run", "OUTCOME": "outcome", "VALUE": "value"}
     if all(run["outcome"] == "Succeeded" for run in runs):
         del columns["OUTCOME"]

@@ -27,7 +27,13 @@ from rollout.report.ranking import (
     stand,
     told_apart,
 )
-from rollout.report.settings import SEED, describe_value, differing_settings, group_runs
+from rollout.report.settings import (
+    CONTENT,
+    SEED,
+    describe_value,
+    differing_settings,
+    group_runs,
+)
 
 TEMPLATE = Path(__file__).with_name("compare.html")
 DRAWN_MAX = 18
@@ -64,7 +70,7 @@ def compare_runs(named: Sequence[tuple[str, ReportInput]], by: str | None = None
     inputs = [data for _, data in named]
     measure = choose_measure(inputs, by)
     standings = [stand(data, measure) for data in inputs]
-    differing = differing_settings([data.spec for data in inputs])
+    differing = differing_settings([{**data.spec, CONTENT: data.contents} for data in inputs])
     groups = group_runs(differing, len(inputs))
     labels, members = _unique([name for name, _ in named]), _count_up(groups)
     order = rank(standings, measure)
@@ -176,7 +182,11 @@ def describe_groups(found: Comparison) -> list[dict[str, Any]]:
 def _describe_group(found: Comparison, group: int, runs: Sequence[Compared]) -> dict[str, Any]:
     values = [run.standing.value for run in runs if run.standing is not None]
     place = next(at for at, run in enumerate(found.runs) if run.group == group)
-    settings = {path: given[place] for path, given in found.settings.items() if path != SEED}
+    settings = {
+        path: given[place]
+        for path, given in found.settings.items()
+        if path != SEED and not path.startswith(CONTENT)
+    }
     return {
         "group": group,
         "settings": settings,

@@ -145,7 +145,7 @@ def _metric_plots(runs: Sequence[Drawn], scale: _Scale) -> Iterator[Plot]:
                 title=_title(panel, label),
                 unit=panel.unit,
                 series=lines,
-                note=_note(panel),
+                note=_note(panel, label),
                 from_zero=panel.from_zero,
                 span_min=panel.span_min,
                 x_label=scale.label,
@@ -159,8 +159,10 @@ def _title(panel: Panel, label: str) -> str:
     return panel.title if alone else f"{panel.title}, {label}"
 
 
-def _note(panel: Panel) -> str:
-    return "" if panel.title in {"Loss", "No signal"} else panel.note
+def _note(panel: Panel, label: str) -> str:
+    """The panel's note, where it is about this line of it."""
+    other = panel.title == "KL" and label != "actor vs learner"
+    return "" if other or panel.title in {"Loss", "No signal"} else panel.note
 
 
 def _line(drawn: Drawn, key: str, scale: _Scale) -> Series:

