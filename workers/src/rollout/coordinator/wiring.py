@@ -25,6 +25,7 @@ from rollout.evaluations.statistics import summarise
 from rollout.ledger.opening import open_ledger
 from rollout.ledger.records import Limits, RunIdentity
 from rollout.objects.opening import open_store
+from rollout.rendering import build_renderer
 from rollout.seams import DataSource
 from rollout.tracking.build import build_trackers
 from rollout.types import Row, SamplingParams

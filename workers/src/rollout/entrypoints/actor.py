@@ -22,6 +22,7 @@ from rollout.coordinator.client import CoordinatorClient
 from rollout.coordinator.endpoints import read_token
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
 from rollout.errors import RolloutError
+from rollout.models.shapes import read_shape
 from rollout.objects.opening import open_store
 from rollout.rendering import build_renderer
 from rollout_api.worker import WorkerConfig
