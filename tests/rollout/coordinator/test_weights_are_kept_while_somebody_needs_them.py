@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import hypothesis.strategies as st
 from hypothesis import given
 
@@ -44,6 +46,37 @@ def test_no_object_goes_that_a_kept_version_names(head, staleness, pinned, num_o
     kept = [v for v in versions if (v.lineage, v.step) not in gone.versions]
     assert not {v.object for v in kept} & set(gone.objects)
     assert {v.step for v in kept} >= {0, *range(max(0, head - staleness - 1), head + 1)}
+
+
+def chained(num_versions, length):
+    """Versions in chains of deltas on a dense base, as a learner publishes them."""
+    found, chain = [], ()
+    for step in range(num_versions):
+        chain = () if len(chain) > length else chain
+        found.append(replace(version(step), bases=chain))
+        chain = (found[-1].object, *chain)
+    return found
+
+
+@given(
+    st.integers(1, 30),
+    st.integers(1, 4),
+    st.integers(0, 3),
+    st.sets(st.integers(0, 30), max_size=3),
+)
+def test_what_a_kept_delta_builds_on_stays_and_nothing_is_forgotten(
+    head, length, staleness, pinned
+):
+    """Retention after every step, as a run has it; a pin that ends lets everything go."""
+    versions, there, everything = [], set(), chained(head + 1, length)
+    for step, new in enumerate(everything):
+        versions.append(new)
+        there |= {new.object}
+        pins = {(0, one) for one in pinned if one <= step} if step < head else set()
+        gone = plan_retention(versions, needs(step, staleness, pins))
+        versions = [v for v in versions if (v.lineage, v.step) not in gone.versions]
+        there -= set(gone.objects)
+        assert there == {name for v in versions for name in v.objects}
 
 
 def test_versions_of_a_dead_lineage_go():

@@ -129,10 +129,17 @@ class WeightVersion:
     """A committed policy: ``step`` 0 is the initial model of ``lineage``.
 
     ``digest`` is over the tensors (``rollout.weights.digest``), ``object`` names the safetensors file
-    in the object store.
+    in the object store, or a delta (``rollout.weights.delta``): then ``bases`` name what it builds on, the
+    delta before it first and the dense base last.
     """
 
     lineage: int
     step: int
     digest: str
     object: str
+    bases: tuple[str, ...] = ()
+
+    @property
+    def objects(self) -> tuple[str, ...]:
+        """Every object that is needed to have these weights."""
+        return (self.object, *self.bases)

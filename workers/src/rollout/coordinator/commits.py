@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from rollout.coordinator import messages as m
 from rollout.coordinator.actors import hear, working_actors
@@ -25,7 +26,6 @@ from rollout.ledger.records import (
     NewTask,
     StepCommit,
 )
-from rollout.types import WeightVersion
 
 log = logging.getLogger(__name__)
 
@@ -84,12 +84,7 @@ def _build(
         dispositions=dispositions,
         rows=rows,
         plan=ask.plan,
-        version=WeightVersion(
-            lineage=ask.lineage,
-            step=ask.step,
-            digest=ask.version.digest,
-            object=ask.version.object,
-        ),
+        version=replace(ask.version, lineage=ask.lineage, step=ask.step),
         chain=ask.chain,
         cursor=ask.cursor,
         metrics={"step": ask.step, "lineage": ask.lineage, **ask.metrics},
@@ -208,9 +203,7 @@ def _mirror(run: Run, ask: m.Commit, taken: range, dispositions: tuple[Dispositi
     for disposition in dispositions:
         state.dispositions[disposition.kind] += 1
     state.step, state.chain, state.cursor = ask.step, ask.chain, ask.cursor
-    state.version = WeightVersion(
-        lineage=ask.lineage, step=ask.step, digest=ask.version.digest, object=ask.version.object
-    )
+    state.version = replace(ask.version, lineage=ask.lineage, step=ask.step)
     state.versions[(ask.lineage, ask.step)] = state.version
     state.phase_seconds = ask.phase_seconds
     state.remember_step({"step": ask.step, "lineage": ask.lineage, **ask.metrics}, signal)

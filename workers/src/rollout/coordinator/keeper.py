@@ -18,6 +18,7 @@ from rollout.coordinator.learner import is_last_step_done
 from rollout.coordinator.retention import (
     Needs,
     Retired,
+    objects_in,
     objects_of,
     plan_anchor_retention,
     plan_retention,
@@ -165,8 +166,8 @@ async def _delete_anchors(run: Run, gone: tuple[AnchorManifest, ...]) -> None:
     await run.ledger.delete_anchors([(anchor.lineage, anchor.step) for anchor in gone])
     keys = {(anchor.lineage, anchor.step) for anchor in gone}
     run.state.anchors = [a for a in run.state.anchors if (a.lineage, a.step) not in keys]
-    versions = {version.object for version in run.state.versions.values()}
-    free = objects_of(gone) - objects_of(run.state.anchors) - versions
+    free = objects_of(gone) - objects_of(run.state.anchors)
+    free -= objects_in(run.state.versions.values())
 
     def delete() -> None:
         for anchor in gone:

@@ -32,16 +32,17 @@ class Retired:
 def plan_retention(versions: Iterable[WeightVersion], needs: Needs) -> Retired:
     """Keep the initial version, the last ``staleness_max + 2``, pinned ones and those of anchors.
 
-    Equal weights share an object: an object goes only when no kept version or anchor names it.
+    Equal weights share an object, and a delta needs others: an object goes only when no kept version
+    or anchor names it. What a version that goes was built on may have waited for it, and goes with it.
     """
     versions = tuple(versions)
     anchored = {(a.version.lineage, a.version.step) for a in needs.anchors}
     kept = [v for v in versions if _is_kept(v, needs, anchored)]
     gone = [v for v in versions if not _is_kept(v, needs, anchored)]
-    named = {v.object for v in kept} | objects_of(needs.anchors)
+    named = objects_in(kept) | objects_of(needs.anchors)
     return Retired(
         versions=tuple((v.lineage, v.step) for v in gone),
-        objects=tuple(sorted({v.object for v in gone} - named)),
+        objects=tuple(sorted(objects_in(gone) - named)),
     )
 
 
@@ -52,11 +53,16 @@ def _is_kept(version: WeightVersion, needs: Needs, anchored: Collection[Key]) ->
     return version.step == 0 or recent or key in needs.pinned or key in anchored
 
 
+def objects_in(versions: Iterable[WeightVersion]) -> set[str]:
+    """Every object that these versions need."""
+    return {name for version in versions for name in version.objects}
+
+
 def objects_of(anchors: Iterable[AnchorManifest]) -> set[str]:
     """Every object that these anchors name."""
     found: set[str] = set()
     for anchor in anchors:
-        found |= {anchor.version.object, *anchor.objects.values()}
+        found |= {*anchor.version.objects, *anchor.objects.values()}
     return found
 
 

@@ -77,8 +77,13 @@ def _recent_rewards(tx: Transaction, head: int) -> tuple[tuple[tuple[float, ...]
 
 def read_version(row: Row) -> WeightVersion:
     """A version of a row of ``versions``."""
+    own, *bases = row["object"].split(" ")
     return WeightVersion(
-        lineage=row["lineage"], step=row["step"], digest=row["digest"], object=row["object"]
+        lineage=row["lineage"],
+        step=row["step"],
+        digest=row["digest"],
+        object=own,
+        bases=tuple(bases),
     )
 
 

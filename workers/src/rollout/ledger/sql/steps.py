@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -62,9 +63,10 @@ def publish_initial(tx: Transaction, incarnation: int, version: WeightVersion, c
 
 
 def _insert_version(tx: Transaction, version: WeightVersion, chain: str) -> None:
+    """The column ``object`` holds the version's own object, then those that it builds on."""
     tx.execute(
         "INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, 0)",
-        (version.lineage, version.step, version.digest, version.object, chain, tx.now),
+        (version.lineage, version.step, version.digest, " ".join(version.objects), chain, tx.now),
     )
 
 
@@ -195,13 +197,7 @@ def fork(
         " ELSE tracked_step END",
         (lineage, base_step, base_step),
     )
-    _insert_version(
-        tx,
-        WeightVersion(
-            lineage=lineage, step=base_step, digest=version.digest, object=version.object
-        ),
-        chain,
-    )
+    _insert_version(tx, replace(version, lineage=lineage, step=base_step), chain)
     _reopen(tx, next_ordinal)
     _drop_dead_evaluations(tx, parent, base_step)
     return lineage
