@@ -16,26 +16,6 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 SAMPLES = Path(__file__).parents[3] / "manifests" / "samples"
 FEW = ("--set", "train.maxSteps=2", "--set", "train.schedule={constant: {}}")
 
-PPO_WITH_A_CRITIC_FROM_A_REWARD_MODEL = """
----
-apiVersion: rollout.dev/v1alpha1
-kind: RolloutRun
-metadata: {name: preferred-ppo}
-spec:
-  model: {fromRun: {name: preferred-sft}}
-  train:
-    algorithm:
-      ppo:
-        promptsPerStep: 16
-        samplesPerPrompt: 2
-        epochs: 2
-        critic: {model: {fromRun: {name: preferred-rm}}}
-    environment: {builtin: {name: arithmetic}}
-    rewards:
-    - model: {fromRun: {name: preferred-rm}}
-    maxSteps: 2
-"""
-
 ADAPTER_THEN_MORE = """
 apiVersion: rollout.dev/v1alpha1
 kind: RolloutRun
@@ -69,7 +49,7 @@ def rollout(folder: Path, *command: str) -> str:
         env={**os.environ, "ROLLOUT_HOME": str(folder), "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
-        timeout=800,
+        timeout=1700,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -95,16 +75,15 @@ def test_the_sample_runs_and_shows_its_critic(tmp_path) -> None:
 
 
 def test_a_critic_starts_from_the_reward_model_of_the_same_pipeline(tmp_path) -> None:
-    stages = (SAMPLES / "addition-sft-rm-grpo.yaml").read_text().split("\n---\n")[:2]
-    manifest = tmp_path / "ppo.yaml"
-    manifest.write_text("\n---\n".join(stages) + PPO_WITH_A_CRITIC_FROM_A_REWARD_MODEL)
-    (tmp_path / "data").symlink_to(SAMPLES / "data")
-    rollout(tmp_path / "runs", "run", "-f", str(manifest), *FEW)
-    run = tmp_path / "runs" / "preferred-ppo-1"
+    sample = str(SAMPLES / "addition-sft-rm-ppo.yaml")
+    few = ("--set", "train.maxSteps=6", "--set", "evaluations=[]", *FEW[2:])
+    rollout(tmp_path, "train", "ppo", "-c", sample, *few)
+    run = tmp_path / "instructed-ppo-1"
     assert (run / "models" / "critic" / "model.safetensors").is_file()
     first = metrics_of(run)[0]
-    assert first["num_updates"] == 2
+    assert first["num_updates"] == 4
     assert abs(first["value_mean"]) > 1e-3  # a new head's values are smaller
+    assert {"instructed-rm", "exact-match"} <= set(first["reward_by_source"])
 
 
 def test_what_an_adapter_learned_is_handed_on_as_dense_weights(tmp_path) -> None:
@@ -120,13 +99,21 @@ def test_what_an_adapter_learned_is_handed_on_as_dense_weights(tmp_path) -> None
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_sample_learns_to_carry(tmp_path) -> None:
-    rollout(tmp_path, "run", "-f", str(SAMPLES / "addition-sft-ppo.yaml"))
-    report = json.loads((tmp_path / "addition-ppo-1" / "report.json").read_text())
+@pytest.mark.parametrize(
+    ("sample", "run", "reached"),
+    [
+        ("addition-sft-ppo", "addition-ppo-1", 0.9),
+        ("addition-sft-rm-ppo", "instructed-ppo-1", 0.7),
+        ("addition-sft-rm-grpo", "preferred-grpo-1", 0.7),
+    ],
+)
+def test_a_sample_learns_to_carry(tmp_path, sample, run, reached) -> None:
+    rollout(tmp_path, "run", "-f", str(SAMPLES / f"{sample}.yaml"))
+    report = json.loads((tmp_path / run / "report.json").read_text())
     found = sorted(
         (row["step"], row["value"], row["low"])
         for row in report["evaluations"]
         if row["metric"] == "accuracy"
     )
     assert found[0][1] < 0.5
-    assert found[-1][2] >= 0.9
+    assert found[-1][2] >= reached
