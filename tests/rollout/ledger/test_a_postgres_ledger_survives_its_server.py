@@ -234,7 +234,7 @@ async def test_a_failover_that_lost_acknowledged_writes_is_told_loudly(server):
     subprocess.run(["mv", server.folder / "replica", server.data], check=True)
     subprocess.run(["chown", "-R", f"{server.folder.stat().st_uid}", server.data], check=True)
     server.start()
-    with pytest.raises(LedgerRewound, match="acknowledged writes are gone"):
+    with pytest.raises(LedgerRewound, match="lost writes that it had acknowledged"):
         await ledger.admit(admission(3, 4))
     with pytest.raises(LedgerRewound):
         await ledger.load()

@@ -1,8 +1,9 @@
 """Connections that run operations side by side, each operation a short transaction of its own.
 
 A transaction is begun under a shared lock that a coordinator who takes the ledger over must wait for,
-and so knows that no newer term exists. Its last statement counts ``position`` and leaves a receipt: a
-commit whose answer was lost is looked up by it, behind its own row lock, before anything is repeated.
+and so knows that no newer term exists. Its last statement leaves a receipt: a commit whose answer was
+lost is looked up by it, behind its own row lock, before anything is repeated; and a server that knows
+fewer receipts than it gave has lost writes.
 Submissions that pile up while every connection is busy share a transaction (group commit).
 """
 
@@ -98,6 +99,7 @@ class Lanes:
     def __init__(self, address: Address, hold: Hold, settings: Settings) -> None:
         self._address, self._hold, self._settings = address, hold, settings
         self._position = hold.position
+        self._writes = dict.fromkeys(hold.lanes, 0)
         self._waiting: deque[_Waiting] = deque()
         self._ready = threading.Condition()
         self._closing = False
@@ -219,70 +221,74 @@ class Lanes:
         connection = self._pool.getconn(timeout=CONNECT_SECONDS)
         try:
             with self._watch.over(connection):
-                return self._transact(connection, what, operation, lane=lane, reads=reads)
+                try:
+                    return self._transact(connection, what, operation, lane=lane, reads=reads)
+                finally:
+                    if not connection.closed:
+                        connection.rollback()
         finally:
             self._pool.putconn(connection)
 
     def _transact(
         self, connection: Connected, what: _Try, operation: Operation[T], *, lane: str, reads: bool
     ) -> T:
-        tx = self._begin(connection, reads=reads)
-        if what.sent and _read_receipt(connection, lane) == what.token:
-            self._advance(tx.position())
-            connection.execute("ROLLBACK")
-            return what.values
-        values = operation(tx)
-        if not tx.changed or reads:
+        with connection.pipeline():
+            tx = self._begin(connection, reads=reads)
+            if what.sent:
+                token, writes = _read_receipt(connection, lane)
+                if token == what.token:
+                    self._advance(lane, writes)
+                    return what.values
+            values = operation(tx)
+            writes = tx.changed and not reads
+            if writes:
+                what.sent, what.values = True, values
+                connection.execute(
+                    "UPDATE receipts SET token = %s, writes = writes + 1 WHERE lane = %s",
+                    (what.token, lane),
+                )
             connection.execute("COMMIT")
-            return values
-        what.sent, what.values = True, values
-        self._commit(connection, lane, what.token)
+        if writes:
+            self._advance(lane, self._writes[lane] + 1)
         return values
 
     def _begin(self, connection: Connected, *, reads: bool) -> PostgresTransaction:
-        known = self._position
-        with connection.pipeline():
-            if reads:
-                connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-            else:
-                connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-                key = self._address.key
-                connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (key,))
-            found = connection.execute(
-                f"SELECT {self._settings.clock} AS now, term, position FROM ledger"  # noqa: S608
-            )
-        row = found.fetchone()
-        if row["term"] != self._hold.term:
+        known = dict(self._writes)
+        if reads:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        else:
+            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+            key = self._address.key
+            connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (key,))
+        found = connection.execute(
+            f"SELECT {self._settings.clock} AS now, term FROM ledger"  # noqa: S608
+        )
+        receipts = connection.execute("SELECT lane, writes FROM receipts")
+        row, writes = found.fetchone(), dict(receipts.fetchall())
+        if row["term"] > self._hold.term:
             raise LedgerSuperseded(
                 f"another coordinator has taken over the ledger at {self._address.where} (term"
                 f" {row['term']}, this one has {self._hold.term}): this process must end"
             )
-        if row["position"] < known:
+        if row["term"] < self._hold.term or any(
+            writes.get(lane, -1) < count for lane, count in known.items()
+        ):
             raise LedgerRewound(
-                f"the ledger at {self._address.where} stood at position {known} and now says"
-                f" {row['position']}: acknowledged writes are gone, as after the failover of an"
-                " asynchronous replica; restore the server that has them, or start a new run"
+                f"the ledger at {self._address.where} has lost writes that it had acknowledged, as"
+                " after the failover of an asynchronous replica: restore the server that has them,"
+                " or start a new run"
             )
         return PostgresTransaction(connection, row["now"], self._hold.types)
 
-    def _commit(self, connection: Connected, lane: str, token: str) -> None:
-        with connection.pipeline():
-            counted = connection.execute(
-                "WITH receipt AS (UPDATE receipts SET token = %s WHERE lane = %s)"
-                " UPDATE ledger SET position = position + 1 RETURNING position",
-                (token, lane),
-            )
-            connection.execute("COMMIT")
-        self._advance(counted.fetchone()[0])
-
-    def _advance(self, position: int) -> None:
+    def _advance(self, lane: str, writes: int) -> None:
         with self._ready:
-            self._position = max(self._position, position)
+            self._writes[lane] = max(self._writes[lane], writes)
+            self._position = self._hold.position + sum(self._writes.values())
 
 
-def _read_receipt(connection: Connected, lane: str) -> str:
+def _read_receipt(connection: Connected, lane: str) -> tuple[str, int]:
     """The lane's last commit. Waits for one that is still on its way: it keeps the row."""
     row = connection.execute(
-        "SELECT token FROM receipts WHERE lane = %s FOR UPDATE", (lane,)
+        "SELECT token, writes FROM receipts WHERE lane = %s FOR UPDATE", (lane,)
     ).fetchone()
-    return "" if row is None else row[0]
+    return row["token"], row["writes"]

@@ -54,10 +54,11 @@ def open_schema(connection: Connected, address: Address, identity: RunIdentity) 
         )
         _migrate(connection, address)
         _claim_identity(connection, address, identity)
-        connection.execute("DELETE FROM receipts")
         row = connection.execute(
-            "UPDATE ledger SET term = term + 1 RETURNING term, position"
+            "UPDATE ledger SET term = term + 1, position = position +"
+            " (SELECT coalesce(sum(writes), 0) FROM receipts)::int8 RETURNING term, position"
         ).fetchone()
+        connection.execute("DELETE FROM receipts")
     return row["term"], row["position"]
 
 

@@ -43,7 +43,10 @@ def _translate(sql: str) -> LiteralString:
 
 
 class PostgresTransaction:
-    """One transaction under way. ``changed`` tells whether it has written anything."""
+    """One transaction under way, in a pipeline: only what is read is waited for.
+
+    ``changed`` tells whether it was asked to write anything.
+    """
 
     for_update = " FOR UPDATE"
     for_share = " FOR SHARE"
@@ -57,10 +60,8 @@ class PostgresTransaction:
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> Cursor[NamedRow]:
         """Run one statement."""
-        cursor = self._connection.execute(_translate(sql), [_plain(value) for value in values])
-        if cursor.rowcount > 0 and not (cursor.statusmessage or "").startswith("SELECT"):
-            self.changed = True
-        return cursor
+        self.changed = self.changed or not sql.startswith("SELECT")
+        return self._connection.execute(_translate(sql), [_plain(value) for value in values])
 
     def insert(
         self, table: str, columns: str, rows: Sequence[Sequence[Any]], *, ignore: bool = False
@@ -74,12 +75,14 @@ class PostgresTransaction:
             f"INSERT INTO {table} ({columns}) SELECT * FROM unnest({arrays}){otherwise}"  # noqa: S608
         )
         values = [list(map(_plain, column)) for column in zip(*rows, strict=True)]
-        cursor = self._connection.execute(statement, values)
-        self.changed = self.changed or cursor.rowcount > 0
+        self._connection.execute(statement, values)
+        self.changed = True
 
     def position(self) -> int:
         """How many writes the ledger has acknowledged."""
-        return self._connection.execute("SELECT position FROM ledger").fetchone()[0]
+        return self._connection.execute(
+            "SELECT position + (SELECT coalesce(sum(writes), 0) FROM receipts)::int8 FROM ledger"
+        ).fetchone()[0]
 
 
 def _plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rollout.ledger.records import AttemptEnd, Limits, TaskState, Verdict
 from rollout.ledger.sql.tasks import check_incarnation
@@ -24,7 +25,7 @@ def submit(
         refusal = _refusal(row, end)
         if row is None or refusal is not None:
             verdicts.append(refusal or _refused("no such attempt", "surplus"))
-        elif row["ending"] is not None:
+        elif row.ending is not None:
             verdicts.append(_repeated(tx, row, end))
         elif end.failure is not None:
             verdicts.append(_fail(tx, limits, end))
@@ -37,16 +38,44 @@ def submit(
     return tuple(verdicts)
 
 
-def _read_attempts(tx: Transaction, ends: Sequence[AttemptEnd]) -> dict[tuple[str, int], Row]:
-    found: dict[tuple[str, int], Row] = {}
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An attempt and its task. ``ending`` None: under way."""
+
+    state: TaskState
+    epoch: int
+    num_samples: int
+    data_failures: int
+    ending: str | None
+
+
+def _read_attempts(tx: Transaction, ends: Sequence[AttemptEnd]) -> dict[tuple[str, int], _Found]:
+    """The attempts that exist. That of a leased task at its own epoch is always under way."""
+    tasks: dict[str, Row] = {}
     for some in slices(ends):
         rows = tx.execute(
-            "SELECT a.task_id, a.epoch AS attempt_epoch, t.state, t.epoch, t.data_failures,"  # noqa: S608
-            " t.num_samples, a.ending FROM attempts a JOIN tasks t ON t.task_id = a.task_id"
-            f" WHERE a.task_id IN ({marks(some)}) ORDER BY a.task_id{tx.for_update}",
+            "SELECT task_id, state, epoch, num_samples, data_failures FROM tasks"  # noqa: S608
+            f" WHERE task_id IN ({marks(some)}) ORDER BY task_id{tx.for_update}",
             [end.task_id for end in some],
         )
-        found |= {(row["task_id"], row["attempt_epoch"]): row for row in rows}
+        tasks |= {row["task_id"]: row for row in rows}
+    found: dict[tuple[str, int], _Found] = {}
+    for end in ends:
+        task = tasks.get(end.task_id)
+        if task is None:
+            continue
+        ending: str | None = None
+        if task["state"] != "leased" or task["epoch"] != end.epoch:
+            row = tx.execute(
+                "SELECT ending FROM attempts WHERE task_id = ? AND epoch = ?",
+                (end.task_id, end.epoch),
+            ).fetchone()
+            if row is None:
+                continue
+            ending = row[0]
+        found[(end.task_id, end.epoch)] = _Found(
+            task["state"], task["epoch"], task["num_samples"], task["data_failures"], ending
+        )
     return found
 
 
@@ -54,32 +83,30 @@ def _refused(reason: str, state: TaskState) -> Verdict:
     return Verdict(accepted=False, reason=reason, state=state)
 
 
-def _refusal(row: Row | None, end: AttemptEnd) -> Verdict | None:
+def _refusal(row: _Found | None, end: AttemptEnd) -> Verdict | None:
     """Why an end cannot be taken; None when it can, or repeats one that was."""
     if row is None:
         return _refused("no such attempt", "surplus")
-    if row["ending"] is None and (row["state"] != "leased" or row["epoch"] != end.epoch):
-        reason = f"epoch {end.epoch} is stale: the task is {row['state']} at epoch {row['epoch']}"
-        return _refused(reason, row["state"])
-    if end.failure is None and not 1 <= len(end.samples) <= row["num_samples"]:
-        reason = f"{end.task_id} wants {row['num_samples']} samples, got {len(end.samples)}"
-        return _refused(reason, row["state"])
+    if row.ending is None and (row.state != "leased" or row.epoch != end.epoch):
+        reason = f"epoch {end.epoch} is stale: the task is {row.state} at epoch {row.epoch}"
+        return _refused(reason, row.state)
+    if end.failure is None and not 1 <= len(end.samples) <= row.num_samples:
+        reason = f"{end.task_id} wants {row.num_samples} samples, got {len(end.samples)}"
+        return _refused(reason, row.state)
     return None
 
 
-def _repeated(tx: Transaction, row: Row, end: AttemptEnd) -> Verdict:
+def _repeated(tx: Transaction, row: _Found, end: AttemptEnd) -> Verdict:
     """An attempt that has ended already: accepted again only when it ended in the same way."""
-    same = row["ending"] == (end.failure or "accepted")
+    same = row.ending == (end.failure or "accepted")
     if same and end.failure is None:
         stored = tx.execute(
             "SELECT trajectory_id FROM trajectories WHERE task_id = ? ORDER BY sample",
             (end.task_id,),
         ).fetchall()
         same = [item[0] for item in stored] == [item.trajectory_id for item in end.samples]
-    reason = "" if same else f"the attempt already ended as {row['ending']}"
-    return Verdict(
-        accepted=same, reason=reason, state=row["state"], data_failures=row["data_failures"]
-    )
+    reason = "" if same else f"the attempt already ended as {row.ending}"
+    return Verdict(accepted=same, reason=reason, state=row.state, data_failures=row.data_failures)
 
 
 def _accept(tx: Transaction, ends: Sequence[AttemptEnd]) -> None:

@@ -25,6 +25,8 @@ LEASE_COLUMNS = (
 TASK_COLUMNS = (
     "task_id, kind, ordinal, num_samples, evaluation, split, lineage, step, state, admitted_at"
 )
+LEASED = "state = 'leased' AND state IN ('open', 'leased')"
+"""In the words of SQLite's partial index, which is found by them."""
 ATTEMPT_COLUMNS = "task_id, epoch, worker, incarnation, version_lineage, version_step, started_at"
 
 
@@ -85,7 +87,7 @@ def register(
         (worker, role, pid, host, tx.now),
     ).fetchone()[0]
     held = tx.execute(
-        "SELECT task_id, epoch FROM tasks WHERE state = 'leased' AND worker = ?"  # noqa: S608
+        f"SELECT task_id, epoch FROM tasks WHERE {LEASED} AND worker = ?"  # noqa: S608
         f" ORDER BY task_id{tx.for_update}",
         (worker,),
     ).fetchall()
@@ -212,7 +214,7 @@ def _write_leases(tx: Transaction, leases: Sequence[Lease], ask: ClaimRequest) -
 
 def _leases_not_held(tx: Transaction, ask: ClaimRequest) -> list[Lease]:
     rows = tx.execute(
-        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE state = 'leased' AND worker = ?"  # noqa: S608
+        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE {LEASED} AND worker = ?"  # noqa: S608
         f" AND incarnation = ? ORDER BY task_id{tx.for_update}",
         (ask.worker, ask.incarnation),
     ).fetchall()
@@ -224,7 +226,7 @@ def _leases_not_held(tx: Transaction, ask: ClaimRequest) -> list[Lease]:
 
 def _expired(tx: Transaction) -> list[tuple[str, int]]:
     rows = tx.execute(
-        "SELECT task_id, epoch FROM tasks WHERE state = 'leased' AND expires_at <= ?"  # noqa: S608
+        f"SELECT task_id, epoch FROM tasks WHERE {LEASED} AND expires_at <= ?"  # noqa: S608
         f" ORDER BY task_id{tx.skip_locked}",
         (tx.now,),
     ).fetchall()
@@ -246,7 +248,7 @@ def renew(
     """Extend leases of this incarnation; the ids it no longer holds come back."""
     check_incarnation(tx, worker, incarnation)
     rows = tx.execute(
-        "SELECT task_id FROM tasks WHERE state = 'leased' AND worker = ? AND incarnation = ?"  # noqa: S608
+        f"SELECT task_id FROM tasks WHERE {LEASED} AND worker = ? AND incarnation = ?"  # noqa: S608
         f" ORDER BY task_id{tx.for_update}",
         (worker, incarnation),
     ).fetchall()
@@ -258,4 +260,8 @@ def renew(
 def rearm(tx: Transaction, lease_seconds: float) -> int:
     """Give every lease one full term."""
     until = tx.now + lease_seconds
-    return tx.execute("UPDATE tasks SET expires_at = ? WHERE state = 'leased'", (until,)).rowcount
+    rows = tx.execute(
+        f"UPDATE tasks SET expires_at = ? WHERE {LEASED} RETURNING task_id",  # noqa: S608
+        (until,),
+    )
+    return len(rows.fetchall())

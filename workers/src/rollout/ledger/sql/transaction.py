@@ -36,11 +36,6 @@ class Row(Protocol):
 class Result(Protocol):
     """What a statement gave."""
 
-    @property
-    def rowcount(self) -> int:
-        """How many rows it changed."""
-        ...
-
     def fetchone(self) -> Any:
         """The next row, None at the end."""
         ...

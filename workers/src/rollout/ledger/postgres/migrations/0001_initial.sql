@@ -55,8 +55,8 @@ CREATE TABLE tasks (
   admitted_at DOUBLE PRECISION NOT NULL
 );
 CREATE INDEX tasks_open ON tasks (kind, step, ordinal) WHERE state = 'open';
--- Not by expires_at: a heartbeat then changes no index.
 CREATE INDEX tasks_leased ON tasks (worker) WHERE state = 'leased';
+CREATE INDEX tasks_expiring ON tasks (expires_at) WHERE state = 'leased';
 CREATE INDEX tasks_by_order ON tasks (kind, ordinal) WHERE kind <> 'eval';
 CREATE INDEX tasks_by_evaluation ON tasks (evaluation, split, lineage, step) WHERE kind = 'eval';
 
@@ -157,17 +157,19 @@ CREATE TABLE events (
   data TEXT NOT NULL
 );
 
--- Who may write, and how often somebody has: one row, changed last in every transaction.
+-- Who may write.
 CREATE TABLE ledger (
   single INTEGER PRIMARY KEY CHECK (single = 1),
   term BIGINT NOT NULL,                      -- fences coordinators: grows with every one that opens
-  position BIGINT NOT NULL                   -- grows by one with every acknowledged write
-) WITH (fillfactor = 10);
+  position BIGINT NOT NULL                   -- writes acknowledged before this term
+);
 
--- What each connection wrote last: tells after a lost answer whether the commit came through.
+-- What each connection wrote last: tells after a lost answer whether the commit came through. A row for
+-- each, so that their commits need not wait for one another.
 CREATE TABLE receipts (
   lane TEXT PRIMARY KEY,
-  token TEXT NOT NULL
+  token TEXT NOT NULL,
+  writes BIGINT NOT NULL DEFAULT 0           -- acknowledged in this term
 ) WITH (fillfactor = 10);
 
 -- Compressed already; stored as they are.
