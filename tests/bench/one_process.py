@@ -50,6 +50,7 @@ from rollout.manifest import load_documents
 from rollout.objects.filesystem import FilesystemStore
 from rollout.rendering import build_renderer
 from rollout.types import TrajectoryGroup, WeightVersion
+from rollout.weights.mirror import WeightFiles
 from rollout_api.worker import WorkerConfig
 
 
@@ -117,7 +118,8 @@ class Sampling:
         )
         exact = config.spec.numerics.mode == "Exact"
         self.scorer = PipelineScorer(pipelines=self.judges.pipeline, apart=exact)
-        self.activator = Activator(engine, store, lambda _loaded: None)
+        mirror = Path(config.layout.run_dir) / "mirror"
+        self.activator = Activator(engine, WeightFiles(store, mirror), lambda _loaded: None)
         self.judges.start()
 
     async def groups(
@@ -178,7 +180,7 @@ class OneProcess:
         with clock.time("record"), self.metrics_file.open("a") as file:
             file.write(json.dumps({**done.metrics, "phase_seconds": clock.seconds}) + "\n")
         version = WeightVersion(
-            lineage=0, step=done.step, digest=sealed.digest, object=sealed.object
+            lineage=0, step=done.step, digest=sealed.digest, object=sealed.stored.object
         )
         self.progress = replace(
             before, step=done.step, chain=sealed.chain, version=version, cursor=done.cursor

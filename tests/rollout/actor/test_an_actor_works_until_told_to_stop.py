@@ -59,9 +59,14 @@ class LengthScorer:
         ]
 
 
-class AnyStore:
-    def path(self, digest):
-        return Path(digest)
+class AnyWeights:
+    forgotten = 0
+
+    def path(self, name):
+        return Path(name)
+
+    def forget(self):
+        self.forgotten += 1
 
 
 def actor(client, engine=None, scorer=None) -> Actor:
@@ -74,7 +79,7 @@ def actor(client, engine=None, scorer=None) -> Actor:
             worker="actor-0",
             index=0,
             client=client,
-            store=AnyStore(),
+            weights=AnyWeights(),
             stage=stage,
             scorer=scorer or LengthScorer(),
             tasks_max=8,

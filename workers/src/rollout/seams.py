@@ -163,6 +163,18 @@ class ObjectStore(Protocol):
         ...
 
 
+class WeightSource(Protocol):
+    """Where an engine's weights come from."""
+
+    def path(self, name: str) -> Path:
+        """A safetensors file of the version that is stored as this object. Raises StoreError."""
+        ...
+
+    def forget(self) -> None:
+        """What ``path`` gave last was not that version: make it anew the next time."""
+        ...
+
+
 class Tracker(Protocol):
     """Where a step's metrics go. Called once per committed step, in order."""
 

@@ -2,7 +2,7 @@
 
 Protocol section 9, check (a): the digest of the tensors handed to the engine's loader must be the
 version's. A mismatch quarantines the actor: nothing is sampled, the load is tried again from the
-store, and every attempt is reported.
+store (from a dense base, where deltas led to it), and every attempt is reported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rollout.errors import EngineError, StoreError
-from rollout.seams import Engine, ObjectStore
+from rollout.seams import Engine, WeightSource
 from rollout.types import WeightVersion
 
 ATTEMPTS_MAX = 3
@@ -35,10 +35,10 @@ class Activator:
     """Owns which version may be sampled from; ``report`` is told of every attempt, in a thread."""
 
     def __init__(
-        self, engine: Engine, store: ObjectStore, report: Callable[[Loaded], None]
+        self, engine: Engine, weights: WeightSource, report: Callable[[Loaded], None]
     ) -> None:
         self._engine = engine
-        self._store = store
+        self._weights = weights
         self._report = report
         self._verified: WeightVersion | None = None
         self._telling: asyncio.Task[None] | None = None
@@ -82,13 +82,14 @@ class Activator:
         start = time.monotonic()
         digest, message = "", ""
         try:
-            path = await asyncio.to_thread(self._store.path, version.object)
+            path = await asyncio.to_thread(self._weights.path, version.object)
             digest = await self._engine.load(version, path)
         except (EngineError, StoreError) as error:
             message = f"{type(error).__name__}: {error}"
         else:
             if digest != version.digest:
                 message = f"loaded {digest}, expected {version.digest}: not this version's weights"
+                await asyncio.to_thread(self._weights.forget)
         return Loaded(
             version=version,
             digest=digest,

@@ -29,7 +29,7 @@ from rollout.coordinator.messages import (
     TaskResult,
 )
 from rollout.errors import EngineError, Fenced
-from rollout.seams import ObjectStore
+from rollout.seams import WeightSource
 from rollout.types import WeightVersion
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class ActorParts:
     worker: str
     index: int
     client: CoordinatorClient
-    store: ObjectStore
+    weights: WeightSource
     stage: Stage
     scorer: Scorer
     tasks_max: int
@@ -72,7 +72,7 @@ class Actor:
 
     def __init__(self, parts: ActorParts) -> None:
         self._parts = parts
-        self._activator = Activator(parts.stage.engine, parts.store, self._report)
+        self._activator = Activator(parts.stage.engine, parts.weights, self._report)
         self._incarnation = 0
         self._held: frozenset[str] = frozenset()
         self._lost: frozenset[str] = frozenset()

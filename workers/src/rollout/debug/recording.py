@@ -99,7 +99,7 @@ def open_recording(run_dir: Path) -> Iterator[Recording]:
     folder = RunDir(path=run_dir)
     config = read_config(folder)
     with open_reader(config.spec.storage, folder.ledger, config.run.uid) as ledger:
-        yield Recording(config, ledger, open_source(config))
+        yield Recording(config, ledger, open_source(config, folder.objects))
 
 
 def _describe_lack(state: RunState) -> str:

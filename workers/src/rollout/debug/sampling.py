@@ -29,6 +29,7 @@ from rollout.objects.filesystem import FilesystemStore
 from rollout.rendering import build_renderer
 from rollout.seams import Engine
 from rollout.types import Trajectory, TrajectoryGroup, WeightVersion
+from rollout.weights.mirror import WeightFiles
 from rollout.weights.serialise import safetensors_parts
 from rollout_api.worker import WorkerConfig
 
@@ -125,7 +126,7 @@ def _read_weights(
 ) -> Weights:
     """The version's file in the run's store, or one made by replay."""
     if version.object and recording.objects.has(version.object):
-        path = recording.objects.path(version.object)
+        path = WeightFiles(recording.objects, scratch / "mirror").path(version.object)
         return Weights(version=version, path=path, replayed=False)
     with open_bench(run_dir) as bench:
         parts = _replay_to(bench, version)

@@ -25,6 +25,7 @@ from rollout.errors import RolloutError
 from rollout.models.shapes import read_shape
 from rollout.objects.opening import open_store
 from rollout.rendering import build_renderer
+from rollout.weights.mirror import WeightFiles
 from rollout_api.worker import WorkerConfig
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,9 @@ def build_parts(
         worker=name,
         index=index,
         client=client,
-        store=open_store(config, "actor"),
+        weights=WeightFiles(
+            open_store(config, "actor"), Path(config.layout.run_dir) / "mirror" / name
+        ),
         stage=stage,
         scorer=PipelineScorer(
             pipelines=judges.pipeline, apart=config.spec.numerics.mode == "Exact"

@@ -28,6 +28,7 @@ from rollout.models.teachers import check_teacher
 from rollout.objects.opening import open_store
 from rollout.rendering import build_renderer
 from rollout.seams import Renderer
+from rollout.weights.publication import Publisher
 from rollout_api.worker import WorkerConfig
 
 
@@ -35,6 +36,7 @@ def build_parts(
     config: WorkerConfig, settings: LearnerSettings, parallel: Parallel, session: Session
 ) -> LearnerParts:
     """Everything a learner needs. Raises SpecError for an unknown model."""
+    store = open_store(config, "learner")
     model_path = Path(config.resolved.model_path)
     critic_path = _further_path(config, CRITIC, "spec.train.algorithm.ppo.critic.model")
     trainer = build_trainer(model_path, settings, parallel, critic_path)
@@ -42,7 +44,7 @@ def build_parts(
         trainer=trainer,
         session=session,
         place=AnchorPlace(
-            store=open_store(config, "learner"),
+            store=store,
             snapshots_dir=Path(config.layout.run_dir) / "snapshots",
         ),
         reference=_reference(config, trainer),
@@ -50,6 +52,7 @@ def build_parts(
         renderer=_renderer(config, settings, model_path),
         identity=runtime_identity(world_size=parallel.world_size, device=parallel.device),
         stores_each_step=config.spec.needs_actors,
+        publisher=Publisher(store),
     )
 
 

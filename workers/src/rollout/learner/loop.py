@@ -104,7 +104,11 @@ def _step(parts: LearnerParts, progress: Progress, batch: Batch, phases: Phases)
         step=done.step,
         chain=sealed.chain,
         version=WeightVersion(
-            lineage=progress.lineage, step=done.step, digest=sealed.digest, object=sealed.object
+            lineage=progress.lineage,
+            step=done.step,
+            digest=sealed.digest,
+            object=sealed.stored.object,
+            bases=sealed.stored.bases,
         ),
         cursor=done.cursor,
     )

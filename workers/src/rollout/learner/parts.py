@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
+import torch
 from torch import nn
 
 from rollout.learner.parallel import Parallel
 from rollout.learner.session import Session
 from rollout.learner.state import AnchorPlace
 from rollout.learner.step import Trainer
-from rollout.objects.filesystem import name_parts
 from rollout.seams import ObjectStore, Renderer
+from rollout.weights.publication import Publisher, Stored, name_whole, store_whole
 
-Keep = Callable[[Sequence[bytes | memoryview]], str]
-"""Does something with the bytes of a weights file and returns the name that a store gives them."""
+Keep = Callable[[Mapping[str, torch.Tensor]], Stored]
+"""Does something with a version's weights and returns the names that a store gives them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerParts:
     """``reference`` and ``teacher`` are None where nothing needs them; ``renderer`` when there are no rows.
 
-    ``stores_each_step`` False: weights are stored with anchors only.
+    ``stores_each_step`` False: weights are stored with anchors only. ``publisher`` None: always whole.
     """
 
     trainer: Trainer
@@ -33,11 +35,14 @@ class LearnerParts:
     identity: Mapping[str, str]
     teacher: nn.Module | None = None
     stores_each_step: bool = True
+    publisher: Publisher | None = None
 
     @property
     def keep_weights(self) -> Keep:
         """What becomes of a step's weights: stored, or only named where nobody would load them."""
-        return self.store.put_parts if self.stores_each_step else name_parts
+        if not self.stores_each_step:
+            return name_whole
+        return self.publisher.store if self.publisher else partial(store_whole, self.store)
 
     @property
     def parallel(self) -> Parallel:

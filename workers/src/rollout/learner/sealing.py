@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -18,16 +19,16 @@ from rollout.learner.parts import Keep
 from rollout.learner.state import state_tensors
 from rollout.learner.step import Trainer
 from rollout.weights.digest import digest_tensors
-from rollout.weights.serialise import safetensors_parts
+from rollout.weights.publication import Stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """What a step came to. ``object`` names the weights as a store does; empty where nothing was kept."""
+    """What a step came to. ``stored`` names the weights as a store does; empty where nothing was kept."""
 
     digest: str
     chain: str
-    object: str
+    stored: Stored
 
 
 def seal_step(trainer: Trainer, keep: Keep | None, previous: str, done: Done) -> Seal:
@@ -48,17 +49,19 @@ def seal_step(trainer: Trainer, keep: Keep | None, previous: str, done: Done) ->
             version=digest,
             state=_digest_state(trainer) if done.step % settings.hash_every_steps == 0 else "",
         )
-        return Seal(digest=digest, chain=link, object=parallel.on_main(kept))
+        return Seal(digest=digest, chain=link, stored=parallel.on_main(kept))
 
 
 @contextmanager
-def _keeping(weights: Mapping[str, torch.Tensor], keep: Keep | None) -> Iterator[Callable[[], str]]:
-    """Keep in a thread; gives the function that waits for the object's name."""
+def _keeping(
+    weights: Mapping[str, torch.Tensor], keep: Keep | None
+) -> Iterator[Callable[[], Stored]]:
+    """Keep in a thread; gives the function that waits for the names."""
     if keep is None:
-        yield str
+        yield partial(Stored, object="")
         return
     with ThreadPoolExecutor(max_workers=1) as pool:
-        yield pool.submit(keep, safetensors_parts(weights)).result
+        yield pool.submit(keep, weights).result
 
 
 def _digest_state(trainer: Trainer) -> str:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rollout.errors import SpecError
@@ -217,16 +218,20 @@ def _take_models(others: Mapping[str, RunDir], prepared: Prepared, run: RunDir) 
 def _take_model(source: RunDir, wanted: FromRun, target: Path) -> Path:
     """A model folder made of the source run's snapshot."""
     from rollout.objects.opening import open_source
+    from rollout.weights.mirror import WeightFiles
 
     snapshot, config = read_snapshot(source, wanted.snapshot), read_config(source)
     scores = config.spec.train is not None and config.spec.train.algorithm.rm is not None
-    return materialise_model(
-        config_path=Path(config.resolved.model_path),
-        weights=open_source(config).path(snapshot["version"]["object"]),
-        target=target,
-        score_pad_id=config.resolved.pad_token_id if scores else None,
-        chat_template=config.spec.model.chat_template,
-    )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=target.parent) as scratch:
+        files = WeightFiles(open_source(config, source.objects), Path(scratch))
+        return materialise_model(
+            config_path=Path(config.resolved.model_path),
+            weights=files.path(snapshot["version"]["object"]),
+            target=target,
+            score_pad_id=config.resolved.pad_token_id if scores else None,
+            chat_template=config.spec.model.chat_template,
+        )
 
 
 def _record(stage: _Stage, prepared: Prepared) -> None:

@@ -33,12 +33,12 @@ def open_store(config: WorkerConfig, role: Role) -> ObjectStore:
     return FilesystemStore(folder)
 
 
-def open_source(config: WorkerConfig) -> ObjectSource:
-    """The same for reading: a folder is not changed by it."""
+def open_source(config: WorkerConfig, folder: Path) -> ObjectSource:
+    """A run's objects for reading, from its folder ``objects/`` (which may have moved) or from their place."""
     storage = config.spec.storage
     if storage is None or storage.uri is None:
-        return ObjectFiles(Path(config.layout.objects_dir))
-    return open_store(config, "control")
+        return ObjectFiles(folder)
+    return open_place(storage, config.run.uid, folder)
 
 
 def open_place(storage: Storage, uid: str, folder: Path) -> ObjectStore:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from rollout.objects.filesystem import name_parts
 from rollout.seams import ObjectStore
 from rollout.weights.delta import Tensors, encode_delta, layout_of
-from rollout.weights.raw import raw_tensors
-from rollout.weights.serialise import safetensors_parts
+from rollout.weights.serialise import raw_tensors, safetensors_parts
 
 CHAIN_MAX = 10
 """Deltas after a dense base; what TRL's delta sync and PULSE use."""
@@ -36,6 +36,16 @@ class Stored:
     bases: tuple[str, ...] = ()
 
 
+def name_whole(weights: Mapping[str, torch.Tensor]) -> Stored:
+    """Where a version would be stored whole; nothing is stored."""
+    return Stored(object=name_parts(safetensors_parts(weights)))
+
+
+def store_whole(store: ObjectStore, weights: Mapping[str, torch.Tensor]) -> Stored:
+    """Store a version whole. Raises StoreError."""
+    return Stored(object=store.put_parts(safetensors_parts(weights)))
+
+
 class Publisher:
     """Stores versions in their order. Owns a copy of the last one in host memory, once there is a use for it."""
 
@@ -48,10 +58,11 @@ class Publisher:
 
     def store(self, weights: Mapping[str, torch.Tensor]) -> Stored:
         """Store the next version; durable when this returns. Raises StoreError."""
-        whole = safetensors_parts(weights)
+        host = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+        whole = safetensors_parts(host)
         if _size(whole) < self._size_bytes_min:
             return Stored(object=self._store.put_parts(whole))
-        new = raw_tensors(weights)
+        new = raw_tensors(host)
         stored = self._store_delta(new, _size(whole)) or Stored(object=self._store.put_parts(whole))
         self._remember(new, stored)
         return stored

@@ -1,4 +1,4 @@
-"""Tensors as flat arrays of raw elements, in memory or in a safetensors file that is patched in place."""
+"""A safetensors file as flat arrays of raw elements, which may be patched in place. Never loads torch."""
 
 from __future__ import annotations
 
@@ -10,23 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from rollout.errors import StoreError
 from rollout.weights.changes import UNSIGNED, Bits
 
 _SIZES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "U8": 1}
 _HEADER_BYTES_MAX = 100 << 20
-
-
-def raw_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, Bits]:
-    """Raw elements of each tensor; a view where the tensor is contiguous and on the CPU."""
-    return {name: _raw(tensor) for name, tensor in tensors.items()}
-
-
-def _raw(tensor: torch.Tensor) -> Bits:
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().view(UNSIGNED[tensor.element_size()])
 
 
 @contextmanager

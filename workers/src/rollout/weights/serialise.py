@@ -12,6 +12,8 @@ from collections.abc import Mapping
 
 import torch
 
+from rollout.weights.changes import UNSIGNED, Bits
+
 _NAMES = {
     torch.float32: "F32",
     torch.float16: "F16",
@@ -42,3 +44,13 @@ def safetensors_parts(tensors: Mapping[str, torch.Tensor]) -> list[bytes | memor
     text += b" " * (-len(text) % _ALIGNMENT)
     raw = [tensor.reshape(-1).view(torch.uint8).numpy().data for _, tensor in ordered]
     return [struct.pack("<Q", len(text)), text, *raw]
+
+
+def raw_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, Bits]:
+    """Raw elements of each tensor; a view where the tensor is contiguous and on the CPU."""
+    return {name: _raw(tensor) for name, tensor in tensors.items()}
+
+
+def _raw(tensor: torch.Tensor) -> Bits:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().view(UNSIGNED[tensor.element_size()])
