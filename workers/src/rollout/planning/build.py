@@ -76,6 +76,7 @@ def _plan_run(document: Document, accelerators: Mapping[str, int], *, offline: b
     memory = {item.role: dict(item.parts) for item in estimates(spec, facts)}
     if "actor" in memory and facts.model:
         memory["actor"]["mirror (host)"] = mirror_bytes(spec, facts.model)
+        memory["learner"]["last version (host)"] = mirror_bytes(spec, facts.model)
     filled = presets.resolve(document_spec(document)).filled
     return PlannedRun(
         name=prepared.name,
