@@ -21,12 +21,15 @@ from rollout.algorithms.kto import KtoSettings
 from rollout.coordinator.messages import Batch, Cursor, DataRow
 from rollout.learner.adapter import AdapterOff, LoraSettings
 from rollout.learner.build import build_trainer
+from rollout.learner.forward import GroupTokens
 from rollout.learner.kinds import kind_of
 from rollout.learner.loop import Watch, run_learner
 from rollout.learner.parallel import Parallel, join, whole
 from rollout.learner.parts import LearnerParts
 from rollout.learner.plan import PlanRules, micro_batches_of, plan_step
 from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
+from rollout.learner.reference_cache import ReferenceCache
+from rollout.learner.reference_store import ReferenceStore
 from rollout.learner.settings import SftSettings
 from rollout.learner.state import state_tensors
 from rollout.learner.step import accumulate_gradients
@@ -239,6 +242,39 @@ def test_a_sharded_adapter_replays_and_restores_to_the_same_chain(
     served = load_file(world.folder / "objects" / _place(calm.records[4].version))
     assert digest_tensors(served) == calm.records[4].version.digest
     assert not any("lora" in n or "base_layer" in n for n in served)
+
+
+def sums_of(parallel: Parallel, model_path, settings, path, items) -> tuple[Any, ...]:
+    """What a cache before a sharded reference says of this rank's items."""
+    parts = build_moved(parallel, model_path, settings)
+    store = ReferenceStore(path)
+    cache = ReferenceCache(parts.reference, store, parallel, alone=True, lockstep=parallel.sharded)
+    micros = [items[parallel.rank :: parallel.world_size]]
+    return tuple(tuple(sums.tolist()) for sums in cache.sums(micros))
+
+
+def test_ranks_that_find_unequally_much_wait_for_no_one(model_path, settings, tmp_path) -> None:
+    settings = replace(settings, lora=LORA, algorithm=ALGORITHMS["dpo"])
+    items = [
+        GroupTokens(prompt_ids=(5, n), completion_ids=((n, 7), (9,) * (1 + n % 3)))
+        for n in range(8)
+    ]
+    wanted = sums_of(Parallel(), model_path, settings, tmp_path / "alone.bin", items)
+    found = []
+    for path in ("cold.bin", "cold.bin", "halved.bin"):
+        if path == "halved.bin":  # all that rank 0 will ask for, nothing of rank 1's
+            sums_of(Parallel(), model_path, settings, tmp_path / path, items[::2])
+        found.append(
+            on_two_ranks(
+                lambda place, path=path: sums_of(
+                    place, model_path, settings, tmp_path / path, items
+                )
+            )
+        )
+    for even, odd in found:
+        flat = torch.tensor([[even[n // 2], odd[n // 2]][n % 2] for n in range(8)])
+        assert torch.allclose(flat, torch.tensor(wanted), rtol=1e-5)
+    assert found[0] == found[1]
 
 
 def _place(version: WeightVersion) -> str:

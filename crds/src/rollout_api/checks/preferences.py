@@ -10,6 +10,8 @@ from rollout_api.v1alpha1.algorithms import Ipo
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 ALGORITHM = "spec.train.algorithm"
+CACHEABLE = ("dpo", "ipo", "kto")
+"""Algorithms on rows that compare with a reference."""
 NATS_PER_TOKEN_MAX = 1.0
 """A margin per token beyond this is more than a policy near its reference ever has."""
 
@@ -151,12 +153,27 @@ def reward_models_answer_nothing(spec: RolloutRunSpec, _: Facts) -> Iterator[Pro
         )
 
 
+def cached_reference_is_asked_again(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """What is sampled is never sampled again, and some losses have no reference."""
+    train = spec.train
+    if train is None or not train.cache_reference:
+        return
+    if train.algorithm.chosen not in CACHEABLE:
+        yield Problem(
+            field="spec.train.cacheReference",
+            reason="NotUsedByAlgorithm",
+            message=f"{train.algorithm.chosen} asks no reference about rows that come again",
+            fix=f"remove it, or use one of {', '.join(CACHEABLE)}",
+        )
+
+
 RULES = (
     smoothing_is_used,
     ipo_margin_can_be_met,
     ipo_sum_is_on_purpose,
     kto_step_holds_the_reference_point,
     offline_reference_is_read,
+    cached_reference_is_asked_again,
     margins_are_read,
     held_out_rows_exist,
     reward_models_answer_nothing,

@@ -132,6 +132,10 @@ class Train(ApiModel):
     reference: ModelSource | None = None
     """Reference model of dpo, ipo, kto, and of the KL in ppo and grpo. Unset: the model this run
     starts from, frozen; it is loaded only when something needs it."""
+    cache_reference: bool = filled(default=False)
+    """Keep what the reference says of each answer (dpo, ipo, kto) in a file of the cache folder
+    (`$ROLLOUT_CACHE/reference`), for later epochs and runs. In Exact the reference then scores each
+    row by itself, so that no number depends on what was found."""
     max_prompt_tokens: int | None = Field(default=None, ge=1, le=16_777_216)
     """Longest prompt; longer ones are bad records. Unset: what the model's context leaves."""
     old_logprobs: Literal["Learner", "Actor"] = filled("Learner")

@@ -18,10 +18,13 @@ from rollout.learner.parallel import Parallel
 from rollout.learner.parts import LearnerParts
 from rollout.learner.policy import DTYPES, Policy, freeze, load_model, recompute_activations
 from rollout.learner.ppo_settings import PpoSettings
+from rollout.learner.reference_cache import ReferenceCache, store_name
+from rollout.learner.reference_store import open_reference_store
 from rollout.learner.session import Session
 from rollout.learner.settings import LearnerSettings
 from rollout.learner.state import AnchorPlace
 from rollout.learner.step import Trainer
+from rollout.models.files import default_cache_dir, digest_model
 from rollout.models.roles import CRITIC, REFERENCE, TEACHER
 from rollout.models.shapes import read_shape
 from rollout.models.teachers import check_teacher
@@ -29,7 +32,7 @@ from rollout.objects.opening import open_store
 from rollout.rendering import build_renderer
 from rollout.seams import Renderer
 from rollout.weights.publication import Publisher
-from rollout_api.worker import WorkerConfig
+from rollout_api.worker import ResolvedRun, WorkerConfig
 
 
 def build_parts(
@@ -40,6 +43,7 @@ def build_parts(
     model_path = Path(config.resolved.model_path)
     critic_path = _further_path(config, CRITIC, "spec.train.algorithm.ppo.critic.model")
     trainer = build_trainer(model_path, settings, parallel, critic_path)
+    reference = _reference(config, trainer)
     return LearnerParts(
         trainer=trainer,
         session=session,
@@ -47,7 +51,8 @@ def build_parts(
             store=store,
             snapshots_dir=Path(config.layout.run_dir) / "snapshots",
         ),
-        reference=_reference(config, trainer),
+        reference=reference,
+        reference_cache=_reference_cache(config, trainer, reference),
         teacher=_teacher(config, settings, parallel),
         renderer=_renderer(config, settings, model_path),
         identity=runtime_identity(world_size=parallel.world_size, device=parallel.device),
@@ -125,6 +130,36 @@ def _reference(config: WorkerConfig, trainer: Trainer) -> nn.Module | None:
         return build_reference(path or Path(config.resolved.model_path), settings, parallel)
     needed = kind_of(settings).needs_reference(settings.algorithm)
     return AdapterOff(trainer.policy.model) if needed else None
+
+
+def _reference_cache(
+    config: WorkerConfig, trainer: Trainer, reference: nn.Module | None
+) -> ReferenceCache | None:
+    """What stands before the reference of an offline run that asked for it."""
+    train, settings, parallel = config.spec.train, trainer.settings, trainer.policy.parallel
+    if train is None or not train.cache_reference or reference is None:
+        return None
+    own = isinstance(reference, AdapterOff)
+    facts = {
+        **runtime_identity(world_size=1, device=parallel.device),
+        "model": _reference_digest(config.resolved),
+        "dtype": settings.dtype,
+        "quantization": str(settings.lora.quantization if own and settings.lora else None),
+        "exact": str(settings.exact),
+    }
+    return ReferenceCache(
+        reference,
+        open_reference_store(default_cache_dir() / "reference", store_name(facts)),
+        parallel,
+        alone=settings.exact,
+        lockstep=own and parallel.sharded,
+    )
+
+
+def _reference_digest(resolved: ResolvedRun) -> str:
+    if REFERENCE not in resolved.models:
+        return resolved.model_digest
+    return resolved.model_digests.get(REFERENCE) or digest_model(Path(resolved.models[REFERENCE]))
 
 
 def build_reference(

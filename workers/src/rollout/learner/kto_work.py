@@ -29,8 +29,9 @@ from rollout.learner.preference_batch import (
     plan_shapes,
     positions_of,
 )
-from rollout.learner.preference_data import LabelledTokens
+from rollout.learner.preference_data import Ids, LabelledTokens
 from rollout.learner.preference_settings import LabelSettings
+from rollout.learner.reference_cache import ReferenceCache, cached_sums
 from rollout.learner.work import MicroLoss, TokenView
 
 Ratios = dict[int, float]
@@ -46,11 +47,13 @@ class KtoWork:
         settings: LabelSettings,
         parallel: Parallel,
         reference: nn.Module,
+        cache: ReferenceCache | None = None,
     ) -> None:
         self.rows = rows
         self._settings = settings
         self._parallel = parallel
         self._reference = reference
+        self._cache = cache
         self._left_out = find_too_long(rows, settings.max_length)
         self._partners = self._match([i for i in range(len(rows)) if i not in self._left_out])
         self._reference_sums: dict[int, Tensor] = {}
@@ -63,6 +66,9 @@ class KtoWork:
     def prepare(self, model: nn.Module, passes: Sequence[Sequence[MicroBatch]]) -> None:
         """The reference's logprobs, and z, without gradient."""
         found: dict[MicroBatch, Ratios] = {}
+        if self._cache is not None:
+            sums = cached_sums(self._cache, chain.from_iterable(passes), self._group)
+            self._reference_sums = {row: sums_1[0] for row, sums_1 in sums.items()}
         with torch.no_grad():
             for micro in chain.from_iterable(passes):
                 found[micro] = self._compare(model, micro)
@@ -149,15 +155,30 @@ class KtoWork:
             self.rows[row if partner is None else partner].answer_ids
             for row, partner in zip(positions, partners, strict=True)
         ]
+        single = self._row(positions, [(other,) for other in others])
+        policy_B = answer_sums(token_logprobs(model, single), single)
+        ratios = (policy_B - self._reference_of(positions, others, single)).tolist()
+        found = zip(positions, partners, ratios, strict=True)
+        return {row: ratio for row, partner, ratio in found if partner is not None}
+
+    def _reference_of(
+        self, positions: Sequence[int], others: Sequence[Ids], single: PackedRow
+    ) -> Tensor:
+        """The reference's logprobs of the mismatched answers; where nothing is cached, the own ones too.
+
+        A mismatched answer is another one each epoch, so that it is never found.
+        """
+        if self._cache is not None:
+            return answer_sums(token_logprobs(self._reference, single), single)
         own = [self.rows[i].answer_ids for i in positions]
         both = self._row(positions, list(zip(own, others, strict=True)))
         reference_B2 = answer_sums(token_logprobs(self._reference, both), both).view(-1, 2)
         self._reference_sums.update(zip(positions, reference_B2[:, 0], strict=True))
-        single = self._row(positions, [(other,) for other in others])
-        policy_B = answer_sums(token_logprobs(model, single), single)
-        ratios = (policy_B - reference_B2[:, 1]).tolist()
-        found = zip(positions, partners, ratios, strict=True)
-        return {row: ratio for row, partner, ratio in found if partner is not None}
+        return reference_B2[:, 1]
+
+    def _group(self, position: int) -> GroupTokens:
+        row = self.rows[position]
+        return GroupTokens(prompt_ids=row.prompt_ids, completion_ids=(row.answer_ids,))
 
     def _point(self, ratios: Ratios) -> Tensor:
         """The scalar z in float64, rows added in order: equal on every rank."""

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from rollout.learner.parallel import Parallel
+from rollout.learner.reference_cache import ReferenceCache
 from rollout.learner.session import Session
 from rollout.learner.state import AnchorPlace
 from rollout.learner.step import Trainer
@@ -24,6 +25,7 @@ Keep = Callable[[Mapping[str, torch.Tensor]], Stored]
 class LearnerParts:
     """``reference`` and ``teacher`` are None where nothing needs them; ``renderer`` when there are no rows.
 
+    ``reference_cache`` stands before the reference of an offline run that asked for it.
     ``stores_each_step`` False: weights are stored with anchors only. ``publisher`` None: always whole.
     """
 
@@ -34,6 +36,7 @@ class LearnerParts:
     renderer: Renderer | None
     identity: Mapping[str, str]
     teacher: nn.Module | None = None
+    reference_cache: ReferenceCache | None = None
     stores_each_step: bool = True
     publisher: Publisher | None = None
 

@@ -35,7 +35,7 @@ def pair_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
     assert isinstance(algorithm, PairSettings)
     assert parts.renderer is not None
     pairs = render_pairs(batch.rows, parts.renderer)
-    work = PairWork(pairs, algorithm, parts.parallel.device, parts.reference)
+    work = PairWork(pairs, algorithm, parts.parallel.device, parts.reference, parts.reference_cache)
     return work, digest_pairs(pairs)
 
 
@@ -46,7 +46,7 @@ def label_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
     assert parts.renderer is not None
     assert parts.reference is not None
     rows = render_labelled(batch.rows, parts.renderer)
-    work = KtoWork(rows, algorithm, parts.parallel, parts.reference)
+    work = KtoWork(rows, algorithm, parts.parallel, parts.reference, parts.reference_cache)
     return work, digest_labelled(rows)
 
 

@@ -29,6 +29,7 @@ from rollout.learner.preference_batch import (
 )
 from rollout.learner.preference_data import PairTokens
 from rollout.learner.preference_settings import PairLoss, PairSettings
+from rollout.learner.reference_cache import ReferenceCache, cached_sums
 from rollout.learner.work import MicroLoss, TokenView
 
 
@@ -57,11 +58,13 @@ class PairWork:
         settings: PairSettings,
         device: torch.device,
         reference: nn.Module | None,
+        cache: ReferenceCache | None = None,
     ) -> None:
         self.pairs = pairs
         self._settings = settings
         self._device = device
         self._reference = reference
+        self._cache = cache
         self._reference_sums: dict[int, Tensor] = {}
         self._rows: dict[MicroBatch, PackedRow] = {}
 
@@ -73,6 +76,11 @@ class PairWork:
         """The reference's logprobs, without gradient."""
         del model
         if self._reference is None:
+            return
+        if self._cache is not None:
+            self._reference_sums = cached_sums(
+                self._cache, chain.from_iterable(passes), self._group
+            )
             return
         with torch.no_grad():
             for micro in chain.from_iterable(passes):
@@ -150,6 +158,9 @@ class PairWork:
             row = build_group_row([_tokens(pair) for pair in chosen])
             self._rows[micro] = row.to(self._device)
         return self._rows[micro]
+
+    def _group(self, position: int) -> GroupTokens:
+        return _tokens(self.pairs[position])
 
 
 def describe_pairs(found: PairLosses) -> dict[str, Tensor]:
