@@ -235,14 +235,6 @@ def test_a_decay_takes_its_horizon_from_the_last_step() -> None:
     [
         (grpo(), {"model": {"lora": {"dropout": "0.1"}}}, "spec.model.lora.dropout"),
         (grpo(), {"model": {"lora": {"targets": ["Embedding"]}}}, "spec.model.lora.targets"),
-        (
-            grpo(),
-            {
-                "model": {"lora": {}},
-                "learner": {"processesPerNode": 2, "strategy": {"fsdp": {}}},
-            },
-            "spec.learner.strategy.fsdp",
-        ),
         (grpo() | {"sampling": {"temperature": 0}}, {}, "spec.train.sampling.temperature"),
     ],
 )
