@@ -10,7 +10,7 @@ import pytest
 sys.path.append(str(Path(__file__).parent))
 
 import msgspec
-from ledger_kit import IDENTITY, Clock, Open
+from ledger_kit import IDENTITY, Clock, Open, RealClock
 from postgres_server import PostgresServer, close_shared, make_server, shared_server
 
 from rollout.ledger.contract import Ledger
@@ -32,6 +32,10 @@ def open_postgres(folder: Path, clock: Clock, limits: Limits) -> Ledger:
     from rollout.ledger.postgres.ledger import PostgresLedger
 
     server, number = shared_server(), next(_clocks)
+    uid = _names.setdefault(folder, f"uid-{len(_names)}")
+    identity = msgspec.structs.replace(IDENTITY, uid=uid)
+    if isinstance(clock, RealClock):
+        return PostgresLedger(server.dsn, identity, limits)
     server.query("CREATE TABLE IF NOT EXISTS public.clocks (number int PRIMARY KEY, now float8)")
     server.query("INSERT INTO public.clocks VALUES (%s, %s)", (number, clock.now))
     clock.followers.append(
@@ -39,10 +43,9 @@ def open_postgres(folder: Path, clock: Clock, limits: Limits) -> Ledger:
             "UPDATE public.clocks SET now = %s WHERE number = %s", (now, number)
         )
     )
-    uid = _names.setdefault(folder, f"uid-{len(_names)}")
     return PostgresLedger(
         server.dsn,
-        msgspec.structs.replace(IDENTITY, uid=uid),
+        identity,
         limits,
         Settings(clock=f"(SELECT now FROM public.clocks WHERE number = {number})"),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,13 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class RealClock(Clock):
+    """The machine's, or the server's: nobody moves it."""
+
+    def __call__(self) -> float:
+        return time.time()
 
 
 Open = Callable[[Path, Clock, Limits], Ledger]

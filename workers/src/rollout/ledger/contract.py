@@ -141,8 +141,8 @@ class Ledger(Protocol):
         """Replace the live settings."""
         ...
 
-    async def worker_ended(self, worker: str, outcome: str) -> None:
-        """Record how a worker ended."""
+    async def worker_ended(self, worker: str, incarnation: int, outcome: str) -> None:
+        """Record how this incarnation of a worker ended."""
         ...
 
     async def add_event(self, kind: str, message: str, data: Mapping[str, Any]) -> None:

@@ -260,11 +260,11 @@ class Lanes:
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
             key = self._address.key
             connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (key,))
-        found = connection.execute(
-            f"SELECT {self._settings.clock} AS now, term FROM ledger"  # noqa: S608
-        )
-        receipts = connection.execute("SELECT lane, writes FROM receipts")
-        row, writes = found.fetchone(), dict(receipts.fetchall())
+        row = connection.execute(
+            f"SELECT {self._settings.clock} AS now, term, ARRAY(SELECT lane FROM receipts) AS lanes,"  # noqa: S608
+            " ARRAY(SELECT writes FROM receipts) AS writes FROM ledger"
+        ).fetchone()
+        writes = dict(zip(row["lanes"], row["writes"], strict=True))
         if row["term"] > self._hold.term:
             raise LedgerSuperseded(
                 f"another coordinator has taken over the ledger at {self._address.where} (term"

@@ -151,9 +151,9 @@ class SqlLedger:
         """See the contract."""
         await self._write(lambda tx: steps.set_settings(tx, settings))
 
-    async def worker_ended(self, worker: str, outcome: str) -> None:
+    async def worker_ended(self, worker: str, incarnation: int, outcome: str) -> None:
         """See the contract."""
-        await self._write(lambda tx: steps.worker_ended(tx, worker, outcome))
+        await self._write(lambda tx: steps.worker_ended(tx, worker, incarnation, outcome))
 
     async def add_event(self, kind: str, message: str, data: Mapping[str, Any]) -> None:
         """See the contract."""

@@ -304,6 +304,7 @@ def set_settings(tx: Transaction, settings: Mapping[str, Any]) -> None:
     tx.execute("UPDATE run SET settings = ?", (json.dumps(dict(settings)),))
 
 
-def worker_ended(tx: Transaction, worker: str, outcome: str) -> None:
-    """Record how a worker ended."""
+def worker_ended(tx: Transaction, worker: str, incarnation: int, outcome: str) -> None:
+    """Record how a worker ended. Raises Fenced when it was replaced, or never registered."""
+    check_incarnation(tx, worker, incarnation)
     tx.execute("UPDATE workers SET outcome = ? WHERE worker = ?", (outcome, worker))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rollout.ledger.records import AttemptEnd, Limits, TaskState, Verdict
-from rollout.ledger.sql.tasks import check_incarnation
-from rollout.ledger.sql.transaction import Row, Transaction, marks, slices
+from rollout.ledger.sql.tasks import Fence
+from rollout.ledger.sql.transaction import Result, Transaction, marks, slices
 
 TRAJECTORY_COLUMNS = "task_id, sample, trajectory_id, epoch, reward, num_tokens, ending"
 
@@ -16,8 +16,10 @@ def submit(
     tx: Transaction, limits: Limits, worker: str, incarnation: int, ends: Sequence[AttemptEnd]
 ) -> tuple[Verdict, ...]:
     """End attempts, each on its own merits. Raises Fenced."""
-    check_incarnation(tx, worker, incarnation)
-    found = _read_attempts(tx, ends)
+    fence = Fence(tx, worker, incarnation)
+    asked = [_ask_tasks(tx, some) for some in slices(ends)]
+    fence.check()
+    found = _read_attempts(tx, asked, ends)
     verdicts: list[Verdict] = []
     good: list[AttemptEnd] = []
     for end in ends:
@@ -49,16 +51,19 @@ class _Found:
     ending: str | None
 
 
-def _read_attempts(tx: Transaction, ends: Sequence[AttemptEnd]) -> dict[tuple[str, int], _Found]:
+def _ask_tasks(tx: Transaction, ends: Sequence[AttemptEnd]) -> Result:
+    return tx.execute(
+        "SELECT task_id, state, epoch, num_samples, data_failures FROM tasks"  # noqa: S608
+        f" WHERE task_id IN ({marks(ends)}) ORDER BY task_id{tx.for_update}",
+        [end.task_id for end in ends],
+    )
+
+
+def _read_attempts(
+    tx: Transaction, asked: Sequence[Result], ends: Sequence[AttemptEnd]
+) -> dict[tuple[str, int], _Found]:
     """The attempts that exist. That of a leased task at its own epoch is always under way."""
-    tasks: dict[str, Row] = {}
-    for some in slices(ends):
-        rows = tx.execute(
-            "SELECT task_id, state, epoch, num_samples, data_failures FROM tasks"  # noqa: S608
-            f" WHERE task_id IN ({marks(some)}) ORDER BY task_id{tx.for_update}",
-            [end.task_id for end in some],
-        )
-        tasks |= {row["task_id"]: row for row in rows}
+    tasks = {row["task_id"]: row for rows in asked for row in rows.fetchall()}
     found: dict[tuple[str, int], _Found] = {}
     for end in ends:
         task = tasks.get(end.task_id)

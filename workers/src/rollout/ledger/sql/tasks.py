@@ -16,7 +16,7 @@ from rollout.ledger.records import (
     Registration,
     TaskState,
 )
-from rollout.ledger.sql.transaction import Row, Transaction, marks, slices
+from rollout.ledger.sql.transaction import Result, Row, Transaction, marks, slices
 
 LEASE_COLUMNS = (
     "task_id, kind, ordinal, num_samples, evaluation, split, lineage, step, epoch, worker, incarnation,"
@@ -64,15 +64,30 @@ def lock_run(tx: Transaction) -> int:
     return tx.execute(f"SELECT lineage FROM run{tx.for_update}").fetchone()[0]  # noqa: S608
 
 
+class Fence:
+    """Asks which process of a worker is the newest; ``check`` judges, after what else was asked is sent."""
+
+    def __init__(self, tx: Transaction, worker: str, incarnation: int) -> None:
+        self._worker, self._incarnation = worker, incarnation
+        self._found = tx.execute(
+            f"SELECT incarnation FROM workers WHERE worker = ?{tx.for_share}",  # noqa: S608
+            (worker,),
+        )
+
+    def check(self) -> None:
+        """Raises Fenced when a newer process of this worker, or none, is registered."""
+        row = self._found.fetchone()
+        have = 0 if row is None else row[0]
+        if have != self._incarnation:
+            raise Fenced(
+                f"{self._worker} is now at incarnation {have}, this call came from"
+                f" {self._incarnation}"
+            )
+
+
 def check_incarnation(tx: Transaction, worker: str, incarnation: int) -> None:
     """Raises Fenced when a newer process of this worker, or none, is registered."""
-    row = tx.execute(
-        f"SELECT incarnation FROM workers WHERE worker = ?{tx.for_share}",  # noqa: S608
-        (worker,),
-    ).fetchone()
-    have = 0 if row is None else row[0]
-    if have != incarnation:
-        raise Fenced(f"{worker} is now at incarnation {have}, this call came from {incarnation}")
+    Fence(tx, worker, incarnation).check()
 
 
 def register(
@@ -152,19 +167,51 @@ def insert_tasks(tx: Transaction, tasks: Sequence[NewTask], state: TaskState = "
 
 def claim(tx: Transaction, limits: Limits, ask: ClaimRequest) -> Claims:
     """Hand out again what an answer lost on its way held, then expired and open tasks."""
-    check_incarnation(tx, ask.worker, ask.incarnation)
-    again = _leases_not_held(tx, ask)
+    fence = Fence(tx, ask.worker, ask.incarnation)
+    mine, expired, some = _ask_mine(tx, ask), _ask_expired(tx), _ask_open(tx, ask, ask.tasks_max)
+    fence.check()
+    again = _not_held(mine, ask)
     extend(tx, tx.now + ask.lease_seconds, [lease.task.task_id for lease in again])
-    freed = lose(tx, limits, _expired(tx), "expired")
-    kinds = "('train', 'eval')" if ask.train else "('eval')"
-    rows = tx.execute(
-        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE state = 'open' AND kind IN {kinds}"  # noqa: S608
-        f" AND state IN ('open', 'leased') ORDER BY kind, step, ordinal LIMIT ?{tx.skip_locked}",
-        (max(0, ask.tasks_max - len(again)),),
-    ).fetchall()
-    fresh = tuple(_fresh_lease(row, tx.now, ask) for row in rows)
+    repeated = {lease.task.task_id for lease in again}
+    gone = [(row[0], row[1]) for row in expired.fetchall() if row[0] not in repeated]
+    freed = lose(tx, limits, gone, "expired")
+    if again or gone:
+        some = _ask_open(tx, ask, max(0, ask.tasks_max - len(again)))
+    fresh = tuple(_fresh_lease(row, tx.now, ask) for row in some.fetchall())
     _write_leases(tx, fresh, ask)
     return Claims(leases=(*again, *fresh), freed=freed)
+
+
+def _ask_mine(tx: Transaction, ask: ClaimRequest) -> Result:
+    return tx.execute(
+        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE {LEASED} AND worker = ?"  # noqa: S608
+        f" AND incarnation = ? ORDER BY task_id{tx.for_update}",
+        (ask.worker, ask.incarnation),
+    )
+
+
+def _not_held(mine: Result, ask: ClaimRequest) -> list[Lease]:
+    held = set(ask.held)
+    lost = [read_lease(row) for row in mine.fetchall() if row["task_id"] not in held]
+    lost.sort(key=lambda lease: (lease.task.kind, lease.task.step, lease.task.ordinal))
+    return lost[: ask.tasks_max]
+
+
+def _ask_expired(tx: Transaction) -> Result:
+    return tx.execute(
+        f"SELECT task_id, epoch FROM tasks WHERE {LEASED} AND expires_at <= ?"  # noqa: S608
+        f" ORDER BY task_id{tx.skip_locked}",
+        (tx.now,),
+    )
+
+
+def _ask_open(tx: Transaction, ask: ClaimRequest, count: int) -> Result:
+    kinds = "('train', 'eval')" if ask.train else "('eval')"
+    return tx.execute(
+        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE state = 'open' AND kind IN {kinds}"  # noqa: S608
+        f" AND state IN ('open', 'leased') ORDER BY kind, step, ordinal LIMIT ?{tx.skip_locked}",
+        (count,),
+    )
 
 
 def _fresh_lease(row: Row, now: float, ask: ClaimRequest) -> Lease:
@@ -210,27 +257,6 @@ def _write_leases(tx: Transaction, leases: Sequence[Lease], ask: ClaimRequest) -
         for lease in leases
     ]
     tx.insert("attempts", ATTEMPT_COLUMNS, rows)
-
-
-def _leases_not_held(tx: Transaction, ask: ClaimRequest) -> list[Lease]:
-    rows = tx.execute(
-        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE {LEASED} AND worker = ?"  # noqa: S608
-        f" AND incarnation = ? ORDER BY task_id{tx.for_update}",
-        (ask.worker, ask.incarnation),
-    ).fetchall()
-    held = set(ask.held)
-    lost = [read_lease(row) for row in rows if row["task_id"] not in held]
-    lost.sort(key=lambda lease: (lease.task.kind, lease.task.step, lease.task.ordinal))
-    return lost[: ask.tasks_max]
-
-
-def _expired(tx: Transaction) -> list[tuple[str, int]]:
-    rows = tx.execute(
-        f"SELECT task_id, epoch FROM tasks WHERE {LEASED} AND expires_at <= ?"  # noqa: S608
-        f" ORDER BY task_id{tx.skip_locked}",
-        (tx.now,),
-    ).fetchall()
-    return [(row[0], row[1]) for row in rows]
 
 
 def extend(tx: Transaction, until: float, task_ids: Sequence[str]) -> None:

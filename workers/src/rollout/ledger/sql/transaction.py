@@ -34,7 +34,7 @@ class Row(Protocol):
 
 
 class Result(Protocol):
-    """What a statement gave."""
+    """What a statement gave. It may still be on its way until it is asked for."""
 
     def fetchone(self) -> Any:
         """The next row, None at the end."""
