@@ -45,6 +45,8 @@ class ResolvedRun(ApiModel):
     """Digest of each data source, by role (`train`, or an evaluation's name)."""
     bad_records: int = Field(default=0, ge=0)
     """Records of the training data that cannot be used and are left out (`onBadRecord: Skip`)."""
+    left_out: tuple[int, ...] = ()
+    """Positions of rows of the training data whose prompt has more than `train.maxPromptTokens` tokens."""
     threads: int = Field(default=1, ge=1)
     """Compute threads of one process."""
     engine: Literal["embedded", "vllm"] = "embedded"

@@ -17,7 +17,7 @@ from rollout.coordinator.pacing import ActorBounds
 from rollout.coordinator.plan import HELD_OUT, EvaluationPlan, Gate, HeldOutPlan, RunPlan
 from rollout.data.build import build_order, build_source, plan_target
 from rollout.data.cursor import DataOrder, place, total
-from rollout.data.lengths import limit_training
+from rollout.data.lengths import leave_out
 from rollout.environments.build import build_environment
 from rollout.errors import DataError, SpecError
 from rollout.evaluations.build import build_suite, limit_source
@@ -25,7 +25,6 @@ from rollout.evaluations.statistics import summarise
 from rollout.ledger.opening import open_ledger
 from rollout.ledger.records import Limits, RunIdentity
 from rollout.objects.opening import open_store
-from rollout.rendering import build_renderer
 from rollout.seams import DataSource
 from rollout.tracking.build import build_trackers
 from rollout.types import Row, SamplingParams
@@ -126,8 +125,7 @@ def _open_training_data(config: WorkerConfig, train: Train) -> DataSource:
         seed=config.spec.seed,
         target=plan_target(train.algorithm),
     )
-    folder, template = Path(config.resolved.model_path), config.spec.model.chat_template
-    return limit_training(source, train, lambda: build_renderer(folder, template))
+    return leave_out(source, config.resolved.left_out)
 
 
 def _open_held_out(config: WorkerConfig, train: Train) -> DataSource | None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from blake3 import blake3
 
 from rollout.data.hugging_face import StreamSource
 from rollout.data.mapping import row_messages
 from rollout.data.records import BadRecords, OnBadRecord
 from rollout.data.subset import SubsetSource, read_all
+from rollout.errors import DataError
 from rollout.seams import DataSource, Renderer
 from rollout.types import Row
 from rollout_api.v1alpha1.train import Train
 
+LEFT_OUT_MAX = 10_000
+"""Rows that a run may leave out for their length: their positions are written down with it."""
 
-def limit_training(
-    source: DataSource, train: Train, load_renderer: Callable[[], Renderer]
-) -> DataSource:
+
+def limit_training(source: DataSource, train: Train, renderer: Renderer) -> DataSource:
     """The training rows whose prompt is no longer than ``train.maxPromptTokens``, by ``onBadRecord``.
 
     Rows that nobody looks at beforehand are not: those of streams, and those of a user's environment, which
@@ -25,7 +29,6 @@ def limit_training(
     own = train.environment is not None and train.environment.python is not None
     if tokens_max is None or own or isinstance(source, StreamSource):
         return source
-    renderer = load_renderer()
     on_bad = "Fail" if train.data is None else train.data.on_bad_record
     kept, _ = limit_prompts(
         source,
@@ -45,21 +48,42 @@ def limit_prompts(
 ) -> tuple[DataSource, BadRecords]:
     """The rows whose prompt has at most ``tokens_max`` tokens, and what was left out.
 
-    Reads the whole source once. Raises DataError naming the rows when they may not be skipped, or when
-    none is left.
+    Reads the whole source once. Raises DataError naming the rows when they may not be skipped, when none is
+    left, and when more than ``LEFT_OUT_MAX`` would have to be remembered.
     """
-    kept, bad = [], BadRecords()
+    long, bad = [], BadRecords()
     for position, row in enumerate(read_all(source)):
         tokens = count_tokens(row)
-        if tokens <= tokens_max:
-            kept.append(position)
-        else:
+        if tokens > tokens_max:
+            long.append(position)
             prompt = str(row.get("prompt", ""))[:60]
             bad.add(
                 f"row {position}",
                 f"the prompt {prompt!r} has {tokens} tokens, at most {tokens_max}",
             )
-    bad.settle(f"prompts of at most {tokens_max} tokens", len(kept), on_bad)
-    if not bad.num_records:
-        return source, bad
-    return SubsetSource(source, kept, f"prompts<={tokens_max}", bad), bad
+    bad.settle(f"prompts of at most {tokens_max} tokens", len(source) - len(long), on_bad)
+    if len(long) > LEFT_OUT_MAX:
+        raise DataError(
+            f"{len(long)} prompts have more than {tokens_max} tokens, more than the {LEFT_OUT_MAX} that a"
+            " run leaves out; filter the data beforehand, or raise train.maxPromptTokens"
+        )
+    return (leave_out(source, long, bad), bad) if long else (source, bad)
+
+
+def leave_out(
+    source: DataSource, positions: Sequence[int], bad: BadRecords | None = None
+) -> DataSource:
+    """The source without the rows at ``positions``, all of which were found too long; itself without any."""
+    if not positions:
+        return source
+    gone = frozenset(positions)
+    kept = [position for position in range(len(source)) if position not in gone]
+    named = blake3(",".join(map(str, sorted(gone))).encode()).hexdigest()[:16]
+    return SubsetSource(source, kept, f"without-{named}", bad)
+
+
+def left_out_of(source: DataSource, whole: int) -> tuple[int, ...]:
+    """Which of the ``whole`` rows of a source its limited form lacks."""
+    if not isinstance(source, SubsetSource) or len(source) == whole:
+        return ()
+    return tuple(sorted(frozenset(range(whole)) - frozenset(source.positions)))

@@ -36,16 +36,16 @@ class SubsetSource:
         more: BadRecords | None = None,
     ) -> None:
         self._source = source
-        self._positions = positions
+        self.positions = positions
         self.digest = f"{source.digest}/{name}"
         self.bad = bad_records(source).joined(more or BadRecords())
 
     def __len__(self) -> int:
-        return len(self._positions)
+        return len(self.positions)
 
     def rows(self, positions: Sequence[int]) -> Sequence[Row]:
         """The rows at these positions of the part."""
-        return self._source.rows([self._positions[position] for position in positions])
+        return self._source.rows([self.positions[position] for position in positions])
 
 
 def bad_records(source: DataSource) -> BadRecords:

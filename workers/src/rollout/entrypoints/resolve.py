@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from rollout.data.build import build_source, plan_target
-from rollout.data.lengths import limit_training
+from rollout.data.lengths import left_out_of, limit_training
 from rollout.data.subset import bad_records, find_overlap
 from rollout.environments.build import build_environment
 from rollout.errors import RolloutError, SpecError
@@ -52,11 +52,15 @@ def main() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """Rows of one role (``train``, or an evaluation) and the environment that asks them."""
+    """Rows of one role (``train``, or an evaluation) and the environment that asks them.
+
+    ``left_out``: positions of rows that were too long, in the data before they were.
+    """
 
     role: str
     source: DataSource
     environment: EnvBuilder
+    left_out: tuple[int, ...] = ()
 
 
 def resolve(request: ResolveRequest) -> Resolution:
@@ -91,6 +95,7 @@ def resolve(request: ResolveRequest) -> Resolution:
         model_revisions={role: one.revision for role, one in further.items() if one.revision},
         data_digests={paper.role: paper.source.digest for paper in papers},
         num_rows=None if train is None else len(train),
+        left_out=tuple(row for paper in papers for row in paper.left_out),
         num_bad=0 if train is None else bad_records(train).num_records,
         first_bad="" if train is None else "; ".join(map(str, bad_records(train).first[:3])),
     )
@@ -144,8 +149,13 @@ def _training(
     _check_objective(train)
     target = plan_target(train.algorithm)
     source = build_source(train.data, environment, seed=spec.seed, target=target)
-    source = limit_training(source, train, lambda: renderer)
-    yield Paper(role="train", source=source, environment=environment)
+    limited = limit_training(source, train, renderer)
+    yield Paper(
+        role="train",
+        source=limited,
+        environment=environment,
+        left_out=() if limited is source else left_out_of(limited, len(source)),
+    )
 
 
 def _check_rewards(train: Train, folders: Sequence[Path], models: Mapping[str, Path]) -> None:
@@ -178,9 +188,7 @@ def _evaluations(spec: RolloutRunSpec, models: Mapping[str, Path]) -> Iterator[P
         yield Paper(role=suite.name, source=suite.source(), environment=suite.environment)
 
 
-def _check_held_out(
-    spec: RolloutRunSpec, train: DataSource | None, asked: Sequence[Paper]
-) -> None:
+def _check_held_out(spec: RolloutRunSpec, train: DataSource | None, asked: Sequence[Paper]) -> None:
     """Raise SpecError for an evaluation whose prompts are trained on: it would measure memory.
 
     Of data that rollout holds out itself, and of larger data than is looked through, nothing is asked.

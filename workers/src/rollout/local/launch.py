@@ -157,6 +157,7 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
             model_digests=found.model_digests,
             data_digests=found.data_digests,
             bad_records=found.num_bad,
+            left_out=found.left_out,
             threads=threads if previous is None else previous.resolved.threads,
             engine="vllm" if engine == "vllm" else "embedded",
             grade=grade_of(spec),

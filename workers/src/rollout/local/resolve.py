@@ -37,7 +37,7 @@ class ResolveRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     """What was found. ``data_digests`` by role; ``num_rows`` and ``num_bad`` of the training data.
 
-    ``first_bad`` says of a few bad records where they lie and why they cannot be used.
+    ``left_out`` are positions of rows whose prompt is too long. ``first_bad`` says of a few bad records where they lie and why they cannot be used.
 
     ``models``, ``model_digests`` and ``model_revisions`` (of ``hf://`` ones) are of further models, by role.
     """
@@ -55,6 +55,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     model_digests: dict[str, str] = {}
     model_revisions: dict[str, str] = {}
     num_rows: int | None = None
+    left_out: tuple[int, ...] = ()
     num_bad: int = 0
     first_bad: str = ""
 
