@@ -237,7 +237,7 @@ class FakeLearner:
 
     def finish(self) -> None:
         self.anchor()
-        self.client.outcome(worker=self.name, role="learner", ok=True)
+        self.client.outcome(worker=self.name, incarnation=self.incarnation, role="learner", ok=True)
 
 
 def run_to_end(actor: FakeActor, learner: FakeLearner, *, seconds: float = 20.0) -> m.Batch:

@@ -225,7 +225,7 @@ def test_a_stopped_run_ends_when_its_workers_have_and_goes_on_later(bench):
     assert actor.claim().stop
     assert client.status().phase == "Stopping"
     learner.finish()
-    client.outcome(worker="actor-0", role="actor", ok=True)
+    client.outcome(worker="actor-0", incarnation=actor.incarnation, role="actor", ok=True)
     assert wait_for_outcome(client).kind == "Stopped"
 
     client = bench.start()

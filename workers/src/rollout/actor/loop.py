@@ -81,6 +81,11 @@ class Actor:
         self._engine_failures = 0
         self._tasks_max = parts.tasks_max
 
+    @property
+    def incarnation(self) -> int:
+        """As the coordinator gave it; 0 before it is registered."""
+        return self._incarnation
+
     def leave(self) -> None:
         """Stop claiming; what is in hand is finished and submitted first. Idempotent."""
         self._leaving.set()

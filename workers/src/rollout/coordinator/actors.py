@@ -14,7 +14,7 @@ from rollout.coordinator.run import WAIT_MAX_SECONDS, Run, wait_for
 from rollout.coordinator.state import Worker
 from rollout.coordinator.survivors import settle
 from rollout.coordinator.windows import admit_more
-from rollout.errors import CoordinatorError, Fenced
+from rollout.errors import Fenced
 from rollout.ledger.records import AttemptEnd, ClaimRequest, Lease, SampleRow, Verdict
 from rollout.types import Row, SamplingParams, Trajectory
 
@@ -354,12 +354,11 @@ async def activation(run: Run, ask: m.Activation) -> m.Empty:
 
 
 async def outcome(run: Run, ask: m.Outcome) -> m.Empty:
-    """A worker says how it ends."""
+    """A worker says how it ends. Raises Fenced for one that was replaced: its successor goes on."""
     text = "succeeded" if ask.ok else f"failed: {ask.message}"
-    await run.ledger.worker_ended("learner" if ask.role == "learner" else ask.worker, text)
-    worker = run.state.workers.get(ask.worker)
-    if worker is None:
-        raise CoordinatorError(f"{ask.worker} never registered")
+    name = "learner" if ask.role == "learner" else ask.worker
+    await run.ledger.worker_ended(name, ask.incarnation, text)
+    worker = hear(run, ask.worker, ask.role, ask.incarnation)
     worker.outcome, worker.state = text, "ended"
     if ask.ok:
         await _take_back(run, worker)

@@ -166,9 +166,11 @@ class CoordinatorClient:
         """Report a version loaded, or not."""
         self._post("/v1/actor/activation", ask, m.Empty)
 
-    def outcome(self, *, worker: str, role: m.Role, ok: bool, message: str = "") -> None:
-        """Report how this worker ends, before it does."""
-        ask = m.Outcome(worker=worker, role=role, ok=ok, message=message)
+    def outcome(
+        self, *, worker: str, incarnation: int, role: m.Role, ok: bool, message: str = ""
+    ) -> None:
+        """Report how this worker ends, before it does. Raises Fenced when it was replaced."""
+        ask = m.Outcome(worker=worker, incarnation=incarnation, role=role, ok=ok, message=message)
         self._post(f"/v1/{role}/outcome", ask, m.Empty)
 
     # -- learner ----------------------------------------------------------------------------------

@@ -168,9 +168,14 @@ class Activation(Message, frozen=True, kw_only=True):
 
 
 class Outcome(Message, frozen=True, kw_only=True):
-    """A worker is about to end. Sent before it exits; exit codes are only hints."""
+    """A worker is about to end. Sent before it exits; exit codes are only hints.
+
+    A process that was replaced may end, too: refused, because its successor lives. ``incarnation`` 0: it
+    never got as far as to register.
+    """
 
     worker: str
+    incarnation: int
     role: Role
     ok: bool
     message: str = ""

@@ -84,16 +84,21 @@ async def _live(parts: ActorParts) -> None:
     try:
         await actor.run()
     except RolloutError as error:
-        await _report(parts, ok=False, message=str(error))
+        await _report(parts, actor.incarnation, ok=False, message=str(error))
         raise
-    await _report(parts, ok=True)
+    await _report(parts, actor.incarnation, ok=True)
 
 
-async def _report(parts: ActorParts, *, ok: bool, message: str = "") -> None:
+async def _report(parts: ActorParts, incarnation: int, *, ok: bool, message: str = "") -> None:
     """Tell the coordinator how this process ends; a coordinator that is gone does not need to know."""
     try:
         await asyncio.to_thread(
-            parts.client.outcome, worker=parts.worker, role="actor", ok=ok, message=message
+            parts.client.outcome,
+            worker=parts.worker,
+            incarnation=incarnation,
+            role="actor",
+            ok=ok,
+            message=message,
         )
     except RolloutError as error:
         log.warning("could not report the end error=%s", error)

@@ -80,7 +80,13 @@ def _live(
         _report(client, started.incarnation, error)
         raise
     log.info("learner ends reason=%s", reason)
-    client.outcome(worker=WORKER, role="learner", ok=True, message=reason)
+    client.outcome(
+        worker=WORKER,
+        incarnation=started.incarnation,
+        role="learner",
+        ok=True,
+        message=reason,
+    )
 
 
 def _train(
