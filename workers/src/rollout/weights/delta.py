@@ -80,9 +80,9 @@ def encode_delta(
         found = dict(
             zip(names, pool.map(lambda name: _find(old[name], new[name]), names), strict=True)
         )
-        planes = [plane for size in sorted(UNSIGNED) for plane in _split(found, new, size)]
+        planes = [plane.data for size in sorted(UNSIGNED) for plane in _split(found, new, size)]
         frames: list[bytes | memoryview] = list(pool.map(_compress, planes))
-    frames += [memoryview(new[name].view(np.uint8)) for name in names if found[name] is None]
+    frames += [new[name].view(np.uint8).data for name in names if found[name] is None]
     header = Header(
         bases=bases,
         tensors=tuple(
@@ -231,7 +231,7 @@ def _check_layout(header: Header, tensors: Tensors) -> None:
             raise DeltaBroken(f"a weight delta names tensor {one.name}, which the base has not so")
 
 
-def _compress(data: bytes | NDArray[np.uint8]) -> bytes:
+def _compress(data: bytes | memoryview) -> bytes:
     return zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(data)
 
 

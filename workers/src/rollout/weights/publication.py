@@ -47,7 +47,7 @@ def store_whole(store: ObjectStore, weights: Mapping[str, torch.Tensor]) -> Stor
 
 
 class Publisher:
-    """Stores versions in their order. Owns a copy of the last one in host memory, once there is a use for it."""
+    """Stores versions in their order. Owns a copy of the last one in host memory, while it is of use."""
 
     def __init__(self, store: ObjectStore, *, size_bytes_min: int = SIZE_BYTES_MIN) -> None:
         self._store = store
@@ -64,7 +64,10 @@ class Publisher:
             return Stored(object=self._store.put_parts(whole))
         new = raw_tensors(host)
         stored = self._store_delta(new, _size(whole)) or Stored(object=self._store.put_parts(whole))
-        self._remember(new, stored)
+        if self._skip:
+            self._last = None
+        else:
+            self._remember(new, stored)
         return stored
 
     def _store_delta(self, new: Tensors, dense_bytes: int) -> Stored | None:
