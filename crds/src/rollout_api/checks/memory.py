@@ -96,7 +96,7 @@ def estimates(spec: RolloutRunSpec, facts: Facts) -> tuple[Memory, ...]:
     if spec.train is None or facts.model is None:
         return ()
     online = spec.train.algorithm.is_online
-    new = spec.train.sampling.max_new_tokens or 512
+    new = spec.train.sampling.new_tokens_max
     prompt = spec.train.max_prompt_tokens or (facts.data.prompt_tokens_max if facts.data else None)
     sequence = (prompt or 512) + new if online else int(spec.train.algorithm.value.max_length)
     actor = (estimate_actor(spec, facts.model, sequence),) if online else ()

@@ -4,6 +4,9 @@ from pydantic import Field
 
 from rollout_api.base import ApiModel, Name, Real, filled, many
 
+MAX_NEW_TOKENS_DEFAULT = 512
+"""Where neither the manifest nor the environment says more."""
+
 
 class Sampling(ApiModel):
     """The distribution that completions are drawn from. Nothing is taken from a model's own files.
@@ -32,3 +35,8 @@ class Sampling(ApiModel):
     """Divides the logits of tokens already there; 1 is off."""
     stop: tuple[Name, ...] = many(16)
     """Texts that end a completion, beside the renderer's end tokens."""
+
+    @property
+    def new_tokens_max(self) -> int:
+        """Most tokens of a completion."""
+        return self.max_new_tokens or MAX_NEW_TOKENS_DEFAULT

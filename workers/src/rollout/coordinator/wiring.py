@@ -33,9 +33,6 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.train import Train
 from rollout_api.worker import WorkerConfig
 
-MAX_NEW_TOKENS_DEFAULT = 512
-"""The API's ``sampling.maxNewTokens`` when nothing narrows it."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataRows:
@@ -243,7 +240,7 @@ def _held_out(train: Train, rows: DataRows) -> HeldOutPlan | None:
 def _sampling(config: WorkerConfig, train: Train) -> SamplingParams:
     sampling = train.sampling
     return SamplingParams(
-        max_new_tokens=sampling.max_new_tokens or MAX_NEW_TOKENS_DEFAULT,
+        max_new_tokens=sampling.new_tokens_max,
         temperature=sampling.temperature,
         min_new_tokens=sampling.min_new_tokens,
         stop_token_ids=config.resolved.stop_token_ids,

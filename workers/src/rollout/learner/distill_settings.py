@@ -8,7 +8,6 @@ from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.learner.sampled_settings import (
     SampledSettings,
-    completion_limit,
     plan_correction,
     refuse_greedy,
 )
@@ -41,7 +40,7 @@ def build_distill(config: WorkerConfig, train: Train) -> DistillSettings:
         ),
         old_logprobs=train.old_logprobs,
         temperature=train.sampling.temperature,
-        width=completion_limit(train),
+        width=train.sampling.new_tokens_max,
         kl_coefficient=distill.kl_coefficient,
         kl_discount=distill.kl_discount,
         reward_coefficient=distill.reward_coefficient,

@@ -11,7 +11,6 @@ from rollout.algorithms.overlong import OverlongPenalty
 from rollout.errors import SpecError
 from rollout.learner.sampled_settings import (
     SampledSettings,
-    completion_limit,
     plan_correction,
     refuse_greedy,
 )
@@ -83,7 +82,7 @@ def build_policy(config: WorkerConfig, train: Train) -> PolicySettings:
         overlong=plan_overlong(train),
         old_logprobs=train.old_logprobs,
         temperature=train.sampling.temperature,
-        width=completion_limit(train),
+        width=train.sampling.new_tokens_max,
         epochs=grpo.epochs,
         mini_batches=grpo.mini_batches,
     )
@@ -109,7 +108,7 @@ def plan_overlong(train: Train) -> OverlongPenalty | None:
     said = train.overlong_penalty
     if said is None:
         return None
-    limit = completion_limit(train)
+    limit = train.sampling.new_tokens_max
     buffer = said.buffer_tokens or max(1, limit // OVERLONG_PARTS)
     if buffer >= limit:
         raise SpecError(

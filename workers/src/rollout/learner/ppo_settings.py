@@ -13,7 +13,6 @@ from rollout.learner.optimizer_settings import OptimizerSettings
 from rollout.learner.policy_settings import plan_overlong
 from rollout.learner.sampled_settings import (
     SampledSettings,
-    completion_limit,
     plan_correction,
     refuse_greedy,
 )
@@ -91,7 +90,7 @@ def build_ppo(
         ),
         old_logprobs=train.old_logprobs,
         temperature=train.sampling.temperature,
-        width=completion_limit(train),
+        width=train.sampling.new_tokens_max,
         kl_coefficient=ppo.kl_coefficient,
         kl_target=_target(ppo.kl_controller),
         whitens=ppo.whiten_advantages,

@@ -11,8 +11,6 @@ from rollout.algorithms.importance import Correction
 from rollout.errors import SpecError
 from rollout_api.v1alpha1.train import Train
 
-MAX_NEW_TOKENS_DEFAULT = 512
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledSettings:
@@ -37,11 +35,6 @@ class SampledSettings:
     def computes_old_logprobs(self) -> bool:
         """Whether the ratio's denominator is the learner's own, from before the first of several updates."""
         return self.old_logprobs == "Learner" and self.num_updates > 1
-
-
-def completion_limit(train: Train) -> int:
-    """Most tokens of a completion."""
-    return train.sampling.max_new_tokens or MAX_NEW_TOKENS_DEFAULT
 
 
 def refuse_greedy(train: Train) -> None:

@@ -30,7 +30,7 @@ def batch_arithmetic(spec: RolloutRunSpec, num_rows: int | None) -> dict[str, An
         "updatesPerStep": updates,
         "stepsPerEpoch": steps_per_epoch(spec, num_rows, prompts),
         "steps": train.max_steps or _steps_of_epochs(spec, num_rows, prompts),
-        "newTokensPerStepMax": samples * (train.sampling.max_new_tokens or 0) if online else None,
+        "newTokensPerStepMax": samples * train.sampling.new_tokens_max if online else None,
         "targetMargin": _target_margin(train.algorithm.ipo),
     }
 
