@@ -59,7 +59,12 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     body = [tuple(row) for row in rows]
     for index, heading in enumerate(headings):
         numeric = bool(body) and all(isinstance(row[index], int | float) for row in body)
-        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(
+            heading,
+            justify="right" if numeric else "left",
+            overflow="fold",
+            no_wrap=index == 0,  # names stay whole; what is said of them folds
+        )
     for row in body:
         table.add_row(*(cell(value) for value in row))
     Console().print(table)

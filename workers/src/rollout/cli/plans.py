@@ -73,10 +73,11 @@ def _print_run(run: PlannedRun) -> None:
     for role, parts in run.memory.items():
         rows = [(name, f"{size / MIB:,.1f} MiB") for name, size in parts.items() if size]
         _section(f"Memory per device, {role}", rows)
-    _section("Resolved", [(key, _short(value)) for key, value in run.resolved.items()])
-    _section(
-        "Filled in", [(one["field"], f"{one['value']}  ({one['from']})") for one in run.filled]
-    )
+    known = {key: value for key, value in run.resolved.items() if value is not None}
+    _section("Resolved", [(key, _short(value)) for key, value in known.items()])
+    for source in dict.fromkeys(one["from"] for one in run.filled):
+        rows = [(one["field"], one["value"]) for one in run.filled if one["from"] == source]
+        _section(f"Filled in by {source}", rows)
     if run.unresolved:
         rows = [(one.field, f"{one.value}: {one.reason}") for one in run.unresolved]
         _section("UNRESOLVED", rows)
