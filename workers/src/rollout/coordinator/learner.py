@@ -15,7 +15,7 @@ from rollout.coordinator.batches import (
     plan_next_rows,
     recorded_ordinals,
 )
-from rollout.coordinator.batching import Decision, NotReady, Ready, decide_batch
+from rollout.coordinator.batching import Decision, NotReady, Ready, decide_batch, is_exhausted
 from rollout.coordinator.plan import HELD_OUT
 from rollout.coordinator.run import WAIT_MAX_SECONDS, Run, wait_for
 from rollout.coordinator.state import Group, Worker, build_state
@@ -178,9 +178,9 @@ async def _try_batch(run: Run, ask: m.BatchRequest) -> m.Batch | None:
 
 def is_last_step_done(run: Run) -> bool:
     """Whether the run has all its steps."""
-    last = run.plan.steps_total
+    last, cursor = run.plan.steps_total, run.state.cursor
     done = last is not None and run.state.step >= last
-    return done or run.state.cursor.exhausted
+    return done or cursor.exhausted or is_exhausted(run.plan, cursor.next_ordinal)
 
 
 def describe_loss(step: int) -> str:

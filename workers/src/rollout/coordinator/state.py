@@ -252,7 +252,10 @@ def build_state(stored: LedgerState, *, pools_rewards: bool = False) -> RunState
     state = RunState(
         lineage=stored.lineage,
         step=0 if head is None else head.step,
-        cursor=Cursor(next_ordinal=0) if head is None else head.cursor,
+        cursor=Cursor(
+            next_ordinal=stored.first_waiting,
+            exhausted=head is not None and head.cursor.exhausted,
+        ),
         next_admitted=stored.next_admitted,
         groups={group.task.ordinal: _group(group) for group in stored.groups},
         versions={(v.lineage, v.step): v for v in stored.versions},

@@ -269,7 +269,8 @@ class StepBatch(Record, frozen=True, kw_only=True):
 class LedgerState(Record, frozen=True, kw_only=True):
     """All that a starting coordinator needs to go on from the last acknowledged write.
 
-    ``head`` is the last committed step of the live lineage (None: none). ``versions`` are those whose
+    ``head`` is the last committed step of the live lineage (None: none). ``first_waiting`` is its cursor's
+    ordinal, or a later one where a run that has ended closed its books: ``groups`` begin there. ``versions`` are those whose
     objects may still exist. ``recent_metrics`` are of the last few steps, oldest first, ``recent_rewards``
     the rewards of their groups.
     """
@@ -277,6 +278,7 @@ class LedgerState(Record, frozen=True, kw_only=True):
     lineage: int
     ancestry: tuple[tuple[int, int | None], ...]
     head: StepRecord | None
+    first_waiting: int
     initial: WeightVersion | None
     initial_chain: str
     next_admitted: int

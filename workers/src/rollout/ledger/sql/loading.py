@@ -40,11 +40,12 @@ def load(tx: Transaction) -> LedgerState:
         lineage=run["lineage"],
         ancestry=read_ancestry(tx),
         head=record,
+        first_waiting=_first_waiting(tx, record),
         initial=None if initial is None else read_version(initial),
         initial_chain="" if initial is None else initial["chain"],
         next_admitted=run["next_admitted"],
         exhausted=bool(run["exhausted"]),
-        groups=_groups(tx, 0 if record is None else record.cursor.next_ordinal),
+        groups=_groups(tx, _first_waiting(tx, record)),
         evaluations=_evaluations(tx),
         eval_leases=_eval_leases(tx),
         versions=_kept_versions(tx),
@@ -85,6 +86,19 @@ def read_version(row: Row) -> WeightVersion:
         object=own,
         bases=tuple(bases),
     )
+
+
+def _first_waiting(tx: Transaction, head: StepRecord | None) -> int:
+    """The first training ordinal whose samples have not ended: the cursor's, or behind closed books."""
+    first = 0 if head is None else head.cursor.next_ordinal
+    for lineage, bound in read_ancestry(tx):
+        last = tx.execute(
+            "SELECT max(t.ordinal) FROM tasks t JOIN dispositions d ON d.lineage = ?"  # noqa: S608
+            f" AND d.task_id = t.task_id AND d.step <= ? WHERE {WAITING}",
+            (lineage, EVERYTHING if bound is None else bound, first),
+        ).fetchone()[0]
+        first = first if last is None else last + 1
+    return first
 
 
 WAITING = "t.kind = 'train' AND t.kind <> 'eval' AND t.ordinal >= ?"
