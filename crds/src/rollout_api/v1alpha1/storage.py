@@ -30,7 +30,7 @@ class Postgres(ApiModel):
     """A database; the coordinator's pod is then replaceable."""
 
     secret_ref: PostgresSecretRef
-    """Connection string; only the coordinator reads it."""
+    """Connection string; only the coordinator reads it. On one machine it is `ROLLOUT_LEDGER_DSN` of the environment."""
 
 
 class Ledger(OneOf):

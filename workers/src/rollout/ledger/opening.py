@@ -27,6 +27,12 @@ def is_in_postgres(storage: Storage | None) -> bool:
     return ledger is not None and ledger.postgres is not None
 
 
+def require_ledger(storage: Storage | None) -> None:
+    """Raises SpecError when the ledger's connection string, or its client, is missing here."""
+    if is_in_postgres(storage):
+        read_dsn(os.environ)
+
+
 def open_ledger(
     storage: Storage | None, path: Path, identity: RunIdentity, limits: Limits
 ) -> Ledger:

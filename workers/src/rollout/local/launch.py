@@ -23,6 +23,7 @@ import msgspec
 
 from rollout.coordinator.status import Status
 from rollout.errors import SpecError
+from rollout.ledger.opening import require_ledger
 from rollout.local.identity import grade_of, spec_digest, spec_identity
 from rollout.local.plan import (
     Machine,
@@ -81,6 +82,7 @@ def launch(wanted: Launch, display: Display) -> Finished:
 def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finished:
     run, spec = wanted.run, wanted.prepared.spec
     require_place(spec.storage)
+    require_ledger(spec.storage)
     machine = observe_machine()
     url = f"http://127.0.0.1:{port}"
     run.worker_config.unlink(missing_ok=True)

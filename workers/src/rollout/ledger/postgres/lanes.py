@@ -31,10 +31,11 @@ from rollout.ledger.postgres.transaction import (
     Connected,
     PostgresTransaction,
     Types,
+    ask,
     named_rows,
 )
 from rollout.ledger.postgres.watch import Watch
-from rollout.ledger.sql.transaction import Operation
+from rollout.ledger.sql.transaction import Operation, Transaction
 
 log = logging.getLogger(__name__)
 
@@ -176,7 +177,7 @@ class Lanes:
             return group
 
     def _serve(self, lane: str, group: Sequence[_Waiting]) -> None:
-        def everything(tx: PostgresTransaction) -> list[Any]:
+        def everything(tx: Transaction) -> list[Any]:
             return [one.operation(tx) for one in group]
 
         try:
@@ -260,10 +261,11 @@ class Lanes:
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
             key = self._address.key
             connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (key,))
-        row = connection.execute(
+        row = ask(
+            connection,
             f"SELECT {self._settings.clock} AS now, term, ARRAY(SELECT lane FROM receipts) AS lanes,"  # noqa: S608
-            " ARRAY(SELECT writes FROM receipts) AS writes FROM ledger"
-        ).fetchone()
+            " ARRAY(SELECT writes FROM receipts) AS writes FROM ledger",
+        )
         writes = dict(zip(row["lanes"], row["writes"], strict=True))
         if row["term"] > self._hold.term:
             raise LedgerSuperseded(
@@ -288,7 +290,5 @@ class Lanes:
 
 def _read_receipt(connection: Connected, lane: str) -> tuple[str, int]:
     """The lane's last commit. Waits for one that is still on its way: it keeps the row."""
-    row = connection.execute(
-        "SELECT token, writes FROM receipts WHERE lane = %s FOR UPDATE", (lane,)
-    ).fetchone()
+    row = ask(connection, "SELECT token, writes FROM receipts WHERE lane = %s FOR UPDATE", (lane,))
     return row["token"], row["writes"]

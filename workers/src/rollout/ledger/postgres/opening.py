@@ -18,6 +18,7 @@ from rollout.ledger.postgres.address import Address
 from rollout.ledger.postgres.transaction import (
     Connected,
     Types,
+    ask,
     named_rows,
 )
 from rollout.ledger.records import RunIdentity
@@ -54,17 +55,18 @@ def open_schema(connection: Connected, address: Address, identity: RunIdentity) 
         )
         _migrate(connection, address)
         _claim_identity(connection, address, identity)
-        row = connection.execute(
+        row = ask(
+            connection,
             "UPDATE ledger SET term = term + 1, position = position +"
-            " (SELECT coalesce(sum(writes), 0) FROM receipts)::int8 RETURNING term, position"
-        ).fetchone()
+            " (SELECT coalesce(sum(writes), 0) FROM receipts)::int8 RETURNING term, position",
+        )
         connection.execute("DELETE FROM receipts")
     return row["term"], row["position"]
 
 
 def read_term(connection: Connected) -> tuple[int, int]:
     """The present term and position."""
-    row = connection.execute("SELECT term, position FROM ledger").fetchone()
+    row = ask(connection, "SELECT term, position FROM ledger")
     return row["term"], row["position"]
 
 
@@ -95,8 +97,7 @@ def _migrate(connection: Connected, address: Address) -> None:
         (item for item in folder.iterdir() if item.name.endswith(".sql")), key=lambda x: x.name
     )
     connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)")
-    row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
-    have = row[0] or 0
+    have = ask(connection, "SELECT max(version) FROM schema_version")[0] or 0
     if have > len(scripts):
         raise LedgerError(
             f"the ledger at {address.where} has schema {have}, this version knows {len(scripts)}: it"

@@ -44,6 +44,13 @@ def _translate(sql: str) -> LiteralString:
     return cast("LiteralString", sql.replace("?", "%s"))
 
 
+def ask(connection: Connected, sql: str, values: Sequence[Any] = ()) -> NamedRow:
+    """The row of a statement that always gives one."""
+    row = connection.execute(cast("LiteralString", sql), values or None).fetchone()
+    assert row is not None, f"no row: {sql}"
+    return row
+
+
 class PostgresTransaction:
     """One transaction under way, in a pipeline: only what is read is waited for.
 
@@ -93,9 +100,10 @@ class PostgresTransaction:
 
     def position(self) -> int:
         """How many writes the ledger has acknowledged."""
-        return self._connection.execute(
-            "SELECT position + (SELECT coalesce(sum(writes), 0) FROM receipts)::int8 FROM ledger"
-        ).fetchone()[0]
+        return ask(
+            self._connection,
+            "SELECT position + (SELECT coalesce(sum(writes), 0) FROM receipts)::int8 FROM ledger",
+        )[0]
 
 
 def _plain(value: Any) -> Any:
