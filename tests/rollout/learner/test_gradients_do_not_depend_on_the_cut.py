@@ -93,6 +93,24 @@ def test_the_order_of_a_groups_samples_changes_nothing(
     assert turned_sums == pytest.approx(sums, rel=1e-4, abs=1e-5)
 
 
+def test_groups_that_lost_samples_are_cut_as_freely(
+    gradient_of, groups_of, policy_settings
+) -> None:
+    """Infrastructure took 0, 1 or 2 samples of each group: advantages are among those that are left."""
+    groups = tuple(
+        replace(g, trajectories=g.trajectories[g.ordinal % 3 :]) for g in groups_of(1, prompts=6)
+    )
+    assert len({len(group.trajectories) for group in groups}) == 3
+    place = Place(device=CPU)
+    works = [lambda _: PolicyWork(groups, policy_settings, place, None) for _ in range(2)]
+    whole, sums, _ = gradient_of(works[0], PlanRules(tokens_max=4096))
+    single, single_sums, plan = gradient_of(works[1], PlanRules(tokens_max=1))
+    assert num_passes(plan) == sum(len(group.trajectories) for group in groups)
+    assert float(whole.norm()) > 0
+    assert relative(single, whole) < 1e-5
+    assert single_sums == pytest.approx(sums, rel=1e-4, abs=1e-5)
+
+
 def test_groups_without_signal_need_no_backward(gradient_of, groups_of, policy_settings) -> None:
     def quiet(group):
         same = tuple(replace(t, reward=1.0) for t in group.trajectories)
