@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,13 +28,9 @@ from rollout.objects.retry import Patience
 from rollout.objects.served import ServedRemote
 
 START_SECONDS_MAX = 60.0
-QUICK = Patience(
-    tries_max=4,
-    pause_first_seconds=0.01,
-    pause_max_seconds=0.05,
-    slow_seconds=0.3,
-    rate_min=1 << 20,
-)
+QUICK = Patience(tries_max=4, pause_first_seconds=0.01, pause_max_seconds=0.05)
+HASTY = replace(QUICK, slow_seconds=0.3, rate_min=1 << 20)
+"""For tests of slowness only: a busy machine is slow, too."""
 
 
 @contextmanager
@@ -73,11 +69,11 @@ def s3_client(endpoint: str):
     return boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
 
 
-def s3_store(endpoint: str, bucket: str, folder: Path, prefix="runs/one", **cache) -> RemoteStore:
+def s3_store(endpoint: str, bucket: str, folder: Path, patience: Patience = QUICK) -> RemoteStore:
     from rollout.objects.s3 import S3Remote, parse_bucket
 
-    where = parse_bucket(f"s3://{bucket}/{prefix}", endpoint=endpoint, region=None)
-    return RemoteStore(S3Remote(where, QUICK), Cache(folder, **cache), QUICK)
+    where = parse_bucket(f"s3://{bucket}/runs/one", endpoint=endpoint, region=None)
+    return RemoteStore(S3Remote(where, patience), Cache(folder), patience)
 
 
 @contextmanager

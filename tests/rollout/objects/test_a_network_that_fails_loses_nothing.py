@@ -38,6 +38,12 @@ def fresh(proxy, bucket, tmp_path):
     return kit.s3_store(proxy.url, bucket, tmp_path / "other")
 
 
+@pytest.fixture
+def hasty(proxy, bucket, tmp_path):
+    """Another process's view, with no patience for slow answers."""
+    return kit.s3_store(proxy.url, bucket, tmp_path / "hasty", kit.HASTY)
+
+
 ERRORS = [(500, "InternalError"), (503, "SlowDown"), (503, "ServiceUnavailable"), (429, "TooMany")]
 
 
@@ -52,12 +58,19 @@ def test_a_server_in_trouble_is_asked_again(store, fresh, proxy, method, status,
     assert proxy.faults == []
 
 
-@pytest.mark.parametrize("fault", [kit.cut, kit.truncated, kit.wrong_bytes, kit.slow])
+@pytest.mark.parametrize("fault", [kit.cut, kit.truncated, kit.wrong_bytes])
 def test_an_answer_that_breaks_is_gone_on_with_or_fetched_again(store, fresh, proxy, fault):
     store.put(DATA)
     proxy.next(fault, "GET")
     assert fresh.path(NAME).read_bytes() == DATA
     assert proxy.faults == []
+
+
+def test_an_answer_that_is_slow_is_left_and_gone_on_with(store, hasty, proxy):
+    store.put(DATA)
+    proxy.next(kit.slow, "GET")
+    assert hasty.path(NAME).read_bytes() == DATA
+    assert sum(method == "GET" for method, _ in proxy.seen) > 1
 
 
 @pytest.mark.parametrize("method", ["HEAD", "PUT"])
@@ -123,11 +136,11 @@ def test_bytes_that_are_always_wrong_are_called_damage(store, fresh, proxy):
     assert fresh.path(NAME).read_bytes() == DATA
 
 
-def test_a_server_that_is_always_slow_is_given_up(store, fresh, proxy):
+def test_a_server_that_is_always_slow_is_given_up(store, hasty, proxy):
     digest = store.put(DATA * 8)
     proxy.next(kit.slow, "GET", times=50)
     with pytest.raises(StoreError, match="slow: "):
-        fresh.path(digest)
+        hasty.path(digest)
 
 
 def test_an_object_deleted_while_it_is_read_is_told(store, fresh, proxy):
