@@ -1,18 +1,31 @@
 """The coordinator's object endpoints: roles, bounds, streams that break."""
 
+import errno
 import http.client
 import os
+import sys
 import time
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import objects_kit as kit
 import pytest
 from blake3 import blake3
+from ruamel.yaml import YAML
 
 from rollout.coordinator import objects
 from rollout.errors import StoreError
 from rollout.objects.filesystem import FilesystemStore
+from rollout.objects.opening import open_store
+from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.worker import Layout, ResolvedRun, RunIdentity, WorkerConfig
+
+sys.path.append(str(Path(__file__).parents[1] / "coordinator"))
+
+from coordinator_kit import Bench, HttpServer
+
+MANIFESTS = Path(__file__).parents[2] / "rollout_api" / "manifests" / "good"
 
 DATA = os.urandom(3_000_000)
 NAME = blake3(DATA).hexdigest()
@@ -90,3 +103,56 @@ def test_an_upload_that_ends_in_the_middle_leaves_nothing(far, url, tmp_path):
         time.sleep(0.01)
     assert list(staging.iterdir()) == []
     assert not far.has(f"blake3:{NAME}")
+
+
+def test_a_full_disk_of_the_coordinator_is_told_with_its_fix(url, tmp_path, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    store = kit.served_store(url, tmp_path / "cache")
+    with pytest.raises(StoreError, match=rf"{NAME} in the coordinator.*507.*larger volume"):
+        store.put(DATA)
+
+
+def worker_config(folder, url):
+    spec = YAML(typ="safe").load(MANIFESTS / "objects-in-a-folder.yaml")["spec"]
+    del spec["storage"]
+    return WorkerConfig(
+        run=RunIdentity(name="served", uid="uid-1"),
+        spec_digest="blake3:" + "0" * 64,
+        spec=RolloutRunSpec.model_validate(spec),
+        resolved=ResolvedRun(
+            model_path=str(folder),
+            model_digest="blake3:" + "1" * 64,
+            dtype="Float32",
+            prompt_tokens_max=16,
+        ),
+        layout=Layout(
+            run_dir=str(folder),
+            coordinator_url=url,
+            token_file=str(folder / "token"),
+            objects_dir=str(folder / "copies"),
+            objects_served=True,
+            ledger_path=str(folder / "ledger.db"),
+        ),
+    )
+
+
+def test_the_processes_of_a_run_reach_each_others_objects_through_its_coordinator(tmp_path):
+    (tmp_path / "token").write_text("secret")
+    server = HttpServer(bench := Bench(tmp_path), "secret")
+    try:
+        config = worker_config(tmp_path, server.url)
+        digest = open_store(config, "learner").put(DATA)
+        assert bench.store.path(digest).read_bytes() == DATA
+        moved = config.model_copy(
+            update={
+                "layout": config.layout.model_copy(update={"objects_dir": str(tmp_path / "other")})
+            }
+        )
+        assert open_store(moved, "actor").path(digest).read_bytes() == DATA
+        with pytest.raises(StoreError, match="only the learner writes"):
+            open_store(config, "actor").put(b"an actor's")
+    finally:
+        server.close()

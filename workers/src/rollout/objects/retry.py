@@ -41,10 +41,11 @@ class Absent(Exception):  # noqa: N818 - a state
 class Patience:
     """How long one call is tried: ``tries_max`` tries, pauses doubled from first to most, with jitter.
 
+    As it stands, two minutes of failures that come at once: as long as a worker waits for its coordinator.
     A download that stays below ``rate_min`` bytes a second for ``slow_seconds`` is a failed try.
     """
 
-    tries_max: int = 8
+    tries_max: int = 22
     pause_first_seconds: float = 0.2
     pause_max_seconds: float = 10.0
     slow_seconds: float = 30.0
