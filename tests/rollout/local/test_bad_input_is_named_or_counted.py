@@ -167,6 +167,14 @@ def test_answers_over_the_length_are_filtered_and_counted(place, algorithm, rows
     assert metrics["num_too_long"] == 2
 
 
+def test_rows_that_are_cut_at_their_end_are_counted(place) -> None:
+    long = [{"prompt": "1+1=", "answer": "7" * 100}, {"prompt": "8" * 100 + "=", "answer": "1"}]
+    data = place.data([*SUMS[2:], *long], shuffle=False)
+    place.write({"sft": {"batchSize": 8, "maxLength": 64}}, data=data, maxSteps=1)
+    (metrics,) = place.succeeded()
+    assert (metrics["num_cut"], metrics["num_without_target"]) == (2, 1)
+
+
 def test_prompts_over_the_context_are_named(place) -> None:
     rows = [*SUMS, {"prompt": "1" * 600 + "=", "answer": "1"}]
     data = place.data(rows)

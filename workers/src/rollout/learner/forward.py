@@ -56,11 +56,12 @@ class GroupTokens:
 class SequenceTokens:
     """One sequence; ``scored[t]`` is 1 where the logprob of ``token_ids[t]`` is wanted.
 
-    Position 0 has nothing to be predicted from: ``scored[0]`` must be 0.
+    Position 0 has nothing to be predicted from: ``scored[0]`` must be 0. ``cut``: its end was left off.
     """
 
     token_ids: tuple[int, ...]
     scored: tuple[int, ...]
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

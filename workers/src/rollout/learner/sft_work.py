@@ -37,9 +37,10 @@ def _render(row: DataRow, renderer: Renderer, settings: SftSettings) -> Sequence
     except BadRecord as error:
         raise DataError(f"row {row.ordinal} of the training data {error}") from error
     ids, mask = renderer.render_training(messages)
+    cut = len(ids) > settings.max_length
     ids, mask = ids[: settings.max_length], mask[: settings.max_length]
     scored = mask if settings.loss == "CompletionOnly" else (1,) * len(ids)
-    return SequenceTokens(token_ids=tuple(ids), scored=(0, *scored[1:]))
+    return SequenceTokens(token_ids=tuple(ids), scored=(0, *scored[1:]), cut=cut)
 
 
 class SftWork:
@@ -103,13 +104,14 @@ class SftWork:
         return {i: "length" for i, targets in enumerate(self._num_targets) if not targets}
 
     def metrics(self, step: int) -> dict[str, Any]:
-        """Lengths, and how many rows had nothing to learn."""
+        """Lengths, how many rows were cut, and how many had nothing to learn."""
         del step
         lengths = [len(sequence.token_ids) for sequence in self._sequences]
         return {
             "num_sequences": len(lengths),
             "num_tokens": sum(lengths),
             "num_excluded": 0,
+            "num_cut": sum(sequence.cut for sequence in self._sequences),
             "num_without_target": self._num_targets.count(0),
             **describe_lengths(lengths),
         }
