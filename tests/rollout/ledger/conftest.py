@@ -2,7 +2,7 @@
 
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,9 @@ from postgres_server import PostgresServer, close_shared, make_server, shared_se
 
 from rollout.ledger.contract import Ledger
 from rollout.ledger.records import Limits
+from rollout.ledger.sql.reader import Reader
 from rollout.ledger.sqlite.ledger import SqliteLedger
+from rollout.ledger.sqlite.reader import LedgerReader
 
 
 def open_sqlite(folder: Path, clock: Clock, limits: Limits) -> SqliteLedger:
@@ -51,14 +53,36 @@ def open_postgres(folder: Path, clock: Clock, limits: Limits) -> Ledger:
     )
 
 
+def read_sqlite(folder: Path) -> Reader:
+    return LedgerReader(folder / "ledger.db")
+
+
+def read_postgres(folder: Path) -> Reader:
+    from rollout.ledger.postgres.reader import PostgresReader
+
+    return PostgresReader(shared_server().dsn, _names.get(folder, "never-opened"))
+
+
+READERS = {"postgres": read_postgres, "sqlite": read_sqlite}
 OPENERS = {"postgres": open_postgres, "sqlite": open_sqlite}
 
 
 @pytest.fixture(params=sorted(OPENERS))
-def open_ledger(request: pytest.FixtureRequest) -> Open:
+def store(request: pytest.FixtureRequest) -> str:
     if request.param == "postgres":
         shared_server()
-    return OPENERS[request.param]
+    return request.param
+
+
+@pytest.fixture
+def open_ledger(store: str) -> Open:
+    return OPENERS[store]
+
+
+@pytest.fixture
+def read_ledger(store: str) -> Callable[[Path], Reader]:
+    """Opens a reader of the ledger that ``open_ledger`` has opened for a folder."""
+    return READERS[store]
 
 
 @pytest.fixture(scope="session", autouse=True)
