@@ -1,7 +1,7 @@
 """The actor's loop: claim, activate, play, score, submit, until the coordinator says stop.
 
-The coordinator may be down (its client waits and repeats), the engine may fail (the tasks go back as
-infrastructure failures), this process may be killed (its leases run out). Nothing here is kept that
+The coordinator may be down (its client waits and repeats), the engine may fail (the tasks go back: as
+infrastructure failures, or untried when the weights could not be loaded), this process may be killed (its leases run out). Nothing here is kept that
 the next process could not make again.
 """
 
@@ -29,6 +29,7 @@ from rollout.coordinator.messages import (
     TaskResult,
 )
 from rollout.errors import EngineError, Fenced
+from rollout.ledger.records import FailureKind
 from rollout.seams import WeightSource
 from rollout.types import WeightVersion
 
@@ -139,13 +140,16 @@ class Actor:
 
     async def _do(self, tasks: Sequence[Task]) -> None:
         start = time.monotonic()
+        # Weights that cannot be loaded say nothing about the tasks: no try of theirs is spent on it.
+        kind: FailureKind = "returned"
         try:
             self._state = f"loading version {tasks[0].version.step}"
             await self._activator.activate(tasks[0].version)
+            kind = "infrastructure"
             self._state = f"generating {len(tasks)} groups, version {tasks[0].version.step}"
             played = await play(tasks, self._parts.stage)
         except EngineError as error:
-            await self._engine_failed(tasks, error)
+            await self._engine_failed(tasks, error, kind)
             return
         self._engine_failures = 0
         generated = time.monotonic()
@@ -156,10 +160,12 @@ class Actor:
             [finish_task(one, score, timings) for one, score in zip(played, scores, strict=True)]
         )
 
-    async def _engine_failed(self, tasks: Sequence[Task], error: EngineError) -> None:
+    async def _engine_failed(
+        self, tasks: Sequence[Task], error: EngineError, kind: FailureKind
+    ) -> None:
         self._engine_failures += 1
         log.warning("engine failure=%s in_a_row=%d", error, self._engine_failures)
-        failure = Failure(kind="infrastructure", message=str(error))
+        failure = Failure(kind=kind, message=str(error))
         await self._submit(
             [TaskResult(task_id=task.task_id, epoch=task.epoch, failure=failure) for task in tasks]
         )
