@@ -18,10 +18,10 @@ from rollout.coordinator.batches import (
 from rollout.coordinator.batching import Decision, NotReady, Ready, decide_batch, is_exhausted
 from rollout.coordinator.plan import HELD_OUT
 from rollout.coordinator.run import WAIT_MAX_SECONDS, Run, wait_for
-from rollout.coordinator.state import Group, Worker, build_state
+from rollout.coordinator.state import Worker, build_state
 from rollout.coordinator.windows import plan_admission, plan_evaluations
 from rollout.errors import CoordinatorError
-from rollout.ledger.records import Admission, AnchorManifest
+from rollout.ledger.records import Admission, AnchorManifest, Lease
 from rollout.types import WeightVersion
 
 log = logging.getLogger(__name__)
@@ -186,8 +186,8 @@ def is_last_step_done(run: Run) -> bool:
 def describe_loss(step: int) -> str:
     """What to say when a whole batch was lost to infrastructure."""
     return (
-        f"every sample of step {step} was excluded after repeated infrastructure failures:"
-        " see the actors' logs; the run can be resumed"
+        f"every sample of step {step} was excluded after repeated infrastructure failures, or was not"
+        " back in time: see the actors' logs; the run can be resumed"
     )
 
 
@@ -269,16 +269,41 @@ def describe_wait(run: Run) -> str:
         return "version 0 is not published"
     decision: Decision = decide_batch(run.plan, state.cursor.next_ordinal, state.views())
     if not isinstance(decision, NotReady):
-        return "nobody: the batch is complete"
+        return f"nobody: the batch is complete{describe_silence(run)}"
     group = state.groups.get(decision.ordinal)
     if group is None:
         return f"task t/{decision.ordinal} is not admitted yet"
     more = f", {decision.missing} tasks missing" if decision.missing > 1 else ""
-    return f"{group.task.task_id} {_holder(run, group)}{more}"
+    return f"{group.task.task_id} {_holder(run, group.lease)}{more}"
 
 
-def _holder(run: Run, group: Group) -> str:
-    lease, now = group.lease, run.clock()
+def describe_silence(run: Run) -> str:
+    """Of a learner that was not heard for a while; empty for one that was."""
+    quiet = run.plan.heartbeat_seconds * 2
+    learners = [w for w in run.state.workers.values() if w.role == LEARNER and w.outcome is None]
+    silent = [run.clock() - worker.seen_at for worker in learners]
+    if silent and min(silent) <= quiet:
+        return ""
+    return f", the learner is silent for {min(silent, default=run.clock() - run.started_at):.0f} s"
+
+
+def describe_end(run: Run) -> tuple[str, str] | None:
+    """What a run with all its steps still waits for, and whom; None before that, and when it has ended."""
+    if run.state.outcome is not None or not is_last_step_done(run):
+        return None
+    pending = run.state.pending_evaluations()
+    if not pending:
+        return "the learner's last anchor", f"the learner{describe_silence(run)}"
+    first = pending[0]
+    name, split, _, step = first.key
+    prompts = (n for n in range(first.num_tasks) if n not in first.rewards.keys() | first.excluded)
+    position = next(prompts, 0)
+    holder = _holder(run, first.leased.get(position))
+    return f"evaluation {name} ({split}) of step {step}", f"prompt {position} {holder}"
+
+
+def _holder(run: Run, lease: Lease | None) -> str:
+    now = run.clock()
     if lease is None:
         alive = [w for w in run.state.workers.values() if w.role == "actor" and w.outcome is None]
         alive = [w for w in alive if is_alive(run, w.name, now)]
