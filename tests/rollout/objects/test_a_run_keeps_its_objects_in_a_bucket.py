@@ -13,6 +13,8 @@ sys.path.append(str(Path(__file__).parents[1] / "local"))
 
 from local_jobs import MANIFEST, start_job
 
+from rollout.weights.delta import MAGIC
+
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
 SHORT = MANIFEST.replace("maxSteps: 12", "maxSteps: 7")
@@ -73,6 +75,23 @@ def test_a_run_goes_on_from_the_bucket_alone(s3_endpoint, bucket, tmp_path):
 
     assert result["step"] == 9
     assert result["anchor"] is not None
+
+
+@pytest.mark.slow
+def test_deltas_travel_through_a_bucket(s3_endpoint, bucket, tmp_path):
+    large = SHORT.replace("hidden=64", "hidden=256").replace("intermediate=64", "intermediate=1024")
+    large = large.replace('context=64"}', 'context=64", dtype: BFloat16}').replace("1e-3", "3e-6")
+    expected = start_job(tmp_path / "plain", manifest=large).finish()
+    job = start_job(tmp_path / "far", manifest=in_bucket(s3_endpoint, bucket, large))
+    result = job.finish()
+
+    client = kit.s3_client(s3_endpoint)
+    heads = [
+        client.get_object(Bucket=bucket, Key=key, Range="bytes=0-7")["Body"].read()
+        for key in keys_of(s3_endpoint, bucket)
+    ]
+    assert heads.count(MAGIC) > 0
+    assert result["chain"] == expected["chain"]
 
 
 def test_a_bucket_that_is_not_there_is_told_before_anything_starts(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -45,6 +46,12 @@ def main() -> None:
     finally:
         judges.close()
         client.close()
+        shutil.rmtree(mirror_folder(config, arguments.index), ignore_errors=True)
+
+
+def mirror_folder(config: WorkerConfig, index: int) -> Path:
+    """Where an actor keeps the file that deltas are applied to; of use to this process only."""
+    return Path(config.layout.run_dir) / "mirror" / f"actor-{index}"
 
 
 def build_parts(
@@ -64,9 +71,7 @@ def build_parts(
         worker=name,
         index=index,
         client=client,
-        weights=WeightFiles(
-            open_store(config, "actor"), Path(config.layout.run_dir) / "mirror" / name
-        ),
+        weights=WeightFiles(open_store(config, "actor"), mirror_folder(config, index)),
         stage=stage,
         scorer=PipelineScorer(
             pipelines=judges.pipeline, apart=config.spec.numerics.mode == "Exact"
