@@ -50,8 +50,8 @@ ALGORITHMS = {
 }
 
 
-def on_two_ranks(work: Callable[[Parallel], Any]) -> list[Any]:
-    """What ``work`` gives on each of two sharded ranks, forked as torchrun would start them."""
+def on_two_ranks(work: Callable[[Parallel], Any], *, sharded: bool = True) -> list[Any]:
+    """What ``work`` gives on each of two ranks, forked as torchrun would start them."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -62,7 +62,7 @@ def on_two_ranks(work: Callable[[Parallel], Any]) -> list[Any]:
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": RANKS, "MASTER_PORT": port}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", **{k: str(v) for k, v in place.items()}}
         try:
-            parallel = join(sharded=True)
+            parallel = join(sharded=sharded)
             queue.put((rank, work(parallel), ""))
             parallel.close()
         except BaseException:  # noqa: BLE001 - handed to the test process
@@ -275,6 +275,21 @@ def test_ranks_that_find_unequally_much_wait_for_no_one(model_path, settings, tm
         flat = torch.tensor([[even[n // 2], odd[n // 2]][n % 2] for n in range(8)])
         assert torch.allclose(flat, torch.tensor(wanted), rtol=1e-5)
     assert found[0] == found[1]
+
+
+def test_replicated_ranks_hold_four_bits_and_give_the_gradient_of_one(model_path, settings) -> None:
+    lora = replace(LORA, quantization="NF4")
+    settings = replace(settings, algorithm=ALGORITHMS["dpo"], lora=lora)
+    batch = Batch(step=1, rows=make_rows(7))
+    both = on_two_ranks(
+        lambda place: step_on(place, model_path, settings, batch, RANKS), sharded=False
+    )
+    gradient, norm, _, _ = step_on(Parallel(), model_path, settings, batch, 1)
+    largest = max(abs(g).max() for g in gradient.values())
+    for gradient_of_rank, norm_of_rank, _, _ in both:
+        assert norm_of_rank == pytest.approx(norm, rel=1e-5)
+        for name, wanted in gradient.items():
+            assert abs(gradient_of_rank[name] - wanted).max() < 1e-5 * largest + 1e-7, name
 
 
 def _place(version: WeightVersion) -> str:
