@@ -1,0 +1,185 @@
+"""What must hold in the ledger's file, whatever happened: read with plain SQL, by nobody's own account."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from scenario import Scenario
+from workers import begin, take_step
+
+from rollout.codec import name_trajectory
+from rollout.ledger.sqlite.reader import LedgerReader
+
+OPENING_SECONDS = 0.5
+"""Longest time between a coordinator's re-arming of the leases and its first answer."""
+
+
+def check_always(file: Path, scenario: Scenario, lives: list[float]) -> list[str]:
+    """The promises that hold at every moment. ``lives``: when coordinators began, where clocks are even."""
+    with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as tx:
+        return [
+            *_ended_once(tx),
+            *_consumed_is_stored(tx),
+            *_fenced(tx),
+            *_young_enough(tx, scenario.plan.staleness_max),
+            *_armed_again(tx, scenario.plan.lease_seconds, lives),
+        ]
+
+
+LIVE = """
+WITH RECURSIVE ancestry(lineage, bound) AS (
+  SELECT lineage, 1 << 62 FROM run
+  UNION ALL
+  SELECT l.parent, min(l.base_step, a.bound) FROM ancestry a JOIN lineages l ON l.lineage = a.lineage
+  WHERE l.parent IS NOT NULL
+),
+live AS (
+  SELECT d.* FROM dispositions d JOIN ancestry a ON a.lineage = d.lineage AND d.step <= a.bound
+)
+"""
+
+
+def _ended_once(tx: sqlite3.Connection) -> list[str]:
+    twice = tx.execute(
+        f"{LIVE} SELECT task_id, sample, group_concat(kind) FROM live GROUP BY task_id, sample"
+        " HAVING count(*) > 1"
+    ).fetchall()
+    unknown = tx.execute(
+        f"{LIVE} SELECT d.task_id, d.sample FROM live d LEFT JOIN tasks t ON t.task_id = d.task_id"
+        " WHERE t.task_id IS NULL OR d.sample >= t.num_samples"
+    ).fetchall()
+    return [
+        *(f"{task}/{sample} ended more than once: {kinds}" for task, sample, kinds in twice),
+        *(f"{task}/{sample} ended and was never admitted" for task, sample in unknown),
+    ]
+
+
+def _consumed_is_stored(tx: sqlite3.Connection) -> list[str]:
+    rows = tx.execute(
+        f"{LIVE} SELECT d.task_id, d.sample FROM live d LEFT JOIN trajectories j"
+        " ON j.task_id = d.task_id AND j.sample = d.sample"
+        " WHERE d.kind = 'consumed' AND j.task_id IS NULL"
+    )
+    return [f"{task}/{sample} was consumed and has no trajectory" for task, sample in rows]
+
+
+def _fenced(tx: sqlite3.Connection) -> list[str]:
+    """A trajectory is of its task's last lease, which nobody had taken over."""
+    stale = tx.execute(
+        "SELECT DISTINCT j.task_id, j.epoch, t.epoch FROM trajectories j JOIN tasks t"
+        " ON t.task_id = j.task_id WHERE j.epoch <> t.epoch"
+    ).fetchall()
+    late = tx.execute(
+        "SELECT a.task_id, a.epoch FROM attempts a JOIN attempts b ON b.task_id = a.task_id"
+        " AND b.epoch = a.epoch + 1 WHERE a.ending = 'accepted'"
+    ).fetchall()
+    several = tx.execute(
+        "SELECT task_id, count(*) FROM attempts WHERE ending = 'accepted' GROUP BY task_id"
+        " HAVING count(*) > 1"
+    ).fetchall()
+    return [
+        *(f"{task}: epoch {old} was accepted, the task is at {new}" for task, old, new in stale),
+        *(f"{task}: epoch {epoch} was accepted after it was taken over" for task, epoch in late),
+        *(f"{task}: {count} attempts were accepted" for task, count in several),
+    ]
+
+
+def _young_enough(tx: sqlite3.Connection, bound: int) -> list[str]:
+    rows = tx.execute(
+        f"{LIVE} SELECT d.task_id, d.step, a.version_step FROM live d JOIN tasks t"
+        " ON t.task_id = d.task_id JOIN attempts a ON a.task_id = t.task_id AND a.ending = 'accepted'"
+        " WHERE d.kind = 'consumed' AND t.kind = 'train' AND d.step - 1 - a.version_step > ?",
+        (bound,),
+    )
+    return [f"{task}: consumed by step {step}, sampled from {made}" for task, step, made in rows]
+
+
+def _armed_again(tx: sqlite3.Connection, lease_seconds: float, lives: list[float]) -> list[str]:
+    """No lease runs out because the coordinator was down: each has a full term after its start."""
+    return [
+        f"{task}: its lease ran out {ended - began:.1f} s after the coordinator came back"
+        for began in lives
+        for task, ended in tx.execute(
+            "SELECT task_id, ended_at FROM attempts WHERE ending = 'expired' AND ended_at > ?"
+            " AND ended_at < ?",
+            (began, began + lease_seconds - OPENING_SECONDS),
+        )
+    ]
+
+
+def check_end(file: Path, world: Any) -> list[str]:
+    """The promises of a run that has ended well, and what its workers were told."""
+    with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as tx:
+        open_ends = tx.execute(
+            f"{LIVE} SELECT t.task_id, t.num_samples, count(d.sample) FROM tasks t LEFT JOIN live d"
+            " ON d.task_id = t.task_id WHERE t.kind = 'train' GROUP BY t.task_id"
+            " HAVING count(d.sample) <> t.num_samples"
+        ).fetchall()
+    found = [f"{task}: {ended} of {total} samples ended" for task, total, ended in open_ends]
+    with LedgerReader(file) as ledger:
+        found += _told(ledger, world)
+        found += _repeats(ledger, world)
+    return found
+
+
+def _told(ledger: LedgerReader, world: Any) -> list[str]:
+    """What was acknowledged is there: results, steps, and the status's own count."""
+    found = []
+    tx = ledger._file.tx
+    for (task, epoch), names in world.acknowledged.items():
+        rows = tx.execute(
+            "SELECT trajectory_id FROM trajectories WHERE task_id = ? AND epoch = ? ORDER BY sample",
+            (task, epoch),
+        )
+        if tuple(row[0] for row in rows) != names:
+            found.append(f"{task} at epoch {epoch}: acknowledged, and not in the ledger")
+    for (lineage, step), chain in world.commits.items():
+        row = tx.execute(
+            "SELECT chain FROM versions WHERE lineage = ? AND step = ?", (lineage, step)
+        ).fetchone()
+        if row is None or row[0] != chain:
+            found.append(f"step {lineage}/{step}: acknowledged, and not in the ledger")
+    counted, status = ledger.dispositions(), world.status()
+    if status is not None and any(
+        counted.get(kind, 0) != number for kind, number in status.dispositions.items()
+    ):
+        found.append(f"the status counts {status.dispositions}, the ledger {counted}")
+    return found
+
+
+def _repeats(ledger: LedgerReader, world: Any) -> list[str]:
+    """The learner's chain comes out again from the recorded batches alone."""
+    state = begin(world.store.put)
+    for view in ledger.steps():
+        recorded = ledger.record(view.step)
+        batch = ledger.batch(view.step)
+        assert recorded is not None
+        ids = _ids(batch)
+        state = take_step(state, ids, batch.cursor, recorded.plan["salt"], world.store.put)
+        if view.step == 1 or view.lineage == 0:
+            if state.chain != view.chain:
+                return [f"step {view.step} does not come out again from its recorded batch"]
+        else:
+            return []
+    return []
+
+
+def _ids(batch: Any) -> tuple[tuple[str, ...], ...]:
+    from rollout.coordinator.batches import build_groups_batch
+
+    groups = build_groups_batch(batch)
+    for group, names in zip(groups.groups, groups.ids, strict=True):
+        made = tuple(name_trajectory(one) for one in group.trajectories)
+        assert made == names, "a body is not what its name says"
+    return groups.ids
+
+
+def read_history(file: Path) -> tuple[tuple[str, ...], ...]:
+    """Chain and consumed trajectories of every step: what two runs are compared by."""
+    with LedgerReader(file) as ledger:
+        return tuple(
+            (view.chain, *(one.trajectory_id for one in ledger.samples(view.step)))
+            for view in ledger.steps()
+        )

@@ -1,0 +1,191 @@
+"""What a seed stands for: a plan, a number of actors, what goes wrong with samples, and a list of faults."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+from rollout.coordinator.plan import EvaluationPlan, RunPlan
+from rollout.ledger.records import Limits
+from rollout.types import SamplingParams
+
+SAMPLING = SamplingParams(max_new_tokens=4)
+HELDOUT = EvaluationPlan(
+    name="heldout",
+    split="selection",
+    num_prompts=2,
+    samples_per_prompt=1,
+    sampling=replace(SAMPLING, temperature=0.0),
+    at_start=True,
+    every_steps=2,
+    selects=True,
+)
+TRIES = 5
+LIMITS = Limits(failures_max=TRIES, losses_max=50)
+"""Losses are what faults do to innocent tasks: no schedule has as many."""
+
+KINDS = (
+    "kill-actor",
+    "kill-actor",
+    "kill-learner",
+    "kill-learner",
+    "freeze-actor",
+    "freeze-learner",
+    "replace-actor",
+    "replace-learner",
+    "kill-coordinator",
+    "lose-acknowledgement",
+    "lose-acknowledgement",
+    "close-coordinator",
+    "kill-at-the-end",
+    "skew-ledger-clock",
+    "lose-actor",
+    "lose-all-actors",
+    "wrong-weights",
+    "never-right-weights",
+    "leave-actor",
+    "bad-network",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """At a virtual second: what happens, to whom (an actor's index), and for how long."""
+
+    at: float
+    kind: str
+    who: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.at:7.2f}  {self.kind} actor={self.who} seconds={self.seconds:.1f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One schedule. ``trouble`` is the share of attempts that lose something; ``lost`` samples never come.
+
+    ``salted``: a learner that comes back may compute differently, so that replay opens a lineage.
+    ``drift`` makes a worker's seconds longer than the coordinator's, by its name.
+    """
+
+    seed: int
+    plan: RunPlan
+    num_actors: int
+    tasks_max: int
+    trouble: float = 0.0
+    lost: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    broken_task: int | None = None
+    flat: int = 1
+    salted: bool = False
+    anchor_every: int = 2
+    drift: dict[str, float] = field(default_factory=dict)
+    network: float = 0.0
+    faults: tuple[Fault, ...] = ()
+
+    def calm(self) -> Scenario:
+        """The undisturbed run of the same plan."""
+        return replace(
+            self, trouble=0.0, salted=False, drift={}, network=0.0, faults=(), broken_task=None
+        )
+
+    @property
+    def must_repeat(self) -> bool:
+        """Whether protocol section 7 promises the undisturbed run's chain."""
+        plan = self.plan
+        return (
+            plan.exact
+            and plan.staleness_max == 0
+            and not self.salted
+            and self.broken_task is None
+            # A whole failure on the last try of a group that always loses a part decides about it.
+            and not (self.lost and self.trouble)
+        )
+
+    def describe(self) -> str:
+        plan = self.plan
+        names = ("num_actors", "tasks_max", "trouble", "lost", "broken_task", "flat", "salted")
+        more = ("anchor_every", "drift", "network")
+        bounds = ("staleness_max", "waves_max", "exact", "samples_min", "num_samples", "steps_max")
+        others = ("tasks_per_step", "lease_seconds", "sample_wait_seconds")
+        lines = [
+            f"seed {self.seed}",
+            *(f"  {name} = {getattr(self, name)}" for name in (*names, *more)),
+            *(f"  plan.{name} = {getattr(plan, name)}" for name in (*bounds, *others)),
+            *(f"  {fault}" for fault in self.faults),
+        ]
+        return "\n".join(lines)
+
+
+def build_scenario(seed: int) -> Scenario:
+    """Everything that a seed decides before the run begins."""
+    draw = random.Random(seed)
+    num_actors = draw.randint(1, 4)
+    plan = _plan(seed, draw)
+    quorum = plan.samples_min is not None
+    return Scenario(
+        seed=seed,
+        plan=plan,
+        num_actors=num_actors,
+        tasks_max=draw.choice([1, 2, 4, 8]),
+        trouble=draw.choice([0.0, 0.1, 0.3]),
+        lost=_lost(draw, plan) if quorum and draw.random() < 0.7 else {},
+        broken_task=draw.randrange(4) if draw.random() < 0.05 else None,
+        flat=draw.choice([1, 2, 3]) if plan.waves_max else 1,
+        salted=draw.random() < 0.15,
+        anchor_every=draw.randint(1, 3),
+        drift={
+            name: draw.uniform(0.7, 1.3)
+            for name in ("learner", *(f"actor-{index}" for index in range(num_actors)))
+            if draw.random() < 0.5
+        },
+        network=draw.choice([0.0, 0.02, 0.1]),
+        faults=_faults(draw, num_actors),
+    )
+
+
+def _plan(seed: int, draw: random.Random) -> RunPlan:
+    lease = draw.choice([6.0, 10.0, 15.0])
+    num_samples = draw.choice([2, 4])
+    quorum = draw.random() < 0.4
+    return RunPlan(
+        name="simulated",
+        uid="uid-1",
+        tasks_per_step=draw.randint(2, 3),
+        num_samples=num_samples,
+        sampling=SAMPLING,
+        staleness_max=seed % 4,
+        steps_max=draw.randint(4, 7),
+        waves_max=draw.randint(2, 3) if draw.random() < 0.4 else None,
+        samples_min=max(2, num_samples // 2) if quorum else None,
+        attempts_max=TRIES,
+        exact=draw.random() < 0.8,
+        sample_wait_seconds=draw.uniform(20.0, 60.0),
+        lease_seconds=lease,
+        heartbeat_seconds=lease / 3,
+        anchors_kept=draw.randint(1, 3),
+        evaluations=(HELDOUT,) if draw.random() < 0.4 else (),
+    )
+
+
+def _lost(draw: random.Random, plan: RunPlan) -> dict[int, tuple[int, ...]]:
+    """Samples that infrastructure takes at every try; in every step a whole group remains."""
+    found = {}
+    for ordinal in range(0, 40, plan.tasks_per_step):
+        if draw.random() < 0.3:
+            number = draw.randint(1, plan.num_samples)
+            found[ordinal] = tuple(sorted(draw.sample(range(plan.num_samples), number)))
+    return found
+
+
+def _faults(draw: random.Random, num_actors: int) -> tuple[Fault, ...]:
+    made = [
+        Fault(
+            at=draw.uniform(0.1, 60.0),
+            kind=draw.choice(KINDS),
+            who=draw.randrange(num_actors),
+            seconds=draw.choice([draw.uniform(0.2, 5.0), draw.uniform(5.0, 60.0)]),
+        )
+        for _ in range(draw.randint(2, 9))
+    ]
+    return tuple(sorted(made, key=lambda fault: fault.at))

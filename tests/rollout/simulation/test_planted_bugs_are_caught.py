@@ -1,0 +1,99 @@
+"""The checks bite: take a rule away, and some seed says which promise went with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulate import simulate
+
+from rollout.coordinator import actors, batching, commits
+from rollout.ledger.sql import steps, submitting, tasks
+
+
+def first_broken(seeds):
+    for seed in seeds:
+        report = simulate(seed)
+        if report.broken:
+            return report
+    return None
+
+
+def test_without_fencing_a_late_result_is_found(monkeypatch):
+    monkeypatch.setattr(submitting, "_repeated", accept_late)
+    report = first_broken(range(100))
+    assert report is not None
+    assert any("epoch" in text for text in report.broken), report.broken
+
+
+def accept_late(tx, row, end):
+    """An attempt that was taken over ends well after all."""
+    if end.failure is None and row.state == "leased":
+        submitting._accept(tx, [end])
+        tx.execute(
+            "UPDATE attempts SET ending = 'accepted' WHERE task_id = ? AND epoch = ?",
+            (end.task_id, end.epoch),
+        )
+        return submitting.Verdict(accepted=True, reason="", state="done")
+    return submitting.Verdict(accepted=True, reason="", state=row.state)
+
+
+def hear_anybody(run, worker, role, incarnation):
+    known = run.state.workers.setdefault(
+        worker, actors.Worker(name=worker, role=role, incarnation=incarnation, seen_at=0.0)
+    )
+    known.seen_at = run.clock()
+    return known
+
+
+def test_a_disposition_that_is_counted_twice_is_found(monkeypatch):
+    mirror = commits._mirror
+
+    def twice(run, ask, taken, dispositions):
+        mirror(run, ask, taken, dispositions)
+        run.state.dispositions["consumed"] += 1
+
+    monkeypatch.setattr(commits, "_mirror", twice)
+    report = first_broken(range(10))
+    assert report is not None
+    assert any("the status counts" in text for text in report.broken), report.broken
+
+
+def test_a_sample_that_is_left_without_a_disposition_is_found(monkeypatch):
+    dispose = commits._dispose
+    monkeypatch.setattr(
+        commits,
+        "_dispose",
+        lambda run, ask: tuple(one for one in dispose(run, ask) if one.kind != "filtered"),
+    )
+    report = first_broken(range(40))
+    assert report is not None
+    assert any("samples ended" in text for text in report.broken), report.broken
+
+
+def test_leases_that_are_not_armed_again_are_found(monkeypatch):
+    monkeypatch.setattr(tasks, "rearm", lambda tx, lease_seconds: 0)
+    report = first_broken(range(100))
+    assert report is not None
+    assert any("came back" in text for text in report.broken), report.broken
+
+
+def test_tasks_that_enter_too_early_are_found(monkeypatch):
+    end = batching.window_end
+    monkeypatch.setattr(
+        "rollout.coordinator.windows.window_end",
+        lambda plan, cursor, window: end(
+            replace(plan, staleness_max=plan.staleness_max + 1), cursor, window
+        ),
+    )
+    report = first_broken(range(40))
+    assert report is not None
+    assert any("sampled from" in text for text in report.broken), report.broken
+
+
+def test_a_learner_that_is_not_fenced_is_found(monkeypatch):
+    monkeypatch.setattr(steps, "check_incarnation", lambda tx, worker, incarnation: None)
+    monkeypatch.setattr("rollout.coordinator.learner.hear", hear_anybody)
+    monkeypatch.setattr(commits, "hear", hear_anybody)
+    report = first_broken(range(100))
+    assert report is not None
+    assert any("replaced" in text or "acknowledged" in text for text in report.broken)

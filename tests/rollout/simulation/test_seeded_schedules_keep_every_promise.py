@@ -1,0 +1,54 @@
+"""Runs in virtual time, with kills, freezes, lost answers, skewed clocks, lost actors and failing samples.
+
+A seed that fails prints its schedule and what happened; ``simulate.py SEED`` beside this file runs it again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from scenario import KINDS, build_scenario
+from simulate import run_scenario, simulate
+
+QUICK = 20
+LONG = 300
+
+
+def check(seeds):
+    done = Counter()
+    for seed in seeds:
+        report = simulate(seed)
+        assert not report.broken, report.explain()
+        done.update(report.counts)
+        done[f"ended: {report.outcome}"] += 1
+        done["equal to the undisturbed run"] += report.scenario.must_repeat
+    return done
+
+
+def test_a_few_schedules():
+    done = check(range(QUICK))
+    assert done["equal to the undisturbed run"] >= 1
+    assert done["late copies"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(QUICK, LONG, 70))
+def test_many_schedules(first):
+    check(range(first, min(LONG, first + 70)))
+
+
+def test_the_seeds_meet_every_fault_and_every_kind_of_run():
+    scenarios = [build_scenario(seed) for seed in range(LONG)]
+    assert {fault.kind for one in scenarios for fault in one.faults} == set(KINDS)
+    assert {one.num_actors for one in scenarios} == {1, 2, 3, 4}
+    assert {one.plan.staleness_max for one in scenarios} == {0, 1, 2, 3}
+    for staleness in range(4):
+        some = [one for one in scenarios if one.plan.staleness_max == staleness]
+        assert {one.plan.waves_max is None for one in some} == {True, False}
+        assert {one.plan.samples_min is None for one in some} == {True, False}
+    assert sum(one.must_repeat for one in scenarios) >= 20
+
+
+def test_a_seed_tells_the_same_story_twice():
+    assert run_scenario(build_scenario(7)).trace == run_scenario(build_scenario(7)).trace

@@ -1,0 +1,392 @@
+"""A run in virtual time: the real coordinator, the real actor loop, a small learner, and what befalls them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from places import EPOCH, SimulatedLedger, Store
+from scenario import LIMITS, Scenario
+from virtual_time import Process
+
+from rollout import errors
+from rollout.codec import name_trajectory
+from rollout.coordinator import messages as m
+from rollout.coordinator.client import BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, PATIENCE_SECONDS
+from rollout.coordinator.core import Coordinator, open_coordinator
+from rollout.coordinator.endpoints import ENDPOINTS
+from rollout.coordinator.overview import build_status
+from rollout.coordinator.status import Status
+from rollout.errors import CoordinatorError, LedgerRewound, RolloutError
+
+WRITES = frozenset(
+    f"/v1/{path}"
+    for path in (
+        "actor/submit",
+        "learner/publish-initial",
+        "learner/commit",
+        "learner/anchor",
+        "learner/fork",
+        "learner/failed",
+        "actor/outcome",
+        "learner/outcome",
+    )
+)
+"""Calls whose success changes the run: nobody who was replaced may have one."""
+
+
+class Broken(AssertionError):  # noqa: N818 - it is a finding
+    """A promise that was not kept."""
+
+
+class Rows:
+    def train(self, ordinals):
+        return [{"prompt": f"{n}+{n}=", "answer": str(2 * n)} for n in ordinals]
+
+    def evaluation(self, name, split, positions):
+        return [{"prompt": f"{name}/{split}/{n}", "answer": str(n)} for n in positions]
+
+
+def accuracy(rewards):
+    mean = sum(sum(sample) / len(sample) for sample in rewards) / len(rewards)
+    return {"accuracy": {"value": mean, "low": mean, "high": mean}}
+
+
+class Unreachable(Exception):  # noqa: N818 - as the client's own
+    """No answer to this attempt."""
+
+
+class World:
+    """Shared by everything in one simulated run. ``draw`` is the only source of chance."""
+
+    def __init__(self, scenario: Scenario, folder: Path, draw: random.Random) -> None:
+        self.scenario, self.folder, self.draw = scenario, folder, draw
+        self.store = Store()
+        self.trace: list[str] = []
+        self.processes: dict[str, Process] = {}
+        self.wire = Process("wire")
+        self.newest: dict[str, int] = {}
+        self.acknowledged: dict[tuple[str, int], tuple[str, ...]] = {}
+        self.commits: dict[tuple[int, int], str] = {}
+        self.skew = 0.0
+        self.lives: list[float] = []
+        self.kills_at_the_end: list[int] = []
+        self.salt = ""
+        self.kill_after_commits: int | None = None
+        self.down_seconds = 0.5
+        self.wrong_weights: dict[int, int] = {}
+        self.gone: set[str] = set()
+        self.lost_for_good: set[str] = set()
+        self.outcome = ""
+        self.bad_network_until = 0.0
+        self.failed_once: set[str] = set()
+        self.failures: dict[str, int] = {}
+        self.coordinator: Coordinator | None = None
+        self.ledger: SimulatedLedger | None = None
+        self.violations: list[Broken] = []
+        self.counts: dict[str, int] = {}
+        (folder / "snapshots").mkdir()
+
+    # -- what anybody may ask ---------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def ledger_clock(self) -> float:
+        return EPOCH + self.now + self.skew
+
+    def say(self, text: str) -> None:
+        self.trace.append(f"{self.now:8.3f}  {text}")
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def break_promise(self, text: str) -> None:
+        self.say(f"BROKEN: {text}")
+        self.violations.append(Broken(text))
+
+    def status(self) -> Status | None:
+        return None if self.coordinator is None else build_status(self.coordinator.run)
+
+    # -- processes --------------------------------------------------------------------------------
+
+    async def supervise(self, name: str, main: Callable[[Process], Coroutine]) -> None:
+        """Start ``name`` again until the coordinator knows of its good end; not while it is to stay away."""
+        while True:
+            while name in self.gone:
+                await asyncio.sleep(0.5)
+                if self.outcome:
+                    return
+            process = self.processes[name] = Process(name)
+            ended_well = await self._live(process, main)
+            if ended_well and not process.left:
+                return
+            await asyncio.sleep(self.draw.uniform(0.2, 4.0))
+
+    async def _live(self, process: Process, main: Callable[[Process], Coroutine]) -> bool:
+        task = process.spawn(main(process))
+        replaced = asyncio.ensure_future(process.ended.wait())
+        await asyncio.wait([task, replaced], return_when=asyncio.FIRST_COMPLETED)
+        replaced.cancel()
+        if not task.done():
+            return False  # Its supervisor believes that it is dead; it may wake up.
+        process.alive = False
+        if task.cancelled():
+            return False
+        error = task.exception()
+        if error is not None and not isinstance(error, RolloutError):
+            self.say(f"{process.name} raised {error!r}")
+            self.violations.append(Broken(f"{process.name} raised {error!r}"))
+        self.say(f"{process.name} ended {'well' if error is None else repr(error)[:150]}")
+        process.kill()
+        return process.said_end
+
+    # -- the coordinator --------------------------------------------------------------------------
+
+    async def keep_coordinator(self) -> None:
+        """One life after the other, for ever."""
+        while True:
+            process = self.processes["coordinator"] = Process("coordinator")
+            task = process.spawn(self._coordinate())
+            died = asyncio.ensure_future(process.died.wait())
+            await asyncio.wait([task, died], return_when=asyncio.FIRST_COMPLETED)
+            if process.alive:
+                self.break_promise(f"the coordinator cannot start: {task.exception()!r}")
+                return
+            await asyncio.gather(task, return_exceptions=True)
+            if self.ledger is not None:
+                self.ledger.drop()
+            self.say(f"coordinator is down for {self.down_seconds:.1f} s")
+            await asyncio.sleep(self.down_seconds)
+
+    async def _coordinate(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.ledger = SimulatedLedger(
+            self.folder / "ledger.db", LIMITS, self.ledger_clock, self.draw, self._committed
+        )
+        coordinator = await open_coordinator(
+            self.scenario.plan,
+            self.ledger,
+            self.store,  # type: ignore[arg-type]
+            Rows(),
+            snapshots=self.folder / "snapshots",
+            summarise=accuracy,
+            clock=loop.time,
+        )
+        self.coordinator = coordinator
+        if not any(fault.kind == "skew-ledger-clock" for fault in self.scenario.faults):
+            self.lives.append(self.ledger_clock())
+        self.say(f"coordinator serves step={coordinator.run.state.step}")
+        await asyncio.Event().wait()
+
+    def _committed(self) -> None:
+        """Between a commit and its answer."""
+        self.count("transactions")
+        run = None if self.coordinator is None else self.coordinator.run
+        if self.kills_at_the_end and run is not None and run.state.step == run.plan.steps_max:
+            self.kill_after_commits = self.kills_at_the_end.pop()
+        if self.kill_after_commits is not None:
+            self.kill_after_commits -= 1
+            if self.kill_after_commits < 0:
+                self.kill_after_commits = None
+                self.say("coordinator killed between a commit and its answer")
+                self.kill_coordinator()
+
+    def kill_coordinator(self) -> None:
+        """SIGKILL: what was not committed never happened."""
+        if not self.processes["coordinator"].alive:
+            return
+        if self.ledger is not None:
+            self.ledger.drop()
+        self._forget_errors()
+        self.coordinator = None
+        self.processes["coordinator"].kill()
+
+    async def close_coordinator(self) -> None:
+        """SIGTERM: an orderly end."""
+        coordinator, process = self.coordinator, self.processes["coordinator"]
+        if coordinator is None or not process.alive:
+            return
+        closing = process.spawn(coordinator.close())
+        await asyncio.wait([closing], timeout=30.0)
+        if process.alive:
+            self.kill_coordinator()
+
+    def _forget_errors(self) -> None:
+        if self.coordinator is not None and self.coordinator.unexpected_errors:
+            self.break_promise(f"{self.coordinator.unexpected_errors} internal errors")
+
+    # -- the network ------------------------------------------------------------------------------
+
+    async def call(self, process: Process, path: str, ask: m.Message, wait: float = 0.0) -> bytes:
+        """As ``CoordinatorClient`` does it: repeat with back-off, bounded, until there is an answer."""
+        deadline = self.now + PATIENCE_SECONDS + wait
+        pause, body = BACKOFF_FIRST_SECONDS, msgspec.msgpack.encode(ask)
+        while True:
+            await process.gate()
+            replaced = self._is_replaced(ask)
+            try:
+                status, answer = await self._send(path, body, wait + 30.0)
+            except Unreachable as error:
+                trouble = str(error)
+            else:
+                await process.gate()
+                self._note(process, path, ask, status, replaced)
+                if status == 200:
+                    return answer
+                if status != 503:
+                    raise _refusal(answer)
+                trouble = "503"
+            if self.now + pause > deadline:
+                raise CoordinatorError(f"no answer from the coordinator to {path}: {trouble}")
+            await asyncio.sleep(pause * self.draw.uniform(0.5, 1.0))
+            pause = min(pause * 2, BACKOFF_MAX_SECONDS)
+
+    def _is_replaced(self, ask: m.Message) -> bool:
+        incarnation = getattr(ask, "incarnation", None)
+        return incarnation is not None and incarnation < self.newest.get(ask.worker, 0)  # type: ignore[attr-defined]
+
+    def _note(
+        self, process: Process, path: str, ask: m.Message, status: int, replaced: bool
+    ) -> None:
+        if not path.endswith("heartbeat") or status not in {200, 503}:
+            what = getattr(ask, "step", "") or ""
+            self.say(f"{process.name} {path} {what} -> {status}")
+        if replaced and path in WRITES and status == 200:
+            self.break_promise(f"{process.name} was replaced, and its {path} was accepted")
+
+    async def _send(self, path: str, body: bytes, timeout: float) -> tuple[int, bytes]:
+        await asyncio.sleep(self.draw.uniform(0.001, 0.05))
+        rough = self.scenario.network
+        if self.now < self.bad_network_until:
+            rough = 0.4
+        chance = self.draw.random()
+        if chance < rough * 0.4:
+            self._deliver_later(path, body)
+            raise Unreachable("the connection broke; the request is still on its way")
+        if chance < rough * 0.7:
+            self._deliver_later(path, body)
+        answer = await self._deliver(path, body, timeout)
+        await asyncio.sleep(self.draw.uniform(0.001, 0.05))
+        if chance > 1.0 - rough * 0.3:
+            raise Unreachable("the answer was lost")
+        return answer
+
+    def _deliver_later(self, path: str, body: bytes) -> None:
+        """A copy that comes when nobody expects it any more."""
+        seconds = self.draw.choice([self.draw.uniform(0.0, 1.0), self.draw.uniform(1.0, 40.0)])
+        self.count("late copies")
+
+        async def late() -> None:
+            await asyncio.sleep(seconds)
+            if self.coordinator is not None and self.processes["coordinator"].alive:
+                self.say(f"a late copy of {path} arrives")
+                self.processes["coordinator"].spawn(self._handle(self.coordinator, path, body))
+
+        self.wire.spawn(late())
+
+    async def _handle(self, coordinator: Coordinator, path: str, body: bytes) -> tuple[int, bytes]:
+        return await coordinator.handle(ENDPOINTS[path], body)
+
+    async def _deliver(self, path: str, body: bytes, timeout: float) -> tuple[int, bytes]:
+        coordinator, process = self.coordinator, self.processes["coordinator"]
+        if coordinator is None or not process.alive:
+            raise Unreachable("connection refused")
+        handling = process.spawn(self._handle(coordinator, path, body))
+        died = asyncio.ensure_future(process.died.wait())
+        await asyncio.wait([handling, died], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        died.cancel()
+        if not handling.done() or handling.cancelled():
+            raise Unreachable("the connection was cut")
+        return handling.result()
+
+
+def _refusal(body: bytes) -> Exception:
+    refusal = msgspec.msgpack.decode(body, type=m.Refusal)
+    kind: Any = getattr(errors, refusal.error, CoordinatorError)
+    return kind(refusal.message)
+
+
+class Client:
+    """The coordinator's client of one simulated process: its methods give awaitables."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world, self._process = world, process
+        self._position = 0
+
+    async def _post(self, path: str, ask: m.Message, answer: type, wait: float = 0.0) -> Any:
+        body = await self._world.call(self._process, path, ask, wait)
+        self._check_position()
+        return msgspec.msgpack.decode(body, type=answer)
+
+    def _check_position(self) -> None:
+        ledger = self._world.ledger
+        if ledger is None or ledger.writer.closed:
+            return
+        if ledger.position < self._position:
+            raise LedgerRewound(f"{self._position} -> {ledger.position}")
+        self._position = ledger.position
+
+    async def register(self, *, worker: str, index: int, pid: int = 0, host: str = "") -> Any:
+        ask = m.Register(worker=worker, index=index, pid=pid, host=host)
+        done = await self._post("/v1/actor/register", ask, m.Registered)
+        self._world.newest[worker] = max(self._world.newest.get(worker, 0), done.incarnation)
+        drift = self._world.scenario.drift.get(worker, 1.0)
+        return msgspec.structs.replace(done, heartbeat_seconds=done.heartbeat_seconds * drift)
+
+    async def claim(self, ask: m.Claim) -> Any:
+        return await self._post("/v1/actor/claim", ask, m.Claimed, ask.wait_seconds)
+
+    async def heartbeat(self, ask: m.Heartbeat, role: str = "actor") -> Any:
+        return await self._post(f"/v1/{role}/heartbeat", ask, m.HeartbeatAnswer)
+
+    async def submit(self, ask: m.Submit) -> Any:
+        done = await self._post("/v1/actor/submit", ask, m.Submitted)
+        for result, accepted in zip(ask.results, done.accepted, strict=True):
+            if accepted and result.failure is None:
+                self._world.acknowledged[result.task_id, result.epoch] = tuple(
+                    name_trajectory(made) for made in result.trajectories
+                )
+        return done
+
+    def activation(self, ask: m.Activation) -> None:
+        """Called by a plain function in a thread, which throws the answer away."""
+        loop: Any = asyncio.get_running_loop()
+        loop.owed.append(self._post("/v1/actor/activation", ask, m.Empty))
+
+    async def outcome(self, **named: Any) -> None:
+        role = named["role"]
+        await self._post(f"/v1/{role}/outcome", m.Outcome(**named), m.Empty)
+        self._process.said_end = named["ok"]
+
+    async def start_learner(self, *, worker: str) -> Any:
+        done = await self._post(
+            "/v1/learner/start", m.LearnerStart(worker=worker), m.LearnerStarted
+        )
+        self._world.newest[worker] = max(self._world.newest.get(worker, 0), done.incarnation)
+        return done
+
+    async def publish_initial(self, **named: Any) -> None:
+        await self._post("/v1/learner/publish-initial", m.PublishInitial(**named), m.Empty)
+
+    async def batch(self, ask: m.BatchRequest) -> Any:
+        return await self._post("/v1/learner/batch", ask, m.Batch, ask.wait_seconds)
+
+    async def replay(self, **named: Any) -> Any:
+        return await self._post("/v1/learner/replay", m.ReplayRequest(**named), m.Batch)
+
+    async def commit(self, ask: m.Commit) -> Any:
+        done = await self._post("/v1/learner/commit", ask, m.Committed)
+        self._world.commits[ask.lineage, ask.step] = ask.chain
+        return done
+
+    async def anchor(self, **named: Any) -> None:
+        await self._post("/v1/learner/anchor", m.AnchorSaved(**named), m.Empty)
+
+    async def fork(self, ask: m.Fork) -> Any:
+        return await self._post("/v1/learner/fork", ask, m.Forked)
