@@ -34,6 +34,12 @@ SINGLE_TURN = {"environment": {"builtin": {"name": "single-turn"}}}
 EXACT = {"builtin": {"name": "exact-match"}}
 
 
+def later(*cases: Any) -> list[Any]:
+    """Cases for the long tier: the same path by another name."""
+    pairs = (case if isinstance(case, tuple) else (case,) for case in cases)
+    return [pytest.param(*one, marks=pytest.mark.slow) for one in pairs]
+
+
 class Place:
     """A folder with one manifest, and what ``rollout`` says to it."""
 
@@ -125,7 +131,7 @@ def edit_json(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     path.write_text(json.dumps(content))
 
 
-@pytest.mark.parametrize("algorithm", ["rm", "dpo", "ipo", "orpo", "simpo"])
+@pytest.mark.parametrize("algorithm", ["dpo", *later("rm", "ipo", "orpo", "simpo")])
 def test_equal_answers_are_named(place, algorithm) -> None:
     rows = [*PAIRS, {"prompt": "1+1=", "chosen": "2", "rejected": "2"}]
     place.write({algorithm: {"batchSize": 4, "maxLength": 64}}, data=place.data(rows))
@@ -157,7 +163,9 @@ def test_bad_rows_may_be_left_out_and_are_counted(place) -> None:
     assert [one["num_sequences"] for one in metrics] == [4, 4]
 
 
-@pytest.mark.parametrize(("algorithm", "rows"), [("dpo", PAIRS), ("kto", LABELS), ("rm", PAIRS)])
+@pytest.mark.parametrize(
+    ("algorithm", "rows"), [("dpo", PAIRS), *later(("kto", LABELS), ("rm", PAIRS))]
+)
 def test_answers_over_the_length_are_filtered_and_counted(place, algorithm, rows) -> None:
     answer = "chosen" if "chosen" in rows[0] else "answer"
     long = [{**rows[0], answer: "7" * 100}, {**rows[1], answer: "8" * 100}]
@@ -223,7 +231,7 @@ def hangs(prompts, completions, rows):
         ("hangs", "did not answer within 1 s"),
     ],
 )
-@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+@pytest.mark.parametrize("algorithm", ["grpo", *later("ppo")])
 def test_a_reward_that_gives_no_number_stops_the_run(place, algorithm, function, said) -> None:
     (place.folder / "mine.py").write_text(REWARDS)
     reward = {"python": {"path": "mine.py", "function": function}, "timeoutSeconds": 1}
