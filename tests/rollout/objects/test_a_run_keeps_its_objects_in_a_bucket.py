@@ -4,6 +4,7 @@ import itertools
 import json
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import objects_kit as kit
@@ -45,6 +46,36 @@ class Weather:
 
     def take(self, asked):
         return next(self._kinds) if next(self._count) % 7 == 0 else None
+
+
+class Outage:
+    """From the fortieth request on, nothing answers for a while."""
+
+    SECONDS = 8.0
+
+    def __init__(self) -> None:
+        self._count = itertools.count(1)
+        self._since: float | None = None
+
+    def take(self, asked):
+        if next(self._count) < 40:
+            return None
+        self._since = self._since or time.monotonic()
+        return kit.cut if time.monotonic() - self._since < self.SECONDS else None
+
+
+@pytest.mark.slow
+def test_a_bucket_that_is_away_for_a_while_is_waited_for(s3_endpoint, bucket, tmp_path):
+    expected = start_job(tmp_path / "plain", manifest=SHORT).finish()
+    with kit.proxy_before(s3_endpoint) as proxy:
+        outage = Outage()
+        proxy.take = outage.take
+        job = start_job(tmp_path / "far", manifest=in_bucket(proxy.url, bucket))
+        result = job.finish()
+
+    assert outage._since is not None
+    assert result["chain"] == expected["chain"]
+    assert "starting it again" not in job.said()
 
 
 def test_the_chain_is_that_of_a_run_in_a_folder_also_through_trouble(s3_endpoint, bucket, tmp_path):
