@@ -142,6 +142,24 @@ def test_a_missing_sample_expires_where_time_may_have_a_say(bench, late):
     assert actor.submit(actor.play(task)).accepted == (late,)
 
 
+def test_what_dynamic_sampling_lost_to_time_is_made_good(bench):
+    """Nobody submits anything after the deadline: the refill must not wait for that."""
+    plan = replace(PLAN, exact=False, sample_wait_seconds=0.05, waves_max=2, num_tasks=40)
+    client = bench.start(plan)
+    learner, lost, other = FakeLearner(client, bench.store), FakeActor(client), FakeActor(client, 1)
+    lost.claim(tasks_max=1)
+    other.work()
+    batch = learner.ask()
+    for _ in range(20):
+        if batch.waiting is None:
+            break
+        batch = learner.ask(wait=0.1)
+        other.work()
+    assert [group.ordinal for group in batch.groups] == [1, 2]
+    learner.commit(batch)
+    assert client.status().dispositions["expired"] == 2
+
+
 def test_an_offline_commit_must_name_its_rows(bench):
     client = bench.start(replace(PLAN, offline=True, num_tasks=4))
     learner = FakeLearner(client, bench.store)

@@ -19,7 +19,7 @@ from rollout.coordinator.batching import Decision, NotReady, Ready, decide_batch
 from rollout.coordinator.plan import HELD_OUT
 from rollout.coordinator.run import WAIT_MAX_SECONDS, Run, wait_for
 from rollout.coordinator.state import Worker, build_state
-from rollout.coordinator.windows import plan_admission, plan_evaluations
+from rollout.coordinator.windows import admit_more, plan_admission, plan_evaluations
 from rollout.errors import CoordinatorError
 from rollout.ledger.records import Admission, AnchorManifest, Lease
 from rollout.types import WeightVersion
@@ -166,7 +166,7 @@ async def _try_batch(run: Run, ask: m.BatchRequest) -> m.Batch | None:
         return None
     if run.plan.offline:
         return await _offline_batch(run, ask.step)
-    _expire_overdue(run)
+    await _expire_overdue(run)
     decision = decide_batch(run.plan, state.cursor.next_ordinal, state.views())
     if not isinstance(decision, Ready):
         return None
@@ -191,19 +191,24 @@ def describe_loss(step: int) -> str:
     )
 
 
-def _expire_overdue(run: Run) -> None:
-    """Past the bound a missing sample is given up, except where the run may not depend on time."""
+async def _expire_overdue(run: Run) -> None:
+    """Past the bound a missing sample is given up, except where the run may not depend on time.
+
+    With dynamic sampling it is to be made good: no result comes that would ask for a refill.
+    """
     since = run.waits.learner_since
     if run.plan.exact or since is None:
         return
     if run.clock() - since < run.plan.sample_wait_seconds:
         return
     start = run.state.cursor.next_ordinal
-    for ordinal in range(start, start + run.plan.tasks_per_step):
-        group = run.state.groups.get(ordinal)
-        if group is not None and group.state in {"open", "leased"}:
-            log.warning("sample expired task=%s", group.task.task_id)
-            run.state.release(group.task, "expired")
+    groups = (run.state.groups.get(start + n) for n in range(run.plan.tasks_per_step))
+    overdue = [group for group in groups if group is not None and not group.view().resolved]
+    for group in overdue:
+        log.warning("sample expired task=%s", group.task.task_id)
+        run.state.release(group.task, "expired")
+    if overdue:
+        await admit_more(run)
 
 
 async def _offline_batch(run: Run, step: int) -> m.Batch:
