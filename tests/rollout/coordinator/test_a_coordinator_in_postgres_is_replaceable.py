@@ -16,6 +16,7 @@ from coordinator_kit import IDENTITY, PLAN, FakeActor, FakeLearner, Rows, accura
 from rollout.coordinator.client import CoordinatorClient, read_token
 from rollout.coordinator.core import open_coordinator
 from rollout.coordinator.inprocess import serve_in_process
+from rollout.errors import RolloutError
 from rollout.ledger.opening import DSN_VARIABLE
 from rollout.ledger.records import Limits
 from rollout.objects.filesystem import FilesystemStore
@@ -121,7 +122,8 @@ def test_another_coordinator_takes_over_with_nothing_but_the_database(server, tm
     control = new.client("control")
     assert control.status().step == 1
     # The old one learns of it with its next write, and ends.
-    threading.Thread(target=lambda: FakeActor(old.client("actor", 5.0)), daemon=True).start()
+    with pytest.raises(RolloutError):
+        FakeActor(old.client("actor", 2.0))
     assert old.process.wait(30) == 1
     assert "another coordinator" in (old.folder / "log").read_text()
     learner, actor = FakeLearner(new.client("learner"), store), FakeActor(new.client("actor"))

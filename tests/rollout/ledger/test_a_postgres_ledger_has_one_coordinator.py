@@ -55,7 +55,10 @@ async def test_a_takeover_sees_every_write_that_the_old_coordinator_was_told_is_
                 acknowledged += 1
         await ledger.close()
         ledger = await opening
-        assert (await ledger.load()).next_admitted == acknowledged
+        # One more may have come through whose answer was cut off.
+        admitted = (await ledger.load()).next_admitted
+        assert admitted in {acknowledged, acknowledged + 1}
+        acknowledged = admitted
     await ledger.close()
 
 

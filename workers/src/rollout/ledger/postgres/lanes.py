@@ -1,7 +1,8 @@
 """Connections that run operations side by side, each operation a short transaction of its own.
 
-A transaction is begun under a shared lock that a coordinator who takes the ledger over must wait for,
-and so knows that no newer term exists. Its last statement leaves a receipt: a commit whose answer was
+Every connection holds a shared lock of the ledger. A coordinator that takes over ends all of them and
+holds the lock alone while it opens a new term; a new connection looks at the term first, so none of an
+older one can write. A transaction's last statement leaves a receipt: a commit whose answer was
 lost is looked up by it, behind its own row lock, before anything is repeated; and a server that knows
 fewer receipts than it gave has lost writes.
 Submissions that pile up while every connection is busy share a transaction (group commit).
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import psycopg
 from psycopg_pool import ConnectionPool
@@ -104,6 +106,7 @@ class Lanes:
         self._waiting: deque[_Waiting] = deque()
         self._ready = threading.Condition()
         self._closing = False
+        self._greeted: WeakSet[Connected] = WeakSet()
         self._watch = Watch(settings.silence_seconds)
         self._pool = ConnectionPool(
             address.dsn,
@@ -223,6 +226,8 @@ class Lanes:
         try:
             with self._watch.over(connection):
                 try:
+                    if connection not in self._greeted:
+                        self._greet(connection)
                     return self._transact(connection, what, operation, lane=lane, reads=reads)
                 finally:
                     if not connection.closed:
@@ -254,17 +259,22 @@ class Lanes:
         return values
 
     def _begin(self, connection: Connected, *, reads: bool) -> PostgresTransaction:
+        level = "REPEATABLE READ" if reads else "READ COMMITTED"
+        connection.execute(f"BEGIN ISOLATION LEVEL {level}")
+        now = ask(connection, f"SELECT {self._settings.clock}")[0]
+        return PostgresTransaction(connection, now, self._hold.types)
+
+    def _greet(self, connection: Connected) -> None:
+        """Make sure, before a connection's first transaction, that this coordinator may use it.
+
+        A takeover ends every connection, and so does a server that forgets: later there is no need.
+        """
         known = dict(self._writes)
-        if reads:
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        else:
-            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-            key = self._address.key
-            connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (key,))
+        connection.execute("SELECT pg_advisory_lock_shared(%s)", (self._address.key,))
         row = ask(
             connection,
-            f"SELECT {self._settings.clock} AS now, term, ARRAY(SELECT lane FROM receipts) AS lanes,"  # noqa: S608
-            " ARRAY(SELECT writes FROM receipts) AS writes FROM ledger",
+            "SELECT term, ARRAY(SELECT lane FROM receipts ORDER BY lane) AS lanes,"
+            " ARRAY(SELECT writes FROM receipts ORDER BY lane) AS writes FROM ledger",
         )
         writes = dict(zip(row["lanes"], row["writes"], strict=True))
         if row["term"] > self._hold.term:
@@ -280,7 +290,7 @@ class Lanes:
                 " after the failover of an asynchronous replica: restore the server that has them,"
                 " or start a new run"
             )
-        return PostgresTransaction(connection, row["now"], self._hold.types)
+        self._greeted.add(connection)
 
     def _advance(self, lane: str, writes: int) -> None:
         with self._ready:

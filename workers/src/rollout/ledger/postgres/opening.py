@@ -1,12 +1,13 @@
 """Opening a ledger's schema: its migrations, whose it is, and the term that fences older coordinators.
 
-All of it is one transaction under the ledger's lock, which waits until no older coordinator is in the
-middle of a write, and keeps its later ones out.
+All of it is one transaction under the ledger's lock. Every connection of a coordinator shares that lock, so
+no older one is in the middle of a write, and a later one of it sees the new term.
 """
 
 from __future__ import annotations
 
 import secrets
+import time
 from importlib.resources import files
 from typing import LiteralString, cast
 
@@ -14,7 +15,7 @@ import psycopg
 from psycopg import Connection, sql
 
 from rollout.errors import LedgerBelongsToAnotherRun, LedgerError
-from rollout.ledger.postgres.address import Address
+from rollout.ledger.postgres.address import STATEMENT_SECONDS, Address
 from rollout.ledger.postgres.transaction import (
     Connected,
     Types,
@@ -24,6 +25,7 @@ from rollout.ledger.postgres.transaction import (
 from rollout.ledger.records import RunIdentity
 
 WEAK_COMMITS = ("off",)
+LOCK_PAUSE_SECONDS = 0.01
 
 
 def connect(address: Address) -> Connected:
@@ -48,8 +50,8 @@ def open_schema(connection: Connected, address: Address, identity: RunIdentity) 
 
     Raises LedgerError, or LedgerBelongsToAnotherRun when it names another run or spec.
     """
+    _take_lock(connection, address)
     with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (address.key,))
         connection.execute(
             sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(address.schema))
         )
@@ -61,7 +63,27 @@ def open_schema(connection: Connected, address: Address, identity: RunIdentity) 
             " (SELECT coalesce(sum(writes), 0) FROM receipts)::int8 RETURNING term, position",
         )
         connection.execute("DELETE FROM receipts")
+    connection.execute("SELECT pg_advisory_unlock(%s)", (address.key,))
     return row["term"], row["position"]
+
+
+def _take_lock(connection: Connected, address: Address) -> None:
+    """Hold the ledger's lock alone: end the connections of older coordinators, and again if they return."""
+    high, low = (address.key >> 32) & 0xFFFFFFFF, address.key & 0xFFFFFFFF
+    end = time.monotonic() + STATEMENT_SECONDS
+    while not ask(connection, "SELECT pg_try_advisory_lock(%s)", (address.key,))[0]:
+        if time.monotonic() > end:
+            raise LedgerError(
+                f"the lock of the ledger at {address.where} could not be had for {STATEMENT_SECONDS} s:"
+                " another coordinator is opening it, or connects under a role that ours may not end"
+            )
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"
+            " AND classid::bigint = %s AND objid::bigint = %s AND mode = 'ShareLock' AND granted"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+            (high, low),
+        )
+        time.sleep(LOCK_PAUSE_SECONDS)
 
 
 def read_term(connection: Connected) -> tuple[int, int]:

@@ -168,12 +168,17 @@ def insert_tasks(tx: Transaction, tasks: Sequence[NewTask], state: TaskState = "
 def claim(tx: Transaction, limits: Limits, ask: ClaimRequest) -> Claims:
     """Hand out again what an answer lost on its way held, then expired and open tasks."""
     fence = Fence(tx, ask.worker, ask.incarnation)
-    mine, expired, some = _ask_mine(tx, ask), _ask_expired(tx), _ask_open(tx, ask, ask.tasks_max)
+    leased, some = _ask_leased(tx, ask), _ask_open(tx, ask, ask.tasks_max)
     fence.check()
-    again = _not_held(mine, ask)
+    leases = [read_lease(row) for row in leased.fetchall()]
+    again = _not_held(leases, ask)
     extend(tx, tx.now + ask.lease_seconds, [lease.task.task_id for lease in again])
     repeated = {lease.task.task_id for lease in again}
-    gone = [(row[0], row[1]) for row in expired.fetchall() if row[0] not in repeated]
+    gone = [
+        (lease.task.task_id, lease.epoch)
+        for lease in leases
+        if lease.expires_at <= tx.now and lease.task.task_id not in repeated
+    ]
     freed = lose(tx, limits, gone, "expired")
     if again or gone:
         some = _ask_open(tx, ask, max(0, ask.tasks_max - len(again)))
@@ -182,27 +187,26 @@ def claim(tx: Transaction, limits: Limits, ask: ClaimRequest) -> Claims:
     return Claims(leases=(*again, *fresh), freed=freed)
 
 
-def _ask_mine(tx: Transaction, ask: ClaimRequest) -> Result:
+def _ask_leased(tx: Transaction, ask: ClaimRequest) -> Result:
+    """This worker's leases, and expired ones of anybody."""
     return tx.execute(
-        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE {LEASED} AND worker = ?"  # noqa: S608
-        f" AND incarnation = ? ORDER BY task_id{tx.for_update}",
-        (ask.worker, ask.incarnation),
+        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE {LEASED} AND (worker = ? OR expires_at <= ?)"  # noqa: S608
+        f" ORDER BY task_id{tx.skip_locked}",
+        (ask.worker, tx.now),
     )
 
 
-def _not_held(mine: Result, ask: ClaimRequest) -> list[Lease]:
+def _not_held(leases: Sequence[Lease], ask: ClaimRequest) -> list[Lease]:
+    """What an answer that got lost handed to this process."""
     held = set(ask.held)
-    lost = [read_lease(row) for row in mine.fetchall() if row["task_id"] not in held]
+    lost = [
+        lease
+        for lease in leases
+        if (lease.worker, lease.incarnation) == (ask.worker, ask.incarnation)
+        and lease.task.task_id not in held
+    ]
     lost.sort(key=lambda lease: (lease.task.kind, lease.task.step, lease.task.ordinal))
     return lost[: ask.tasks_max]
-
-
-def _ask_expired(tx: Transaction) -> Result:
-    return tx.execute(
-        f"SELECT task_id, epoch FROM tasks WHERE {LEASED} AND expires_at <= ?"  # noqa: S608
-        f" ORDER BY task_id{tx.skip_locked}",
-        (tx.now,),
-    )
 
 
 def _ask_open(tx: Transaction, ask: ClaimRequest, count: int) -> Result:
