@@ -180,7 +180,7 @@ class _Story:
             status = self._world.status()
             if status is not None and status.outcome is not None:
                 self._world.outcome = status.outcome.reason
-            if self._world.violations:
+            if self._world.violations or self._world.outcome not in {"", "Finished"}:
                 return
             await asyncio.sleep(0.2)
         await asyncio.sleep(1.0)
@@ -298,7 +298,7 @@ class _Story:
             return
         named = [one.culprit for one in status.waiting]
         busy = [w for w in status.workers if w.role == "learner" and w.alive and w.state]
-        if any(culprit.endswith("nobody: the batch is complete") for culprit in named):
+        if any(culprit == "nobody: the batch is complete" for culprit in named):
             self._world.break_promise(f"nobody is waited for, and nothing moves: {status.waiting}")
         if not all(named) or not (named or busy):
             self._world.break_promise(f"nothing moves, and nobody is named: {self._describe()}")

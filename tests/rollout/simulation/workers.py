@@ -212,7 +212,9 @@ class Learner:
         while True:
             await asyncio.sleep(self._started.heartbeat_seconds * drift)
             try:
-                await self._client.heartbeat(m.Heartbeat(**self._me), role="learner")
+                await self._client.heartbeat(
+                    m.Heartbeat(**self._me, state="training"), role="learner"
+                )
             except RolloutError:
                 continue
 

@@ -127,7 +127,6 @@ async def batch(run: Run, ask: m.BatchRequest) -> m.Batch:
     """The next batch as soon as it is complete; until then, whom it waits for."""
     hear(run, ask.worker, LEARNER, ask.incarnation)
     deadline = run.clock() + min(ask.wait_seconds, WAIT_MAX_SECONDS)
-    _start_waiting(run, ask.step)
     while True:
         ticket = run.batches.ticket()
         worker = hear(run, ask.worker, LEARNER, ask.incarnation)
@@ -135,6 +134,7 @@ async def batch(run: Run, ask: m.BatchRequest) -> m.Batch:
         if answer is not None:
             _stop_waiting(run)
             return answer
+        _start_waiting(run, ask.step)
         left = deadline - run.clock()
         if left <= 0:
             return m.Batch(step=ask.step, waiting=describe_wait(run))
@@ -143,6 +143,7 @@ async def batch(run: Run, ask: m.BatchRequest) -> m.Batch:
 
 
 def _start_waiting(run: Run, step: int) -> None:
+    """From the first answer that there is no batch yet: a question that is refused waits for nothing."""
     if run.waits.learner_since is None:
         run.waits.learner_since, run.waits.learner_for = run.clock(), f"the batch of step {step}"
 
@@ -274,7 +275,7 @@ def describe_wait(run: Run) -> str:
         return "version 0 is not published"
     decision: Decision = decide_batch(run.plan, state.cursor.next_ordinal, state.views())
     if not isinstance(decision, NotReady):
-        return f"nobody: the batch is complete{describe_silence(run)}"
+        return _silence(run) or "nobody: the batch is complete"
     group = state.groups.get(decision.ordinal)
     if group is None:
         return f"task t/{decision.ordinal} is not admitted yet"
@@ -282,23 +283,26 @@ def describe_wait(run: Run) -> str:
     return f"{group.task.task_id} {_holder(run, group.lease)}{more}"
 
 
-def describe_silence(run: Run) -> str:
+def _silence(run: Run) -> str:
     """Of a learner that was not heard for a while; empty for one that was."""
-    quiet = run.plan.heartbeat_seconds * 2
-    learners = [w for w in run.state.workers.values() if w.role == LEARNER and w.outcome is None]
-    silent = [run.clock() - worker.seen_at for worker in learners]
-    if silent and min(silent) <= quiet:
+    learners = [w for w in run.state.workers.values() if w.role == LEARNER]
+    if any(worker.outcome is not None for worker in learners):
         return ""
-    return f", the learner is silent for {min(silent, default=run.clock() - run.started_at):.0f} s"
+    silent = run.clock() - max((w.seen_at for w in learners), default=run.started_at)
+    quiet = silent > run.plan.heartbeat_seconds * 2
+    return f"the learner is silent for {silent:.0f} s" if quiet else ""
 
 
-def describe_end(run: Run) -> tuple[str, str] | None:
-    """What a run with all its steps still waits for, and whom; None before that, and when it has ended."""
-    if run.state.outcome is not None or not is_last_step_done(run):
+def describe_hold(run: Run) -> tuple[str, str] | None:
+    """What the run as a whole waits for, and whom; None while its workers go on, or say so themselves."""
+    if run.state.outcome is not None:
         return None
+    silence = _silence(run)
+    if not is_last_step_done(run):
+        return (f"step {run.state.step + 1}", silence) if silence else None
     pending = run.state.pending_evaluations()
     if not pending:
-        return "the learner's last anchor", f"the learner{describe_silence(run)}"
+        return "the learner's last anchor", silence or "the learner has not saved it"
     first = pending[0]
     name, split, _, step = first.key
     prompts = (n for n in range(first.num_tasks) if n not in first.rewards.keys() | first.excluded)

@@ -7,7 +7,7 @@ from typing import Any
 from rollout.coordinator.actors import idle_reason, is_alive
 from rollout.coordinator.drift import judge_drift
 from rollout.coordinator.keeper import describe_best, find_best
-from rollout.coordinator.learner import describe_end, describe_wait, is_last_step_done
+from rollout.coordinator.learner import describe_hold, describe_wait, is_last_step_done
 from rollout.coordinator.learning import Learning, judge_learning
 from rollout.coordinator.run import Run
 from rollout.coordinator.state import Worker
@@ -90,10 +90,10 @@ def _waiting(run: Run) -> tuple[Waiting, ...]:
                 seconds=now - waits.learner_since,
             )
         )
-    end = describe_end(run)
-    if end is not None:
+    hold = describe_hold(run)
+    if hold is not None:
         since = run.state.step_ended_at or run.started_at
-        found.append(Waiting(who="run", what=end[0], culprit=end[1], seconds=now - since))
+        found.append(Waiting(who="run", what=hold[0], culprit=hold[1], seconds=now - since))
     for worker, since in waits.idle.items():
         text = idle_reason(run)
         found.append(Waiting(who=worker, what="a task", culprit=text, seconds=now - since))
