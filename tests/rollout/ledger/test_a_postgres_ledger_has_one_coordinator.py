@@ -7,9 +7,11 @@ import asyncio
 import msgspec
 import pytest
 from ledger_kit import IDENTITY, admission, claim_request, finished, started
-from postgres_server import shared_server
+from postgres_server import shared_server, why_not
 
 from rollout.errors import LedgerBelongsToAnotherRun, LedgerError, LedgerSuperseded
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 
 def open_as(uid, dsn=None, **changes):

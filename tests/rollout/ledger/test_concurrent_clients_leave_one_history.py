@@ -145,9 +145,9 @@ async def test_clients_on_threads_leave_one_history(open_ledger, tmp_path, seed)
 @pytest.mark.process
 async def test_clients_in_processes_leave_one_history(request, tmp_path):
     """Each process has connections of its own to the same term."""
+    server = shared_server()
     from rollout.ledger.postgres.ledger import PostgresLedger
 
-    server = shared_server()
     identity = msgspec.structs.replace(IDENTITY, uid=request.node.name)
     ledger = PostgresLedger(server.dsn, identity, LIMITS)
     learner = Learner(ledger, await opened(ledger), [])

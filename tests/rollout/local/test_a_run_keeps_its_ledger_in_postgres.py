@@ -12,11 +12,15 @@ from local_jobs import MANIFEST, start_job
 
 sys.path.append(str(Path(__file__).parents[1] / "ledger"))
 
-from postgres_server import make_server
+from postgres_server import make_server, why_not
 
 from rollout.ledger.opening import DSN_VARIABLE
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(why_not()), reason=why_not()),
+]
 
 IN_POSTGRES = (
     f"{MANIFEST}  storage: {{ledger: {{postgres: {{secretRef: {{name: ledger-dsn}}}}}}}}\n"

@@ -259,8 +259,10 @@ class Lanes:
         return values
 
     def _begin(self, connection: Connected, *, reads: bool) -> PostgresTransaction:
-        level = "REPEATABLE READ" if reads else "READ COMMITTED"
-        connection.execute(f"BEGIN ISOLATION LEVEL {level}")
+        if reads:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        else:
+            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
         now = ask(connection, f"SELECT {self._settings.clock}")[0]
         return PostgresTransaction(connection, now, self._hold.types)
 
