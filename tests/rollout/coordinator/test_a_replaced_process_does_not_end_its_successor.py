@@ -30,3 +30,17 @@ def test_the_end_of_a_replaced_learner_is_not_its_successors(bench):
         old.finish()
     assert [w.outcome for w in client.status().workers if w.role == "learner"] == [None]
     assert new.ask().stop is None
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_replaced_learner_cannot_fail_the_run(bench, restarted):
+    client = bench.start()
+    old, new = FakeLearner(client, bench.store), FakeLearner(client, bench.store)
+    if restarted:
+        new.client = client = bench.start()
+    with pytest.raises(Fenced):
+        client.failed(worker=old.name, incarnation=old.incarnation, kind="RunFailed", message="NaN")
+    assert client.status().outcome is None
+    assert new.ask().stop is None
+    client.failed(worker=new.name, incarnation=new.incarnation, kind="RunFailed", message="NaN")
+    assert client.status().outcome.reason == "RunFailed"

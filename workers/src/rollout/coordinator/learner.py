@@ -262,8 +262,10 @@ async def reload_state(run: Run) -> None:
 
 
 async def failed(run: Run, ask: m.Failed) -> m.Empty:
-    """The learner says that the run cannot go on."""
+    """The learner says that the run cannot go on. Raises Fenced for one that was replaced."""
     hear(run, ask.worker, LEARNER, ask.incarnation)
+    # This coordinator may be younger than both: the ledger knows who is the newest.
+    await run.ledger.worker_ended(LEARNER, ask.incarnation, f"failed: {ask.message}")
     await run.end("Failed", ask.kind, ask.message)
     return m.Empty()
 
