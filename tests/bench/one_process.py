@@ -33,14 +33,14 @@ from rollout.entrypoints.resolve import resolve
 from rollout.learner import chain
 from rollout.learner.batch_step import take_step
 from rollout.learner.build import build_parts
-from rollout.learner.forward_memory import keep_freed_memory
+from rollout.learner.forward.memory import keep_freed_memory
+from rollout.learner.model.parallel import join
 from rollout.learner.numerics import apply_numerics
-from rollout.learner.parallel import join
 from rollout.learner.parts import LearnerParts
 from rollout.learner.publish import publish
 from rollout.learner.sealing import seal_step
 from rollout.learner.session import Session
-from rollout.learner.settings import build_settings
+from rollout.learner.settings.learner import build_settings
 from rollout.learner.state import Progress
 from rollout.local.launch import Launch, build_config, observe_machine
 from rollout.local.prepare import prepare_run

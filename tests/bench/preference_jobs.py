@@ -13,7 +13,7 @@ from typing import Any
 from jobs import MODEL, ROWS, Job, model_folder, random_text, write_rows
 from safetensors.torch import save_file
 
-from rollout.learner.scorer import load_scorer
+from rollout.learner.model.scorer import load_scorer
 from rollout.models.scoring import write_score_config
 from rollout.rendering.tokenizer import load_tokenizer
 

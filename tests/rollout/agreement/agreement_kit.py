@@ -11,19 +11,19 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from rollout.learner.model.optim import build_optimizer
+from rollout.learner.model.parallel import Parallel
+from rollout.learner.model.policy import Policy
 from rollout.learner.numerics import apply_numerics
-from rollout.learner.optim import build_optimizer
-from rollout.learner.parallel import Parallel
 from rollout.learner.plan import PlanRules, plan_step
-from rollout.learner.policy import Policy
-from rollout.learner.settings import (
+from rollout.learner.settings.learner import (
     AlgorithmSettings,
     LearnerSettings,
     OptimizerSettings,
     ScheduleSettings,
 )
 from rollout.learner.step import Trainer, run_step
-from rollout.learner.work import Work
+from rollout.learner.work.contract import Work
 
 MODEL = "rollout://tiny-qwen2?hidden=32&layers=2&heads=2"
 STEPS = 20

@@ -26,9 +26,9 @@ from rollout.algorithms.gmpo import Gmpo
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.sapo import Sapo
 from rollout.algorithms.vespo import Vespo
-from rollout.learner.policy import load_model
-from rollout.learner.policy_settings import PolicySettings, RewardKl
-from rollout.learner.policy_work import Place, PolicyWork
+from rollout.learner.model.policy import load_model
+from rollout.learner.settings.policy import PolicySettings, RewardKl
+from rollout.learner.work.policy import Place, PolicyWork
 from rollout.types import Trajectory, TrajectoryGroup, VersionSpan
 
 PROMPTS, GROUP, PROMPT_TOKENS, WIDTH = 2, 4, 5, 8

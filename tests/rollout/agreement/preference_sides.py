@@ -29,16 +29,16 @@ from rollout.algorithms.ipo import IpoSettings
 from rollout.algorithms.kto import KtoSettings
 from rollout.algorithms.reward_model import RewardModelSettings
 from rollout.coordinator.messages import DataRow
-from rollout.learner.kto_work import KtoWork
-from rollout.learner.parallel import Parallel
-from rollout.learner.policy import load_model
-from rollout.learner.preference_data import render_labelled, render_pairs
-from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.preference_work import PairWork
-from rollout.learner.reward_work import RewardWork
-from rollout.learner.scorer import load_scorer
-from rollout.learner.settings import SftSettings
-from rollout.learner.sft_work import SftWork, render_rows
+from rollout.learner.model.parallel import Parallel
+from rollout.learner.model.policy import load_model
+from rollout.learner.model.scorer import load_scorer
+from rollout.learner.settings.learner import SftSettings
+from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
+from rollout.learner.work.kto import KtoWork
+from rollout.learner.work.pairs import PairWork
+from rollout.learner.work.preference_data import render_labelled, render_pairs
+from rollout.learner.work.reward import RewardWork
+from rollout.learner.work.sft import SftWork, render_rows
 from rollout.models.scoring import write_score_config
 from rollout.rendering import build_renderer
 from rollout.rendering.tokenizer import load_tokenizer

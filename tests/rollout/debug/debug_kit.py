@@ -18,10 +18,10 @@ from rollout.coordinator.wiring import open_from_config
 from rollout.errors import RolloutError
 from rollout.learner.build import build_parts
 from rollout.learner.loop import Watch, run_learner
+from rollout.learner.model.parallel import Parallel
 from rollout.learner.numerics import apply_numerics
-from rollout.learner.parallel import Parallel
 from rollout.learner.session import Session
-from rollout.learner.settings import build_settings
+from rollout.learner.settings.learner import build_settings
 from rollout.local.identity import spec_digest
 from rollout.local.prepare import prepare_run
 from rollout.manifest import Document

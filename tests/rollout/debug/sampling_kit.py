@@ -17,10 +17,10 @@ from rollout.entrypoints.actor import build_parts as build_actor
 from rollout.errors import RolloutError
 from rollout.learner.build import build_parts
 from rollout.learner.loop import Watch, run_learner
+from rollout.learner.model.parallel import Parallel
 from rollout.learner.numerics import apply_numerics
-from rollout.learner.parallel import Parallel
 from rollout.learner.session import Session
-from rollout.learner.settings import build_settings
+from rollout.learner.settings.learner import build_settings
 from rollout_api.worker import WorkerConfig
 
 

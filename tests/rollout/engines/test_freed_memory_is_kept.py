@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import resource, torch
-from rollout.learner.forward_memory import keep_freed_memory
+from rollout.learner.forward.memory import keep_freed_memory
 assert keep_freed_memory() and keep_freed_memory()
 def step():
     blocks = [torch.ones(1 << 20) for _ in range(40)]  # 4 MiB each

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollout.learner.forward import (
+from rollout.learner.forward.reference import plain_group_logprobs, plain_sequence_logprobs
+from rollout.learner.forward.rows import (
     GroupTokens,
     SequenceTokens,
     build_group_row,
@@ -17,7 +18,6 @@ from rollout.learner.forward import (
     prepare_model,
     token_logprobs,
 )
-from rollout.learner.forward_reference import plain_group_logprobs, plain_sequence_logprobs
 
 LENGTHS = st.integers(1, 7) | st.sampled_from([49, 64, 90])
 

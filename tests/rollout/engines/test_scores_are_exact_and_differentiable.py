@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rollout.learner.forward_kernels import (
+from rollout.learner.forward.kernels import (
     Inputs,
     attend,
     attend_backward,
     attend_plainly,
     attend_plainly_backward,
 )
-from rollout.learner.forward_layout import Segment, plan_layout
-from rollout.learner.forward_logprobs import selected_logprobs
+from rollout.learner.forward.layout import Segment, plan_layout
+from rollout.learner.forward.logprobs import selected_logprobs
 
 
 def definition(logits, source, targets, temperature):

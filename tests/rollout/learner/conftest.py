@@ -20,17 +20,17 @@ from rollout.coordinator import messages as m
 from rollout.errors import CoordinatorError
 from rollout.learner.build import build_reference, build_trainer
 from rollout.learner.loop import Watch, run_learner
+from rollout.learner.model.parallel import Parallel
 from rollout.learner.numerics import apply_numerics, runtime_identity
-from rollout.learner.parallel import Parallel
 from rollout.learner.parts import LearnerParts
-from rollout.learner.ppo_settings import CriticSettings, PpoSettings
 from rollout.learner.session import Session
-from rollout.learner.settings import (
+from rollout.learner.settings.learner import (
     LearnerSettings,
     OptimizerSettings,
     PolicySettings,
     ScheduleSettings,
 )
+from rollout.learner.settings.ppo import CriticSettings, PpoSettings
 from rollout.learner.state import AnchorPlace
 from rollout.models.resolve import resolve_model
 from rollout.objects.filesystem import FilesystemStore

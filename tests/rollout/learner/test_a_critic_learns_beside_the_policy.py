@@ -14,16 +14,16 @@ from rollout.algorithms.kl_controller import KlTarget
 from rollout.errors import RunFailed, SpecError
 from rollout.learner.batch_step import take_step
 from rollout.learner.build import build_reference, build_trainer
-from rollout.learner.critic import build_value_model, token_values
-from rollout.learner.forward import GroupTokens, build_group_row
-from rollout.learner.parallel import Parallel
+from rollout.learner.forward.rows import GroupTokens, build_group_row
+from rollout.learner.model.critic import build_value_model, token_values
+from rollout.learner.model.parallel import Parallel
+from rollout.learner.model.policy import load_model
+from rollout.learner.model.scorer import load_scorer
 from rollout.learner.plan import PlanRules, plan_step
-from rollout.learner.policy import load_model
-from rollout.learner.ppo_work import Helpers, PpoWork
-from rollout.learner.scorer import load_scorer
 from rollout.learner.state import restore_anchor, state_tensors
 from rollout.learner.step import accumulate_gradients
-from rollout.learner.work import Totals
+from rollout.learner.work.contract import Totals
+from rollout.learner.work.ppo import Helpers, PpoWork
 from rollout.local.pipeline import materialise_model
 from rollout.models.resolve import resolve_model
 

@@ -15,12 +15,12 @@ from rollout.algorithms.ipo import IpoSettings
 from rollout.algorithms.kto import KtoSettings
 from rollout.coordinator import messages as m
 from rollout.learner.build import build_reference
-from rollout.learner.forward import GroupTokens
+from rollout.learner.forward.rows import GroupTokens
 from rollout.learner.loop import run_learner
-from rollout.learner.parallel import Parallel
-from rollout.learner.preference_settings import LabelSettings, PairSettings
-from rollout.learner.reference_cache import ReferenceCache, answer_keys, store_name
-from rollout.learner.reference_store import RECORD_BYTES, ReferenceStore, open_reference_store
+from rollout.learner.model.parallel import Parallel
+from rollout.learner.settings.preference import LabelSettings, PairSettings
+from rollout.learner.work.reference_cache import ReferenceCache, answer_keys, store_name
+from rollout.learner.work.reference_store import RECORD_BYTES, ReferenceStore, open_reference_store
 
 ALGORITHMS = {
     "dpo": PairSettings(loss=DpoSettings(beta=0.5), max_length=32),

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rollout.errors import SpecError
-from rollout.learner.policy import load_model
-from rollout.learner.scorer import answer_scores, load_scorer
+from rollout.learner.model.policy import load_model
+from rollout.learner.model.scorer import answer_scores, load_scorer
 from rollout.models.scoring import is_scorer, score_config, write_score_config
 from rollout.rendering.tokenizer import load_tokenizer
 

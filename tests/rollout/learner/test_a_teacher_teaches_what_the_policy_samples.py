@@ -20,16 +20,16 @@ from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.coordinator import messages as m
 from rollout.errors import SpecError
-from rollout.learner import distill_work
-from rollout.learner.adapter import LoraSettings
 from rollout.learner.build import build_trainer, load_frozen
-from rollout.learner.distill_settings import DistillSettings
-from rollout.learner.distill_work import Desk, DistillWork
 from rollout.learner.loop import run_learner
-from rollout.learner.parallel import Parallel
+from rollout.learner.model.adapter import LoraSettings
+from rollout.learner.model.parallel import Parallel
 from rollout.learner.plan import PlanRules, plan_step
+from rollout.learner.settings.distill import DistillSettings
 from rollout.learner.step import accumulate_gradients
-from rollout.learner.work import Totals
+from rollout.learner.work import distill as distill_work
+from rollout.learner.work.contract import Totals
+from rollout.learner.work.distill import Desk, DistillWork
 from rollout.models.teachers import check_teacher
 from rollout.types import Trajectory, TrajectoryGroup, VersionSpan
 

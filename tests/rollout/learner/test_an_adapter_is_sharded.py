@@ -19,21 +19,21 @@ from rollout.algorithms.dpo import DpoSettings
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.kto import KtoSettings
 from rollout.coordinator.messages import Batch, Cursor, DataRow
-from rollout.learner.adapter import AdapterOff, LoraSettings
 from rollout.learner.build import build_trainer
-from rollout.learner.forward import GroupTokens
+from rollout.learner.forward.rows import GroupTokens
 from rollout.learner.kinds import kind_of
 from rollout.learner.loop import Watch, run_learner
-from rollout.learner.parallel import Parallel, join, whole
+from rollout.learner.model.adapter import AdapterOff, LoraSettings
+from rollout.learner.model.parallel import Parallel, join, whole
 from rollout.learner.parts import LearnerParts
 from rollout.learner.plan import PlanRules, micro_batches_of, plan_step
-from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.reference_cache import ReferenceCache
-from rollout.learner.reference_store import ReferenceStore
-from rollout.learner.settings import SftSettings
+from rollout.learner.settings.learner import SftSettings
+from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
 from rollout.learner.state import state_tensors
 from rollout.learner.step import accumulate_gradients
-from rollout.learner.work import Totals
+from rollout.learner.work.contract import Totals
+from rollout.learner.work.reference_cache import ReferenceCache
+from rollout.learner.work.reference_store import ReferenceStore
 from rollout.rendering import build_renderer
 from rollout.types import WeightVersion
 from rollout.weights.digest import digest_tensors

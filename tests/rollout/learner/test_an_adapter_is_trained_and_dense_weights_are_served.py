@@ -14,12 +14,12 @@ from rollout.algorithms.kto import KtoSettings
 from rollout.algorithms.reward_model import RewardModelSettings
 from rollout.coordinator import messages as m
 from rollout.errors import SpecError
-from rollout.learner.adapter import AdapterOff, LoraSettings, add_adapter
-from rollout.learner.forward import GroupTokens, build_group_row, token_logprobs
+from rollout.learner.forward.rows import GroupTokens, build_group_row, token_logprobs
 from rollout.learner.loop import run_learner
-from rollout.learner.policy import DTYPES, freeze, load_model
-from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.settings import SftSettings
+from rollout.learner.model.adapter import AdapterOff, LoraSettings, add_adapter
+from rollout.learner.model.policy import DTYPES, freeze, load_model
+from rollout.learner.settings.learner import SftSettings
+from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
 
 LORA = LoraSettings(rank=4, alpha=8, targets=("Attention", "Mlp"))
 ROW = build_group_row([GroupTokens(prompt_ids=(5, 6, 7), completion_ids=((8, 9, 2), (10, 2)))])

@@ -9,12 +9,12 @@ import torch
 from named_settings import policy_settings_of
 
 from rollout.learner.build import build_reference, build_trainer
-from rollout.learner.parallel import Parallel
+from rollout.learner.model.parallel import Parallel
 from rollout.learner.plan import PlanRules, plan_step
-from rollout.learner.policy_settings import PolicySettings
-from rollout.learner.policy_work import Place, PolicyWork
+from rollout.learner.settings.policy import PolicySettings
 from rollout.learner.step import accumulate_gradients
-from rollout.learner.work import Totals
+from rollout.learner.work.contract import Totals
+from rollout.learner.work.policy import Place, PolicyWork
 from rollout_api.algorithm_presets import ALGORITHM_PRESETS
 
 

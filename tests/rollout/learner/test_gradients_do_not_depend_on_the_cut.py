@@ -11,12 +11,12 @@ from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.importance import Correction
 from rollout.learner.build import build_reference, build_trainer
-from rollout.learner.parallel import Parallel
+from rollout.learner.model.parallel import Parallel
 from rollout.learner.plan import PlanRules, plan_step
-from rollout.learner.policy_work import Place, PolicyWork
-from rollout.learner.sft_work import SftWork
 from rollout.learner.step import accumulate_gradients
-from rollout.learner.work import Totals
+from rollout.learner.work.contract import Totals
+from rollout.learner.work.policy import Place, PolicyWork
+from rollout.learner.work.sft import SftWork
 
 CPU = torch.device("cpu")
 
@@ -151,7 +151,7 @@ def test_recomputed_activations_change_nothing(
 
 @pytest.fixture
 def sequences():
-    from rollout.learner.forward import SequenceTokens
+    from rollout.learner.forward.rows import SequenceTokens
 
     draw = torch.Generator().manual_seed(3)
 
@@ -176,7 +176,7 @@ def test_packing_on_and_off_give_the_same_loss_and_gradient(gradient_of, sequenc
 
 
 def test_a_row_cut_before_its_answer_counts_for_nothing(gradient_of, sequences) -> None:
-    from rollout.learner.forward import SequenceTokens
+    from rollout.learner.forward.rows import SequenceTokens
 
     lost = SequenceTokens(token_ids=(1, 2, 3), scored=(0, 0, 0))
     clean, _, _ = gradient_of(lambda _: SftWork(sequences, CPU), PlanRules(tokens_max=256))
@@ -187,7 +187,7 @@ def test_a_row_cut_before_its_answer_counts_for_nothing(gradient_of, sequences) 
 
 
 def test_the_loss_equals_transformers_own(model_path, sequences) -> None:
-    from rollout.learner.policy import load_model
+    from rollout.learner.model.policy import load_model
 
     model = load_model(model_path)
     work = SftWork(sequences[:1], CPU)
@@ -201,7 +201,7 @@ def test_the_loss_equals_transformers_own(model_path, sequences) -> None:
 
 
 def test_smoothed_labels_are_those_of_torch(model_path, sequences) -> None:
-    from rollout.learner.policy import load_model
+    from rollout.learner.model.policy import load_model
 
     model = load_model(model_path)
     work = SftWork(sequences[:1], CPU, label_smoothing=0.2)

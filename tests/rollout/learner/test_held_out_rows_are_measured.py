@@ -13,8 +13,8 @@ from rollout.algorithms.kto import KtoSettings
 from rollout.coordinator import messages as m
 from rollout.coordinator.plan import HeldOutPlan, RunPlan
 from rollout.learner.held_out import measure
-from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.settings import SftSettings
+from rollout.learner.settings.learner import SftSettings
+from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
 from rollout.types import SamplingParams
 
 DPO = PairSettings(loss=DpoSettings(), max_length=32)

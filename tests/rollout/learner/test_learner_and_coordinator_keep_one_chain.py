@@ -24,9 +24,9 @@ from rollout.coordinator.core import open_coordinator
 from rollout.coordinator.inprocess import serve_in_process
 from rollout.coordinator.plan import RunPlan
 from rollout.errors import RolloutError
-from rollout.learner.policy_settings import RewardKl
-from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.settings import SftSettings
+from rollout.learner.settings.learner import SftSettings
+from rollout.learner.settings.policy import RewardKl
+from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
 from rollout.ledger.records import RunIdentity
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.ledger.sqlite.reader import LedgerReader

@@ -13,8 +13,8 @@ from rollout.algorithms.kto import KtoSettings
 from rollout.algorithms.orpo import OrpoSettings
 from rollout.algorithms.reward_model import RewardModelSettings
 from rollout.algorithms.simpo import SimpoSettings
-from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.settings import SftSettings, build_settings
+from rollout.learner.settings.learner import SftSettings, build_settings
+from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
 from rollout_api.worker import WorkerConfig
 
 DIGEST = "blake3:" + "0" * 64

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load
 
-from rollout.learner.optim import build_optimizer, learning_rate
-from rollout.learner.optimizer_settings import OptimizerSettings, ScheduleSettings
-from rollout.learner.parallel import Parallel
-from rollout.learner.policy import Policy, load_model
+from rollout.learner.model.optim import build_optimizer, learning_rate
+from rollout.learner.model.parallel import Parallel
+from rollout.learner.model.policy import Policy, load_model
 from rollout.learner.publish import publish
+from rollout.learner.settings.optimizer import OptimizerSettings, ScheduleSettings
 from rollout.models.resolve import resolve_model
 from rollout.objects.filesystem import FilesystemStore
 from rollout.weights.digest import digest_tensors, load_weights

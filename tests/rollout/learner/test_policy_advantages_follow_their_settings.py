@@ -10,8 +10,8 @@ import torch
 from rollout.algorithms.dppo import Dppo
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.overlong import OverlongPenalty
-from rollout.learner.policy_advantages import estimate_advantages
-from rollout.learner.policy_settings import PolicySettings, RewardKl
+from rollout.learner.settings.policy import PolicySettings, RewardKl
+from rollout.learner.work.policy_advantages import estimate_advantages
 from rollout.types import Trajectory, TrajectoryGroup, VersionSpan
 
 PLAIN = PolicySettings(

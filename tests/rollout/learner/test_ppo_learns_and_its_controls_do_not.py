@@ -11,9 +11,9 @@ import torch
 from even_answers import LENGTH, SAMPLES, EvenAnswers
 
 from rollout.engines.embedded import EmbeddedEngine
-from rollout.learner import ppo_work
 from rollout.learner.loop import run_learner
-from rollout.learner.ppo_estimates import Estimates
+from rollout.learner.work import ppo as ppo_work
+from rollout.learner.work.ppo_estimates import Estimates
 
 STEPS = 30
 RISE_MIN, CONTROL_RISE_MAX = 0.25, 0.1

@@ -19,17 +19,17 @@ from rollout.algorithms.kto import KtoSettings
 from rollout.algorithms.orpo import OrpoSettings
 from rollout.algorithms.simpo import SimpoSettings
 from rollout.learner.build import build_reference, build_trainer
-from rollout.learner.kto_work import KtoWork
 from rollout.learner.metrics import describe_losses
-from rollout.learner.optimizer_settings import OptimizerSettings
-from rollout.learner.parallel import Parallel
+from rollout.learner.model.parallel import Parallel
 from rollout.learner.plan import PlanRules, plan_step
-from rollout.learner.preference_data import LabelledTokens, PairTokens
-from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.preference_work import PairWork
-from rollout.learner.reward_work import RewardWork
+from rollout.learner.settings.optimizer import OptimizerSettings
+from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
 from rollout.learner.step import run_step
-from rollout.learner.work import Totals
+from rollout.learner.work.contract import Totals
+from rollout.learner.work.kto import KtoWork
+from rollout.learner.work.pairs import PairWork
+from rollout.learner.work.preference_data import LabelledTokens, PairTokens
+from rollout.learner.work.reward import RewardWork
 
 CPU = torch.device("cpu")
 STEPS, BATCH = 25, 16

@@ -19,16 +19,16 @@ from rollout.algorithms.ppo import ReturnSettings, ValueSettings
 from rollout.algorithms.sapo import Sapo
 from rollout.algorithms.vespo import Vespo
 from rollout.errors import SpecError
-from rollout.learner.adapter import LoraSettings
-from rollout.learner.policy_settings import RewardKl
-from rollout.learner.ppo_settings import CriticSettings, PpoSettings
-from rollout.learner.settings import (
+from rollout.learner.model.adapter import LoraSettings
+from rollout.learner.settings.learner import (
     OptimizerSettings,
     PolicySettings,
     ScheduleSettings,
     SftSettings,
     build_settings,
 )
+from rollout.learner.settings.policy import RewardKl
+from rollout.learner.settings.ppo import CriticSettings, PpoSettings
 from rollout_api.worker import WorkerConfig
 
 DIGEST = "blake3:" + "0" * 64

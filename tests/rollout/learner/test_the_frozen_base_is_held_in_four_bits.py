@@ -18,7 +18,9 @@ from rollout.algorithms.kto import KtoSettings
 from rollout.algorithms.reward_model import RewardModelSettings
 from rollout.coordinator import messages as m
 from rollout.errors import SpecError
-from rollout.learner.adapter import (
+from rollout.learner.forward.rows import GroupTokens, build_group_row, token_logprobs
+from rollout.learner.loop import run_learner
+from rollout.learner.model.adapter import (
     PROJECTIONS,
     AdapterOff,
     LoraSettings,
@@ -27,13 +29,11 @@ from rollout.learner.adapter import (
     merged_weights,
     quantise_base,
 )
-from rollout.learner.forward import GroupTokens, build_group_row, token_logprobs
-from rollout.learner.four_bits import packing_of, quantise, restore
-from rollout.learner.loop import run_learner
-from rollout.learner.parallel import CPU, Parallel
-from rollout.learner.policy import DTYPES, Policy, freeze, load_model
-from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.settings import SftSettings
+from rollout.learner.model.four_bits import packing_of, quantise, restore
+from rollout.learner.model.parallel import CPU, Parallel
+from rollout.learner.model.policy import DTYPES, Policy, freeze, load_model
+from rollout.learner.settings.learner import SftSettings
+from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
 from rollout.types import Message
 from rollout_api.v1alpha1.run import RolloutRunSpec
 

@@ -22,7 +22,7 @@ from rollout.coordinator.service import build_app
 from rollout.entrypoints import learner
 from rollout.errors import RunFailed, SpecError
 from rollout.learner.loop import Watch
-from rollout.learner.parallel import Parallel
+from rollout.learner.model.parallel import Parallel
 from rollout.ledger.records import RunIdentity
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.objects.filesystem import FilesystemStore

@@ -20,19 +20,19 @@ from rollout.algorithms.importance import Correction
 from rollout.algorithms.kto import KtoSettings
 from rollout.coordinator.messages import Batch, DataRow
 from rollout.errors import RunFailed
-from rollout.learner.adapter import LoraSettings
 from rollout.learner.build import build_reference, build_trainer, load_frozen
-from rollout.learner.distill_settings import DistillSettings
 from rollout.learner.kinds import kind_of
 from rollout.learner.loop import Watch, run_learner
-from rollout.learner.parallel import Parallel, join, whole
+from rollout.learner.model.adapter import LoraSettings
+from rollout.learner.model.parallel import Parallel, join, whole
+from rollout.learner.model.policy import Policy
 from rollout.learner.parts import LearnerParts
 from rollout.learner.plan import micro_batches_of, plan_step
-from rollout.learner.policy import Policy
-from rollout.learner.policy_settings import RewardKl
-from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
+from rollout.learner.settings.distill import DistillSettings
+from rollout.learner.settings.policy import RewardKl
+from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
 from rollout.learner.step import Trainer, accumulate_gradients
-from rollout.learner.work import Totals
+from rollout.learner.work.contract import Totals
 from rollout.rendering import build_renderer
 
 pytestmark = pytest.mark.process

@@ -11,7 +11,7 @@ import torch
 from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.grpo import GrpoSettings, PolicyTokens, grpo_loss
 from rollout.errors import RunFailed, SpecError
-from rollout.learner.policy_settings import PolicySettings
+from rollout.learner.settings.policy import PolicySettings
 from rollout.user_algorithms import installed_algorithms, load_algorithm
 
 CODE = """

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from rollout.errors import RewardError, SpecError
+from rollout.learner.model.scorer import load_scorer
 from rollout.learner.model_reward import ModelReward
-from rollout.learner.scorer import load_scorer
 from rollout.local.pipeline import materialise_model
 from rollout.models.resolve import resolve_model
 from rollout.models.roles import FurtherModel, further_models, needed_runs, reward_role

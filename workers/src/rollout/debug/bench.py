@@ -18,12 +18,12 @@ from rollout.debug.recording import Recording, open_recording
 from rollout.errors import SpecError
 from rollout.learner import chain
 from rollout.learner.build import build_parts
+from rollout.learner.model.parallel import join
 from rollout.learner.numerics import apply_numerics
-from rollout.learner.parallel import join
 from rollout.learner.parts import LearnerParts
 from rollout.learner.resume import Repeated, describe_changes, repeat_step
 from rollout.learner.session import Session
-from rollout.learner.settings import build_settings
+from rollout.learner.settings.learner import build_settings
 from rollout.learner.state import Progress, restore_anchor
 from rollout.models.files import check_model
 from rollout.weights.digest import digest_tensors

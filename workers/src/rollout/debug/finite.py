@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from rollout.learner.policy import Policy
-from rollout.learner.work import Totals
+from rollout.learner.model.policy import Policy
+from rollout.learner.work.contract import Totals
 
 
 def broken_weights(policy: Policy) -> list[str]:

@@ -15,7 +15,7 @@ from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.clip import ratio
 from rollout.algorithms.kl import kl_estimate
 from rollout.learner.plan import GroupShape, MicroBatch, Update
-from rollout.learner.work import MicroLoss, TokenView, ValuePart, ValueWork, Work
+from rollout.learner.work.contract import MicroLoss, TokenView, ValuePart, ValueWork, Work
 
 Place = tuple[int, int]
 """Position of a group (or row) in the batch, and of a sample in it."""

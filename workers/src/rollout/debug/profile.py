@@ -25,7 +25,7 @@ from rollout.learner.plan import GroupShape, MicroBatch, Update, decode_plan
 from rollout.learner.sealing import seal_step
 from rollout.learner.state import Progress
 from rollout.learner.step import run_step
-from rollout.learner.work import MicroLoss, ValuePart, ValueWork, Work
+from rollout.learner.work.contract import MicroLoss, ValuePart, ValueWork, Work
 
 OPERATORS_MAX = 20
 """Operators in the table, the most expensive first; the trace has all."""

@@ -7,13 +7,13 @@ from typing import Any
 
 from rollout.coordinator.messages import Batch
 from rollout.debug.observe import Place
-from rollout.learner.distill_work import DistillWork
 from rollout.learner.parts import LearnerParts
-from rollout.learner.policy_work import PolicyWork
-from rollout.learner.ppo_work import PpoWork
-from rollout.learner.settings import SftSettings
-from rollout.learner.sft_work import render_rows
-from rollout.learner.work import Work
+from rollout.learner.settings.learner import SftSettings
+from rollout.learner.work.contract import Work
+from rollout.learner.work.distill import DistillWork
+from rollout.learner.work.policy import PolicyWork
+from rollout.learner.work.ppo import PpoWork
+from rollout.learner.work.sft import render_rows
 from rollout.types import Row
 
 Line = dict[str, Any]

@@ -25,13 +25,13 @@ from rollout.coordinator.messages import LearnerStarted
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
 from rollout.errors import DataError, RolloutError, RunFailed, SpecError
 from rollout.learner.build import build_parts
-from rollout.learner.forward_memory import keep_freed_memory
+from rollout.learner.forward.memory import keep_freed_memory
 from rollout.learner.heartbeat import Heart
 from rollout.learner.loop import Watch, run_learner
+from rollout.learner.model.parallel import Parallel, join
 from rollout.learner.numerics import apply_numerics
-from rollout.learner.parallel import Parallel, join
 from rollout.learner.session import Session
-from rollout.learner.settings import build_settings
+from rollout.learner.settings.learner import build_settings
 from rollout_api.worker import WorkerConfig
 
 log = logging.getLogger(__name__)

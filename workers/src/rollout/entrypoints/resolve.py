@@ -170,7 +170,7 @@ def _check_objective(train: Train) -> None:
     """Raise SpecError for an objective of the user's that is not installed or refuses its parameters."""
     grpo = train.algorithm.grpo
     if grpo is not None and grpo.surrogate.custom is not None:
-        from rollout.learner.surrogates import build_surrogate
+        from rollout.learner.settings.surrogates import build_surrogate
 
         build_surrogate(grpo)
 

@@ -14,7 +14,7 @@ from rollout.learner.parts import LearnerParts
 from rollout.learner.plan import StepPlan, plan_step
 from rollout.learner.state import Progress
 from rollout.learner.step import run_step
-from rollout.learner.work import Work
+from rollout.learner.work.contract import Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

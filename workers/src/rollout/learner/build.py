@@ -7,23 +7,23 @@ from pathlib import Path
 from torch import nn
 
 from rollout.errors import SpecError
-from rollout.learner.adapter import AdapterOff, add_adapter, quantise_base
-from rollout.learner.critic import Critic, CriticPlan, build_critic
-from rollout.learner.distill_settings import DistillSettings
 from rollout.learner.kinds import kind_of
-from rollout.learner.kl_control import KlControl
+from rollout.learner.model.adapter import AdapterOff, add_adapter, quantise_base
+from rollout.learner.model.critic import Critic, CriticPlan, build_critic
+from rollout.learner.model.kl_control import KlControl
+from rollout.learner.model.optim import build_optimizer
+from rollout.learner.model.parallel import Parallel
+from rollout.learner.model.policy import DTYPES, Policy, freeze, load_model, recompute_activations
 from rollout.learner.numerics import runtime_identity
-from rollout.learner.optim import build_optimizer
-from rollout.learner.parallel import Parallel
 from rollout.learner.parts import LearnerParts
-from rollout.learner.policy import DTYPES, Policy, freeze, load_model, recompute_activations
-from rollout.learner.ppo_settings import PpoSettings
-from rollout.learner.reference_cache import ReferenceCache, store_name
-from rollout.learner.reference_store import open_reference_store
 from rollout.learner.session import Session
-from rollout.learner.settings import LearnerSettings
+from rollout.learner.settings.distill import DistillSettings
+from rollout.learner.settings.learner import LearnerSettings
+from rollout.learner.settings.ppo import PpoSettings
 from rollout.learner.state import AnchorPlace
 from rollout.learner.step import Trainer
+from rollout.learner.work.reference_cache import ReferenceCache, store_name
+from rollout.learner.work.reference_store import open_reference_store
 from rollout.models.files import default_cache_dir, digest_model
 from rollout.models.roles import CRITIC, REFERENCE, TEACHER
 from rollout.models.shapes import read_shape

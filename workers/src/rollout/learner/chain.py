@@ -18,7 +18,7 @@ import torch
 from blake3 import blake3
 
 from rollout.coordinator.messages import Cursor
-from rollout.learner.forward import SequenceTokens
+from rollout.learner.forward.rows import SequenceTokens
 from rollout.types import TrajectoryGroup
 
 PARALLEL_BYTES_MIN = 1 << 26

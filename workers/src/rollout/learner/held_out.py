@@ -16,7 +16,7 @@ from rollout.learner.metrics import describe_losses
 from rollout.learner.parts import LearnerParts
 from rollout.learner.plan import micro_batches_of, plan_step
 from rollout.learner.step import add_ranks
-from rollout.learner.work import Totals
+from rollout.learner.work.contract import Totals
 
 PREFIX = "eval_"
 

@@ -15,15 +15,9 @@ from torch import nn
 
 from rollout.coordinator.messages import Batch
 from rollout.learner import chain
-from rollout.learner.distill_settings import DistillSettings
-from rollout.learner.distill_work import Desk, DistillWork
+from rollout.learner.model.policy import load_model
 from rollout.learner.parts import LearnerParts
 from rollout.learner.plan import PlanRules
-from rollout.learner.policy import load_model
-from rollout.learner.policy_settings import PolicySettings
-from rollout.learner.policy_work import Place, PolicyWork
-from rollout.learner.ppo_settings import PpoSettings
-from rollout.learner.ppo_work import Helpers, PpoWork
 from rollout.learner.preference_kinds import (
     label_work,
     load_reward_model,
@@ -31,11 +25,17 @@ from rollout.learner.preference_kinds import (
     pair_work,
     reward_work,
 )
-from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.preference_work import uses_reference
-from rollout.learner.settings import LearnerSettings, SftSettings
-from rollout.learner.sft_work import SftWork, render_rows
-from rollout.learner.work import Work
+from rollout.learner.settings.distill import DistillSettings
+from rollout.learner.settings.learner import LearnerSettings, SftSettings
+from rollout.learner.settings.policy import PolicySettings
+from rollout.learner.settings.ppo import PpoSettings
+from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
+from rollout.learner.work.contract import Work
+from rollout.learner.work.distill import Desk, DistillWork
+from rollout.learner.work.pairs import uses_reference
+from rollout.learner.work.policy import Place, PolicyWork
+from rollout.learner.work.ppo import Helpers, PpoWork
+from rollout.learner.work.sft import SftWork, render_rows
 
 
 def _never(algorithm: Any) -> bool:

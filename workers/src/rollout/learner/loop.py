@@ -16,8 +16,8 @@ from typing import Any
 from rollout.coordinator.messages import Batch, Commit, LearnerStarted
 from rollout.errors import RunFailed
 from rollout.learner import resume
-from rollout.learner.adapter import export_adapter
 from rollout.learner.batch_step import Done, take_step
+from rollout.learner.model.adapter import export_adapter
 from rollout.learner.parts import LearnerParts
 from rollout.learner.plan import encode_plan
 from rollout.learner.sealing import seal_step

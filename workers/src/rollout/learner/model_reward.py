@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from rollout.learner.preference_data import answer_ids
-from rollout.learner.scorer import answer_scores, load_scorer
+from rollout.learner.model.scorer import answer_scores, load_scorer
+from rollout.learner.work.preference_data import answer_ids
 from rollout.models.shapes import read_shape
 from rollout.rendering import build_renderer
 from rollout.types import Completion, Message, Row

@@ -9,11 +9,11 @@ from functools import partial
 import torch
 from torch import nn
 
-from rollout.learner.parallel import Parallel
-from rollout.learner.reference_cache import ReferenceCache
+from rollout.learner.model.parallel import Parallel
 from rollout.learner.session import Session
 from rollout.learner.state import AnchorPlace
 from rollout.learner.step import Trainer
+from rollout.learner.work.reference_cache import ReferenceCache
 from rollout.seams import ObjectStore, Renderer
 from rollout.weights.publication import Publisher, Stored, name_whole, store_whole
 

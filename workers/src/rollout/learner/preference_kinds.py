@@ -7,21 +7,21 @@ from pathlib import Path
 from torch import nn
 
 from rollout.coordinator.messages import Batch
-from rollout.learner.kto_work import KtoWork
+from rollout.learner.model.scorer import load_scorer
 from rollout.learner.parts import LearnerParts
 from rollout.learner.plan import PlanRules
-from rollout.learner.preference_data import (
+from rollout.learner.settings.learner import LearnerSettings
+from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
+from rollout.learner.work.contract import Work
+from rollout.learner.work.kto import KtoWork
+from rollout.learner.work.pairs import PairWork
+from rollout.learner.work.preference_data import (
     digest_labelled,
     digest_pairs,
     render_labelled,
     render_pairs,
 )
-from rollout.learner.preference_settings import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.preference_work import PairWork
-from rollout.learner.reward_work import RewardWork
-from rollout.learner.scorer import load_scorer
-from rollout.learner.settings import LearnerSettings
-from rollout.learner.work import Work
+from rollout.learner.work.reward import RewardWork
 
 
 def one_pass(settings: LearnerSettings, num_ranks: int) -> PlanRules:

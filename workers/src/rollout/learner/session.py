@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from rollout.coordinator import messages as m
-from rollout.learner.parallel import Parallel
+from rollout.learner.model.parallel import Parallel
 from rollout.types import WeightVersion
 
 T = TypeVar("T")

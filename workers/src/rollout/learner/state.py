@@ -20,8 +20,8 @@ from torch.optim import Optimizer
 from rollout.coordinator.messages import AnchorManifest, Cursor
 from rollout.errors import RunFailed
 from rollout.learner import randomness
-from rollout.learner.parallel import shard_like, whole
-from rollout.learner.policy import Policy
+from rollout.learner.model.parallel import shard_like, whole
+from rollout.learner.model.policy import Policy
 from rollout.learner.step import Trainer
 from rollout.objects.filesystem import write_atomically
 from rollout.seams import ObjectSource, ObjectStore

@@ -16,14 +16,14 @@ from torch.optim import Optimizer
 
 from rollout.algorithms.aggregation import Denominators
 from rollout.errors import RunFailed
-from rollout.learner.critic import Critic
-from rollout.learner.kl_control import KlControl
 from rollout.learner.metrics import describe_losses
-from rollout.learner.optim import learning_rate, set_learning_rate
+from rollout.learner.model.critic import Critic
+from rollout.learner.model.kl_control import KlControl
+from rollout.learner.model.optim import learning_rate, set_learning_rate
+from rollout.learner.model.policy import Policy
 from rollout.learner.plan import MicroBatch, StepPlan, Update, micro_batches_of
-from rollout.learner.policy import Policy
-from rollout.learner.settings import LearnerSettings
-from rollout.learner.work import Totals, ValuePart, ValueWork, Work
+from rollout.learner.settings.learner import LearnerSettings
+from rollout.learner.work.contract import Totals, ValuePart, ValueWork, Work
 
 CULPRITS_MAX = 5
 """Parameters named in a message about a broken gradient."""

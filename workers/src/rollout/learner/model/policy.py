@@ -19,9 +19,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from rollout.errors import SpecError
-from rollout.learner.adapter import merged_weights
-from rollout.learner.forward import prepare_model
-from rollout.learner.parallel import Parallel, shard, shard_like, whole
+from rollout.learner.forward.rows import prepare_model
+from rollout.learner.model.adapter import merged_weights
+from rollout.learner.model.parallel import Parallel, shard, shard_like, whole
 from rollout.models.scoring import is_scorer
 
 DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16}

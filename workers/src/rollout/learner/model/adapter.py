@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from rollout.errors import SpecError
-from rollout.learner.four_bits import (
+from rollout.learner.model.four_bits import (
     Packing,
     frozen_linear,
     load_bitsandbytes,
@@ -41,7 +41,7 @@ from rollout.learner.four_bits import (
     quantise,
     restore,
 )
-from rollout.learner.parallel import whole
+from rollout.learner.model.parallel import whole
 from rollout.noise import derive_seed
 from rollout_api.worker import WorkerConfig
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from rollout.algorithms.advantages import GroupAdvantages, group_advantages, rewards_to_go
 from rollout.algorithms.whitening import whiten
-from rollout.learner.completions import Sample
-from rollout.learner.policy_settings import PolicySettings
+from rollout.learner.settings.policy import PolicySettings
+from rollout.learner.work.completions import Sample
 from rollout.types import Trajectory, TrajectoryGroup
 
 KlBySample = Mapping[Sample, Tensor]

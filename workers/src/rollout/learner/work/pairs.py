@@ -18,19 +18,19 @@ from rollout.algorithms.ipo import IpoSettings, ipo_losses
 from rollout.algorithms.orpo import OrpoSettings, orpo_losses
 from rollout.algorithms.preference import PairLogprobs, PairLosses
 from rollout.algorithms.simpo import simpo_losses
-from rollout.learner.forward import GroupTokens, PackedRow, build_group_row, token_logprobs
+from rollout.learner.forward.rows import GroupTokens, PackedRow, build_group_row, token_logprobs
 from rollout.learner.plan import GroupShape, MicroBatch, Update
-from rollout.learner.preference_batch import (
+from rollout.learner.settings.preference import PairLoss, PairSettings
+from rollout.learner.work.contract import MicroLoss, TokenView
+from rollout.learner.work.preference_batch import (
     answer_sums,
     describe_items,
     find_too_long,
     plan_shapes,
     positions_of,
 )
-from rollout.learner.preference_data import PairTokens
-from rollout.learner.preference_settings import PairLoss, PairSettings
-from rollout.learner.reference_cache import ReferenceCache, cached_sums
-from rollout.learner.work import MicroLoss, TokenView
+from rollout.learner.work.preference_data import PairTokens
+from rollout.learner.work.reference_cache import ReferenceCache, cached_sums
 
 
 def uses_reference(settings: PairSettings) -> bool:

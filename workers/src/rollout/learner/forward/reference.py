@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from rollout.learner.forward import GroupTokens, SequenceTokens
-from rollout.learner.forward_logprobs import TokenStats
+from rollout.learner.forward.logprobs import TokenStats
+from rollout.learner.forward.rows import GroupTokens, SequenceTokens
 
 
 def plain_group_logprobs(

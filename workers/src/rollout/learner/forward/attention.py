@@ -20,8 +20,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from rollout.learner.forward_kernels import Gradients, Inputs, attend, attend_backward
-from rollout.learner.forward_layout import Bucket, RowLayout, Run
+from rollout.learner.forward.kernels import Gradients, Inputs, attend, attend_backward
+from rollout.learner.forward.layout import Bucket, RowLayout, Run
 
 IMPLEMENTATION = "rollout_rows"
 """The name under which transformers finds this attention."""

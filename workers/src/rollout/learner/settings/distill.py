@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
-from rollout.learner.sampled_settings import (
+from rollout.learner.settings.sampled import (
     SampledSettings,
     plan_correction,
     refuse_greedy,

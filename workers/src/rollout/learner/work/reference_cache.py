@@ -21,11 +21,11 @@ import torch
 from blake3 import blake3
 from torch import Tensor, nn
 
-from rollout.learner.forward import GroupTokens, build_group_row, token_logprobs
-from rollout.learner.parallel import Parallel
+from rollout.learner.forward.rows import GroupTokens, build_group_row, token_logprobs
+from rollout.learner.model.parallel import Parallel
 from rollout.learner.plan import MicroBatch
-from rollout.learner.preference_batch import answer_sums, positions_of
-from rollout.learner.reference_store import ReferenceStore
+from rollout.learner.work.preference_batch import answer_sums, positions_of
+from rollout.learner.work.reference_store import ReferenceStore
 
 FORMAT = 1
 KEY_BYTES = 16

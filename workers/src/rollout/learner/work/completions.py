@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from rollout.algorithms.aggregation import Denominators
-from rollout.learner.forward import GroupTokens, PackedRow, build_group_row, token_logprobs
+from rollout.learner.forward.rows import GroupTokens, PackedRow, build_group_row, token_logprobs
 from rollout.learner.plan import GroupShape, MicroBatch, Update
-from rollout.learner.sampled_settings import SampledSettings
+from rollout.learner.settings.sampled import SampledSettings
 from rollout.packing import Chunk
 from rollout.types import Trajectory, TrajectoryGroup
 

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.grpo import GrpoSettings, PolicyTokens, grpo_loss
-from rollout.learner.completions import Completions, Sample
-from rollout.learner.forward import TokenStats, token_logprobs
+from rollout.learner.forward.rows import TokenStats, token_logprobs
 from rollout.learner.plan import MicroBatch
-from rollout.learner.sampled_settings import SampledSettings
-from rollout.learner.work import MicroLoss, TokenView
+from rollout.learner.settings.sampled import SampledSettings
+from rollout.learner.work.completions import Completions, Sample
+from rollout.learner.work.contract import MicroLoss, TokenView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

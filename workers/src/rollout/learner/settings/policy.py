@@ -9,12 +9,12 @@ from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.kl import KlEstimator
 from rollout.algorithms.overlong import OverlongPenalty
 from rollout.errors import SpecError
-from rollout.learner.sampled_settings import (
+from rollout.learner.settings.sampled import (
     SampledSettings,
     plan_correction,
     refuse_greedy,
 )
-from rollout.learner.surrogates import build_surrogate, vanishes
+from rollout.learner.settings.surrogates import build_surrogate, vanishes
 from rollout_api.v1alpha1.algorithms import Grpo
 from rollout_api.v1alpha1.train import Train
 from rollout_api.worker import WorkerConfig

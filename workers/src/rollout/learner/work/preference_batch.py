@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from rollout.algorithms.preference import sum_answers
-from rollout.learner.forward import PackedRow, TokenStats
+from rollout.learner.forward.rows import PackedRow, TokenStats
 from rollout.learner.metrics import describe_lengths
 from rollout.learner.plan import GroupShape, MicroBatch
-from rollout.learner.preference_data import Ids
+from rollout.learner.work.preference_data import Ids
 
 TOO_LONG = "length"
 """Disposition of what exceeds ``maxLength``."""

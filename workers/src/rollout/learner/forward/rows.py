@@ -26,10 +26,10 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from rollout.learner.forward_attention import IMPLEMENTATION, register
-from rollout.learner.forward_layout import RowLayout, Segment, plan_layout
-from rollout.learner.forward_logprobs import TokenStats, selected_logprobs
-from rollout.learner.forward_skip import READ, skip_unread
+from rollout.learner.forward.attention import IMPLEMENTATION, register
+from rollout.learner.forward.layout import RowLayout, Segment, plan_layout
+from rollout.learner.forward.logprobs import TokenStats, selected_logprobs
+from rollout.learner.forward.skip import READ, skip_unread
 
 __all__ = [
     "GroupTokens",

@@ -9,9 +9,9 @@ from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.kl_controller import KlTarget
 from rollout.algorithms.overlong import OverlongPenalty
 from rollout.algorithms.ppo import ReturnSettings, ValueSettings
-from rollout.learner.optimizer_settings import OptimizerSettings
-from rollout.learner.policy_settings import plan_overlong
-from rollout.learner.sampled_settings import (
+from rollout.learner.settings.optimizer import OptimizerSettings
+from rollout.learner.settings.policy import plan_overlong
+from rollout.learner.settings.sampled import (
     SampledSettings,
     plan_correction,
     refuse_greedy,

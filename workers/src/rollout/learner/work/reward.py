@@ -13,13 +13,13 @@ from torch import nn
 
 from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.reward_model import reward_model_losses
+from rollout.learner.model.scorer import answer_scores
 from rollout.learner.plan import GroupShape, MicroBatch, Update
-from rollout.learner.preference_batch import describe_items, find_too_long, plan_shapes
-from rollout.learner.preference_data import PairTokens
-from rollout.learner.preference_settings import RewardSettings
-from rollout.learner.preference_work import describe_pairs
-from rollout.learner.scorer import answer_scores
-from rollout.learner.work import MicroLoss
+from rollout.learner.settings.preference import RewardSettings
+from rollout.learner.work.contract import MicroLoss
+from rollout.learner.work.pairs import describe_pairs
+from rollout.learner.work.preference_batch import describe_items, find_too_long, plan_shapes
+from rollout.learner.work.preference_data import PairTokens
 
 
 class RewardWork:

@@ -19,16 +19,21 @@ from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.ppo import ValueTokens, ppo_value_loss
 from rollout.algorithms.whitening import Moments, whiten_by
-from rollout.learner.completions import Completions, Sample, samples_of
-from rollout.learner.critic import token_values
-from rollout.learner.forward import token_logprobs
+from rollout.learner.forward.rows import token_logprobs
 from rollout.learner.metrics import describe_rewards
-from rollout.learner.parallel import Parallel
+from rollout.learner.model.critic import token_values
+from rollout.learner.model.parallel import Parallel
 from rollout.learner.plan import GroupShape, MicroBatch, Update
-from rollout.learner.ppo_estimates import Before, Estimates, estimate, mean_advantage
-from rollout.learner.ppo_settings import PpoSettings
-from rollout.learner.sampled_loss import Terms, choose_old_logprobs, compute_stats, sampled_loss
-from rollout.learner.work import MicroLoss, ValuePart
+from rollout.learner.settings.ppo import PpoSettings
+from rollout.learner.work.completions import Completions, Sample, samples_of
+from rollout.learner.work.contract import MicroLoss, ValuePart
+from rollout.learner.work.ppo_estimates import Before, Estimates, estimate, mean_advantage
+from rollout.learner.work.sampled_loss import (
+    Terms,
+    choose_old_logprobs,
+    compute_stats,
+    sampled_loss,
+)
 from rollout.types import TrajectoryGroup
 
 

@@ -14,13 +14,18 @@ from torch import Tensor, nn
 
 from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.kl import kl_estimate
-from rollout.learner.completions import Completions, Sample
 from rollout.learner.metrics import describe_groups
 from rollout.learner.plan import GroupShape, MicroBatch, Update
-from rollout.learner.policy_advantages import PolicyAdvantages, estimate_advantages, samples_in
-from rollout.learner.policy_settings import PolicySettings
-from rollout.learner.sampled_loss import Terms, choose_old_logprobs, compute_stats, sampled_loss
-from rollout.learner.work import MicroLoss
+from rollout.learner.settings.policy import PolicySettings
+from rollout.learner.work.completions import Completions, Sample
+from rollout.learner.work.contract import MicroLoss
+from rollout.learner.work.policy_advantages import PolicyAdvantages, estimate_advantages, samples_in
+from rollout.learner.work.sampled_loss import (
+    Terms,
+    choose_old_logprobs,
+    compute_stats,
+    sampled_loss,
+)
 from rollout.types import TrajectoryGroup
 
 Kl = dict[Sample, Tensor]

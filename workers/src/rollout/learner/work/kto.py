@@ -19,20 +19,20 @@ from torch import Tensor, nn
 
 from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.kto import kto_losses, mismatched_answers, reference_point
-from rollout.learner.forward import GroupTokens, PackedRow, build_group_row, token_logprobs
-from rollout.learner.parallel import Parallel
+from rollout.learner.forward.rows import GroupTokens, PackedRow, build_group_row, token_logprobs
+from rollout.learner.model.parallel import Parallel
 from rollout.learner.plan import GroupShape, MicroBatch, Update
-from rollout.learner.preference_batch import (
+from rollout.learner.settings.preference import LabelSettings
+from rollout.learner.work.contract import MicroLoss, TokenView
+from rollout.learner.work.preference_batch import (
     answer_sums,
     describe_items,
     find_too_long,
     plan_shapes,
     positions_of,
 )
-from rollout.learner.preference_data import Ids, LabelledTokens
-from rollout.learner.preference_settings import LabelSettings
-from rollout.learner.reference_cache import ReferenceCache, cached_sums
-from rollout.learner.work import MicroLoss, TokenView
+from rollout.learner.work.preference_data import Ids, LabelledTokens
+from rollout.learner.work.reference_cache import ReferenceCache, cached_sums
 
 Ratios = dict[int, float]
 """Log ratio of policy and reference, in nats, by the row whose prompt is answered."""

@@ -20,8 +20,8 @@ from rollout.algorithms.aggregation import masked
 from rollout.algorithms.ppo import SampledTokens, answer_kl, ppo_returns
 from rollout.algorithms.value_loss import explained_variance
 from rollout.algorithms.whitening import Moments, measure_moments
-from rollout.learner.completions import Completions, Sample
-from rollout.learner.ppo_settings import PpoSettings
+from rollout.learner.settings.ppo import PpoSettings
+from rollout.learner.work.completions import Completions, Sample
 from rollout.types import Trajectory
 
 TRUNCATED = "length"

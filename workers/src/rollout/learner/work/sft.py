@@ -13,11 +13,16 @@ from rollout.algorithms.sft import sft_loss
 from rollout.coordinator.messages import DataRow
 from rollout.data.mapping import BadRecord, training_messages
 from rollout.errors import DataError
-from rollout.learner.forward import PackedRow, SequenceTokens, build_sequence_row, token_logprobs
+from rollout.learner.forward.rows import (
+    PackedRow,
+    SequenceTokens,
+    build_sequence_row,
+    token_logprobs,
+)
 from rollout.learner.metrics import describe_lengths
 from rollout.learner.plan import GroupShape, MicroBatch, Update
-from rollout.learner.settings import SftSettings
-from rollout.learner.work import MicroLoss, TokenView
+from rollout.learner.settings.learner import SftSettings
+from rollout.learner.work.contract import MicroLoss, TokenView
 from rollout.seams import Renderer
 
 

@@ -15,12 +15,17 @@ from torch import Tensor, nn
 
 from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.distillation import Distilled, distil
-from rollout.learner.completions import Completions, Sample
-from rollout.learner.distill_settings import DistillSettings
 from rollout.learner.metrics import describe_rewards
 from rollout.learner.plan import GroupShape, MicroBatch, Update
-from rollout.learner.sampled_loss import Terms, choose_old_logprobs, compute_stats, sampled_loss
-from rollout.learner.work import MicroLoss
+from rollout.learner.settings.distill import DistillSettings
+from rollout.learner.work.completions import Completions, Sample
+from rollout.learner.work.contract import MicroLoss
+from rollout.learner.work.sampled_loss import (
+    Terms,
+    choose_old_logprobs,
+    compute_stats,
+    sampled_loss,
+)
 from rollout.types import TrajectoryGroup
 
 

@@ -21,7 +21,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from rollout.errors import SpecError
-from rollout.learner.forward import (
+from rollout.learner.forward.rows import (
     GroupTokens,
     PackedRow,
     build_group_row,

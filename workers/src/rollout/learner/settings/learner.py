@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rollout.errors import SpecError
-from rollout.learner.adapter import LoraSettings, build_lora
-from rollout.learner.distill_settings import DistillSettings, build_distill
-from rollout.learner.optimizer_settings import (
+from rollout.learner.model.adapter import LoraSettings, build_lora
+from rollout.learner.settings.distill import DistillSettings, build_distill
+from rollout.learner.settings.optimizer import (
     OptimizerSettings,
     ScheduleSettings,
     build_optimizer_settings,
     build_schedule,
     default_rate,
 )
-from rollout.learner.policy_settings import PolicySettings, build_policy
-from rollout.learner.ppo_settings import PpoSettings, build_ppo
-from rollout.learner.preference_settings import (
+from rollout.learner.settings.policy import PolicySettings, build_policy
+from rollout.learner.settings.ppo import PpoSettings, build_ppo
+from rollout.learner.settings.preference import (
     PREFERENCES,
     PreferenceSettings,
     build_preference,

@@ -1,0 +1,1 @@
+"""The training forward: packed rows, prompts computed once, no logits where nothing is scored."""

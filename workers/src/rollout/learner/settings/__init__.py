@@ -1,0 +1,1 @@
+"""What the learner is told, taken once from the worker configuration."""

@@ -1,0 +1,1 @@
+"""One step's batch in the hands of one algorithm."""
