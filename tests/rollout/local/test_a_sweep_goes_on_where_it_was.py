@@ -46,7 +46,12 @@ def folder(tmp_path_factory) -> Path:
     return path
 
 
+def hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(folder: Path, *words: str) -> subprocess.Popen:
+    """A sweep as from a terminal; a shell's background job would pass on that it ignores SIGINT."""
     return subprocess.Popen(
         [sys.executable, "-m", "rollout", "sweep", "-f", "tiny.yaml", *words],
         cwd=folder,
@@ -54,6 +59,7 @@ def start(folder: Path, *words: str) -> subprocess.Popen:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=hear_interrupts,  # noqa: PLW1509 - nothing else runs in this process
     )
 
 
