@@ -1,6 +1,7 @@
 import json
 import math
 import struct
+import time
 import subprocess
 import sys
 
@@ -163,6 +164,14 @@ def wandb_history(folder):
     return history, runs
 
 
+def written_history(folder, num_steps, seconds_max=30):
+    """``wandb_history`` when it is there: W&B's own process may write its last block after ``finish``."""
+    deadline = time.monotonic() + seconds_max
+    while len(wandb_history(folder)[0]) < num_steps and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return wandb_history(folder)
+
+
 @pytest.mark.process
 def test_wandb_offline_goes_on_with_the_same_run(tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
@@ -172,7 +181,7 @@ def test_wandb_offline_goes_on_with_the_same_run(tmp_path, monkeypatch):
         log(trackers, steps)
         close(trackers)
 
-    history, ids = wandb_history(tmp_path / "tracking/wandb")
+    history, ids = written_history(tmp_path / "tracking/wandb", num_steps=4)
 
     assert [step for step, _ in history] == [0, 1, 2, 3]
     assert [float(items["reward"]) for _, items in history] == [0.0, 0.1, 0.2, 0.3]
