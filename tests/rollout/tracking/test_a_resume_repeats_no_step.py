@@ -1,9 +1,9 @@
 import json
 import math
 import struct
-import time
 import subprocess
 import sys
+import time
 
 import pytest
 
