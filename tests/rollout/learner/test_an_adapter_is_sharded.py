@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import socket
-import traceback
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from rank_kit import RANKS, on_two_ranks
 from safetensors.torch import load_file
 from torch.distributed.tensor import DTensor
 
@@ -24,7 +20,7 @@ from rollout.learner.forward.rows import GroupTokens
 from rollout.learner.kinds import kind_of
 from rollout.learner.loop import Watch, run_learner
 from rollout.learner.model.adapter import AdapterOff, LoraSettings
-from rollout.learner.model.parallel import Parallel, join, whole
+from rollout.learner.model.parallel import Parallel, whole
 from rollout.learner.parts import LearnerParts
 from rollout.learner.plan import PlanRules, micro_batches_of, plan_step
 from rollout.learner.settings.learner import SftSettings
@@ -41,41 +37,12 @@ from rollout.weights.digest import digest_tensors
 pytestmark = pytest.mark.process
 
 LORA = LoraSettings(rank=4, alpha=8, targets=("Attention", "Mlp"))
-RANKS = 2
 ALGORITHMS = {
     "sft": SftSettings(loss="CompletionOnly", packing=True, max_length=32),
     "dpo": PairSettings(loss=DpoSettings(beta=0.5, sft_coefficient=0.2), max_length=32),
     "kto": LabelSettings(loss=KtoSettings(beta=0.5), max_length=32),
     "rm": RewardSettings(max_length=32, seed=3),
 }
-
-
-def on_two_ranks(work: Callable[[Parallel], Any], *, sharded: bool = True) -> list[Any]:
-    """What ``work`` gives on each of two ranks, forked as torchrun would start them."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    context = multiprocessing.get_context("fork")
-    queue = context.SimpleQueue()
-
-    def live(rank: int) -> None:
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": RANKS, "MASTER_PORT": port}
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", **{k: str(v) for k, v in place.items()}}
-        try:
-            parallel = join(sharded=sharded)
-            queue.put((rank, work(parallel), ""))
-            parallel.close()
-        except BaseException:  # noqa: BLE001 - handed to the test process
-            queue.put((rank, None, traceback.format_exc()))
-
-    processes = [context.Process(target=live, args=(rank,)) for rank in range(RANKS)]
-    for process in processes:
-        process.start()
-    found = sorted((queue.get() for _ in processes), key=lambda item: item[0])
-    for process in processes:
-        process.join(30)
-    assert not any(error for _, _, error in found), "\n".join(error for _, _, error in found)
-    return [result for _, result, _ in found]
 
 
 def make_rows(count: int) -> tuple[DataRow, ...]:

@@ -6,20 +6,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+from row_kit import OFFLINE, make_rows
 from safetensors.torch import load_file
 
-from rollout.algorithms.dpo import DpoSettings
 from rollout.algorithms.grpo import GrpoSettings
-from rollout.algorithms.kto import KtoSettings
-from rollout.algorithms.reward_model import RewardModelSettings
-from rollout.coordinator import messages as m
 from rollout.errors import SpecError
 from rollout.learner.forward.rows import GroupTokens, build_group_row, token_logprobs
 from rollout.learner.loop import run_learner
 from rollout.learner.model.adapter import AdapterOff, LoraSettings, add_adapter
 from rollout.learner.model.policy import DTYPES, freeze, load_model
-from rollout.learner.settings.learner import SftSettings
-from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
 
 LORA = LoraSettings(rank=4, alpha=8, targets=("Attention", "Mlp"))
 ROW = build_group_row([GroupTokens(prompt_ids=(5, 6, 7), completion_ids=((8, 9, 2), (10, 2)))])
@@ -151,29 +146,6 @@ def test_a_run_does_not_feel_which_reference_it_has(adapted, policy_settings, co
         run_learner(parts, parts.session.start(1, "here"), world.watch)
         chains.append(calls.chain())
     assert chains[0] == chains[1]
-
-
-def make_rows(step: int) -> m.Batch:
-    def row(n: int) -> dict:
-        messages = [{"role": "user", "content": f"{n}+{n}="}]
-        told = {"answer": str(2 * n), "chosen": str(2 * n), "rejected": str(n), "label": n % 2 > 0}
-        return {"messages": messages, **told}
-
-    ordinals = range(4 * step, 4 * step + 4)
-    return m.Batch(
-        step=step,
-        ids=tuple((f"r/{n}",) for n in ordinals),
-        rows=tuple(m.DataRow(ordinal=n, row=row(n)) for n in ordinals),
-        cursor=m.Cursor(next_ordinal=ordinals.stop),
-    )
-
-
-OFFLINE = {
-    "sft": SftSettings(loss="CompletionOnly", packing=True, max_length=16),
-    "dpo": PairSettings(loss=DpoSettings(), max_length=16),
-    "kto": LabelSettings(loss=KtoSettings(), max_length=16),
-    "rm": RewardSettings(loss=RewardModelSettings(), max_length=16, seed=3),
-}
 
 
 @pytest.mark.parametrize("algorithm", OFFLINE)

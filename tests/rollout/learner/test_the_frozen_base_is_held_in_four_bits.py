@@ -9,13 +9,12 @@ from dataclasses import replace
 import pytest
 import torch
 from msgspec import structs
+from row_kit import OFFLINE, make_rows
 from safetensors.torch import load_file
 from torch import nn
 
 from rollout.algorithms.dpo import DpoSettings
 from rollout.algorithms.grpo import GrpoSettings
-from rollout.algorithms.kto import KtoSettings
-from rollout.algorithms.reward_model import RewardModelSettings
 from rollout.coordinator import messages as m
 from rollout.errors import SpecError
 from rollout.learner.forward.rows import GroupTokens, build_group_row, token_logprobs
@@ -32,8 +31,7 @@ from rollout.learner.model.adapter import (
 from rollout.learner.model.four_bits import packing_of, quantise, restore
 from rollout.learner.model.parallel import CPU, Parallel
 from rollout.learner.model.policy import DTYPES, Policy, freeze, load_model
-from rollout.learner.settings.learner import SftSettings
-from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
+from rollout.learner.settings.preference import PairSettings
 from rollout.types import Message
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
@@ -141,28 +139,6 @@ def test_four_bits_and_a_half_are_held_and_no_dense_weight_is_kept(quantised) ->
     assert not [t.shape for t in kept if t.numel() in sizes and t.ndim == 2]
 
 
-def make_rows(step: int) -> m.Batch:
-    def row(n: int) -> dict:
-        messages = [{"role": "user", "content": f"{n % 7}+{n % 7}="}]
-        answer = str(2 * (n % 7))
-        told = {"answer": answer, "chosen": answer, "rejected": "?", "label": n % 2 > 0}
-        return {"messages": messages, **told}
-
-    ordinals = range(4 * step, 4 * step + 4)
-    return m.Batch(
-        step=step,
-        ids=tuple((f"r/{n}",) for n in ordinals),
-        rows=tuple(m.DataRow(ordinal=n, row=row(n)) for n in ordinals),
-        cursor=m.Cursor(next_ordinal=ordinals.stop),
-    )
-
-
-OFFLINE = {
-    "sft": SftSettings(loss="CompletionOnly", packing=True, max_length=16),
-    "dpo": PairSettings(loss=DpoSettings(), max_length=16),
-    "kto": LabelSettings(loss=KtoSettings(), max_length=16),
-    "rm": RewardSettings(loss=RewardModelSettings(), max_length=16, seed=3),
-}
 KL = GrpoSettings(kl_coefficient=0.1)
 
 

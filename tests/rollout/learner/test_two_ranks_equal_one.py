@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import socket
-import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
+from rank_kit import spawn
 from safetensors.torch import load_file
 
 from rollout.algorithms.dpo import DpoSettings
@@ -36,39 +33,6 @@ from rollout.learner.work.contract import Totals
 from rollout.rendering import build_renderer
 
 pytestmark = pytest.mark.process
-
-RANKS = 2
-
-
-def spawn(work, *args, ranks: int = RANKS) -> list:
-    """``work(rank, *args)`` in forked processes that torchrun could have started; their results."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    context = multiprocessing.get_context("fork")
-    queue = context.SimpleQueue()
-
-    def child(rank: int) -> None:
-        os.environ |= {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(ranks),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-        }
-        try:
-            queue.put((rank, work(rank, *args), ""))
-        except BaseException:  # noqa: BLE001 - handed to the test process
-            queue.put((rank, None, traceback.format_exc()))
-
-    processes = [context.Process(target=child, args=(rank,)) for rank in range(ranks)]
-    for process in processes:
-        process.start()
-    found = sorted((queue.get() for _ in processes), key=lambda item: item[0])
-    for process in processes:
-        process.join(30)
-    assert not any(error for _, _, error in found), [error for _, _, error in found]
-    return [result for _, result, _ in found]
 
 
 @dataclass(frozen=True, kw_only=True)
