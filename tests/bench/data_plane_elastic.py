@@ -22,16 +22,16 @@ from figures import Figure, level, ratio
 TESTS = Path(__file__).parents[1] / "rollout"
 sys.path[:0] = [str(TESTS / "actor"), str(TESTS / "coordinator")]
 
-from actor_fakes import CountingBuilder, LetterRenderer, SayingEngine  # noqa: E402 - the paths first
-from coordinator_kit import Bench, FakeLearner  # noqa: E402
+from actor_fakes import CountingBuilder, LetterRenderer, SayingEngine
+from coordinator_kit import Bench, FakeLearner
 
-from rollout.actor.episodes import Score  # noqa: E402
-from rollout.actor.loop import Actor, ActorParts  # noqa: E402
-from rollout.actor.play import Played, Stage  # noqa: E402
-from rollout.coordinator.client import CoordinatorClient  # noqa: E402
-from rollout.coordinator.plan import RunPlan  # noqa: E402
-from rollout.errors import Fenced  # noqa: E402
-from rollout.types import SamplingParams  # noqa: E402
+from rollout.actor.episodes import Score
+from rollout.actor.loop import Actor, ActorParts
+from rollout.actor.play import Played, Stage
+from rollout.coordinator.client import CoordinatorClient
+from rollout.coordinator.plan import RunPlan
+from rollout.errors import Fenced
+from rollout.types import SamplingParams
 
 REPEATS = 3
 LEASE_SECONDS = 2.0

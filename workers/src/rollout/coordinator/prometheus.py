@@ -16,7 +16,7 @@ from rollout.coordinator.status import Status
 def render_metrics(coordinator: Coordinator) -> tuple[bytes, str]:
     """The page and its content type."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Page(coordinator))  # type: ignore[bad-argument-type]
+    registry.register(_Page(coordinator))
     return generate_latest(registry), CONTENT_TYPE_LATEST
 
 

@@ -9,7 +9,7 @@ import torch
 from rollout.seams import ObjectStore
 from rollout.types import WeightVersion
 from rollout.weights.digest import digest_tensors
-from rollout.weights.serialise import safetensors_parts
+from rollout.weights.publication import store_whole
 
 
 def publish(
@@ -20,5 +20,5 @@ def publish(
     Equal weights are one object, whoever stores them. Raises StoreError.
     """
     digest = digest_tensors(weights)
-    stored = store.put_parts(safetensors_parts(weights))
-    return WeightVersion(lineage=lineage, step=step, digest=digest, object=stored)
+    stored = store_whole(store, weights)
+    return WeightVersion(lineage=lineage, step=step, digest=digest, object=stored.object)

@@ -178,13 +178,13 @@ class Supervisor:
         """Have as many actors as the coordinator wants: the highest go first, in peace."""
         if wanted is None or self._plan_actor is None or self._stopping:
             return
-        for spec in map(self._plan_actor, range(wanted)):
-            child = self._children.setdefault(spec.name, _Child(spec=spec))
+        specs = {spec.name: spec for spec in map(self._plan_actor, range(wanted))}
+        for name, spec in specs.items():
+            child = self._children.setdefault(name, _Child(spec=spec))
             if child.retired_at is not None and child.process is None:
                 child.retired_at, child.start_at = None, now
-        kept = {self._plan_actor(index).name for index in range(wanted)}
-        for child in self._children.values():
-            if child.spec.role == "actor" and child.spec.name not in kept:
+        for name, child in self._children.items():
+            if child.spec.role == "actor" and name not in specs:
                 self._retire(child, now)
 
     def _retire(self, child: _Child, now: float) -> None:

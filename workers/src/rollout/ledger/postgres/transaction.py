@@ -94,7 +94,7 @@ class PostgresTransaction:
                 value for row in rows for value in row
             ]
         arrays = ", ".join(f"%b::{kind}[]" for kind in types)
-        return f"SELECT * FROM unnest({arrays})", [  # noqa: S608
+        return f"SELECT * FROM unnest({arrays})", [
             list(map(_plain, column)) for column in zip(*rows, strict=True)
         ]
 

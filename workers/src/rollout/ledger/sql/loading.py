@@ -93,7 +93,7 @@ def _first_waiting(tx: Transaction, head: StepRecord | None) -> int:
     first = 0 if head is None else head.cursor.next_ordinal
     for lineage, bound in read_ancestry(tx):
         last = tx.execute(
-            "SELECT max(t.ordinal) FROM tasks t JOIN dispositions d ON d.lineage = ?"  # noqa: S608
+            "SELECT max(t.ordinal) FROM tasks t JOIN dispositions d ON d.lineage = ?"
             f" AND d.task_id = t.task_id AND d.step <= ? WHERE {WAITING}",
             (lineage, EVERYTHING if bound is None else bound, first),
         ).fetchone()[0]
@@ -106,12 +106,12 @@ WAITING = "t.kind = 'train' AND t.kind <> 'eval' AND t.ordinal >= ?"
 
 def _groups(tx: Transaction, next_ordinal: int) -> tuple[StoredGroup, ...]:
     rows = tx.execute(
-        f"SELECT {LEASE_COLUMNS}, state FROM tasks t WHERE {WAITING} ORDER BY ordinal",  # noqa: S608
+        f"SELECT {LEASE_COLUMNS}, state FROM tasks t WHERE {WAITING} ORDER BY ordinal",
         (next_ordinal,),
     ).fetchall()
     samples = _samples(tx, next_ordinal)
     bodies = tx.execute(
-        f"SELECT b.task_id, b.body FROM tasks t JOIN bodies b ON b.task_id = t.task_id WHERE {WAITING}",  # noqa: S608
+        f"SELECT b.task_id, b.body FROM tasks t JOIN bodies b ON b.task_id = t.task_id WHERE {WAITING}",
         (next_ordinal,),
     )
     body_of = {row[0]: row[1] for row in bodies}
@@ -129,7 +129,7 @@ def _groups(tx: Transaction, next_ordinal: int) -> tuple[StoredGroup, ...]:
 
 def _samples(tx: Transaction, next_ordinal: int) -> dict[str, list[SampleRow]]:
     rows = tx.execute(
-        "SELECT j.task_id, j.sample, j.trajectory_id, j.reward, j.num_tokens, j.ending FROM tasks t"  # noqa: S608
+        "SELECT j.task_id, j.sample, j.trajectory_id, j.reward, j.num_tokens, j.ending FROM tasks t"
         f" JOIN trajectories j ON j.task_id = t.task_id WHERE {WAITING} ORDER BY j.task_id, j.sample",
         (next_ordinal,),
     )
@@ -147,7 +147,7 @@ def read_bodies(tx: Transaction, task_ids: Sequence[str]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for some in slices(task_ids):
         found |= tx.execute(
-            f"SELECT task_id, body FROM bodies WHERE task_id IN ({marks(some)})",  # noqa: S608
+            f"SELECT task_id, body FROM bodies WHERE task_id IN ({marks(some)})",
             some,
         ).fetchall()
     return found
@@ -192,7 +192,7 @@ def _evaluation(tx: Transaction, row: Row) -> StoredEvaluation:
 
 def _eval_leases(tx: Transaction) -> tuple[Lease, ...]:
     rows = tx.execute(
-        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE kind = 'eval' AND state = 'leased'"  # noqa: S608
+        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE kind = 'eval' AND state = 'leased'"
     ).fetchall()
     return tuple(read_lease(row) for row in rows)
 

@@ -134,7 +134,7 @@ class Reader(ABC):
             "length": "j.num_tokens DESC, d.place",
         }
         rows = self._tx.execute(
-            "SELECT d.task_id, d.sample, d.place, j.trajectory_id FROM dispositions d JOIN"  # noqa: S608
+            "SELECT d.task_id, d.sample, d.place, j.trajectory_id FROM dispositions d JOIN"
             " trajectories j ON j.task_id = d.task_id AND j.sample = d.sample WHERE d.lineage = ?"
             f" AND d.step = ? AND d.kind = 'consumed' ORDER BY {order[sort]} LIMIT ?",
             (loading.lineage_of(self._tx, step), step, EVERYTHING if limit is None else limit),

@@ -113,7 +113,7 @@ def _insert_dispositions(
         closed = sorted({d.task_id for d in dispositions if d.kind == kind})
         for some in slices(closed):
             tx.execute(
-                "UPDATE tasks SET state = ? WHERE state IN ('open', 'leased')"  # noqa: S608
+                "UPDATE tasks SET state = ? WHERE state IN ('open', 'leased')"
                 f" AND task_id IN ({marks(some)})",
                 (kind, *some),
             )
@@ -142,7 +142,7 @@ def _made(tx: Transaction, task_ids: Sequence[str]) -> set[tuple[str, int]]:
     found: set[tuple[str, int]] = set()
     for some in slices(task_ids):
         rows = tx.execute(
-            "SELECT j.task_id, j.sample FROM trajectories j JOIN tasks t ON t.task_id = j.task_id"  # noqa: S608
+            "SELECT j.task_id, j.sample FROM trajectories j JOIN tasks t ON t.task_id = j.task_id"
             f" WHERE t.state = 'done' AND j.task_id IN ({marks(some)}) UNION ALL SELECT task_id, 0"
             f" FROM tasks WHERE kind = 'row' AND state = 'done' AND task_id IN ({marks(some)})",
             (*some, *some),

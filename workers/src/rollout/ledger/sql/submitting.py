@@ -53,7 +53,7 @@ class _Found:
 
 def _ask_tasks(tx: Transaction, ends: Sequence[AttemptEnd]) -> Result:
     return tx.execute(
-        "SELECT task_id, state, epoch, num_samples, data_failures FROM tasks"  # noqa: S608
+        "SELECT task_id, state, epoch, num_samples, data_failures FROM tasks"
         f" WHERE task_id IN ({marks(ends)}) ORDER BY task_id{tx.for_update}",
         [end.task_id for end in ends],
     )
@@ -125,11 +125,11 @@ def _accept(tx: Transaction, ends: Sequence[AttemptEnd]) -> None:
     tx.insert("bodies", "task_id, body", [(end.task_id, end.body) for end in ends])
     for some in slices(ends):
         tx.execute(
-            f"UPDATE tasks SET state = 'done' WHERE task_id IN ({marks(some)})",  # noqa: S608
+            f"UPDATE tasks SET state = 'done' WHERE task_id IN ({marks(some)})",
             [end.task_id for end in some],
         )
         tx.execute(
-            "UPDATE attempts SET ended_at = ?, ending = 'accepted', message = ''"  # noqa: S608
+            "UPDATE attempts SET ended_at = ?, ending = 'accepted', message = ''"
             f" WHERE task_id IN ({marks(some)}) AND ending IS NULL",
             [tx.now, *(end.task_id for end in some)],
         )

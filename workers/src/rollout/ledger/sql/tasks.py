@@ -61,7 +61,7 @@ def read_lease(row: Row) -> Lease:
 
 def lock_run(tx: Transaction) -> int:
     """Take turns with everybody who changes the run's structure; returns the live lineage."""
-    return tx.execute(f"SELECT lineage FROM run{tx.for_update}").fetchone()[0]  # noqa: S608
+    return tx.execute(f"SELECT lineage FROM run{tx.for_update}").fetchone()[0]
 
 
 class Fence:
@@ -70,7 +70,7 @@ class Fence:
     def __init__(self, tx: Transaction, worker: str, incarnation: int) -> None:
         self._worker, self._incarnation = worker, incarnation
         self._found = tx.execute(
-            f"SELECT incarnation FROM workers WHERE worker = ?{tx.for_share}",  # noqa: S608
+            f"SELECT incarnation FROM workers WHERE worker = ?{tx.for_share}",
             (worker,),
         )
 
@@ -102,7 +102,7 @@ def register(
         (worker, role, pid, host, tx.now),
     ).fetchone()[0]
     held = tx.execute(
-        f"SELECT task_id, epoch FROM tasks WHERE {LEASED} AND worker = ?"  # noqa: S608
+        f"SELECT task_id, epoch FROM tasks WHERE {LEASED} AND worker = ?"
         f" ORDER BY task_id{tx.for_update}",
         (worker,),
     ).fetchall()
@@ -190,7 +190,7 @@ def claim(tx: Transaction, limits: Limits, ask: ClaimRequest) -> Claims:
 def _ask_leased(tx: Transaction, ask: ClaimRequest) -> Result:
     """This worker's leases, and expired ones of anybody."""
     return tx.execute(
-        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE {LEASED} AND (worker = ? OR expires_at <= ?)"  # noqa: S608
+        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE {LEASED} AND (worker = ? OR expires_at <= ?)"
         f" ORDER BY task_id{tx.skip_locked}",
         (ask.worker, tx.now),
     )
@@ -212,7 +212,7 @@ def _not_held(leases: Sequence[Lease], ask: ClaimRequest) -> list[Lease]:
 def _ask_open(tx: Transaction, ask: ClaimRequest, count: int) -> Result:
     kinds = "('train', 'eval')" if ask.train else "('eval')"
     return tx.execute(
-        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE state = 'open' AND kind IN {kinds}"  # noqa: S608
+        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE state = 'open' AND kind IN {kinds}"
         f" AND state IN ('open', 'leased') ORDER BY kind, step, ordinal LIMIT ?{tx.skip_locked}",
         (count,),
     )
@@ -238,7 +238,7 @@ def _fresh_lease(row: Row, now: float, ask: ClaimRequest) -> Lease:
 def _write_leases(tx: Transaction, leases: Sequence[Lease], ask: ClaimRequest) -> None:
     for some in slices(leases):
         tx.execute(
-            "UPDATE tasks SET state = 'leased', epoch = epoch + 1, worker = ?, incarnation = ?,"  # noqa: S608
+            "UPDATE tasks SET state = 'leased', epoch = epoch + 1, worker = ?, incarnation = ?,"
             " version_lineage = CASE WHEN kind = 'eval' THEN lineage ELSE ? END,"
             " version_step = CASE WHEN kind = 'eval' THEN step ELSE ? END,"
             f" leased_at = ?, expires_at = ? WHERE task_id IN ({marks(some)})",
@@ -267,7 +267,7 @@ def extend(tx: Transaction, until: float, task_ids: Sequence[str]) -> None:
     """Move the end of leases."""
     for some in slices(task_ids):
         tx.execute(
-            f"UPDATE tasks SET expires_at = ? WHERE task_id IN ({marks(some)})",  # noqa: S608
+            f"UPDATE tasks SET expires_at = ? WHERE task_id IN ({marks(some)})",
             (until, *some),
         )
 
@@ -278,7 +278,7 @@ def renew(
     """Extend leases of this incarnation; the ids it no longer holds come back."""
     check_incarnation(tx, worker, incarnation)
     rows = tx.execute(
-        f"SELECT task_id FROM tasks WHERE {LEASED} AND worker = ? AND incarnation = ?"  # noqa: S608
+        f"SELECT task_id FROM tasks WHERE {LEASED} AND worker = ? AND incarnation = ?"
         f" ORDER BY task_id{tx.for_update}",
         (worker, incarnation),
     ).fetchall()
@@ -291,7 +291,7 @@ def rearm(tx: Transaction, lease_seconds: float) -> int:
     """Give every lease one full term."""
     until = tx.now + lease_seconds
     rows = tx.execute(
-        f"UPDATE tasks SET expires_at = ? WHERE {LEASED} RETURNING task_id",  # noqa: S608
+        f"UPDATE tasks SET expires_at = ? WHERE {LEASED} RETURNING task_id",
         (until,),
     )
     return len(rows.fetchall())

@@ -35,7 +35,7 @@ class SqliteTransaction:
         if rows:
             otherwise = " ON CONFLICT DO NOTHING" if ignore else ""
             self._connection.executemany(
-                f"INSERT INTO {table} ({columns}) VALUES ({marks(rows[0])}){otherwise}",  # noqa: S608
+                f"INSERT INTO {table} ({columns}) VALUES ({marks(rows[0])}){otherwise}",
                 rows,
             )
 
