@@ -247,6 +247,11 @@ class Reason(StrEnum):
         "The API server refused a call of the operator.",
         "Give the operator's role the verb in the message.",
     )
+    API_SERVER_REFUSED = (
+        "ApiServerRefused",
+        "The API server refuses an object that the operator makes, or keeps failing.",
+        "Read the message; it names the object and the server's words.",
+    )
     NODE_LOST = (
         "NodeLost",
         "A node with a pod of this run stopped answering.",

@@ -35,6 +35,15 @@ ANNOTATION_TEMPLATE_VERSION = f"{DOMAIN}/template-version"
 ANNOTATION_SPEC_DIGEST = f"{DOMAIN}/spec-digest"
 """Digest of the resolved spec of the attempt."""
 
+ANNOTATION_APPLIED = f"{DOMAIN}/applied"
+"""Digest of the fields that the operator set on a child: another digest of what is there is drift."""
+ANNOTATION_DISRUPTIONS = f"{DOMAIN}/disruptions"
+"""Group starts of the learner that cost no retry, on its StatefulSet: preemptions and drains."""
+ANNOTATION_GANG_TRIES = f"{DOMAIN}/gang-tries"
+"""How often the learner's group was not complete in time, on its StatefulSet."""
+ANNOTATION_NOT_AFTER = f"{DOMAIN}/not-after"
+"""End of the server certificate in a Secret, RFC 3339."""
+
 MANAGER_CHILDREN = "rollout-operator"
 MANAGER_STATUS = "rollout-operator-status"
 MANAGER_PROGRESS = "rollout-coordinator"
@@ -69,6 +78,11 @@ def configuration_name(run: str, digest_hex: str) -> str:
 def certificate_name(run: str) -> str:
     """Name of the Secret with the run's CA and server certificate."""
     return f"{run}-tls"
+
+
+def monitor_name(run: str) -> str:
+    """Name of the PodMonitor."""
+    return run
 
 
 def ledger_claim_name(run: str) -> str:

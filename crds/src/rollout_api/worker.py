@@ -1,14 +1,26 @@
-"""WorkerConfig: the one file that every worker process reads. Written by operator or supervisor."""
+"""WorkerConfig: the one file that every worker process reads.
 
-from typing import Literal
+A supervisor writes it whole. An operator writes the ``WorkerOrder``, which is what can be known without
+a look at model and data; the pods find out the rest.
+"""
 
-from pydantic import Field
+from typing import Literal, Self
 
-from rollout_api.base import ApiModel, Digest, Name, Uri
+from pydantic import Field, model_validator
+
+from rollout_api.base import ApiModel, Digest, Name, Text, Uri
 from rollout_api.v1alpha1.common import Dtype
 from rollout_api.v1alpha1.data import FilePath
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import Grade
+
+CallerRole = Literal["actor", "learner", "operator"]
+"""Who calls a coordinator; its table of endpoints says what each may do."""
+
+
+def audience_of(uid: str) -> str:
+    """The audience of tokens for the coordinator of one run."""
+    return f"rollout/{uid}"
 
 
 class RunIdentity(ApiModel):
@@ -47,8 +59,6 @@ class ResolvedRun(ApiModel):
     """Records of the training data that cannot be used and are left out (`onBadRecord: Skip`)."""
     left_out: tuple[int, ...] = ()
     """Positions of rows of the training data whose prompt has more than `train.maxPromptTokens` tokens."""
-    threads: int = Field(default=1, ge=1)
-    """Compute threads of one process."""
     engine: Literal["embedded", "vllm"] = "embedded"
     """Engine of the actors."""
     grade: Grade = "Exact"
@@ -62,8 +72,16 @@ class Layout(ApiModel):
     """Folder of the run."""
     coordinator_url: Uri
     """Base address of the coordinator."""
+    listen_host: Name | None = None
+    """Address that the coordinator binds, such as `0.0.0.0`; the port is that of `coordinatorUrl`. Unset: its host."""
+    ca_file: FilePath | None = None
+    """Certificates (PEM) that may have signed the coordinator's; read again when the file changes. Needed for https."""
+    certificate_file: FilePath | None = None
+    """The coordinator's certificate with its chain (PEM); read again when the file changes. Needed for https."""
+    key_file: FilePath | None = None
+    """Private key of that certificate (PEM)."""
     token_file: FilePath
-    """File with the bearer token."""
+    """File with the run's secret or, with `authentication`, with this process's own token; read again when it changes."""
     objects_dir: FilePath
     """Root of the local object store, or of its cache."""
     objects_served: bool = False
@@ -71,23 +89,69 @@ class Layout(ApiModel):
     ledger_path: FilePath
     """SQLite file of the ledger; only the coordinator opens it."""
 
+    @model_validator(mode="after")
+    def _encrypts_whole_or_not(self) -> Self:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificateFile and keyFile belong together: set both, or neither")
+        if self.coordinator_url.startswith("https:") and self.ca_file is None:
+            raise ValueError(f"coordinatorUrl is {self.coordinator_url}: set caFile, to know it by")
+        return self
 
-class WorkerConfig(ApiModel):
-    """Everything a coordinator, actor or learner needs to know."""
+
+class Authentication(ApiModel):
+    """Who may call the coordinator in a cluster: ServiceAccount tokens, verified without asking anybody.
+
+    A token must be for the audience `rollout/<uid>` of this run.
+    """
+
+    issuer: Text
+    """The `iss` that tokens must carry: the cluster's `issuer`."""
+    jwks_file: FilePath
+    """Public keys of the issuer (a JSON Web Key Set); read again when a token names a key that is not there."""
+    accounts: dict[Text, CallerRole]
+    """Role by `sub`, such as `system:serviceaccount:<namespace>:<account>`; no other account is let in."""
+
+
+class ProgressWriting(ApiModel):
+    """Where the coordinator writes `status.progress` of its own run."""
+
+    api_url: Uri
+    """Address of the API server."""
+    token_file: FilePath
+    """File with a token for it; read again each time."""
+    ca_file: FilePath | None = None
+    """Certificates (PEM) that the API server is known by. Unset: plain HTTP on loopback."""
+    every_seconds: float = Field(default=10.0, ge=1.0, le=86_400.0)
+    """Time between two writes, unless live settings say otherwise."""
+
+
+class WorkerOrder(ApiModel):
+    """What is known of a run before anybody has looked at its model and data."""
 
     run: RunIdentity
     """Which run this is."""
-    spec_digest: Digest
-    """blake3 of the canonical resolved spec; the root of the hash chain."""
     spec: RolloutRunSpec
     """The run's spec with every preset resolved."""
-    resolved: ResolvedRun
-    """What plan time found out."""
     layout: Layout
     """Where things are."""
+    authentication: Authentication | None = None
+    """Who may call the coordinator. Unset: whoever holds the run's secret (one machine)."""
+    progress: ProgressWriting | None = None
+    """Where progress is written. Unset: nowhere but in the coordinator's own status."""
+    threads: int = Field(default=1, ge=1, le=1024)
+    """Compute threads of one actor or learner process; the same all over the run, as sums depend on it."""
     heartbeat_seconds: float = Field(default=2.0, gt=0)
     """Time between a worker's signs of life."""
     lease_seconds: float = Field(default=30.0, gt=0)
     """Time after which work of a silent worker is given to another."""
     code_files: tuple[FilePath, ...] = ()
     """Files with pickled user functions, loaded before rewards and environments are built."""
+
+
+class WorkerConfig(WorkerOrder):
+    """Everything a coordinator, actor or learner needs to know."""
+
+    spec_digest: Digest
+    """blake3 of the canonical resolved spec; the root of the hash chain."""
+    resolved: ResolvedRun
+    """What a look at model and data has found."""

@@ -4,7 +4,18 @@ from typing import Literal
 
 from pydantic import Field
 
-from rollout_api.base import ApiModel, Digest, Label, Name, Real, Text, Timestamp, Uri, many
+from rollout_api.base import (
+    ApiModel,
+    Digest,
+    Label,
+    Message,
+    Name,
+    Real,
+    Text,
+    Timestamp,
+    Uri,
+    many,
+)
 from rollout_api.v1alpha1.common import Condition
 
 Grade = Literal["Exact", "ReplayExact", "Logical"]
@@ -21,6 +32,8 @@ class RoleStatus(ApiModel):
     """Pods that exist."""
     restarts: int = Field(default=0, ge=0)
     """Restarts in this run attempt."""
+    incarnation: int = Field(default=0, ge=0)
+    """Group start that these numbers speak about (learner only)."""
     quarantined: int = Field(default=0, ge=0)
     """Actors set aside because loaded weights did not verify."""
 
@@ -40,9 +53,35 @@ class Dispositions(ApiModel):
     """Not needed."""
 
 
+class Outcome(ApiModel):
+    """How the work ended, as the coordinator's records say; exit codes of processes are hints."""
+
+    kind: Literal["Succeeded", "Failed", "Stopped"]
+    """`Stopped`: the state is saved and a later attempt goes on from it."""
+    reason: Name
+    """Why, in one word."""
+    message: Message = ""
+    """The same for people."""
+
+
+class ReportedCondition(ApiModel):
+    """A condition that only the coordinator can judge; the operator copies it to `conditions`."""
+
+    type: Literal["WeightsVerified", "Learning", "LogprobsAgree", "Tracking", "Snapshotted"]
+    """Which aspect."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    reason: Name
+    """Why."""
+    message: Message = ""
+    """The same for people."""
+
+
 class Progress(ApiModel):
     """How far the work is; written by the coordinator alone."""
 
+    attempt: int = Field(default=0, ge=0)
+    """Run attempt that this speaks about: the word of an earlier one does not end this one."""
     step: int = Field(default=0, ge=0)
     """Last committed step."""
     max_steps: int | None = Field(default=None, ge=0)
@@ -63,6 +102,10 @@ class Progress(ApiModel):
     """Mean age of the last step's trajectories, in steps."""
     dispositions: Dispositions | None = None
     """How samples ended so far."""
+    conditions: tuple[ReportedCondition, ...] = many(8, key="type")
+    """What the coordinator judges."""
+    outcome: Outcome | None = None
+    """How the work ended. Unset: it goes on."""
     update_time: Timestamp | None = None
     """When this was written."""
 
@@ -118,7 +161,9 @@ class RunStatus(ApiModel):
     configuration: Label | None = None
     """Name of the immutable configuration that this run attempt runs under."""
     start_time: Timestamp | None = None
-    """When the first step could begin."""
+    """When this run attempt's pods were let go; unset while suspended."""
+    active_seconds: int = Field(default=0, ge=0)
+    """Running time of earlier run attempts; suspended time is not in it."""
     completion_time: Timestamp | None = None
     """When the run finished."""
     progress: Progress | None = None
