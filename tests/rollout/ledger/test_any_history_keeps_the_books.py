@@ -25,6 +25,7 @@ from ledger_kit import (
     step_commit,
     version,
 )
+from msgspec import structs
 
 from rollout.errors import Fenced
 from rollout.ledger.records import Limits
@@ -45,6 +46,8 @@ class Histories(RuleBasedStateMachine):
         self.leases = {}  # (task_id, epoch) -> (worker, incarnation, lease)
         self.accepted = {}  # task_id -> trajectory ids
         self.incarnations = {}
+        self.beginnings = {}  # task_id -> what the last attempt that was returned left
+        self.returned = set()
         self.lineage, self.committed, self.admitted, self.position = 0, 0, 0, 0
 
     def _open(self):
@@ -85,6 +88,8 @@ class Histories(RuleBasedStateMachine):
         """Any attempt ever made reports, however old it is."""
         worker, incarnation, lease = data.draw(st.sampled_from(list(self.leases.values())))
         end = finished(lease) if kind == "done" else failed(lease, kind)
+        if kind == "returned":
+            end = structs.replace(end, prefixes=f"beginning {lease.epoch}".encode())
         newest = max(e for task, e in self.leases if task == lease.task.task_id)
         if incarnation != self.incarnations[worker]:
             try:
@@ -96,6 +101,11 @@ class Histories(RuleBasedStateMachine):
         if verdict.accepted and kind == "done":
             ids = [sample.trajectory_id for sample in end.samples]
             assert self.accepted.setdefault(lease.task.task_id, ids) == ids
+            self.beginnings.pop(lease.task.task_id, None)
+        elif verdict.accepted and (end.task_id, end.epoch) not in self.returned:
+            self.returned.add((end.task_id, end.epoch))
+            if end.prefixes:
+                self.beginnings[end.task_id] = end.prefixes
         if lease.epoch < newest and kind == "done":
             assert not verdict.accepted, "a stale epoch was accepted"
 
@@ -162,6 +172,11 @@ class Histories(RuleBasedStateMachine):
             assert [s.trajectory_id for s in group.samples] == (
                 self.accepted.get(group.task.task_id, [])
             )
+
+    @invariant()
+    def beginnings_are_kept(self):
+        ids = [f"t/{ordinal}" for ordinal in range(self.admitted)]
+        assert self.do(self.ledger.prefixes_of(ids)) == self.beginnings
 
     def teardown(self):
         self.do(self.ledger.close())

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import zstandard
 from blake3 import blake3
 
 from rollout.errors import LedgerError
-from rollout.types import Trajectory
+from rollout.types import Prefix, Trajectory
+
+T = TypeVar("T")
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _local = threading.local()
 _decoder = msgspec.msgpack.Decoder(tuple[Trajectory, ...])
+_prefixes = msgspec.msgpack.Decoder(tuple[Prefix, ...])
 
 BODY_LEVEL = 1
 """zstd level: bodies are written on the critical path of a step."""
@@ -63,18 +66,36 @@ def name_trajectory(trajectory: Trajectory) -> str:
 
 def encode_body(trajectories: Sequence[Trajectory]) -> bytes:
     """Compressed body of one group, timings included."""
+    return _compress(tuple(trajectories))
+
+
+def encode_prefixes(prefixes: Sequence[Prefix]) -> bytes:
+    """Compressed beginnings of one group's samples; empty when there are none."""
+    return _compress(tuple(prefixes)) if prefixes else b""
+
+
+def _compress(content: tuple[Any, ...]) -> bytes:
     # A compressor must not be shared between threads, and making one costs more than using it.
     compressor = getattr(_local, "compressor", None)
     if compressor is None:
         compressor = _local.compressor = zstandard.ZstdCompressor(level=BODY_LEVEL)
-    return compressor.compress(_encoder.encode(tuple(trajectories)))
+    return compressor.compress(_encoder.encode(content))
 
 
 def decode_body(body: bytes) -> tuple[Trajectory, ...]:
     """The group of one body. Raises LedgerError when the bytes are not one."""
+    return _decompress(body, _decoder)
+
+
+def decode_prefixes(body: bytes) -> tuple[Prefix, ...]:
+    """What ``encode_prefixes`` was given. Raises LedgerError when the bytes are something else."""
+    return _decompress(body, _prefixes) if body else ()
+
+
+def _decompress(body: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
     try:
         plain = zstandard.ZstdDecompressor().decompress(body, max_output_size=BODY_BYTES_MAX)
-        return _decoder.decode(plain)
+        return decoder.decode(plain)
     except (zstandard.ZstdError, msgspec.DecodeError) as error:
         raise LedgerError(
             f"a stored trajectory body of {len(body)} bytes cannot be read: {error};"

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Role = Literal["system", "user", "assistant", "tool"]
-Finish = Literal["stop", "length", "aborted"]
-"""Why generation ended: an end token, the token limit, or the engine gave up (never scored)."""
+Finish = Literal["stop", "length", "aborted", "interrupted"]
+"""Why generation ended: an end token, the token limit, the engine gave up (never scored), or it was asked
+to stop (``Engine.interrupt``): what there is may be continued."""
 
 Row = Mapping[str, Any]
 """One record of a data set after field mapping: JSON values only."""
@@ -88,6 +89,27 @@ class Completion:
     finish: Finish
     text: str = ""
     spans: tuple[VersionSpan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prefix:
+    """What a sample had when its actor gave it up: another actor goes on behind its last token.
+
+    ``token_ids`` and what runs beside them are as in ``Trajectory``. ``turn_ends`` are the lengths of
+    ``token_ids`` after each whole reply of the policy; what follows the last one and is masked 1 is the
+    beginning of the next. ``segment`` numbers the noise that the rest is drawn from. ``ending`` is set
+    where the episode is over, and only its siblings are missing.
+    """
+
+    sample: int
+    segment: int
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    loss_mask: tuple[int, ...]
+    spans: tuple[VersionSpan, ...]
+    turn_ends: tuple[int, ...] = ()
+    ending: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,14 @@ class Ledger(Protocol):
     async def submit(
         self, worker: str, incarnation: int, ends: Sequence[AttemptEnd]
     ) -> tuple[Verdict, ...]:
-        """End attempts. Repeating an accepted end is accepted again and changes nothing."""
+        """End attempts. Repeating an accepted end is accepted again and changes nothing.
+
+        The beginnings that a returned attempt brings are kept until its task has a result.
+        """
+        ...
+
+    async def prefixes_of(self, task_ids: Sequence[str]) -> dict[str, bytes]:
+        """The beginnings that returned attempts left of tasks without a result."""
         ...
 
     async def publish_initial(self, incarnation: int, version: WeightVersion, chain: str) -> None:

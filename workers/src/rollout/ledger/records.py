@@ -65,7 +65,9 @@ class NewTask(Record, frozen=True, kw_only=True):
 class Lease(Record, frozen=True, kw_only=True):
     """A task in one worker's hands. ``epoch`` fences; ``attempt`` counts tries from 1.
 
-    (``version_lineage``, ``version_step``) is the version that this attempt samples from.
+    (``version_lineage``, ``version_step``) is the version that this attempt samples from. ``failures``
+    counts the infrastructure failures reported before it; ``prefixed`` says that an earlier attempt left
+    beginnings (``Ledger.prefixes_of``).
     """
 
     task: NewTask
@@ -77,6 +79,8 @@ class Lease(Record, frozen=True, kw_only=True):
     version_step: int
     leased_at: float
     expires_at: float
+    failures: int = 0
+    prefixed: bool = False
 
 
 class Freed(Record, frozen=True, kw_only=True):
@@ -128,12 +132,17 @@ class SampleRow(Record, frozen=True, kw_only=True):
 
 
 class AttemptEnd(Record, frozen=True, kw_only=True):
-    """The end of one attempt: all samples and their body, or a failure."""
+    """The end of one attempt: all samples and their body, or a failure.
+
+    ``prefixes`` (``rollout.codec.encode_prefixes``) are the beginnings that a ``returned`` one leaves to
+    the next; empty: what an earlier attempt left stays.
+    """
 
     task_id: str
     epoch: int
     samples: tuple[SampleRow, ...] = ()
     body: bytes = b""
+    prefixes: bytes = b""
     failure: FailureKind | None = None
     message: str = ""
 

@@ -88,6 +88,10 @@ class SqlLedger:
             lambda tx: submitting.submit(tx, self._limits, worker, incarnation, ends), shares=True
         )
 
+    async def prefixes_of(self, task_ids: Sequence[str]) -> dict[str, bytes]:
+        """See the contract."""
+        return await self._read(lambda tx: loading.read_prefixes(tx, task_ids))
+
     async def publish_initial(self, incarnation: int, version: WeightVersion, chain: str) -> None:
         """See the contract."""
         await self._write(lambda tx: steps.publish_initial(tx, incarnation, version, chain))

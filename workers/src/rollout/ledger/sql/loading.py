@@ -153,6 +153,17 @@ def read_bodies(tx: Transaction, task_ids: Sequence[str]) -> dict[str, bytes]:
     return found
 
 
+def read_prefixes(tx: Transaction, task_ids: Sequence[str]) -> dict[str, bytes]:
+    """The beginnings that are kept of these tasks."""
+    found: dict[str, bytes] = {}
+    for some in slices(task_ids):
+        rows = tx.execute(
+            f"SELECT task_id, body FROM prefixes WHERE task_id IN ({marks(some)})", some
+        )
+        found.update((row[0], bytes(row[1])) for row in rows)
+    return found
+
+
 def _evaluations(tx: Transaction) -> tuple[StoredEvaluation, ...]:
     rows = tx.execute("SELECT * FROM evaluations ORDER BY scheduled_at, name, split").fetchall()
     return tuple(_evaluation(tx, row) for row in rows)

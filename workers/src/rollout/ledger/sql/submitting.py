@@ -22,6 +22,7 @@ def submit(
     found = _read_attempts(tx, asked, ends)
     verdicts: list[Verdict] = []
     good: list[AttemptEnd] = []
+    continued: list[str] = []
     for end in ends:
         row = found.get((end.task_id, end.epoch))
         refusal = _refusal(row, end)
@@ -33,10 +34,12 @@ def submit(
             verdicts.append(_fail(tx, limits, end))
         else:
             good.append(end)
+            continued += [end.task_id] if row.prefixed else []
             verdicts.append(Verdict(accepted=True, reason="", state="done"))
         # The same attempt twice in one call: the second is a repetition.
         found.pop((end.task_id, end.epoch), None)
     _accept(tx, good)
+    _forget_prefixes(tx, continued)
     return tuple(verdicts)
 
 
@@ -49,11 +52,12 @@ class _Found:
     num_samples: int
     data_failures: int
     ending: str | None
+    prefixed: bool
 
 
 def _ask_tasks(tx: Transaction, ends: Sequence[AttemptEnd]) -> Result:
     return tx.execute(
-        "SELECT task_id, state, epoch, num_samples, data_failures FROM tasks"
+        "SELECT task_id, state, epoch, num_samples, data_failures, prefixed FROM tasks"
         f" WHERE task_id IN ({marks(ends)}) ORDER BY task_id{tx.for_update}",
         [end.task_id for end in ends],
     )
@@ -79,7 +83,12 @@ def _read_attempts(
                 continue
             ending = row[0]
         found[(end.task_id, end.epoch)] = _Found(
-            task["state"], task["epoch"], task["num_samples"], task["data_failures"], ending
+            task["state"],
+            task["epoch"],
+            task["num_samples"],
+            task["data_failures"],
+            ending,
+            bool(task["prefixed"]),
         )
     return found
 
@@ -154,4 +163,23 @@ def _fail(tx: Transaction, limits: Limits, end: AttemptEnd) -> Verdict:
             end.task_id,
         ),
     ).fetchone()
+    if end.prefixes and row[0] == "open":
+        _keep_prefixes(tx, end)
     return Verdict(accepted=True, reason="", state=row[0], data_failures=row[1])
+
+
+def _keep_prefixes(tx: Transaction, end: AttemptEnd) -> None:
+    """The beginnings of the last attempt that left any take the place of earlier ones."""
+    tx.execute(
+        "INSERT INTO prefixes (task_id, epoch, body) VALUES (?, ?, ?) ON CONFLICT (task_id) DO UPDATE"
+        " SET epoch = excluded.epoch, body = excluded.body",
+        (end.task_id, end.epoch, end.prefixes),
+    )
+    tx.execute("UPDATE tasks SET prefixed = 1 WHERE task_id = ?", (end.task_id,))
+
+
+def _forget_prefixes(tx: Transaction, task_ids: Sequence[str]) -> None:
+    """A task with a result needs its beginnings no more."""
+    for some in slices(task_ids):
+        tx.execute(f"UPDATE tasks SET prefixed = 0 WHERE task_id IN ({marks(some)})", some)
+        tx.execute(f"DELETE FROM prefixes WHERE task_id IN ({marks(some)})", some)

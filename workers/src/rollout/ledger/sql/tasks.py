@@ -20,7 +20,8 @@ from rollout.ledger.sql.transaction import Result, Row, Transaction, marks, slic
 
 LEASE_COLUMNS = (
     "task_id, kind, ordinal, num_samples, evaluation, split, lineage, step, epoch, worker, incarnation,"
-    " version_lineage, version_step, leased_at, expires_at, failures, losses, data_failures"
+    " version_lineage, version_step, leased_at, expires_at, failures, losses, data_failures,"
+    " prefixed"
 )
 TASK_COLUMNS = (
     "task_id, kind, ordinal, num_samples, evaluation, split, lineage, step, state, admitted_at"
@@ -56,6 +57,8 @@ def read_lease(row: Row) -> Lease:
         version_step=row["version_step"],
         leased_at=row["leased_at"],
         expires_at=row["expires_at"],
+        failures=row["failures"],
+        prefixed=bool(row["prefixed"]),
     )
 
 
@@ -232,6 +235,8 @@ def _fresh_lease(row: Row, now: float, ask: ClaimRequest) -> Lease:
         version_step=task.step if pinned else ask.step,
         leased_at=now,
         expires_at=now + ask.lease_seconds,
+        failures=row["failures"],
+        prefixed=bool(row["prefixed"]),
     )
 
 
