@@ -33,6 +33,10 @@ class Problem:
     fix: str
     severity: Severity = Severity.error
 
+    def __str__(self) -> str:
+        """One line: what the webhook refuses with, what a condition says, what the CLI prints."""
+        return f"{self.field}: {self.message}; {self.fix}"
+
 
 _REASONS: Mapping[str, str] = {
     "extra_forbidden": "UnknownField",

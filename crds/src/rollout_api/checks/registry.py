@@ -2,6 +2,7 @@
 
 from rollout_api.checks import (
     batch,
+    cluster,
     distill,
     evaluations,
     logprobs,
@@ -27,5 +28,6 @@ RULES = (
     *evaluations.RULES,
     *operations.RULES,
     *storage.RULES,
+    *cluster.RULES,
     *memory.RULES,
 )

@@ -89,7 +89,8 @@ def _root(kind: Kind) -> Schema:
         **schema["properties"],
     }
     if kind.model.model_fields["metadata"].annotation is RunMeta:
-        schema["x-kubernetes-validations"] = [dict(rule) for rule in NAME_RULES]
+        ours = schema.get("x-kubernetes-validations", [])
+        schema["x-kubernetes-validations"] = [*map(dict, NAME_RULES), *ours]
     return schema
 
 

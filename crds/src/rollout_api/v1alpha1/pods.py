@@ -1,10 +1,10 @@
 """What a user may set on pods. Volumes, accounts and security context are the runtime's."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from rollout_api.base import ApiModel, Label, ObjectName, many
+from rollout_api.base import ApiModel, Label, ObjectName, Rule, many
 from rollout_api.v1alpha1.common import EnvVars, SecretEnvVars
 
 
@@ -156,6 +156,14 @@ class Affinity(ApiModel):
 
 class PodSettings(ApiModel):
     """What a user may set on the pods of one role."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.labels) || !self.labels.exists(key, key.startsWith('rollout.dev/'))",
+            "labels of rollout.dev belong to the operator: choose another key",
+            "labels",
+        ),
+    )
 
     resources: Resources | None = None
     """CPU, memory and disk. Unset: the runtime's."""

@@ -64,6 +64,24 @@ class Autoscale(ApiModel):
 class Serving(PodSettings):
     """Workers that hold a model and generate: actors of a run, servers of an endpoint."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *PodSettings.rules,
+        Rule(
+            "!has(self.autoscale) || !has(self.replicas)"
+            " || (self.autoscale.min <= self.replicas && self.replicas <= self.autoscale.max)",
+            "replicas lies outside autoscale: start inside the range",
+            "replicas",
+        ),
+        Rule(
+            "!has(self.engine) || !has(self.accelerator) || !has(self.accelerator.count)"
+            " || !has(self.engine.vllm) || !has(self.engine.vllm.tensorParallel)"
+            " || self.engine.vllm.tensorParallel <= self.accelerator.count",
+            "tensorParallel needs more devices than accelerator.count: raise it, or lower"
+            " tensorParallel",
+            "engine",
+        ),
+    )
+
     replicas: int = Field(default=1, ge=0, le=4096)
     """Workers wanted; may change at any time. `kubectl scale` sets this field."""
     engine: Engine | None = None
@@ -104,6 +122,17 @@ class Strategy(OneOf):
 
 class Learner(PodSettings):
     """The workers that train."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *PodSettings.rules,
+        Rule(
+            "!has(self.accelerator) || !has(self.accelerator.count)"
+            " || !has(self.processesPerNode)"
+            " || self.processesPerNode <= self.accelerator.count",
+            "processesPerNode is more than accelerator.count: one rank per device",
+            "processesPerNode",
+        ),
+    )
 
     nodes: int = filled(1, ge=1, le=1024)
     """Pods of the learner."""

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StringConstraints
 
 from rollout_api.base import ApiModel, Name, OneOf, Rule, filled, many
+from rollout_api.v1alpha1.changes import settled_while_alive
 from rollout_api.v1alpha1.common import EnvVars, RuntimeRef, SecretEnvVars
 from rollout_api.v1alpha1.evaluation import Evaluate, Evaluation
 from rollout_api.v1alpha1.infer import Infer
@@ -16,6 +17,10 @@ from rollout_api.v1alpha1.run_status import RunStatus
 from rollout_api.v1alpha1.storage import Code, RestoreFrom, Storage
 from rollout_api.v1alpha1.train import Train
 
+LIVE_SPEC = frozenset({"suspend", "limits", "snapshots", "evaluations", "tracking"})
+"""Settings that go to a living run attempt: its coordinator is told."""
+IMMUTABLE_SPEC = frozenset({"seed", "numerics", "storage", "managedBy", "train", "actors"})
+"""Settings with rules of their own."""
 _PRESET = r"[a-z0-9]([-._a-z0-9]*[a-z0-9])?@v[0-9]+"
 PresetName = Annotated[
     str, StringConstraints(max_length=128, pattern=rf"^{_PRESET}(\+{_PRESET})*$")
@@ -118,6 +123,17 @@ class RolloutRunSpec(OneOf):
 
 class RolloutRun(ApiModel):
     """A run of training, batch inference or evaluation, from start to a result."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *settled_while_alive("", RolloutRunSpec, LIVE_SPEC | IMMUTABLE_SPEC),
+        *settled_while_alive("train", Train, frozenset({"maxSteps", "algorithm", "oldLogprobs"})),
+        *settled_while_alive("actors", Actors, frozenset({"replicas", "autoscale"})),
+        Rule(
+            "!has(self.spec.model.fromRun) || self.spec.model.fromRun.name != self.metadata.name",
+            "the run waits for itself: start from a model uri",
+            "spec.model.fromRun.name",
+        ),
+    )
 
     api_version: Literal["rollout.dev/v1alpha1"] = "rollout.dev/v1alpha1"
     """Version of the API."""

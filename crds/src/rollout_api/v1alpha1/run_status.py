@@ -77,6 +77,17 @@ class ReportedCondition(ApiModel):
     """The same for people."""
 
 
+class LearnerGroup(ApiModel):
+    """The learner's ranks as the coordinator sees them."""
+
+    incarnation: int = Field(ge=0)
+    """Group start that this speaks about."""
+    state: Literal["Joining", "Running", "Failed", "Done"]
+    """`Failed` asks for a new group start."""
+    message: Message = ""
+    """Which rank failed, and how."""
+
+
 class Progress(ApiModel):
     """How far the work is; written by the coordinator alone."""
 
@@ -104,6 +115,8 @@ class Progress(ApiModel):
     """How samples ended so far."""
     conditions: tuple[ReportedCondition, ...] = many(8, key="type")
     """What the coordinator judges."""
+    group: LearnerGroup | None = None
+    """The learner's ranks. Unset: none has come."""
     outcome: Outcome | None = None
     """How the work ended. Unset: it goes on."""
     update_time: Timestamp | None = None
@@ -162,6 +175,8 @@ class RunStatus(ApiModel):
     """Name of the immutable configuration that this run attempt runs under."""
     start_time: Timestamp | None = None
     """When this run attempt's pods were let go; unset while suspended."""
+    settings_generation: int = Field(default=0, ge=0)
+    """The generation whose live settings the coordinator has."""
     active_seconds: int = Field(default=0, ge=0)
     """Running time of earlier run attempts; suspended time is not in it."""
     completion_time: Timestamp | None = None

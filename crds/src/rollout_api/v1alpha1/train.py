@@ -114,6 +114,13 @@ class Train(ApiModel):
             "data may change its location, not come or go",
             "data",
         ),
+        Rule(
+            "!has(oldSelf.data) || !has(oldSelf.data.jsonl) || !has(oldSelf.data.jsonl.digest)"
+            " || (has(self.data) && has(self.data.jsonl) && has(self.data.jsonl.digest)"
+            " && self.data.jsonl.digest == oldSelf.data.jsonl.digest)",
+            "a digest that is set stays: the rows may move, other rows are another run",
+            "data.jsonl.digest",
+        ),
     )
 
     algorithm: Algorithm

@@ -1,0 +1,101 @@
+"""What only pods can get wrong: labels that are taken, and settings that are legal and risky there.
+
+The warnings speak where the platform is known to be a cluster: the admission webhook returns them to
+``kubectl``, and the run is made all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollout_api import names
+from rollout_api.checks.facts import Facts
+from rollout_api.problems import Problem, Severity
+from rollout_api.v1alpha1.pods import PodSettings
+from rollout_api.v1alpha1.run import RolloutRunSpec
+
+_STEPS_WORTH_REPEATING = 200
+
+
+def labels_are_free(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Labels by which the operator finds its pods."""
+    for role, settings in _roles(spec):
+        for key in settings.labels:
+            if key.startswith(f"{names.DOMAIN}/"):
+                yield Problem(
+                    field=f"spec.{role}.labels",
+                    reason="ReservedName",
+                    message=f"the label {key!r} belongs to the operator",
+                    fix="choose another key",
+                )
+
+
+def something_ends_the_run(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """Devices are held until the last step, however slow the steps become."""
+    if facts.platform == "cluster" and spec.limits.active_seconds is None:
+        yield Problem(
+            field="spec.limits.activeSeconds",
+            reason="NoDeadline",
+            message="nothing bounds how long this run holds its devices",
+            fix="set activeSeconds, such as 172800 for two days",
+            severity=Severity.warning,
+        )
+
+
+def pods_ask_for_something(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """Pods without requests are placed blindly and evicted first."""
+    for role, settings in _roles(spec) if facts.platform == "cluster" else ():
+        if settings.resources is None and getattr(settings, "accelerator", None) is None:
+            yield Problem(
+                field=f"spec.{role}.resources",
+                reason="NoResources",
+                message="these pods ask for no resources, unless the runtime does it for them",
+                fix="set resources.requests, or an accelerator",
+                severity=Severity.warning,
+            )
+
+
+def little_is_lost(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """Capacity that may be taken away, and anchors far apart."""
+    every = spec.snapshots.every_steps
+    if facts.platform == "cluster" and spec.actors.preemptible and every > _STEPS_WORTH_REPEATING:
+        yield Problem(
+            field="spec.snapshots.everySteps",
+            reason="SnapshotsFarApart",
+            message=f"on capacity that may be taken away up to {every} steps are repeated",
+            fix=f"save every {_STEPS_WORTH_REPEATING} steps or more often",
+            severity=Severity.warning,
+        )
+
+
+def images_stay_the_same(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """A tag that moves makes two pods of one run differ."""
+    vllm = spec.actors.engine.vllm if spec.actors.engine else None
+    image = vllm.image if vllm else None
+    if facts.platform != "cluster" or image is None or "@sha256:" in image:
+        return
+    _, _, tag = image.rpartition("/")[2].partition(":")
+    if tag in ("", "latest", "nightly"):
+        yield Problem(
+            field="spec.actors.engine.vllm.image",
+            reason="ImageMoves",
+            message=f"what {image!r} names may change between two pods of this run",
+            fix="name a version, best by digest",
+            severity=Severity.warning,
+        )
+
+
+def _roles(spec: RolloutRunSpec) -> Iterator[tuple[str, PodSettings]]:
+    if spec.needs_actors:
+        yield "actors", spec.actors
+    if spec.train is not None:
+        yield "learner", spec.learner
+
+
+RULES = (
+    labels_are_free,
+    something_ends_the_run,
+    pods_ask_for_something,
+    little_is_lost,
+    images_stay_the_same,
+)

@@ -1,0 +1,49 @@
+"""What of a spec may change while a run goes on: sent by the operator, taken by the coordinator."""
+
+from pydantic import Field
+
+from rollout_api.base import ApiModel, many
+from rollout_api.v1alpha1.evaluation import Evaluation
+from rollout_api.v1alpha1.operations import Limits, Snapshots, Tracking
+from rollout_api.v1alpha1.run import RolloutRunSpec
+
+
+class LiveSettings(ApiModel):
+    """The live part of a spec, with presets resolved. What is left out stays as the run began with it."""
+
+    max_steps: int | None = Field(default=None, ge=1, le=10_000_000)
+    """Steps after which the run has succeeded; may only grow."""
+    limits: Limits | None = None
+    """Bounds."""
+    snapshots: Snapshots | None = None
+    """When the run is saved, and what is kept."""
+    evaluations: tuple[Evaluation, ...] | None = many(32, default=None)
+    """What is measured; of one that the run knows, when and against which gate."""
+    tracking: tuple[Tracking, ...] | None = many(8, default=None)
+    """Where metrics go."""
+    progress_seconds: float | None = Field(default=None, ge=1.0, le=86_400.0)
+    """Time between two writes of `status.progress`; grows with the number of runs."""
+
+
+def live_part(spec: RolloutRunSpec) -> LiveSettings:
+    """The live settings that a whole spec asks for."""
+    return LiveSettings(
+        max_steps=None if spec.train is None else spec.train.max_steps,
+        limits=spec.limits,
+        snapshots=spec.snapshots,
+        evaluations=spec.evaluations,
+        tracking=spec.tracking,
+    )
+
+
+def with_live(spec: RolloutRunSpec, live: LiveSettings) -> RolloutRunSpec:
+    """``spec`` with what ``live`` says; `maxSteps` never falls below what it was."""
+    given = {
+        name: getattr(live, name)
+        for name in ("limits", "snapshots", "evaluations", "tracking")
+        if getattr(live, name) is not None
+    }
+    if spec.train is not None and live.max_steps is not None:
+        steps = max(live.max_steps, spec.train.max_steps or 0)
+        given["train"] = spec.train.model_copy(update={"max_steps": steps})
+    return spec.model_copy(update=given)
