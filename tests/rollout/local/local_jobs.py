@@ -19,6 +19,7 @@ from rollout.coordinator.client import CoordinatorClient, read_token
 from rollout.coordinator.status import Status
 from rollout.errors import RolloutError
 
+HERE = Path(__file__).parent
 RUN_SECONDS_MAX = 600.0
 """Bounds against hanging only: a machine that does other things too is slow, not wrong."""
 STARTED: list[Job] = []
@@ -54,6 +55,12 @@ die_with_parent()
 from rollout.errors import RolloutError
 from rollout.local import run_manifest
 arguments = json.loads(sys.argv[1])
+lease = arguments.pop("lease_seconds")
+if lease is not None:
+    from rollout.local import launch
+    build = launch.build_config
+    times = {"lease_seconds": lease, "heartbeat_seconds": lease / 3}
+    launch.build_config = lambda *given: build(*given).model_copy(update=times)
 try:
     result = run_manifest(arguments.pop("manifest"), progress="plain", **arguments)
 except RolloutError as error:
@@ -70,6 +77,7 @@ class Job:
     process: subprocess.Popen
     home: Path
     stderr: Path
+    spells: Path
 
     @property
     def run_dir(self) -> Path:
@@ -139,6 +147,31 @@ class Job:
         """``kill -9`` one process of the run."""
         self.signal(name, signal.SIGKILL)
 
+    def freeze(self, name: str, seconds: float) -> None:
+        """Let a process see nothing of the next seconds."""
+        self.signal(name, signal.SIGSTOP)
+        time.sleep(seconds)
+        self.signal(name, signal.SIGCONT)
+
+    def hold(self, name: str) -> None:
+        """Keep processes of this name that start from now on from doing anything (``spells.py``)."""
+        (self.spells / f"hold-{name}").touch()
+
+    def release(self, name: str) -> None:
+        """Let them go."""
+        (self.spells / f"hold-{name}").unlink()
+
+    def set_clock(self, name: str, seconds: float) -> None:
+        """Move the wall clock of processes of this name, those that run already included."""
+        work = self.spells / f".skew-{name}"
+        work.write_text(str(seconds))
+        work.replace(self.spells / f"skew-{name}")
+
+    def log(self, name: str) -> str:
+        """What a process has logged; empty when there is nothing yet."""
+        path = self.run_dir / "logs" / f"{name}.log"
+        return path.read_text() if path.exists() else ""
+
     def end(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
@@ -176,6 +209,7 @@ def start_job(
     overrides: Sequence[str] = (),
     resume: str | None = None,
     reward: str = EVEN,
+    lease_seconds: float | None = None,
 ) -> Job:
     """Start a run of ``manifest`` in a supervisor of its own; ``reward`` is the source of ``even.py``."""
     home.mkdir(parents=True, exist_ok=True)
@@ -183,18 +217,36 @@ def start_job(
     path.write_text(manifest)
     (home.parent / "even.py").write_text(reward)
     stderr = home.parent / f"{home.name}.stderr"
-    arguments = {"manifest": str(path), "overrides": list(overrides), "resume": resume}
+    spells = home.parent / f"{home.name}.spells"
+    spells.mkdir(exist_ok=True)
+    arguments = {
+        "manifest": str(path),
+        "overrides": list(overrides),
+        "resume": resume,
+        "lease_seconds": lease_seconds,
+    }
     with stderr.open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", START, json.dumps(arguments)],
-            env={**os.environ, "ROLLOUT_HOME": str(home), "OMP_NUM_THREADS": "1"},
+            env={**os.environ, **enchanted(spells), "ROLLOUT_HOME": str(home)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
-    STARTED.append(Job(process=process, home=home, stderr=stderr))
+    STARTED.append(Job(process=process, home=home, stderr=stderr, spells=spells))
     return STARTED[-1]
+
+
+def enchanted(spells: Path) -> dict[str, str]:
+    """What makes every Python process of a run read ``spells`` before anything else."""
+    found = os.environ.get("PYTHONPATH")
+    paths = [str(HERE / "spells"), *([found] if found else [])]
+    return {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(paths),
+        "ROLLOUT_TEST_SPELLS": str(spells),
+    }
 
 
 def end_jobs() -> None:

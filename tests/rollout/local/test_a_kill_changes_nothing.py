@@ -1,4 +1,6 @@
-"""In Exact, a run in which processes were killed ends with the chain of an undisturbed one."""
+"""In Exact, a run whose processes were killed or slept past their leases ends with the chain of an undisturbed one."""
+
+from __future__ import annotations
 
 import random
 import signal
@@ -6,57 +8,63 @@ import time
 
 import pytest
 from local_jobs import start_job
+from ruins import check_same
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
 ROLES = ("coordinator", "actor-0", "learner")
 STEPS = 12
+LEASE_SECONDS = 4.0
 
 
-def disturb(job, seed: int, kills: int) -> list[str]:
-    """Kill a random process at a random point, so many times; returns what was done."""
+def plan_schedule(seed: int) -> list[tuple[int, str, str, float]]:
+    """(step, role, kill or freeze, seconds) of every role once; one seed in three only kills, one only freezes."""
     chance = random.Random(seed)
-    points = sorted(chance.randrange(STEPS) for _ in range(kills))
-    victims = [*ROLES, *chance.choices(ROLES, k=kills)][:kills]
-    chance.shuffle(victims)
-    done = []
-    for point, victim in zip(points, victims, strict=True):
+    points = sorted(chance.randrange(STEPS - 1) for _ in ROLES)
+    kinds = (["kill"], ["freeze"], ["kill", "freeze"])[seed % 3]
+    roles = chance.sample(ROLES, len(ROLES))
+    return [
+        (point, role, chance.choice(kinds), LEASE_SECONDS * chance.uniform(1.1, 1.6))
+        for point, role in zip(points, roles, strict=True)
+    ]
+
+
+def disturb(job, seed: int) -> list[tuple[int, str, str, float]]:
+    """Do what a seed stands for; returns it."""
+    chance, schedule = random.Random(seed), plan_schedule(seed)
+    for point, role, kind, seconds in schedule:
         job.wait_until(lambda status, point=point: status.step >= point)
         time.sleep(chance.uniform(0, 0.1))
-        job.kill(victim)
-        done.append(f"{victim} after step {point}")
-    return done
-
-
-def check_same(result: dict, undisturbed: dict) -> None:
-    assert result["step"] == STEPS
-    assert result["chain"] == undisturbed["chain"]
-    assert result["dispositions"] == undisturbed["dispositions"]
-    assert accuracies(result) == accuracies(undisturbed)
-
-
-def accuracies(result: dict) -> list:
-    return sorted(
-        (one["name"], one["step"], one["metrics"]["accuracy"]["value"])
-        for one in result["evaluations"]
-    )
+        if kind == "kill":
+            job.kill(role)
+        else:
+            job.freeze(role, seconds)
+    return schedule
 
 
 def test_two_undisturbed_runs_are_equal(undisturbed, tmp_path):
-    check_same(start_job(tmp_path / "runs").finish(), undisturbed)
+    job = start_job(tmp_path / "runs")
+    check_same(job, job.finish(), undisturbed)
 
 
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 20))]
 )
-def test_killed_processes_change_nothing(seed, undisturbed, tmp_path):
-    job = start_job(tmp_path / "runs")
-    done = disturb(job, seed, kills=3)
+def test_killed_and_frozen_processes_change_nothing(seed, undisturbed, tmp_path):
+    job = start_job(tmp_path / "runs", lease_seconds=LEASE_SECONDS)
+    done = disturb(job, seed)
 
     result = job.finish()
 
-    assert "starting it again" in job.said(), done
-    check_same(result, undisturbed)
+    killed = any(kind == "kill" for _, _, kind, _ in done)
+    assert killed == ("starting it again" in job.said()), done
+    check_same(job, result, undisturbed)
+
+
+def test_the_schedules_meet_every_role_in_both_ways():
+    done = {(role, kind) for seed in range(20) for _, role, kind, _ in plan_schedule(seed)}
+    assert done == {(role, kind) for role in ROLES for kind in ("kill", "freeze")}
+    assert {kind for seed in (0, 1) for _, _, kind, _ in plan_schedule(seed)} == {"kill", "freeze"}
 
 
 def test_every_sample_has_exactly_one_disposition(undisturbed):
@@ -68,9 +76,9 @@ def test_every_sample_has_exactly_one_disposition(undisturbed):
 
 @pytest.mark.slow
 def test_two_actors_come_to_the_chain_of_one(undisturbed, tmp_path):
-    result = start_job(tmp_path / "runs", overrides=["actors.replicas=2"]).finish()
+    job = start_job(tmp_path / "runs", overrides=["actors.replicas=2"])
 
-    check_same(result, undisturbed)
+    check_same(job, job.finish(), undisturbed)
 
 
 @pytest.mark.slow
@@ -81,7 +89,7 @@ def test_a_process_that_hangs_is_started_again(role, undisturbed, tmp_path):
 
     job.signal(role, signal.SIGSTOP)
 
-    check_same(job.finish(), undisturbed)
+    check_same(job, job.finish(), undisturbed)
     assert f"{role} has not moved for too long" in job.said()
 
 
@@ -93,4 +101,4 @@ def test_a_process_that_was_asked_to_leave_is_started_again(role, undisturbed, t
 
     job.signal(role, signal.SIGTERM)
 
-    check_same(job.finish(), undisturbed)
+    check_same(job, job.finish(), undisturbed)

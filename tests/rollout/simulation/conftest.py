@@ -1,4 +1,5 @@
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path.extend([str(HERE), str(HERE.parent / "ledger")])

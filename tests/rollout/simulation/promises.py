@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+from books import check_books, open_ends
 from scenario import Scenario
 from workers import begin, take_step
 
@@ -20,80 +21,9 @@ def check_always(file: Path, scenario: Scenario, lives: list[float]) -> list[str
     """The promises that hold at every moment. ``lives``: when coordinators began, where clocks are even."""
     with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as tx:
         return [
-            *_ended_once(tx),
-            *_consumed_is_stored(tx),
-            *_fenced(tx),
-            *_young_enough(tx, scenario.plan.staleness_max),
+            *check_books(file, scenario.plan.staleness_max),
             *_armed_again(tx, scenario.plan.lease_seconds, lives),
         ]
-
-
-LIVE = """
-WITH RECURSIVE ancestry(lineage, bound) AS (
-  SELECT lineage, 1 << 62 FROM run
-  UNION ALL
-  SELECT l.parent, min(l.base_step, a.bound) FROM ancestry a JOIN lineages l ON l.lineage = a.lineage
-  WHERE l.parent IS NOT NULL
-),
-live AS (
-  SELECT d.* FROM dispositions d JOIN ancestry a ON a.lineage = d.lineage AND d.step <= a.bound
-)
-"""
-
-
-def _ended_once(tx: sqlite3.Connection) -> list[str]:
-    twice = tx.execute(
-        f"{LIVE} SELECT task_id, sample, group_concat(kind) FROM live GROUP BY task_id, sample"
-        " HAVING count(*) > 1"
-    ).fetchall()
-    unknown = tx.execute(
-        f"{LIVE} SELECT d.task_id, d.sample FROM live d LEFT JOIN tasks t ON t.task_id = d.task_id"
-        " WHERE t.task_id IS NULL OR d.sample >= t.num_samples"
-    ).fetchall()
-    return [
-        *(f"{task}/{sample} ended more than once: {kinds}" for task, sample, kinds in twice),
-        *(f"{task}/{sample} ended and was never admitted" for task, sample in unknown),
-    ]
-
-
-def _consumed_is_stored(tx: sqlite3.Connection) -> list[str]:
-    rows = tx.execute(
-        f"{LIVE} SELECT d.task_id, d.sample FROM live d LEFT JOIN trajectories j"
-        " ON j.task_id = d.task_id AND j.sample = d.sample"
-        " WHERE d.kind = 'consumed' AND j.task_id IS NULL"
-    )
-    return [f"{task}/{sample} was consumed and has no trajectory" for task, sample in rows]
-
-
-def _fenced(tx: sqlite3.Connection) -> list[str]:
-    """A trajectory is of its task's last lease, which nobody had taken over."""
-    stale = tx.execute(
-        "SELECT DISTINCT j.task_id, j.epoch, t.epoch FROM trajectories j JOIN tasks t"
-        " ON t.task_id = j.task_id WHERE j.epoch <> t.epoch"
-    ).fetchall()
-    late = tx.execute(
-        "SELECT a.task_id, a.epoch FROM attempts a JOIN attempts b ON b.task_id = a.task_id"
-        " AND b.epoch = a.epoch + 1 WHERE a.ending = 'accepted'"
-    ).fetchall()
-    several = tx.execute(
-        "SELECT task_id, count(*) FROM attempts WHERE ending = 'accepted' GROUP BY task_id"
-        " HAVING count(*) > 1"
-    ).fetchall()
-    return [
-        *(f"{task}: epoch {old} was accepted, the task is at {new}" for task, old, new in stale),
-        *(f"{task}: epoch {epoch} was accepted after it was taken over" for task, epoch in late),
-        *(f"{task}: {count} attempts were accepted" for task, count in several),
-    ]
-
-
-def _young_enough(tx: sqlite3.Connection, bound: int) -> list[str]:
-    rows = tx.execute(
-        f"{LIVE} SELECT d.task_id, d.step, a.version_step FROM live d JOIN tasks t"
-        " ON t.task_id = d.task_id JOIN attempts a ON a.task_id = t.task_id AND a.ending = 'accepted'"
-        " WHERE d.kind = 'consumed' AND t.kind = 'train' AND d.step - 1 - a.version_step > ?",
-        (bound,),
-    )
-    return [f"{task}: consumed by step {step}, sampled from {made}" for task, step, made in rows]
 
 
 def _armed_again(tx: sqlite3.Connection, lease_seconds: float, lives: list[float]) -> list[str]:
@@ -112,12 +42,7 @@ def _armed_again(tx: sqlite3.Connection, lease_seconds: float, lives: list[float
 def check_end(file: Path, world: Any) -> list[str]:
     """The promises of a run that has ended well, and what its workers were told."""
     with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as tx:
-        open_ends = tx.execute(
-            f"{LIVE} SELECT t.task_id, t.num_samples, count(d.sample) FROM tasks t LEFT JOIN live d"
-            " ON d.task_id = t.task_id WHERE t.kind = 'train' GROUP BY t.task_id"
-            " HAVING count(d.sample) <> t.num_samples"
-        ).fetchall()
-    found = [f"{task}: {ended} of {total} samples ended" for task, total, ended in open_ends]
+        found = open_ends(tx)
     with LedgerReader(file) as ledger:
         found += _told(ledger, world)
         found += _repeats(ledger, world)

@@ -19,6 +19,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 sys.path.append(str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1] / "ledger"))
 
 import workers
 from promises import check_always, check_end, read_history

@@ -1,0 +1,51 @@
+"""Found by every Python process of a test's run: keeps it from starting, or moves its wall clock.
+
+``hold-<name>`` in ``ROLLOUT_TEST_SPELLS`` holds back a process of that name (``actor-0``, ``learner``,
+``coordinator``) while the file is there; the number in ``skew-<name>`` is added to what ``time.time`` says.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+ENTRYPOINTS = "rollout.entrypoints."
+HOLD_SECONDS_MAX = 300.0
+LOOK_SECONDS = 0.05
+
+_time = time.time
+
+
+def find_name(words: list[str]) -> str:
+    """The process's name in its run; empty for any other process."""
+    roles = [word.removeprefix(ENTRYPOINTS) for word in words if word.startswith(ENTRYPOINTS)]
+    if roles[:1] == ["actor"]:
+        return f"actor-{words[words.index('--index') + 1]}"
+    return roles[0] if roles else ""
+
+
+def hold(file: Path) -> None:
+    """Wait until the file is gone, the parent is, or the time is up."""
+    parent, end = os.getppid(), time.monotonic() + HOLD_SECONDS_MAX
+    while file.exists() and os.getppid() == parent and time.monotonic() < end:
+        time.sleep(LOOK_SECONDS)
+
+
+class Clock:
+    """``time.time`` and what the file says on top, looked for now and then."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._skew, self._next = file, 0.0, 0.0
+
+    def __call__(self) -> float:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + LOOK_SECONDS
+            self._skew = float(self._file.read_text()) if self._file.exists() else 0.0
+        return _time() + self._skew
+
+
+if name := find_name(sys.orig_argv) if "ROLLOUT_TEST_SPELLS" in os.environ else "":
+    spells = Path(os.environ["ROLLOUT_TEST_SPELLS"])
+    hold(spells / f"hold-{name}")
+    time.time = Clock(spells / f"skew-{name}")
