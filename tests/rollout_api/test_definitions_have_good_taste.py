@@ -13,6 +13,7 @@ from rollout_api.v1alpha1.kinds import KINDS
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "crds" / "generated").glob("*.yaml"))
 SIZE_MAX = 262_144
+LIVE = {"suspend", "limits", "snapshots", "evaluations", "tracking"}
 DURATION = re.compile(r"(timeout|duration|period|interval|deadline|ttl)s?$", re.IGNORECASE)
 CAMEL = re.compile(r"^[a-z][a-zA-Z0-9]*$")
 WORD = re.compile(r"^[A-Z0-9][A-Za-z0-9]*$")
@@ -129,12 +130,24 @@ def test_unions_have_no_default_and_no_discriminator():
             assert rule["message"] == f"exactly one of {', '.join(members)} must be set"
 
 
+def assert_exists(schema, place, what):
+    """Every field of a dotted place, as far as the schema is one of objects with known fields."""
+    for name in place.split(".")[1:]:
+        if name == "metadata" or "properties" not in schema:
+            return
+        assert name in schema["properties"], what
+        schema = schema["properties"][name]
+
+
 def test_rules_name_fields_that_exist():
     for path, rule, schema in all_rules():
         for name in re.findall(r"(?:self|oldSelf)\.(\w+)", rule["rule"]):
             assert name in schema["properties"], (path, rule)
-        for name in rule.get("fieldPath", "").split(".")[1:]:
-            assert name in schema["properties"], (path, rule)
+        for place in [
+            rule.get("fieldPath", ""),
+            *re.findall(r"[sS]elf((?:\.\w+)+)(?![\w(])", rule["rule"]),
+        ]:
+            assert_exists(schema, place, (path, rule))
 
 
 def test_optional_fields_are_asked_for_before_they_are_read():
@@ -158,6 +171,22 @@ def test_what_is_immutable_has_a_rule():
         assert ("rolloutruns.spec", field) in texts
     for field in (".algorithm", ".oldLogprobs", ".maxSteps"):
         assert ("rolloutruns.spec.train", field) in texts
+
+
+def test_every_setting_is_live_or_immutable_or_settled_while_the_run_has_pods():
+    root = version(ROOT / "crds/generated/rolloutruns.yaml")["schema"]["openAPIV3Schema"]
+    spec = root["properties"]["spec"]["properties"]
+    settled = {
+        r["fieldPath"]: r["rule"] for r in root["x-kubernetes-validations"] if "fieldPath" in r
+    }
+
+    for name in spec:
+        has_rule = f".spec.{name}" in settled
+        assert has_rule != (name in LIVE | {"seed", "numerics", "storage", "managedBy"}), name
+    for parent, live in (("train", {"maxSteps"}), ("actors", {"replicas", "autoscale"})):
+        for name in spec[parent]["properties"]:
+            named = f"has(self.spec.{parent}.{name})" in settled[f".spec.{parent}"]
+            assert named != (name in live | {"algorithm", "oldLogprobs"}), name
 
 
 def test_messages_are_one_line():
@@ -185,7 +214,7 @@ def test_lists_of_rules_over_reals_stay_within_the_cost_limit():
 def test_names_of_children_are_kept_short_at_the_root():
     root = version(ROOT / "crds/generated/rolloutruns.yaml")["schema"]["openAPIV3Schema"]
 
-    assert [rule["rule"] for rule in root["x-kubernetes-validations"]] == [
+    assert [rule["rule"] for rule in root["x-kubernetes-validations"]][:2] == [
         "size(self.metadata.name) <= 40",
         "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
     ]

@@ -27,8 +27,7 @@ class Located:
 
     def __str__(self) -> str:
         """One line for an error message."""
-        problem = self.problem
-        return f"{self.source}:{self.line}: {problem.field}: {problem.message}; {problem.fix}"
+        return f"{self.source}:{self.line}: {self.problem}"
 
 
 def validate_documents(documents: Sequence[Document]) -> list[Located]:
