@@ -1,0 +1,86 @@
+"""Command line of the test cluster: build, up, down, status."""
+
+import argparse
+import sys
+
+from cluster import build, local, pins
+from cluster import instance as instances
+from cluster.commands import Options
+from cluster.errors import ClusterError
+
+GROUPS = {
+    "control-plane": (*pins.CONTROL_PLANE, *pins.FAKE_NODES),
+    "charts": pins.CHARTS,
+    "nodes": pins.REAL_NODES,
+    "all": pins.EVERYTHING,
+}
+
+
+def main() -> int:
+    """Run one command; 1 and a plain message when it fails."""
+    arguments = _parser().parse_args()
+    try:
+        arguments.act(arguments)
+    except ClusterError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _build(arguments: argparse.Namespace) -> None:
+    build.ensure(GROUPS[arguments.group])
+    for name in GROUPS[arguments.group]:
+        print(build.path(name))
+
+
+def _up(arguments: argparse.Namespace) -> None:
+    options = Options(
+        audit=arguments.audit,
+        feature_gates=tuple(arguments.feature_gate),
+        controllers=arguments.controllers,
+    )
+    shape = local.Shape(
+        fake_nodes=arguments.fake_nodes, real_nodes=arguments.real_nodes, options=options
+    )
+    cluster = local.up(shape, name=arguments.name, owned=False)
+    folders = dict.fromkeys(str(build.folder(name)) for name in ("kubectl", "helm"))
+    print(f"export KUBECONFIG={cluster.instance.kubeconfig}")
+    print(f"export PATH={':'.join(folders)}:$PATH")
+
+
+def _down(arguments: argparse.Namespace) -> None:
+    for name in arguments.names:
+        local.down(instances.find(name))
+
+
+def _status(_: argparse.Namespace) -> None:
+    print("to be built:", ", ".join(build.missing(pins.EVERYTHING)) or "nothing")
+    for instance in instances.everything():
+        living = [name for name, one in instance.processes().items() if one.handle()]
+        state = "orphaned" if instance.orphaned() else instance.recall().get("server", "starting")
+        print(f"{instance.name}: {state}; {', '.join(living) or 'no process'}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cluster", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    building = commands.add_parser("build", help="build the binaries that are missing")
+    building.add_argument("group", nargs="?", choices=GROUPS, default="all")
+    building.set_defaults(act=_build)
+    starting = commands.add_parser("up", help="start a cluster; prints what to source")
+    starting.add_argument("name")
+    starting.add_argument("--fake-nodes", type=int, default=2)
+    starting.add_argument("--real-nodes", type=int, default=0)
+    starting.add_argument("--audit", default="", help="Metadata, Request or RequestResponse")
+    starting.add_argument("--feature-gate", action="append", default=[], metavar="NAME=BOOL")
+    starting.add_argument("--controllers", default="*")
+    starting.set_defaults(act=_up)
+    ending = commands.add_parser("down", help="end clusters")
+    ending.add_argument("names", nargs="+")
+    ending.set_defaults(act=_down)
+    commands.add_parser("status", help="list clusters").set_defaults(act=_status)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""Every binary of the test cluster: its Go module, version and checksum.
+
+One place, so that a new version is a change of one line. `checksum` is the module's own h1 sum as `go.sum` has it: a
+module that differs is not built. Modules with `wrapped` are built through `go/go.mod`, whose `go.sum` holds them.
+"""
+
+from dataclasses import dataclass
+
+KUBERNETES = "1.36.3"
+CONTAINERD_TAGS = "no_btrfs,no_devmapper,no_zfs,no_aufs,no_tracing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """A Go module to build binaries from; `keep` names folders of its source that are needed beside them."""
+
+    name: str
+    path: str
+    version: str
+    checksum: str = ""
+    wrapped: bool = False
+    cgo: bool = False
+    tags: str = ""
+    version_variable: str = ""
+    keep: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """Name of the cache folder: a new version never meets an old one's files."""
+        return f"{self.name}-{self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binary:
+    """One command of a module; `package` is relative to the module, or a whole import path when wrapped."""
+
+    module: Module
+    package: str
+
+
+_kubernetes = Module(
+    name="kubernetes",
+    path="k8s.io/kubernetes",
+    version=f"v{KUBERNETES}",
+    wrapped=True,
+    version_variable="k8s.io/component-base/version.gitVersion",
+)
+_etcd = Module(name="etcd", path="go.etcd.io/etcd/server/v3", version="v3.6.8", wrapped=True)
+_kwok = Module(
+    name="kwok",
+    path="sigs.k8s.io/kwok",
+    version="v0.8.0",
+    checksum="h1:OTIOTwgROqPMovcTwxICx2eYQ4AwLpSx5EpjbDKF4SQ=",
+    version_variable="sigs.k8s.io/kwok/pkg/consts.Version",
+    keep=("kustomize/stage",),
+)
+_helm = Module(
+    name="helm",
+    path="helm.sh/helm/v3",
+    version="v3.22.0",
+    checksum="h1:n1if5iQgHYsujPAcO5oonH/KiSNUmqmUF0iGVjSF3AU=",
+    version_variable="helm.sh/helm/v3/internal/version.version",
+)
+_containerd = Module(
+    name="containerd",
+    path="github.com/containerd/containerd/v2",
+    version="v2.3.7",
+    checksum="h1:7PGbgAVKE4ieQjFPv7+kwAv7f9dCtRpExZwjExHD/Fk=",
+    tags=CONTAINERD_TAGS,
+    version_variable="github.com/containerd/containerd/v2/version.Version",
+)
+_cni = Module(
+    name="cni-plugins",
+    path="github.com/containernetworking/plugins",
+    version="v1.9.1",
+    checksum="h1:8oU6WsIsU3bpnNZuvHp74a6cE1MJwbj2P7s4/yTUNlA=",
+)
+_runc = Module(
+    name="runc",
+    path="github.com/opencontainers/runc",
+    version="v1.5.2",
+    checksum="h1:eUUowc2WJCnFYzI87C1WqRcu356Dk/wsoi90y+2wEfE=",
+    cgo=True,
+    tags="seccomp",
+    version_variable="main.version",
+)
+_coredns = Module(
+    name="coredns",
+    path="github.com/coredns/coredns",
+    version="v1.14.7",
+    checksum="h1:UPDkn4QN+xyNfjz3U5ldgoLszDYpMZEJoy3+ze9au4Q=",
+)
+
+BINARIES = {
+    "etcd": Binary(module=_etcd, package="./etcd"),
+    **{
+        name: Binary(module=_kubernetes, package=f"k8s.io/kubernetes/cmd/{name}")
+        for name in (
+            "kubectl",
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-scheduler",
+            "kubelet",
+            "kube-proxy",
+        )
+    },
+    "kwok": Binary(module=_kwok, package="./cmd/kwok"),
+    "helm": Binary(module=_helm, package="./cmd/helm"),
+    "containerd": Binary(module=_containerd, package="./cmd/containerd"),
+    "containerd-shim-runc-v2": Binary(module=_containerd, package="./cmd/containerd-shim-runc-v2"),
+    "ctr": Binary(module=_containerd, package="./cmd/ctr"),
+    "bridge": Binary(module=_cni, package="./plugins/main/bridge"),
+    "loopback": Binary(module=_cni, package="./plugins/main/loopback"),
+    "portmap": Binary(module=_cni, package="./plugins/meta/portmap"),
+    "host-local": Binary(module=_cni, package="./plugins/ipam/host-local"),
+    "runc": Binary(module=_runc, package="."),
+    "coredns": Binary(module=_coredns, package="."),
+}
+
+CONTROL_PLANE = ("etcd", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+FAKE_NODES = ("kwok",)
+CHARTS = ("helm",)
+REAL_NODES = (
+    *("containerd", "containerd-shim-runc-v2", "ctr", "runc"),
+    *("bridge", "loopback", "portmap", "host-local"),
+    *("kubelet", "kube-proxy", "coredns"),
+)
+EVERYTHING = (*CONTROL_PLANE, *FAKE_NODES, *CHARTS, *REAL_NODES)
