@@ -92,6 +92,14 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SampleProgress:
+    """How far a sample of a generation under way is."""
+
+    state: Literal["queued", "running", "ended"]
+    num_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prefix:
     """What a sample had when its actor gave it up: another actor goes on behind its last token.
 

@@ -32,8 +32,15 @@ from rollout.engines.embedded_generate import (
     plan_slots,
 )
 from rollout.engines.embedded_slots import SlotProbe
+from rollout.engines.embedded_watch import Watch
 from rollout.errors import EngineError
-from rollout.types import Completion, GenerateRequest, VersionSpan, WeightVersion
+from rollout.types import (
+    Completion,
+    GenerateRequest,
+    SampleProgress,
+    VersionSpan,
+    WeightVersion,
+)
 from rollout.weights.digest import digest_tensors, load_weights
 
 DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16}
@@ -72,6 +79,7 @@ class EmbeddedEngine:
         self._decoder: Decoder | None = None
         self._probe: SlotProbe | None = None
         self._version: WeightVersion | None = None
+        self._watch: Watch | None = None
 
     @property
     def version(self) -> WeightVersion | None:
@@ -83,8 +91,10 @@ class EmbeddedEngine:
         if self._decoder is None:
             await self._run(self._build)
 
-    async def load(self, version: WeightVersion, weights: Path) -> str:
-        """Load a safetensors file; returns the digest of the tensors given to the decoder."""
+    async def load(
+        self, version: WeightVersion, weights: Path, changed: frozenset[str] | None = None
+    ) -> str:
+        """Load a safetensors file, always whole; returns the digest of the tensors given to the decoder."""
         await self.start()
         digest = await self._run(lambda: self._load(weights))
         self._version = version
@@ -92,7 +102,20 @@ class EmbeddedEngine:
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> Sequence[Sequence[Completion]]:
         """Sample every request's group; see the seam."""
-        return await self._run(lambda: self._generate(requests))
+        self._watch = watch = Watch(requests)
+        try:
+            return await self._run(lambda: self._generate(requests, watch))
+        finally:
+            self._watch = None
+
+    def interrupt(self) -> None:
+        """Ask the thread that decodes to end with its present token; see the seam."""
+        if self._watch is not None:
+            self._watch.asked = True
+
+    def progress(self) -> Sequence[Sequence[SampleProgress]]:
+        """How far the generation under way is; see the seam."""
+        return () if self._watch is None else self._watch.look()
 
     async def stop(self) -> None:
         """Free weights and thread; idempotent."""
@@ -128,7 +151,9 @@ class EmbeddedEngine:
             self._probe.expect(tensors)
         return digest
 
-    def _generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+    def _generate(
+        self, requests: Sequence[GenerateRequest], watch: Watch
+    ) -> list[list[Completion]]:
         decoder = self._ready()
         version = self._version
         if version is None:
@@ -138,7 +163,7 @@ class EmbeddedEngine:
         results: list[list[Completion]] = [[] for _ in requests]
         with torch.inference_mode():
             for plan in self._plan(decoder, requests):
-                groups = generate_batch(decoder, requests, plan)
+                groups = generate_batch(decoder, requests, plan, watch)
                 for index, samples in zip(plan.indices, groups, strict=True):
                     results[index] = [_completion(sample, version) for sample in samples]
         return results
@@ -187,6 +212,6 @@ def _completion(sample: Sample, version: WeightVersion) -> Completion:
     return Completion(
         token_ids=sample.token_ids,
         logprobs=sample.logprobs,
-        finish="stop" if sample.stopped else "length",
+        finish=sample.finish,
         spans=(span,),
     )

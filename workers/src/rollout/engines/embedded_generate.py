@@ -6,13 +6,17 @@ Axes: S samples = B groups x G samples, T new tokens.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 
 from rollout.engines.embedded_batch import Batch, BatchSize, Decoder
 from rollout.engines.embedded_sampling import Sampler, uniform_noise
-from rollout.types import GenerateRequest, SamplingParams
+from rollout.engines.embedded_watch import Watch
+from rollout.types import Finish, GenerateRequest, SampleProgress, SamplingParams
+
+T = TypeVar("T")
 
 PROMPT_MULTIPLE = 8
 """Prompts of a fixed-shape batch are padded to a multiple of this."""
@@ -24,7 +28,7 @@ class Sample:
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    stopped: bool
+    finish: Finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,19 +47,20 @@ class BatchPlan:
 def plan_batches(requests: Sequence[GenerateRequest], groups_max: int) -> list[BatchPlan]:
     """Equal sampling and group size together, near prompt lengths, at most ``groups_max`` groups.
 
-    With ``groups_max`` 1 every group is alone, so nothing of it depends on its neighbours.
+    Token limits may differ within a batch: samples that go on behind a prefix have less to come. With
+    ``groups_max`` 1 every group is alone, so nothing of it depends on its neighbours.
     """
     kinds: dict[tuple[SamplingParams, int], list[int]] = {}
     for index, request in enumerate(requests):
-        kinds.setdefault((request.sampling, len(request.seeds)), []).append(index)
+        kind = replace(request.sampling, max_new_tokens=0)
+        kinds.setdefault((kind, len(request.seeds)), []).append(index)
     plans: list[BatchPlan] = []
-    for (sampling, group_size), indices in kinds.items():
-        size = BatchSize(group_size=group_size, new_tokens_max=sampling.max_new_tokens)
+    for (_, group_size), indices in kinds.items():
         ordered = sorted(indices, key=lambda index: len(requests[index].prompt_ids))
-        plans += [
-            BatchPlan(indices=chunk, num_slots=len(chunk), size=size)
-            for chunk in _chunks(ordered, groups_max)
-        ]
+        for chunk in _chunks(ordered, groups_max):
+            longest = max(requests[index].sampling.max_new_tokens for index in chunk)
+            size = BatchSize(group_size=group_size, new_tokens_max=longest)
+            plans.append(BatchPlan(indices=chunk, num_slots=len(chunk), size=size))
     return plans
 
 
@@ -80,7 +85,7 @@ def plan_slots(requests: Sequence[GenerateRequest], num_slots: int) -> list[Batc
 
 
 def generate_batch(
-    decoder: Decoder, requests: Sequence[GenerateRequest], plan: BatchPlan
+    decoder: Decoder, requests: Sequence[GenerateRequest], plan: BatchPlan, watch: Watch
 ) -> list[list[Sample]]:
     """Sample the planned groups; result ``[i][g]`` belongs to ``requests[plan.indices[i]].seeds[g]``."""
     picked = [requests[index] for index in plan.indices]
@@ -88,43 +93,108 @@ def generate_batch(
     group_size = plan.size.group_size
     seeds = [seed for request in picked for seed in request.seeds] + [0] * (spare * group_size)
     prompts = [request.prompt_ids for request in picked] + [(0,)] * spare
-    sampler = Sampler(picked[0].sampling, decoder.vocab_size)
+    limits = [request.sampling.max_new_tokens for request in picked for _ in request.seeds]
     live = _Live(
         num_samples=len(seeds),
         num_spare=spare * group_size,
         group_size=group_size,
         shrinks=not plan.size.prompt_length,
     )
-    recorded = _decode(decoder.open(prompts, plan.size), sampler, live, seeds, plan.size)
-    samples = list(_cut(*recorded, sampler))
-    return [samples[i * group_size : (i + 1) * group_size] for i in range(len(picked))]
+    tape = _Tape(
+        Sampler(picked[0].sampling, decoder.vocab_size), seeds, plan.size.new_tokens_max, limits
+    )
+    watch.begin(plan.indices, lambda: _grouped(tape.look(), group_size))
+    _decode(decoder.open(prompts, plan.size), tape, live, watch)
+    watch.end()
+    return _grouped(list(tape.cut()), group_size)[: len(picked)]
+
+
+def _grouped(values: Sequence[T], size: int) -> list[list[T]]:
+    return [list(values[i : i + size]) for i in range(0, len(values), size)]
 
 
 def _chunks(indices: Sequence[int], size: int) -> list[tuple[int, ...]]:
     return [tuple(indices[i : i + size]) for i in range(0, len(indices), size)]
 
 
-def _decode(
-    batch: Batch, sampler: Sampler, live: _Live, seeds: Sequence[int], size: BatchSize
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and logprobs [T, S]; what follows a sample's end token is of no meaning."""
-    noise_TS1 = uniform_noise(seeds, size.new_tokens_max)
-    tokens_TS = torch.zeros(size.new_tokens_max, len(seeds), dtype=torch.int64)
-    logprobs_TS = torch.zeros(size.new_tokens_max, len(seeds))
+class _Tape:
+    """What is sampled, token by token [T, S]; what follows a sample's end is of no meaning.
+
+    ``limits`` are the tokens that each sample may have; samples past them are spare.
+    """
+
+    def __init__(
+        self, sampler: Sampler, seeds: Sequence[int], num_tokens: int, limits: Sequence[int]
+    ) -> None:
+        self.sampler, self.length, self.num_tokens = sampler, 0, num_tokens
+        self.noise_TS1 = uniform_noise(seeds, num_tokens)
+        self.tokens_TS = torch.zeros(num_tokens, len(seeds), dtype=torch.int64)
+        self.logprobs_TS = torch.zeros(num_tokens, len(seeds))
+        self.limits_S = torch.tensor([*limits, *[num_tokens] * (len(seeds) - len(limits))])
+        self._limits = limits
+        self._even = min(limits) == num_tokens
+
+    def at_limit(self, live: _Live) -> torch.Tensor | None:
+        """Which live samples have all the tokens they may have; None while none can have."""
+        return None if self._even else live.of(self.limits_S) <= self.length
+
+    def look(self) -> list[SampleProgress]:
+        """How far each sample is; may be called while another thread writes."""
+        ends = zip(*self._ends(self.length), self._limits, strict=False)
+        return [
+            SampleProgress(
+                state="ended" if stopped or end >= limit else "running",
+                num_tokens=min(end, limit),
+            )
+            for stopped, end, limit in ends
+        ]
+
+    def cut(self) -> Iterator[Sample]:
+        """Each sample up to and with its end token, or to its limit, or to where it was interrupted."""
+        stopped_S, ends_S = self._ends(self.length)
+        rows = zip(self.tokens_TS.t().tolist(), self.logprobs_TS.t().tolist(), strict=True)
+        for (ids, logprobs), stopped, end, limit in zip(
+            rows, stopped_S, ends_S, self._limits, strict=False
+        ):
+            length = min(end, limit)
+            whole: Finish = "length" if length == limit else "interrupted"
+            yield Sample(
+                token_ids=tuple(ids[:length]),
+                logprobs=tuple(logprobs[:length]),
+                finish="stop" if stopped and end <= limit else whole,
+            )
+
+    def _ends(self, length: int) -> tuple[list[bool], list[int]]:
+        """Of each sample: whether it has an end token, and the length up to it or so far."""
+        if not length:
+            return [False] * len(self.limits_S), [0] * len(self.limits_S)
+        stops_ST = self.sampler.is_stop(self.tokens_TS[:length].t()).to(torch.uint8)
+        stopped_S = stops_ST.any(1).bool()
+        ends_S = torch.where(stopped_S, stops_ST.argmax(1) + 1, length)
+        return stopped_S.tolist(), ends_S.tolist()
+
+
+def _decode(batch: Batch, tape: _Tape, live: _Live, watch: Watch) -> None:
+    """Sample until every sample has ended, or somebody asks for what there is."""
+    if watch.asked:
+        return
     logits_SV = batch.first()
-    for t in range(size.new_tokens_max):
-        tokens, logprobs = sampler.pick(logits_SV, t, live.of(noise_TS1[t]))
-        live.record(tokens_TS[t], tokens)
-        live.record(logprobs_TS[t], logprobs)
-        live.end(sampler.is_stop(tokens))
-        if live.num_live == 0 or t + 1 == size.new_tokens_max:
-            return tokens_TS[: t + 1], logprobs_TS[: t + 1]
+    for t in range(tape.num_tokens):
+        tokens, logprobs = tape.sampler.pick(logits_SV, t, live.of(tape.noise_TS1[t]))
+        live.record(tape.tokens_TS[t], tokens)
+        live.record(tape.logprobs_TS[t], logprobs)
+        tape.length = t + 1
+        live.end(tape.sampler.is_stop(tokens))
+        limited = tape.at_limit(live)
+        if limited is not None:
+            live.end(limited)
+        if live.num_live == 0 or tape.length == tape.num_tokens or watch.asked:
+            return
         kept = live.shrink()
         if kept is not None:
             batch.keep(*kept)
             tokens = tokens[kept[1]]
         logits_SV = batch.step(tokens)
-    raise AssertionError("new_tokens_max is at least 1")
 
 
 class _Live:
@@ -165,16 +235,3 @@ class _Live:
         self._columns_S = samples_S if self._columns_S is None else self._columns_S[samples_S]
         self._ended_S, self._group_size = self._ended_S[samples_S], size
         return groups_B, samples_S
-
-
-def _cut(tokens_TS: torch.Tensor, logprobs_TS: torch.Tensor, sampler: Sampler) -> Iterator[Sample]:
-    """Each sample up to and with its end token."""
-    stops_ST = sampler.is_stop(tokens_TS.t()).to(torch.uint8)
-    stopped_S = stops_ST.any(1).tolist()
-    ends_S = (stops_ST.argmax(1) + 1).tolist()
-    tokens_ST, logprobs_ST = tokens_TS.t().tolist(), logprobs_TS.t().tolist()
-    for stopped, end, ids, logprobs in zip(stopped_S, ends_S, tokens_ST, logprobs_ST, strict=True):
-        length = end if stopped else len(ids)
-        yield Sample(
-            token_ids=tuple(ids[:length]), logprobs=tuple(logprobs[:length]), stopped=stopped
-        )
