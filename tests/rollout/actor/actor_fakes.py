@@ -29,6 +29,9 @@ class LetterRenderer:
     def decode(self, token_ids: Sequence[int]) -> str:
         return "".join(chr(token) for token in token_ids if token != END)
 
+    def survives_text(self, token_ids: Sequence[int]) -> bool:
+        return True
+
 
 class SayingEngine:
     """Replies ``say(prompt text, seed)``; counts calls; digests are what ``digests`` gives in turn."""
@@ -44,7 +47,12 @@ class SayingEngine:
 
     async def stop(self) -> None: ...
 
-    async def load(self, version: WeightVersion, weights: Path) -> str:
+    def interrupt(self) -> None: ...
+
+    def progress(self):
+        return ()
+
+    async def load(self, version: WeightVersion, weights: Path, changed=None) -> str:
         self.loads.append(version)
         self.version = version
         return self.digests.pop(0) if self.digests else version.digest

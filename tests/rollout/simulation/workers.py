@@ -43,7 +43,7 @@ class HashEngine:
     async def stop(self) -> None:
         pass
 
-    async def load(self, version: WeightVersion, weights: Path) -> str:
+    async def load(self, version: WeightVersion, weights: Path, changed=None) -> str:
         await asyncio.sleep(self._world.draw.uniform(0.01, 0.3))
         digest = f"blake3:{blake3(self._world.store.read(str(weights))).hexdigest()}"
         self.version = version

@@ -9,20 +9,22 @@ import signal
 import socket
 import time
 from contextlib import ExitStack
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from rollout.engines.vllm import VllmEngine
-from rollout.engines.vllm_wire import build_load_body
+from rollout.engines.vllm_wire import build_update_body
 from rollout.errors import EngineError
 from rollout.types import Completion, GenerateRequest, VersionSpan
 from rollout.weights.digest import digest_tensors, load_weights, save_weights
 from rollout.weights.verify import FLOAT32_GAP_MAX, max_logprob_gap, plain_logprobs
 
-from .conftest import Policy, ask
+from .conftest import Policy, ask, publish
 
 pytestmark = [
     pytest.mark.vllm,
@@ -54,6 +56,19 @@ async def load(engine: VllmEngine, policy: Policy) -> None:
 async def sample(engine: VllmEngine, request: GenerateRequest) -> tuple[Completion, ...]:
     (group,) = await engine.generate([request])
     return tuple(group)
+
+
+def change(policy: Policy, name: str, folder: Path) -> Policy:
+    """The policy with one tensor changed, as the learner has it and as published."""
+    model = deepcopy(policy.model)
+    with torch.no_grad():
+        tensor = model.state_dict()[name]
+        tensor += (
+            0.5
+            * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(3))
+            * tensor.std()
+        )
+    return publish(model, 9, folder)
 
 
 async def test_nothing_is_sampled_before_a_version_is_loaded(fast_engine):
@@ -119,13 +134,31 @@ async def test_no_token_is_sampled_from_a_cache_of_the_old_version(fast_engine, 
     assert gap(policies.other, request, group) <= FLOAT32_GAP_MAX
 
 
+@pytest.mark.parametrize("name", ["model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight"])
+async def test_a_version_that_changed_one_module_is_served_from_no_older_cache(
+    fast_engine, policies, tmp_path, name
+):
+    await load(fast_engine, policies.first)
+    request = ask(CACHED_PROMPT)
+    await sample(fast_engine, request)
+    new = change(policies.first, name, tmp_path)
+
+    assert await fast_engine.load(new.version, new.weights, frozenset({name})) == new.version.digest
+
+    group = await sample(fast_engine, request)
+    assert gap(new, request, group) <= FLOAT32_GAP_MAX
+    assert gap(policies.first, request, group) > 10 * FLOAT32_GAP_MAX
+
+
 async def test_the_check_above_would_see_a_stale_cache(fast_engine, policies):
     await load(fast_engine, policies.first)
     request = ask(CACHED_PROMPT)
     await sample(fast_engine, request)
 
-    body = build_load_body(policies.other.weights)
-    await fast_engine._server.call("/collective_rpc", body=body, seconds_max=60)
+    body = build_update_body(policies.other.weights, None, None)
+    for path, what in (("/start_weight_update", None), ("/update_weights", body)):
+        await fast_engine._server.call(path, body=what, seconds_max=60)
+    await fast_engine._server.call("/finish_weight_update", body={}, seconds_max=60)
     group = await sample(fast_engine, request)
     fast_engine._version = None
 

@@ -83,6 +83,10 @@ class EngineError(RolloutError):
     """The generation engine failed. Infrastructure: retried with the same noise, never scored."""
 
 
+class VersionRefused(EngineError):  # noqa: N818 - a state
+    """The engine does not serve the version that was asked for: it was restarted, or never had it."""
+
+
 class InfrastructureError(RolloutError):
     """A node, a network or a service that one sample needed failed, and nothing the policy did.
 
@@ -103,6 +107,10 @@ class CoordinatorError(RolloutError):
 
 class Fenced(CoordinatorError):  # noqa: N818 - a state, not a fault
     """A newer incarnation of this worker exists, or its lease went to another: stop what you do."""
+
+
+class StaleSettings(CoordinatorError):  # noqa: N818 - a state
+    """Live settings of an older generation than those that are in force."""
 
 
 class RunFailed(RolloutError):  # noqa: N818 - the word users read in status and reports

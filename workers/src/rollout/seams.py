@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from rollout.types import Completion, GenerateRequest, Message, Row, WeightVersion
+from rollout.types import (
+    Completion,
+    GenerateRequest,
+    Message,
+    Row,
+    SampleProgress,
+    WeightVersion,
+)
 
 
 class Engine(Protocol):
@@ -25,11 +32,14 @@ class Engine(Protocol):
         """Bring the engine up, within its start-up bound. Raises EngineError."""
         ...
 
-    async def load(self, version: WeightVersion, weights: Path) -> str:
+    async def load(
+        self, version: WeightVersion, weights: Path, changed: frozenset[str] | None = None
+    ) -> str:
         """Load a safetensors file and return the digest of the tensors given to the loader.
 
-        The caller compares it with ``version.digest``. Raises EngineError; the old weights are then
-        not to be used.
+        ``changed``: the tensors that differ from the version that is there now; None: any may. The
+        caller compares the digest with ``version.digest``. Raises EngineError; the old weights are
+        then not to be used.
         """
         ...
 
@@ -39,6 +49,18 @@ class Engine(Protocol):
         The tokens of a completion depend on weights, prompt, sampling and its own seed only (in
         ``Exact``: also on the fixed shape of its group). ``text`` is left empty. Raises EngineError.
         """
+        ...
+
+    def interrupt(self) -> None:
+        """Have the ``generate`` under way return soon, and be fit for the next one; else do nothing.
+
+        What has not ended comes back as ``interrupted`` with the tokens it has; it goes on in another
+        request whose prompt ends with them, under another seed.
+        """
+        ...
+
+    def progress(self) -> Sequence[Sequence[SampleProgress]]:
+        """How far the ``generate`` under way is, by request and seed; empty when there is none."""
         ...
 
     async def stop(self) -> None:
@@ -66,6 +88,10 @@ class Renderer(Protocol):
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of a completion without special tokens."""
+        ...
+
+    def survives_text(self, token_ids: Sequence[int]) -> bool:
+        """Whether a completion's text, encoded again, is these tokens; special ones are not compared."""
         ...
 
 
@@ -168,6 +194,10 @@ class WeightSource(Protocol):
 
     def path(self, name: str) -> Path:
         """A safetensors file of the version that is stored as this object. Raises StoreError."""
+        ...
+
+    def changes(self, since: str, name: str) -> frozenset[str] | None:
+        """Tensors by which ``name`` differs from an older object; None where it is not known. Raises StoreError."""
         ...
 
     def forget(self) -> None:

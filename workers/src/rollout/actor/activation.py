@@ -52,10 +52,11 @@ class Activator:
         """Load ``version`` unless it is there. Raises EngineError when it cannot be had faithfully."""
         if self.verified == version:
             return
-        self._verified = None
+        there, self._verified = self.verified, None
         message = ""
         for _ in range(ATTEMPTS_MAX):
-            loaded = await self._load(version)
+            loaded = await self._load(version, there)
+            there = None
             await self._tell(loaded)
             if loaded.ok:
                 self._verified = version
@@ -78,12 +79,20 @@ class Activator:
         if not loaded.ok:
             await self._telling
 
-    async def _load(self, version: WeightVersion) -> Loaded:
+    async def _changes(
+        self, version: WeightVersion, there: WeightVersion | None
+    ) -> frozenset[str] | None:
+        """Tensors that differ from what is ``there``; None where nothing verified is."""
+        if there is None:
+            return None
+        return await asyncio.to_thread(self._weights.changes, there.object, version.object)
+
+    async def _load(self, version: WeightVersion, there: WeightVersion | None) -> Loaded:
         start = time.monotonic()
         digest, message = "", ""
         try:
             path = await asyncio.to_thread(self._weights.path, version.object)
-            digest = await self._engine.load(version, path)
+            digest = await self._engine.load(version, path, await self._changes(version, there))
         except (EngineError, StoreError) as error:
             message = f"{type(error).__name__}: {error}"
         else:

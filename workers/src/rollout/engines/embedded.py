@@ -92,7 +92,10 @@ class EmbeddedEngine:
             await self._run(self._build)
 
     async def load(
-        self, version: WeightVersion, weights: Path, changed: frozenset[str] | None = None
+        self,
+        version: WeightVersion,
+        weights: Path,
+        changed: frozenset[str] | None = None,  # noqa: ARG002 - the seam's; this engine loads whole
     ) -> str:
         """Load a safetensors file, always whole; returns the digest of the tensors given to the decoder."""
         await self.start()

@@ -10,23 +10,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from rollout.engines.vllm_call import NOTHING_YET, Call
 from rollout.engines.vllm_command import VllmSettings
 from rollout.engines.vllm_gate import WeightGate
 from rollout.engines.vllm_server import VllmServer, start_server
 from rollout.engines.vllm_wire import (
     build_generate_body,
-    build_load_body,
+    build_update_body,
     label_version,
     parse_completion,
     parse_loaded,
 )
-from rollout.errors import EngineError, StoreError
-from rollout.types import Completion, GenerateRequest, WeightVersion
+from rollout.errors import EngineError, StoreError, VersionRefused
+from rollout.types import Completion, GenerateRequest, SampleProgress, WeightVersion
 from rollout.weights.verify import find_missing_tensors
 
 CONTROL_SECONDS_MAX = 30.0
+STOP_ALL = {"mode": "abort", "clear_cache": "true"}
+REPORT = {"method": "report_version"}
 RESTART_DELAY_MAX_SECONDS = 30.0
 QUEUED_PER_SEQUENCE = 2
 """Requests sent per sequence decoded: the next one waits in the server, not in our event loop."""
@@ -42,6 +47,7 @@ class VllmEngine:
         self._server: VllmServer | None = None
         self._version: WeightVersion | None = None
         self._num_starts = 0
+        self._calls: list[Call] = []
 
     @property
     def version(self) -> WeightVersion | None:
@@ -53,17 +59,21 @@ class VllmEngine:
         async with self._gate.exclusive(self._settings.request_seconds_max):
             await self._healthy_server()
 
-    async def load(self, version: WeightVersion, weights: Path) -> str:
+    async def load(
+        self, version: WeightVersion, weights: Path, changed: frozenset[str] | None = None
+    ) -> str:
         """Load a version, starting a server first where the last one is gone.
 
+        Only the modules of the ``changed`` tensors are loaded, where the version before is known good.
         Returns the digest of the tensors given to the loader; a digest other than the version's leaves
         the engine with no version. Raises EngineError.
         """
         await asyncio.to_thread(require_whole_model, self._settings.model_dir, weights)
         async with self._gate.exclusive(self._settings.request_seconds_max):
             server = await self._healthy_server()
+            update = build_update_body(weights, changed, self.version)
             self._version = None
-            digest = await self._load_into(server, version, weights)
+            digest = await self._load_into(server, version, update)
             if digest == version.digest:
                 self._version = version
             return digest
@@ -77,9 +87,24 @@ class VllmEngine:
                 )
             for request in requests:
                 require_servable(request, self._settings)
-            groups = await self._sample_groups(self._server, requests)
+            call = Call(self._server, requests)
+            self._calls.append(call)
+            try:
+                groups = await self._sample_groups(call)
+                await call.settle()
+            finally:
+                self._calls.remove(call)
         self._num_starts = 0
         return groups
+
+    def interrupt(self) -> None:
+        """Have what is being sampled come back as it is; see the seam."""
+        for call in self._calls:
+            call.interrupt()
+
+    def progress(self) -> Sequence[Sequence[SampleProgress]]:
+        """How far the generation under way is; see the seam. Running samples are estimates."""
+        return [states for call in self._calls for states in call.look()]
 
     async def stop(self) -> None:
         """End the server and everything it started; idempotent."""
@@ -87,49 +112,79 @@ class VllmEngine:
         if server is not None:
             await server.stop()
 
-    async def _sample_groups(
-        self, server: VllmServer, requests: Sequence[GenerateRequest]
-    ) -> list[tuple[Completion, ...]]:
+    async def _sample_groups(self, call: Call) -> list[tuple[Completion, ...]]:
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     [
-                        group.create_task(self._sample(server, request, seed))
-                        for seed in request.seeds
+                        group.create_task(self._sample(call, row, place))
+                        for place in range(len(request.seeds))
                     ]
-                    for request in requests
+                    for row, request in enumerate(call.requests)
                 ]
         except ExceptionGroup as errors:
+            await call.settle()
             raise errors.exceptions[0] from None
         return [tuple(task.result() for task in row) for row in tasks]
 
-    async def _sample(self, server: VllmServer, request: GenerateRequest, seed: int) -> Completion:
-        body = build_generate_body(request.prompt_ids, seed, request.sampling)
+    async def _sample(self, call: Call, row: int, place: int) -> Completion:
+        request = call.requests[row]
+        body = build_generate_body(request.prompt_ids, request.seeds[place], request.sampling)
         async with self._slots:
-            answer = await server.call(
-                "/inference/v1/generate", body=body, seconds_max=self._settings.request_seconds_max
-            )
-        return parse_completion(answer)
+            if call.interrupted:
+                return NOTHING_YET
+            call.begin(row, place)
+            answer = await self._ask(call.server, body)
+        completion = parse_completion(answer)
+        if completion.finish == "aborted" and call.interrupted:
+            completion = replace(completion, finish="interrupted")
+        call.end(row, place, len(completion.token_ids))
+        return completion
 
-    async def _load_into(self, server: VllmServer, version: WeightVersion, weights: Path) -> str:
-        """Pause with caches cleared, load, name the version, resume; half-way means a broken server."""
-        load, name = build_load_body(weights), {"new_version": label_version(version)}
-        stop_all = {"mode": "abort", "clear_cache": "true"}
+    async def _ask(self, server: VllmServer, body: dict[str, Any]) -> bytes:
+        """One sample of our version; a server that turns out to serve another one is not trusted on."""
+        version = self._version
         try:
-            await server.call("/pause", parameters=stop_all, seconds_max=CONTROL_SECONDS_MAX)
-            answer = await server.call(
-                "/collective_rpc", body=load, seconds_max=self._settings.load_seconds_max
+            return await server.call(
+                "/inference/v1/generate",
+                body=body,
+                seconds_max=self._settings.request_seconds_max,
+                version=None if version is None else label_version(version),
             )
-            await server.call("/update_weight_version", body=name, seconds_max=CONTROL_SECONDS_MAX)
-            await server.call("/resume", seconds_max=CONTROL_SECONDS_MAX)
-            return parse_loaded(answer)
+        except VersionRefused:
+            self._version = None
+            raise
+
+    async def _load_into(
+        self, server: VllmServer, version: WeightVersion, update: dict[str, Any]
+    ) -> str:
+        """Pause with caches cleared, load, ask for the digest, resume; half-way means a broken server.
+
+        The server's gate opens for the version only where its digest is the right one.
+        """
+        label, bound = label_version(version), CONTROL_SECONDS_MAX
+        try:
+            await server.call("/pause", parameters=STOP_ALL, seconds_max=bound)
+            await server.call("/start_weight_update", seconds_max=bound)
+            await server.call(
+                "/update_weights", body=update, seconds_max=self._settings.load_seconds_max
+            )
+            await server.call(
+                "/finish_weight_update", body={"weight_version": label}, seconds_max=bound
+            )
+            answer = await server.call("/collective_rpc", body=REPORT, seconds_max=bound)
+            digest = parse_loaded(answer)
+            good = label if digest == version.digest else None
+            await server.call("/resume", seconds_max=bound, version=good)
         except BaseException:
             server.broken = True
             raise
+        return digest
 
     async def _healthy_server(self) -> VllmServer:
         if self._server is not None and self._server.healthy:
             return self._server
+        fresh = self._server is not None
         await self.stop()
         if self._num_starts > self._settings.restarts_max:
             raise EngineError(
@@ -139,7 +194,7 @@ class VllmEngine:
         delay = restart_delay_seconds(self._num_starts)
         self._num_starts += 1
         await asyncio.sleep(delay)
-        self._server = await start_server(self._settings)
+        self._server = await start_server(self._settings, fresh=fresh)
         return self._server
 
 

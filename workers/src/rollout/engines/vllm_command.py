@@ -24,7 +24,9 @@ BLOCK_TOKENS = 128
 KV_CACHE_MIN_BYTES = 64 * 2**20
 KV_CACHE_MAX_BYTES = 4 * 2**30
 
-WORKER_EXTENSION = "rollout.engines.vllm_worker.VersionLoader"
+WORKER_EXTENSION = "rollout_vllm.worker.VersionReport"
+MIDDLEWARE = "rollout_vllm.gate.VersionGate"
+WEIGHT_TRANSFER = '{"backend": "rollout"}'
 
 RESERVED = frozenset(
     {
@@ -37,6 +39,7 @@ RESERVED = frozenset(
             "override-generation-config",
             "logprobs-mode",
             "worker-extension-cls",
+            "weight-transfer-config",
         ),
         *("enable-scale-out", "tokens-only", "skip-tokenizer-init", "tensor-parallel-size"),
         *("kv-cache-memory-bytes", "gpu-memory-utilization", "logits-processors"),
@@ -51,7 +54,8 @@ class VllmSettings:
 
     ``exact`` serves one sequence at a time with a cold cache for each (protocol section 7), whatever
     ``max_num_seqs`` says. ``max_model_length`` counts prompt and completion tokens; ``vocab_size`` is
-    the model's; ``threads`` are OpenMP threads. ``kv_cache_bytes`` 0 leaves the size to ``memory_fraction`` of the device.
+    the model's; ``threads`` are OpenMP threads. ``engine_dir``: the folder shared with a container that runs
+    the server (``vllm_attached``); None: we start it. ``kv_cache_bytes`` 0 leaves the size to ``memory_fraction`` of the device.
     """
 
     model_dir: Path
@@ -62,6 +66,7 @@ class VllmSettings:
     exact: bool = True
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int = 1
+    engine_dir: Path | None = None
     max_num_seqs: int = 16
     tensor_parallel: int = 1
     kv_cache_bytes: int = 256 * 2**20
@@ -82,18 +87,27 @@ class VllmSettings:
 def build_command(
     settings: VllmSettings, private_dir: Path
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The server's argument list and the environment variables to set on top of the inherited ones.
+    """The command of a server that we start, and the variables to set on top of the inherited ones.
 
-    ``private_dir`` belongs to this server alone; the socket and every temporary file lie in it.
+    ``private_dir`` belongs to this server alone. Raises SpecError as ``build_arguments`` does.
+    """
+    arguments = build_arguments(settings, private_dir)
+    command = (sys.executable, "-m", "vllm.entrypoints.openai.api_server", *arguments)
+    return command, build_environment(settings, private_dir)
+
+
+def build_arguments(settings: VllmSettings, private_dir: Path) -> tuple[str, ...]:
+    """The server's arguments; the socket lies in ``private_dir``.
+
     Raises SpecError for an extra argument that is not the user's to set or a socket path too long.
     """
     refuse_reserved(settings.extra_arguments)
-    argv = (
-        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+    return (
         *("--model", str(settings.model_dir), "--served-model-name", "policy"),
         *("--uds", str(socket_path(private_dir))),
         *("--enable-scale-out", "--skip-tokenizer-init", "--generation-config", "vllm"),
         *("--logprobs-mode", "processed_logprobs", "--worker-extension-cls", WORKER_EXTENSION),
+        *("--weight-transfer-config", WEIGHT_TRANSFER, "--middleware", MIDDLEWARE),
         *("--dtype", settings.dtype, "--max-model-len", str(settings.max_model_length)),
         *("--max-num-seqs", str(settings.num_seqs)),
         *("--disable-uvicorn-access-log", "--disable-log-stats"),
@@ -102,7 +116,6 @@ def build_command(
         *(("--no-enable-prefix-caching",) if settings.exact else ("--enable-prefix-caching",)),
         *settings.extra_arguments,
     )
-    return argv, _build_environment(settings, private_dir)
 
 
 def socket_path(private_dir: Path) -> Path:
@@ -157,7 +170,8 @@ def _executor_arguments(settings: VllmSettings) -> tuple[str, ...]:
     return (*parallel, "--enforce-eager") if settings.device == "cpu" else parallel
 
 
-def _build_environment(settings: VllmSettings, private_dir: Path) -> dict[str, str]:
+def build_environment(settings: VllmSettings, private_dir: Path) -> dict[str, str]:
+    """Variables of the server; every temporary file lies in ``private_dir``."""
     private = str(private_dir)
     env = {
         "TMPDIR": private,

@@ -16,14 +16,18 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
+import rollout_vllm.guard
+from rollout.engines.vllm_attached import AttachedProcess, ask_for_server
 from rollout.engines.vllm_command import VllmSettings, build_command, socket_path
-from rollout.errors import EngineError
+from rollout.engines.vllm_place import place_plugin
+from rollout.errors import EngineError, VersionRefused
+from rollout_vllm.gate import CONFLICT, HEADER
 
-GUARD = Path(__file__).with_name("vllm_guard.py")
+GUARD = Path(rollout_vllm.guard.__file__)
 HEALTH_POLL_SECONDS = 0.25
 CONNECT_SECONDS_MAX = 5.0
 KEEP_ALIVE_SECONDS = 2.0
@@ -34,7 +38,7 @@ KILL_SECONDS_MAX = 5.0
 
 
 class GuardedProcess:
-    """A command under ``vllm_guard``: it and all it starts end when we stop it, or when we die."""
+    """A command under ``rollout_vllm.guard``: it and all it starts end when we stop it, or when we die."""
 
     def __init__(
         self,
@@ -92,10 +96,34 @@ class GuardedProcess:
         return "\n".join(lines[-LOG_TAIL_LINES:])
 
 
+class ServerProcess(Protocol):
+    """The processes of a server."""
+
+    log_path: Path
+
+    @property
+    def pid(self) -> int:
+        """The process group; 0 where we cannot see it."""
+        ...
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while running."""
+        ...
+
+    def stop(self) -> None:
+        """End it, where that is ours to do. Blocks; idempotent."""
+        ...
+
+    def log_tail(self) -> str:
+        """The last that it said, for error messages."""
+        ...
+
+
 class VllmServer:
     """A started server. Use ``start_server``; then ``call`` until ``broken``, then ``stop``."""
 
-    def __init__(self, settings: VllmSettings, private_dir: Path, process: GuardedProcess) -> None:
+    def __init__(self, settings: VllmSettings, private_dir: Path, process: ServerProcess) -> None:
         self.broken = False
         self._settings = settings
         self._private_dir = private_dir
@@ -126,13 +154,18 @@ class VllmServer:
         seconds_max: float,
         body: Mapping[str, Any] | None = None,
         parameters: Mapping[str, str] | None = None,
+        version: str | None = None,
     ) -> bytes:
-        """POST and return the answer's body. Raises EngineError, and is then broken unless we were refused."""
+        """POST and return the answer's body. Raises EngineError, and is then broken unless we were refused.
+
+        ``version``: the label that the version gate asks for (``rollout_vllm.gate``).
+        """
         try:
             response = await self._client.post(
                 path,
                 json=body,
                 params=parameters,
+                headers=None if version is None else {HEADER: version},
                 timeout=httpx.Timeout(seconds_max, connect=CONNECT_SECONDS_MAX),
             )
         except httpx.HTTPError as error:
@@ -141,6 +174,8 @@ class VllmServer:
         if response.is_success:
             return response.content
         self.broken = response.is_server_error
+        if response.status_code == CONFLICT:
+            raise VersionRefused(self._describe(f"serves another version: {response.text[:500]}"))
         raise EngineError(
             self._describe(f"answered {path} with {response.status_code}: {response.text[:500]}")
         )
@@ -156,11 +191,12 @@ class VllmServer:
             raise EngineError(self._describe(f"was not up within {bound:g} s")) from error
 
     async def stop(self) -> None:
-        """End the processes, then remove the private folder. Idempotent."""
+        """End the processes, then remove the private folder, where they are ours. Idempotent."""
         self.broken = True
         await asyncio.to_thread(self._process.stop)
         await self._client.aclose()
-        await asyncio.to_thread(shutil.rmtree, self._private_dir, ignore_errors=True)
+        if self._settings.engine_dir is None:
+            await asyncio.to_thread(shutil.rmtree, self._private_dir, ignore_errors=True)
 
     async def _serves(self) -> bool:
         code = self._process.exit_code
@@ -176,15 +212,12 @@ class VllmServer:
         return f"vLLM {what}; see {self._process.log_path}, which ends:\n{self._process.log_tail()}"
 
 
-async def start_server(settings: VllmSettings) -> VllmServer:
-    """Start a server and wait until it serves. Raises EngineError; then nothing of it is left."""
-    private_dir = Path(tempfile.mkdtemp(prefix="rollout-"))
-    try:
-        argv, env = build_command(settings, private_dir)
-        server = VllmServer(settings, private_dir, _spawn(settings, private_dir, argv, env))
-    except BaseException:
-        shutil.rmtree(private_dir, ignore_errors=True)
-        raise
+async def start_server(settings: VllmSettings, *, fresh: bool = False) -> VllmServer:
+    """Start a server and wait until it serves. Raises EngineError; then nothing of ours is left.
+
+    ``fresh``: one that was there before must not be used (``vllm_attached``).
+    """
+    server = _attach(settings, fresh=fresh) if settings.engine_dir else _start(settings)
     try:
         await server.wait_healthy()
     except BaseException:
@@ -193,13 +226,26 @@ async def start_server(settings: VllmSettings) -> VllmServer:
     return server
 
 
-def _spawn(
-    settings: VllmSettings, private_dir: Path, argv: Sequence[str], env: Mapping[str, str]
-) -> GuardedProcess:
-    return GuardedProcess(
-        argv,
-        env,
-        log_path=settings.log_path,
-        work_dir=private_dir,
-        grace_seconds=settings.stop_seconds_max,
-    )
+def _attach(settings: VllmSettings, *, fresh: bool) -> VllmServer:
+    assert settings.engine_dir is not None
+    work_dir = ask_for_server(settings, settings.engine_dir, fresh=fresh)
+    return VllmServer(settings, work_dir, AttachedProcess(settings.engine_dir))
+
+
+def _start(settings: VllmSettings) -> VllmServer:
+    private_dir = Path(tempfile.mkdtemp(prefix="rollout-"))
+    try:
+        argv, env = build_command(settings, private_dir)
+        place_plugin(private_dir / "plugin")
+        paths = (str(private_dir / "plugin"), os.environ.get("PYTHONPATH", ""))
+        process = GuardedProcess(
+            argv,
+            {**env, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            log_path=settings.log_path,
+            work_dir=private_dir,
+            grace_seconds=settings.stop_seconds_max,
+        )
+        return VllmServer(settings, private_dir, process)
+    except BaseException:
+        shutil.rmtree(private_dir, ignore_errors=True)
+        raise

@@ -58,10 +58,11 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """What one worker says of the tensors it handed to its loader."""
+    """What one worker says of the tensors it handed to its loader: in all, and the last time."""
 
     digest: str
     num_tensors: int
+    num_loaded: int = 0
 
 
 class LoadAnswer(msgspec.Struct, frozen=True):
@@ -99,9 +100,14 @@ def build_generate_body(
     }
 
 
-def build_load_body(weights: Path) -> dict[str, Any]:
-    """The JSON body that has every worker load a safetensors file (``vllm_worker.VersionLoader``)."""
-    return {"method": "load_version", "kwargs": {"path": str(weights.absolute())}}
+def build_update_body(
+    weights: Path, changed: frozenset[str] | None, base: WeightVersion | None
+) -> dict[str, Any]:
+    """The JSON body that has every worker load a safetensors file (``rollout_vllm.transfer.FileUpdate``)."""
+    update: dict[str, Any] = {"path": str(weights.absolute())}
+    if changed is not None and base is not None:
+        update |= {"changed": sorted(changed), "base": base.digest}
+    return {"update_info": update}
 
 
 def parse_completion(answer: bytes) -> Completion:

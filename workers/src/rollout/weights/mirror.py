@@ -53,6 +53,18 @@ class WeightFiles:
                 self._holds = ""
                 return self._patch(name, bases)
 
+    def changes(self, since: str, name: str) -> frozenset[str] | None:
+        """Tensors that the deltas from ``since`` to ``name`` touch; None where no deltas lead there.
+
+        Raises StoreError.
+        """
+        chain = [name, *read_bases(self._store.path(name))]
+        if since not in chain:
+            return None
+        deltas = chain[: chain.index(since)]
+        headers = [read_header(_map(self._store.path(delta)))[0] for delta in deltas]
+        return frozenset(one.name for header in headers for one in header.tensors)
+
     def forget(self) -> None:
         """The last file was not what it should have been: start from the dense base the next time."""
         with self._lock:

@@ -1,0 +1,28 @@
+"""The digest of a weight version: a hash over tensors, not over a file.
+
+The learner computes it when it publishes, an engine computes it over the tensors that it hands to
+its loader; equality is check (a) of protocol section 9. Layout and order of a file do not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from blake3 import blake3
+
+
+def digest_tensor(name: str, tensor: torch.Tensor) -> bytes:
+    """32 bytes over name, dtype, shape and raw little-endian content of one tensor."""
+    flat = tensor.detach().cpu().contiguous()
+    head = f"{name}|{flat.dtype}|{tuple(flat.shape)}|".encode()
+    body = flat.reshape(-1).view(torch.uint8).numpy().data
+    return blake3(head).update(body).digest()
+
+
+def combine_digests(digests: Mapping[str, bytes]) -> str:
+    """``blake3:<hex>`` of a whole version from the ``digest_tensor`` of each of its tensors."""
+    root = blake3()
+    for name in sorted(digests):
+        root.update(digests[name])
+    return f"blake3:{root.hexdigest()}"

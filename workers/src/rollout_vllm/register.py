@@ -1,0 +1,20 @@
+"""The entry point ``vllm.general_plugins``: called once in each of the server's processes."""
+
+from __future__ import annotations
+
+from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.version import __version__
+
+from rollout_vllm.supported import require_supported
+
+BACKEND = "rollout"
+"""Name of our weight-transfer engine in ``--weight-transfer-config``."""
+
+
+def register() -> None:
+    """Make our weight-transfer engine known. Raises UnsupportedVllmError; may be called again."""
+    require_supported(__version__)
+    if BACKEND not in WeightTransferEngineFactory._registry:  # noqa: SLF001 - it has no look-up
+        WeightTransferEngineFactory.register_engine(
+            BACKEND, "rollout_vllm.transfer", "FileTransferEngine"
+        )

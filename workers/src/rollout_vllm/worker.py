@@ -1,0 +1,27 @@
+"""Mixed into vLLM's worker class (``--worker-extension-cls``): what the actor may ask of each worker."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Reporting(Protocol):
+    """Our weight-transfer engine, as far as it is asked."""
+
+    def report(self) -> dict[str, Any]:
+        """See ``FileTransferEngine``."""
+        ...
+
+
+class Worker(Protocol):
+    """What vLLM's worker gives us."""
+
+    weight_transfer_engine: Reporting
+
+
+class VersionReport:
+    """Every public name must be new to vLLM's worker class."""
+
+    def report_version(self: Worker) -> dict[str, Any]:
+        """The digest of the tensors that this worker handed to its loader, and their number."""
+        return self.weight_transfer_engine.report()
