@@ -126,7 +126,8 @@ class Trajectory:
 
     ``rewards`` holds the value of each reward source before weighting; ``reward`` their weighted sum.
     ``loss_mask[t]`` is 1 where ``token_ids[t]`` was sampled by the policy (0 for tool output).
-    ``timings`` are seconds and not part of the content hash.
+    ``timings`` are seconds. ``retokenised``: its text, encoded again, would be other tokens than those
+    that were sampled; None: nobody looked. Neither is part of the content hash.
     """
 
     ordinal: int
@@ -143,6 +144,7 @@ class Trajectory:
     prompt_text: str = ""
     answer: str = ""
     timings: Mapping[str, float] = field(default_factory=dict)
+    retokenised: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,9 @@ class Episode:
     """A sample on its way. ``ending`` is None while it goes on.
 
     ``prompt_ids`` is what the first turn saw; ``token_ids`` everything after it, ``loss_mask[t]`` 1
-    where the policy sampled ``token_ids[t]``. ``seeds[k]`` is the noise of turn k.
+    where the policy sampled ``token_ids[t]``. ``seed`` is the noise of the present turn and segment.
+    ``begun`` counts the tokens at the end that an interruption left of a reply; ``segment`` the
+    interruptions so far. ``retokenised``: some reply's text, encoded again, would be other tokens.
     """
 
     task_id: str
@@ -45,8 +47,12 @@ class Episode:
     loss_mask: tuple[int, ...] = ()
     spans: tuple[VersionSpan, ...] = ()
     turn: int = 0
+    turn_ends: tuple[int, ...] = ()
+    begun: int = 0
+    segment: int = 0
     reply: str = ""
     ending: str | None = None
+    retokenised: bool = False
 
     @property
     def context_ids(self) -> tuple[int, ...]:
@@ -78,7 +84,7 @@ def plan_turn(episodes: Sequence[Episode], sampling: SamplingParams) -> tuple[Tu
     """
     groups: dict[tuple[object, ...], list[Episode]] = {}
     for episode in episodes:
-        alone = () if episode.turn == 0 else (episode.sample,)
+        alone = () if episode.turn == 0 and not episode.begun else (episode.sample,)
         groups.setdefault((episode.task_id, episode.context_ids, *alone), []).append(episode)
     return tuple(
         TurnGroup(
@@ -86,36 +92,76 @@ def plan_turn(episodes: Sequence[Episode], sampling: SamplingParams) -> tuple[Tu
             request=GenerateRequest(
                 prompt_ids=members[0].context_ids,
                 seeds=tuple(member.seed for member in members),
-                sampling=sampling,
+                sampling=_left_of(sampling, members[0].begun),
             ),
         )
         for members in groups.values()
     )
 
 
+def _left_of(sampling: SamplingParams, begun: int) -> SamplingParams:
+    """The limits behind so many tokens of the same reply."""
+    if not begun:
+        return sampling
+    return replace(
+        sampling,
+        max_new_tokens=sampling.max_new_tokens - begun,
+        min_new_tokens=max(0, sampling.min_new_tokens - begun),
+    )
+
+
+def take_part(episode: Episode, completion: Completion, version: WeightVersion) -> Episode:
+    """The episode with what is there of a reply; ``begun`` and ``segment`` say that it is to go on."""
+    sampled = len(completion.token_ids)
+    return replace(
+        _take_tokens(episode, completion, version),
+        begun=episode.begun + sampled,
+        segment=episode.segment + bool(sampled),
+    )
+
+
 def take_completion(
-    episode: Episode, completion: Completion, reply: str, version: WeightVersion
+    episode: Episode,
+    completion: Completion,
+    said: Sequence[int],
+    renderer: Renderer,
+    version: WeightVersion,
 ) -> Episode:
     """The episode after the policy's turn; it has ended when the reply was cut off by a limit.
 
-    ``reply`` is the decoded completion.
+    ``said`` are the tokens of the whole reply, those before an interruption included.
     """
+    reply = renderer.decode(said)
+    told = _take_tokens(episode, completion, version)
+    return replace(
+        told,
+        messages=(*episode.messages, Message(role="assistant", content=reply)),
+        turn=episode.turn + 1,
+        turn_ends=(*episode.turn_ends, len(told.token_ids)),
+        begun=0,
+        reply=reply,
+        ending="length" if completion.finish == "length" else None,
+        retokenised=episode.retokenised or not renderer.survives_text(said),
+    )
+
+
+def _take_tokens(episode: Episode, completion: Completion, version: WeightVersion) -> Episode:
     start = len(episode.token_ids)
     sampled = len(completion.token_ids)
     spans = completion.spans or (
         VersionSpan(start=0, end=sampled, lineage=version.lineage, step=version.step),
     )
-    moved = tuple(replace(span, start=span.start + start, end=span.end + start) for span in spans)
+    moved = tuple(
+        replace(span, start=span.start + start, end=span.end + start)
+        for span in spans
+        if span.end > span.start
+    )
     return replace(
         episode,
         token_ids=episode.token_ids + completion.token_ids,
         logprobs=episode.logprobs + completion.logprobs,
         loss_mask=episode.loss_mask + (1,) * sampled,
         spans=episode.spans + moved,
-        messages=(*episode.messages, Message(role="assistant", content=reply)),
-        turn=episode.turn + 1,
-        reply=reply,
-        ending="length" if completion.finish == "length" else None,
     )
 
 
@@ -179,4 +225,5 @@ def finish_trajectory(
         prompt_text=_prompt_text(episode.messages),
         answer=str(row.get("answer", "")),
         timings=timings,
+        retokenised=episode.retokenised,
     )

@@ -1,8 +1,9 @@
 """The actor's loop: claim, activate, play, score, submit, until the coordinator says stop.
 
 The coordinator may be down (its client waits and repeats), the engine may fail (the tasks go back: as
-infrastructure failures, or untried when the weights could not be loaded), this process may be killed (its leases run out). Nothing here is kept that
-the next process could not make again.
+infrastructure failures, or untried when the weights could not be loaded), this process may be told to
+leave (what is in hand goes to another actor as it is) or killed (its leases run out). Nothing here is
+kept that the next process could not make again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Protocol, TypeVar
 
 from rollout.actor.activation import Activator, Loaded
 from rollout.actor.episodes import Score, finish_trajectory
-from rollout.actor.play import Played, Stage, play
+from rollout.actor.in_hand import InHand
+from rollout.actor.pace import Pace
+from rollout.actor.play import RETURNED, Played, Stage, play
 from rollout.coordinator.client import CoordinatorClient
 from rollout.coordinator.messages import (
     Activation,
@@ -26,6 +29,7 @@ from rollout.coordinator.messages import (
     Heartbeat,
     Submit,
     Task,
+    TaskProgress,
     TaskResult,
 )
 from rollout.errors import EngineError, Fenced
@@ -39,6 +43,8 @@ CLAIM_WAIT_SECONDS = 10.0
 """How long one claim waits at the coordinator; then it is asked again."""
 LEAVE_SECONDS = 1.0
 """How long a leaving actor still waits for a claim that is on its way."""
+PARTING_SECONDS = 5.0
+"""What is kept of the grace period for handing back what could not be finished."""
 EVALUATION_TASKS_MAX = 256
 """Groups to claim at once while nothing but evaluations is handed out: they are many and short."""
 ENGINE_FAILURES_MAX = 3
@@ -57,7 +63,11 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorParts:
-    """What an actor is made of. ``tasks_max``: groups the engine batches well in one call."""
+    """What an actor is made of.
+
+    ``tasks_max``: groups the engine batches well in one call. ``grace_seconds``: from the notice to leave
+    to the kill that follows it.
+    """
 
     worker: str
     index: int
@@ -66,6 +76,7 @@ class ActorParts:
     stage: Stage
     scorer: Scorer
     tasks_max: int
+    grace_seconds: float = 30.0
 
 
 class Actor:
@@ -75,6 +86,9 @@ class Actor:
         self._parts = parts
         self._activator = Activator(parts.stage.engine, parts.weights, self._report)
         self._incarnation = 0
+        self._hand = InHand(parts.stage.engine.interrupt)
+        self._pace = Pace()
+        self._waiting: tuple[Task, ...] = ()
         self._held: frozenset[str] = frozenset()
         self._lost: frozenset[str] = frozenset()
         self._state = "starting"
@@ -88,8 +102,19 @@ class Actor:
         return self._incarnation
 
     def leave(self) -> None:
-        """Stop claiming; what is in hand is finished and submitted first. Idempotent."""
+        """Stop claiming, and be gone within the grace period. Idempotent.
+
+        What is in hand goes to another actor as it is; where samples cannot go on elsewhere (Exact) it is
+        finished as far as the time allows.
+        """
+        if self._leaving.is_set():
+            return
         self._leaving.set()
+        if self._parts.stage.keeps_prefixes:
+            self._hand.return_all()
+        else:
+            seconds = max(0.0, self._parts.grace_seconds - PARTING_SECONDS)
+            asyncio.get_running_loop().call_later(seconds, self._hand.return_all)
 
     async def run(self) -> None:
         """Work until told to stop. Raises EngineError, Fenced or CoordinatorError when it cannot."""
@@ -111,8 +136,11 @@ class Actor:
         while not self._leaving.is_set():
             self._state = "waiting for tasks"
             tasks = await self._claim()
-            for batch in split_by_version(tasks):
-                await self._do(batch)
+            self._hand.begin()
+            batches = split_by_version(tasks)
+            for number, batch in enumerate(batches, start=1):
+                self._waiting = tuple(task for later in batches[number:] for task in later)
+                await self._do(await self._wanted(batch))
             self._held = frozenset()
         await self._activator.settle()
 
@@ -138,7 +166,23 @@ class Actor:
         self._tasks_max = plan_tasks_max(claimed.tasks, self._parts.tasks_max)
         return claimed.tasks
 
+    async def _wanted(self, tasks: Sequence[Task]) -> list[Task]:
+        """Those of some tasks that are still to be done here; what is wanted elsewhere goes back."""
+        mine = [task for task in tasks if not self._hand.is_dropped(task.task_id)]
+        returned = [task for task in mine if self._hand.is_returned(task.task_id)]
+        await self._hand_back([Played(task=task, failure=RETURNED) for task in returned])
+        return [task for task in mine if task not in returned]
+
+    async def _hand_back(self, given_up: Sequence[Played]) -> None:
+        """Let another actor go on with these, now."""
+        if not given_up:
+            return
+        log.info("handing back tasks=%d", len(given_up))
+        await self._submit([hand_over(one) for one in given_up])
+
     async def _do(self, tasks: Sequence[Task]) -> None:
+        if not tasks:
+            return
         start = time.monotonic()
         # Weights that cannot be loaded say nothing about the tasks: no try of theirs is spent on it.
         kind: FailureKind = "returned"
@@ -147,7 +191,7 @@ class Actor:
             await self._activator.activate(tasks[0].version)
             kind = "infrastructure"
             self._state = f"generating {len(tasks)} groups, version {tasks[0].version.step}"
-            played = await play(tasks, self._parts.stage)
+            played = await play(tasks, self._parts.stage, self._hand, self._hand_back)
         except EngineError as error:
             await self._engine_failed(tasks, error, kind)
             return
@@ -192,6 +236,8 @@ class Actor:
                 incarnation=self._incarnation,
                 task_ids=tuple(sorted(self._held)),
                 state=self._state,
+                progress=self._progress(),
+                tokens_per_second=self._pace.tokens_per_second,
             )
             try:
                 answer = await asyncio.to_thread(self._parts.client.heartbeat, ask)
@@ -200,9 +246,27 @@ class Actor:
                 self._leaving.set()
                 return
             self._lost |= frozenset(answer.lost)
+            self._hand.drop(answer.lost)
+            self._hand.give_back(answer.give_back)
             if answer.stop:
-                self._leaving.set()
+                self._stop()
             await asyncio.sleep(seconds * random.uniform(0.8, 1.0))
+
+    def _stop(self) -> None:
+        """The run ends, or is stopped to go on later."""
+        self._leaving.set()
+        if self._parts.stage.keeps_prefixes:
+            self._hand.return_all()
+
+    def _progress(self) -> tuple[TaskProgress, ...]:
+        """How far this actor is with the tasks that are not about to be submitted."""
+        drawn = self._hand.describe(self._parts.stage.engine.progress())
+        self._pace.see(drawn, time.monotonic())
+        waiting = (
+            TaskProgress(task_id=task.task_id, num_queued=task.num_samples)
+            for task in self._waiting
+        )
+        return (*drawn, *waiting)
 
     def _report(self, loaded: Loaded) -> None:
         if not loaded.ok:
@@ -247,6 +311,16 @@ def split_by_version(tasks: Sequence[Task]) -> list[list[Task]]:
     for task in tasks:
         batches.setdefault((task.kind == "train", task.version), []).append(task)
     return [batches[key] for key in sorted(batches, key=lambda key: key[0])]
+
+
+def hand_over(one: Played) -> TaskResult:
+    """A task that somebody else is to go on with."""
+    return TaskResult(
+        task_id=one.task.task_id,
+        epoch=one.task.epoch,
+        failure=one.failure,
+        prefixes=one.prefixes,
+    )
 
 
 def finish_task(

@@ -8,19 +8,25 @@ gave up, cost one sample; the others are played to their end. What the engine ra
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rollout.actor.episodes import Episode, plan_turn, take_answer, take_completion
+from rollout.actor.continuing import build_prefix, continue_episode
+from rollout.actor.episodes import Episode, plan_turn, take_answer, take_completion, take_part
+from rollout.actor.in_hand import InHand
 from rollout.coordinator.messages import Failure, Task
 from rollout.errors import DataError, EngineError, InfrastructureError
 from rollout.noise import derive_seed
 from rollout.seams import Engine, Env, EnvBuilder, Renderer
-from rollout.types import Completion, Message
+from rollout.types import Completion, Message, Prefix
+
+log = logging.getLogger(__name__)
 
 ENVIRONMENT_SECONDS_MAX = 300.0
 """How long all environments of one claim may take for one turn, in sum."""
 
+RETURNED = Failure(kind="returned", message="another actor is to go on with it")
 Builders = Callable[[Task], EnvBuilder]
 
 
@@ -28,12 +34,14 @@ Builders = Callable[[Task], EnvBuilder]
 class Played:
     """One task after its episodes: every sample's ended episode, or why some or all are missing.
 
-    ``episodes`` beside a ``failure`` are the samples that infrastructure trouble did not reach.
+    ``episodes`` beside a ``failure`` are the samples that infrastructure trouble did not reach,
+    ``prefixes`` what there is of samples that somebody else is to go on with.
     """
 
     task: Task
     episodes: tuple[Episode, ...] = ()
     failure: Failure | None = None
+    prefixes: tuple[Prefix, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +49,7 @@ class Stage:
     """What playing needs. ``seed`` is ``spec.seed``.
 
     ``context_max``: tokens that prompt and completion may have together; ``prompt_tokens_max``: those of a
-    training prompt. None: no bound.
+    training prompt. None: no bound. ``keeps_prefixes`` False (Exact): a sample that is given up starts over.
     """
 
     engine: Engine
@@ -50,10 +58,15 @@ class Stage:
     seed: int
     context_max: int | None = None
     prompt_tokens_max: int | None = None
+    keeps_prefixes: bool = False
 
     def has_room(self, tokens: int, task: Task) -> bool:
         """Whether a completion still fits behind so many tokens."""
         return self.context_max is None or tokens + task.sampling.max_new_tokens <= self.context_max
+
+
+HandBack = Callable[[Sequence[Played]], Awaitable[None]]
+"""Told at once of tasks that are let go, while the others go on."""
 
 
 class _Table:
@@ -85,6 +98,17 @@ class _Table:
     def put(self, episode: Episode) -> None:
         self.episodes[episode.task_id][episode.sample] = episode
 
+    def unfinished(self) -> list[Task]:
+        return [self.tasks[task_id] for task_id in {one.task_id: 0 for one in self.going()}]
+
+    def let_go(self, task: Task, *, keeps_prefixes: bool) -> Played:
+        """Take a task out of play. What infrastructure took of it is tried again with the rest."""
+        del self.tasks[task.task_id]
+        episodes, lost = self.episodes.pop(task.task_id), self.lost.get(task.task_id, {})
+        kept = [one for one in episodes if keeps_prefixes and one.sample not in lost]
+        prefixes = tuple(prefix for one in kept if (prefix := build_prefix(one)) is not None)
+        return Played(task=task, failure=RETURNED, prefixes=prefixes)
+
     def played(self) -> tuple[Played, ...]:
         return tuple(map(self._played, self.tasks.values()))
 
@@ -104,17 +128,36 @@ def _describe_lost(lost: Mapping[int, str]) -> Failure | None:
     return Failure(kind="infrastructure", message=message)
 
 
-async def play(tasks: Sequence[Task], stage: Stage) -> tuple[Played, ...]:
-    """Every task's episodes to their end, in the order of ``tasks``.
+async def play(
+    tasks: Sequence[Task],
+    stage: Stage,
+    hand: InHand | None = None,
+    hand_back: HandBack | None = None,
+) -> tuple[Played, ...]:
+    """Every task's episodes to their end, in the order of ``tasks``, without those that were let go.
 
-    All tasks must want one version, the one loaded. Raises EngineError.
+    All tasks must want one version, the one loaded. Raises EngineError, and what ``hand_back`` raises.
     """
-    table = _Table(tasks)
+    table, hand = _Table(tasks), hand or InHand(stage.engine.interrupt)
     await _in_environments(table, lambda: _begin_all(table, stage))
+    await _let_go(table, stage, hand, hand_back)
     while going := table.going():
-        await _policy_turn(table, going, stage)
+        await _policy_turn(table, going, stage, hand)
         await _in_environments(table, lambda: _environment_turn(table, going, stage))
+        await _let_go(table, stage, hand, hand_back)
     return table.played()
+
+
+async def _let_go(table: _Table, stage: Stage, hand: InHand, hand_back: HandBack | None) -> None:
+    """Part with what is wanted elsewhere; a group whose samples have all ended is kept, and scored."""
+    returned: list[Played] = []
+    for task in table.unfinished():
+        if hand.is_dropped(task.task_id):
+            table.let_go(task, keeps_prefixes=False)
+        elif hand.is_returned(task.task_id):
+            returned.append(table.let_go(task, keeps_prefixes=stage.keeps_prefixes))
+    if returned and hand_back is not None:
+        await hand_back(returned)
 
 
 async def _in_environments(table: _Table, work: Callable[[], None]) -> None:
@@ -141,25 +184,41 @@ def _begin_all(table: _Table, stage: Stage) -> None:
 
 def _begin(table: _Table, task: Task, stage: Stage) -> list[Episode]:
     builder = stage.builders(task)
-    episodes: list[Episode] = []
+    prefixes = {one.sample: one for one in task.prefixes}
     prompts: dict[tuple[object, ...], tuple[int, ...]] = {}
-    for sample in range(task.num_samples):
+
+    def start(sample: int) -> Episode:
         environment = builder.build(task.row)
         messages = tuple(environment.start())
         if messages not in prompts:
             prompts[messages] = _render_first(task, messages, stage)
         table.environments[task.task_id, sample] = environment
-        episodes.append(
-            Episode(
-                task_id=task.task_id,
-                ordinal=task.ordinal,
-                sample=sample,
-                seed=derive_seed(stage.seed, task.noise_domain, task.ordinal, sample),
-                messages=messages,
-                prompt_ids=prompts[messages],
-            )
+        return Episode(
+            task_id=task.task_id,
+            ordinal=task.ordinal,
+            sample=sample,
+            seed=derive_seed(stage.seed, task.noise_domain, task.ordinal, sample),
+            messages=messages,
+            prompt_ids=prompts[messages],
         )
-    return episodes
+
+    return [
+        _go_on(start, prefixes[sample], table, task, stage) if sample in prefixes else start(sample)
+        for sample in range(task.num_samples)
+    ]
+
+
+def _go_on(
+    start: Callable[[int], Episode], prefix: Prefix, table: _Table, task: Task, stage: Stage
+) -> Episode:
+    """The episode behind its prefix; from its first token where the environment answers otherwise."""
+    fresh = start(prefix.sample)
+    environment = table.environments[task.task_id, prefix.sample]
+    episode = continue_episode(fresh, prefix, environment, stage.renderer, task)
+    if episode is None:
+        log.info("sample starts over task=%s sample=%d", task.task_id, prefix.sample)
+        return start(prefix.sample)
+    return replace(episode, seed=_seed(episode, task, stage))
 
 
 def _render_first(task: Task, messages: tuple[Message, ...], stage: Stage) -> tuple[int, ...]:
@@ -180,7 +239,7 @@ def _render_first(task: Task, messages: tuple[Message, ...], stage: Stage) -> tu
     return prompt_ids
 
 
-async def _policy_turn(table: _Table, going: Sequence[Episode], stage: Stage) -> None:
+async def _policy_turn(table: _Table, going: Sequence[Episode], stage: Stage, hand: InHand) -> None:
     """One reply for every episode that goes on. All tasks of a claim sample alike or are apart."""
     groups = [
         group
@@ -189,7 +248,11 @@ async def _policy_turn(table: _Table, going: Sequence[Episode], stage: Stage) ->
             [one for one in going if table.tasks[one.task_id].sampling == sampling], sampling
         )
     ]
-    answers = await stage.engine.generate([group.request for group in groups])
+    hand.drawing = tuple(groups)
+    try:
+        answers = await stage.engine.generate([group.request for group in groups])
+    finally:
+        hand.drawing = ()
     if all(one.finish == "aborted" for completions in answers for one in completions):
         raise EngineError(f"the engine gave up on every sample of {len(table.tasks)} tasks")
     for group, completions in zip(groups, answers, strict=True):
@@ -202,15 +265,31 @@ def _take_reply(table: _Table, episode: Episode, completion: Completion, stage: 
     if completion.finish == "aborted":
         table.lose(task, episode.sample, "the engine gave up on it")
         return
-    reply = stage.renderer.decode(completion.token_ids)
-    table.put(take_completion(episode, completion, reply, task.version))
+    if completion.finish == "interrupted":
+        part = take_part(episode, completion, task.version)
+        table.put(replace(part, seed=_seed(part, task, stage)))
+        return
+    said = episode.token_ids[len(episode.token_ids) - episode.begun :] + completion.token_ids
+    table.put(take_completion(episode, completion, said, stage.renderer, task.version))
+
+
+def _seed(episode: Episode, task: Task, stage: Stage) -> int:
+    """The noise of an episode's present turn and segment."""
+    return derive_seed(
+        stage.seed,
+        task.noise_domain,
+        task.ordinal,
+        episode.sample,
+        episode.turn,
+        episode.segment,
+    )
 
 
 def _environment_turn(table: _Table, going: Sequence[Episode], stage: Stage) -> None:
     for before in going:
         task = table.tasks[before.task_id]
         episode = table.episodes[task.task_id][before.sample]
-        gone = before.sample in table.lost.get(task.task_id, ())
+        gone = episode.begun or before.sample in table.lost.get(task.task_id, ())
         if episode.ending is not None or task.task_id in table.failures or gone:
             continue
         try:
@@ -226,7 +305,7 @@ def _answered(table: _Table, task: Task, episode: Episode, stage: Stage) -> Epis
     added, done = environment.step(episode.reply)
     if done:
         return replace(episode, ending="stop")
-    seed = derive_seed(stage.seed, task.noise_domain, task.ordinal, episode.sample, episode.turn)
+    seed = _seed(episode, task, stage)
     goes_on = take_answer(episode, added, seed, stage.renderer)
     if not stage.has_room(len(goes_on.context_ids), task):
         return replace(episode, ending="length")

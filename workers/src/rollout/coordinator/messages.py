@@ -14,7 +14,14 @@ from typing import Any, Literal
 import msgspec
 
 from rollout.ledger.records import AnchorManifest, Cursor, FailureKind, StepRecord
-from rollout.types import Row, SamplingParams, Trajectory, TrajectoryGroup, WeightVersion
+from rollout.types import (
+    Prefix,
+    Row,
+    SamplingParams,
+    Trajectory,
+    TrajectoryGroup,
+    WeightVersion,
+)
 
 TaskKind = Literal["train", "eval"]
 Role = Literal["actor", "learner", "control"]
@@ -69,7 +76,9 @@ class Task(Message, frozen=True, kw_only=True):
 
     Seeds are ``derive_seed(spec.seed, noise_domain, ordinal, sample)`` and do not depend on the
     attempt. All tokens must come from ``version``. ``ordinal`` is the task ordinal (train) or the
-    position in ``split`` (eval). ``epoch`` is the fence that a submit must repeat.
+    position in ``split`` (eval). ``epoch`` is the fence that a submit must repeat. Samples with an entry
+    in ``prefixes`` go on behind it, drawing from the seed of its segment; the rest of their tokens comes
+    from ``version``.
     """
 
     task_id: str
@@ -85,6 +94,7 @@ class Task(Message, frozen=True, kw_only=True):
     noise_domain: str = "train"
     evaluation: str | None = None
     split: str = "train"
+    prefixes: tuple[Prefix, ...] = ()
 
 
 class Claimed(Message, frozen=True, kw_only=True):
@@ -95,10 +105,21 @@ class Claimed(Message, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class TaskProgress(Message, frozen=True, kw_only=True):
+    """How far an actor is with a task: tokens so far of each sample under way, samples not begun."""
+
+    task_id: str
+    running: tuple[int, ...] = ()
+    num_queued: int = 0
+    prompt_tokens: int = 0
+
+
 class Heartbeat(Message, frozen=True, kw_only=True):
     """A worker is alive. ``state`` is shown to people: ``generating``, ``loading version 12``.
 
     For an actor, ``task_ids`` are the tasks it holds: their leases are renewed. A learner sends none.
+    ``progress`` is of those that are not about to be submitted; ``tokens_per_second`` is the pace of one
+    of its samples, 0 while it is not known.
     """
 
     worker: str
@@ -106,13 +127,19 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     task_ids: tuple[str, ...] = ()
     state: str = ""
     step: int | None = None
+    progress: tuple[TaskProgress, ...] = ()
+    tokens_per_second: float = 0.0
 
 
 class HeartbeatAnswer(Message, frozen=True, kw_only=True):
-    """Tasks in ``lost`` belong to somebody else by now: drop them. ``stop`` as in ``Claimed``."""
+    """Tasks in ``lost`` belong to somebody else by now: drop them. ``stop`` as in ``Claimed``.
+
+    Tasks in ``give_back`` are wanted elsewhere: return them as they are, with their prefixes.
+    """
 
     lost: tuple[str, ...] = ()
     stop: bool = False
+    give_back: tuple[str, ...] = ()
 
 
 class Failure(Message, frozen=True, kw_only=True):
@@ -131,13 +158,15 @@ class Failure(Message, frozen=True, kw_only=True):
 class TaskResult(Message, frozen=True, kw_only=True):
     """The end of one attempt: all ``num_samples`` trajectories, by sample index, or a failure.
 
-    A failure of kind ``infrastructure`` may bring the trajectories of the samples that it did not reach.
+    A failure of kind ``infrastructure`` may bring the trajectories of the samples that it did not reach,
+    one of kind ``returned`` the beginnings of samples, by sample index.
     """
 
     task_id: str
     epoch: int
     trajectories: tuple[Trajectory, ...] = ()
     failure: Failure | None = None
+    prefixes: tuple[Prefix, ...] = ()
 
 
 class Submit(Message, frozen=True, kw_only=True):

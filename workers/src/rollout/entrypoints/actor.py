@@ -1,7 +1,8 @@
 """The actor process: ``python -m rollout.entrypoints.actor --config W --index N``.
 
-SIGTERM: it stops claiming, finishes and submits what it has, says so, and ends. A failure of the
-engine ends the process; its tasks have gone back, and whoever supervises it starts another.
+SIGTERM: it stops claiming, hands what it has to another actor (Exact: finishes it as far as the grace
+period allows), says so, and ends. A failure of the engine ends the process; its tasks have gone back, and
+whoever supervises it starts another.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ def build_parts(
         seed=config.spec.seed,
         context_max=read_shape(Path(config.resolved.model_path)).context,
         prompt_tokens_max=config.resolved.prompt_tokens_max,
+        keeps_prefixes=config.spec.numerics.mode == "Fast",
     )
     return ActorParts(
         worker=name,

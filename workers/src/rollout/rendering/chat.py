@@ -72,6 +72,10 @@ class ChatRenderer:
         """Text of a completion without special tokens."""
         return self.tokenizer.decode(token_ids)
 
+    def survives_text(self, token_ids: Sequence[int]) -> bool:
+        """Whether a completion's text, encoded again, is these tokens; special ones are not compared."""
+        return self.tokenizer.survives_text(token_ids)
+
     def _mask(self, encoded: Sequence[int]) -> list[int]:
         """1 up to and including the end of the turn, 0 on what the template adds behind it."""
         end = next((i for i, t in enumerate(encoded) if t in self.stop_token_ids), None)

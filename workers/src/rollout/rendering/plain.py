@@ -42,6 +42,10 @@ class PlainRenderer:
         """Text of a completion without special tokens."""
         return self.tokenizer.decode(token_ids)
 
+    def survives_text(self, token_ids: Sequence[int]) -> bool:
+        """Whether a completion's text, encoded again, is these tokens; special ones are not compared."""
+        return self.tokenizer.survives_text(token_ids)
+
     def _render(self, messages: Sequence[Message]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         ids = list(self.prefix)
         mask = [0] * len(ids)

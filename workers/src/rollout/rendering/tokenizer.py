@@ -36,6 +36,12 @@ class ModelTokenizer:
         """Text without special tokens."""
         return self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
 
+    def survives_text(self, token_ids: Sequence[int]) -> bool:
+        """Whether the text of ``token_ids``, encoded again, is the same ids; special ones left out."""
+        added = self.tokenizer.get_added_tokens_decoder()
+        plain = tuple(t for t in token_ids if t not in added or not added[t].special)
+        return self.encode(self.decode(plain)) == plain
+
     def special_id(self, name: str) -> int | None:
         """The id of ``eos_token`` and its like, or None when the model has none."""
         text = self.specials.get(name)
