@@ -35,6 +35,12 @@ class LocalCluster:
     kubectl: Kubectl
     nodes: tuple[Node, ...] = ()
 
+    def start_node(self, node: Node) -> None:
+        """Start a node, empty; one that was lost comes back under its old name."""
+        user = f"system:node:{node.name}"
+        living = [other for other in self.nodes if other is not node and other.alive()]
+        node.start(self.control_plane.kubeconfig(user, "system:nodes"), living)
+
 
 def up(shape: Shape, *, name: str = "", owned: bool) -> LocalCluster:
     """Start a cluster; what crashed before it is taken apart first.
@@ -92,13 +98,17 @@ def _start(instance: Instance, shape: Shape) -> LocalCluster:
     options = replace(shape.options, address=network.host) if network else shape.options
     control_plane = ControlPlane(instance, options)
     control_plane.start()
-    kubectl = Kubectl(binary=str(build.path("kubectl")), kubeconfig=instance.kubeconfig)
-    nodes = _start_nodes(control_plane, kubectl, network, shape.real_nodes) if network else ()
-    if shape.fake_nodes:
-        kwok.start(instance, kubectl, shape.fake_nodes, tainted=bool(nodes))
-    return LocalCluster(
-        instance=instance, control_plane=control_plane, kubectl=kubectl, nodes=nodes
+    cluster = LocalCluster(
+        instance=instance,
+        control_plane=control_plane,
+        kubectl=Kubectl(binary=str(build.path("kubectl")), kubeconfig=instance.kubeconfig),
+        nodes=_build_nodes(instance, network, shape.real_nodes) if network else (),
     )
+    if network:
+        _start_nodes(cluster, network)
+    if shape.fake_nodes:
+        kwok.start(instance, cluster.kubectl, shape.fake_nodes, tainted=bool(network))
+    return cluster
 
 
 def _claim_network(instance: Instance, shape: Shape) -> Network:
@@ -113,19 +123,17 @@ def _claim_network(instance: Instance, shape: Shape) -> Network:
     return network
 
 
-def _start_nodes(
-    control_plane: ControlPlane, kubectl: Kubectl, network: Network, count: int
-) -> tuple[Node, ...]:
-    nodes: list[Node] = []
-    for number in range(1, count + 1):
-        node = Node(control_plane.instance, network, number)
-        node.start(control_plane.kubeconfig(f"system:node:{node.name}", "system:nodes"), nodes)
-        nodes.append(node)
-    addons.start(control_plane.instance, kubectl, network)
-    for node in nodes:
-        kubectl.wait("--for=create", f"node/{node.name}")
-        kubectl.wait("--for=condition=Ready", f"node/{node.name}")
-    return tuple(nodes)
+def _build_nodes(instance: Instance, network: Network, count: int) -> tuple[Node, ...]:
+    return tuple(Node(instance, network, number) for number in range(1, count + 1))
+
+
+def _start_nodes(cluster: LocalCluster, network: Network) -> None:
+    for node in cluster.nodes:
+        cluster.start_node(node)
+    addons.start(cluster.instance, cluster.kubectl, network)
+    for node in cluster.nodes:
+        cluster.kubectl.wait("--for=create", f"node/{node.name}")
+        cluster.kubectl.wait("--for=condition=Ready", f"node/{node.name}")
 
 
 def _check_machine(shape: Shape) -> None:

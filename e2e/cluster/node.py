@@ -64,8 +64,19 @@ class Node:
 
     @property
     def init(self) -> Process:
-        """The node's first process."""
-        return self.instance.processes()[f"{self.name}-init"]
+        """The node's first process.
+
+        Raises:
+            StartError: the node was never started.
+        """
+        if found := self.instance.processes().get(f"{self.name}-init"):
+            return found
+        raise StartError(f"{self.name} was never started")
+
+    def alive(self) -> bool:
+        """Whether the node was started and lives."""
+        found = self.instance.processes().get(f"{self.name}-init")
+        return found is not None and found.handle() is not None
 
     def run(self, *command: str) -> str:
         """Run a command inside the node and return its output.

@@ -1,0 +1,68 @@
+"""A silent kubelet, a lost machine, an out-of-service taint: what Kubernetes does, and what it does not do."""
+
+import pytest
+
+from cluster.kubectl import Kubectl
+from cluster.local import LocalCluster
+from objects import build_pod, build_stateful_set
+
+pytestmark = pytest.mark.real_nodes
+
+SHORT = [
+    {
+        "key": f"node.kubernetes.io/{reason}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 3,
+    }
+    for reason in ("unreachable", "not-ready")
+]
+NOT_READY = "--for=condition=Ready=Unknown"
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service=lost:NoExecute"
+
+
+def test_a_silent_kubelet_makes_its_node_unknown_and_its_containers_go_on(
+    real: Kubectl, real_local_cluster: LocalCluster
+):
+    _, node = real_local_cluster.nodes
+    on_it = {"nodeSelector": {"kubernetes.io/hostname": node.name}, "tolerations": SHORT}
+    real.apply(build_stateful_set("stays", 1, build_pod("stays", **on_it)))
+    real("rollout", "status", "statefulset/stays", "--timeout=120s")
+    before = real.get("pod", "stays-0")["metadata"]["uid"]
+
+    node.stop_kubelet()
+    try:
+        real.wait(NOT_READY, f"node/{node.name}")
+        real.wait("--for=jsonpath={.metadata.deletionTimestamp}", "pod/stays-0")
+        assert real.get("pod", "stays-0")["metadata"]["uid"] == before
+        assert "sleep" in node.run("ps", "-e", "-o", "args")
+    finally:
+        node.start_kubelet()
+
+    real.wait("--for=condition=Ready", f"node/{node.name}")
+    real.wait("--for=condition=Ready", "pod/stays-0")
+    assert real.get("pod", "stays-0")["metadata"]["uid"] != before
+
+
+def test_a_lost_machine_gives_up_its_pods_only_when_it_is_out_of_service(
+    real: Kubectl, real_local_cluster: LocalCluster
+):
+    first, node = real_local_cluster.nodes
+    template = build_pod("moves", tolerations=SHORT)
+    real("cordon", first.name)
+    real.apply(build_stateful_set("moves", 1, template))
+    real("rollout", "status", "statefulset/moves", "--timeout=120s")
+    real("uncordon", first.name)
+    before = real.get("pod", "moves-0")["metadata"]["uid"]
+
+    node.lose()
+    real.wait(NOT_READY, f"node/{node.name}")
+    real.wait("--for=jsonpath={.metadata.deletionTimestamp}", "pod/moves-0")
+    assert real.get("pod", "moves-0")["metadata"]["uid"] == before
+    real("taint", "node", node.name, OUT_OF_SERVICE)
+
+    real.wait(f"--for=jsonpath={{.spec.nodeName}}={first.name}", "pod/moves-0")
+    real.wait("--for=condition=Ready", "pod/moves-0")
+    real("delete", "node", node.name)
+    real_local_cluster.start_node(node)
+    real.wait("--for=condition=Ready", f"node/{node.name}")

@@ -1,0 +1,40 @@
+"""The CRDs of the project are small enough for client-side apply and mean the same when applied again."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cluster.kubectl import Kubectl
+from cluster.paths import REPOSITORY
+from cluster.providers import Cluster
+
+pytestmark = pytest.mark.control_plane
+
+CRDS = sorted((REPOSITORY / "crds" / "generated").glob("*s.yaml"))
+ANNOTATION_BYTES_MAX = 262_144
+"""What client-side apply may keep in its annotation: the whole object, once more."""
+
+
+@pytest.fixture
+def kubectl(fake_cluster: Cluster) -> Kubectl:
+    return fake_cluster.kubectl
+
+
+@pytest.mark.parametrize("crd", CRDS, ids=lambda path: path.stem)
+def test_a_crd_is_smaller_than_an_annotation(crd: Path):
+    assert crd.stat().st_size < ANNOTATION_BYTES_MAX
+
+
+@pytest.mark.parametrize("crd", CRDS, ids=lambda path: path.stem)
+def test_a_crd_applied_twice_is_established_and_unchanged(kubectl: Kubectl, crd: Path):
+    name = yaml.safe_load(crd.read_text())["metadata"]["name"]
+    kubectl("apply", "-f", str(crd))
+    kubectl("apply", "-f", str(crd))
+    kubectl.wait("--for=condition=Established", f"crd/{name}")
+    found = kubectl.get("crd", name)
+    assert found["metadata"]["generation"] == 1
+    assert {c["type"]: c["status"] for c in found["status"]["conditions"]}[
+        "NamesAccepted"
+    ] == "True"
+    assert "NonStructuralSchema" not in {c["type"] for c in found["status"]["conditions"]}
