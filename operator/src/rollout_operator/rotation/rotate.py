@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rollout_operator.certificates.plan import (
+from rollout_operator.rotation.plan import (
     Certificates,
     parse_certificates,
     plan_certificates,

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from cryptography import x509
 
-from rollout_operator.certificates.issue import (
+from rollout_operator.rotation.issue import (
     CLOCK_SKEW,
     Pair,
     is_signed_by,
