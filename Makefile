@@ -11,10 +11,10 @@ TARGET ?= all
 export PYTHONDONTWRITEBYTECODE =
 RUN_MANIFEST ?= manifests/samples/addition-sft-grpo.yaml
 
-.PHONY: help setup run test test-long lint format generate verify bench docs constraints clean
+.PHONY: help setup run test test-long lint format generate verify bench docs constraints clean e2e cluster-build cluster-up cluster-down
 
 help: ## Show the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(UV): ## (uv in a venv of its own; a machine without the venv module gets it from pip)
 	@mkdir -p build
@@ -39,6 +39,18 @@ test: setup ## All tests
 
 test-long: setup ## The slow tiers too: many seeds, many kills
 	@BIN=$(BIN) tests/run.sh --long
+
+e2e: setup ## Tests on a real Kubernetes cluster (built once; see e2e/README.md)
+	@$(BIN)/python -m pytest -q e2e --timeout 1200
+
+cluster-build: setup ## Build the test cluster's binaries that are missing
+	@PYTHONPATH=e2e $(BIN)/python -m cluster build
+
+cluster-up: setup ## Start a test cluster: make cluster-up NAME=mine FAKE=2 REAL=0
+	@PYTHONPATH=e2e $(BIN)/python -m cluster up $(or $(NAME),mine) --fake-nodes $(or $(FAKE),2) --real-nodes $(or $(REAL),0)
+
+cluster-down: setup ## End it: make cluster-down NAME=mine
+	@PYTHONPATH=e2e $(BIN)/python -m cluster down $(or $(NAME),mine)
 
 lint: setup ## Ruff, types, import contracts
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyrefly check && $(BIN)/lint-imports
