@@ -57,7 +57,7 @@ class HttpExchange:
 
     async def _call(self) -> aiohttp.ClientResponse:
         headers = _pass_on(self._request.headers)
-        session = self._upstream.session_for(headers.get("Authorization"))
+        session = self._upstream.session_for(headers)
         return await session.request(
             self._request.method,
             self._upstream.server + self._request.raw_path,

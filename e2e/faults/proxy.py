@@ -5,10 +5,9 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 from aiohttp import web
@@ -17,7 +16,7 @@ from cluster.pki import Authority, build_authority
 from faults.calls import Call, parse_call
 from faults.exchange import HttpExchange
 from faults.kinds import Fault
-from faults.kubeconfig import render_token_kubeconfig
+from faults.kubeconfig import AS_THE_PROXY, render_token_kubeconfig
 from faults.rules import Book, Record, Rule
 from faults.status import build_status
 from faults.upstream import Upstream, open_upstream
@@ -38,6 +37,8 @@ class Proxy:
         self._authority = build_authority("rollout-faults")
         self._book = Book()
         self._port = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = asyncio.Event()
 
     @property
     def url(self) -> str:
@@ -51,7 +52,7 @@ class Proxy:
 
     def kubeconfig(self, token: str = "") -> str:
         """A kubeconfig for clients: with their own token, or with the identity of the proxy's kubeconfig."""
-        return render_token_kubeconfig(self.url, self._authority.pem, token)
+        return render_token_kubeconfig(self.url, self._authority.pem, token or AS_THE_PROXY)
 
     def inject(self, rule: Rule) -> Rule:
         """Put a rule in force; it counts calls from now on. Returns it, for `matched`."""
@@ -74,13 +75,24 @@ class Proxy:
         """How many calls the rule has counted so far."""
         return self._book.matched(rule)
 
-    async def serve(self, started: threading.Event, stop: asyncio.Event) -> None:
+    def stop(self) -> None:
+        """Make `serve` return."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stopped.set)
+
+    async def serve(self, started: threading.Event) -> None:
         """Serve until told to stop."""
+        self._loop = asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
             upstream = await open_upstream(self._kubeconfig, stack)
             app = web.Application(client_max_size=BODY_BYTES_MAX)
             app.router.add_route("*", "/{path:.*}", lambda request: self._handle(request, upstream))
-            runner = web.AppRunner(app, shutdown_timeout=CLOSE_SECONDS, access_log=None)
+            runner = web.AppRunner(
+                app,
+                shutdown_timeout=CLOSE_SECONDS,
+                access_log=None,
+                handler_cancellation=True,
+            )
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
             context = _server_context(self._authority, self._host)
@@ -88,7 +100,7 @@ class Proxy:
             await site.start()
             self._port = runner.addresses[0][1]
             started.set()
-            await stop.wait()
+            await self._stopped.wait()
 
     async def _handle(self, request: web.Request, upstream: Upstream) -> web.StreamResponse:
         call = parse_call(request.method, request.path, request.query, request.headers)
@@ -139,21 +151,12 @@ def running(kubeconfig: Path, host: str = LOOPBACK) -> Iterator[Proxy]:
     `host` is the address to listen on: a bridge's one when pods are to reach it.
     """
     proxy, started = Proxy(kubeconfig, host), threading.Event()
-    loop, stop = asyncio.new_event_loop(), asyncio.Event()
-    thread = threading.Thread(target=_run, args=(loop, proxy.serve(started, stop)), daemon=True)
+    thread = threading.Thread(target=lambda: asyncio.run(proxy.serve(started)), daemon=True)
     thread.start()
     try:
         if not started.wait(START_SECONDS_MAX):
             raise TimeoutError(f"the fault proxy did not start within {START_SECONDS_MAX} s")
         yield proxy
     finally:
-        loop.call_soon_threadsafe(stop.set)
+        proxy.stop()
         thread.join(STOP_SECONDS_MAX)
-
-
-def _run(loop: asyncio.AbstractEventLoop, serving: Coroutine[Any, Any, None]) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_until_complete(serving)
-    finally:
-        loop.close()

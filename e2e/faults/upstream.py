@@ -7,6 +7,9 @@ from pathlib import Path
 
 import aiohttp
 from kubernetes import client, config
+from multidict import CIMultiDict
+
+from faults.kubeconfig import AS_THE_PROXY
 
 CALL_SECONDS_MAX = 3600.0
 CONNECT_SECONDS_MAX = 10.0
@@ -22,9 +25,15 @@ class Upstream:
     own: aiohttp.ClientSession
     bare: aiohttp.ClientSession
 
-    def session_for(self, authorization: str | None) -> aiohttp.ClientSession:
-        """The session of a request with this Authorization header: a certificate would outrank a token."""
-        return self.bare if authorization else self.own
+    def session_for(self, headers: CIMultiDict[str]) -> aiohttp.ClientSession:
+        """The session of a request; a certificate would outrank a client's own token.
+
+        Takes the token that stands for the proxy's identity out of `headers`.
+        """
+        if headers.get("Authorization", "") not in {"", f"Bearer {AS_THE_PROXY}"}:
+            return self.bare
+        headers.popall("Authorization", None)
+        return self.own
 
 
 async def open_upstream(kubeconfig: Path, stack: AsyncExitStack) -> Upstream:
