@@ -137,3 +137,16 @@ def test_every_sample_ends_once_when_many_are_lost(shaky, bench, waves):
     assert ends["consumed"] == len(consumed)
     assert not [v for v in consumed if v.trajectory.sample in lost.get(v.trajectory.ordinal, ())]
     assert {0, 6} <= {view.trajectory.ordinal for view in consumed}
+
+
+def test_actors_that_die_take_no_try_of_a_group(shaky):
+    client, learner, actor = shaky({0: {1}})
+    for _ in range(TRIES):
+        assert actor.claim(tasks_max=1).tasks[0].ordinal == 0
+        successor = ShakyActor(client)
+        successor.lost, actor = actor.lost, successor
+    actor.work()
+    assert learner.ask().waiting is not None, "one failure is not the last try"
+    actor.work()
+    actor.work()
+    assert samples_of(learner.ask()) == {0: [0, 2, 3], 1: [0, 1, 2, 3]}

@@ -8,7 +8,7 @@ from typing import Any
 
 from books import check_books, open_ends
 from scenario import Scenario
-from workers import begin, take_step
+from workers import begin, draw_tokens, length_of, take_step
 
 from rollout.codec import name_trajectory
 from rollout.ledger.sqlite.reader import LedgerReader
@@ -46,6 +46,37 @@ def check_end(file: Path, world: Any) -> list[str]:
     with LedgerReader(file) as ledger:
         found += _told(ledger, world)
         found += _repeats(ledger, world)
+        found += _tokens_are_honest(ledger, world.scenario)
+    return found
+
+
+def _tokens_are_honest(ledger: LedgerReader, scenario: Scenario) -> list[str]:
+    """Every token is the one that its noise and version give, and its group was young enough for it.
+
+    A sample that was interrupted goes on with the noise of its next segment; one that starts over draws
+    what it drew at first. Its length is its own: nobody's interruption makes it shorter.
+    """
+    digests = {
+        (row[0], row[1]): row[2]
+        for row in ledger._file.tx.execute("SELECT lineage, step, digest FROM versions")
+    }
+    found = []
+    for view in ledger.steps():
+        for one in ledger.samples(view.step):
+            made = one.trajectory
+            noise = ("train", made.ordinal, made.sample)
+            meant = tuple(
+                token
+                for segment, s in enumerate(made.spans)
+                for token in draw_tokens(
+                    noise, segment, digests[s.lineage, s.step], s.end - s.start
+                )
+            )
+            if made.token_ids != meant or len(meant) != length_of(made):
+                found.append(f"{one.task_id}/{made.sample}: its tokens are not those of its noise")
+            age = view.step - 1 - min(span.step for span in made.spans)
+            if age > scenario.plan.staleness_max:
+                found.append(f"{one.task_id}/{made.sample}: its oldest token is {age} steps old")
     return found
 
 

@@ -78,6 +78,7 @@ class Scenario:
     broken_task: int | None = None
     flat: int = 1
     salted: bool = False
+    slowness: float = 1.0
     anchor_every: int = 2
     drift: dict[str, float] = field(default_factory=dict)
     network: float = 0.0

@@ -14,16 +14,29 @@ from blake3 import blake3
 from virtual_time import Process
 from world import Broken, Client, World
 
-from rollout.actor.episodes import Episode, Score
+from rollout.actor.continuing import build_prefix
+from rollout.actor.episodes import Episode, Score, TurnGroup
+from rollout.actor.in_hand import InHand
 from rollout.actor.loop import ActorParts
-from rollout.actor.play import Played
+from rollout.actor.play import RETURNED, Played
 from rollout.coordinator import messages as m
 from rollout.entrypoints.actor import _live
 from rollout.errors import EngineError, RolloutError, RunFailed
-from rollout.types import Message, VersionSpan, WeightVersion
+from rollout.types import (
+    GenerateRequest,
+    Message,
+    SampleProgress,
+    SamplingParams,
+    VersionSpan,
+    WeightVersion,
+)
 
 TROUBLES_MAX = 2
 """Most attempts at one task that this world spoils: below the tries that a task has."""
+
+
+LAST_SHARE = 0.999
+NO_REQUEST = GenerateRequest(prompt_ids=(), seeds=(), sampling=SamplingParams(max_new_tokens=1))
 
 
 def draw_of(*parts: Any) -> int:
@@ -31,11 +44,14 @@ def draw_of(*parts: Any) -> int:
 
 
 class HashEngine:
-    """Loads what the store has; some actors' memory flips bits."""
+    """Loads what the store has; some actors' memory flips bits. Drawing takes time, and can be interrupted."""
 
     def __init__(self, world: World, process: Process, index: int) -> None:
         self._world, self._process, self._index = world, process, index
         self.version: WeightVersion | None = None
+        self._asked = asyncio.Event()
+        self._began, self._seconds = 0.0, 0.0
+        self._lengths: list[list[int]] = []
 
     async def start(self) -> None:
         await asyncio.sleep(self._world.draw.uniform(0.1, 2.0))
@@ -43,7 +59,9 @@ class HashEngine:
     async def stop(self) -> None:
         pass
 
-    async def load(self, version: WeightVersion, weights: Path, changed=None) -> str:
+    async def load(
+        self, version: WeightVersion, weights: Path, changed: frozenset[str] | None = None
+    ) -> str:
         await asyncio.sleep(self._world.draw.uniform(0.01, 0.3))
         digest = f"blake3:{blake3(self._world.store.read(str(weights))).hexdigest()}"
         self.version = version
@@ -53,19 +71,102 @@ class HashEngine:
             return "blake3:" + "f" * 64
         return digest
 
+    def interrupt(self) -> None:
+        self._asked.set()
 
-async def play(tasks: Sequence[m.Task], stage: Any) -> tuple[Played, ...]:
-    """In the place of ``rollout.actor.play.play``: tokens are hashes of noise and weights."""
+    def progress(self) -> list[list[SampleProgress]]:
+        share = self._share()
+        return [
+            [
+                SampleProgress(state="running", num_tokens=int(share * length))
+                if length
+                else SampleProgress(state="ended")
+                for length in row
+            ]
+            for row in self._lengths
+        ]
+
+    async def draw_for(self, seconds: float, lengths: list[list[int]]) -> float:
+        """Which share of the tokens was drawn: 1, or less after an interruption."""
+        self._asked.clear()
+        self._began, self._seconds, self._lengths = self._world.now, seconds, lengths
+        try:
+            await asyncio.wait_for(self._asked.wait(), seconds)
+            return min(self._share(), LAST_SHARE)
+        except TimeoutError:
+            return 1.0
+        finally:
+            self._lengths = []
+
+    def _share(self) -> float:
+        return min(1.0, (self._world.now - self._began) / max(self._seconds, 1e-9))
+
+
+async def play(
+    tasks: Sequence[m.Task], stage: Any, hand: InHand, hand_back: Any
+) -> tuple[Played, ...]:
+    """In the place of ``rollout.actor.play.play``: tokens are hashes of noise, segment and weights."""
     world: World = stage.world
-    await stage.process.gate()
-    await asyncio.sleep(world.draw.uniform(0.2, 3.0) * stage.slow)
     await stage.process.gate()
     if stage.engine.version != tasks[0].version:
         raise Broken(f"{tasks[0].task_id} would be sampled from {stage.engine.version}")
+    drawn = await draw_all(tasks, stage, hand, hand_back)
+    await stage.process.gate()
+    tasks = [task for task in tasks if task.task_id in drawn]
     spoiled = [task for task in tasks if spoil(world, task)]
-    if len(spoiled) == len(tasks) and world.draw.random() < 0.5:
+    if tasks and len(spoiled) == len(tasks) and world.draw.random() < 0.5:
         raise EngineError("the engine crashed")
-    return tuple(play_one(world, task, spoiled=task in spoiled) for task in tasks)
+    return tuple(
+        play_one(world, task, tuple(drawn[task.task_id]), spoiled=task in spoiled) for task in tasks
+    )
+
+
+async def draw_all(
+    tasks: Sequence[m.Task], stage: Any, hand: InHand, hand_back: Any
+) -> dict[str, list[Episode]]:
+    """Every sample to its end, but for the tasks that are let go on the way."""
+    world: World = stage.world
+    going = {
+        task.task_id: [begin_episode(world, task, n) for n in range(task.num_samples)]
+        for task in tasks
+    }
+    by_id = {task.task_id: task for task in tasks}
+    seconds = world.draw.uniform(0.2, 3.0) * stage.slow * world.scenario.slowness
+    share = 0.0
+    while going and share < 1.0:
+        hand.drawing = tuple(
+            TurnGroup(episodes=tuple(some), request=NO_REQUEST) for some in going.values()
+        )
+        lengths = [[length_of(one) - len(one.token_ids) for one in some] for some in going.values()]
+        share = await stage.engine.draw_for(seconds, lengths)
+        hand.drawing = ()
+        await stage.process.gate()
+        seconds *= 1.0 - share
+        going = {
+            name: [draw_more(one, by_id[name], share) for one in some]
+            for name, some in going.items()
+        }
+        if share < 1.0:
+            world.count("interruptions")
+            await let_go(going, by_id, stage, hand, hand_back)
+    return going
+
+
+async def let_go(
+    going: dict[str, list[Episode]], by_id: Any, stage: Any, hand: InHand, hand_back: Any
+) -> None:
+    """As the product's own."""
+    returned = []
+    for name in list(going):
+        if hand.is_dropped(name):
+            del going[name]
+        elif hand.is_returned(name):
+            some = going.pop(name) if stage.keeps_prefixes else going.pop(name) and []
+            prefixes = tuple(p for p in map(build_prefix, some) if p is not None)
+            returned.append(Played(task=by_id[name], failure=RETURNED, prefixes=prefixes))
+            stage.world.count("beginnings" if prefixes else "handed back without beginnings")
+    if returned:
+        await hand_back(returned)
 
 
 def spoil(world: World, task: m.Task) -> bool:
@@ -77,8 +178,7 @@ def spoil(world: World, task: m.Task) -> bool:
     return True
 
 
-def play_one(world: World, task: m.Task, *, spoiled: bool) -> Played:
-    episodes = tuple(make_episode(task, sample) for sample in range(task.num_samples))
+def play_one(world: World, task: m.Task, episodes: tuple[Episode, ...], *, spoiled: bool) -> Played:
     training = task.kind == "train"
     if training and task.ordinal == world.scenario.broken_task:
         return Played(
@@ -112,24 +212,61 @@ def spoil_one(world: World, task: m.Task, episodes: tuple[Episode, ...]) -> Play
     return Played(task=task, failure=m.Failure(kind=kind, message=f"{kind} trouble"))
 
 
-def make_episode(task: m.Task, sample: int) -> Episode:
-    version = task.version
-    noise = (task.noise_domain, task.ordinal, sample)
-    tokens = tuple(draw_of(noise, version.digest, place) % 1000 for place in range(2))
-    span = VersionSpan(start=0, end=2, lineage=version.lineage, step=version.step)
-    return Episode(
+def begin_episode(world: World, task: m.Task, sample: int) -> Episode:
+    """An episode at its start, or behind the beginning that another actor left."""
+    episode = Episode(
         task_id=task.task_id,
         ordinal=task.ordinal,
         sample=sample,
-        seed=draw_of(noise),
+        seed=draw_of(task.noise_domain, task.ordinal, sample),
         messages=(Message(role="user", content=str(task.row["prompt"])),),
         prompt_ids=(1, 2, 3),
-        token_ids=tokens,
-        logprobs=(-0.1, -0.2),
-        loss_mask=(1, 1),
-        spans=(span,),
-        ending="stop",
     )
+    for prefix in task.prefixes:
+        if prefix.sample == sample:
+            world.count("gone on with")
+            return replace(
+                episode,
+                token_ids=prefix.token_ids,
+                logprobs=prefix.logprobs,
+                loss_mask=prefix.loss_mask,
+                spans=prefix.spans,
+                segment=prefix.segment,
+                ending=prefix.ending,
+            )
+    return episode
+
+
+def length_of(episode: Episode) -> int:
+    """Tokens of the whole sample: its own, whoever draws them and however often it is interrupted."""
+    return 2 + draw_of("length", episode.ordinal, episode.sample) % 3
+
+
+def draw_more(episode: Episode, task: m.Task, share: float) -> Episode:
+    """The episode after so much of what is left; at its end with a share of 1."""
+    have, whole = len(episode.token_ids), length_of(episode)
+    count = whole - have if share >= 1.0 else int((whole - have) * share)
+    if episode.ending is not None:
+        return episode
+    noise = (task.noise_domain, task.ordinal, episode.sample)
+    tokens = draw_tokens(noise, episode.segment, task.version.digest, count)
+    span = VersionSpan(
+        start=have, end=have + count, lineage=task.version.lineage, step=task.version.step
+    )
+    return replace(
+        episode,
+        token_ids=episode.token_ids + tokens,
+        logprobs=episode.logprobs + (-0.1,) * count,
+        loss_mask=episode.loss_mask + (1,) * count,
+        spans=(*episode.spans, span) if count else episode.spans,
+        segment=episode.segment + (share < 1.0 and count > 0),
+        ending="stop" if have + count == whole else None,
+    )
+
+
+def draw_tokens(noise: Any, segment: int, digest: str, count: int) -> tuple[int, ...]:
+    """What the noise of one segment of a sample gives under some weights."""
+    return tuple(draw_of(noise, segment, digest, place) % 1000 for place in range(count))
 
 
 class Scorer:
@@ -155,7 +292,11 @@ async def act(world: World, process: Process, index: int) -> None:
     client: Any = Client(world, process)
     slow = world.scenario.drift.get(process.name, 1.0)
     stage: Any = SimpleNamespace(
-        engine=HashEngine(world, process, index), world=world, process=process, slow=slow
+        engine=HashEngine(world, process, index),
+        world=world,
+        process=process,
+        slow=slow,
+        keeps_prefixes=not world.scenario.plan.exact,
     )
     parts = ActorParts(
         worker=process.name,

@@ -7,16 +7,24 @@ import logging
 import math
 from collections.abc import Sequence
 
-from rollout.codec import encode_body, name_trajectory
+from rollout.codec import encode_body, encode_prefixes, name_trajectory
 from rollout.coordinator import messages as m
 from rollout.coordinator.plan import EvaluationPlan
+from rollout.coordinator.prefixes import (
+    BySample,
+    check_prefixes,
+    check_versions,
+    choose_young,
+    read_prefixes,
+    without_prefixes,
+)
 from rollout.coordinator.run import WAIT_MAX_SECONDS, Run, wait_for
 from rollout.coordinator.state import Worker
 from rollout.coordinator.survivors import settle
 from rollout.coordinator.windows import admit_more
 from rollout.errors import Fenced
 from rollout.ledger.records import AttemptEnd, ClaimRequest, Lease, SampleRow, Verdict
-from rollout.types import Row, SamplingParams, Trajectory
+from rollout.types import Prefix, Row, SamplingParams, Trajectory
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +164,12 @@ def idle_reason(run: Run) -> str:
 async def build_tasks(run: Run, leases: Sequence[Lease]) -> tuple[m.Task, ...]:
     """Tasks as actors see them, with their rows. Raises DataError."""
     rows = await _rows(run, leases)
-    return tuple(_build_task(run, lease, rows[lease.task.task_id]) for lease in leases)
+    kept = await read_prefixes(run, leases)
+    return tuple(
+        _build_task(run, lease, rows[task_id], choose_young(run, lease, kept.get(task_id, {})))
+        for lease in leases
+        for task_id in [lease.task.task_id]
+    )
 
 
 async def _rows(run: Run, leases: Sequence[Lease]) -> dict[str, Row]:
@@ -174,7 +187,7 @@ async def _rows(run: Run, leases: Sequence[Lease]) -> dict[str, Row]:
     return found
 
 
-def _build_task(run: Run, lease: Lease, row: Row) -> m.Task:
+def _build_task(run: Run, lease: Lease, row: Row, prefixes: tuple[Prefix, ...]) -> m.Task:
     task = lease.task
     version = run.state.versions[(lease.version_lineage, lease.version_step)]
     evaluation = task.kind == "eval"
@@ -192,6 +205,7 @@ def _build_task(run: Run, lease: Lease, row: Row) -> m.Task:
         noise_domain=f"eval/{task.evaluation}/{task.step}" if evaluation else "train",
         evaluation=task.evaluation if evaluation else None,
         split=task.split,
+        prefixes=prefixes,
     )
 
 
@@ -222,8 +236,15 @@ async def submit(run: Run, ask: m.Submit) -> m.Submitted:
     """Make results durable, each on its own merits."""
     hear(run, ask.worker, "actor", ask.incarnation)
     leases = [run.state.leases.get(result.task_id) for result in ask.results]
-    results = [settle(run.plan, r, lease) for r, lease in zip(ask.results, leases, strict=True)]
-    refusals = [_check(result, lease) for result, lease in zip(ask.results, leases, strict=True)]
+    kept = await read_prefixes(run, leases)
+    results = [
+        settle(run.plan, without_prefixes(run.plan, r), lease)
+        for r, lease in zip(ask.results, leases, strict=True)
+    ]
+    refusals = [
+        _check(result, lease, kept.get(result.task_id, {}))
+        for result, lease in zip(ask.results, leases, strict=True)
+    ]
     good = [r for r, refusal in zip(results, refusals, strict=True) if not refusal]
     ends = await _build_ends(good)
     verdicts = await run.ledger.submit(ask.worker, ask.incarnation, ends)
@@ -243,7 +264,7 @@ async def submit(run: Run, ask: m.Submit) -> m.Submitted:
     )
 
 
-def _check(result: m.TaskResult, lease: Lease | None) -> str:
+def _check(result: m.TaskResult, lease: Lease | None, kept: BySample) -> str:
     """What is wrong with a result's form; empty when nothing is, or when the ledger must judge it."""
     if lease is None or lease.epoch != result.epoch:
         return ""
@@ -252,10 +273,11 @@ def _check(result: m.TaskResult, lease: Lease | None) -> str:
         return f"expected samples 0 to {lease.task.num_samples - 1}, in order"
     if result.failure is not None and made != [n for n in whole if n in made]:
         return f"expected some of samples 0 to {lease.task.num_samples - 1}, in order"
-    return next(filter(None, (_check_one(t, lease) for t in result.trajectories)), "")
+    wrong = (_check_one(t, lease, kept) for t in result.trajectories)
+    return next(filter(None, wrong), "") or check_prefixes(result, lease, kept)
 
 
-def _check_one(trajectory: Trajectory, lease: Lease) -> str:
+def _check_one(trajectory: Trajectory, lease: Lease, kept: BySample) -> str:
     lengths = {
         len(trajectory.token_ids),
         len(trajectory.actor_logprobs),
@@ -267,17 +289,12 @@ def _check_one(trajectory: Trajectory, lease: Lease) -> str:
         return f"sample {trajectory.sample}: ordinal {trajectory.ordinal} is not the task's"
     if not all(map(math.isfinite, (trajectory.reward, *trajectory.rewards.values()))):
         return f"sample {trajectory.sample}: reward is not a finite number"
-    wanted = (lease.version_lineage, lease.version_step)
-    for span in trajectory.spans:
-        if (span.lineage, span.step) != wanted:
-            met = (span.lineage, span.step)
-            return f"sample {trajectory.sample}: sampled from version {met}, task wants {wanted}"
-    return ""
+    return check_versions(trajectory, lease, kept)
 
 
 async def _build_ends(results: Sequence[m.TaskResult]) -> tuple[AttemptEnd, ...]:
-    made = [trajectory for result in results for trajectory in result.trajectories]
-    tokens = sum(len(t.token_ids) + len(t.prompt_ids) for t in made)
+    made = [one for result in results for one in (*result.trajectories, *result.prefixes)]
+    tokens = sum(len(one.token_ids) + len(one.prompt_ids) for one in made)
     if tokens > OFF_LOOP_TOKENS:
         return await asyncio.to_thread(lambda: tuple(map(_build_end, results)))
     return tuple(map(_build_end, results))
@@ -290,6 +307,7 @@ def _build_end(result: m.TaskResult) -> AttemptEnd:
             epoch=result.epoch,
             failure=result.failure.kind,
             message=result.failure.message,
+            prefixes=encode_prefixes(result.prefixes),
         )
     return AttemptEnd(
         task_id=result.task_id,
@@ -325,7 +343,8 @@ async def _after_results(
     for result, verdict in zip(results, verdicts, strict=True):
         if result.failure is None:
             continue
-        log.warning(
+        log.log(
+            logging.INFO if result.failure.kind == "returned" else logging.WARNING,
             "attempt failed task=%s kind=%s state=%s message=%s",
             result.task_id,
             result.failure.kind,

@@ -2,7 +2,8 @@
 
 The survivors of an attempt are no result while another may bring the whole group: the next one draws
 the same noise. After the last, the samples that were spared make the group, from the quorum on; the
-others are excluded (protocol section 5).
+others are excluded (protocol section 5). A try is a failure that an actor reported: actors that were
+killed or left say nothing about a sample, and take no try of it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def _is_enough(plan: RunPlan, result: m.TaskResult, lease: Lease) -> bool:
     return (
         plan.samples_min is not None
         and len(result.trajectories) >= plan.samples_min
-        and lease.attempt >= plan.attempts_max
+        and lease.failures + 1 >= plan.attempts_max
         and lease.task.kind == "train"
         and result.failure.kind == "infrastructure"
     )
