@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rollout.coordinator.callers import SecretCallers
 from rollout.coordinator.core import open_coordinator
 from rollout.coordinator.plan import RunPlan
-from rollout.coordinator.serving import serve
+from rollout.coordinator.serving import Door, serve
 from rollout.ledger.records import RunIdentity
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.objects.filesystem import FilesystemStore
@@ -50,7 +51,8 @@ async def main(folder: Path, port: int) -> None:
         snapshots=folder,
         summarise=lambda rewards: {"num": len(rewards)},
     )
-    await serve(coordinator, SECRET, "127.0.0.1", port)
+    door = Door(host="127.0.0.1", port=port, callers=SecretCallers(SECRET))
+    await serve(coordinator, door)
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ class OneProcess:
     def __init__(self, config: WorkerConfig) -> None:
         disable_progress_bar()
         keep_freed_memory()
-        apply_numerics(threads=config.resolved.threads, exact=config.spec.numerics.mode == "Exact")
+        apply_numerics(threads=config.threads, exact=config.spec.numerics.mode == "Exact")
         parallel = join(sharded=False)
         session = Session(None, "bench", parallel)
         self.parts: LearnerParts = build_parts(config, build_settings(config), parallel, session)

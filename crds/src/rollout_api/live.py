@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from rollout_api.base import ApiModel, many
+from rollout_api.checks.evaluations import evaluation_name, split_of
 from rollout_api.v1alpha1.evaluation import Evaluation
 from rollout_api.v1alpha1.operations import Limits, Snapshots, Tracking
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -36,14 +37,44 @@ def live_part(spec: RolloutRunSpec) -> LiveSettings:
     )
 
 
-def with_live(spec: RolloutRunSpec, live: LiveSettings) -> RolloutRunSpec:
-    """``spec`` with what ``live`` says; `maxSteps` never falls below what it was."""
-    given = {
+def with_live(spec: RolloutRunSpec, live: LiveSettings) -> tuple[RolloutRunSpec, tuple[str, ...]]:
+    """``spec`` with what ``live`` says, and what of that has to wait for the next run attempt.
+
+    `maxSteps` never falls below what it was. Workers know the evaluations that they began with: only when
+    those are due, and against which gate, may change under them.
+    """
+    given: dict[str, object] = {
         name: getattr(live, name)
-        for name in ("limits", "snapshots", "evaluations", "tracking")
+        for name in ("limits", "snapshots", "tracking")
         if getattr(live, name) is not None
     }
+    deferred: tuple[str, ...] = ()
+    if live.evaluations is not None:
+        given["evaluations"], deferred = _merge(spec.evaluations, live.evaluations)
     if spec.train is not None and live.max_steps is not None:
         steps = max(live.max_steps, spec.train.max_steps or 0)
         given["train"] = spec.train.model_copy(update={"max_steps": steps})
-    return spec.model_copy(update=given)
+    return spec.model_copy(update=given), deferred
+
+
+_WHEN = ("at_start", "every_steps", "at_end", "selects", "gate")
+_NEVER = {"at_start": False, "every_steps": None, "at_end": False, "selects": False, "gate": None}
+
+
+def _merge(
+    begun: tuple[Evaluation, ...], wanted: tuple[Evaluation, ...]
+) -> tuple[tuple[Evaluation, ...], tuple[str, ...]]:
+    known = {(evaluation_name(item, n), split_of(item)): item for n, item in enumerate(begun)}
+    merged = {key: item.model_copy(update=_NEVER) for key, item in known.items()}
+    deferred: list[str] = []
+    for index, item in enumerate(wanted):
+        key = (evaluation_name(item, index), split_of(item))
+        when = {name: getattr(item, name) for name in _WHEN}
+        if key in known:
+            merged[key] = known[key].model_copy(update=when)
+        if key not in known or merged[key].model_copy(update={"name": item.name}) != item:
+            deferred.append(
+                f"evaluations[{index}]: {key[0]} ({key[1]}) asks for what this run attempt does not"
+                " know; it takes effect with the next one"
+            )
+    return tuple(merged.values()), tuple(deferred)

@@ -130,6 +130,8 @@ class WorkerOrder(ApiModel):
 
     run: RunIdentity
     """Which run this is."""
+    attempt: int = Field(default=1, ge=1)
+    """Run attempt that these processes belong to."""
     spec: RolloutRunSpec
     """The run's spec with every preset resolved."""
     layout: Layout

@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from rollout.coordinator import messages as m
+from rollout.coordinator.callers import Callers, SecretCallers
 from rollout.coordinator.client import CoordinatorClient
 from rollout.coordinator.core import Coordinator, open_coordinator
 from rollout.coordinator.inprocess import serve_in_process
+from rollout.coordinator.live import StepsTuning
+from rollout.coordinator.load import Load
 from rollout.coordinator.plan import EvaluationPlan, RunPlan
+from rollout.coordinator.tls import Certificate
 from rollout.ledger.records import Limits, RunIdentity
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.ledger.sqlite.reader import LedgerReader
@@ -94,7 +98,7 @@ class Bench:
                 Rows(),
                 snapshots=self.folder / "snapshots",
                 summarise=accuracy,
-                trackers=[self.tracker],
+                tuning=StepsTuning(begun=plan, opened=[self.tracker]),
             )
             return self.coordinator
 
@@ -270,7 +274,17 @@ def wait_for_outcome(client: CoordinatorClient, seconds: float = 10.0) -> Any:
 class HttpServer:
     """A bench's coordinator behind a real socket, on a thread of its own."""
 
-    def __init__(self, bench: Bench, secret: str, plan: RunPlan = PLAN, port: int = 0) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        secret: str = "",
+        plan: RunPlan = PLAN,
+        port: int = 0,
+        *,
+        callers: Callers | None = None,
+        certificate: Certificate | None = None,
+        load: Load | None = None,
+    ) -> None:
         import asyncio
         import threading
 
@@ -292,13 +306,16 @@ class HttpServer:
                 snapshots=bench.folder / "snapshots",
                 summarise=accuracy,
             )
-            self._runner = web.AppRunner(build_app(self.coordinator, secret))
+            app = build_app(self.coordinator, callers or SecretCallers(secret), load=load)
+            self._runner = web.AppRunner(app)
             await self._runner.setup()
-            site = web.TCPSite(self._runner, "127.0.0.1", port, reuse_address=True)
+            tls = None if certificate is None else certificate.context
+            site = web.TCPSite(self._runner, "127.0.0.1", port, reuse_address=True, ssl_context=tls)
             await site.start()
             return self._runner.addresses[0][1]
 
-        self.url = f"http://127.0.0.1:{self._do(opened())}"
+        scheme = "http" if certificate is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._do(opened())}"
 
     def _do(self, work: Any) -> Any:
         import asyncio

@@ -119,7 +119,7 @@ def test_another_coordinator_takes_over_with_nothing_but_the_database(server, tm
     actor.submit(*map(actor.play, actor.claim().tasks))
     learner.commit(learner.ask(wait=5.0))
     new = Pod(tmp_path / "new", server.dsn)
-    control = new.client("control")
+    control = new.client("operator")
     assert control.status().step == 1
     # The old one learns of it with its next write, and ends.
     with pytest.raises(RolloutError):

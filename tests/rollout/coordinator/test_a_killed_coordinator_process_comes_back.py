@@ -130,7 +130,7 @@ def test_a_run_whose_coordinator_is_killed_four_times_keeps_its_books(server):
     ]
     for thread in threads:
         thread.start()
-    draw, control = random.Random(7), server.client("control")
+    draw, control = random.Random(7), server.client("operator")
     for kill in range(4):
         while control.status().step < 1 + 2 * kill:
             time.sleep(0.01)

@@ -23,7 +23,9 @@ def server(bench):
 def call(server, method, path, token=None, body=b""):
     host = server.url.removeprefix("http://")
     connection = http.client.HTTPConnection(host, timeout=10)
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    headers = {"Content-Type": "application/msgpack"}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
     connection.request(method, path, body=body, headers=headers)
     answer = connection.getresponse()
     content = answer.read()
@@ -43,13 +45,13 @@ def test_an_endpoint_answers_its_own_role_only(server, path):
 
 def test_an_actor_cannot_commit_a_step(server):
     client = CoordinatorClient.connect(server.url, token_for(SECRET, "actor"))
-    with pytest.raises(CoordinatorError, match="role actor may not call /v1/learner/start"):
+    with pytest.raises(CoordinatorError, match="role actor may not call POST /v1/learner/start"):
         client.start_learner(worker="learner")
 
 
 def test_status_needs_a_token_and_health_and_metrics_do_not(server):
     assert call(server, "GET", "/v1/status")[0] == 401
-    assert call(server, "GET", "/v1/status", token_for(SECRET, "control"))[0] == 200
+    assert call(server, "GET", "/v1/status", token_for(SECRET, "operator"))[0] == 200
     assert call(server, "GET", "/healthz") == (200, b"ok\n")
     status, page = call(server, "GET", "/metrics")
     assert status == 200
@@ -72,8 +74,8 @@ def test_a_whole_run_works_over_real_http(server, bench):
     }
     learner = FakeLearner(clients["learner"], bench.store)
     assert run_to_end(FakeActor(clients["actor"]), learner).stop == "Finished"
-    assert clients["control"].status().step == 3
-    assert clients["control"].status().metrics["reward"] == 0.5
+    assert clients["operator"].status().step == 3
+    assert clients["operator"].status().metrics["reward"] == 0.5
     for client in clients.values():
         client.close()
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from rollout.coordinator.callers import SecretCallers
 from rollout.coordinator.client import CoordinatorClient, token_for
 from rollout.coordinator.core import open_coordinator
 from rollout.coordinator.plan import RunPlan
@@ -76,7 +77,7 @@ def served(folder: Path):
             snapshots=folder / "snapshots",
             summarise=lambda _: {},
         )
-        runner = web.AppRunner(build_app(coordinator, SECRET), access_log=None)
+        runner = web.AppRunner(build_app(coordinator, SecretCallers(SECRET)), access_log=None)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
@@ -85,7 +86,7 @@ def served(folder: Path):
     coordinator, runner, port = do(start())
     url = f"http://127.0.0.1:{port}"
     try:
-        yield url, CoordinatorClient.connect(url, token_for(SECRET, "control"))
+        yield url, CoordinatorClient.connect(url, token_for(SECRET, "operator"))
     finally:
         do(coordinator.close())
         do(runner.cleanup())

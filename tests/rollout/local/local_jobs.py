@@ -114,7 +114,7 @@ class Job:
         """What the coordinator says now; None while it cannot be asked."""
         try:
             config = json.loads((self.run_dir / "worker.json").read_text())
-            token = read_token(self.run_dir / "token", "control")
+            token = read_token(self.run_dir / "token", "operator")
         except (OSError, ValueError):
             return None
         client = CoordinatorClient.connect(

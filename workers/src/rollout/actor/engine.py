@@ -39,7 +39,7 @@ def _build_embedded(config: WorkerConfig, embedded: Embedded) -> Engine:
     return EmbeddedEngine(
         Path(config.resolved.model_path),
         dtype=config.resolved.dtype,
-        num_threads=config.resolved.threads,
+        num_threads=config.threads,
         exact=config.spec.numerics.mode == "Exact",
         batch_groups=groups,
     )
@@ -68,7 +68,7 @@ def _build_vllm(config: WorkerConfig, vllm: Vllm, name: str) -> Engine:
             vocab_size=shape.vocab,
             exact=exact,
             device="cuda" if gpu else "cpu",
-            threads=config.resolved.threads,
+            threads=config.threads,
             max_num_seqs=sequences,
             tensor_parallel=vllm.tensor_parallel,
             kv_cache_bytes=0 if gpu else cache_bytes,

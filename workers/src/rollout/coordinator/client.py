@@ -1,10 +1,11 @@
 """The workers' and the supervisor's side of the coordinator protocol: synchronous, bounded, patient.
 
-A call that meets a coordinator which is down, restarting or busy is repeated with back-off for up to
-``patience_seconds``; every call of the protocol is safe to repeat. A refusal is raised at once, as
-the error class that it names. Async callers use ``asyncio.to_thread``. Thread-safe.
+A call that meets a coordinator which is down, restarting or busy is repeated with back-off, and not
+before it was told to come again, for up to ``patience_seconds``; every call of the protocol is safe to
+repeat. A refusal is raised at once, as the error class that it names. Async callers use
+``asyncio.to_thread``. Thread-safe.
 
-    client = CoordinatorClient.connect(url, read_token(secret_file, "actor"))
+    client = CoordinatorClient.open(config, "actor")
     me = client.register(worker="actor-0", index=0)
 """
 
@@ -14,7 +15,7 @@ import random
 import threading
 import time
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -22,10 +23,13 @@ import msgspec
 
 from rollout import errors
 from rollout.coordinator import messages as m
-from rollout.coordinator.endpoints import read_token, token_for
+from rollout.coordinator.credentials import Credential, open_credential
+from rollout.coordinator.endpoints import CONFIG, STATUS, read_token, token_for
 from rollout.coordinator.status import Status
+from rollout.coordinator.tls import Trust, open_trust, require_safe
 from rollout.errors import CoordinatorError, LedgerRewound
 from rollout.types import WeightVersion
+from rollout_api.worker import WorkerOrder
 
 __all__ = ["Answer", "CoordinatorClient", "HttpTransport", "Unreachable", "read_token", "token_for"]
 
@@ -40,6 +44,11 @@ IDLE_CONNECTIONS_MAX = 8
 
 BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS = 0.02, 1.0
 
+AGAIN_SECONDS_MAX = 30.0
+"""The longest pause that a busy coordinator may ask for."""
+
+BUSY = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS})
+
 _jitter = random.Random()
 """Of our own: the global generator's state is part of a learner's hash chain."""
 
@@ -47,12 +56,16 @@ A = TypeVar("A", bound=m.Message)
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a transport brings back. ``boot`` changes when the coordinator's process does."""
+    """What a transport brings back. ``boot`` changes when the coordinator's process does.
+
+    ``again_seconds``: when a refused call may be repeated; None: as the caller sees fit, if at all.
+    """
 
     status: int
     body: bytes
     boot: str = ""
     position: int = 0
+    again_seconds: float | None = None
 
 
 class Unreachable(Exception):  # noqa: N818 - a state, always retried and then wrapped
@@ -77,19 +90,26 @@ class HttpTransport:
     The standard library's client: a step makes four calls, and httpx spends 0.8 ms more on each.
     """
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: Credential, trust: Trust | None = None) -> None:
+        require_safe(url)
         parts = urlsplit(url)
-        if parts.scheme != "http" or parts.hostname is None:
-            raise CoordinatorError(f"expected http://host:port as the coordinator's address: {url}")
-        self._host, self._port = parts.hostname, parts.port or 80
-        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/msgpack"}
+        if parts.scheme == "https" and trust is None:
+            raise CoordinatorError(f"{url}: layout.caFile must say what it is known by")
+        assert parts.hostname is not None
+        self._host, self._port = parts.hostname, parts.port
+        self._trust = trust if parts.scheme == "https" else None
+        self._token = token
         self._idle: list[HTTPConnection] = []
 
     def send(self, method: str, path: str, body: bytes, timeout_seconds: float) -> Answer:
         """Send once. Raises Unreachable on any failure of the connection."""
+        headers = {
+            "Authorization": f"Bearer {self._token()}",
+            "Content-Type": "application/msgpack",
+        }
         connection = self._take(timeout_seconds)
         try:
-            connection.request(method, path, body=body, headers=self._headers)
+            connection.request(method, path, body=body, headers=headers)
             got = connection.getresponse()
             content = got.read()
         except (OSError, HTTPException) as error:
@@ -98,17 +118,25 @@ class HttpTransport:
         self._give_back(connection)
         boot = got.headers.get("X-Rollout-Boot", "")
         position = int(got.headers.get("X-Rollout-Position", "0"))
-        return Answer(got.status, content, boot, position)
+        return Answer(
+            got.status, content, boot, position, _again_seconds(got.headers.get("Retry-After", ""))
+        )
 
     def _take(self, timeout_seconds: float) -> HTTPConnection:
         try:
             connection = self._idle.pop()
         except IndexError:
-            return HTTPConnection(self._host, self._port, timeout=timeout_seconds)
+            return self._connect(timeout_seconds)
         connection.timeout = timeout_seconds
         if connection.sock is not None:
             connection.sock.settimeout(timeout_seconds)
         return connection
+
+    def _connect(self, timeout_seconds: float) -> HTTPConnection:
+        if self._trust is None:
+            return HTTPConnection(self._host, self._port, timeout=timeout_seconds)
+        context = self._trust.context()
+        return HTTPSConnection(self._host, self._port, timeout=timeout_seconds, context=context)
 
     def _give_back(self, connection: HTTPConnection) -> None:
         if len(self._idle) < IDLE_CONNECTIONS_MAX:
@@ -120,6 +148,10 @@ class HttpTransport:
         """Close idle connections."""
         while self._idle:
             self._idle.pop().close()
+
+
+def _again_seconds(said: str) -> float | None:
+    return min(float(said), AGAIN_SECONDS_MAX) if said.isdigit() else None
 
 
 class CoordinatorClient:
@@ -136,8 +168,17 @@ class CoordinatorClient:
     def connect(
         cls, url: str, token: str, *, patience_seconds: float = PATIENCE_SECONDS
     ) -> CoordinatorClient:
-        """A client over HTTP; nothing is sent yet."""
-        return cls(HttpTransport(url, token), patience_seconds=patience_seconds)
+        """A client over HTTP on loopback; nothing is sent yet."""
+        return cls(HttpTransport(url, lambda: token), patience_seconds=patience_seconds)
+
+    @classmethod
+    def open(
+        cls, config: WorkerOrder, role: m.Role, *, patience_seconds: float = PATIENCE_SECONDS
+    ) -> CoordinatorClient:
+        """A client as the configuration has it; nothing is sent yet. Raises CoordinatorError."""
+        url, trust = config.layout.coordinator_url, open_trust(config.layout)
+        transport = HttpTransport(url, open_credential(config, role), trust)
+        return cls(transport, patience_seconds=patience_seconds)
 
     def close(self) -> None:
         """Close the transport."""
@@ -214,20 +255,38 @@ class CoordinatorClient:
         ask = m.Failed(worker=worker, incarnation=incarnation, kind=kind, message=message)
         self._post("/v1/learner/failed", ask, m.Empty)
 
-    # -- control ----------------------------------------------------------------------------------
+    # -- the learner's pods -----------------------------------------------------------------------
+
+    def join(self, ask: m.Join) -> m.Joined:
+        """Ask for a place in the learner's group. Raises Fenced for an older incarnation."""
+        return self._post("/v1/learner/join", ask, m.Joined, ask.wait_seconds)
+
+    def stay(self, ask: m.Stay) -> None:
+        """Say that this pod's ranks work. Raises Fenced when their group is over."""
+        self._post("/v1/learner/stay", ask, m.Empty)
+
+    def left(self, ask: m.Left) -> None:
+        """Say how this pod's ranks ended. Raises Fenced for an older incarnation."""
+        self._post("/v1/learner/left", ask, m.Empty)
+
+    # -- the operator ----------------------------------------------------------------------------------
 
     def stop(self, reason: str) -> None:
         """End the run early; it can be resumed."""
-        self._post("/v1/control/stop", m.Stop(reason=reason), m.Empty)
+        self._post("/v1/operator/stop", m.Stop(reason=reason), m.Empty)
 
-    def settings(self, ask: m.Settings) -> None:
-        """Change live settings."""
-        self._post("/v1/control/settings", ask, m.Empty)
+    def settings(self, ask: m.Settings) -> m.SettingsTaken:
+        """Change live settings. Raises StaleSettings for an older generation."""
+        return self._post("/v1/operator/settings", ask, m.SettingsTaken)
 
     def status(self) -> Status:
         """What the run is doing now."""
-        body = self._call("GET", "/v1/status", b"", 0.0)
+        body = self._call("GET", STATUS, b"", 0.0)
         return msgspec.json.decode(body, type=Status)
+
+    def config(self) -> bytes:
+        """The WorkerConfig that the coordinator works with, as JSON."""
+        return self._call("GET", CONFIG, b"", 0.0)
 
     # -- the one way out --------------------------------------------------------------------------
 
@@ -247,9 +306,11 @@ class CoordinatorClient:
                 self._check_position(answer)
                 if answer.status == HTTPStatus.OK:
                     return answer.body
-                if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
-                    raise _refusal(path, answer)
-                trouble = "the coordinator is busy (503)"
+                refusal = _refusal(path, answer)
+                if answer.again_seconds is None and answer.status not in BUSY:
+                    raise refusal
+                trouble = f"HTTP {answer.status}: {refusal}"
+                pause = max(pause, answer.again_seconds or 0.0)
             if time.monotonic() + pause > deadline:
                 raise CoordinatorError(
                     f"no answer from the coordinator to {path} within"

@@ -9,19 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from rollout.coordinator import actors, commits, learner
+from rollout.coordinator import actors, commits, group, learner, live
 from rollout.coordinator import messages as m
 from rollout.coordinator.endpoints import ENDPOINTS, Endpoint
 from rollout.coordinator.keeper import keep, settle
+from rollout.coordinator.live import StepsTuning, Tuning
 from rollout.coordinator.plan import RunPlan, TaskRows
 from rollout.coordinator.run import RowCache, Run, Summarise
+from rollout.coordinator.seats import Group
 from rollout.coordinator.state import build_state
 from rollout.errors import (
     CoordinatorError,
@@ -34,10 +36,11 @@ from rollout.errors import (
     LedgerSuperseded,
     LedgerUnreachable,
     RolloutError,
+    StaleSettings,
     StoreError,
 )
 from rollout.ledger.contract import Ledger
-from rollout.seams import ObjectStore, Tracker
+from rollout.seams import ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +56,9 @@ HANDLERS: dict[str, Handler] = {
     "/v1/actor/submit": actors.submit,
     "/v1/actor/activation": actors.activation,
     "/v1/actor/outcome": actors.outcome,
+    "/v1/learner/join": group.join,
+    "/v1/learner/stay": group.stay_in,
+    "/v1/learner/left": group.left,
     "/v1/learner/start": learner.start,
     "/v1/learner/heartbeat": learner.heartbeat,
     "/v1/learner/publish-initial": learner.publish_initial,
@@ -63,32 +69,50 @@ HANDLERS: dict[str, Handler] = {
     "/v1/learner/fork": learner.fork,
     "/v1/learner/failed": learner.failed,
     "/v1/learner/outcome": actors.outcome,
+    "/v1/operator/stop": live.stop,
+}
+
+Wire = Literal["msgpack", "json"]
+ENCODERS: dict[Wire, Callable[[Any], bytes]] = {
+    "msgpack": msgspec.msgpack.encode,
+    "json": msgspec.json.encode,
+}
+DECODERS: dict[Wire, Callable[[type[m.Message]], Any]] = {
+    "msgpack": msgspec.msgpack.Decoder,
+    "json": msgspec.json.Decoder,
 }
 
 
 class Coordinator:
     """One run's coordinator in this process; ``boot`` names this life of it."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, tuning: Tuning) -> None:
         self.run = run
         self.boot = secrets.token_hex(8)
         self.unexpected_errors = 0
         self._keeping = asyncio.create_task(keep(run))
         self._handlers: dict[str, Handler] = {
             **HANDLERS,
-            "/v1/control/stop": _stop,
-            "/v1/control/settings": _settings,
+            "/v1/operator/settings": partial(_take_settings, tuning),
         }
         self._decoders = {
-            path: msgspec.msgpack.Decoder(row.request) for path, row in ENDPOINTS.items()
+            (path, wire): decoder(row.request)
+            for path, row in ENDPOINTS.items()
+            for wire, decoder in DECODERS.items()
         }
 
-    async def handle(self, endpoint: Endpoint, body: bytes) -> tuple[int, bytes]:
-        """Answer one authenticated call: an HTTP status and a msgpack body."""
+    async def handle(
+        self, endpoint: Endpoint, body: bytes, wire: Wire = "msgpack"
+    ) -> tuple[int, bytes]:
+        """Answer one authenticated call: an HTTP status and a body, in the call's own encoding."""
+        status, answer = await self._answer(endpoint, body, wire)
+        return status, ENCODERS[wire](answer)
+
+    async def _answer(self, endpoint: Endpoint, body: bytes, wire: Wire) -> tuple[int, m.Message]:
         if self.run.closing:
             return _come_back()
         try:
-            ask = await self._decode(endpoint.path, body)
+            ask = await self._decode(endpoint.path, body, wire)
             answer = await self._handlers[endpoint.path](self.run, ask)
         except msgspec.DecodeError as error:
             return refuse(400, CoordinatorError(f"{endpoint.path}: cannot read the body: {error}"))
@@ -102,12 +126,15 @@ class Coordinator:
             self.unexpected_errors += 1
             log.exception("bug while handling path=%s", endpoint.path)
             return refuse(500, CoordinatorError(f"internal error: {error!r}"))
-        return 200, msgspec.msgpack.encode(answer)
+        return 200, answer
 
-    async def _decode(self, path: str, body: bytes) -> m.Message:
-        if len(body) > BODY_OFF_LOOP_BYTES:
-            return await asyncio.to_thread(self._decoders[path].decode, body)
-        return self._decoders[path].decode(body)
+    async def _decode(self, path: str, body: bytes, wire: Wire) -> m.Message:
+        decode = self._decoders[path, wire].decode
+        return (
+            await asyncio.to_thread(decode, body)
+            if len(body) > BODY_OFF_LOOP_BYTES
+            else decode(body)
+        )
 
     async def _judge(self, error: RolloutError) -> None:
         """Some refusals mean that the run cannot go on."""
@@ -140,26 +167,36 @@ async def open_coordinator(
     *,
     snapshots: Path,
     summarise: Summarise,
-    trackers: Sequence[Tracker] = (),
     clock: Callable[[], float] | None = None,
+    tuning: Tuning | None = None,
 ) -> Coordinator:
-    """A coordinator that goes on where the ledger stands. Raises LedgerError."""
+    """A coordinator that goes on where the ledger stands, under the live settings that it was given last.
+
+    ``tuning`` says what those mean and opens the trackers. Raises LedgerError, and SpecError for settings
+    that this run's configuration does not take any more.
+    """
     stored = await ledger.load()
     settings = stored.settings
+    wanted = live.parse_live(settings.get("live", {}))
+    tuning = tuning or StepsTuning(begun=plan)
     run = Run(
-        plan=_with_settings(plan, settings),
+        plan=tuning.plan(wanted).plan,
         ledger=ledger,
         store=store,
         rows=RowCache(rows),
         state=build_state(stored, pools_rewards=plan.pools_rewards),
         snapshots=snapshots,
         summarise=summarise,
-        trackers=trackers,
+        trackers=await asyncio.to_thread(tuning.trackers, wanted),
+        group=Group(
+            uid=plan.uid, size=plan.learner_nodes, incarnation=int(settings.get("group", 0))
+        ),
+        live=wanted,
         settings_generation=int(settings.get("generation", 0)),
     )
     if clock is not None:
         run.clock = clock
-    run.started_at = run.clock()
+    run.started_at = run.group.since = run.clock()
     rearmed = await ledger.rearm(plan.lease_seconds)
     await _forgive(run)
     await learner.open_version(run)
@@ -171,7 +208,7 @@ async def open_coordinator(
         ledger.position,
         rearmed,
     )
-    return Coordinator(run)
+    return Coordinator(run, tuning)
 
 
 async def _forgive(run: Run) -> None:
@@ -184,48 +221,22 @@ async def _forgive(run: Run) -> None:
         await run.ledger.set_outcome(None)
 
 
-async def _stop(run: Run, ask: m.Stop) -> m.Empty:
-    """A person, or the operator, ends the run early."""
-    if run.state.stopping is None:
-        run.state.stopping = ask.reason or "Stopped"
-        log.info("stopping reason=%s", ask.reason)
-    run.wake()
-    return m.Empty()
+async def _take_settings(tuning: Tuning, run: Run, ask: m.Settings) -> m.Message:
+    return await live.take_settings(run, tuning, ask)
 
 
-async def _settings(run: Run, ask: m.Settings) -> m.Empty:
-    """Live settings; an older generation than the last is ignored."""
-    if ask.generation <= run.settings_generation:
-        return m.Empty()
-    settings = {"generation": ask.generation, "max_steps": ask.max_steps}
-    await run.ledger.set_settings(settings)
-    run.settings_generation, run.plan = ask.generation, _with_settings(run.plan, settings)
-    async with run.turn:
-        await learner.open_version(run)
-    run.wake()
-    return m.Empty()
-
-
-def _with_settings(plan: RunPlan, settings: dict[str, Any]) -> RunPlan:
-    wanted = settings.get("max_steps")
-    if wanted is None or (plan.steps_max is not None and wanted < plan.steps_max):
-        return plan
-    return replace(plan, steps_max=wanted)
-
-
-def _come_back() -> tuple[int, bytes]:
+def _come_back() -> tuple[int, m.Message]:
     """Workers wait for the next life of the coordinator."""
     return refuse(503, CoordinatorError("the coordinator is closing"))
 
 
-def refuse(status: int, error: Exception) -> tuple[int, bytes]:
+def refuse(status: int, error: Exception) -> tuple[int, m.Message]:
     """An answer that is not 200."""
-    refusal = m.Refusal(error=type(error).__name__, message=str(error))
-    return status, msgspec.msgpack.encode(refusal)
+    return status, m.Refusal(error=type(error).__name__, message=str(error))
 
 
 def _status_of(error: RolloutError) -> int:
-    if isinstance(error, Fenced):
+    if isinstance(error, (Fenced, StaleSettings)):
         return 409
     if isinstance(error, LedgerFull):
         return 507

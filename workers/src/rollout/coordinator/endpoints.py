@@ -1,11 +1,13 @@
 """The role table: every path, who may call it, what goes in and what comes out.
 
-The service and the client both read it, so neither can drift. A token is made from the run's one
-secret and a role's name; one role's token tells nothing about another's.
+The service and the client both read it, so neither can drift, and nothing else decides what a caller
+may do. A token of the run's secret is made from it and a role's name; one role's token tells nothing
+about another's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -26,8 +28,11 @@ from rollout.coordinator.messages import (
     Forked,
     Heartbeat,
     HeartbeatAnswer,
+    Join,
+    Joined,
     LearnerStart,
     LearnerStarted,
+    Left,
     Message,
     Outcome,
     PublishInitial,
@@ -36,13 +41,15 @@ from rollout.coordinator.messages import (
     ReplayRequest,
     Role,
     Settings,
+    SettingsTaken,
+    Stay,
     Stop,
     Submit,
     Submitted,
 )
 from rollout.errors import CoordinatorError
 
-ROLES: tuple[Role, ...] = ("actor", "learner", "control")
+ROLES: tuple[Role, ...] = ("actor", "learner", "operator")
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -70,6 +77,9 @@ ENDPOINTS: dict[str, Endpoint] = {
     ),
     **_rows(
         "learner",
+        ("/v1/learner/join", Join, Joined),
+        ("/v1/learner/stay", Stay, Empty),
+        ("/v1/learner/left", Left, Empty),
         ("/v1/learner/start", LearnerStart, LearnerStarted),
         ("/v1/learner/heartbeat", Heartbeat, HeartbeatAnswer),
         ("/v1/learner/publish-initial", PublishInitial, Empty),
@@ -82,11 +92,32 @@ ENDPOINTS: dict[str, Endpoint] = {
         ("/v1/learner/outcome", Outcome, Empty),
     ),
     **_rows(
-        "control",
-        ("/v1/control/stop", Stop, Empty),
-        ("/v1/control/settings", Settings, Empty),
+        "operator",
+        ("/v1/operator/stop", Stop, Empty),
+        ("/v1/operator/settings", Settings, SettingsTaken),
     ),
 }
+
+WAITING = frozenset({"/v1/actor/claim", "/v1/learner/batch", "/v1/learner/join"})
+"""Calls that wait for something to happen, as long as they are asked to."""
+
+STATUS, PROGRESS, CONFIG = "/v1/status", "/v1/progress", "/v1/config"
+OBJECT = "/v1/objects/{name}"
+
+ALLOWED: Mapping[tuple[str, str], frozenset[str]] = {
+    **{("POST", path): row.roles for path, row in ENDPOINTS.items()},
+    ("GET", STATUS): frozenset(ROLES),
+    ("GET", PROGRESS): frozenset({"operator"}),
+    ("GET", CONFIG): frozenset({"actor", "learner"}),
+    ("HEAD", OBJECT): frozenset({"actor", "learner"}),
+    ("GET", OBJECT): frozenset({"actor", "learner"}),
+    ("PUT", OBJECT): frozenset({"learner"}),
+    ("DELETE", OBJECT): frozenset({"learner"}),
+}
+"""Who may do what, by method and path; what is not here is done by nobody."""
+
+OPEN = frozenset({"/healthz", "/metrics"})
+"""Paths without a caller."""
 
 
 def token_for(secret: str, role: Role) -> str:

@@ -191,7 +191,8 @@ async def track(run: Run) -> None:
             records = ((0, 0, {"step": 0, "lineage": 0}), *records)
         due = [(step, {**found, **_evaluated(run, step)}) for _, step, found in records]
         due = [item for item in due if item[0] <= last]
-        await asyncio.to_thread(_log, run, due)
+        async with run.tracking:
+            await asyncio.to_thread(_log, run, due)
         state.tracked_step = last
 
 

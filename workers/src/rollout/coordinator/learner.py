@@ -133,7 +133,7 @@ async def batch(run: Run, ask: m.BatchRequest) -> m.Batch:
         answer = await _try_batch(run, ask)
         if answer is not None:
             _stop_waiting(run)
-            return answer
+            return msgspec.structs.replace(answer, anchor_every_steps=run.plan.anchor_every_steps)
         _start_waiting(run, ask.step)
         left = deadline - run.clock()
         if left <= 0:

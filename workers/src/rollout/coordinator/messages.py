@@ -24,7 +24,7 @@ from rollout.types import (
 )
 
 TaskKind = Literal["train", "eval"]
-Role = Literal["actor", "learner", "control"]
+Role = Literal["actor", "learner", "operator"]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -272,7 +272,8 @@ class Batch(Message, frozen=True, kw_only=True):
     ``groups`` (generated) or ``rows`` (offline) are in data order. ``ids[i]`` names, in sample order,
     the trajectories of ``groups[i]``, or holds the one id of ``rows[i]``: what a commit lists as
     consumed. Groups whose samples were all excluded are absent and counted in ``num_excluded``.
-    ``held_out`` rows are measured after the step, where one is due.
+    ``held_out`` rows are measured after the step, where one is due. ``anchor_every_steps`` is what
+    ``snapshots`` asks for now; None: as the learner began.
     """
 
     step: int
@@ -284,6 +285,7 @@ class Batch(Message, frozen=True, kw_only=True):
     num_excluded: int = 0
     waiting: str | None = None
     stop: str | None = None
+    anchor_every_steps: int | None = None
 
 
 class ReplayRequest(Message, frozen=True, kw_only=True):
@@ -361,7 +363,59 @@ class Failed(Message, frozen=True, kw_only=True):
     message: str
 
 
-# -- control --------------------------------------------------------------------------------------
+# -- the learner's pods ----------------------------------------------------------------------------
+
+
+class Join(Message, frozen=True, kw_only=True):
+    """The pod of one node rank asks for its place in the learner's group, and waits for the others.
+
+    ``group`` is the incarnation that the pod was started for; ``address`` is ``host:port``, where the
+    group meets if this is rank 0. ``nonce`` names this start of the pod's process.
+    """
+
+    worker: str
+    group: int
+    rank: int
+    address: str
+    nonce: str
+    wait_seconds: float = 0.0
+
+
+class Joined(Message, frozen=True, kw_only=True):
+    """``rendezvous`` is empty while somebody is missing, and ``waiting`` says who.
+
+    ``addresses`` are by rank. ``stop`` means: the run has no more work for a learner.
+    """
+
+    rendezvous: str = ""
+    addresses: tuple[str, ...] = ()
+    waiting: str = ""
+    stop: str | None = None
+
+
+class Stay(Message, frozen=True, kw_only=True):
+    """A pod's ranks work under ``rendezvous``."""
+
+    worker: str
+    group: int
+    rank: int
+    address: str
+    nonce: str
+    rendezvous: str
+
+
+class Left(Message, frozen=True, kw_only=True):
+    """A pod's ranks have ended; the pod stays until it is deleted."""
+
+    worker: str
+    group: int
+    rank: int
+    nonce: str
+    ok: bool
+    message: str = ""
+
+
+# -- the operator ---------------------------------------------------------------------------------
 
 
 class Stop(Message, frozen=True, kw_only=True):
@@ -371,10 +425,20 @@ class Stop(Message, frozen=True, kw_only=True):
 
 
 class Settings(Message, frozen=True, kw_only=True):
-    """Live settings, applied when ``generation`` is newer than the last one seen."""
+    """Live settings of one generation of the run's object; ``live`` is a ``rollout_api.live.LiveSettings``.
+
+    An older generation than the last is refused (StaleSettings).
+    """
 
     generation: int
-    max_steps: int | None = None
+    live: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class SettingsTaken(Message, frozen=True, kw_only=True):
+    """``deferred`` says what takes effect with the next run attempt only, and why."""
+
+    generation: int
+    deferred: tuple[str, ...] = ()
 
 
 class Refusal(Message, frozen=True, kw_only=True):

@@ -30,31 +30,25 @@ CHUNK_BYTES = 1 << 20
 CHUNK_SECONDS = 60.0
 """How long the next piece of an upload may take."""
 
-READERS, WRITERS = frozenset({"actor", "learner"}), frozenset({"learner"})
+AGAIN_SECONDS = 1
 
-Role = Callable[[str], str | None]
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def add_routes(app: web.Application, store: FilesystemStore, role_of: Role) -> None:
-    """Serve ``store``; ``role_of`` gives the role of an Authorization header."""
+def add_routes(app: web.Application, store: FilesystemStore) -> None:
+    """Serve ``store``; who may do what is decided before (``endpoints``)."""
     desk = _Desk(store)
-    for method, roles, handle in (
-        ("HEAD", READERS, desk.head),
-        ("GET", READERS, desk.get),
-        ("PUT", WRITERS, desk.put),
-        ("DELETE", WRITERS, desk.delete),
+    for method, handle in (
+        ("HEAD", desk.head),
+        ("GET", desk.get),
+        ("PUT", desk.put),
+        ("DELETE", desk.delete),
     ):
-        app.router.add_route(method, PATH, _guarded(handle, roles, role_of))
+        app.router.add_route(method, PATH, _translated(handle))
 
 
-def _guarded(handle: Handle, roles: frozenset[str], role_of: Role) -> Handle:
-    async def guarded(request: web.Request) -> web.StreamResponse:
-        role = role_of(request.headers.get("Authorization", ""))
-        if role is None:
-            return _say(HTTPStatus.UNAUTHORIZED, "the run's token is missing or wrong")
-        if role not in roles:
-            return _say(HTTPStatus.FORBIDDEN, f"role {role} may not {request.method} objects")
+def _translated(handle: Handle) -> Handle:
+    async def translated(request: web.Request) -> web.StreamResponse:
         try:
             return await handle(request)
         except NoSpace as error:
@@ -65,7 +59,7 @@ def _guarded(handle: Handle, roles: frozenset[str], role_of: Role) -> Handle:
             log.error("object call failed path=%s reason=%s", request.path, error)  # noqa: TRY400
             return _say(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
 
-    return guarded
+    return translated
 
 
 class _Desk:
@@ -95,7 +89,9 @@ class _Desk:
         if size > OBJECT_BYTES_MAX:
             return _say(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {OBJECT_BYTES_MAX} bytes")
         if self._transfers >= TRANSFERS_MAX:
-            return _say(HTTPStatus.SERVICE_UNAVAILABLE, f"{TRANSFERS_MAX} uploads are in flight")
+            busy = _say(HTTPStatus.SERVICE_UNAVAILABLE, f"{TRANSFERS_MAX} uploads are in flight")
+            busy.headers["Retry-After"] = str(AGAIN_SECONDS)
+            return busy
         self._transfers += 1
         try:
             return await self._take(request, _digest(request), size)

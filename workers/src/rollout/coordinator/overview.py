@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from rollout.coordinator.actors import idle_reason, is_alive
 from rollout.coordinator.drift import judge_drift
@@ -10,10 +10,12 @@ from rollout.coordinator.keeper import describe_best, find_best
 from rollout.coordinator.learner import describe_hold, describe_wait, is_last_step_done
 from rollout.coordinator.learning import Learning, judge_learning
 from rollout.coordinator.run import Run
+from rollout.coordinator.seats import describe
 from rollout.coordinator.state import Worker
 from rollout.coordinator.status import (
     Condition,
     EvaluationStatus,
+    GroupStatus,
     Status,
     Waiting,
     WorkerStatus,
@@ -55,8 +57,17 @@ def build_status(run: Run) -> Status:
         actors_wanted=_actors_wanted(run),
         best=describe_best(run, best) if best is not None and known else None,
         anchor=state.anchors[-1].name if state.anchors else None,
+        settings_generation=run.settings_generation,
+        group=describe_group(run),
         outcome=state.outcome,
     )
+
+
+def describe_group(run: Run) -> GroupStatus | None:
+    """The learner's pods; None where no pod has ever checked in."""
+    if not run.group.incarnation:
+        return None
+    return describe(run.group, run.clock(), silent_seconds=run.plan.lease_seconds)
 
 
 def phase(run: Run) -> str:
@@ -90,6 +101,16 @@ def _waiting(run: Run) -> tuple[Waiting, ...]:
                 seconds=now - waits.learner_since,
             )
         )
+    if (group := describe_group(run)) is not None and group.state == "Joining":
+        since = run.group.since
+        found.append(
+            Waiting(
+                who="the learner's group",
+                what="all ranks",
+                culprit=group.message,
+                seconds=now - since,
+            )
+        )
     hold = describe_hold(run)
     if hold is not None:
         since = run.state.step_ended_at or run.started_at
@@ -100,7 +121,7 @@ def _waiting(run: Run) -> tuple[Waiting, ...]:
     return tuple(found)
 
 
-def bottleneck(run: Run) -> str:
+def bottleneck(run: Run) -> Literal["Actors", "Learner", "Balanced"]:
     """Who holds the run up: Actors, Learner, or neither (Balanced)."""
     learner_waits, actors_wait = run.waits.shares
     if max(learner_waits, actors_wait) < WAITS_SHARE:

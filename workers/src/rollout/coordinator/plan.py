@@ -60,7 +60,7 @@ class RunPlan:
     learned. ``exact``: nothing may depend on time, so a missing sample is waited for, never expired.
     After ``attempts_max`` tries a group goes on with the samples that infrastructure trouble spared, if
     they are ``samples_min`` at least; None: a group is whole or excluded. ``actors`` is there when
-    the number of actors follows the learner.
+    the number of actors follows the learner. ``learner_nodes`` pods of the learner are waited for together.
     """
 
     name: str
@@ -84,6 +84,9 @@ class RunPlan:
     lease_seconds: float = 30.0
     heartbeat_seconds: float = 2.0
     anchors_kept: int = 3
+    anchor_every_steps: int | None = None
+    learner_nodes: int = 1
+    attempt: int = 1
     evaluations: tuple[EvaluationPlan, ...] = ()
     held_out: HeldOutPlan | None = None
     actors: ActorBounds | None = None

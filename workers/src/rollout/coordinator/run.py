@@ -12,12 +12,14 @@ from typing import Any
 
 from rollout.coordinator.pacing import Pace
 from rollout.coordinator.plan import RunPlan, TaskRows
+from rollout.coordinator.seats import Group
 from rollout.coordinator.state import RunState
 from rollout.coordinator.status import RunOutcome
 from rollout.errors import CoordinatorError, LedgerError
 from rollout.ledger.contract import Ledger
 from rollout.seams import ObjectStore, Tracker
 from rollout.types import Row
+from rollout_api.live import LiveSettings
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +102,10 @@ class Waits:
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """One run being coordinated. ``turn`` orders what changes the structure of the run."""
+    """One run being coordinated.
+
+    ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers.
+    """
 
     plan: RunPlan
     ledger: Ledger
@@ -120,7 +125,10 @@ class Run:
     pace: Pace | None = None
     retired: list[tuple[int, int]] = field(default_factory=list)
     references: dict[str, bytes] = field(default_factory=dict)
+    group: Group
+    live: LiveSettings = field(default_factory=LiveSettings)
     settings_generation: int = 0
+    tracking: asyncio.Lock = field(default_factory=asyncio.Lock)
     bad_tracker: str = ""
     closing: bool = False
     superseded: asyncio.Event = field(default_factory=asyncio.Event)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 
 from aiohttp import web
 
+from rollout.coordinator.callers import Callers
 from rollout.coordinator.core import Coordinator
+from rollout.coordinator.run import Run
 from rollout.coordinator.service import build_app
+from rollout.coordinator.tls import Certificate
 from rollout.errors import CoordinatorError, LedgerSuperseded
 
 log = logging.getLogger(__name__)
@@ -21,12 +26,27 @@ KEEPALIVE_SECONDS = 600.0
 """Idle connections are kept: workers are few, and a new connection costs a millisecond a step."""
 
 
-async def serve(coordinator: Coordinator, secret: str, host: str, port: int) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Where a coordinator is reached, by whom, and over what; ``config`` is what workers are told.
+
+    ``duties`` run beside the service as long as it does.
+    """
+
+    host: str
+    port: int
+    callers: Callers
+    certificate: Certificate | None = None
+    config: bytes = b"{}"
+    duties: Sequence[Callable[[Run], Coroutine[None, None, None]]] = ()
+
+
+async def serve(coordinator: Coordinator, door: Door) -> None:
     """Serve until SIGTERM or SIGINT, then close.
 
     Raises CoordinatorError when the address is taken, LedgerSuperseded when a newer one took over.
     """
-    app = build_app(coordinator, secret)
+    app = build_app(coordinator, door.callers, config=door.config)
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -35,19 +55,29 @@ async def serve(coordinator: Coordinator, secret: str, host: str, port: int) -> 
         keepalive_timeout=KEEPALIVE_SECONDS,
     )
     await runner.setup()
+    tls = None if door.certificate is None else door.certificate.context
     try:
-        await web.TCPSite(runner, host, port, reuse_address=True).start()
+        await web.TCPSite(runner, door.host, door.port, reuse_address=True, ssl_context=tls).start()
     except OSError as error:
         await coordinator.close()
-        raise CoordinatorError(f"cannot listen on {host}:{port}: {error}") from error
-    log.info("listening host=%s port=%d boot=%s", host, port, coordinator.boot)
+        raise CoordinatorError(f"cannot listen on {door.host}:{door.port}: {error}") from error
+    log.info("listening host=%s port=%d boot=%s", door.host, door.port, coordinator.boot)
+    beside = _start_duties(coordinator.run, door)
     try:
         await _signalled(coordinator.run.superseded)
     finally:
+        for duty in beside:
+            duty.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
         await coordinator.close()
         await runner.cleanup()
     if coordinator.run.superseded.is_set():
         raise LedgerSuperseded("another coordinator of this run has taken the ledger over")
+
+
+def _start_duties(run: Run, door: Door) -> list[asyncio.Task[None]]:
+    watch = [] if door.certificate is None else [asyncio.create_task(door.certificate.watch())]
+    return watch + [asyncio.create_task(duty(run)) for duty in door.duties]
 
 
 async def _signalled(superseded: asyncio.Event) -> None:

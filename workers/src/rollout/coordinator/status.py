@@ -5,7 +5,7 @@ Ages and waits are seconds on the coordinator's clock. Nothing here is ever read
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -65,6 +65,16 @@ class RunOutcome(Message, frozen=True, kw_only=True):
     message: str
 
 
+class GroupStatus(Message, frozen=True, kw_only=True):
+    """The learner's pods; ``missing`` are ranks that have not checked in, Failed asks for a new incarnation."""
+
+    incarnation: int
+    size: int
+    state: Literal["Joining", "Running", "Failed", "Done"]
+    missing: tuple[int, ...]
+    message: str
+
+
 class Status(Message, frozen=True, kw_only=True):
     """What ``GET /v1/status`` answers: everything a progress display needs."""
 
@@ -93,4 +103,6 @@ class Status(Message, frozen=True, kw_only=True):
     actors_wanted: int | None = None
     best: dict[str, Any] | None = None
     anchor: str | None = None
+    settings_generation: int = 0
+    group: GroupStatus | None = None
     outcome: RunOutcome | None = None

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rollout.coordinator.core import Coordinator, open_coordinator
 from rollout.coordinator.drift import DriftBounds
+from rollout.coordinator.live import Tuned
 from rollout.coordinator.pacing import ActorBounds
 from rollout.coordinator.plan import HELD_OUT, EvaluationPlan, Gate, HeldOutPlan, RunPlan
 from rollout.data.build import build_order, build_source, plan_target
@@ -25,9 +26,10 @@ from rollout.evaluations.statistics import summarise
 from rollout.ledger.opening import open_ledger
 from rollout.ledger.records import Limits, RunIdentity
 from rollout.objects.opening import open_store
-from rollout.seams import DataSource
+from rollout.seams import DataSource, Tracker
 from rollout.tracking.build import build_trackers
 from rollout.types import Row, SamplingParams
+from rollout_api.live import LiveSettings, with_live
 from rollout_api.v1alpha1.evaluation import Evaluation
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.train import Train
@@ -80,14 +82,33 @@ async def open_from_config(config: WorkerConfig) -> Coordinator:
         rows,
         snapshots=snapshots,
         summarise=summarise,
-        trackers=build_trackers(
-            config.spec.tracking,
-            Path(layout.run_dir),
+        tuning=ConfigTuning(config=config, rows=rows),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigTuning:
+    """What live settings mean for the run of this configuration."""
+
+    config: WorkerConfig
+    rows: DataRows
+
+    def plan(self, live: LiveSettings) -> Tuned:
+        """The plan under these settings. Raises SpecError."""
+        spec, deferred = with_live(self.config.spec, live)
+        config = self.config.model_copy(update={"spec": spec})
+        return Tuned(plan=build_plan(config, self.rows), deferred=deferred)
+
+    def trackers(self, live: LiveSettings) -> Sequence[Tracker]:
+        """Open every tracker. Raises SpecError."""
+        config = self.config
+        return build_trackers(
+            config.spec.tracking if live.tracking is None else live.tracking,
+            Path(config.layout.run_dir),
             name=config.run.name,
             uid=config.run.uid,
             config=config.spec.model_dump(mode="json", exclude_none=True),
-        ),
-    )
+        )
 
 
 def build_rows(config: WorkerConfig) -> DataRows:
@@ -193,6 +214,9 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         lease_seconds=config.lease_seconds,
         heartbeat_seconds=config.heartbeat_seconds,
         anchors_kept=spec.snapshots.keep_last,
+        anchor_every_steps=min(spec.snapshots.every_steps, spec.snapshots.max_replay_steps),
+        learner_nodes=spec.learner.nodes,
+        attempt=config.attempt,
         evaluations=_evaluations(config, train, rows),
         held_out=_held_out(train, rows),
         actors=_actor_bounds(spec),

@@ -64,7 +64,7 @@ def _build(config: WorkerConfig, scratch: Path) -> LearnerParts:
     disable_progress_bar()
     check_model(Path(config.resolved.model_path), f"{config.spec.model.uri} of this run")
     exact = config.spec.numerics.mode == "Exact"
-    apply_numerics(threads=config.resolved.threads, exact=exact)
+    apply_numerics(threads=config.threads, exact=exact)
     places = {"run_dir": str(scratch), "objects_dir": str(scratch / "objects")}
     moved = config.model_copy(update={"layout": config.layout.model_copy(update=places)})
     parallel = join(sharded=False)

@@ -21,7 +21,6 @@ from rollout.actor.loop import Actor, ActorParts
 from rollout.actor.play import Stage
 from rollout.actor.scoring import PipelineScorer
 from rollout.coordinator.client import CoordinatorClient
-from rollout.coordinator.endpoints import read_token
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
 from rollout.errors import RolloutError
 from rollout.models.shapes import read_shape
@@ -39,8 +38,7 @@ def main() -> None:
     _import_engine()
     config = read_worker_config(arguments.config)
     judges = build_judges(config)
-    token = read_token(Path(config.layout.token_file), "actor")
-    client = CoordinatorClient.connect(config.layout.coordinator_url, token)
+    client = CoordinatorClient.open(config, "actor")
     try:
         judges.start()
         asyncio.run(_live(build_parts(config, arguments.index, client, judges)))

@@ -11,7 +11,10 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rollout.coordinator.serving import serve
+from rollout.coordinator.callers import AccountCallers, Callers, SecretCallers
+from rollout.coordinator.posting import build_duties
+from rollout.coordinator.serving import Door, serve
+from rollout.coordinator.tls import open_certificate
 from rollout.coordinator.wiring import open_from_config
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
 from rollout.errors import CoordinatorError, SpecError
@@ -26,12 +29,32 @@ def main() -> None:
 
 async def coordinate(config: WorkerConfig) -> None:
     """Open the run and serve it. Raises SpecError, DataError, LedgerError or CoordinatorError."""
-    address = urlsplit(config.layout.coordinator_url)
+    door = build_door(config)
+    await serve(await open_from_config(config), door)
+
+
+def build_door(config: WorkerConfig) -> Door:
+    """Where to listen and whom to let in. Raises SpecError where tokens would travel in the clear."""
+    layout = config.layout
+    address = urlsplit(layout.coordinator_url)
     if address.hostname is None or address.port is None:
-        raise SpecError(f"layout.coordinatorUrl: {config.layout.coordinator_url} names no port")
-    secret = read_secret(Path(config.layout.token_file))
-    coordinator = await open_from_config(config)
-    await serve(coordinator, secret, address.hostname, address.port)
+        raise SpecError(f"layout.coordinatorUrl: {layout.coordinator_url} names no port")
+    host = layout.listen_host or address.hostname
+    return Door(
+        host=host,
+        port=address.port,
+        callers=build_callers(config),
+        certificate=open_certificate(layout, host),
+        config=config.model_dump_json(exclude_none=True).encode(),
+        duties=build_duties(config.progress, config.run),
+    )
+
+
+def build_callers(config: WorkerConfig) -> Callers:
+    """Service accounts in a cluster, holders of the run's secret on one machine."""
+    if config.authentication is not None:
+        return AccountCallers(config.authentication, config.run.uid)
+    return SecretCallers(read_secret(Path(config.layout.token_file)))
 
 
 def read_secret(path: Path) -> str:

@@ -15,12 +15,11 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import FrameType
 
 import torch
 
-from rollout.coordinator.client import CoordinatorClient, read_token
+from rollout.coordinator.client import CoordinatorClient
 from rollout.coordinator.messages import LearnerStarted
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
 from rollout.errors import DataError, RolloutError, RunFailed, SpecError
@@ -46,7 +45,7 @@ def main() -> None:
     """Run one learner process to its end."""
     config = read_worker_config(parse_arguments(__doc__).config)
     watch = Watch(stopping=_heed_signals())
-    apply_numerics(threads=config.resolved.threads, exact=config.spec.numerics.mode == "Exact")
+    apply_numerics(threads=config.threads, exact=config.spec.numerics.mode == "Exact")
     keep_freed_memory()
     learner = config.spec.learner
     fsdp = learner.strategy.fsdp
@@ -54,7 +53,7 @@ def main() -> None:
         sharded=fsdp is not None and learner.num_processes > 1,
         reshards=fsdp is None or fsdp.reshard_after_forward,
     )
-    client = _connect(config) if parallel.is_main else None
+    client = CoordinatorClient.open(config, "learner") if parallel.is_main else None
     try:
         _live(config, parallel, client, watch)
     finally:
@@ -113,11 +112,6 @@ def _report(client: CoordinatorClient, incarnation: int, error: RolloutError) ->
         client.failed(worker=WORKER, incarnation=incarnation, kind=kind, message=message)
     except RolloutError as second:
         log.warning("could not report the failure error=%s", second)
-
-
-def _connect(config: WorkerConfig) -> CoordinatorClient:
-    token = read_token(Path(config.layout.token_file), "learner")
-    return CoordinatorClient.connect(config.layout.coordinator_url, token)
 
 
 def _heed_signals() -> Callable[[], bool]:

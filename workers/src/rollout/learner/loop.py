@@ -77,7 +77,8 @@ def run_learner(parts: LearnerParts, started: LearnerStarted, watch: Watch) -> s
             return batch.stop
         watch.stepped(progress.step + 1, "training")
         progress = _step(parts, progress, batch, phases)
-        if progress.step % parts.trainer.settings.anchor_every_steps == 0:
+        every = batch.anchor_every_steps or parts.trainer.settings.anchor_every_steps
+        if progress.step % every == 0:
             resume.anchor(parts, progress, watch.wall_clock)
             anchored = progress.step
             phases.end("anchor")

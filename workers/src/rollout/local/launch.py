@@ -160,7 +160,6 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
             data_digests=found.data_digests,
             bad_records=found.num_bad,
             left_out=found.left_out,
-            threads=threads if previous is None else previous.resolved.threads,
             engine="vllm" if engine == "vllm" else "embedded",
             grade=grade_of(spec),
         ),
@@ -171,6 +170,7 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
             objects_dir=str(run.objects),
             ledger_path=str(run.ledger),
         ),
+        threads=threads if previous is None else previous.threads,
         code_files=tuple(str(path) for path in wanted.code_files),
     )
 

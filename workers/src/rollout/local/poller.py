@@ -62,7 +62,7 @@ class StatusPoller:
     def _run(self) -> None:
         from rollout.coordinator.client import CoordinatorClient, read_token
 
-        token = read_token(self._secret_file, "control")
+        token = read_token(self._secret_file, "operator")
         client = CoordinatorClient.connect(self._url, token, patience_seconds=0.0)
         while not self._over.is_set():
             try:

@@ -16,7 +16,7 @@ from rollout.seams import ObjectSource, ObjectStore
 from rollout_api.v1alpha1.storage import Storage
 from rollout_api.worker import WorkerConfig
 
-Role = Literal["coordinator", "learner", "actor", "control"]
+Role = Literal["coordinator", "learner", "actor", "operator"]
 
 
 def open_store(config: WorkerConfig, role: Role) -> ObjectStore:
@@ -66,12 +66,15 @@ def require_place(storage: Storage | None) -> None:
 
 
 def _served(config: WorkerConfig, role: Role) -> Remote:
-    from rollout.coordinator.endpoints import read_token
+    from rollout.coordinator.credentials import open_credential
+    from rollout.coordinator.tls import open_trust, require_safe
     from rollout.objects.served import ServedRemote
 
     assert role != "coordinator"
-    token = read_token(Path(config.layout.token_file), role)
-    return ServedRemote(config.layout.coordinator_url, token)
+    url, trust = config.layout.coordinator_url, open_trust(config.layout)
+    require_safe(url)
+    token = open_credential(config, role)
+    return ServedRemote(url, token, None if trust is None else trust.context)
 
 
 def _cache(storage: Storage, folder: Path) -> Cache:

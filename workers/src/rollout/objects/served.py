@@ -5,7 +5,9 @@ The other half is ``rollout.coordinator.objects``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ssl
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 
@@ -13,6 +15,9 @@ import httpx
 
 from rollout.objects.retry import Absent, Refused, Transient
 from rollout.objects.source import Source
+
+Token = Callable[[], str]
+Context = Callable[[], ssl.SSLContext]
 
 CHUNK_BYTES = 1 << 18
 CONNECT_SECONDS, CHUNK_SECONDS = 10.0, 30.0
@@ -38,14 +43,35 @@ FIXES = {
 class ServedRemote:
     """The coordinator at ``url``. Thread-safe."""
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: Token, context: Context | None = None) -> None:
+        """``token`` is asked for each call, ``context`` for TLS (None: plain HTTP) before each."""
         self._url = url.rstrip("/")
-        self._client = httpx.Client(
+        self._token, self._context = token, context
+        self._lock = threading.Lock()
+        self._made_with: ssl.SSLContext | None = None
+        self._made: httpx.Client | None = None
+
+    @property
+    def _client(self) -> httpx.Client:
+        """The one client, made anew when certificates have changed; calls in flight keep theirs."""
+        with self._lock:
+            context = None if self._context is None else self._context()
+            if self._made is None or context is not self._made_with:
+                self._made, self._made_with = self._make(context), context
+            return self._made
+
+    def _make(self, context: ssl.SSLContext | None) -> httpx.Client:
+        return httpx.Client(
             base_url=self._url,
-            headers={"Authorization": f"Bearer {token}"},
+            auth=self._authorise,
+            verify=False if context is None else context,
             timeout=httpx.Timeout(CHUNK_SECONDS, connect=CONNECT_SECONDS),
             limits=httpx.Limits(max_connections=CONNECTIONS_MAX),
         )
+
+    def _authorise(self, request: httpx.Request) -> httpx.Request:
+        request.headers["Authorization"] = f"Bearer {self._token()}"
+        return request
 
     @property
     def place(self) -> str:

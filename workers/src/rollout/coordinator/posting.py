@@ -1,0 +1,173 @@
+"""Writes ``status.progress`` of the run's object: ours alone, by server-side apply, at a bounded rate.
+
+What an operator must act on (how the run ended, the learner's group, a condition that turned) is written
+at once; everything else at the interval that the operator sends, so that thousands of runs never flood
+the API server. Nothing depends on it being written: a refusal is logged once and tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import Protocol
+
+import aiohttp
+import msgspec
+
+from rollout.coordinator.credentials import read_account_token
+from rollout.coordinator.progress import describe_progress, stamp
+from rollout.coordinator.run import Run, wait_for
+from rollout.coordinator.tls import Trust, require_safe
+from rollout.errors import CoordinatorError
+from rollout_api import API_VERSION
+from rollout_api.names import MANAGER_PROGRESS
+from rollout_api.v1alpha1.run_status import Progress
+from rollout_api.worker import ProgressWriting, RunIdentity
+
+log = logging.getLogger(__name__)
+
+WRITE_SECONDS_MAX = 10.0
+AT_ONCE_SECONDS = 1.0
+"""The least time between two writes, however urgent."""
+FAILED_FIRST_SECONDS, FAILED_MAX_SECONDS = 2.0, 60.0
+
+
+class Unwritten(Exception):  # noqa: N818 - a state, logged and tried again
+    """The API server did not take it. ``again_seconds``: when to come back, if it said so."""
+
+    def __init__(self, reason: str, again_seconds: float | None = None) -> None:
+        super().__init__(reason)
+        self.again_seconds = again_seconds
+
+
+class Writer(Protocol):
+    """Somewhere to write progress to."""
+
+    async def write(self, progress: Progress) -> None:
+        """Write once. Raises Unwritten."""
+        ...
+
+
+class ApiWriter:
+    """The API server of the cluster, by the coordinator's own account."""
+
+    def __init__(self, wanted: ProgressWriting, run: RunIdentity) -> None:
+        require_safe(wanted.api_url)
+        self._wanted, self._run = wanted, run
+        self._trust = None if wanted.ca_file is None else Trust(Path(wanted.ca_file))
+        self._url = (
+            f"{wanted.api_url.rstrip('/')}/apis/{API_VERSION}/namespaces/{run.namespace}"
+            f"/rolloutruns/{run.name}/status?fieldManager={MANAGER_PROGRESS}&force=true"
+        )
+
+    async def write(self, progress: Progress) -> None:
+        """Apply one struct. The UID keeps it from a namesake that was made later."""
+        try:
+            token = await asyncio.to_thread(read_account_token, Path(self._wanted.token_file))
+            tls = True if self._trust is None else self._trust.context()
+            await self._send(build_patch(self._run, progress), token, tls)
+        except (aiohttp.ClientError, TimeoutError, OSError, CoordinatorError) as error:
+            raise Unwritten(f"{type(error).__name__}: {error}") from error
+
+    async def _send(self, body: bytes, token: str, tls: ssl.SSLContext | bool) -> None:
+        headers = {
+            "Authorization": f"Bearer {token}",
+            "Content-Type": "application/apply-patch+yaml",
+        }
+        limit = aiohttp.ClientTimeout(total=WRITE_SECONDS_MAX)
+        async with (
+            aiohttp.ClientSession(timeout=limit) as session,
+            session.patch(self._url, data=body, headers=headers, ssl=tls) as answer,
+        ):
+            if answer.status != HTTPStatus.OK:
+                said = answer.headers.get("Retry-After", "")
+                text = (await answer.text())[:300]
+                raise Unwritten(
+                    f"HTTP {answer.status}: {text}", float(said) if said.isdigit() else None
+                )
+
+
+def build_patch(run: RunIdentity, progress: Progress) -> bytes:
+    """The object as server-side apply wants it; JSON is YAML."""
+    return msgspec.json.encode(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "RolloutRun",
+            "metadata": {"name": run.name, "namespace": run.namespace, "uid": run.uid},
+            "status": {"progress": progress.model_dump(mode="json", exclude_none=True)},
+        }
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Poster:
+    """Decides when to write what. ``every_seconds`` holds until live settings say otherwise."""
+
+    writer: Writer
+    every_seconds: float
+    _written: Progress | None = None
+    _next_at: float = field(default=0.0)
+    _next_urgent_at: float = field(default=0.0)
+    _failures: int = 0
+
+    async def post(self, run: Run) -> None:
+        """Write for ever."""
+        while True:
+            ticket = run.changed.ticket()
+            wait = await self.look(run)
+            await wait_for(ticket, wait)
+
+    async def look(self, run: Run) -> float:
+        """Write if it is time to; seconds until it may be."""
+        now, progress = run.clock(), describe_progress(run)
+        urgent = self._written is None or _urgent(progress) != _urgent(self._written)
+        due = self._next_urgent_at if urgent else self._next_at
+        if now < due:
+            return due - now
+        if progress != self._written:
+            await self._write(run, progress)
+        else:
+            self._next_at = now + self._interval(run)
+        return max(AT_ONCE_SECONDS, min(self._next_at - run.clock(), self._interval(run)))
+
+    async def _write(self, run: Run, progress: Progress) -> None:
+        try:
+            await self.writer.write(stamp(progress))
+        except Unwritten as error:
+            self._failures += 1
+            pause = min(FAILED_FIRST_SECONDS * 2**self._failures, FAILED_MAX_SECONDS)
+            pause = max(pause, error.again_seconds or 0.0)
+            if self._failures == 1:
+                log.warning("progress is not written, trying again reason=%s", error)
+            self._next_at = self._next_urgent_at = run.clock() + pause
+            return
+        self._failures, self._written = 0, progress
+        self._next_at = run.clock() + self._interval(run)
+        self._next_urgent_at = run.clock() + AT_ONCE_SECONDS
+
+    def _interval(self, run: Run) -> float:
+        return run.live.progress_seconds or self.every_seconds
+
+
+def _urgent(progress: Progress) -> tuple[object, ...]:
+    group = progress.group
+    return (
+        progress.outcome,
+        None if group is None else (group.incarnation, group.state),
+        tuple((one.type, one.status) for one in progress.conditions),
+    )
+
+
+def build_duties(
+    wanted: ProgressWriting | None, run: RunIdentity
+) -> tuple[Callable[[Run], Coroutine[None, None, None]], ...]:
+    """What a coordinator does beside its service: nothing where nobody asked for it."""
+    if wanted is None:
+        return ()
+    poster = Poster(writer=ApiWriter(wanted, run), every_seconds=wanted.every_seconds)
+    return (poster.post,)

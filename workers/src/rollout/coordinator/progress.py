@@ -1,0 +1,92 @@
+"""A run's progress as ``status.progress`` has it: asked for by the operator, or written by ourselves."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+from rollout.coordinator.overview import bottleneck, conditions, describe_group, dispositions
+from rollout.coordinator.run import Run
+from rollout.coordinator.status import Condition
+from rollout_api.v1alpha1.run_status import (
+    Dispositions,
+    LearnerGroup,
+    Outcome,
+    Progress,
+    ReportedCondition,
+)
+
+DIGITS = 6
+"""Figures of a number that people read."""
+MESSAGE_CHARACTERS_MAX = 4096
+
+
+def describe_progress(run: Run) -> Progress:
+    """How far the run is, what must be known of it, and how it ended."""
+    state, last = run.state, run.state.recent[-1] if run.state.recent else {}
+    return Progress(
+        attempt=run.plan.attempt,
+        step=state.step,
+        max_steps=run.plan.steps_total,
+        policy_version=0 if state.version is None else state.version.step,
+        lineage=state.lineage,
+        reward_mean=_number(last, "reward"),
+        tokens_per_second=_number(last, "tokens_per_second"),
+        bottleneck=bottleneck(run),
+        mismatch_kl=_number(last, "mismatch_kl"),
+        staleness=_number(last, "staleness_mean"),
+        dispositions=_dispositions(run),
+        conditions=tuple(_condition(one) for one in conditions(run)),
+        group=_group(run),
+        outcome=_outcome(run),
+    )
+
+
+def _dispositions(run: Run) -> Dispositions:
+    known = Dispositions.model_fields
+    return Dispositions(**{name: n for name, n in dispositions(run).items() if name in known})
+
+
+def _condition(found: Condition) -> ReportedCondition:
+    return ReportedCondition.model_validate(
+        {
+            "type": found.type,
+            "status": str(found.status),
+            "reason": str(found.reason),
+            "message": found.message[:MESSAGE_CHARACTERS_MAX],
+        }
+    )
+
+
+def _group(run: Run) -> LearnerGroup | None:
+    found = describe_group(run)
+    if found is None:
+        return None
+    message = found.message[:MESSAGE_CHARACTERS_MAX]
+    return LearnerGroup(incarnation=found.incarnation, state=found.state, message=message)
+
+
+def _outcome(run: Run) -> Outcome | None:
+    found = run.state.outcome
+    if found is None:
+        return None
+    message = found.message[:MESSAGE_CHARACTERS_MAX]
+    return Outcome.model_validate({"kind": found.kind, "reason": found.reason, "message": message})
+
+
+def build_progress(run: Run) -> bytes:
+    """The same as JSON, with the time."""
+    return stamp(describe_progress(run)).model_dump_json(exclude_none=True).encode()
+
+
+def stamp(progress: Progress) -> Progress:
+    """Progress with the time of writing."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return progress.model_copy(update={"update_time": now})
+
+
+def _number(metrics: dict[str, Any], name: str) -> float | None:
+    value = metrics.get(name)
+    known = isinstance(value, (int, float)) and math.isfinite(value)
+    return float(f"{value:.{DIGITS}g}") if known else None
