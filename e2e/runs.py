@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 import yaml
+
 from cluster.kubectl import Kubectl
 from cluster.paths import REPOSITORY
 

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+
 from cluster.kubectl import Kubectl
 from runs import build_run, install_crds
 

@@ -1,6 +1,6 @@
 """Which files are generated, and what they hold. Pure: nothing is written here."""
 
-from rollout_api.generate import chart, editor, reference
+from rollout_api.generate import chart, editor, operator_chart, reference
 from rollout_api.generate.crd import build_crd, to_yaml
 from rollout_api.generate.tree import build_tree
 from rollout_api.v1alpha1.kinds import KINDS
@@ -8,6 +8,7 @@ from rollout_api.v1alpha1.runtime import RuntimeSpec
 
 CRDS = "crds/generated"
 CHART = "charts/rollout-crds"
+OPERATOR_CHART = "charts/rollout"
 REFERENCE = "docs/reference"
 CRD_SIZE_MAX = 262_144
 
@@ -19,7 +20,8 @@ def build_outputs(version: str) -> dict[str, str]:
         if len(text.encode()) >= CRD_SIZE_MAX:
             raise ValueError(f"{name} must stay below {CRD_SIZE_MAX} bytes, got {len(text)}")
     files = {f"{CRDS}/{name}.yaml": text for name, text in definitions.items()}
-    return files | _schemas() | _chart(definitions, version) | _pages()
+    charts = _chart(definitions, version) | _operator_chart(version)
+    return files | _schemas() | charts | _pages()
 
 
 def _schemas() -> dict[str, str]:
@@ -40,6 +42,15 @@ def _chart(definitions: dict[str, str], version: str) -> dict[str, str]:
         f"{CHART}/Chart.yaml": chart.render_chart(version),
         f"{CHART}/values.yaml": chart.VALUES,
         f"{CHART}/values.schema.json": editor.to_json(chart.values_schema()),
+    }
+
+
+def _operator_chart(version: str) -> dict[str, str]:
+    return {
+        f"{OPERATOR_CHART}/Chart.yaml": operator_chart.render_chart(version),
+        f"{OPERATOR_CHART}/values.yaml": operator_chart.render_values(),
+        f"{OPERATOR_CHART}/values.schema.json": editor.to_json(operator_chart.values_schema()),
+        f"{OPERATOR_CHART}/README.md": operator_chart.render_readme(),
     }
 
 

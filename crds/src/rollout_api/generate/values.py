@@ -1,0 +1,262 @@
+"""The values of the chart ``rollout``, as models: values.yaml, its schema and the README come from them.
+
+Nothing here is read at run time. A value that some other field already says (an API field, a setting
+of the operator) is not repeated: it is passed through under the name it has there.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from rollout_api.base import ApiModel, Label, ObjectName, many
+from rollout_api.v1alpha1.common import EnvVars, NameRef
+from rollout_api.v1alpha1.pods import (
+    Affinity,
+    AnnotationValue,
+    LabelKey,
+    LabelSelector,
+    LabelValue,
+    Quantity,
+    Resources,
+    Toleration,
+)
+from rollout_api.v1alpha1.runtime import RuntimeSpec
+
+Reference = Annotated[str, StringConstraints(max_length=512)]
+OptionalName = Annotated[str, StringConstraints(max_length=253)]
+Labels = dict[LabelKey, LabelValue]
+Annotations = dict[LabelKey, AnnotationValue]
+
+
+def _requests(cpu: str, memory: str, most: str) -> Resources:
+    return Resources(requests={"cpu": cpu, "memory": memory}, limits={"memory": most})
+
+
+class ImageValues(ApiModel):
+    """The operator's image; the webhook and the certificates' process run it too."""
+
+    repository: Reference = "rollout/operator"
+    """Where the image is, without tag."""
+    tag: Reference = ""
+    """Tag. Empty: the chart's appVersion."""
+    digest: Reference = ""
+    """Digest (`sha256:...`); wins over the tag."""
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    """When the image is pulled."""
+
+
+class WorkerImages(ApiModel):
+    """Images of runs whose runtime names none."""
+
+    worker: Reference = ""
+    """Coordinator, actors and learner. Empty: runs need a runtime that names one."""
+    vllm: Reference = ""
+    """vLLM server. Empty: runs need a runtime that names one."""
+
+
+class AccountValues(ApiModel):
+    """A service account of ours. Runs have accounts of their own: `runtime.spec.roles`."""
+
+    create: bool = True
+    """Make it. False: `name` exists."""
+    name: OptionalName = ""
+    """Its name. Empty: made from the release's."""
+    annotations: Annotations = Field(default_factory=dict, max_length=16)
+    """Its annotations."""
+
+
+class BudgetValues(ApiModel):
+    """A PodDisruptionBudget; made only for two replicas or more."""
+
+    enabled: bool = True
+    """Make it."""
+    max_unavailable: int = Field(default=1, ge=1, le=16)
+    """Pods that a drain may take at once."""
+
+
+class PodValues(ApiModel):
+    """What all our pods share."""
+
+    resources: Resources = Field(default_factory=Resources)
+    """Requests and limits."""
+    node_selector: Labels = Field(default_factory=dict, max_length=32)
+    """Labels a node must have."""
+    tolerations: tuple[Toleration, ...] = many(32)
+    """Taints the pods accept."""
+    affinity: Affinity = Field(default_factory=Affinity)
+    """Where the pods go. Empty: apart from each other where possible."""
+    priority_class_name: OptionalName = ""
+    """PriorityClass, such as `system-cluster-critical` where it is not kept for kube-system."""
+    pod_labels: Labels = Field(default_factory=dict, max_length=32)
+    """Labels added to the pods."""
+    pod_annotations: Annotations = Field(default_factory=dict, max_length=32)
+    """Annotations added to the pods."""
+    service_account: AccountValues = Field(default_factory=AccountValues)
+    """Its service account."""
+
+
+class OperatorValues(PodValues):
+    """The reconciler."""
+
+    replicas: int = Field(default=2, ge=0, le=5)
+    """Pods; one reconciles (a Lease says which), the others wait with a warm cache."""
+    concurrency: int = Field(default=16, ge=1, le=256)
+    """Objects reconciled at once."""
+    resync_seconds: int = Field(default=600, ge=30, le=86_400)
+    """Seconds after which every object is looked at again though nothing happened."""
+    env: EnvVars = many(64, key="name")
+    """Further environment variables, such as those of a proxy."""
+    resources: Resources = Field(default_factory=lambda: _requests("100m", "192Mi", "512Mi"))
+    """Requests and limits; memory grows by about 40 kB a run."""
+    pod_disruption_budget: BudgetValues = Field(default_factory=BudgetValues)
+    """Its PodDisruptionBudget."""
+
+
+class IssuerRef(ApiModel):
+    """A cert-manager issuer."""
+
+    name: OptionalName = ""
+    """Its name. Empty: the chart makes a self-signed one."""
+    kind: Literal["Issuer", "ClusterIssuer"] = "Issuer"
+    """Its kind."""
+
+
+class CertificateValues(ApiModel):
+    """Who issues the webhook's certificate and writes `caBundle`."""
+
+    mode: Literal["SelfManaged", "CertManager"] = "SelfManaged"
+    """`SelfManaged`: a small process of ours, allowed to write one Secret and one caBundle.
+    `CertManager`: cert-manager and its CA injector."""
+    issuer_ref: IssuerRef = Field(default_factory=IssuerRef)
+    """Issuer for mode CertManager."""
+    resources: Resources = Field(default_factory=lambda: _requests("10m", "64Mi", "128Mi"))
+    """Requests and limits of our process."""
+    service_account: AccountValues = Field(default_factory=AccountValues)
+    """Service account of our process."""
+
+
+class WebhookValues(PodValues):
+    """The validating webhook. Without it the operator still refuses what it would: as a condition."""
+
+    enabled: bool = True
+    """Install it. Not in namespaced mode: its configuration belongs to the cluster."""
+    replicas: int = Field(default=2, ge=1, le=16)
+    """Pods; all of them answer."""
+    failure_policy: Literal["Fail", "Ignore"] = "Fail"
+    """What the API server does with a new or changed RolloutRun when nobody answers."""
+    timeout_seconds: int = Field(default=5, ge=1, le=5)
+    """How long the API server waits."""
+    namespace_selector: LabelSelector = Field(default_factory=LabelSelector)
+    """Namespaces whose runs are reviewed. Empty: all."""
+    host_network: bool = False
+    """For API servers that reach node addresses only, such as a control plane with another network."""
+    resources: Resources = Field(default_factory=lambda: _requests("50m", "96Mi", "192Mi"))
+    """Requests and limits."""
+    pod_disruption_budget: BudgetValues = Field(default_factory=BudgetValues)
+    """Its PodDisruptionBudget."""
+    certificates: CertificateValues = Field(default_factory=CertificateValues)
+    """Its certificate."""
+
+
+class NetworkPolicyValues(ApiModel):
+    """NetworkPolicies of our pods; those of runs are made with the runs."""
+
+    enabled: bool = True
+    """Make them."""
+    api_server_ports: tuple[Annotated[int, Field(ge=1, le=65_535)], ...] = many(
+        8, default=(443, 6443)
+    )
+    """Ports of the API server, as pods reach it."""
+    scrapers: LabelSelector = Field(default_factory=LabelSelector)
+    """Namespaces from which metrics may be read. Empty: all."""
+
+
+class MonitorValues(ApiModel):
+    """A ServiceMonitor for the Prometheus operator."""
+
+    enabled: bool = False
+    """Make it; its kind must be installed."""
+    interval_seconds: int = Field(default=30, ge=1, le=3600)
+    """Seconds between scrapes."""
+    labels: Labels = Field(default_factory=dict, max_length=16)
+    """Labels by which Prometheus finds it."""
+
+
+class DashboardValues(ApiModel):
+    """Grafana dashboards as a ConfigMap, for Grafana's sidecar."""
+
+    enabled: bool = False
+    """Make it."""
+    labels: Labels = Field(default_factory=lambda: {"grafana_dashboard": "1"}, max_length=16)
+    """Labels by which the sidecar finds it."""
+    annotations: Annotations = Field(default_factory=dict, max_length=16)
+    """Annotations, such as the sidecar's folder."""
+
+
+class RuntimeValues(ApiModel):
+    """The runtime of runs that name none."""
+
+    create: bool = True
+    """Make it: ClusterRolloutRuntime, in namespaced mode one RolloutRuntime per namespace."""
+    name: ObjectName = "default"
+    """Its name; runs look for `default`."""
+    spec: RuntimeSpec = Field(default_factory=RuntimeSpec)
+    """What the platform provides: every field of the API's RuntimeSpec."""
+
+
+class Switch(ApiModel):
+    """Something that is installed or not."""
+
+    enabled: bool = True
+    """Install it. Not in namespaced mode, where an administrator does."""
+
+
+class RbacValues(ApiModel):
+    """Roles and bindings."""
+
+    create: bool = True
+    """Make those that the processes need."""
+    user_roles: bool = True
+    """Make the ClusterRoles `<release>-viewer` and `<release>-editor`, aggregated to view and edit."""
+
+
+class ChartValues(ApiModel):
+    """Values of the chart `rollout`."""
+
+    name_override: OptionalName = ""
+    """Name in labels. Empty: the chart's."""
+    fullname_override: OptionalName = ""
+    """Prefix of every object's name. Empty: made from the release."""
+    common_labels: Labels = Field(default_factory=dict, max_length=32)
+    """Labels added to every object."""
+    namespaces: tuple[Label, ...] = many(64)
+    """Namespaced mode: the operator looks at these namespaces only, with Roles and no ClusterRole. Empty:
+    the whole cluster."""
+    image: ImageValues = Field(default_factory=ImageValues)
+    """Image of our own pods."""
+    images: WorkerImages = Field(default_factory=WorkerImages)
+    """Images of runs."""
+    image_pull_secrets: tuple[NameRef, ...] = many(16, key="name")
+    """Secrets for the registry, for our own pods."""
+    operator: OperatorValues = Field(default_factory=OperatorValues)
+    """The reconciler."""
+    webhook: WebhookValues = Field(default_factory=WebhookValues)
+    """The validating webhook."""
+    admission_policy: Switch = Field(default_factory=Switch)
+    """ValidatingAdmissionPolicy that holds a run's coordinator to `status.progress` of its own run."""
+    flow_schema: Switch = Field(default_factory=Switch)
+    """FlowSchema that keeps the operator's Lease alive on a crowded API server."""
+    rbac: RbacValues = Field(default_factory=RbacValues)
+    """Roles and bindings."""
+    network_policy: NetworkPolicyValues = Field(default_factory=NetworkPolicyValues)
+    """Who may talk to our pods, and whom they may talk to."""
+    service_monitor: MonitorValues = Field(default_factory=MonitorValues)
+    """Metrics for the Prometheus operator."""
+    dashboards: DashboardValues = Field(default_factory=DashboardValues)
+    """Dashboards for Grafana."""
+    runtime: RuntimeValues = Field(default_factory=RuntimeValues)
+    """The default runtime."""
+    tmp_size: Quantity = "16Mi"
+    """Size of the pods' /tmp, the only place they may write to."""
+
+
