@@ -1,0 +1,184 @@
+"""A real API server asks the real webhook: what it refuses, in whose words, and while its certificate changes."""
+
+import base64
+import json
+import re
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import webhooks
+from cluster.kubectl import Kubectl
+from cluster.paths import REPOSITORY
+from rollout_api.problems import Severity
+from rollout_operator.admission import find_problems
+from runs import build_run, install_crds
+
+pytestmark = pytest.mark.control_plane
+
+MANIFESTS = REPOSITORY / "tests" / "rollout_api" / "manifests"
+SAMPLES = sorted(
+    path
+    for path in (REPOSITORY / "manifests" / "samples").rglob("*.yaml")
+    if "apiVersion: rollout.dev/" in path.read_text()
+)
+QUIET = {
+    "limits": {"activeSeconds": 3600},
+    "actors": {"resources": {"requests": {"cpu": "1"}}},
+    "learner": {"resources": {"requests": {"cpu": "1"}}},
+}
+
+
+@pytest.fixture(scope="module")
+def server(fake_cluster: Any) -> Kubectl:
+    install_crds(fake_cluster.kubectl)
+    return fake_cluster.kubectl
+
+
+@pytest.fixture
+def webhook(server: Kubectl, fake: Kubectl, tmp_path: Path):
+    with webhooks.serving(fake, tmp_path) as made:
+        made.mount()
+        webhooks.wait_until(lambda: made.ready()[0] == 200, "the webhook is ready")
+        yield made
+
+
+def dry_create(kubectl: Kubectl, document: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    return kubectl.attempt("create", "--dry-run=server", "-f", "-", stdin=json.dumps(document))
+
+
+def as_objects(path: Path) -> list[dict[str, Any]]:
+    """Documents of a file in the form of objects that a cluster can take."""
+    documents = [one for one in yaml.safe_load_all(path.read_text()) if one]
+    return [one for one in documents if "apiVersion" in one]
+
+
+def test_everything_is_judged_as_the_command_line_judges_it(webhook: webhooks.Webhook):
+    """Good and bad manifests and every sample; what the schema lets through has the webhook's words."""
+    by_schema = by_webhook = 0
+    for path in [*sorted(MANIFESTS.glob("*/*.yaml")), *SAMPLES]:
+        for document in as_objects(path):
+            problems = [p for p in find_problems(document) if p.severity is Severity.error]
+            answer = dry_create(webhook.kubectl, document)
+            assert (answer.returncode != 0) == bool(problems), (path.name, answer.stderr)
+            if 'admission webhook "runs.rollout.dev" denied the request' in answer.stderr:
+                by_webhook += 1
+                for problem in problems:
+                    assert str(problem) in answer.stderr, path.name
+            elif problems:
+                by_schema += 1
+    assert by_webhook >= 40
+    assert by_schema >= 30
+
+
+def test_ready_comes_first_and_creation_never_fails_after_it(webhook: webhooks.Webhook):
+    webhook.kubectl.apply(build_run(spec=QUIET))
+    assert "arithmetic" in webhook.kubectl("get", "rrun", "-o", "name")
+
+
+def test_what_is_risky_is_let_in_with_warnings(webhook: webhooks.Webhook):
+    answer = dry_create(webhook.kubectl, build_run())
+
+    assert answer.returncode == 0
+    assert "Warning: spec.limits.activeSeconds: nothing bounds" in answer.stderr
+    assert "Warning: spec.learner.resources: these pods ask for no resources" in answer.stderr
+    assert "Warning" not in dry_create(webhook.kubectl, build_run(spec=QUIET)).stderr
+
+
+def test_kinds_that_nothing_acts_on_yet_say_so(webhook: webhooks.Webhook):
+    snapshot = build_run() | {"kind": "RolloutSnapshot", "spec": {"run": {"name": "arithmetic"}}}
+    assert "does not act on RolloutSnapshots yet" in dry_create(webhook.kubectl, snapshot).stderr
+
+
+def test_an_update_is_asked_about_its_spec_only(webhook: webhooks.Webhook):
+    kubectl = webhook.kubectl
+    kubectl.apply(build_run(spec=QUIET))
+    patch = ("patch", "rrun", "arithmetic", "--type=merge", "-p")
+
+    refused = kubectl.attempt(*patch, '{"spec":{"actors":{"replicas":0}}}')
+    assert "spec.actors.replicas: grpo samples from the policy" in refused.stderr
+    with_nobody_there(webhook)
+    kubectl(*patch, '{"metadata":{"labels":{"a":"b"}}}')
+    assert kubectl.attempt(*patch, '{"spec":{"suspend":true}}').returncode != 0
+    kubectl("delete", "rrun", "arithmetic", "--wait=false")
+    kubectl("create", "configmap", "unrelated")
+
+
+def with_nobody_there(webhook: webhooks.Webhook) -> None:
+    """Point the configuration at a port where nobody listens."""
+    configuration = webhook.kubectl.get("validatingwebhookconfiguration", webhook.configuration)
+    patch = [
+        {
+            "op": "replace",
+            "path": f"/webhooks/{index}/clientConfig/url",
+            "value": "https://localhost:9/validate",
+        }
+        for index, _ in enumerate(configuration["webhooks"])
+    ]
+    webhook.kubectl(
+        "patch", "validatingwebhookconfiguration", webhook.configuration,
+        "--type=json", "-p", json.dumps(patch),
+    )  # fmt: skip
+
+
+def test_the_processes_leave_the_configuration_to_the_chart(webhook: webhooks.Webhook):
+    """Only the bundle is written, by the rotation, and by nobody else."""
+    found = webhook.kubectl.get(
+        "validatingwebhookconfiguration", webhook.configuration, "--show-managed-fields"
+    )
+    writers = {entry["manager"]: entry["fieldsV1"] for entry in found["metadata"]["managedFields"]}
+
+    assert set(writers) == {"kubectl-client-side-apply", "rollout-certificates"}
+    written = set(re.findall(r'"f:(\w+)"', json.dumps(writers["rollout-certificates"])))
+    assert written <= {"webhooks", "clientConfig", "caBundle", "name"}
+    assert all(hook["clientConfig"]["caBundle"] for hook in found["webhooks"])
+
+
+def test_a_rotation_under_load_refuses_nobody(webhook: webhooks.Webhook):
+    """Another certificate of the same authority is mounted while runs are created."""
+    kubectl, failures, stop = webhook.kubectl, [], threading.Event()
+    before = (webhook.folder / "tls.crt").read_bytes()
+
+    def load() -> None:
+        while not stop.is_set():
+            answer = dry_create(kubectl, build_run(spec=QUIET))
+            if answer.returncode:
+                failures.append(answer.stderr)
+
+    workers = [threading.Thread(target=load) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    try:
+        renew_server_certificate(webhook)
+        webhook.mount()
+        assert (webhook.folder / "tls.crt").read_bytes() != before
+        stop.wait(5)
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+    assert failures == []
+
+
+def renew_server_certificate(webhook: webhooks.Webhook) -> None:
+    """What the rotation does a month before the end: another certificate of the same authority."""
+    from datetime import UTC, datetime
+
+    from rollout_operator.rotation.issue import new_server
+    from rollout_operator.rotation.plan import parse_certificates
+
+    data = webhook.kubectl.get("secret", webhooks.SECRET)["data"]
+    found = parse_certificates({name: base64.b64decode(value) for name, value in data.items()})
+    assert found is not None
+    made = new_server(found.key, ["localhost"], datetime.now(UTC))
+    patch = {
+        "data": {
+            "tls.crt": base64.b64encode(made.certificate_pem).decode(),
+            "tls.key": base64.b64encode(made.key_pem).decode(),
+        }
+    }
+    webhook.kubectl("patch", "secret", webhooks.SECRET, "--type=merge", "-p", json.dumps(patch))
