@@ -41,6 +41,10 @@ ANNOTATION_DISRUPTIONS = f"{DOMAIN}/disruptions"
 """Group starts of the learner that cost no retry, on its StatefulSet: preemptions and drains."""
 ANNOTATION_GANG_TRIES = f"{DOMAIN}/gang-tries"
 """How often the learner's group was not complete in time, on its StatefulSet."""
+ANNOTATION_HOLD_UNTIL = f"{DOMAIN}/hold-until"
+"""No pods before this time (RFC 3339), on the learner's StatefulSet: back-off of the gang."""
+ANNOTATION_CHILDREN = f"{DOMAIN}/children"
+"""Children of a run attempt as ``Kind/name``, on its record: one that is missing is made again."""
 ANNOTATION_NOT_AFTER = f"{DOMAIN}/not-after"
 """End of the server certificate in a Secret, RFC 3339."""
 
@@ -78,6 +82,11 @@ def configuration_name(run: str, digest_hex: str) -> str:
 def certificate_name(run: str) -> str:
     """Name of the Secret with the run's CA and server certificate."""
     return f"{run}-tls"
+
+
+def keys_name(run: str) -> str:
+    """Name of the ConfigMap with the public keys that service account tokens are checked by."""
+    return f"{run}-keys"
 
 
 def monitor_name(run: str) -> str:

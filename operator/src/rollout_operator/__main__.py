@@ -1,35 +1,45 @@
-"""Composition root: settings -> queue -> handlers -> kopf.
-
-A skeleton: it watches RolloutRuns and keeps their keys; nothing reconciles them yet.
-"""
+"""Composition root: settings -> session -> store, readers and workers -> kopf as informer and shell."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 
 import kopf
 
-from rollout_operator.handlers import register
-from rollout_operator.keys import KeyQueue
-from rollout_operator.settings import parse_settings
+from rollout_operator.handlers import register, register_login
+from rollout_operator.kube.connection import find_connection
+from rollout_operator.process import Process, open_process
+from rollout_operator.settings import Settings, parse_settings
 
 
 def main() -> None:
     """Run until SIGTERM."""
-    settings = parse_settings(os.environ)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    asyncio.run(operate(parse_settings(os.environ)))
+
+
+async def operate(settings: Settings) -> None:
+    """One operator process from start to end."""
+    async with open_process(settings, find_connection(os.environ)) as process:
+        await process.start()
+        try:
+            await watch(process)
+        finally:
+            await process.stop()
+
+
+async def watch(process: Process) -> None:
+    """Let kopf follow our kinds until it is told to stop."""
     registry = kopf.OperatorRegistry()
-    register(registry, KeyQueue(), settings)
-    asyncio.run(
-        kopf.operator(
-            registry=registry,
-            clusterwide=not settings.namespaces,
-            namespaces=settings.namespaces,
-            standalone=True,
-            liveness_endpoint=(
-                f"http://0.0.0.0:{settings.health_port}/healthz" if settings.health_port else None
-            ),
-        )
+    register(registry, process.store, process.settings, process.opened.hear)
+    connection = process.connection
+    register_login(registry, process.session, connection.server, connection.namespace)
+    namespaces = process.settings.namespaces
+    await kopf.operator(
+        registry=registry, clusterwide=not namespaces, namespaces=namespaces, standalone=True
     )
 
 

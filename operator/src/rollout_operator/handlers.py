@@ -1,4 +1,4 @@
-"""The only file besides ``__main__`` that imports kopf: events become keys, nothing else.
+"""The only file besides ``__main__`` that imports kopf: events become stored objects and keys.
 
 kopf is informer and process shell here. No create, update or delete handlers: they are
 edge-triggered. No kopf finalizer and no kopf annotation is ever written to an object.
@@ -6,34 +6,71 @@ edge-triggered. No kopf finalizer and no kopf annotation is ever written to an o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import aiohttp
 import kopf
 
-from rollout_operator.keys import Key, KeyQueue
+from rollout_api import GROUP, VERSION
+from rollout_operator.kube.resources import OWN_KINDS, Resource
 from rollout_operator.settings import Settings
+from rollout_operator.store import Store
 
-GROUP = "rollout.dev"
-VERSION = "v1alpha1"
+KOPF_RETRIES = (0.5, 1, 2, 4)
 
 
-def register(registry: kopf.OperatorRegistry, queue: KeyQueue, settings: Settings) -> None:
-    """Watch our kinds; every event enqueues its object's key."""
+def register(
+    registry: kopf.OperatorRegistry,
+    store: Store,
+    settings: Settings,
+    heard: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Watch our kinds; every event is stored, and its object's key becomes work."""
     source = settings
 
     @kopf.on.startup(registry=registry)
     def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
         apply_settings(settings, source)
 
-    @kopf.on.event(GROUP, VERSION, "rolloutruns", registry=registry)
-    def enqueue(*, name: str | None, namespace: str | None, **_: Any) -> None:
-        if name and namespace:
-            queue.put(Key(namespace=namespace, name=name))
+    for resource in OWN_KINDS:
+        if resource.namespaced or not settings.namespaces:
+            _watch(registry, store, resource, heard)
+
+
+def _watch(
+    registry: kopf.OperatorRegistry,
+    store: Store,
+    resource: Resource,
+    heard: Callable[[str], None],
+) -> None:
+    @kopf.on.event(GROUP, VERSION, resource.plural, registry=registry, id=resource.plural)
+    def take(*, event: Mapping[str, Any], **_: Any) -> None:
+        heard(resource.plural)
+        if event["type"] == "DELETED":
+            store.drop_object(resource.kind, event["object"])
+        else:
+            store.put_object(resource.kind, event["object"])
+
+
+def register_login(
+    registry: kopf.OperatorRegistry, session: aiohttp.ClientSession, server: str, namespace: str
+) -> None:
+    """Kopf uses the operator's own session."""
+
+    @kopf.on.login(registry=registry)
+    def login(**_: Any) -> kopf.AiohttpSession:
+        return kopf.AiohttpSession(
+            aiohttp_session=session, server=server, default_namespace=namespace
+        )
 
 
 def apply_settings(target: kopf.OperatorSettings, source: Settings) -> None:
     """Kopf keeps nothing on objects, and every watch and call is bounded."""
     target.posting.enabled = False
+    target.scanning.disabled = True
     target.watching.server_timeout = source.server_timeout_seconds
     target.watching.connect_timeout = source.connect_timeout_seconds
     target.networking.connect_timeout = source.connect_timeout_seconds
+    target.networking.error_backoffs = KOPF_RETRIES
+    target.queueing.idle_timeout = 1.0

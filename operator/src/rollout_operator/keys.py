@@ -1,12 +1,20 @@
 """The keyed work queue: many events of one object are one piece of work.
 
-Bounded by the number of objects: a key waits at most once, however many events name it.
+Bounded by the number of objects: a key waits at most once, however many events name it. A key that
+is being worked on is not handed out again; news that come meanwhile bring it back afterwards.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import random
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+
+BACKOFF_SECONDS_MIN = 0.2
+BACKOFF_SECONDS_MAX = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -15,13 +23,31 @@ class Key:
 
     namespace: str
     name: str
+    kind: str = "RolloutRun"
+
+
+def backoff_seconds(num_failures: int, jitter: float) -> float:
+    """Doubling from 0.2 s to 2 min; ``jitter`` from 0 to 1 takes up to half of it away."""
+    full = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN * 2 ** min(num_failures, 12))
+    return full * (1 - jitter / 2)
 
 
 class KeyQueue:
     """First in, first out; a key that already waits is not added again."""
 
-    def __init__(self) -> None:
-        self._waiting: dict[Key, None] = {}
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        noise: Callable[[], float] = random.random,
+    ) -> None:
+        self._clock = clock
+        self._noise = noise
+        self._waiting: dict[Key, float] = {}
+        self._working: set[Key] = set()
+        self._again: set[Key] = set()
+        self._later: list[tuple[float, Key]] = []
+        self._due: dict[Key, float] = {}
+        self._failures: dict[Key, int] = {}
         self._ready = asyncio.Event()
 
     def __len__(self) -> int:
@@ -30,14 +56,76 @@ class KeyQueue:
 
     def put(self, key: Key) -> None:
         """Add a key unless it already waits."""
-        self._waiting.setdefault(key)
+        if key in self._working:
+            self._again.add(key)
+            return
+        self._waiting.setdefault(key, self._clock())
         self._ready.set()
 
+    def put_later(self, key: Key, seconds: float) -> None:
+        """Add a key after some time, unless it is due sooner anyway."""
+        due = self._clock() + seconds
+        if self._due.get(key, float("inf")) <= due:
+            return
+        self._due[key] = due
+        heapq.heappush(self._later, (due, key))
+        self._ready.set()
+
+    def failures(self, key: Key) -> int:
+        """How often in a row work on this key has failed."""
+        return self._failures.get(key, 0)
+
+    def retry(self, key: Key, seconds_min: float = 0.0) -> float:
+        """Add a key whose work failed, after back-off; the seconds it waits."""
+        num_failures = self._failures.get(key, 0)
+        self._failures[key] = num_failures + 1
+        wait = max(seconds_min, backoff_seconds(num_failures, self._noise()))
+        self.put_later(key, wait)
+        return wait
+
+    def forgive(self, key: Key) -> None:
+        """Work on this key succeeded: its next failure waits the shortest time."""
+        self._failures.pop(key, None)
+
+    def forget(self, key: Key) -> None:
+        """The object is gone."""
+        self._failures.pop(key, None)
+        self._due.pop(key, None)
+
+    def done(self, key: Key) -> None:
+        """The work that ``get`` handed out is over."""
+        self._working.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.put(key)
+
     async def get(self) -> Key:
-        """The key that has waited longest; waits for one."""
-        while not self._waiting:
+        """The key that has waited longest; waits for one. ``done`` gives it back."""
+        return (await self.take())[0]
+
+    async def take(self) -> tuple[Key, float]:
+        """As ``get``, with the seconds that the key has waited."""
+        while True:
+            self._promote()
+            if self._waiting:
+                key = next(iter(self._waiting))
+                since = self._waiting.pop(key)
+                self._working.add(key)
+                return key, self._clock() - since
             self._ready.clear()
-            await self._ready.wait()
-        key = next(iter(self._waiting))
-        del self._waiting[key]
-        return key
+            await self._wait()
+
+    async def _wait(self) -> None:
+        seconds = max(0.0, self._later[0][0] - self._clock()) if self._later else None
+        try:
+            await asyncio.wait_for(self._ready.wait(), seconds)
+        except TimeoutError:
+            return
+
+    def _promote(self) -> None:
+        now = self._clock()
+        while self._later and self._later[0][0] <= now:
+            due, key = heapq.heappop(self._later)
+            if self._due.get(key) == due:
+                del self._due[key]
+                self.put(key)

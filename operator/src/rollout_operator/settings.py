@@ -5,31 +5,65 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+VERSION = "0.1.0"
+WORKER_IMAGE = f"rollout-worker:{VERSION}"
+VLLM_IMAGE = "vllm/vllm-openai:v0.32.0"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What the composition root needs.
 
-    ``namespaces`` empty means the whole cluster. ``health_port`` serves liveness on all interfaces
-    of the pod; 0 turns it off.
+    ``namespaces`` empty means the whole cluster. ``health_port`` serves liveness, readiness and
+    metrics on all interfaces of the pod; 0 turns it off. ``operator_namespace`` and ``account``
+    empty mean those of the process's own service account.
     """
 
     namespaces: tuple[str, ...] = ()
+    operator_namespace: str = ""
+    account: str = "rollout-operator"
+    identity: str = ""
+    leader_election: bool = True
     health_port: int = 8080
-    server_timeout_seconds: int = 300
+    worker_image: str = WORKER_IMAGE
+    vllm_image: str = VLLM_IMAGE
+    concurrency: int = 16
+    resync_seconds: int = 600
+    server_timeout_seconds: int = 120
     connect_timeout_seconds: int = 10
 
 
 def parse_settings(environment: Mapping[str, str]) -> Settings:
-    """Read ``ROLLOUT_NAMESPACES`` (comma separated) and ``ROLLOUT_HEALTH_PORT``.
+    """Read the ``ROLLOUT_...`` variables; docs/how-to/run-on-kubernetes.md lists them.
 
     Raises ValueError naming the variable, the value and what was expected.
     """
     names = environment.get("ROLLOUT_NAMESPACES", "")
-    port = environment.get("ROLLOUT_HEALTH_PORT", "8080")
-    if not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"ROLLOUT_HEALTH_PORT is {port!r}; expected a port from 0 to 65535")
     return Settings(
         namespaces=tuple(name.strip() for name in names.split(",") if name.strip()),
-        health_port=int(port),
+        operator_namespace=environment.get("ROLLOUT_OPERATOR_NAMESPACE", ""),
+        account=environment.get("ROLLOUT_ACCOUNT", "rollout-operator"),
+        identity=environment.get("ROLLOUT_IDENTITY", ""),
+        leader_election=_flag(environment, "ROLLOUT_LEADER_ELECTION", default=True),
+        health_port=_number(environment, "ROLLOUT_HEALTH_PORT", 8080, 0, 65535, "a port"),
+        worker_image=environment.get("ROLLOUT_WORKER_IMAGE") or WORKER_IMAGE,
+        vllm_image=environment.get("ROLLOUT_VLLM_IMAGE") or VLLM_IMAGE,
+        concurrency=_number(environment, "ROLLOUT_CONCURRENCY", 16, 1, 256, "a number"),
+        resync_seconds=_number(environment, "ROLLOUT_RESYNC_SECONDS", 600, 10, 86_400, "seconds"),
     )
+
+
+def _number(
+    environment: Mapping[str, str], name: str, default: int, low: int, high: int, what: str
+) -> int:
+    text = environment.get(name, "") or str(default)
+    if not text.isdigit() or not low <= int(text) <= high:
+        raise ValueError(f"{name} is {text!r}; expected {what} from {low} to {high}")
+    return int(text)
+
+
+def _flag(environment: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = environment.get(name, "") or str(default).lower()
+    if text not in {"true", "false"}:
+        raise ValueError(f"{name} is {text!r}; expected true or false")
+    return text == "true"

@@ -115,6 +115,8 @@ class Progress(ApiModel):
     """How samples ended so far."""
     conditions: tuple[ReportedCondition, ...] = many(8, key="type")
     """What the coordinator judges."""
+    actors_wanted: int | None = Field(default=None, ge=0)
+    """Actors that `actors.autoscale` asks for now."""
     group: LearnerGroup | None = None
     """The learner's ranks. Unset: none has come."""
     outcome: Outcome | None = None

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from rollout_operator.kube.client import KubeClient
+from rollout_operator.kube.resources import SECRETS, Resource
 from rollout_operator.rotation.plan import (
     Certificates,
     parse_certificates,
     plan_certificates,
 )
-from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.resources import SECRETS, Resource
 
 log = logging.getLogger(__name__)
 MANAGER = "rollout-certificates"

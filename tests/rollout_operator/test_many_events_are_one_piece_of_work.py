@@ -8,6 +8,7 @@ import pytest
 from rollout_operator.handlers import apply_settings, register
 from rollout_operator.keys import Key, KeyQueue
 from rollout_operator.settings import Settings, parse_settings
+from rollout_operator.store import Store
 
 
 async def test_a_key_waits_once_however_many_events_name_it():
@@ -32,10 +33,17 @@ async def test_get_waits_for_a_key():
 
 def test_only_event_handlers_are_registered():
     registry = kopf.OperatorRegistry()
-    register(registry, KeyQueue(), Settings())
+    register(registry, Store(), Settings())
 
     assert not registry._changing.get_all_handlers()
-    assert len(registry._watching.get_all_handlers()) == 1
+    assert len(registry._watching.get_all_handlers()) == 5
+
+
+def test_in_namespaced_mode_nothing_of_the_cluster_is_watched():
+    registry = kopf.OperatorRegistry()
+    register(registry, Store(), Settings(namespaces=("a",)))
+
+    assert len(registry._watching.get_all_handlers()) == 4
 
 
 def test_kopf_posts_no_events_of_its_own():

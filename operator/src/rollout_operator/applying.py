@@ -1,0 +1,328 @@
+"""Makes a run's children what the plan wants: the only place that writes them.
+
+Server-side apply under one field manager. A child that is made must not be there as somebody else's
+(no force); a child that is changed carries its uid and resourceVersion. Fields that others keep
+changing are taken back three times in ten minutes, then the run says so.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from rollout_api import names
+from rollout_operator.certificates import Issued, issue, must_renew, renew
+from rollout_operator.desired.inputs import Inputs, Manifest, owner_reference
+from rollout_operator.desired.record import (
+    Record,
+    build_keys,
+    read_record,
+    render_record,
+    with_live,
+)
+from rollout_operator.errors import Conflict, NotFound
+from rollout_operator.kube.client import KubeClient, gather_bounded
+from rollout_operator.kube.owned import differences, owned_digest, seal, writer_of
+from rollout_operator.kube.resources import CONFIG_MAPS, PODS, SECRETS, resource_of
+from rollout_operator.observed import Child, parse_time, render_time
+from rollout_operator.planning.model import Observed, Wanted
+from rollout_operator.planning.writes import Place, Writes, is_drifted, live_of, plan_writes
+from rollout_operator.store import Store
+
+log = logging.getLogger(__name__)
+
+RECORDS_MAX = 256
+ACCEPTED_MAX = 100_000
+WRITES_AT_ONCE_MAX = 8
+REVERTS_MAX = 3
+REVERT_SECONDS = 600.0
+
+
+class FieldConflict(Exception):  # noqa: N818
+    """Somebody keeps changing a field of ours; ``retry_seconds`` until we would try again."""
+
+    def __init__(self, message: str, retry_seconds: float) -> None:
+        super().__init__(message)
+        self.retry_seconds = retry_seconds
+
+
+@dataclass(slots=True, kw_only=True)
+class Applier:
+    """Owns what only a writer remembers: records it has read, digests it accepts, fields it took back."""
+
+    client: KubeClient
+    store: Store
+    keys: Callable[[], str]
+    clock: Callable[[], float] = time.monotonic
+    accepted: dict[str, str] = field(default_factory=dict)
+    _records: OrderedDict[tuple[str, int], Record] = field(default_factory=OrderedDict)
+    _reverts: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
+    _certificates: dict[str, datetime] = field(default_factory=dict)
+
+    async def ensure(
+        self, observed: Observed, wanted: Wanted, inputs: Callable[[], Inputs], now: datetime
+    ) -> str:
+        """Bring the children to what is wanted; the name of the attempt's record."""
+        if wanted.record is None:
+            record = render_record(inputs())
+            await self._apply_new(record.config_map)
+            self._remember(observed.uid, record)
+            name = record.name
+        else:
+            name = wanted.record
+        await self._ensure_secret(observed, now)
+        await self._ensure_keys(observed, wanted.attempt)
+        await self._ensure_recorded(observed, wanted, name)
+        await self._delete_pods(wanted)
+        return name
+
+    async def remove(self, observed: Observed) -> None:
+        """Delete every child of a run; the run stays."""
+        for child in list(self.store.children(observed.uid).values()):
+            if not child.deleting:
+                await self._delete(child)
+        secret = names.certificate_name(observed.name)
+        try:
+            found = await self.client.get(SECRETS, observed.namespace, secret, metadata_only=True)
+        except NotFound:
+            return
+        meta = found["metadata"]
+        await self.client.delete(
+            SECRETS,
+            observed.namespace,
+            secret,
+            uid=meta["uid"],
+            resource_version=meta["resourceVersion"],
+        )
+
+    def forget(self, uid: str) -> None:
+        """The run is gone."""
+        self._certificates.pop(uid, None)
+        for key in [key for key in self._records if key[0] == uid]:
+            del self._records[key]
+
+    # -- recorded children --------------------------------------------------------------------------
+
+    async def _ensure_recorded(self, observed: Observed, wanted: Wanted, name: str) -> None:
+        children = self.store.children(observed.uid)
+        record = children.get(("ConfigMap", name))
+        listed = record.expected if record is not None else ""
+        if not listed:
+            listed = ",".join(_places(self._records[observed.uid, wanted.attempt]))
+        expected: tuple[Place, ...] = tuple(
+            (kind, child) for kind, _, child in (one.partition("/") for one in listed.split(","))
+        )
+        aimed = Wanted(
+            attempt=wanted.attempt, record=name, live=wanted.live, without=wanted.without
+        )
+        writes = plan_writes(observed.name, aimed, expected, children, self.accepted)
+        if writes:
+            await self._write(observed, aimed, writes)
+
+    async def _write(self, observed: Observed, wanted: Wanted, writes: Writes) -> None:
+        record = await self._record(observed, wanted)
+        live = live_of(observed.name, wanted)
+        children = self.store.children(observed.uid)
+        for round_ in (writes.first, writes.workloads):
+            tasks = []
+            for place in round_:
+                manifest = record.child(*place)
+                if manifest is None:
+                    continue
+                if place in live:
+                    manifest = with_live(manifest, live[place])
+                else:
+                    manifest = seal(manifest)
+                tasks.append(self._apply(manifest, children.get(place), wanted.attempt))
+            await gather_bounded(tasks, WRITES_AT_ONCE_MAX)
+        for child in writes.delete:
+            await self._delete(child)
+
+    async def _record(self, observed: Observed, wanted: Wanted) -> Record:
+        key = (observed.uid, wanted.attempt)
+        if key not in self._records:
+            assert wanted.record is not None
+            live = await self.client.get(CONFIG_MAPS, observed.namespace, wanted.record)
+            self._remember(observed.uid, read_record(live))
+        self._records.move_to_end(key)
+        return self._records[key]
+
+    def _remember(self, uid: str, record: Record) -> None:
+        self._records[uid, record.attempt] = record
+        while len(self._records) > RECORDS_MAX:
+            self._records.popitem(last=False)
+
+    async def _apply(self, manifest: Manifest, child: Child | None, attempt: int) -> None:
+        if child is None:
+            await self._apply_new(manifest)
+            return
+        if child.attempt == attempt and is_drifted(child, self.accepted):
+            if not await self._must_repair(manifest, child):
+                return
+        meta = {**manifest["metadata"], "uid": child.uid, "resourceVersion": str(child.version)}
+        await self._send({**manifest, "metadata": meta}, force=True)
+
+    async def _apply_new(self, manifest: Manifest) -> None:
+        """Make a child; one of that name that is somebody else's is not taken over."""
+        try:
+            await self._send(manifest, force=False)
+        except Conflict as error:
+            name = f"{manifest['kind']} {manifest['metadata']['name']}"
+            message = f"{name} exists and is not this run's: {error.message}"
+            raise FieldConflict(message, 30.0) from error
+
+    async def _send(self, manifest: Manifest, *, force: bool) -> None:
+        resource = resource_of(manifest["kind"])
+        answer = await self.client.apply(
+            manifest, resource, manager=names.MANAGER_CHILDREN, force=force
+        )
+        if resource is SECRETS:
+            return
+        owned = owned_digest(answer)
+        if owned != answer["metadata"].get("annotations", {}).get(names.ANNOTATION_APPLIED):
+            self._accept(answer["metadata"]["uid"], owned)
+        self.store.put(resource, answer, notify=False)
+
+    def _accept(self, uid: str, digest: str) -> None:
+        self.accepted[uid] = digest
+        while len(self.accepted) > ACCEPTED_MAX:
+            del self.accepted[next(iter(self.accepted))]
+
+    async def _must_repair(self, manifest: Manifest, child: Child) -> bool:
+        """Whether the live object really lacks something of ours; raises when we have lost patience."""
+        live = await self.client.get(resource_of(child.kind), child.namespace, child.name)
+        lost = next(differences(_comparable(manifest), live), None)
+        if lost is None:
+            self._accept(child.uid, owned_digest(live))
+            return False
+        now = self.clock()
+        times = self._reverts.setdefault((child.uid, lost), deque())
+        while times and now - times[0] > REVERT_SECONDS:
+            times.popleft()
+        if len(times) >= REVERTS_MAX:
+            raise FieldConflict(
+                f"{child.kind} {child.name}: {writer_of(live) or 'somebody'} keeps changing {lost}",
+                REVERT_SECONDS - (now - times[0]) + 1,
+            )
+        times.append(now)
+        log.info("child repaired kind=%s name=%s field=%s", child.kind, child.name, lost)
+        return True
+
+    async def _delete(self, child: Child) -> None:
+        await self.client.delete(
+            resource_of(child.kind),
+            child.namespace,
+            child.name,
+            uid=child.uid,
+            resource_version=str(child.version),
+        )
+
+    async def _delete_pods(self, wanted: Wanted) -> None:
+        for one in wanted.deletions:
+            log.info("pod deleted pod=%s why=%s force=%s", one.pod.name, one.why, one.force)
+            await self.client.delete(
+                PODS,
+                one.pod.namespace,
+                one.pod.name,
+                uid=one.pod.uid,
+                grace_seconds=0 if one.force else None,
+            )
+
+    # -- keys and certificate -------------------------------------------------------------------------
+
+    async def _ensure_keys(self, observed: Observed, attempt: int) -> None:
+        manifest = build_keys(_plain_meta(observed, names.keys_name(observed.name)), self.keys())
+        digest = manifest["metadata"]["annotations"][names.ANNOTATION_APPLIED]
+        child = self.store.children(observed.uid).get(("ConfigMap", manifest["metadata"]["name"]))
+        if child is not None and child.deleting:
+            return
+        if child is None or child.digest != digest or is_drifted(child, self.accepted):
+            await self._apply(manifest, child, attempt)
+
+    async def _ensure_secret(self, observed: Observed, now: datetime) -> None:
+        known = self._certificates.get(observed.uid)
+        if known is None:
+            known = await self._find_certificate(observed)
+        if known is not None and not must_renew(known, now):
+            self._certificates[observed.uid] = known
+            return
+        if known is None:
+            issued = issue(observed.name, observed.namespace, now)
+            await self._apply_new(_secret(observed, issued))
+        else:
+            issued = await self._renew(observed, now)
+        self._certificates[observed.uid] = issued.not_after
+
+    async def _find_certificate(self, observed: Observed) -> datetime | None:
+        name = names.certificate_name(observed.name)
+        try:
+            live = await self.client.get(SECRETS, observed.namespace, name, metadata_only=True)
+        except NotFound:
+            return None
+        meta = live["metadata"]
+        owners = [owner["uid"] for owner in meta.get("ownerReferences") or ()]
+        if observed.uid not in owners:
+            raise FieldConflict(f"Secret {name} exists and is not this run's", 30.0)
+        return parse_time(meta["annotations"][names.ANNOTATION_NOT_AFTER])
+
+    async def _renew(self, observed: Observed, now: datetime) -> Issued:
+        name = names.certificate_name(observed.name)
+        live = await self.client.get(SECRETS, observed.namespace, name)
+        files = {key: base64.b64decode(text).decode() for key, text in live["data"].items()}
+        issued = renew(observed.name, observed.namespace, now, files)
+        manifest = _secret(observed, issued)
+        meta = live["metadata"]
+        manifest["metadata"] |= {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        await self._send(manifest, force=True)
+        return issued
+
+
+def _secret(observed: Observed, issued: Issued) -> Manifest:
+    meta = _plain_meta(observed, names.certificate_name(observed.name))
+    meta["annotations"] = {names.ANNOTATION_NOT_AFTER: render_time(issued.not_after)}
+    data = {key: base64.b64encode(text.encode()).decode() for key, text in issued.files.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": meta,
+        "data": data,
+    }
+
+
+def _plain_meta(observed: Observed, name: str) -> Manifest:
+    labels = {
+        names.LABEL_NAME: "rollout",
+        names.LABEL_INSTANCE: observed.name,
+        names.LABEL_PART_OF: "rollout",
+        names.LABEL_MANAGED_BY: names.MANAGER_CHILDREN,
+        names.LABEL_RUN: observed.name,
+        names.LABEL_RUN_UID: observed.uid,
+    }
+    return {
+        "name": name,
+        "namespace": observed.namespace,
+        "labels": labels,
+        "ownerReferences": [owner_reference(observed.name, observed.uid)],
+    }
+
+
+def _places(record: Record) -> list[str]:
+    return [f"{child['kind']}/{child['metadata']['name']}" for child in record.children]
+
+
+def _comparable(manifest: Manifest) -> Mapping[str, Any]:
+    """A manifest without its seal and preconditions."""
+    meta = {k: v for k, v in manifest["metadata"].items() if k not in ("uid", "resourceVersion")}
+    annotations = {
+        key: text
+        for key, text in meta.get("annotations", {}).items()
+        if key != names.ANNOTATION_APPLIED
+    }
+    return {**manifest, "metadata": {**meta, "annotations": annotations}}

@@ -1,0 +1,43 @@
+"""Names that the data plane relies on: files, environment variables, ports and commands of pods.
+
+One place, because the worker image reads them: docs/decisions and the data plane's entry points say
+the same.
+"""
+
+from __future__ import annotations
+
+PORT = 8443
+HEALTH_PATH = "/healthz"
+ORDER_FOLDER = "/etc/rollout"
+ORDER_FILE = "order.json"
+KEYS_FOLDER = "/etc/rollout-keys"
+KEYS_FILE = "jwks.json"
+RUN_FOLDER = "/var/lib/rollout"
+CODE_FOLDER = f"{RUN_FOLDER}/code"
+CA_FOLDER = "/var/run/rollout/ca"
+TLS_FOLDER = "/var/run/rollout/tls"
+TOKEN_FOLDER = "/var/run/rollout/token"
+API_FOLDER = "/var/run/rollout/api"
+CACHE_FOLDER = "/var/cache/rollout"
+HOME_FOLDER = "/home/rollout"
+ENGINE_FOLDER = "/rollout-engine"
+TOKEN_SECONDS = 3600
+API_SERVER = "https://kubernetes.default.svc"
+DSN_VARIABLE = "ROLLOUT_LEDGER_DSN"
+CA_KEY, CERTIFICATE, PRIVATE_KEY, AUTHORITY = "ca.key", "tls.crt", "tls.key", "ca.crt"
+
+
+def audience(uid: str) -> str:
+    """Audience of every token of a run."""
+    return f"rollout/{uid}"
+
+
+def worker_command(role: str) -> list[str]:
+    """The process of a coordinator, learner or actor."""
+    order = f"{ORDER_FOLDER}/{ORDER_FILE}"
+    return ["python", "-m", "rollout.entrypoints.pod", role, "--order", order]
+
+
+PLACE_PLUGIN = ["rollout", "place-plugin", f"{ENGINE_FOLDER}/plugin"]
+ENGINE_COMMAND = ["python3", "-m", "rollout_vllm.launch", ENGINE_FOLDER]
+ENGINE_CHECK = ["python3", "-m", "rollout_vllm.launch", "--check", ENGINE_FOLDER]

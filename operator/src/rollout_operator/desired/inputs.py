@@ -1,0 +1,120 @@
+"""Everything that rendering a run attempt takes; nothing is looked up later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rollout_api import names
+from rollout_api.v1alpha1.roles import Engine
+from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.v1alpha1.runtime import AcceleratorClass, RoleTemplate, RuntimeSpec
+
+Manifest = dict[str, Any]
+
+TEMPLATE_VERSION = "1"
+"""Raised with every change of what is rendered; live run attempts keep what they have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """The operator's own facts: defaults for images, who it is, and how tokens are checked."""
+
+    worker_image: str
+    vllm_image: str
+    issuer: str = "https://kubernetes.default.svc.cluster.local"
+    operator_namespace: str = "rollout-system"
+    operator_account: str = "rollout-operator"
+    pod_monitors: bool = False
+    resync_seconds: int = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """One run attempt. ``spec`` has its presets, engine and storage resolved."""
+
+    name: str
+    namespace: str
+    uid: str
+    attempt: int
+    spec: RolloutRunSpec
+    runtime: RuntimeSpec
+    platform: Platform
+    storage_class: str | None = None
+    access_mode: str = "ReadWriteOnce"
+    progress_seconds: float = 10.0
+
+    @property
+    def uses_sqlite(self) -> bool:
+        """Whether the coordinator needs a volume."""
+        storage = self.spec.storage
+        return storage is None or storage.ledger is None or storage.ledger.postgres is None
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the actors; resolved specs always have one."""
+        assert self.spec.actors.engine is not None
+        return self.spec.actors.engine
+
+    def template(self, role: names.Role) -> RoleTemplate:
+        """What the platform sets on a role's pods."""
+        roles = self.runtime.roles
+        chosen = None
+        if roles is not None:
+            chosen = {"coordinator": roles.coordinator, "learner": roles.learner}.get(
+                role, roles.actors
+            )
+        return chosen or RoleTemplate()
+
+    def accelerator(self, role: names.Role) -> tuple[AcceleratorClass, int] | None:
+        """The device class and number of devices of a role's pods; None without devices."""
+        wanted = {"learner": self.spec.learner.accelerator, "actor": self.spec.actors.accelerator}
+        if (accelerator := wanted.get(role)) is None:
+            return None
+        found = next(c for c in self.runtime.accelerator_classes if c.name == accelerator.class_)
+        vllm = self.engine.vllm
+        needed = (
+            self.spec.learner.processes_per_node
+            if role == "learner"
+            else (vllm.tensor_parallel if vllm is not None else 1)
+        )
+        return found, accelerator.count or needed
+
+    def account(self, role: names.Role) -> str:
+        """Name of a role's service account."""
+        return self.template(role).service_account_name or names.service_account_name(
+            self.name, role
+        )
+
+    def meta(self, name: str, role: names.Role | None = None) -> Manifest:
+        """Metadata of a child: owned by the run, and so gone with it."""
+        labels = {
+            names.LABEL_NAME: "rollout",
+            names.LABEL_INSTANCE: self.name,
+            names.LABEL_PART_OF: "rollout",
+            names.LABEL_MANAGED_BY: names.MANAGER_CHILDREN,
+            names.LABEL_RUN: self.name,
+            names.LABEL_RUN_UID: self.uid,
+            names.LABEL_ATTEMPT: str(self.attempt),
+        }
+        if role is not None:
+            labels |= {names.LABEL_COMPONENT: role, names.LABEL_ROLE: role}
+        return {
+            "name": name,
+            "namespace": self.namespace,
+            "labels": labels,
+            "annotations": {names.ANNOTATION_TEMPLATE_VERSION: TEMPLATE_VERSION},
+            "ownerReferences": [owner_reference(self.name, self.uid)],
+        }
+
+
+def owner_reference(name: str, uid: str) -> Manifest:
+    """The run as the controller of a child."""
+    return {
+        "apiVersion": "rollout.dev/v1alpha1",
+        "kind": "RolloutRun",
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

@@ -1,0 +1,98 @@
+"""The order: the one file every worker pod reads, and what can be known before anybody has looked.
+
+The coordinator's pod finds out the rest (digests, stop tokens, longest prompt) and tells the others.
+"""
+
+from __future__ import annotations
+
+from rollout_api import names
+from rollout_api.names import Role
+from rollout_api.worker import (
+    Authentication,
+    CallerRole,
+    Layout,
+    ProgressWriting,
+    RunIdentity,
+    WorkerOrder,
+)
+from rollout_operator.desired import contract
+from rollout_operator.desired.inputs import Inputs
+from rollout_operator.desired.settings_of_pods import user_settings
+
+
+def build_order(inputs: Inputs) -> WorkerOrder:
+    """What the operator knows of a run attempt."""
+    code = inputs.spec.code
+    mounted = code is not None and code.wheel is None
+    spec = inputs.spec
+    if mounted:
+        assert code is not None
+        spec = spec.model_copy(
+            update={"code": type(code).model_validate({"path": contract.CODE_FOLDER})}
+        )
+    return WorkerOrder(
+        run=RunIdentity(name=inputs.name, namespace=inputs.namespace, uid=inputs.uid),
+        spec=spec,
+        layout=build_layout(inputs),
+        authentication=build_authentication(inputs),
+        progress=ProgressWriting(
+            api_url=contract.API_SERVER,
+            token_file=f"{contract.API_FOLDER}/token",
+            ca_file=f"{contract.API_FOLDER}/ca.crt",
+            every_seconds=inputs.progress_seconds,
+        ),
+        threads=plan_threads(inputs),
+    )
+
+
+def coordinator_host(name: str, namespace: str) -> str:
+    """The coordinator's stable name inside the cluster."""
+    workload = names.workload_name(name, "coordinator")
+    return f"{workload}-0.{workload}.{namespace}.svc"
+
+
+def coordinator_url(name: str, namespace: str) -> str:
+    """Where workers, and the operator, reach it."""
+    return f"https://{coordinator_host(name, namespace)}:{contract.PORT}"
+
+
+def build_layout(inputs: Inputs) -> Layout:
+    """Where things are in every pod of the run."""
+    storage = inputs.spec.storage
+    return Layout(
+        run_dir=contract.RUN_FOLDER,
+        coordinator_url=coordinator_url(inputs.name, inputs.namespace),
+        listen_host="0.0.0.0",  # noqa: S104
+        ca_file=f"{contract.CA_FOLDER}/{contract.AUTHORITY}",
+        certificate_file=f"{contract.TLS_FOLDER}/{contract.CERTIFICATE}",
+        key_file=f"{contract.TLS_FOLDER}/{contract.PRIVATE_KEY}",
+        token_file=f"{contract.TOKEN_FOLDER}/token",
+        objects_dir=f"{contract.RUN_FOLDER}/objects",
+        objects_served=storage is None or storage.uri is None,
+        ledger_path=f"{contract.RUN_FOLDER}/ledger.db",
+    )
+
+
+def build_authentication(inputs: Inputs) -> Authentication:
+    """Which account is which role; nobody else is let in."""
+    roles: tuple[tuple[Role, CallerRole], ...] = (("learner", "learner"), ("actor", "actor"))
+    accounts: dict[str, CallerRole] = {
+        f"system:serviceaccount:{inputs.namespace}:{inputs.account(role)}": caller
+        for role, caller in roles
+    }
+    platform = inputs.platform
+    operator = f"{platform.operator_namespace}:{platform.operator_account}"
+    accounts[f"system:serviceaccount:{operator}"] = "operator"
+    return Authentication(
+        issuer=platform.issuer,
+        jwks_file=f"{contract.KEYS_FOLDER}/{contract.KEYS_FILE}",
+        accounts=accounts,
+    )
+
+
+def plan_threads(inputs: Inputs) -> int:
+    """Threads of one rank: the whole cores that a learner pod asks for, shared by its ranks."""
+    wanted = user_settings(inputs, "learner").resources or inputs.template("learner").resources
+    cpu = "" if wanted is None else wanted.requests.get("cpu", "")
+    cores = int(cpu) if cpu.isdigit() else 1
+    return max(1, cores // inputs.spec.learner.processes_per_node)

@@ -1,0 +1,149 @@
+"""The record of a run attempt: everything that was rendered for it, in one immutable ConfigMap.
+
+An operator that finds a record applies what it holds and renders nothing: an upgrade, an edited
+runtime or an edited spec changes no live pod. The ConfigMap is named by its content.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rollout_api import names
+from rollout_operator.desired import contract
+from rollout_operator.desired.inputs import TEMPLATE_VERSION, Inputs, Manifest
+from rollout_operator.desired.order import build_order
+from rollout_operator.desired.security import (
+    build_account,
+    build_disruption_budget,
+    build_network_policy,
+    build_pod_monitor,
+    build_role,
+    build_role_binding,
+)
+from rollout_operator.desired.workloads import build_roles, build_service, build_stateful_set
+from rollout_operator.kube.owned import digest_of, seal
+
+CHILDREN_FILE = "children.json.gz"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A rendered run attempt: its ConfigMap, and its children without live fields."""
+
+    attempt: int
+    config_map: Manifest
+    children: tuple[Manifest, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the ConfigMap."""
+        return self.config_map["metadata"]["name"]
+
+    def child(self, kind: str, name: str) -> Manifest | None:
+        """One recorded child."""
+        for manifest in self.children:
+            if (manifest["kind"], manifest["metadata"]["name"]) == (kind, name):
+                return manifest
+        return None
+
+
+def render_record(inputs: Inputs) -> Record:
+    """Render a run attempt, once."""
+    order = build_order(inputs).model_dump_json(exclude_none=True, indent=1)
+    identity = [order, TEMPLATE_VERSION, inputs.attempt, inputs.runtime.model_dump_json()]
+    name = names.configuration_name(inputs.name, digest_of(identity))
+    children = build_children(inputs, name)
+    packed = gzip.compress(json.dumps(children, sort_keys=True).encode(), mtime=0)
+    meta = inputs.meta(name)
+    meta["annotations"][names.ANNOTATION_CHILDREN] = ",".join(
+        f"{child['kind']}/{child['metadata']['name']}" for child in children
+    )
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": meta,
+        "immutable": True,
+        "data": {contract.ORDER_FILE: order},
+        "binaryData": {CHILDREN_FILE: base64.b64encode(packed).decode()},
+    }
+    return Record(attempt=inputs.attempt, config_map=seal(manifest), children=tuple(children))
+
+
+def read_record(live: Mapping[str, Any]) -> Record:
+    """The record in a ConfigMap that was found. Raises ValueError when it is not readable."""
+    try:
+        packed = base64.b64decode(live["binaryData"][CHILDREN_FILE])
+        children = json.loads(gzip.decompress(packed))
+        attempt = int(live["metadata"]["labels"][names.LABEL_ATTEMPT])
+    except (KeyError, OSError, ValueError) as error:
+        name = live["metadata"]["name"]
+        raise ValueError(f"ConfigMap {name} is no record of a run attempt: {error}") from error
+    return Record(attempt=attempt, config_map=dict(live), children=tuple(children))
+
+
+def build_children(inputs: Inputs, configuration: str) -> list[Manifest]:
+    """Every child but the ConfigMaps and the Secret, in the order in which they are made."""
+    roles = build_roles(inputs)
+    children: list[Manifest] = []
+    for role in roles:
+        account = build_account(inputs, role)
+        children += [account] if account is not None else []
+    children += [build_role(inputs), build_role_binding(inputs)]
+    children += [build_service(inputs, role) for role in roles]
+    children += [build_network_policy(inputs, role) for role in roles]
+    children += [build_disruption_budget(inputs, role) for role in roles if role != "coordinator"]
+    if inputs.platform.pod_monitors:
+        children.append(build_pod_monitor(inputs))
+    children += [build_stateful_set(inputs, role, configuration) for role in roles]
+    return children
+
+
+def build_keys(meta: Manifest, jwks: str) -> Manifest:
+    """The cluster's public keys, for the coordinator; replaced when the cluster's keys change."""
+    return seal(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": meta,
+            "data": {contract.KEYS_FILE: jwks},
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """What of a StatefulSet changes while an attempt lives."""
+
+    replicas: int
+    incarnation: int = 0
+    disruptions: int = 0
+    gang_tries: int = 0
+    hold_until: str = ""
+
+
+def with_live(manifest: Manifest, live: Live) -> Manifest:
+    """A recorded StatefulSet with its live fields, sealed."""
+    spec, meta = manifest["spec"], manifest["metadata"]
+    template = spec["template"]
+    labels = dict(template["metadata"]["labels"])
+    if names.LABEL_INCARNATION in labels:
+        labels[names.LABEL_INCARNATION] = str(max(1, live.incarnation))
+    marks = {
+        names.ANNOTATION_DISRUPTIONS: str(live.disruptions or ""),
+        names.ANNOTATION_GANG_TRIES: str(live.gang_tries or ""),
+        names.ANNOTATION_HOLD_UNTIL: live.hold_until,
+    }
+    annotations = {**meta["annotations"], **{key: text for key, text in marks.items() if text}}
+    inner = {**template, "metadata": {**template["metadata"], "labels": labels}}
+    return seal(
+        {
+            **manifest,
+            "metadata": {**meta, "annotations": annotations},
+            "spec": {**spec, "replicas": live.replicas, "template": inner},
+        }
+    )

@@ -1,0 +1,51 @@
+"""What can go wrong at the operator's boundary, named by what the caller should do about it."""
+
+from __future__ import annotations
+
+
+class KubeError(Exception):
+    """The API server did not do what was asked. ``what`` names verb and object."""
+
+    def __init__(self, what: str, status: int, message: str) -> None:
+        super().__init__(f"{what}: {status} {message}")
+        self.what = what
+        self.status = status
+        self.message = message
+
+
+class Conflict(KubeError):  # noqa: N818
+    """409: somebody else wrote, or owns a field, or the object is another one. Look again."""
+
+
+class Forbidden(KubeError):  # noqa: N818
+    """401 or 403: the role lacks a verb; a person must give it."""
+
+
+class Gone(KubeError):  # noqa: N818
+    """410: the watch is too old; list again."""
+
+
+class NotFound(KubeError):  # noqa: N818
+    """404: there is no such object, or no such kind."""
+
+
+class Refused(KubeError):  # noqa: N818
+    """400 or 422: the object itself is refused; trying again changes nothing."""
+
+
+class Unavailable(KubeError):  # noqa: N818
+    """429, 5xx, a cut or a timeout: try again, after ``retry_after_seconds`` where the server says."""
+
+    def __init__(
+        self, what: str, status: int, message: str, retry_after_seconds: float | None = None
+    ) -> None:
+        super().__init__(what, status, message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class NotLeader(Exception):  # noqa: N818
+    """The Lease is not ours (any more): nothing may be written."""
+
+
+class CoordinatorUnreachable(Exception):  # noqa: N818
+    """A run's coordinator did not answer, or refused; the caller tries again later."""

@@ -1,0 +1,137 @@
+"""Where the API server is and who we are: the pod's service account, or a kubeconfig file.
+
+The token is read again every minute, because bound tokens are replaced while the process lives.
+Exec plugins and auth providers of kubeconfigs are refused: the operator runs with files.
+"""
+
+from __future__ import annotations
+
+import base64
+import ssl
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+
+ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+TOKEN_SECONDS_MAX = 60.0
+REQUEST_SECONDS_MAX = 30.0
+CONNECTIONS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """An API server and how to reach it. ``namespace`` is the account's own."""
+
+    server: str
+    namespace: str = "default"
+    tls: ssl.SSLContext | None = None
+    token: str = ""
+    token_file: Path | None = None
+
+
+def find_connection(environment: Mapping[str, str], folder: Path = ACCOUNT_FOLDER) -> Connection:
+    """From ``KUBECONFIG`` when it is set, else from the pod's service account.
+
+    Raises ValueError when neither is there.
+    """
+    if path := environment.get("KUBECONFIG"):
+        return read_kubeconfig(Path(path))
+    host, port = (
+        environment.get("KUBERNETES_SERVICE_HOST"),
+        environment.get("KUBERNETES_SERVICE_PORT", "443"),
+    )
+    if not host or not (folder / "token").exists():
+        raise ValueError("no KUBECONFIG is set and this is no pod with a service account")
+    bracketed = f"[{host}]" if ":" in host else host
+    return Connection(
+        server=f"https://{bracketed}:{port}",
+        namespace=(folder / "namespace").read_text().strip(),
+        tls=ssl.create_default_context(cafile=str(folder / "ca.crt")),
+        token_file=folder / "token",
+    )
+
+
+def read_kubeconfig(path: Path) -> Connection:
+    """The current context of a kubeconfig. Raises ValueError for what is missing or unsupported."""
+    document = yaml.safe_load(path.read_text()) or {}
+    try:
+        context = _named(document["contexts"], document["current-context"])["context"]
+        cluster = _named(document["clusters"], context["cluster"])["cluster"]
+        user = _named(document.get("users", ()), context.get("user", ""))["user"]
+    except (KeyError, StopIteration) as error:
+        raise ValueError(f"{path}: the current context is not complete ({error})") from error
+    if "exec" in user or "auth-provider" in user:
+        raise ValueError(f"{path}: exec plugins are not supported; use a token or a certificate")
+    token_file = user.get("tokenFile")
+    return Connection(
+        server=cluster["server"].rstrip("/"),
+        namespace=context.get("namespace", "default"),
+        tls=_tls(cluster, user) if cluster["server"].startswith("https") else None,
+        token=user.get("token", ""),
+        token_file=Path(token_file) if token_file else None,
+    )
+
+
+def _named(entries: Any, name: str) -> Mapping[str, Any]:
+    return next(entry for entry in entries if entry["name"] == name)
+
+
+def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
+    authority = _bytes(cluster, "certificate-authority")
+    context = ssl.create_default_context(cadata=authority.decode() if authority else None)
+    if cluster.get("insecure-skip-tls-verify"):
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    certificate, key = _bytes(user, "client-certificate"), _bytes(user, "client-key")
+    if certificate and key:
+        with tempfile.NamedTemporaryFile() as chain:
+            chain.write(certificate + b"\n" + key)
+            chain.flush()
+            context.load_cert_chain(chain.name)
+    return context
+
+
+def _bytes(entry: Mapping[str, Any], name: str) -> bytes:
+    if data := entry.get(f"{name}-data"):
+        return base64.b64decode(data)
+    return Path(entry[name]).read_bytes() if entry.get(name) else b""
+
+
+class Bearer:
+    """Puts the newest token on every request: an aiohttp middleware."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._file = connection.token_file
+        self._token = connection.token
+        self._read_at = -TOKEN_SECONDS_MAX
+
+    async def __call__(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Add the header and go on."""
+        now = time.monotonic()
+        if self._file is not None and now - self._read_at >= TOKEN_SECONDS_MAX:
+            self._token, self._read_at = self._file.read_text().strip(), now
+        if self._token:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        return await handler(request)
+
+
+def open_session(
+    connection: Connection, *further: aiohttp.ClientMiddlewareType
+) -> aiohttp.ClientSession:
+    """One session for everything: kopf's watches, the reader's, and every write."""
+    connector = aiohttp.TCPConnector(
+        ssl=connection.tls if connection.tls is not None else False, limit=CONNECTIONS_MAX
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        middlewares=(Bearer(connection), *further),
+        timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS_MAX, sock_connect=10),
+        headers={"User-Agent": "rollout-operator"},
+    )

@@ -1,0 +1,120 @@
+"""Which fields of a live object are ours, and whether they still are as we wrote them. Pure.
+
+Every child carries the digest of what was applied (``rollout.dev/applied``). The server's
+``managedFields`` say which fields of the live object belong to our manager; the digest of just those
+must be the same. Fields of others (an HPA's replicas, injected sidecars, defaults) do not count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rollout_api.names import ANNOTATION_APPLIED, MANAGER_CHILDREN
+
+Document = dict[str, Any]
+_IDENTITY = ("name", "namespace", "uid", "resourceVersion")
+
+
+def seal(manifest: Document) -> Document:
+    """The manifest with the digest of its own fields as an annotation."""
+    meta = manifest["metadata"]
+    digest = digest_of(_without_identity(manifest))
+    annotations = {**meta.get("annotations", {}), ANNOTATION_APPLIED: digest}
+    return {**manifest, "metadata": {**meta, "annotations": annotations}}
+
+
+def owned_digest(live: Document, manager: str = MANAGER_CHILDREN) -> str:
+    """Digest of the fields that ``manager`` applied, without the seal itself."""
+    return digest_of(_without_identity(project(live, _fields_of(live, manager))))
+
+
+def digest_of(document: Any) -> str:
+    """Twenty hexadecimal digits of the canonical JSON."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _without_identity(document: Document) -> Document:
+    body = {k: v for k, v in document.items() if k not in ("apiVersion", "kind", "status")}
+    meta = {k: v for k, v in body.pop("metadata", {}).items() if k not in _IDENTITY}
+    annotations = {k: v for k, v in meta.get("annotations", {}).items() if k != ANNOTATION_APPLIED}
+    meta.pop("annotations", None)
+    return {**body, "metadata": {**meta, **({"annotations": annotations} if annotations else {})}}
+
+
+def _fields_of(live: Document, manager: str) -> Document:
+    for entry in live["metadata"].get("managedFields", ()):
+        if (
+            entry["manager"] == manager
+            and entry["operation"] == "Apply"
+            and not entry.get("subresource")
+        ):
+            return entry.get("fieldsV1", {})
+    return {}
+
+
+def project(value: Any, fields: Mapping[str, Any]) -> Any:
+    """The part of ``value`` that a ``fieldsV1`` set names."""
+    inner = {path: below for path, below in fields.items() if path != "."}
+    if not inner:
+        return value
+    if isinstance(value, dict):
+        named = ((path[2:], below) for path, below in inner.items() if path.startswith("f:"))
+        return {name: project(value[name], below) for name, below in named if name in value}
+    if isinstance(value, list):
+        return [
+            project(item, below)
+            for item in value
+            for path, below in inner.items()
+            if _matches(item, path)
+        ]
+    return value
+
+
+def _matches(item: Any, path: str) -> bool:
+    if path.startswith("k:") and isinstance(item, dict):
+        return all(item.get(key) == wanted for key, wanted in json.loads(path[2:]).items())
+    return path.startswith("v:") and json.loads(path[2:]) == item
+
+
+def differences(wanted: Any, live: Any, path: str = "") -> Iterator[str]:
+    """Paths at which ``live`` lacks or contradicts what is ``wanted``; more in ``live`` is fine."""
+    if isinstance(wanted, dict) and isinstance(live, dict):
+        for name, value in wanted.items():
+            inner = f"{path}.{name}" if path else name
+            if name in live:
+                yield from differences(value, live[name], inner)
+            elif value not in ({}, [], None):
+                yield inner
+    elif isinstance(wanted, list) and isinstance(live, list):
+        yield from _list_differences(wanted, live, path)
+    elif wanted != live:
+        yield path
+
+
+def _list_differences(wanted: list[Any], live: list[Any], path: str) -> Iterator[str]:
+    named = {item["name"]: item for item in live if isinstance(item, dict) and "name" in item}
+    for index, item in enumerate(wanted):
+        name = item.get("name") if isinstance(item, dict) else None
+        if name is not None:
+            if name in named:
+                yield from differences(item, named[name], f"{path}[{name}]")
+            else:
+                yield f"{path}[{name}]"
+        elif index < len(live):
+            yield from differences(item, live[index], f"{path}[{index}]")
+        else:
+            yield f"{path}[{index}]"
+
+
+def writer_of(live: Document, manager: str = MANAGER_CHILDREN) -> str:
+    """The manager, other than ours, that wrote the object last; empty when there is none."""
+    others = [
+        entry
+        for entry in live["metadata"].get("managedFields", ())
+        if entry["manager"] != manager and not entry.get("subresource")
+    ]
+    return max(others, key=lambda entry: entry.get("time", ""))["manager"] if others else ""

@@ -1,0 +1,117 @@
+"""Follows one kind: list, watch, list again when the watch is too old. Hands on each object once.
+
+Bookmarks keep an idle watch provably alive: its age is what liveness asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rollout_operator.errors import Gone, KubeError, Unavailable
+from rollout_operator.kube.client import KubeClient
+from rollout_operator.kube.resources import Resource
+
+log = logging.getLogger(__name__)
+
+PAGE_SIZE = 500
+RETRY_SECONDS_MAX = 15.0
+
+
+class Sink(Protocol):
+    """Where a reader's objects go. ``replace`` gets all that exist; what is not named is gone."""
+
+    def put(self, resource: Resource, live: Mapping[str, Any]) -> None:
+        """An object as it is now."""
+
+    def drop(self, resource: Resource, live: Mapping[str, Any]) -> None:
+        """An object that is gone."""
+
+    def keep_only(self, resource: Resource, namespace: str | None, uids: set[str]) -> None:
+        """After a list: everything else of this kind (and namespace) is gone."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Reader:
+    """One kind, in one namespace or in all. ``run`` for ever; ``synced`` once the first list is in."""
+
+    client: KubeClient
+    resource: Resource
+    sink: Sink
+    namespace: str | None = None
+    selector: str = ""
+    timeout_seconds: int = 300
+    synced: asyncio.Event = field(default_factory=asyncio.Event)
+    heard_at: float = field(default_factory=time.monotonic)
+    noise: Callable[[], float] = random.random
+
+    @property
+    def age_seconds(self) -> float:
+        """Since anything was heard: an event, a bookmark or a list."""
+        return time.monotonic() - self.heard_at
+
+    async def run(self) -> None:
+        """Follow until cancelled; every failure is logged and waited out."""
+        version, num_failures = "", 0
+        while True:
+            try:
+                if not version:
+                    version = await self._list()
+                    self.synced.set()
+                version = await self._watch(version)
+                num_failures = 0
+            except Gone:
+                version = ""
+            except KubeError as error:
+                num_failures += 1
+                log.warning("watch failed resource=%s error=%s", self.resource.plural, error)
+                version = version if isinstance(error, Unavailable) else ""
+                await asyncio.sleep(
+                    min(RETRY_SECONDS_MAX, 0.2 * 2 ** min(num_failures, 8)) * (0.5 + self.noise())
+                )
+
+    async def _list(self) -> str:
+        uids: set[str] = set()
+        parameters = {"limit": str(PAGE_SIZE)} | (
+            {"labelSelector": self.selector} if self.selector else {}
+        )
+        while True:
+            page = await self.client.list(self.resource, self.namespace, **parameters)
+            for live in page.get("items") or ():
+                uids.add(live["metadata"]["uid"])
+                self.sink.put(self.resource, live)
+            self.heard_at = time.monotonic()
+            if not (more := page["metadata"].get("continue")):
+                self.sink.keep_only(self.resource, self.namespace, uids)
+                return page["metadata"]["resourceVersion"]
+            parameters["continue"] = more
+
+    async def _watch(self, version: str) -> str:
+        parameters = {"resourceVersion": version, "allowWatchBookmarks": "true"}
+        if self.selector:
+            parameters["labelSelector"] = self.selector
+        events = self.client.watch(
+            self.resource, self.namespace, self.timeout_seconds, **parameters
+        )
+        async for event in events:
+            self.heard_at = time.monotonic()
+            live = event["object"]
+            if event["type"] == "ERROR":
+                raise _watch_error(self.resource, live)
+            version = live["metadata"]["resourceVersion"]
+            if event["type"] == "DELETED":
+                self.sink.drop(self.resource, live)
+            elif event["type"] != "BOOKMARK":
+                self.sink.put(self.resource, live)
+        return version
+
+
+def _watch_error(resource: Resource, status: Mapping[str, Any]) -> KubeError:
+    code, message = int(status.get("code", 500)), str(status.get("message", ""))
+    kind = Gone if code == 410 else Unavailable
+    return kind(f"watch {resource.plural}", code, message)

@@ -1,0 +1,97 @@
+"""Numbers about the operator, for Prometheus. Labels are bounded; deleted runs leave nothing behind."""
+
+from __future__ import annotations
+
+from collections import Counter as Count
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+
+BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """Every series of the operator."""
+
+    registry: CollectorRegistry
+    reconciles: Counter
+    duration: Histogram
+    queue_latency: Histogram
+    requests: Counter
+
+    def count_request(self, verb: str, code: int) -> None:
+        """One answer of the API server; 0 is none."""
+        self.requests.labels(verb=verb, code=str(code)).inc()
+
+    def render(self) -> bytes:
+        """The text that Prometheus reads."""
+        return generate_latest(self.registry)
+
+
+def build_metrics() -> Metrics:
+    """Series that are counted."""
+    registry = CollectorRegistry()
+    return Metrics(
+        registry=registry,
+        reconciles=Counter(
+            "rollout_reconcile", "Reconciles by result.", ["result"], registry=registry
+        ),
+        duration=Histogram(
+            "rollout_reconcile_duration_seconds",
+            "Time of one reconcile.",
+            buckets=BUCKETS,
+            registry=registry,
+        ),
+        queue_latency=Histogram(
+            "rollout_queue_latency_seconds",
+            "Time that a key waited.",
+            buckets=BUCKETS,
+            registry=registry,
+        ),
+        requests=Counter(
+            "rollout_api_requests",
+            "Requests to the API server by verb and code; code 0 is no answer.",
+            ["verb", "code"],
+            registry=registry,
+        ),
+    )
+
+
+def watch_gauges(
+    metrics: Metrics,
+    *,
+    queue_depth: Callable[[], int],
+    leading: Callable[[], bool],
+    ages: Callable[[], Mapping[str, float]],
+    reasons: Callable[[], Iterable[str]],
+) -> None:
+    """Series that are looked up when somebody asks."""
+    depth = Gauge("rollout_queue_depth", "Keys that wait.", registry=metrics.registry)
+    depth.set_function(queue_depth)
+    leader = Gauge("rollout_leader", "1 while this replica writes.", registry=metrics.registry)
+    leader.set_function(lambda: float(leading()))
+    metrics.registry.register(_Looked(ages, reasons))  # pyrefly: ignore[bad-argument-type]
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """Watch ages and runs by reason, counted when scraped."""
+
+    ages: Callable[[], Mapping[str, float]]
+    reasons: Callable[[], Iterable[str]]
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """One family each."""
+        ages = GaugeMetricFamily(
+            "rollout_watch_age_seconds", "Since a watch was last heard.", labels=["resource"]
+        )
+        for resource, age in self.ages().items():
+            ages.add_metric([resource], age)
+        yield ages
+        runs = GaugeMetricFamily("rollout_runs", "Runs by the reason of Ready.", labels=["reason"])
+        for reason, count in Count(self.reasons()).items():
+            runs.add_metric([reason], count)
+        yield runs

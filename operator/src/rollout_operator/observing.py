@@ -1,0 +1,272 @@
+"""Gathers everything that planning needs to know about one run. Reads; never writes.
+
+What is asked of the API server (Secrets, StorageClasses) is asked only before an attempt starts.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rollout_api.conditions import Reason
+from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.v1alpha1.run_status import RunStatus
+from rollout_api.v1alpha1.runtime import RuntimeSpec
+from rollout_operator.desired.inputs import Inputs, Platform
+from rollout_operator.errors import Forbidden, NotFound
+from rollout_operator.keys import Key
+from rollout_operator.kube.client import KubeClient
+from rollout_operator.kube.resources import CSI_DRIVERS, STORAGE_CLASSES, resource_of
+from rollout_operator.observed import Node
+from rollout_operator.planning.attempts import current_attempt, find_record
+from rollout_operator.planning.gates import (
+    DEFAULT_CLASS,
+    Class,
+    Upstream,
+    access_mode,
+    check_form,
+    check_platform,
+    check_queue,
+    check_storage,
+    check_upstreams,
+    from_runs,
+    needs_volume,
+    parse_runtime,
+    referenced,
+    resolve_spec,
+    wanted_class,
+    with_uris,
+)
+from rollout_operator.planning.model import Gate, Observed
+from rollout_operator.store import Store, Stored
+
+SPECS_MAX = 1000
+PROGRESS_SECONDS_MIN = 10.0
+RUNS_PER_SECOND = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """A spec as it will run on its runtime, or what is wrong with it."""
+
+    runtime: RuntimeSpec
+    spec: RolloutRunSpec | None
+    gate: Gate | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Observer:
+    """Puts together what the store knows with what has to be asked."""
+
+    client: KubeClient
+    store: Store
+    platform: Callable[[], Platform]
+    watches_cluster: bool = True
+    unreachable: dict[str, float] = field(default_factory=dict)
+    _specs: OrderedDict[tuple[str, int, int], Looked] = field(default_factory=OrderedDict)
+
+    async def observe(self, stored: Stored) -> Observed:
+        """One run as it is. Raises KubeError."""
+        spec = json.loads(stored.spec)
+        status = RunStatus.model_validate(_known_only(stored.read_status()))
+        looked = self._look(stored, spec)
+        nodes = {pod.node: self.store.node(pod.node) for pod in self.store.pods(stored.uid)}
+        observed = Observed(
+            name=stored.key.name,
+            namespace=stored.key.namespace,
+            uid=stored.uid,
+            generation=stored.generation,
+            suspend=bool(spec.get("suspend")),
+            spec=looked.spec,
+            runtime=looked.runtime,
+            status=status,
+            gate=looked.gate,
+            children=dict(self.store.children(stored.uid)),
+            pods=self.store.pods(stored.uid),
+            nodes={name: node for name, node in nodes.items() if isinstance(node, Node)},
+            watches_nodes=self.watches_cluster,
+            coordinator_reachable=self.unreachable.get(stored.uid, 0.0) < time.monotonic(),
+        )
+        return await self._preflight(observed, stored, spec)
+
+    async def build_inputs(self, observed: Observed, stored: Stored) -> Inputs:
+        """What rendering a new attempt takes."""
+        assert observed.spec is not None
+        spec = _substitute(observed.spec, self._upstreams(stored, json.loads(stored.spec)))
+        classes = await self._classes() if needs_volume(spec) else None
+        drivers = await self._drivers() if classes else frozenset()
+        return Inputs(
+            name=observed.name,
+            namespace=observed.namespace,
+            uid=observed.uid,
+            attempt=current_attempt(observed),
+            spec=spec,
+            runtime=observed.runtime,
+            platform=self.platform(),
+            storage_class=wanted_class(spec),
+            access_mode=access_mode(spec, classes, drivers),
+            progress_seconds=self.progress_seconds(),
+        )
+
+    def progress_seconds(self) -> float:
+        """Time between progress writes of one run, so that all runs together write 20 a second."""
+        count = sum(one.key.kind == "RolloutRun" for one in self.store.objects())
+        return max(PROGRESS_SECONDS_MIN, round(count / RUNS_PER_SECOND))
+
+    # -- the spec on its runtime ------------------------------------------------------------------------
+
+    def _look(self, stored: Stored, spec: Mapping[str, Any]) -> Looked:
+        runtime, version, gate = self._runtime(stored.key.namespace, spec.get("runtimeRef"))
+        key = (stored.uid, stored.generation, version)
+        if (known := self._specs.get(key)) is not None:
+            self._specs.move_to_end(key)
+            return known
+        looked = self._resolve(stored, spec, runtime, gate)
+        self._specs[key] = looked
+        while len(self._specs) > SPECS_MAX:
+            self._specs.popitem(last=False)
+        return looked
+
+    def _resolve(
+        self, stored: Stored, spec: Mapping[str, Any], runtime: RuntimeSpec, gate: Gate | None
+    ) -> Looked:
+        if invalid := check_form(stored.document()):
+            return Looked(runtime=runtime, spec=None, gate=invalid)
+        try:
+            resolved = resolve_spec(spec, runtime)
+        except ValueError as error:
+            invalid = Gate(reason=Reason.INVALID_SPEC, message=str(error))
+            return Looked(runtime=runtime, spec=None, gate=invalid)
+        labels = json.loads(stored.meta).get("labels") or {}
+        gate = gate or check_platform(resolved, runtime) or check_queue(resolved, runtime, labels)
+        return Looked(runtime=runtime, spec=resolved, gate=gate)
+
+    def _runtime(
+        self, namespace: str, reference: Mapping[str, str] | None
+    ) -> tuple[RuntimeSpec, int, Gate | None]:
+        for key in runtime_keys(namespace, reference):
+            if (found := self.store.find(key)) is not None:
+                parsed = parse_runtime(json.loads(found.spec))
+                if isinstance(parsed, Gate):
+                    return RuntimeSpec(), found.version, parsed
+                return parsed, found.generation, None
+        wanted = reference or {"kind": "RolloutRuntime or ClusterRolloutRuntime", "name": "default"}
+        kind = wanted.get("kind", "ClusterRolloutRuntime")
+        message = f"{kind} {wanted['name']!r} does not exist"
+        return RuntimeSpec(), 0, Gate(reason=Reason.RUNTIME_NOT_FOUND, message=message)
+
+    # -- what is asked before a start ---------------------------------------------------------------------
+
+    async def _preflight(
+        self, observed: Observed, stored: Stored, spec: Mapping[str, Any]
+    ) -> Observed:
+        started = find_record(observed, current_attempt(observed)) is not None
+        if started or observed.gate or observed.suspend or observed.spec is None:
+            return observed
+        gate = check_upstreams(self._upstreams(stored, spec))
+        if gate is None:
+            gate = await self._missing(stored.key.namespace, spec)
+        if gate is None and needs_volume(observed.spec):
+            gate = check_storage(observed.spec, await self._classes())
+        return observed if gate is None else replace(observed, gate=gate)
+
+    async def _missing(self, namespace: str, spec: Mapping[str, Any]) -> Gate | None:
+        for kind, name in sorted(set(referenced(spec))):
+            try:
+                await self.client.get(resource_of(kind), namespace, name, metadata_only=True)
+            except NotFound:
+                message = f"{kind} {name!r} does not exist in namespace {namespace}"
+                return Gate(reason=Reason.REFERENCE_NOT_FOUND, message=message, retry_seconds=10)
+        return None
+
+    async def _classes(self) -> tuple[Class, ...] | None:
+        if not self.watches_cluster:
+            return None
+        try:
+            found = await self.client.list(STORAGE_CLASSES)
+        except Forbidden:
+            return None
+        return tuple(
+            Class(
+                name=one["metadata"]["name"],
+                provisioner=one.get("provisioner", ""),
+                default=(one["metadata"].get("annotations") or {}).get(DEFAULT_CLASS) == "true",
+            )
+            for one in found["items"]
+        )
+
+    async def _drivers(self) -> frozenset[str]:
+        try:
+            found = await self.client.list(CSI_DRIVERS)
+        except Forbidden:
+            return frozenset()
+        return frozenset(one["metadata"]["name"] for one in found["items"])
+
+    # -- other runs -----------------------------------------------------------------------------------------
+
+    def _upstreams(self, stored: Stored, spec: Mapping[str, Any]) -> tuple[Upstream, ...]:
+        namespace = stored.key.namespace
+        return tuple(
+            self._upstream(stored.key, Key(namespace=namespace, name=one.get("name", "")), one)
+            for one in from_runs(spec)
+        )
+
+    def _upstream(self, mine: Key, key: Key, reference: Mapping[str, Any]) -> Upstream:
+        if key == mine or self._leads_to(key, mine):
+            return Upstream(name=key.name, state="Cycle")
+        found = self.store.find(key)
+        if found is None:
+            return Upstream(name=key.name, state="Missing")
+        status = found.read_status()
+        ends = [c for c in status.get("conditions", ()) if c["type"] == "Finished"]
+        if not ends or ends[0]["status"] != "True":
+            return Upstream(name=key.name, state="Waiting")
+        if ends[0]["reason"] != Reason.SUCCEEDED.value:
+            return Upstream(name=key.name, state="Failed")
+        best = reference.get("snapshot") == "Best"
+        summary = status.get("best" if best else "lastSnapshot") or {}
+        return Upstream(name=key.name, state="Succeeded", uri=summary.get("uri"))
+
+    def _leads_to(self, start: Key, goal: Key) -> bool:
+        seen: set[Key] = set()
+        waiting = [start]
+        while waiting:
+            key = waiting.pop()
+            found = None if key in seen else self.store.find(key)
+            seen.add(key)
+            for one in from_runs(json.loads(found.spec)) if found else ():
+                following = Key(namespace=key.namespace, name=one.get("name", ""))
+                if following == goal:
+                    return True
+                waiting.append(following)
+        return False
+
+
+def runtime_keys(namespace: str, reference: Mapping[str, str] | None) -> tuple[Key, ...]:
+    """Where a run's runtime may be: what it names, else ``default`` of the namespace or the cluster."""
+    inside = Key(namespace=namespace, name="default", kind="RolloutRuntime")
+    outside = Key(namespace="", name="default", kind="ClusterRolloutRuntime")
+    if reference is None:
+        return (inside, outside)
+    name = reference.get("name", "")
+    if reference.get("kind", "ClusterRolloutRuntime") == "RolloutRuntime":
+        return (replace(inside, name=name),)
+    return (replace(outside, name=name),)
+
+
+def _substitute(spec: RolloutRunSpec, upstreams: tuple[Upstream, ...]) -> RolloutRunSpec:
+    uris = {one.name: one.uri for one in upstreams if one.uri is not None}
+    if not uris:
+        return spec
+    document = spec.model_dump(mode="json", exclude_none=True)
+    return RolloutRunSpec.model_validate(with_uris(document, uris))
+
+
+def _known_only(status: Mapping[str, Any]) -> dict[str, Any]:
+    """A status without fields that this version does not know (written by a newer one)."""
+    known = {field.alias or name for name, field in RunStatus.model_fields.items()}
+    return {name: value for name, value in status.items() if name in known}

@@ -1,0 +1,54 @@
+"""Which run attempt is current, and where its record is. Pure."""
+
+from __future__ import annotations
+
+from rollout_api import names
+from rollout_api.names import Role
+from rollout_operator.observed import Child
+from rollout_operator.planning.model import Observed
+
+
+def records(observed: Observed) -> list[Child]:
+    """Records of run attempts that exist, the newest first, then by name."""
+    found = [
+        child
+        for (kind, _), child in observed.children.items()
+        if kind == "ConfigMap" and child.expected and not child.deleting
+    ]
+    return sorted(found, key=lambda child: (-child.attempt, child.name))
+
+
+def current_attempt(observed: Observed) -> int:
+    """The attempt that lives, or shall start: a suspended run's next one is a new one.
+
+    Counted from the status and the children, whichever has seen more, so that neither a lost status
+    write nor a late watch repeats a number.
+    """
+    found = records(observed)
+    seen = found[0].attempt if found else 0
+    done = observed.status.attempt
+    if seen > done:
+        return seen
+    return done + 1 if done == 0 or is_suspended(observed) else done
+
+
+def find_record(observed: Observed, attempt: int) -> Child | None:
+    """The record of an attempt; of two the first by name."""
+    return next((child for child in records(observed) if child.attempt == attempt), None)
+
+
+def is_suspended(observed: Observed) -> bool:
+    """Whether the status says that the pods are gone for a suspension."""
+    return any(c.type == "Suspended" and c.status == "True" for c in observed.status.conditions)
+
+
+def stateful_set(observed: Observed, role: Role) -> Child | None:
+    """A role's StatefulSet."""
+    name = names.workload_name(observed.name, role)
+    return observed.children.get(("StatefulSet", name))
+
+
+def replicas_of(observed: Observed, role: Role) -> int:
+    """Pods that a role's StatefulSet asks for now."""
+    child = stateful_set(observed, role)
+    return child.workload.replicas if child is not None and child.workload is not None else 0

@@ -1,0 +1,118 @@
+"""What planning takes and gives: frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rollout_api.conditions import Reason
+from rollout_api.names import Role
+from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.v1alpha1.run_status import RunStatus
+from rollout_api.v1alpha1.runtime import RuntimeSpec
+from rollout_operator.desired.record import Live
+from rollout_operator.observed import Child, Node, Pod
+
+ROLES: tuple[Role, ...] = ("coordinator", "learner", "actor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """Why a run may not start (or go on). ``stalled``: a person must act."""
+
+    reason: Reason
+    message: str
+    stalled: bool = True
+    retry_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a run ends."""
+
+    succeeded: bool
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """One run and everything around it.
+
+    ``spec`` is resolved, None when ``gate`` is an invalid spec. ``gate`` is what stands in the way of
+    a start. ``blocked``: what the API server, or another writer, refuses just now.
+    ``watches_nodes``: a node that is not in ``nodes`` is gone.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    suspend: bool
+    spec: RolloutRunSpec | None
+    status: RunStatus
+    runtime: RuntimeSpec = field(default_factory=RuntimeSpec)
+    gate: Gate | None = None
+    blocked: Gate | None = None
+    children: Mapping[tuple[str, str], Child] = field(default_factory=dict)
+    pods: tuple[Pod, ...] = ()
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    watches_nodes: bool = False
+    coordinator_reachable: bool = True
+
+    def pods_of(self, role: Role) -> tuple[Pod, ...]:
+        """Pods of one role, whatever attempt they are of."""
+        return tuple(pod for pod in self.pods if pod.role == role)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodDeletion:
+    """A pod to delete; ``force`` where its node can no longer confirm."""
+
+    pod: Pod
+    why: str
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The children that there shall be.
+
+    ``record`` names the ConfigMap of the attempt when it exists; otherwise the attempt is rendered.
+    ``without`` are recorded children that shall not (any more) be there.
+    """
+
+    attempt: int
+    record: str | None
+    live: Mapping[Role, Live]
+    without: frozenset[tuple[str, str]] = frozenset()
+    deletions: tuple[PodDeletion, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """An event to be posted once."""
+
+    type: Literal["Normal", "Warning"]
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do, in this order: children, the coordinator, the status, events.
+
+    ``status`` None writes nothing. ``remove_children``: the time to live is over.
+    """
+
+    wanted: Wanted | None = None
+    remove_children: bool = False
+    stop_coordinator: bool = False
+    send_settings: bool = False
+    status: Mapping[str, Any] | None = None
+    notes: tuple[Note, ...] = ()
+    requeue_seconds: float | None = None
+
+
+IDLE = Plan()

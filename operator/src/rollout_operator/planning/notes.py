@@ -1,0 +1,60 @@
+"""Which events a change of status means: few, and each once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rollout_api.conditions import Reason
+from rollout_operator.planning.model import Note, Observed
+
+
+def build_notes(observed: Observed, after: Mapping[str, Any]) -> tuple[Note, ...]:
+    """Events of a healthy run: Starting, Running, Succeeded (and Suspended for each suspension)."""
+    before = {c.type: (c.status, c.reason) for c in observed.status.conditions}
+    now = {c["type"]: c for c in after["conditions"]}
+    return tuple(_notes(observed, before, now, after))
+
+
+def _notes(
+    observed: Observed,
+    before: Mapping[str, tuple[str, str]],
+    now: Mapping[str, Mapping[str, Any]],
+    after: Mapping[str, Any],
+) -> Iterator[Note]:
+    attempt = after.get("attempt", 0)
+    if attempt > observed.status.attempt:
+        message = f"run attempt {attempt} starts"
+        yield Note(type="Normal", reason=Reason.STARTING, message=message)
+    for kind, wanted in (("Ready", Reason.RUNNING), ("Suspended", Reason.SUSPENDED)):
+        if _became(kind, wanted.value, before, now):
+            yield Note(type="Normal", reason=wanted, message=now[kind]["message"])
+    if _became("Finished", Reason.SUCCEEDED.value, before, now):
+        message = now["Finished"]["message"]
+        yield Note(type="Normal", reason=Reason.SUCCEEDED, message=message)
+    stalled = now.get("Stalled")
+    if stalled is not None and before.get("Stalled") != ("True", stalled["reason"]):
+        yield Note(type="Warning", reason=Reason(stalled["reason"]), message=stalled["message"])
+    learner = now.get("LearnerReady", {})
+    if learner.get("reason") == Reason.BACKING_OFF.value and _grew(observed, after):
+        yield Note(type="Warning", reason=Reason.BACKING_OFF, message=learner["message"])
+
+
+def _became(
+    kind: str,
+    reason: str,
+    before: Mapping[str, tuple[str, str]],
+    now: Mapping[str, Mapping[str, Any]],
+) -> bool:
+    condition = now.get(kind)
+    return (
+        condition is not None
+        and condition["status"] == "True"
+        and condition["reason"] == reason
+        and before.get(kind) != ("True", reason)
+    )
+
+
+def _grew(observed: Observed, after: Mapping[str, Any]) -> bool:
+    was = observed.status.learner.incarnation if observed.status.learner else 0
+    return after.get("learner", {}).get("incarnation", 0) > was > 0

@@ -1,0 +1,380 @@
+"""One run, what is there, and the time: what to do and what to say. Pure; calling it twice changes nothing.
+
+The status is written after the children, so that what it says has been done; an ending is written
+before the pods go, because they are its evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from rollout_api.conditions import ConditionType, Reason
+from rollout_api.names import Role
+from rollout_operator.desired.record import Live
+from rollout_operator.observed import parse_time, render_time
+from rollout_operator.planning.attempts import current_attempt, find_record
+from rollout_operator.planning.conditions import (
+    Aspect,
+    Status,
+    actor_selector,
+    actors_aspect,
+    build_role_status,
+    learner_aspect,
+    no,
+    own_part,
+    reported,
+    stamp,
+    yes,
+)
+from rollout_operator.planning.endings import deadlines, find_ending
+from rollout_operator.planning.group import Group, find_condition, observe_group
+from rollout_operator.planning.model import (
+    Ending,
+    Gate,
+    Note,
+    Observed,
+    Plan,
+    Wanted,
+)
+from rollout_operator.planning.notes import build_notes
+from rollout_operator.planning.phases import (
+    END,
+    Phase,
+    coordinator_ready,
+    lost_node,
+    not_wanted,
+    plan_deletions,
+    plan_down,
+    plan_running,
+    plan_suspension,
+)
+
+IMAGE_TROUBLE = frozenset({"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+
+
+def plan_run(observed: Observed, now: datetime) -> Plan:
+    """The next step of one run."""
+    if (done := find_condition(observed, "Finished")) is not None and done.status == "True":
+        return _plan_finished(observed, now)
+    attempt = current_attempt(observed)
+    record = find_record(observed, attempt)
+    if observed.spec is None or (record is None and observed.gate and not observed.suspend):
+        return _plan_refused(observed, now)
+    if observed.suspend:
+        return _plan_suspended(observed, attempt, now)
+    group = observe_group(observed, attempt)
+    if ending := find_ending(observed, group, attempt, now):
+        return _plan_ending(observed, ending, attempt, now)
+    return _plan_running(observed, group, attempt, now)
+
+
+# -- a run that may not start ---------------------------------------------------------------------
+
+
+def _plan_refused(observed: Observed, now: datetime) -> Plan:
+    """Say what stands in the way; what already lives is left as it is."""
+    gate = observed.gate or Gate(reason=Reason.PENDING, message="not looked at yet", stalled=False)
+    aspects = [no(ConditionType.READY, gate.reason, gate.message), *_admitted(gate), _state(gate)]
+    plan = Plan(requeue_seconds=gate.retry_seconds)
+    return _finish_plan(observed, plan, aspects, now, keep_counts=True)
+
+
+def _admitted(gate: Gate) -> list[Aspect]:
+    if gate.reason is Reason.QUEUED:
+        return [no(ConditionType.ADMITTED, gate.reason, gate.message)]
+    return []
+
+
+def _state(gate: Gate) -> Aspect:
+    kind = ConditionType.STALLED if gate.stalled else ConditionType.RECONCILING
+    return yes(kind, gate.reason, gate.message)
+
+
+# -- suspension -----------------------------------------------------------------------------------
+
+
+def _plan_suspended(observed: Observed, attempt: int, now: datetime) -> Plan:
+    record = find_record(observed, attempt)
+    alive = record is not None
+    phase = plan_suspension(observed, attempt, now) if alive else Phase(live={}, gone=True)
+    wanted = None
+    if record is not None:
+        wanted = Wanted(
+            attempt=attempt,
+            record=record.name,
+            live=phase.live,
+            without=not_wanted(observed),
+            deletions=tuple(plan_deletions(observed, phase.live, attempt)),
+        )
+    message = "spec.suspend is true"
+    if phase.gone:
+        aspects = [
+            no(ConditionType.READY, Reason.SUSPENDED, message),
+            yes(ConditionType.SUSPENDED, Reason.SUSPENDED, f"{message} and no pod is left"),
+        ]
+    else:
+        words = "the coordinator makes the cut" if phase.cutting else "pods are going"
+        aspects = [
+            no(ConditionType.READY, Reason.DRAINING, words),
+            yes(ConditionType.RECONCILING, Reason.DRAINING, words),
+        ]
+    last = attempt if record is not None else observed.status.attempt
+    extra: Status = {"attempt": last}
+    if phase.gone:
+        extra |= {"activeSeconds": _seconds_so_far(observed, now), "startTime": None}
+    return _finish_plan(
+        observed,
+        Plan(
+            wanted=wanted,
+            stop_coordinator=phase.cutting,
+            requeue_seconds=_until(phase.due, now),
+        ),
+        aspects,
+        now,
+        live=phase.live,
+        **extra,
+    )
+
+
+def _seconds_so_far(observed: Observed, now: datetime) -> int:
+    status = observed.status
+    if status.start_time is None:
+        return status.active_seconds
+    return status.active_seconds + int((now - parse_time(status.start_time)).total_seconds())
+
+
+# -- ends -----------------------------------------------------------------------------------------
+
+
+def _plan_ending(observed: Observed, ending: Ending, attempt: int, now: datetime) -> Plan:
+    """Say how it ended; the pods go once that is written."""
+    terminal = Reason.SUCCEEDED if ending.succeeded else Reason.FAILED
+    aspects = [
+        Aspect(
+            type=ConditionType.READY,
+            holds=ending.succeeded,
+            reason=ending.reason,
+            message=ending.message,
+        ),
+        yes(ConditionType.FINISHED, terminal, ending.message),
+        *([] if ending.succeeded else [yes(ConditionType.STALLED, ending.reason, ending.message)]),
+        *reported(observed.status.progress, attempt),
+    ]
+    return _finish_plan(
+        observed,
+        Plan(requeue_seconds=0.0),
+        aspects,
+        now,
+        keep_counts=True,
+        attempt=attempt,
+        completionTime=render_time(now),
+    )
+
+
+def _plan_finished(observed: Observed, now: datetime) -> Plan:
+    """Workers go, then the coordinator; what is left goes when its time is over."""
+    attempt = observed.status.attempt
+    record = find_record(observed, attempt)
+    phase = plan_down(observed, END, now)
+    live = {role: replace(one, replicas=0) for role, one in phase.live.items()}
+    due = _removal_time(observed)
+    over = due is not None and now >= due
+    if record is None or (over and phase.gone):
+        plan = Plan(remove_children=bool(observed.children) and over)
+        return _finish_plan(observed, plan, _frozen(observed), now, frozen=True)
+    wanted = Wanted(
+        attempt=attempt,
+        record=record.name,
+        live=phase.live,
+        without=not_wanted(observed),
+        deletions=tuple(plan_deletions(observed, phase.live, attempt)),
+    )
+    wake = _earliest(phase.due, due if due is not None and now < due else None)
+    plan = Plan(wanted=wanted, requeue_seconds=_until(wake, now))
+    return _finish_plan(observed, plan, _frozen(observed), now, live=live, frozen=True)
+
+
+def _removal_time(observed: Observed) -> datetime | None:
+    spec, completed = observed.spec, observed.status.completion_time
+    if spec is None or completed is None or spec.limits.ttl_seconds_after_finished is None:
+        return None
+    return parse_time(completed) + timedelta(seconds=spec.limits.ttl_seconds_after_finished)
+
+
+def _frozen(observed: Observed) -> list[Aspect]:
+    """The conditions of a finished run, as they are."""
+    known = {reason.value: reason for reason in Reason}
+    return [
+        Aspect(
+            type=ConditionType(one.type),
+            holds={"True": True, "False": False}.get(one.status),
+            reason=known.get(one.reason, Reason.FAILED),
+            message=one.message,
+        )
+        for one in observed.status.conditions
+    ]
+
+
+# -- running --------------------------------------------------------------------------------------
+
+
+def _plan_running(observed: Observed, group: Group | None, attempt: int, now: datetime) -> Plan:
+    record = find_record(observed, attempt)
+    phase = plan_running(observed, group, attempt, now)
+    wanted = Wanted(
+        attempt=attempt,
+        record=record.name if record is not None else None,
+        live=phase.live,
+        without=not_wanted(observed),
+        deletions=tuple(plan_deletions(observed, phase.live, attempt)),
+    )
+    started = observed.status.attempt == attempt and observed.status.start_time is not None
+    ready = coordinator_ready(observed, attempt)
+    settings = started and ready and observed.generation > observed.status.settings_generation
+    lost, lost_due = lost_node(observed, now)
+    aspects = _running_aspects(observed, group, phase, attempt, lost)
+    wake = _earliest(phase.due, lost_due, *(due for due, _ in deadlines(observed)))
+    settled = observed.status.settings_generation if started else observed.generation
+    plan = Plan(
+        wanted=wanted,
+        send_settings=settings and observed.coordinator_reachable,
+        requeue_seconds=_until(wake, now),
+    )
+    return _finish_plan(
+        observed,
+        plan,
+        aspects,
+        now,
+        live=phase.live,
+        attempt=attempt,
+        startTime=observed.status.start_time if started else render_time(now),
+        settingsGeneration=observed.generation if plan.send_settings else settled,
+        selector=actor_selector(observed) if "actor" in phase.live else None,
+        configuration=record.name if record is not None else observed.status.configuration,
+    )
+
+
+def _running_aspects(
+    observed: Observed, group: Group | None, phase: Phase, attempt: int, lost: str
+) -> list[Aspect]:
+    counts = build_role_status(observed, "actor", phase.live, attempt)
+    actors, learner = actors_aspect(observed, counts), learner_aspect(observed, group, phase.live)
+    some = not phase.live.get("actor") or bool(counts and counts["ready"])
+    up = coordinator_ready(observed, attempt) and learner.holds and some
+    trouble = _trouble(observed, phase, attempt, lost)
+    aspects = [
+        yes(ConditionType.ADMITTED, Reason.NO_QUEUE, "the run names no queue"),
+        actors,
+        learner,
+        *reported(observed.status.progress, attempt),
+    ]
+    if trouble is not None:
+        return [*aspects, no(ConditionType.READY, trouble.reason, trouble.message), _state(trouble)]
+    if up:
+        return [*aspects, yes(ConditionType.READY, Reason.RUNNING, "the work goes on")]
+    message = _describe_start(observed, learner, actors, attempt)
+    return [
+        *aspects,
+        no(ConditionType.READY, Reason.STARTING, message),
+        yes(ConditionType.RECONCILING, Reason.STARTING, message),
+    ]
+
+
+def _describe_start(observed: Observed, learner: Aspect, actors: Aspect, attempt: int) -> str:
+    if not coordinator_ready(observed, attempt):
+        return "waits for the coordinator"
+    return f"waits for the learner: {learner.message}" if not learner.holds else actors.message
+
+
+def _trouble(observed: Observed, phase: Phase, attempt: int, lost: str) -> Gate | None:
+    """What keeps a live attempt from going on, the gravest first."""
+    if observed.blocked is not None:
+        return observed.blocked
+    if observed.gate is not None:
+        return observed.gate
+    if lost:
+        return Gate(reason=Reason.NODE_LOST, message=lost)
+    if phase.holding:
+        message = "the learner was not complete in time; its devices were given back"
+        return Gate(reason=Reason.GANG_INCOMPLETE, message=message, stalled=False)
+    progress = observed.status.progress
+    if progress is not None and progress.attempt == attempt and progress.outcome is not None:
+        known = {reason.value: reason for reason in Reason}
+        reason = known.get(progress.outcome.reason, Reason.FAILED)
+        return Gate(reason=reason, message=progress.outcome.message or "the run has stopped")
+    return _pod_trouble(observed, attempt)
+
+
+def _pod_trouble(observed: Observed, attempt: int) -> Gate | None:
+    for pod in observed.pods:
+        if pod.attempt != attempt or pod.deleting:
+            continue
+        if pod.waiting in IMAGE_TROUBLE:
+            message = f"pod {pod.name}: {pod.waiting_message or pod.waiting}"
+            return Gate(reason=Reason.IMAGE_PULL_FAILED, message=message)
+        if pod.unschedulable:
+            message = f"pod {pod.name}: {pod.unschedulable}"
+            return Gate(reason=Reason.UNSCHEDULABLE, message=message, stalled=False)
+    return None
+
+
+# -- common ---------------------------------------------------------------------------------------
+
+
+def _finish_plan(
+    observed: Observed,
+    plan: Plan,
+    aspects: list[Aspect],
+    now: datetime,
+    *,
+    live: Mapping[Role, Live] | None = None,
+    keep_counts: bool = False,
+    frozen: bool = False,
+    **fields: Any,
+) -> Plan:
+    """The plan with its status, when that differs from what is there, and the events it means."""
+    before = own_part(observed.status.model_dump(mode="json", by_alias=True, exclude_none=True))
+    status = {**before, **fields, "observedGeneration": observed.generation}
+    status["conditions"] = stamp(aspects, observed.status.conditions, observed.generation, now)
+    if not keep_counts:
+        attempt = status.get("attempt") or observed.status.attempt
+        for field, role in _COUNTS:
+            status[field] = build_role_status(observed, role, live or {}, attempt)
+    after = own_part(status)
+    if _same(before, after):
+        return plan
+    notes: tuple[Note, ...] = () if frozen else build_notes(observed, after)
+    return replace(plan, status=after, notes=notes)
+
+
+_COUNTS: tuple[tuple[str, Role], ...] = (
+    ("coordinator", "coordinator"),
+    ("learner", "learner"),
+    ("actors", "actor"),
+)
+
+
+def _same(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    return _sorted(before) == _sorted(after)
+
+
+def _sorted(status: Mapping[str, Any]) -> Status:
+    conditions = sorted(status.get("conditions", ()), key=lambda one: one["type"])
+    counts = {
+        name: {key: value for key, value in status[name].items() if value}
+        for name, _ in _COUNTS
+        if name in status
+    }
+    plain = {name: value for name, value in status.items() if value not in (0, None)}
+    return {**plain, **counts, "conditions": conditions}
+
+
+def _until(due: datetime | None, now: datetime) -> float | None:
+    return max(0.0, (due - now).total_seconds()) if due is not None else None
+
+
+def _earliest(*times: datetime | None) -> datetime | None:
+    return min((time for time in times if time is not None), default=None)

@@ -1,0 +1,275 @@
+"""The operator's parts and how they hang together: session, store, readers, Lease, workers, health.
+
+Everything that watches starts at once on every replica; only the holder of the Lease works on keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import secrets
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from rollout_api.names import LABEL_MANAGED_BY, MANAGER_CHILDREN
+from rollout_operator.applying import Applier
+from rollout_operator.coordinator import HttpCoordinators
+from rollout_operator.desired.inputs import Platform
+from rollout_operator.errors import KubeError, NotFound
+from rollout_operator.events import Poster
+from rollout_operator.health import build_app, serve
+from rollout_operator.keys import KeyQueue
+from rollout_operator.kube.client import KubeClient
+from rollout_operator.kube.connection import Connection, open_session
+from rollout_operator.kube.opened import OpenedWatches
+from rollout_operator.kube.reader import Reader
+from rollout_operator.kube.resources import (
+    NODES,
+    OWN_KINDS,
+    POD_MONITORS,
+    PODS,
+    WATCHED_CHILDREN,
+    Resource,
+)
+from rollout_operator.leader import Leader
+from rollout_operator.metrics import Metrics, build_metrics, watch_gauges
+from rollout_operator.observing import Observer
+from rollout_operator.reconcile import Reconciler, Workers
+from rollout_operator.settings import Settings
+from rollout_operator.store import Store
+
+log = logging.getLogger(__name__)
+
+KEYS_SECONDS = 300.0
+SETTLE_SECONDS = 0.3
+DISCOVERY_SECONDS_MAX = 15.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Process:
+    """One operator process."""
+
+    settings: Settings
+    connection: Connection
+    session: aiohttp.ClientSession
+    client: KubeClient
+    store: Store
+    queue: KeyQueue
+    leader: Leader
+    opened: OpenedWatches
+    metrics: Metrics
+    readers: list[Reader] = field(default_factory=list)
+    platform: Platform = field(default_factory=lambda: Platform(worker_image="", vllm_image=""))
+    jwks: str = ""
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    # -- life -----------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to watch and serve; work starts when everything is known and the Lease is ours."""
+        self._build_gauges()
+        if self.settings.health_port:
+            app = build_app(ages=self.ages, missing=self.missing, metrics=self.metrics)
+            runner = await serve(app, self.settings.health_port)
+            self._run(_until_cancelled(runner.cleanup))
+        await self._learn_cluster()
+        self.readers = list(self._build_readers())
+        for reader in self.readers:
+            self._run(reader.run())
+        self._run(self.leader.run())
+        self._run(self._refresh())
+        self._run(self._work())
+
+    async def stop(self) -> None:
+        """End all tasks and give the Lease back."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.leader.release()
+
+    def _run(self, coroutine: object) -> None:
+        self._tasks.append(asyncio.ensure_future(coroutine))  # pyrefly: ignore[no-matching-overload]
+
+    # -- what is known ----------------------------------------------------------------------------------
+
+    def ages(self) -> dict[str, float]:
+        """Age of every watch."""
+        return {
+            **self.opened.ages(),
+            **{reader.resource.plural: reader.age_seconds for reader in self.readers},
+        }
+
+    def missing(self) -> list[str]:
+        """What readiness waits for."""
+        wanted = {one.plural for one in OWN_KINDS if one.namespaced or not self.settings.namespaces}
+        lists = [one.resource.plural for one in self.readers if not one.synced.is_set()]
+        waits = sorted(wanted - set(self.opened.ages())) + sorted(set(lists))
+        return waits if self.jwks else ["discovery", *waits]
+
+    def _build_gauges(self) -> None:
+        watch_gauges(
+            self.metrics,
+            queue_depth=lambda: len(self.queue),
+            leading=self.leader.is_leader,
+            ages=self.ages,
+            reasons=self._reasons,
+        )
+
+    def _reasons(self) -> Iterator[str]:
+        for stored in self.store.objects():
+            if stored.key.kind == "RolloutRun":
+                conditions = stored.read_status().get("conditions", ())
+                ready = next((c for c in conditions if c["type"] == "Ready"), None)
+                yield ready["reason"] if ready else "Pending"
+
+    # -- tasks --------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while self.missing():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(SETTLE_SECONDS)
+        if self.leader.enabled:
+            await self.leader.leading.wait()
+        reconciler = self._build_reconciler()
+        for stored in list(self.store.objects()):
+            self.queue.put(stored.key)
+        workers = Workers(reconciler=reconciler, queue=self.queue, count=self._count)
+        await asyncio.gather(
+            self._resync(), *(workers.run() for _ in range(self.settings.concurrency))
+        )
+
+    def _build_reconciler(self) -> Reconciler:
+        clusterwide = not self.settings.namespaces
+        observer = Observer(
+            client=self.client,
+            store=self.store,
+            platform=lambda: self.platform,
+            watches_cluster=clusterwide,
+        )
+        return Reconciler(
+            client=self.client,
+            store=self.store,
+            queue=self.queue,
+            observer=observer,
+            applier=Applier(client=self.client, store=self.store, keys=lambda: self.jwks),
+            coordinators=HttpCoordinators(
+                client=self.client,
+                session=self.session,
+                namespace=self.platform.operator_namespace,
+                account=self.settings.account,
+            ),
+            poster=Poster(client=self.client, instance=self.leader.identity),
+        )
+
+    def _count(self, result: str, seconds: float, waited: float) -> None:
+        self.metrics.reconciles.labels(result=result).inc()
+        self.metrics.duration.observe(seconds)
+        self.metrics.queue_latency.observe(waited)
+
+    async def _resync(self) -> None:
+        """Look at every object again now and then, spread over the time."""
+        while True:
+            for stored in list(self.store.objects()):
+                self.queue.put_later(stored.key, random.random() * self.settings.resync_seconds)
+            await asyncio.sleep(self.settings.resync_seconds)
+
+    async def _refresh(self) -> None:
+        """Follow the cluster's token keys; runs take a change at their next look."""
+        while True:
+            await asyncio.sleep(KEYS_SECONDS)
+            before = self.jwks
+            try:
+                await self._learn_cluster()
+            except KubeError as error:
+                log.warning("token keys not read error=%s", error)
+            if self.jwks != before:
+                for stored in list(self.store.objects()):
+                    self.queue.put(stored.key)
+
+    async def _learn_cluster(self) -> None:
+        """How tokens are checked, and which optional kinds exist. Raises KubeError."""
+        issuer = await self.client.read("/.well-known/openid-configuration")
+        keys = await self.client.read("/openid/v1/jwks")
+        settings = self.settings
+        self.platform = Platform(
+            worker_image=settings.worker_image,
+            vllm_image=settings.vllm_image,
+            issuer=issuer["issuer"],
+            operator_namespace=settings.operator_namespace or self.connection.namespace,
+            operator_account=settings.account,
+            pod_monitors=await self._has(POD_MONITORS),
+        )
+        self.jwks = json.dumps(keys, sort_keys=True, separators=(",", ":"))
+
+    async def _has(self, resource: Resource) -> bool:
+        try:
+            found = await self.client.read(f"/apis/{resource.group}/{resource.version}")
+        except NotFound:
+            return False
+        return any(one["name"] == resource.plural for one in found.get("resources", ()))
+
+    def _build_readers(self) -> Iterator[Reader]:
+        children = (*WATCHED_CHILDREN, PODS)
+        children += (POD_MONITORS,) if self.platform.pod_monitors else ()
+        for namespace in self.settings.namespaces or (None,):
+            for resource in children:
+                yield self._reader(resource, namespace, f"{LABEL_MANAGED_BY}={MANAGER_CHILDREN}")
+        if not self.settings.namespaces:
+            yield self._reader(NODES, None, "")
+
+    def _reader(self, resource: Resource, namespace: str | None, selector: str) -> Reader:
+        return Reader(
+            client=self.client,
+            resource=resource,
+            sink=self.store,
+            namespace=namespace,
+            selector=selector,
+            timeout_seconds=self.settings.server_timeout_seconds,
+        )
+
+
+async def _until_cancelled(cleanup: object) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await cleanup()  # pyrefly: ignore[not-callable]
+
+
+@asynccontextmanager
+async def open_process(settings: Settings, connection: Connection) -> AsyncIterator[Process]:
+    """The process, with its session; nothing runs yet."""
+    opened = OpenedWatches()
+    metrics = build_metrics()
+    identity = settings.identity or f"{socket.gethostname()}-{secrets.token_hex(4)}"
+    namespace = settings.operator_namespace or connection.namespace
+    async with open_session(connection, opened) as session:
+        unguarded = KubeClient(session, connection.server, count=metrics.count_request)
+        leader = Leader(
+            client=unguarded,
+            namespace=namespace,
+            identity=identity,
+            enabled=settings.leader_election,
+        )
+        queue = KeyQueue()
+        yield Process(
+            settings=settings,
+            connection=connection,
+            session=session,
+            client=KubeClient(
+                session,
+                connection.server,
+                may_write=leader.require,
+                count=metrics.count_request,
+            ),
+            store=Store(queue.put),
+            queue=queue,
+            leader=leader,
+            opened=opened,
+            metrics=metrics,
+        )

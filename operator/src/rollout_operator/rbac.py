@@ -1,0 +1,155 @@
+"""Every (group, resource, verb) that the operator uses, and why. The chart's roles are made from this.
+
+``watched``: in every namespace with runs (a ClusterRole, or a Role each). ``cluster``: only where the
+operator serves the whole cluster. ``own``: in the operator's namespace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Scope = Literal["watched", "cluster", "own"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One line of a role."""
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    scope: Scope
+    why: str
+
+
+_CHILD = ("get", "list", "watch", "create", "patch", "delete")
+_READ = ("get", "list", "watch")
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        group="rollout.dev",
+        resources=("rolloutruns", "rolloutsnapshots", "rolloutendpoints", "rolloutruntimes"),
+        verbs=_READ,
+        scope="watched",
+        why="what is wanted",
+    ),
+    Rule(
+        group="rollout.dev",
+        resources=(
+            "rolloutruns/status",
+            "rolloutsnapshots/status",
+            "rolloutendpoints/status",
+            "rolloutruntimes/status",
+        ),
+        verbs=("patch",),
+        scope="watched",
+        why="what is; the coordinator's role may patch its own run's, so the operator must",
+    ),
+    Rule(
+        group="rollout.dev",
+        resources=("rolloutruns/finalizers",),
+        verbs=("update",),
+        scope="watched",
+        why="children name the run as their owner with blockOwnerDeletion",
+    ),
+    Rule(
+        group="rollout.dev",
+        resources=("clusterrolloutruntimes",),
+        verbs=_READ,
+        scope="cluster",
+        why="the platform's half of runs",
+    ),
+    Rule(
+        group="rollout.dev",
+        resources=("clusterrolloutruntimes/status",),
+        verbs=("patch",),
+        scope="cluster",
+        why="whether runs may use it",
+    ),
+    Rule(
+        group="",
+        resources=("services", "serviceaccounts", "configmaps"),
+        verbs=_CHILD,
+        scope="watched",
+        why="children; configuration named in specs",
+    ),
+    Rule(
+        group="",
+        resources=("secrets",),
+        verbs=("get", "create", "patch", "delete"),
+        scope="watched",
+        why="the run's certificate; whether secrets named in specs exist; never listed",
+    ),
+    Rule(
+        group="",
+        resources=("pods",),
+        verbs=("list", "watch", "delete"),
+        scope="watched",
+        why="state of workers; group restarts; pods of lost nodes",
+    ),
+    Rule(group="apps", resources=("statefulsets",), verbs=_CHILD, scope="watched", why="workers"),
+    Rule(
+        group="rbac.authorization.k8s.io",
+        resources=("roles", "rolebindings"),
+        verbs=_CHILD,
+        scope="watched",
+        why="the coordinator may write its own progress",
+    ),
+    Rule(
+        group="networking.k8s.io",
+        resources=("networkpolicies",),
+        verbs=_CHILD,
+        scope="watched",
+        why="who may reach whom",
+    ),
+    Rule(
+        group="policy",
+        resources=("poddisruptionbudgets",),
+        verbs=_CHILD,
+        scope="watched",
+        why="how many pods may be disturbed",
+    ),
+    Rule(
+        group="monitoring.coreos.com",
+        resources=("podmonitors",),
+        verbs=_CHILD,
+        scope="watched",
+        why="where Prometheus finds coordinators, when the kind exists",
+    ),
+    Rule(
+        group="events.k8s.io",
+        resources=("events",),
+        verbs=("create",),
+        scope="watched",
+        why="what happened to a run",
+    ),
+    Rule(
+        group="",
+        resources=("nodes",),
+        verbs=("list", "watch"),
+        scope="cluster",
+        why="nodes that stopped answering",
+    ),
+    Rule(
+        group="storage.k8s.io",
+        resources=("storageclasses", "csidrivers"),
+        verbs=("list",),
+        scope="cluster",
+        why="whether a ledger's volume can be had, and for one pod alone",
+    ),
+    Rule(
+        group="coordination.k8s.io",
+        resources=("leases",),
+        verbs=("get", "create", "update"),
+        scope="own",
+        why="one replica writes",
+    ),
+    Rule(
+        group="",
+        resources=("serviceaccounts/token",),
+        verbs=("create",),
+        scope="own",
+        why="tokens for coordinators, of the operator's own account",
+    ),
+)

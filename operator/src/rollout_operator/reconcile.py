@@ -1,0 +1,246 @@
+"""One key, from what is known to what shall be: observe, plan, apply, say so.
+
+Every failure is named. What a person must mend is said in the status and tried again with growing
+pauses; what passes by itself is tried again quietly. Nothing here decides anything about a run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from rollout_api import API_VERSION, names
+from rollout_api.conditions import Reason
+from rollout_api.live import live_part
+from rollout_operator.applying import Applier, FieldConflict
+from rollout_operator.coordinator import Coordinators
+from rollout_operator.desired.inputs import Inputs
+from rollout_operator.errors import (
+    CoordinatorUnreachable,
+    Forbidden,
+    KubeError,
+    NotFound,
+    Refused,
+    Unavailable,
+)
+from rollout_operator.events import Poster
+from rollout_operator.keys import Key, KeyQueue
+from rollout_operator.kube.client import KubeClient
+from rollout_operator.kube.resources import resource_of
+from rollout_operator.observing import Observer
+from rollout_operator.planning.model import Gate, Observed, Plan
+from rollout_operator.planning.others import plan_other
+from rollout_operator.planning.plan import plan_run
+from rollout_operator.store import Store, Stored
+
+log = logging.getLogger(__name__)
+
+CONTROLLER = "rollout.dev/operator"
+UNREACHABLE_SECONDS = 15.0
+FAILURES_TOLD_MAX = 5
+
+
+@dataclass(slots=True, kw_only=True)
+class Reconciler:
+    """Everything that a reconcile uses."""
+
+    client: KubeClient
+    store: Store
+    queue: KeyQueue
+    observer: Observer
+    applier: Applier
+    coordinators: Coordinators
+    poster: Poster
+    clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+
+    async def reconcile(self, key: Key) -> None:
+        """Work on one key. Raises KubeError for what the queue shall try again."""
+        stored = self.store.find(key)
+        if stored is None:
+            self.queue.forget(key)
+            return
+        if stored.deleting:
+            self.applier.forget(stored.uid)
+        elif key.kind != "RolloutRun":
+            await self._reconcile_other(stored)
+        elif _is_ours(json.loads(stored.spec)):
+            await self._reconcile_run(stored)
+
+    async def _reconcile_run(self, stored: Stored) -> None:
+        observed = await self.observer.observe(stored)
+        now = self.clock()
+        plan = plan_run(observed, now)
+        inputs: Inputs | None = None
+        try:
+            if plan.wanted is not None and plan.wanted.record is None:
+                inputs = await self.observer.build_inputs(observed, stored)
+            plan = await self._act(observed, plan, inputs, now)
+        except (FieldConflict, Forbidden, Refused) as error:
+            await self._tell(observed, stored, error)
+            return
+        except Unavailable as error:
+            if self.queue.failures(stored.key) >= FAILURES_TOLD_MAX:
+                await self._tell(observed, stored, error)
+                return
+            raise
+        await self._write_status(stored, observed, plan)
+        self.queue.forgive(stored.key)
+        if plan.requeue_seconds is not None:
+            self.queue.put_later(stored.key, plan.requeue_seconds)
+
+    async def _act(
+        self, observed: Observed, plan: Plan, inputs: Inputs | None, now: datetime
+    ) -> Plan:
+        """Children, then the coordinator; the plan, with what only acting could tell."""
+        if plan.remove_children:
+            await self.applier.remove(observed)
+        if plan.wanted is not None:
+            name = await self.applier.ensure(observed, plan.wanted, lambda: _given(inputs), now)
+            if plan.wanted.record is None and plan.status is not None:
+                plan = replace(plan, status={**plan.status, "configuration": name})
+        if plan.stop_coordinator:
+            await self._ask(observed, self.coordinators.stop(observed, "Suspended"))
+        if plan.send_settings and not await self._send_settings(observed):
+            status = dict(plan.status or {})
+            status["settingsGeneration"] = observed.status.settings_generation
+            plan = replace(
+                plan,
+                status=status if plan.status is not None else None,
+                requeue_seconds=min(plan.requeue_seconds or 1e9, UNREACHABLE_SECONDS),
+            )
+        return plan
+
+    async def _send_settings(self, observed: Observed) -> bool:
+        assert observed.spec is not None
+        live = live_part(observed.spec).model_copy(
+            update={"progress_seconds": self.observer.progress_seconds()}
+        )
+        body = {
+            "generation": observed.generation,
+            "live": live.model_dump(mode="json", by_alias=True, exclude_none=True),
+        }
+        return await self._ask(observed, self.coordinators.send_settings(observed, body))
+
+    async def _ask(self, observed: Observed, call: Any) -> bool:
+        """Whether the coordinator did as asked; one that does not answer is left alone for a while."""
+        try:
+            await call
+        except CoordinatorUnreachable as error:
+            log.warning("coordinator not reached run=%s error=%s", observed.name, error)
+            self.observer.unreachable[observed.uid] = time.monotonic() + UNREACHABLE_SECONDS
+            return False
+        return True
+
+    async def _tell(self, observed: Observed, stored: Stored, error: Exception) -> None:
+        """Say in the status what a person must mend, and try again later."""
+        gate = _gate_of(error)
+        plan = plan_run(replace(observed, blocked=gate), self.clock())
+        await self._write_status(stored, observed, plan)
+        wait = self.queue.retry(stored.key, gate.retry_seconds)
+        log.warning(
+            "run blocked run=%s/%s reason=%s retry_seconds=%.0f error=%s",
+            observed.namespace,
+            observed.name,
+            gate.reason,
+            wait,
+            error,
+        )
+
+    async def _write_status(self, stored: Stored, observed: Observed, plan: Plan) -> None:
+        if plan.status is None:
+            return
+        await self._send_status(stored, plan.status)
+        attempt = int(plan.status.get("attempt", 0))
+        for note in plan.notes:
+            await self.poster.post(observed, attempt, note)
+
+    async def _send_status(self, stored: Stored, status: Mapping[str, Any]) -> None:
+        key = stored.key
+        meta = {"name": key.name, "uid": stored.uid, "resourceVersion": str(stored.version)}
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": key.kind,
+            "metadata": meta | ({"namespace": key.namespace} if key.namespace else {}),
+            "status": dict(status),
+        }
+        try:
+            answer = await self.client.apply(
+                body,
+                resource_of(key.kind),
+                manager=names.MANAGER_STATUS,
+                force=True,
+                subresource="status",
+            )
+        except NotFound:
+            return
+        self.store.put_object(key.kind, answer, notify=False)
+
+    async def _reconcile_other(self, stored: Stored) -> None:
+        status = plan_other(
+            stored.key.kind,
+            json.loads(stored.spec),
+            stored.read_status(),
+            stored.generation,
+            self.clock(),
+        )
+        if status is not None:
+            await self._send_status(stored, status)
+        self.queue.forgive(stored.key)
+
+
+def _given(inputs: Inputs | None) -> Inputs:
+    assert inputs is not None
+    return inputs
+
+
+def _is_ours(spec: Mapping[str, Any]) -> bool:
+    return spec.get("managedBy") in {None, CONTROLLER}
+
+
+def _gate_of(error: Exception) -> Gate:
+    if isinstance(error, FieldConflict):
+        return Gate(
+            reason=Reason.FIELD_CONFLICT, message=str(error), retry_seconds=error.retry_seconds
+        )
+    reason = Reason.FORBIDDEN if isinstance(error, Forbidden) else Reason.API_SERVER_REFUSED
+    words = error.what if isinstance(error, Unavailable) else str(error)
+    return Gate(reason=reason, message=words, retry_seconds=10.0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Workers:
+    """Takes keys while this replica leads, and counts how it went."""
+
+    reconciler: Reconciler
+    queue: KeyQueue
+    count: Callable[[str, float, float], None]
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            key, waited = await self.queue.take()
+            began = time.monotonic()
+            try:
+                result = await self._one(key)
+            finally:
+                self.queue.done(key)
+            self.count(result, time.monotonic() - began, waited)
+
+    async def _one(self, key: Key) -> str:
+        try:
+            await self.reconciler.reconcile(key)
+        except KubeError as error:
+            after = error.retry_after_seconds if isinstance(error, Unavailable) else None
+            wait = self.queue.retry(key, after or 0.0)
+            log.info("reconcile again key=%s seconds=%.1f error=%s", key, wait, error)
+            return "retry"
+        except Exception:
+            self.queue.retry(key)
+            log.exception("reconcile failed key=%s", key)
+            return "error"
+        return "success"

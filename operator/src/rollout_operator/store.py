@@ -1,0 +1,244 @@
+"""What the operator remembers of the cluster: runs as compact bytes, children, pods and nodes as scalars.
+
+Fed by the watches and by the answers to our own writes; an older version never replaces a newer one.
+Deletions are final by UID. Every change names the key that must be looked at again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rollout_operator.keys import Key
+from rollout_operator.kube.resources import NODES, PODS, Resource
+from rollout_operator.observed import Child, Node, Pod, parse_child, parse_node, parse_pod
+
+Document = Mapping[str, Any]
+GONE_MAX = 10_000
+META_KEPT = ("name", "namespace", "uid", "generation", "labels", "creationTimestamp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """One object of our kinds; ``spec`` and ``status`` are JSON, parsed when they are needed."""
+
+    key: Key
+    uid: str
+    version: int
+    generation: int
+    deleting: bool
+    meta: bytes
+    spec: bytes
+    status: bytes
+
+    def document(self) -> dict[str, Any]:
+        """The object as it came, without what only the API server needs."""
+        return {
+            "apiVersion": "rollout.dev/v1alpha1",
+            "kind": self.key.kind,
+            "metadata": json.loads(self.meta),
+            "spec": json.loads(self.spec),
+        }
+
+    def read_status(self) -> dict[str, Any]:
+        """The status; empty when there is none yet."""
+        return json.loads(self.status)
+
+
+def parse_stored(kind: str, live: Document) -> Stored:
+    """An object of ours, compact."""
+    meta = live["metadata"]
+    kept = {name: meta[name] for name in META_KEPT if name in meta}
+    return Stored(
+        key=Key(namespace=meta.get("namespace", ""), name=meta["name"], kind=kind),
+        uid=meta["uid"],
+        version=int(meta["resourceVersion"]),
+        generation=meta.get("generation", 0),
+        deleting="deletionTimestamp" in meta,
+        meta=_pack(kept),
+        spec=_pack(live.get("spec") or {}),
+        status=_pack(live.get("status") or {}),
+    )
+
+
+def _pack(document: Any) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+class Store:
+    """All that is known. ``changed`` is called with every key that something happened to."""
+
+    def __init__(self, changed: Callable[[Key], None] = lambda _: None) -> None:
+        self._changed = changed
+        self._objects: dict[Key, Stored] = {}
+        self._children: dict[str, dict[tuple[str, str], Child]] = {}
+        self._pods: dict[str, dict[str, Pod]] = {}
+        self._nodes: dict[str, Node] = {}
+        self._runs_by_uid: dict[str, Key] = {}
+        self._owners: dict[str, str] = {}
+        self._gone: dict[str, None] = {}
+
+    # -- our kinds --------------------------------------------------------------------------------
+
+    def put_object(self, kind: str, live: Document, *, notify: bool = True) -> None:
+        """An object of ours as it is now; the answer to our own write is no news."""
+        stored = parse_stored(kind, live)
+        before = self._objects.get(stored.key)
+        if stored.uid in self._gone or (
+            before is not None and before.uid == stored.uid and before.version >= stored.version
+        ):
+            return
+        self._objects[stored.key] = stored
+        self._runs_by_uid[stored.uid] = stored.key
+        if notify:
+            self._changed(stored.key)
+
+    def drop_object(self, kind: str, live: Document) -> None:
+        """An object of ours is gone."""
+        meta = live["metadata"]
+        key = Key(namespace=meta.get("namespace", ""), name=meta["name"], kind=kind)
+        self._bury(meta["uid"])
+        if (stored := self._objects.get(key)) is not None and stored.uid == meta["uid"]:
+            del self._objects[key]
+        self._runs_by_uid.pop(meta["uid"], None)
+        self._changed(key)
+
+    def find(self, key: Key) -> Stored | None:
+        """An object of ours."""
+        return self._objects.get(key)
+
+    def objects(self) -> Iterator[Stored]:
+        """All objects of ours."""
+        return iter(self._objects.values())
+
+    # -- children, pods, nodes: a Sink of readers ---------------------------------------------------
+
+    def put(self, resource: Resource, live: Document, *, notify: bool = True) -> None:
+        """Take in an object that a reader (or, without ``notify``, our own write) has shown."""
+        if live["metadata"]["uid"] in self._gone:
+            return
+        if resource is NODES:
+            self._put_node(live)
+        elif resource is PODS:
+            self._put_pod(live)
+        else:
+            self._put_child(resource, live, notify=notify)
+
+    def drop(self, resource: Resource, live: Document) -> None:
+        """An object is gone."""
+        meta = live["metadata"]
+        if resource is NODES:
+            self._nodes.pop(meta["name"], None)
+            self._touch_node(meta["name"])
+            return
+        self._bury(meta["uid"])
+        if (owner := self._forget(resource, meta)) is not None:
+            self._touch(owner)
+
+    def keep_only(self, resource: Resource, namespace: str | None, uids: set[str]) -> None:
+        """Forget what a list has not shown."""
+        if resource is NODES:
+            return
+        for live in list(self._known(resource, namespace)):
+            if live.uid not in uids:
+                meta = {"uid": live.uid, "name": live.name, "namespace": live.namespace}
+                self.drop(resource, {"metadata": meta})
+
+    def children(self, uid: str) -> Mapping[tuple[str, str], Child]:
+        """Children of a run by (kind, name)."""
+        return self._children.get(uid, {})
+
+    def pods(self, uid: str) -> tuple[Pod, ...]:
+        """Pods of a run, by name."""
+        return tuple(sorted(self._pods.get(uid, {}).values(), key=lambda pod: pod.name))
+
+    def node(self, name: str) -> Node | None:
+        """A node; None when it is not known (or nodes are not watched)."""
+        return self._nodes.get(name)
+
+    def _put_child(self, resource: Resource, live: Document, *, notify: bool) -> None:
+        child = parse_child(resource.kind, live)
+        if child is None:
+            return
+        mine = self._children.setdefault(child.run_uid, {})
+        before = mine.get((child.kind, child.name))
+        if before is not None and before.uid == child.uid and before.version >= child.version:
+            return
+        mine[child.kind, child.name] = child
+        self._owners[child.uid] = child.run_uid
+        if notify:
+            self._touch(child.run_uid)
+
+    def _put_pod(self, live: Document) -> None:
+        pod = parse_pod(live)
+        if pod is None:
+            return
+        mine = self._pods.setdefault(pod.run_uid, {})
+        before = mine.get(pod.uid)
+        if before is None or before.version < pod.version:
+            mine[pod.uid] = pod
+            self._owners[pod.uid] = pod.run_uid
+            self._touch(pod.run_uid)
+
+    def _put_node(self, live: Document) -> None:
+        node = parse_node(live)
+        before = self._nodes.get(node.name)
+        if before is not None and before.version >= node.version:
+            return
+        self._nodes[node.name] = node
+        if before is None or (before.unready_since, before.out_of_service) != (
+            node.unready_since,
+            node.out_of_service,
+        ):
+            self._touch_node(node.name)
+
+    def _known(self, resource: Resource, namespace: str | None) -> Iterator[Child | Pod]:
+        if resource is PODS:
+            found: Iterator[Child | Pod] = (
+                pod for mine in self._pods.values() for pod in mine.values()
+            )
+        else:
+            found = (
+                child
+                for mine in self._children.values()
+                for child in mine.values()
+                if child.kind == resource.kind
+            )
+        return (one for one in found if namespace is None or one.namespace == namespace)
+
+    def _forget(self, resource: Resource, meta: Document) -> str | None:
+        owner = self._owners.pop(meta["uid"], None)
+        if owner is None:
+            return None
+        if resource is PODS:
+            self._pods.get(owner, {}).pop(meta["uid"], None)
+        else:
+            place = (resource.kind, meta["name"])
+            child = self._children.get(owner, {}).get(place)
+            if child is not None and child.uid == meta["uid"]:
+                del self._children[owner][place]
+        self._prune(owner)
+        return owner
+
+    def _prune(self, owner: str) -> None:
+        if not self._children.get(owner):
+            self._children.pop(owner, None)
+        if not self._pods.get(owner):
+            self._pods.pop(owner, None)
+
+    def _touch(self, uid: str) -> None:
+        if (key := self._runs_by_uid.get(uid)) is not None:
+            self._changed(key)
+
+    def _touch_node(self, name: str) -> None:
+        for uid, mine in self._pods.items():
+            if any(pod.node == name for pod in mine.values()):
+                self._touch(uid)
+
+    def _bury(self, uid: str) -> None:
+        """Remember a deleted UID for a while: late news of it is no news."""
+        self._gone[uid] = None
+        while len(self._gone) > GONE_MAX:
+            del self._gone[next(iter(self._gone))]
