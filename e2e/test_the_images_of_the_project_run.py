@@ -1,0 +1,57 @@
+"""The project's images run as a user without rights on a read-only root; the worker's environment comes from the node."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster import containers
+from cluster.errors import BuildError
+from cluster.kubectl import Kubectl
+from cluster.providers import Cluster
+from objects import build_pod
+
+pytestmark = pytest.mark.real_nodes
+
+NON_ROOT = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+CONTAINED = {
+    "readOnlyRootFilesystem": True,
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+}
+HOME = {"name": "home", "emptyDir": {}}
+HOME_MOUNT = {"name": "home", "mountPath": "/home/rollout"}
+
+
+@pytest.fixture(scope="module")
+def worker_image(real_cluster: Cluster) -> Iterator[str]:
+    try:
+        real_cluster.import_image(containers.ensure_worker())
+    except BuildError as error:
+        pytest.skip(f"cannot run here: {error}")
+    yield containers.WORKER
+
+
+def test_the_worker_image_runs_the_command_line(real: Kubectl, worker_image: str):
+    volumes, mounts = containers.build_environment_mounts()
+    container = {
+        "image": worker_image,
+        "securityContext": CONTAINED,
+        "volumeMounts": [HOME_MOUNT, *mounts],
+    }
+    rollout = str(Path(sys.prefix) / "bin" / "rollout")
+    real.apply(
+        build_pod(
+            "worker",
+            *(rollout, "--help"),
+            container=container,
+            restartPolicy="Never",
+            securityContext=NON_ROOT,
+            volumes=[HOME, *volumes],
+        )
+    )
+
+    real.wait("--for=jsonpath={.status.phase}=Succeeded", "pod/worker")
+
+    assert "rollout run" in real("logs", "worker") or "Usage" in real("logs", "worker")
