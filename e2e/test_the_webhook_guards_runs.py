@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from ruamel.yaml import YAML
 
 import webhooks
 from cluster.kubectl import Kubectl
@@ -53,8 +53,8 @@ def dry_create(kubectl: Kubectl, document: dict[str, Any]) -> subprocess.Complet
 
 def as_objects(path: Path) -> list[dict[str, Any]]:
     """Documents of a file in the form of objects that a cluster can take."""
-    documents = [one for one in yaml.safe_load_all(path.read_text()) if one]
-    return [one for one in documents if "apiVersion" in one]
+    documents = YAML(typ="safe", pure=True).load_all(path.read_text())
+    return [one for one in documents if one and "apiVersion" in one]
 
 
 def test_everything_is_judged_as_the_command_line_judges_it(webhook: webhooks.Webhook):

@@ -122,4 +122,5 @@ if __name__ == "__main__":
     logging.basicConfig(
         level=logging.INFO, format="ts=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
     )
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     asyncio.run(run(os.environ))

@@ -33,7 +33,7 @@ def main() -> None:
     logging.basicConfig(
         level=logging.INFO, format="ts=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
     )
-    logging.getLogger("kopf.objects").setLevel(logging.ERROR)
+    logging.getLogger("kopf.objects").setLevel(logging.CRITICAL)  # refusals are answers
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     asyncio.run(run(parse_settings(os.environ)))
 
