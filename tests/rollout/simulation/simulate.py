@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
+from rollout.coordinator.quarantine import WRONG_MAX
+
 sys.path.append(str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "ledger"))
 
@@ -270,12 +272,20 @@ class _Story:
         world = self._world
         if fault.kind == "skew-ledger-clock":
             world.skew += fault.seconds if fault.who % 2 else -fault.seconds
-        elif fault.kind == "wrong-weights":
-            world.wrong_weights[fault.who] = 1 + int(fault.seconds) % 8
-        elif fault.kind == "never-right-weights":
-            world.wrong_weights[fault.who] = int(fault.seconds) + 30
+        elif fault.kind in {"wrong-weights", "never-right-weights"}:
+            self._flip_bits(fault)
         elif fault.kind == "bad-network":
             world.bad_network_until = world.now + fault.seconds
+
+    def _flip_bits(self, fault: Fault) -> None:
+        """At most one actor stays wrong, and never the only one: more than half would end the run."""
+        world = self._world
+        others = [left for who, left in world.wrong_weights.items() if who != fault.who]
+        for_good = fault.kind == "never-right-weights" and self._scenario.num_actors > 1
+        if for_good and max(others, default=0) < WRONG_MAX:
+            world.wrong_weights[fault.who] = int(fault.seconds) + 30
+        else:
+            world.wrong_weights[fault.who] = 1
 
     # -- what must hold ---------------------------------------------------------------------------
 

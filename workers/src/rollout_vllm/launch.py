@@ -1,5 +1,7 @@
 """The engine container's command: ``python3 -m rollout_vllm.launch FOLDER``. Standard library only.
 
+``--check FOLDER`` is for a probe: it exits with 0 when the server answers.
+
 Waits for the actor, in the same pod, to write ``start.json`` into the shared folder, and runs the server
 that it describes. A changed file ends the server and starts the next one; a server that ends by itself
 ends this process with its code, for the kubelet to restart. Nothing listens but a socket in the folder.
@@ -10,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,6 +25,8 @@ START_FILE = "start.json"
 WAIT_SECONDS_MAX = 900.0
 GRACE_SECONDS = 10.0
 POLL_SECONDS = 0.25
+CHECK = "--check"
+CHECK_SECONDS_MAX = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +40,8 @@ class Start:
 
 def main() -> int:
     """Run servers until told to stop; the exit code."""
+    if sys.argv[1] == CHECK:
+        return 0 if answers(Path(sys.argv[2])) else 1
     folder, stop = Path(sys.argv[1]), StopSignal()
     start = wait_for_start(folder, stop)
     while start is not None and not stop.asked:
@@ -47,6 +54,26 @@ def main() -> int:
             return code
         start = read_start(folder)
     return 0 if stop.asked else 1
+
+
+def answers(folder: Path) -> bool:
+    """Whether the server that was asked for says that it is healthy (for a probe of the kubelet)."""
+    start = read_start(folder)
+    if start is None:
+        return False
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(CHECK_SECONDS_MAX)
+        try:
+            connection.connect(socket_of(start))
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: vllm\r\nConnection: close\r\n\r\n")
+            return b" 200 " in connection.recv(32)
+        except OSError:
+            return False
+
+
+def socket_of(start: Start) -> str:
+    """Where the server listens."""
+    return start.arguments[start.arguments.index("--uds") + 1]
 
 
 def wait_for_start(folder: Path, stop: StopSignal) -> Start | None:
@@ -77,8 +104,7 @@ def read_start(folder: Path) -> Start | None:
 
 def spawn(start: Start) -> subprocess.Popen[bytes]:
     """Start a server in a process group of its own; a socket that an older one left is removed."""
-    socket = start.arguments[start.arguments.index("--uds") + 1]
-    Path(socket).unlink(missing_ok=True)
+    Path(socket_of(start)).unlink(missing_ok=True)
     return subprocess.Popen(
         [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *start.arguments],
         stdin=subprocess.DEVNULL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 from rollout.errors import SpecError
@@ -19,6 +20,7 @@ VLLM_SEQUENCES = 64
 """Sequences a vLLM server decodes together in Fast, when the manifest does not say."""
 CPU_MEMORY_FRACTION = 0.2
 """vLLM refuses to start when this share of memory is not free, though its cache has a size of its own."""
+ENGINE_DIR = "ROLLOUT_ENGINE_DIR"
 TASKS_MIN, TASKS_MAX = 8, 256
 
 
@@ -68,6 +70,7 @@ def _build_vllm(config: WorkerConfig, vllm: Vllm, name: str) -> Engine:
             vocab_size=shape.vocab,
             exact=exact,
             device="cuda" if gpu else "cpu",
+            engine_dir=engine_folder(),
             threads=config.threads,
             max_num_seqs=sequences,
             tensor_parallel=vllm.tensor_parallel,
@@ -81,6 +84,12 @@ def _build_vllm(config: WorkerConfig, vllm: Vllm, name: str) -> Engine:
             ),
         )
     )
+
+
+def engine_folder() -> Path | None:
+    """The folder shared with a container that runs the server; None: the actor starts its own."""
+    found = os.environ.get(ENGINE_DIR)
+    return Path(found) if found else None
 
 
 def group_size(config: WorkerConfig) -> int:

@@ -17,6 +17,7 @@ from rollout.cli import (
     exporting,
     logs,
     manifests,
+    placing,
     plans,
     running,
     runs,
@@ -47,6 +48,7 @@ debug.app.command("rollout-only")(debug_engine.rollout_only)
 debug.app.command("profile")(debug_engine.profile)
 app.add_typer(debug.app, name="debug")
 app.command("schema")(schemas.schema)
+app.command("place-plugin")(placing.place_plugin)
 
 
 @app.callback()

@@ -18,6 +18,7 @@ from rollout.coordinator.prefixes import (
     read_prefixes,
     without_prefixes,
 )
+from rollout.coordinator.quarantine import describe_stall, note_activation
 from rollout.coordinator.run import WAIT_MAX_SECONDS, Run, wait_for
 from rollout.coordinator.state import Worker
 from rollout.coordinator.survivors import settle
@@ -25,6 +26,7 @@ from rollout.coordinator.windows import admit_more
 from rollout.errors import Fenced
 from rollout.ledger.records import AttemptEnd, ClaimRequest, Lease, SampleRow, Verdict
 from rollout.types import Prefix, Row, SamplingParams, Trajectory
+from rollout_api.conditions import Reason
 
 log = logging.getLogger(__name__)
 
@@ -360,15 +362,17 @@ async def _after_results(
 async def activation(run: Run, ask: m.Activation) -> m.Empty:
     """An actor loaded a version, or could not; a wrong digest is written down for good."""
     worker = hear(run, ask.worker, "actor", ask.incarnation)
+    note_activation(worker, ask, run.clock())
     if ask.ok:
-        worker.loaded, worker.trouble = ask.version, ""
         return m.Empty()
-    worker.trouble = ask.message or f"loaded digest {ask.digest}, expected {ask.version.digest}"
     await run.ledger.add_event(
         "activation-failed",
         f"{ask.worker}: {worker.trouble}",
         {"lineage": ask.version.lineage, "step": ask.version.step, "digest": ask.digest},
     )
+    now, patience = run.clock(), run.plan.lease_seconds
+    if stall := describe_stall(run.state.workers.values(), now, patience):
+        await run.end("Failed", Reason.ACTORS_QUARANTINED.value, stall)
     return m.Empty()
 
 

@@ -155,6 +155,7 @@ def _worker(run: Run, worker: Worker) -> WorkerStatus:
         num_tasks=sum(lease.worker == worker.name for lease in run.state.leases.values()),
         restarts=worker.incarnation - 1,
         outcome=worker.outcome,
+        num_wrong=worker.num_wrong,
     )
 
 

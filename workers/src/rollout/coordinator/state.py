@@ -107,7 +107,11 @@ class EvaluationRun:
 
 @dataclass(slots=True, kw_only=True)
 class Worker:
-    """A process as last heard of, on the coordinator's monotonic clock."""
+    """A process as last heard of, on the coordinator's monotonic clock.
+
+    ``num_wrong``: loads whose digest was not the version's; ``wrong_in_a_row`` since the last good one;
+    ``aside_since`` when these became too many.
+    """
 
     name: str
     role: str
@@ -118,6 +122,9 @@ class Worker:
     loaded: WeightVersion | None = None
     outcome: str | None = None
     trouble: str = ""
+    num_wrong: int = 0
+    wrong_in_a_row: int = 0
+    aside_since: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -22,7 +22,7 @@ class Waiting(Message, frozen=True, kw_only=True):
 
 
 class WorkerStatus(Message, frozen=True, kw_only=True):
-    """One process as the coordinator sees it."""
+    """One process as the coordinator sees it. ``num_wrong``: weight loads whose digest was not the version's."""
 
     worker: str
     role: str
@@ -34,6 +34,7 @@ class WorkerStatus(Message, frozen=True, kw_only=True):
     num_tasks: int
     restarts: int
     outcome: str | None = None
+    num_wrong: int = 0
 
 
 class EvaluationStatus(Message, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ import signal
 import sys
 from pathlib import Path
 
-from rollout.actor.engine import build_engine, plan_tasks_max
+from rollout.actor.engine import build_engine, engine_folder, plan_tasks_max
 from rollout.actor.judges import Judges, build_judges
 from rollout.actor.loop import Actor, ActorParts
 from rollout.actor.play import Stage
@@ -49,7 +49,13 @@ def main() -> None:
 
 
 def mirror_folder(config: WorkerConfig, index: int) -> Path:
-    """Where an actor keeps the file that deltas are applied to; of use to this process only."""
+    """Where an actor keeps the file that deltas are applied to; of use to this process and its engine.
+
+    In a pod it lies in the memory that both containers share (``ROLLOUT_ENGINE_DIR``).
+    """
+    shared = engine_folder()
+    if shared is not None:
+        return shared / "mirror"
     return Path(config.layout.run_dir) / "mirror" / f"actor-{index}"
 
 

@@ -1,0 +1,187 @@
+"""What a weight version costs a real vLLM server on a CPU, beside the bare calls it is made of.
+
+One server, one model of 205 million random parameters in bfloat16. In every round, in turn: the bare
+``reload_weights`` of the whole model, our load of the whole model, our load of a version that changed one
+layer in sixteen, the bare control calls, and our load of a version that changed nothing. The pause window
+is from the call of ``/pause`` to the answer of ``/resume``: hashing and asking for the digest are inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from figures import Figure, level, ratio
+
+from rollout.engines.vllm import STOP_ALL, VllmEngine
+from rollout.engines.vllm_command import VllmSettings
+from rollout.models.resolve import resolve_model
+from rollout.models.shapes import read_shape
+from rollout.types import WeightVersion
+from rollout.weights.digest import digest_tensors, load_weights, save_weights
+
+MODEL = "rollout://tiny-qwen2?hidden=1024&layers=16"
+ROUNDS = int(os.environ.get("ROLLOUT_BENCH_ROUNDS", "9"))
+CHANGED_LAYER = ".layers.3."
+SECONDS_MAX = 300.0
+CONTROL = (
+    ("/pause", STOP_ALL, None),
+    ("/start_weight_update", None, None),
+    ("/finish_weight_update", None, {}),
+    ("/resume", None, None),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """A version in a folder of its own, as vLLM's loader wants it."""
+
+    version: WeightVersion
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """Its file."""
+        return self.folder / "model.safetensors"
+
+
+@dataclass(slots=True)
+class Seconds:
+    """By what was measured, one a round."""
+
+    bare: list[float]
+    whole: list[float]
+    part: list[float]
+    calls: list[float]
+    nothing: list[float]
+
+
+def measure() -> Iterator[Figure]:
+    """Whole, partial and empty loads."""
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as name:
+        found, share = asyncio.run(_measure(Path(name)))
+    yield level("sync: bare reload_weights", found.bare, "s", "info")
+    yield level("sync: pause window of a whole version", found.whole, "s", "info")
+    yield ratio("sync: whole version / bare reload", found.bare, found.whole, "<= 1.15")
+    yield level("sync: bytes of the changed modules", [100 * share], "%", "info")
+    yield ratio("sync: changed modules / bare reload", found.bare, found.part, "<= 0.2")
+    yield level("sync: pause, start, finish, resume", found.calls, "s", "info")
+    yield ratio("sync: empty load / the bare calls", found.calls, found.nothing, "<= 1.3")
+
+
+async def _measure(folder: Path) -> tuple[Seconds, float]:
+    model_dir = resolve_model(MODEL, cache_dir=folder / "models").path
+    first, second, share = _versions(model_dir, folder)
+    engine = VllmEngine(_settings(model_dir, folder))
+    await engine.start()
+    try:
+        found = Seconds([], [], [], [], [])
+        for number in range(ROUNDS + 1):
+            await _round(engine, first, second, found)
+            if not number:
+                found = Seconds([], [], [], [], [])
+        return found, share
+    finally:
+        await engine.stop()
+
+
+async def _round(engine: VllmEngine, first: Version, second: Version, found: Seconds) -> None:
+    changed = frozenset(load_names(second))
+    found.bare.append(await _bare_reload(engine, first))
+    found.whole.append(await _load(engine, first, None))
+    found.part.append(await _load(engine, second, changed))
+    found.calls.append(await _bare_calls(engine))
+    found.nothing.append(await _timed(engine.load(second.version, second.path, frozenset())))
+    assert engine.version == second.version
+
+
+def load_names(second: Version) -> list[str]:
+    """Names of the tensors that the second version changed."""
+    return [name for name in load_weights(second.path) if CHANGED_LAYER in name]
+
+
+async def _load(engine: VllmEngine, one: Version, changed: frozenset[str] | None) -> float:
+    """Seconds between the call of ``/pause`` and the answer of ``/resume``."""
+    server, marks = engine._server, []
+    assert server is not None
+    call = server.call
+
+    async def marked(path: str, **rest):
+        marks.append(time.perf_counter())
+        answer = await call(path, **rest)
+        marks.append(time.perf_counter())
+        return answer
+
+    server.call = marked
+    try:
+        assert await engine.load(one.version, one.path, changed) == one.version.digest
+    finally:
+        del server.call
+    return marks[-1] - marks[0]
+
+
+async def _bare_reload(engine: VllmEngine, one: Version) -> float:
+    body = {"method": "reload_weights", "kwargs": {"weights_path": str(one.folder)}}
+    assert engine._server is not None
+    return await _timed(
+        engine._server.call("/collective_rpc", body=body, seconds_max=SECONDS_MAX)
+    )
+
+
+async def _bare_calls(engine: VllmEngine) -> float:
+    server = engine._server
+    assert server is not None
+    start = time.perf_counter()
+    for path, parameters, body in CONTROL:
+        await server.call(path, parameters=parameters, body=body, seconds_max=SECONDS_MAX)
+    return time.perf_counter() - start
+
+
+async def _timed(work: Awaitable[object]) -> float:
+    start = time.perf_counter()
+    await work
+    return time.perf_counter() - start
+
+
+def _versions(model_dir: Path, folder: Path) -> tuple[Version, Version, float]:
+    """Two versions, and the share of bytes in the modules by which they differ."""
+    tensors = {
+        name: tensor.to(torch.bfloat16)
+        for path in sorted(model_dir.glob("*.safetensors"))
+        for name, tensor in load_weights(path).items()
+    }
+    new = {name: -one if CHANGED_LAYER in name else one for name, one in tensors.items()}
+    changed = sum(one.nbytes for name, one in tensors.items() if CHANGED_LAYER in name)
+    total = sum(one.nbytes for one in tensors.values())
+    return _save(tensors, 1, folder), _save(new, 2, folder), changed / total
+
+
+def _save(tensors: dict[str, torch.Tensor], step: int, folder: Path) -> Version:
+    place = folder / f"version-{step}"
+    place.mkdir()
+    one = Version(
+        version=WeightVersion(lineage=0, step=step, digest=digest_tensors(tensors), object=""),
+        folder=place,
+    )
+    save_weights(tensors, one.path)
+    return one
+
+
+def _settings(model_dir: Path, folder: Path) -> VllmSettings:
+    return VllmSettings(
+        model_dir=model_dir,
+        log_path=folder / "vllm.log",
+        dtype="bfloat16",
+        max_model_length=512,
+        vocab_size=read_shape(model_dir).vocab,
+        exact=False,
+        max_num_seqs=4,
+        start_seconds_max=900.0,
+    )
