@@ -104,6 +104,31 @@ def exact_is_synchronous(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
         )
 
 
+def stragglers_need_fast(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """In Exact nothing is decided by how long something takes."""
+    train = _online(spec)
+    if train and train.stragglers is not None and spec.numerics.mode == "Exact":
+        yield Problem(
+            field="spec.train.stragglers",
+            reason="ExactIgnoresTime",
+            message="numerics.mode Exact claims equal runs, so that no sample is moved or left out for being slow",
+            fix="remove stragglers, or use numerics: {mode: Fast}",
+        )
+
+
+def over_provisioning_or_refills(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Two ways to ask for more groups than a step takes."""
+    train = _online(spec)
+    asked = train and train.stragglers and train.stragglers.over_provision
+    if train and asked and train.dynamic_sampling is not None:
+        yield Problem(
+            field="spec.train.stragglers.overProvision",
+            reason="RefillsAlready",
+            message="dynamicSampling asks for further groups by itself, as many as it needs",
+            fix="remove overProvision, or dynamicSampling",
+        )
+
+
 def staleness_fits_the_queue(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """A bound beyond the run's length promises nothing."""
     train = _online(spec)
@@ -155,6 +180,8 @@ RULES = (
     stale_data_is_corrected,
     correction_is_applied_once,
     exact_is_synchronous,
+    stragglers_need_fast,
+    over_provisioning_or_refills,
     staleness_fits_the_queue,
     lengths_are_ordered,
     overlong_zone_fits,

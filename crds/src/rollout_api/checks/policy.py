@@ -54,6 +54,7 @@ def sampling_settings_are_read(spec: RolloutRunSpec, _: Facts) -> Iterator[Probl
         "dynamicSampling": train.dynamic_sampling,
         "overlongPenalty": train.overlong_penalty,
         "importanceSampling": train.importance_sampling,
+        "stragglers": train.stragglers,
     }
     for name, value in given.items():
         if value is not None:

@@ -91,5 +91,11 @@ class Limits(ApiModel):
     same tokens, above which the run says so (three steps in a row; bfloat16 engines stay below 0.01)."""
     mismatch_kl_stop: Real | None = Field(default=None, gt=0, le=1000)
     """The same, above which the run stops with its state saved. Unset: it goes on."""
+    retokenised_warn: Real = filled(0.5, gt=0, le=1)
+    """Share of samples whose text, encoded again, would be other tokens than were sampled, above which the
+    run says so (three steps in a row). rollout trains on the sampled tokens; whoever reads texts (rewards,
+    exports) sees something else. Half is far above what trained models show at temperature 1."""
+    retokenised_stop: Real | None = Field(default=None, gt=0, le=1)
+    """The same, above which the run stops with its state saved. Unset: it goes on."""
     ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=315_360_000)
     """When pods and volumes of a finished run go; the run object stays. Unset: never."""

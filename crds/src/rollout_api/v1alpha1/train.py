@@ -93,6 +93,20 @@ class HeldOut(ApiModel):
     """Use the first so many of the held-out rows."""
 
 
+class Stragglers(ApiModel):
+    """What is done about samples that take long. Each moves work or asks for more; none changes a sample."""
+
+    over_provision: Real = filled(0.0, ge=0, le=1)
+    """Groups asked for beyond `promptsPerStep`, as a share of it: a step takes the first that are done, the
+    rest are `surplus`. Favours short samples, which the report shows; 0 is off. APRIL (2025) uses 1."""
+    steal_margin_seconds: Real = filled(5.0, gt=0, le=86_400)
+    """An idle actor is given another's group when that ends so much sooner, the prefill of what there is
+    of it included. Below the noise of a sample's length moving costs more than it gains (verl#6533)."""
+    deadline_factor: Real = filled(4.0, ge=1, le=1000)
+    """A group that has been drawn for so many times the time that the longest hundredth of samples takes at
+    its actor's pace goes to another actor, with what there is of it."""
+
+
 class Train(ApiModel):
     """Change a model's weights."""
 
@@ -154,6 +168,9 @@ class Train(ApiModel):
     """Drop groups without signal and refill. Unset: such groups are consumed."""
     overlong_penalty: OverlongPenalty | None = None
     """Soft penalty for length. Unset: off."""
+    stragglers: Stragglers | None = None
+    """Slow samples (`numerics.mode: Fast`; refused in Exact, where time decides nothing). Unset: its
+    defaults in Fast."""
     max_staleness: int = filled(0, ge=0, le=64)
     """Steps that a trajectory's oldest token may lag behind the step that consumes it; 0 is
     synchronous, the only setting under which two runs can be equal."""

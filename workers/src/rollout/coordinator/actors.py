@@ -19,8 +19,10 @@ from rollout.coordinator.prefixes import (
     without_prefixes,
 )
 from rollout.coordinator.quarantine import describe_stall, note_activation
+from rollout.coordinator.returning import take_back
 from rollout.coordinator.run import WAIT_MAX_SECONDS, Run, wait_for
 from rollout.coordinator.state import Worker
+from rollout.coordinator.stragglers import ask_back, note_progress
 from rollout.coordinator.survivors import settle
 from rollout.coordinator.windows import admit_more
 from rollout.errors import Fenced
@@ -226,12 +228,17 @@ async def heartbeat(run: Run, ask: m.Heartbeat) -> m.HeartbeatAnswer:
     """An actor is alive and still works on these tasks."""
     worker = hear(run, ask.worker, "actor", ask.incarnation)
     worker.state, worker.step = ask.state, ask.step
+    note_progress(worker, ask)
     lost: tuple[str, ...] = ()
     if ask.task_ids:
         lost = await run.ledger.renew(
             ask.worker, ask.incarnation, ask.task_ids, run.plan.lease_seconds
         )
-    return m.HeartbeatAnswer(lost=lost, stop=run.stop_reason() is not None)
+    return m.HeartbeatAnswer(
+        lost=lost,
+        stop=run.stop_reason() is not None,
+        give_back=await ask_back(run, worker),
+    )
 
 
 async def submit(run: Run, ask: m.Submit) -> m.Submitted:
@@ -335,6 +342,8 @@ def _mirror(run: Run, result: m.TaskResult, end: AttemptEnd, verdict: Verdict) -
         return  # a repeated result: mirrored the first time
     if verdict.state == "done":
         run.state.finish_task(lease.task, end.samples, result.trajectories)
+        if lease.task.kind == "train":
+            run.moves.lengths.add(one.num_tokens for one in end.samples)
     else:
         run.state.release(lease.task, verdict.state)
 
@@ -384,26 +393,9 @@ async def outcome(run: Run, ask: m.Outcome) -> m.Empty:
     worker = hear(run, ask.worker, ask.role, ask.incarnation)
     worker.outcome, worker.state = text, "ended"
     if ask.ok:
-        await _take_back(run, worker)
+        # A claim may have been on its way to it.
+        held = [one for one in run.state.leases.values() if one.worker == worker.name]
+        mine = [one for one in held if one.incarnation == worker.incarnation]
+        await take_back(run, mine, f"{worker.name} has ended")
     run.wake()
     return m.Empty()
-
-
-async def _take_back(run: Run, worker: Worker) -> None:
-    """Free at once what a worker that is gone still holds: a claim may have been on its way to it."""
-    held = [lease for lease in run.state.leases.values() if lease.worker == worker.name]
-    results = [
-        m.TaskResult(
-            task_id=lease.task.task_id,
-            epoch=lease.epoch,
-            failure=m.Failure(kind="returned", message=f"{worker.name} has ended"),
-        )
-        for lease in held
-    ]
-    if not results:
-        return
-    ends = tuple(map(_build_end, results))
-    verdicts = await run.ledger.submit(worker.name, worker.incarnation, ends)
-    for result, end, verdict in zip(results, ends, verdicts, strict=True):
-        if verdict.accepted:
-            _mirror(run, result, end, verdict)

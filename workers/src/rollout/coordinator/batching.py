@@ -6,6 +6,7 @@ older than the bound when it is consumed, and no token is thrown away for age.
 With dynamic sampling a group counts only when every group below it is resolved; groups whose rewards
 are all equal are filtered; when a whole window is resolved and the batch is still short, a refill
 enters, at most ``waves_max`` windows a step. All of it depends on results, never on time.
+Over-provisioning is the exception (Fast only): a step takes the first groups that are done.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ Decision = Ready | NotReady | Exhausted
 
 def window_end(plan: RunPlan, cursor: int, window: Window) -> int:
     """First ordinal that may not enter yet, given that every one below ``cursor`` is taken."""
-    end = _clip(plan, cursor + (plan.staleness_max + 1) * plan.tasks_per_step)
+    end = _clip(plan, cursor + (plan.staleness_max + 1) * plan.groups_per_step)
     if plan.waves_max is None:
         return end
     return _refilled(plan, cursor, end, window)
@@ -100,10 +101,37 @@ def decide_batch(plan: RunPlan, cursor: int, window: Window) -> Decision:
     """The batch of the next step, or why there is none yet."""
     end = window_end(plan, cursor, window)
     if plan.waves_max is None:
-        end = min(end, cursor + plan.tasks_per_step)
+        end = min(end, cursor + plan.groups_per_step)
     if end <= cursor:
         return Exhausted()
+    if plan.extra_groups:
+        return _decide_first(plan, cursor, end, window)
     return _decide(plan, cursor, end, window)
+
+
+def _decide_first(plan: RunPlan, cursor: int, end: int, window: Window) -> Decision:
+    """With groups asked for besides: a batch as soon as enough are done; the step closes all of them."""
+    states: dict[int, TaskState] = {
+        ordinal: "open" if (group := window.get(ordinal)) is None else group.state
+        for ordinal in range(cursor, end)
+    }
+    kept = [ordinal for ordinal, state in states.items() if state == "done"][: plan.tasks_per_step]
+    unresolved = [n for n, state in states.items() if state in {"open", "leased"}]
+    if len(kept) < plan.tasks_per_step and unresolved:
+        return NotReady(ordinal=unresolved[0], missing=len(unresolved))
+    gone = {
+        kind: tuple(ordinal for ordinal, state in states.items() if state == kind)
+        for kind in ("excluded", "expired")
+    }
+    rest = states.keys() - set(kept) - set(gone["excluded"]) - set(gone["expired"])
+    return Ready(
+        kept=tuple(kept),
+        excluded=gone["excluded"],
+        expired=gone["expired"],
+        filtered=(),
+        surplus=tuple(sorted(rest)),
+        next_ordinal=end,
+    )
 
 
 def _decide(plan: RunPlan, cursor: int, end: int, window: Window) -> Decision:
@@ -159,7 +187,7 @@ def is_exhausted(plan: RunPlan, next_ordinal: int) -> bool:
     if plan.num_tasks is None:
         return False
     left = plan.num_tasks - next_ordinal
-    return left <= 0 if plan.short_tail else left < plan.tasks_per_step
+    return left <= 0 if plan.short_tail else left < plan.groups_per_step
 
 
 def is_finished(plan: RunPlan, step: int, next_ordinal: int) -> bool:

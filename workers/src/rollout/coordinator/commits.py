@@ -15,7 +15,7 @@ from rollout.coordinator.learner import FINISHED, LEARNER, is_last_step_done
 from rollout.coordinator.learning import observe_signal
 from rollout.coordinator.pacing import Pace, StepShares, next_pace
 from rollout.coordinator.run import Run
-from rollout.coordinator.state import INFRASTRUCTURE
+from rollout.coordinator.state import INFRASTRUCTURE, Group
 from rollout.coordinator.windows import plan_admission, plan_evaluations
 from rollout.errors import CoordinatorError
 from rollout.ledger.records import (
@@ -25,6 +25,7 @@ from rollout.ledger.records import (
     DispositionKind,
     NewTask,
     StepCommit,
+    TaskState,
 )
 
 log = logging.getLogger(__name__)
@@ -139,7 +140,7 @@ def _dispose(run: Run, ask: m.Commit) -> tuple[Disposition, ...]:
         ("excluded", INFRASTRUCTURE, decision.excluded),
         ("filtered", "zero variance", decision.filtered),
         ("expired", "not back in time", decision.expired),
-        ("surplus", "dynamic sampling", decision.surplus),
+        ("surplus", _why_surplus(run), decision.surplus),
     )
     for kind, reason, ordinals in others:
         for ordinal in ordinals:
@@ -151,6 +152,10 @@ def _dispose(run: Run, ask: m.Commit) -> tuple[Disposition, ...]:
         if one.kind == "excluded"
     ]
     return (*_named(ask, samples), *lost, *rest)
+
+
+def _why_surplus(run: Run) -> str:
+    return "over-provisioned" if run.plan.extra_groups else "dynamic sampling"
 
 
 def _check_named(ask: m.Commit, batch: set[str]) -> None:
@@ -173,7 +178,7 @@ def _decision(run: Run, ask: m.Commit) -> Ready:
         for ordinal in range(cursor, ask.cursor.next_ordinal):
             group = run.state.groups.get(ordinal)
             if group is not None and group.state != "excluded" and not named & set(ids_of(group)):
-                views[ordinal] = GroupView(state="expired")
+                views[ordinal] = GroupView(state=_left_out(run, group))
         decision = decide_batch(run.plan, cursor, views)
     if not isinstance(decision, Ready) or decision.next_ordinal != ask.cursor.next_ordinal:
         raise CoordinatorError(
@@ -181,6 +186,11 @@ def _decision(run: Run, ask: m.Commit) -> Ready:
             " ask for the batch again"
         )
     return decision
+
+
+def _left_out(run: Run, group: Group) -> TaskState:
+    """What became of a group that the batch was made without."""
+    return "surplus" if run.plan.extra_groups and group.state != "expired" else "expired"
 
 
 def _is_of(run: Run, decision: Decision, ask: m.Commit) -> bool:

@@ -15,7 +15,14 @@ from rollout.coordinator.batches import (
     plan_next_rows,
     recorded_ordinals,
 )
-from rollout.coordinator.batching import Decision, NotReady, Ready, decide_batch, is_exhausted
+from rollout.coordinator.batching import (
+    Decision,
+    NotReady,
+    Ready,
+    decide_batch,
+    is_exhausted,
+    window_end,
+)
 from rollout.coordinator.plan import HELD_OUT
 from rollout.coordinator.run import WAIT_MAX_SECONDS, Run, wait_for
 from rollout.coordinator.state import Worker, build_state
@@ -200,16 +207,26 @@ async def _expire_overdue(run: Run) -> None:
     since = run.waits.learner_since
     if run.plan.exact or since is None:
         return
-    if run.clock() - since < run.plan.sample_wait_seconds:
+    until = run.clock() - run.plan.sample_wait_seconds
+    if since > until:
         return
-    start = run.state.cursor.next_ordinal
-    groups = (run.state.groups.get(start + n) for n in range(run.plan.tasks_per_step))
-    overdue = [group for group in groups if group is not None and not group.view().resolved]
+    groups = (run.state.groups.get(ordinal) for ordinal in step_window(run))
+    waited_for = [group for group in groups if group is not None and not group.view().resolved]
+    # A refill that came while the learner waited has its own time.
+    overdue = [group for group in waited_for if max(since, group.entered_at) <= until]
     for group in overdue:
         log.warning("sample expired task=%s", group.task.task_id)
         run.state.release(group.task, "expired")
     if overdue:
         await admit_more(run)
+
+
+def step_window(run: Run) -> range:
+    """The groups that the next step closes, refills included."""
+    start, plan = run.state.cursor.next_ordinal, run.plan
+    if plan.waves_max is None:
+        return range(start, start + plan.groups_per_step)
+    return range(start, window_end(plan, start, run.state.views()))
 
 
 async def _offline_batch(run: Run, step: int) -> m.Batch:

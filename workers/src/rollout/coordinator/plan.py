@@ -50,6 +50,14 @@ class HeldOutPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StragglerPlan:
+    """What is done about slow groups; see ``train.stragglers``."""
+
+    steal_margin_seconds: float = 5.0
+    deadline_factor: float = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
     """One training run.
 
@@ -61,6 +69,7 @@ class RunPlan:
     After ``attempts_max`` tries a group goes on with the samples that infrastructure trouble spared, if
     they are ``samples_min`` at least; None: a group is whole or excluded. ``actors`` is there when
     the number of actors follows the learner. ``learner_nodes`` pods of the learner are waited for together.
+    A step asks for ``extra_groups`` more than it takes. ``stragglers`` None: nothing is moved for being slow.
     """
 
     name: str
@@ -90,15 +99,22 @@ class RunPlan:
     evaluations: tuple[EvaluationPlan, ...] = ()
     held_out: HeldOutPlan | None = None
     actors: ActorBounds | None = None
+    extra_groups: int = 0
+    stragglers: StragglerPlan | None = None
     drift: DriftBounds = field(default_factory=lambda: DriftBounds(warn=0.05))
+
+    @property
+    def groups_per_step(self) -> int:
+        """Groups of the data that a step closes: those it takes, and those it asked for besides."""
+        return self.tasks_per_step + self.extra_groups
 
     @property
     def tasks_total(self) -> int | None:
         """Ordinals that some step may take; None: no bound."""
         data = self.num_tasks
         if data is not None and not self.short_tail and self.waves_max is None:
-            data -= data % self.tasks_per_step
-        steps = None if self.steps_max is None else self.steps_max * self.tasks_per_step
+            data -= data % self.groups_per_step
+        steps = None if self.steps_max is None else self.steps_max * self.groups_per_step
         if self.waves_max is not None:
             return data
         bounds = [bound for bound in (data, steps) if bound is not None]
@@ -120,7 +136,7 @@ class RunPlan:
         """The last step as far as it is known; dynamic sampling may exhaust the data before it."""
         if self.waves_max is not None or self.tasks_total is None:
             return self.steps_max
-        return -(-self.tasks_total // self.tasks_per_step)
+        return -(-self.tasks_total // self.groups_per_step)
 
 
 class TaskRows(Protocol):

@@ -63,7 +63,7 @@ def choose_young(run: Run, lease: Lease, kept: BySample) -> tuple[Prefix, ...]:
 def oldest_step(run: Run, ordinal: int) -> int:
     """The oldest version whose tokens the group may hold: a step takes at least a batch of groups."""
     state, plan = run.state, run.plan
-    steps_ahead = max(0, ordinal - state.cursor.next_ordinal) // plan.tasks_per_step
+    steps_ahead = max(0, ordinal - state.cursor.next_ordinal) // plan.groups_per_step
     return state.step + steps_ahead - plan.staleness_max
 
 

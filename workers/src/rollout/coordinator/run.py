@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rollout.coordinator.moves import Moves
 from rollout.coordinator.pacing import Pace
 from rollout.coordinator.plan import RunPlan, TaskRows
 from rollout.coordinator.seats import Group
@@ -123,6 +124,7 @@ class Run:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     waits: Waits = field(default_factory=Waits)
     pace: Pace | None = None
+    moves: Moves = field(default_factory=Moves)
     retired: list[tuple[int, int]] = field(default_factory=list)
     references: dict[str, bytes] = field(default_factory=dict)
     group: Group

@@ -17,7 +17,7 @@ from rollout.codec import decode_body
 from rollout.coordinator.batching import GroupView
 from rollout.coordinator.evaluating import Result
 from rollout.coordinator.learning import STEPS, StepSignal, observe_signal
-from rollout.coordinator.messages import Cursor
+from rollout.coordinator.messages import Cursor, TaskProgress
 from rollout.coordinator.status import RunOutcome
 from rollout.ledger.records import (
     Admission,
@@ -44,13 +44,17 @@ Key = tuple[str, str, int, int]
 
 @dataclass(slots=True, kw_only=True)
 class Group:
-    """An admitted training task that no step has taken. ``packed`` is its TrajectoryGroup in msgpack."""
+    """An admitted training task that no step has taken. ``packed`` is its TrajectoryGroup in msgpack.
+
+    ``entered_at``: when a refill came in, on the coordinator's clock; 0 for those a version let in.
+    """
 
     task: NewTask
     state: TaskState = "open"
     lease: Lease | None = None
     samples: tuple[SampleRow, ...] = ()
     packed: bytes = b""
+    entered_at: float = 0.0
     _view: GroupView | None = None
 
     @property
@@ -122,6 +126,8 @@ class Worker:
     loaded: WeightVersion | None = None
     outcome: str | None = None
     trouble: str = ""
+    progress: tuple[TaskProgress, ...] = ()
+    pace: float = 0.0
     num_wrong: int = 0
     wrong_in_a_row: int = 0
     aside_since: float = 0.0

@@ -52,4 +52,6 @@ async def admit_more(run: Run) -> None:
         if admission.tasks:
             await run.ledger.admit(admission)
             state.admit(admission)
+            for task in admission.tasks:
+                state.groups[task.ordinal].entered_at = run.clock()
     run.work.beat()

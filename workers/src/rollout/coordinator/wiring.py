@@ -15,7 +15,14 @@ from rollout.coordinator.core import Coordinator, open_coordinator
 from rollout.coordinator.drift import DriftBounds
 from rollout.coordinator.live import Tuned
 from rollout.coordinator.pacing import ActorBounds
-from rollout.coordinator.plan import HELD_OUT, EvaluationPlan, Gate, HeldOutPlan, RunPlan
+from rollout.coordinator.plan import (
+    HELD_OUT,
+    EvaluationPlan,
+    Gate,
+    HeldOutPlan,
+    RunPlan,
+    StragglerPlan,
+)
 from rollout.data.build import build_order, build_source, plan_target
 from rollout.data.cursor import DataOrder, place, total
 from rollout.data.lengths import leave_out
@@ -32,7 +39,7 @@ from rollout.types import Row, SamplingParams
 from rollout_api.live import LiveSettings, with_live
 from rollout_api.v1alpha1.evaluation import Evaluation
 from rollout_api.v1alpha1.run import RolloutRunSpec
-from rollout_api.v1alpha1.train import Train
+from rollout_api.v1alpha1.train import Stragglers, Train
 from rollout_api.worker import WorkerConfig
 
 
@@ -220,6 +227,8 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         evaluations=_evaluations(config, train, rows),
         held_out=_held_out(train, rows),
         actors=_actor_bounds(spec),
+        extra_groups=extra_groups(spec),
+        stragglers=straggler_plan(spec),
         drift=_drift_bounds(spec),
     )
 
@@ -236,6 +245,27 @@ def _actor_bounds(spec: RolloutRunSpec) -> ActorBounds | None:
     if scale is None or not spec.needs_actors:
         return None
     return ActorBounds(low=scale.min, high=scale.max, start=spec.actors.replicas)
+
+
+def extra_groups(spec: RolloutRunSpec) -> int:
+    """Groups that a step asks for and does not take."""
+    train = spec.train
+    if train is None or train.stragglers is None or not train.algorithm.is_online:
+        return 0
+    share = float(train.stragglers.over_provision)
+    return math.ceil(share * train.algorithm.value.prompts_per_step)
+
+
+def straggler_plan(spec: RolloutRunSpec) -> StragglerPlan | None:
+    """How slow groups are moved; None in Exact, and where nothing is sampled."""
+    train = spec.train
+    if spec.numerics.mode == "Exact" or train is None or not train.algorithm.is_online:
+        return None
+    wanted = train.stragglers or Stragglers()
+    return StragglerPlan(
+        steal_margin_seconds=float(wanted.steal_margin_seconds),
+        deadline_factor=float(wanted.deadline_factor),
+    )
 
 
 def samples_min(train: Train) -> int | None:
