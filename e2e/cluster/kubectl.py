@@ -13,7 +13,7 @@ CALL_SECONDS_MAX = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kubectl:
-    """kubectl with a kubeconfig and a default namespace."""
+    """kubectl with a kubeconfig and a namespace; an empty one leaves it to the objects."""
 
     binary: str
     kubeconfig: Path
@@ -32,7 +32,9 @@ class Kubectl:
 
     def attempt(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run kubectl and return how it ended, whatever that was."""
-        command = [self.binary, "--kubeconfig", str(self.kubeconfig), "-n", self.namespace]
+        command = [self.binary, "--kubeconfig", str(self.kubeconfig)]
+        if self.namespace:
+            command += ["-n", self.namespace]
         return subprocess.run(
             [*command, *arguments],
             input=stdin,

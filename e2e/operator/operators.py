@@ -1,0 +1,83 @@
+"""Starts operator processes against a cluster, kills them, and asks what they say."""
+
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+READY_SECONDS_MAX = 90.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One operator process. ``port`` serves health and metrics."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            return answer.read().decode()
+
+    def is_ready(self) -> bool:
+        try:
+            return self.get("/readyz") == "ok"
+        except OSError:
+            return False
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric's series."""
+        lines = self.get("/metrics").splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
+def environment(kubeconfig: Path, port: int, **settings: str) -> dict[str, str]:
+    return os.environ | {
+        "KUBECONFIG": str(kubeconfig),
+        "ROLLOUT_HEALTH_PORT": str(port),
+        "ROLLOUT_OPERATOR_NAMESPACE": "default",
+        "ROLLOUT_LEADER_ELECTION": "false",
+        **settings,
+    }
+
+
+@contextmanager
+def operating(
+    kubeconfig: Path, port: int, log: Path, *, wait: bool = True, **settings: str
+) -> Iterator[Operator]:
+    """An operator for a block; killed at its end."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rollout_operator"],
+            env=environment(kubeconfig, port, **settings),
+            stdout=output,
+            stderr=output,
+        )
+    operator = Operator(process=process, port=port, log=log)
+    try:
+        if wait:
+            eventually(operator.is_ready, f"the operator was not ready; see {log}")
+        yield operator
+    finally:
+        process.kill()
+        process.wait()
+
+
+def eventually(
+    ask: Callable[[], Any], what: str, seconds: float = READY_SECONDS_MAX, every: float = 0.1
+) -> Any:
+    """The first true answer. Raises AssertionError when none comes."""
+    deadline = time.monotonic() + seconds
+    answer = ask()
+    while not answer:
+        assert time.monotonic() < deadline, f"{what}; last answer: {answer!r}"
+        time.sleep(every)
+        answer = ask()
+    return answer
