@@ -13,6 +13,7 @@ _RESERVED_VLLM = frozenset(
     {
         "model", "host", "port", "uds", "dtype", "tensor-parallel-size", "max-model-len",
         "max-num-seqs", "gpu-memory-utilization", "logprobs-mode", "generation-config", "api-key",
+        "middleware", "worker-extension-cls", "weight-transfer-config",
     }
 )  # fmt: skip
 
@@ -120,6 +121,23 @@ def devices_match_the_engine(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem
         )
 
 
+def weights_can_be_transferred(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Transports between GPUs are asked for by name, and refused while nobody has seen them work."""
+    vllm = spec.actors.engine.vllm if spec.actors.engine else None
+    if vllm is None or vllm.weight_transfer == "File":
+        return
+    chosen = vllm.weight_transfer
+    on_cpu = spec.actors.accelerator is None or spec.learner.accelerator is None
+    yield Problem(
+        field="spec.actors.engine.vllm.weightTransfer",
+        reason="NotSupported",
+        message=f"{chosen} moves weights between GPUs, and actors or learner have no accelerator"
+        if on_cpu
+        else f"{chosen} is not built yet: nothing here has loaded a version by it",
+        fix="use File, which loads what changed on any device",
+    )
+
+
 def devices_match_the_ranks(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """Each rank has a device of its own."""
     accelerator = spec.learner.accelerator
@@ -194,6 +212,7 @@ RULES = (
     online_runs_have_actors,
     engines_on_several_nodes,
     devices_match_the_engine,
+    weights_can_be_transferred,
     devices_match_the_ranks,
     server_flags_are_free,
     environment_names_are_free,
