@@ -29,11 +29,11 @@ def why_no_control_plane() -> str:
 
 def why_no_real_nodes() -> str:
     """Why no kubelet can run here; empty when one can."""
-    if reason := why_no_control_plane():
+    if reason := why_no_control_plane() or _missing_packages():
         return reason
     if os.geteuid() != 0:
         return "real nodes need root (namespaces, mounts, cgroups); run as root or use `existing`"
-    if reason := _missing_capabilities() or _missing_packages():
+    if reason := _missing_capabilities():
         return reason
     if not os.access(CGROUPS, os.W_OK):
         return f"{CGROUPS} is read-only: a kubelet needs cgroups of its own"

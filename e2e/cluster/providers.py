@@ -40,11 +40,11 @@ def open_cluster(
     chosen = environment.get(PROVIDER, "local")
     if chosen not in known:
         raise CannotRunHereError(f"{PROVIDER}={chosen!r}: expected one of {', '.join(known)}")
-    return known[chosen](shape)
+    return known[chosen](shape, environment)
 
 
 @contextmanager
-def _open_local(shape: Shape) -> Iterator[Cluster]:
+def _open_local(shape: Shape, environment: Mapping[str, str]) -> Iterator[Cluster]:
     with local.running(shape) as made:
 
         def import_image(archive: Path) -> None:
@@ -55,7 +55,7 @@ def _open_local(shape: Shape) -> Iterator[Cluster]:
 
 
 @contextmanager
-def _open_kind(shape: Shape) -> Iterator[Cluster]:
+def _open_kind(shape: Shape, environment: Mapping[str, str]) -> Iterator[Cluster]:
     """A cluster in Docker. Unproven: no machine of the project has had Docker so far."""
     _need("kind", "docker", "kubectl")
     if shape.fake_nodes and not shape.real_nodes:
@@ -76,10 +76,10 @@ def _open_kind(shape: Shape) -> Iterator[Cluster]:
 
 
 @contextmanager
-def _open_existing(shape: Shape) -> Iterator[Cluster]:
+def _open_existing(shape: Shape, environment: Mapping[str, str]) -> Iterator[Cluster]:
     """Somebody's cluster, as its kubeconfig has it; nothing of it is changed but what tests apply."""
     _need("kubectl")
-    kubeconfig = os.environ.get(KUBECONFIG, "")
+    kubeconfig = environment.get(KUBECONFIG, "")
     if not Path(kubeconfig).is_file():
         raise CannotRunHereError(f"{KUBECONFIG}={kubeconfig!r}: expected the path of a kubeconfig")
     kubectl = Kubectl(binary="kubectl", kubeconfig=Path(kubeconfig))

@@ -1,0 +1,247 @@
+"""Helm's own view of the charts: they lint, they render, and they grant what the modes say. No cluster needed."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+import charts
+from cluster.errors import ClusterError
+from cluster.paths import REPOSITORY
+from rollout_operator.rbac import RULES
+
+pytestmark = pytest.mark.control_plane
+
+VALUES = sorted(charts.CHART.glob("values-*.yaml"))
+MODES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "everything": {
+        "commonLabels": {"team": "ml"},
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "dashboards": {"enabled": True, "annotations": {"folder": "rollout"}},
+        "imagePullSecrets": [{"name": "registry"}],
+        "images": {"worker": "rollout/worker:1", "vllm": "vllm:1"},
+        "operator": {
+            "priorityClassName": "system-cluster-critical",
+            "nodeSelector": {"kubernetes.io/os": "linux"},
+            "tolerations": [{"key": "a", "operator": "Exists"}],
+            "env": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
+            "podAnnotations": {"a": "b"},
+            "podLabels": {"c": "d"},
+        },
+        "networkPolicy": {"scrapers": {"matchLabels": {"name": "monitoring"}}},
+    },
+    "cert-manager": {"webhook": {"certificates": {"mode": "CertManager"}}},
+    "no webhook": {"webhook": {"enabled": False}},
+    "one replica": {"operator": {"replicas": 1}, "webhook": {"replicas": 1}},
+    "namespaced": {"namespaces": ["research", "teaching"]},
+}
+CLUSTER_KINDS = {
+    "ClusterRole", "ClusterRoleBinding", "ValidatingWebhookConfiguration",
+    "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "FlowSchema",
+    "ClusterRolloutRuntime",
+}  # fmt: skip
+
+
+def rendered(mode: str) -> list[dict[str, Any]]:
+    return charts.objects(charts.render(values=MODES[mode]))
+
+
+def of_kind(objects: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
+    return [one for one in objects if one["kind"] in kinds]
+
+
+def pods(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    deployments = of_kind(objects, "Deployment")
+    return {one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in deployments}
+
+
+@pytest.mark.parametrize("chart", [charts.CHART, charts.CRDS_CHART], ids=lambda path: path.name)
+def test_the_charts_lint(chart):
+    done = charts.helm("lint", "--strict", str(chart))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_renders_objects_with_labels(mode):
+    for one in rendered(mode):
+        labels = one["metadata"]["labels"]
+        assert labels["app.kubernetes.io/part-of"] == "rollout", one["metadata"]["name"]
+        assert labels["app.kubernetes.io/managed-by"] == "Helm"
+        if mode == "everything":
+            assert labels["team"] == "ml"
+
+
+@pytest.mark.parametrize("path", VALUES, ids=lambda path: path.stem)
+def test_values_of_the_clouds_render_a_runtime(path):
+    made = charts.objects(charts.render(files=(path,)))
+    [runtime] = of_kind(made, "ClusterRolloutRuntime")
+    assert {one["name"] for one in runtime["spec"]["acceleratorClasses"]} == {"h100", "l4"}
+    for role in ("coordinator", "learner", "actors"):
+        assert runtime["spec"]["roles"][role]["serviceAccountAnnotations"]
+
+
+@pytest.mark.parametrize(
+    "values", [{"operator": {"replica": 2}}, {"webhook": {"timeoutSeconds": 30}}, {"crds": {}}]
+)
+def test_helm_refuses_what_the_schema_does_not_know(values):
+    with pytest.raises(ClusterError, match="values don't meet the specifications"):
+        charts.render(values=values)
+
+
+def test_namespaced_mode_has_nothing_of_the_cluster():
+    made = rendered("namespaced")
+    assert of_kind(made, *CLUSTER_KINDS) == []
+    roles = {one["metadata"]["namespace"] for one in of_kind(made, "Role")}
+    assert roles == {"research", "teaching", charts.NAMESPACE}
+    assert len(of_kind(made, "RolloutRuntime")) == 2
+    [operator] = pods(made).values()
+    environment = {one["name"]: one.get("value") for one in operator["containers"][0]["env"]}
+    assert environment["ROLLOUT_NAMESPACES"] == "research,teaching"
+
+
+def granted(objects: list[dict[str, Any]], name: str) -> set[tuple[str, str, str]]:
+    return {
+        (group, resource, verb)
+        for one in of_kind(objects, "Role", "ClusterRole")
+        if one["metadata"]["name"].startswith(name)
+        for rule in one["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def in_table(*scopes: str) -> set[tuple[str, str, str]]:
+    return {
+        (rule.group, resource, verb)
+        for rule in RULES
+        if rule.scope in scopes
+        for resource in rule.resources
+        for verb in rule.verbs
+    }
+
+
+def test_the_operator_is_granted_the_table_and_nothing_else():
+    name = "rollout-operator"
+    assert granted(rendered("default"), name) == in_table("watched", "cluster", "own")
+    assert granted(rendered("namespaced"), name) == in_table("watched", "own")
+
+
+def test_the_webhook_is_granted_nothing():
+    for mode in MODES:
+        bound = {
+            subject["name"]
+            for one in of_kind(rendered(mode), "RoleBinding", "ClusterRoleBinding")
+            for subject in one["subjects"]
+        }
+        assert "rollout-webhook" not in bound
+
+
+def test_the_rotation_may_touch_two_objects():
+    rules = [
+        rule
+        for one in of_kind(rendered("default"), "Role", "ClusterRole")
+        if one["metadata"]["name"] == "rollout-certificates"
+        for rule in one["rules"]
+    ]
+    assert [rule["resourceNames"] for rule in rules] == [
+        ["rollout-webhook-tls"],
+        ["rollout-webhook"],
+    ]
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "patch"}
+    assert not granted(rendered("cert-manager"), "rollout-certificates")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pods_are_restricted_and_bounded(mode):
+    for name, pod in pods(rendered(mode)).items():
+        assert pod["securityContext"]["runAsNonRoot"], name
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        [container] = pod["containers"]
+        context = container["securityContext"]
+        assert context["readOnlyRootFilesystem"]
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert container["resources"]["requests"]["memory"]
+        assert container["resources"]["limits"]["memory"]
+        assert {"startupProbe", "readinessProbe", "livenessProbe"} <= set(container)
+        assert pod["volumes"][0]["emptyDir"]["sizeLimit"]
+
+
+def test_a_budget_needs_two_replicas():
+    assert len(of_kind(rendered("default"), "PodDisruptionBudget")) == 2
+    assert of_kind(rendered("one replica"), "PodDisruptionBudget") == []
+
+
+def test_every_selector_finds_its_own_pods_only():
+    made = rendered("default")
+    labels = {
+        one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"]
+        for one in of_kind(made, "Deployment")
+    }
+    for one in of_kind(made, "Service", "PodDisruptionBudget", "NetworkPolicy"):
+        spec = one["spec"]
+        selector = spec.get("podSelector") or spec["selector"]
+        wanted = selector.get("matchLabels", selector)
+        found = [name for name, has in labels.items() if wanted.items() <= has.items()]
+        assert found == [one["metadata"]["name"]]
+
+
+def test_fail_closed_means_runs_and_nothing_else():
+    [configuration] = of_kind(rendered("default"), "ValidatingWebhookConfiguration")
+    for webhook in configuration["webhooks"]:
+        [rule] = webhook["rules"]
+        assert rule["apiGroups"] == ["rollout.dev"]
+        assert set(rule["operations"]) == {"CREATE", "UPDATE"}
+        assert not any("/" in resource for resource in rule["resources"])
+        assert (webhook["failurePolicy"] == "Fail") == (rule["resources"] == ["rolloutruns"])
+        assert webhook["timeoutSeconds"] <= 5
+        assert webhook["sideEffects"] == "None"
+        assert "caBundle" not in webhook["clientConfig"]
+
+
+def test_cert_manager_issues_and_injects_where_it_is_asked_to():
+    made = rendered("cert-manager")
+    [configuration] = of_kind(made, "ValidatingWebhookConfiguration")
+    [certificate] = of_kind(made, "Certificate")
+    wanted = f"{charts.NAMESPACE}/{certificate['metadata']['name']}"
+    assert configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == wanted
+    assert certificate["spec"]["dnsNames"][0] == "rollout-webhook.rollout-system.svc"
+    assert of_kind(made, "Secret") == []
+    assert "rollout-certificates" not in pods(made)
+
+
+def test_dashboards_arrive_whole():
+    [made] = [one for one in of_kind(rendered("everything"), "ConfigMap")]
+    assert json.loads(made["data"]["operator.json"])["panels"]
+    assert made["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+@pytest.mark.parametrize(("values", "count", "kept"), [
+    ({}, 5, True), ({"crds": {"keep": False}}, 5, False), ({"crds": {"enabled": False}}, 0, True),
+])  # fmt: skip
+def test_definitions_are_kept_unless_somebody_says_otherwise(values, count, kept):
+    made = charts.objects(charts.render(charts.CRDS_CHART, values))
+    assert len(made) == count
+    for one in made:
+        policy = one["metadata"].get("annotations", {}).get("helm.sh/resource-policy")
+        assert (policy == "keep") == kept
+
+
+def test_the_kustomize_base_is_what_the_chart_renders():
+    """`python -m charts` in e2e/ writes it."""
+    assert charts.BASE.read_text() == charts.render_base()
+
+
+def test_notes_tell_what_namespaced_mode_lacks():
+    arguments = ("install", "rollout", str(charts.CHART), "--dry-run=client", "--namespace", "x")
+    done = charts.helm(*arguments, "--set", "namespaces={research}")
+    assert done.returncode == 0, done.stderr
+    assert "there is no webhook" in done.stdout
+
+
+def test_samples_and_base_are_not_behind_the_chart():
+    names = yaml.safe_load((REPOSITORY / "manifests/base/kustomization.yaml").read_text())
+    assert names["resources"] == ["namespace.yaml", "../../crds", "operator.yaml"]
