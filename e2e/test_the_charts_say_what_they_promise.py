@@ -214,7 +214,7 @@ def test_cert_manager_issues_and_injects_where_it_is_asked_to():
 
 
 def test_dashboards_arrive_whole():
-    [made] = [one for one in of_kind(rendered("everything"), "ConfigMap")]
+    [made] = of_kind(rendered("everything"), "ConfigMap")
     assert json.loads(made["data"]["operator.json"])["panels"]
     assert made["metadata"]["labels"]["grafana_dashboard"] == "1"
 
