@@ -261,6 +261,8 @@ class Weights:
     def changes(self, since, name):
         return None
 
+    num_rebuilt = 0
+
     def forget(self): ...
 
 

@@ -61,6 +61,7 @@ class LengthScorer:
 
 class AnyWeights:
     forgotten = 0
+    num_rebuilt = 0
 
     def path(self, name):
         return Path(name)

@@ -211,6 +211,11 @@ class MemoryCoordinator:
         if manifest not in self.anchors:
             self.anchors.append(manifest)
 
+    def stored_again(self, *, worker: str, incarnation: int, version: WeightVersion) -> None:
+        record = self.records[version.step]
+        assert version.digest == record.version.digest
+        self.records[version.step] = msgspec.structs.replace(record, version=version)
+
     def fork(self, ask: m.Fork) -> m.Forked:
         self.forks.append(ask)
         self.lineage += 1

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import torch
 
+from rollout.coordinator import messages as m
 from rollout.errors import RunFailed, SpecError, StoreError
 from rollout.learner import randomness
 from rollout.learner.loop import Watch, run_learner
@@ -69,6 +70,26 @@ def test_a_lost_version_is_stored_again(world, coordinator) -> None:
     world.run(calls)
     assert parts.store.has(version.object)
     assert not calls.forks
+
+
+def test_a_learner_that_is_asked_to_stores_its_version_again(world, coordinator) -> None:
+    undisturbed = coordinator(steps_max=4)
+    world.run(undisturbed)
+    calls = coordinator(steps_max=4)
+    answer, asked = calls.batch, []
+
+    def batch(ask: m.BatchRequest) -> m.Batch:
+        if ask.step == 3 and not asked:
+            asked.append(calls.records[2].version)
+            return m.Batch(step=3, waiting="the learner", store_again=True)
+        return answer(ask)
+
+    calls.batch = batch
+    parts = world.run(calls)
+    assert asked
+    assert parts.store.has(calls.records[2].version.object)
+    assert calls.records[2].version.bases == ()
+    assert calls.records[4].chain == undisturbed.records[4].chain
 
 
 def test_a_replay_that_differs_opens_a_logical_lineage(world, coordinator) -> None:

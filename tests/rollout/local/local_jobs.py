@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import psutil
 from rollout.coordinator.client import CoordinatorClient, read_token
 from rollout.coordinator.status import Status
 from rollout.errors import RolloutError
+from rollout.local.processes import ProcessSpec, end_processes, start_process
 
 HERE = Path(__file__).parent
 RUN_SECONDS_MAX = 600.0
@@ -44,7 +46,12 @@ spec:
 """
 
 EVEN = """
+import os, pathlib, time
+
 def even(prompts, completions, rows):
+    slow = pathlib.Path(os.environ["ROLLOUT_TEST_SPELLS"]) / "slow-rewards"
+    if slow.exists():
+        time.sleep(float(slow.read_text()))
     return [sum(token % 2 == 0 for token in c.token_ids) / len(c.token_ids) for c in completions]
 """
 
@@ -167,6 +174,32 @@ class Job:
         work.write_text(str(seconds))
         work.replace(self.spells / f"skew-{name}")
 
+    def slow_rewards(self, seconds: float) -> None:
+        """Let every call of ``EVEN`` take so long from now on."""
+        (self.spells / "slow-rewards").write_text(str(seconds))
+
+    @contextmanager
+    def another(self, name: str) -> Iterator[None]:
+        """A second process under the name of one that is believed to be lost, as another node would start it."""
+        role, _, index = name.partition("-")
+        process = start_process(
+            ProcessSpec(
+                name=name,
+                role=role,
+                module=f"rollout.entrypoints.{role}",
+                arguments=(
+                    *("--config", str(self.run_dir / "worker.json")),
+                    *(("--index", index) if index else ()),
+                ),
+                log=self.home.parent / f"another-{name}.log",
+                env={**enchanted(self.spells), "ROLLOUT_RUN_DIR": str(self.run_dir)},
+            )
+        )
+        try:
+            yield
+        finally:
+            end_processes([process], grace_seconds=0.0, ask=False)
+
     def log(self, name: str) -> str:
         """What a process has logged; empty when there is nothing yet."""
         path = self.run_dir / "logs" / f"{name}.log"
@@ -210,6 +243,7 @@ def start_job(
     resume: str | None = None,
     reward: str = EVEN,
     lease_seconds: float | None = None,
+    slow_rewards: float = 0.0,
 ) -> Job:
     """Start a run of ``manifest`` in a supervisor of its own; ``reward`` is the source of ``even.py``."""
     home.mkdir(parents=True, exist_ok=True)
@@ -219,6 +253,7 @@ def start_job(
     stderr = home.parent / f"{home.name}.stderr"
     spells = home.parent / f"{home.name}.spells"
     spells.mkdir(exist_ok=True)
+    (spells / "slow-rewards").write_text(str(slow_rewards))
     arguments = {
         "manifest": str(path),
         "overrides": list(overrides),

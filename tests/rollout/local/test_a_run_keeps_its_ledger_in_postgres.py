@@ -13,6 +13,7 @@ from local_jobs import MANIFEST, start_job
 sys.path.append(str(Path(__file__).parents[1] / "ledger"))
 
 from postgres_server import make_server, why_not
+from wire import COMMITTED, Proxy
 
 from rollout.ledger.opening import DSN_VARIABLE
 
@@ -71,6 +72,27 @@ def test_the_run_is_the_same_through_deaths_of_its_coordinator_and_its_server(
     )
     assert shown.returncode == 0, shown.stderr
     assert "Succeeded" in shown.stdout
+
+
+@pytest.mark.slow
+def test_cut_connections_and_lost_acknowledgements_change_nothing(
+    server, undisturbed, monkeypatch, tmp_path
+):
+    wire = Proxy(server.port)
+    monkeypatch.setenv(DSN_VARIABLE, server.at(wire.port))
+    job = start_job(tmp_path / "runs", manifest=IN_POSTGRES, slow_rewards=0.1)
+    for step in range(1, 10, 2):
+        job.wait_until(lambda status, step=step: status.step >= step)
+        wire.arm(COMMITTED)
+        assert wire.fired.wait(120)
+        job.wait_until(lambda status, step=step: status.step >= step + 1)
+        wire.cut()
+    result = job.finish()
+    wire.close()
+
+    assert result["chain"] == undisturbed["chain"]
+    assert result["dispositions"] == undisturbed["dispositions"]
+    assert "tried again after" in job.log("coordinator")
 
 
 def environment_of(job, role: str) -> bytes:

@@ -41,7 +41,14 @@ class Weather:
     def __init__(self) -> None:
         self._count = itertools.count(1)
         self._kinds = itertools.cycle(
-            [kit.cut, kit.answer_lost, kit.says(503, "SlowDown"), kit.says(500, "InternalError")]
+            [
+                kit.cut,
+                kit.answer_lost,
+                kit.says(503, "SlowDown"),
+                kit.says(500, "InternalError"),
+                kit.truncated,
+                kit.slow,
+            ]
         )
 
     def take(self, asked):

@@ -28,6 +28,7 @@ class Store:
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
+        self.num_rebuilt = 0
 
     def put(self, data: bytes) -> str:
         digest = f"blake3:{blake3(data).hexdigest()}"

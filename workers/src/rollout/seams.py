@@ -200,6 +200,9 @@ class WeightSource(Protocol):
         """Tensors by which ``name`` differs from an older object; None where it is not known. Raises StoreError."""
         ...
 
+    num_rebuilt: int
+    """How often a version was made anew from a dense base because it was not what it should have been."""
+
     def forget(self) -> None:
         """What ``path`` gave last was not that version: make it anew the next time."""
         ...

@@ -280,6 +280,7 @@ class Actor:
                 ok=loaded.ok,
                 seconds=loaded.seconds,
                 message=loaded.message,
+                num_rebuilt=self._parts.weights.num_rebuilt,
             )
         )
 

@@ -101,7 +101,7 @@ async def claim(run: Run, ask: m.Claim) -> m.Claimed:
 
 async def _try_claim(run: Run, ask: m.Claim) -> tuple[m.Task, ...]:
     policy = run.state.version
-    if policy is None or not _worth_asking(run, ask):
+    if policy is None or run.damaged == policy or not _worth_asking(run, ask):
         return ()
     claims = await run.ledger.claim(
         ClaimRequest(
@@ -162,6 +162,8 @@ def idle_reason(run: Run) -> str:
     """Why there is no work for an actor just now."""
     if run.state.version is None:
         return "waiting for the learner to publish the first version"
+    if run.damaged == run.state.version:
+        return f"waiting for the learner to store version {run.state.step} again: it was damaged"
     return f"every task of step {run.state.step + 1} is taken: waiting for the learner"
 
 

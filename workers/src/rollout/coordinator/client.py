@@ -250,6 +250,11 @@ class CoordinatorClient:
         """Open a new lineage."""
         return self._post("/v1/learner/fork", ask, m.Forked)
 
+    def stored_again(self, *, worker: str, incarnation: int, version: WeightVersion) -> None:
+        """Report that the committed version's weights lie in another object now."""
+        ask = m.StoredAgain(worker=worker, incarnation=incarnation, version=version)
+        self._post("/v1/learner/stored-again", ask, m.Empty)
+
     def failed(self, *, worker: str, incarnation: int, kind: str, message: str) -> None:
         """Report that the learner cannot go on; the run stops."""
         ask = m.Failed(worker=worker, incarnation=incarnation, kind=kind, message=message)

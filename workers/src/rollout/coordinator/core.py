@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rollout.coordinator import actors, commits, group, learner, live
+from rollout.coordinator import actors, commits, damage, group, learner, live
 from rollout.coordinator import messages as m
 from rollout.coordinator.endpoints import ENDPOINTS, Endpoint
 from rollout.coordinator.keeper import keep, settle
@@ -54,7 +54,7 @@ HANDLERS: dict[str, Handler] = {
     "/v1/actor/claim": actors.claim,
     "/v1/actor/heartbeat": actors.heartbeat,
     "/v1/actor/submit": actors.submit,
-    "/v1/actor/activation": actors.activation,
+    "/v1/actor/activation": damage.activation,
     "/v1/actor/outcome": actors.outcome,
     "/v1/learner/join": group.join,
     "/v1/learner/stay": group.stay_in,
@@ -67,6 +67,7 @@ HANDLERS: dict[str, Handler] = {
     "/v1/learner/commit": commits.commit,
     "/v1/learner/anchor": commits.save_anchor,
     "/v1/learner/fork": learner.fork,
+    "/v1/learner/stored-again": damage.stored_again,
     "/v1/learner/failed": learner.failed,
     "/v1/learner/outcome": actors.outcome,
     "/v1/operator/stop": live.stop,

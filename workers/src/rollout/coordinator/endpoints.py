@@ -44,6 +44,7 @@ from rollout.coordinator.messages import (
     SettingsTaken,
     Stay,
     Stop,
+    StoredAgain,
     Submit,
     Submitted,
 )
@@ -88,6 +89,7 @@ ENDPOINTS: dict[str, Endpoint] = {
         ("/v1/learner/commit", Commit, Committed),
         ("/v1/learner/anchor", AnchorSaved, Empty),
         ("/v1/learner/fork", Fork, Forked),
+        ("/v1/learner/stored-again", StoredAgain, Empty),
         ("/v1/learner/failed", Failed, Empty),
         ("/v1/learner/outcome", Outcome, Empty),
     ),

@@ -170,8 +170,8 @@ async def _try_batch(run: Run, ask: m.BatchRequest) -> m.Batch | None:
         raise CoordinatorError(f"step {state.step} is committed; step {ask.step} cannot be next")
     if is_last_step_done(run):
         return m.Batch(step=ask.step, stop=FINISHED)
-    if state.version is None:
-        return None
+    if state.version is None or run.damaged == state.version:
+        return _without_version(run, ask.step)
     if run.plan.offline:
         return await _offline_batch(run, ask.step)
     await _expire_overdue(run)
@@ -182,6 +182,13 @@ async def _try_batch(run: Run, ask: m.BatchRequest) -> m.Batch | None:
         await run.end("Failed", "AllSamplesLost", describe_loss(ask.step))
         return m.Batch(step=ask.step, stop="AllSamplesLost")
     return build_next_groups(run.plan, run.state.groups, ask.step, decision)
+
+
+def _without_version(run: Run, step: int) -> m.Batch | None:
+    """While nobody can sample: wait for the first version, or have a damaged one stored again."""
+    if run.state.version is None:
+        return None
+    return m.Batch(step=step, waiting=describe_wait(run), store_again=True)
 
 
 def is_last_step_done(run: Run) -> bool:
@@ -292,6 +299,8 @@ def describe_wait(run: Run) -> str:
     state = run.state
     if state.version is None:
         return "version 0 is not published"
+    if run.damaged == state.version:
+        return f"the learner has not stored version {state.step} again, which was damaged"
     decision: Decision = decide_batch(run.plan, state.cursor.next_ordinal, state.views())
     if not isinstance(decision, NotReady):
         return _silence(run) or "nobody: the batch is complete"

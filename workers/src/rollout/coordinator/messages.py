@@ -185,7 +185,10 @@ class Submitted(Message, frozen=True, kw_only=True):
 
 
 class Activation(Message, frozen=True, kw_only=True):
-    """An actor loaded ``version``; ``digest`` is over the tensors given to the engine's loader."""
+    """An actor loaded ``version``; ``digest`` is over the tensors given to the engine's loader.
+
+    ``num_rebuilt``: how often this process has made its copy of the weights anew from a dense base.
+    """
 
     worker: str
     incarnation: int
@@ -194,6 +197,7 @@ class Activation(Message, frozen=True, kw_only=True):
     ok: bool
     seconds: float
     message: str = ""
+    num_rebuilt: int = 0
 
 
 class Outcome(Message, frozen=True, kw_only=True):
@@ -272,7 +276,8 @@ class Batch(Message, frozen=True, kw_only=True):
     ``groups`` (generated) or ``rows`` (offline) are in data order. ``ids[i]`` names, in sample order,
     the trajectories of ``groups[i]``, or holds the one id of ``rows[i]``: what a commit lists as
     consumed. Groups whose samples were all excluded are absent and counted in ``num_excluded``.
-    ``held_out`` rows are measured after the step, where one is due. ``anchor_every_steps`` is what
+    ``store_again`` (with ``waiting``): the committed version cannot be had from the store; store it whole and
+    say so before asking again. ``held_out`` rows are measured after the step, where one is due. ``anchor_every_steps`` is what
     ``snapshots`` asks for now; None: as the learner began.
     """
 
@@ -285,6 +290,7 @@ class Batch(Message, frozen=True, kw_only=True):
     num_excluded: int = 0
     waiting: str | None = None
     stop: str | None = None
+    store_again: bool = False
     anchor_every_steps: int | None = None
 
 
@@ -352,6 +358,14 @@ class Forked(Message, frozen=True, kw_only=True):
     """The lineage to go on with; the next step is ``Fork.step + 1``."""
 
     lineage: int
+
+
+class StoredAgain(Message, frozen=True, kw_only=True):
+    """The weights of the committed version lie in another object, which is in the store."""
+
+    worker: str
+    incarnation: int
+    version: WeightVersion
 
 
 class Failed(Message, frozen=True, kw_only=True):

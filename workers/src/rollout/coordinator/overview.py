@@ -156,6 +156,7 @@ def _worker(run: Run, worker: Worker) -> WorkerStatus:
         restarts=worker.incarnation - 1,
         outcome=worker.outcome,
         num_wrong=worker.num_wrong,
+        num_rebuilt=worker.num_rebuilt,
     )
 
 

@@ -39,6 +39,13 @@ class _Page:
         )
         alive = {worker.worker: float(worker.alive) for worker in status.workers}
         yield _by_label("rollout_worker_alive", "1 for a worker that was heard.", "worker", alive)
+        rebuilt = {worker.worker: worker.num_rebuilt for worker in status.workers}
+        yield _by_label(
+            "rollout_worker_rebuilds",
+            "Times a worker's process made its weights anew from a dense base.",
+            "worker",
+            rebuilt,
+        )
         errors = CounterMetricFamily(
             "rollout_coordinator_errors", "Calls that met a bug of the coordinator."
         )

@@ -19,7 +19,7 @@ from rollout.coordinator.status import RunOutcome
 from rollout.errors import CoordinatorError, LedgerError
 from rollout.ledger.contract import Ledger
 from rollout.seams import ObjectStore, Tracker
-from rollout.types import Row
+from rollout.types import Row, WeightVersion
 from rollout_api.live import LiveSettings
 
 log = logging.getLogger(__name__)
@@ -127,6 +127,7 @@ class Run:
     moves: Moves = field(default_factory=Moves)
     retired: list[tuple[int, int]] = field(default_factory=list)
     references: dict[str, bytes] = field(default_factory=dict)
+    damaged: WeightVersion | None = None
     group: Group
     live: LiveSettings = field(default_factory=LiveSettings)
     settings_generation: int = 0

@@ -131,6 +131,7 @@ class Worker:
     num_wrong: int = 0
     wrong_in_a_row: int = 0
     aside_since: float = 0.0
+    num_rebuilt: int = 0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -22,7 +22,11 @@ class Waiting(Message, frozen=True, kw_only=True):
 
 
 class WorkerStatus(Message, frozen=True, kw_only=True):
-    """One process as the coordinator sees it. ``num_wrong``: weight loads whose digest was not the version's."""
+    """One process as the coordinator sees it.
+
+    ``num_wrong``: weight loads whose digest was not the version's; ``num_rebuilt``: how often this process
+    made its weights anew from a dense base.
+    """
 
     worker: str
     role: str
@@ -35,6 +39,7 @@ class WorkerStatus(Message, frozen=True, kw_only=True):
     restarts: int
     outcome: str | None = None
     num_wrong: int = 0
+    num_rebuilt: int = 0
 
 
 class EvaluationStatus(Message, frozen=True, kw_only=True):

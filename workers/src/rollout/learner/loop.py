@@ -75,6 +75,10 @@ def run_learner(parts: LearnerParts, started: LearnerStarted, watch: Watch) -> s
                 resume.anchor(parts, progress, watch.wall_clock)
             _export(parts)
             return batch.stop
+        if batch.store_again:
+            watch.stepped(progress.step, "storing the version again")
+            progress = resume.store_again(parts, progress)
+            continue
         watch.stepped(progress.step + 1, "training")
         progress = _step(parts, progress, batch, phases)
         every = batch.anchor_every_steps or parts.trainer.settings.anchor_every_steps

@@ -20,6 +20,7 @@ from rollout.learner.publish import publish
 from rollout.learner.sealing import seal_step
 from rollout.learner.state import Progress, restore_anchor, save_anchor
 from rollout.types import WeightVersion
+from rollout.weights.publication import store_whole
 from rollout.weights.serialise import safetensors_parts
 
 log = logging.getLogger(__name__)
@@ -46,8 +47,8 @@ def resume(
             f"the ledger's last step is {started.committed_step}, but anchor and replay end at"
             f" {progress.step}: recorded batches are missing; restore the ledger or start a new run"
         )
-    if _store_missing(parts, progress) and parts.stores_each_step:
-        log.warning("stored again step=%d object=%s", progress.step, progress.version.object)
+    if parts.stores_each_step and not _is_stored(parts, progress.version):
+        progress = store_again(parts, progress)
     changed = _changed_identity(parts, started)
     if changed and parts.trainer.settings.exact:
         progress = _fork(parts, progress, progress.version, f"the runtime changed: {changed}")
@@ -145,13 +146,28 @@ def _replay(parts: LearnerParts, progress: Progress, record: StepRecord) -> tupl
     return _fork(parts, reached, version, f"replay of step {step} met another digest"), True
 
 
-def _store_missing(parts: LearnerParts, progress: Progress) -> bool:
-    """Store the version's weights unless they are; whether they were missing. Call on every rank."""
-    if parts.parallel.on_main(lambda: parts.store.has(progress.version.object)):
-        return False
+def store_again(parts: LearnerParts, progress: Progress) -> Progress:
+    """Store the version whole, and tell the coordinator where; call on every rank. Raises StoreError."""
     weights = parts.trainer.policy.weights()
-    parts.parallel.on_main(lambda: parts.store.put_parts(safetensors_parts(weights)))
-    return True
+    stored = parts.parallel.on_main(lambda: store_whole(parts.store, weights))
+    if parts.publisher is not None:
+        parts.publisher.forget()
+    version = replace(progress.version, object=stored.object, bases=stored.bases)
+    parts.session.stored_again(version)
+    log.warning("stored again step=%d object=%s", progress.step, version.object)
+    return replace(progress, version=version)
+
+
+def _is_stored(parts: LearnerParts, version: WeightVersion) -> bool:
+    """Whether every object of the version is in the store; call on every rank."""
+    return parts.parallel.on_main(lambda: all(map(parts.store.has, version.objects)))
+
+
+def _store_missing(parts: LearnerParts, progress: Progress) -> None:
+    """Store the version's weights whole unless they are there; call on every rank."""
+    if not _is_stored(parts, progress.version):
+        weights = parts.trainer.policy.weights()
+        parts.parallel.on_main(lambda: parts.store.put_parts(safetensors_parts(weights)))
 
 
 def _fork(parts: LearnerParts, progress: Progress, version: WeightVersion, reason: str) -> Progress:

@@ -52,6 +52,15 @@ class Calls(Protocol):
         """Open a new lineage."""
         ...
 
+    def stored_again(self, *, worker: str, incarnation: int, version: WeightVersion) -> None:
+        """Name the new object of a version."""
+        ...
+
+
+def _is_answer(batch: m.Batch) -> bool:
+    """Whether there is something to do for the learner."""
+    return batch.waiting is None or batch.stop is not None or batch.store_again
+
 
 class Session:
     """One incarnation of the learner. ``start`` first."""
@@ -105,7 +114,7 @@ class Session:
                 return m.Batch(step=step, stop="Interrupted")
             return calls.batch(ask)
 
-        while (batch := self._ask(poll)).waiting is not None and batch.stop is None:
+        while not _is_answer(batch := self._ask(poll)):
             pass
         return batch
 
@@ -143,6 +152,14 @@ class Session:
                 )
             )
         ).lineage
+
+    def stored_again(self, version: WeightVersion) -> None:
+        """Report the committed version's new object."""
+        self._ask(
+            lambda calls: calls.stored_again(
+                worker=self._worker, incarnation=self._incarnation, version=version
+            )
+        )
 
     def _ask(self, call: Callable[[Calls], T]) -> T:
         def work() -> T:

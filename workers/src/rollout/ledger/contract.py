@@ -88,6 +88,10 @@ class Ledger(Protocol):
         """Record version 0. Idempotent for an equal version, LedgerError for another."""
         ...
 
+    async def store_again(self, incarnation: int, version: WeightVersion) -> None:
+        """A version's weights lie in other objects from now on; LedgerError for another digest."""
+        ...
+
     async def commit(self, commit: StepCommit) -> None:
         """Commit one step: versions, dispositions, cursor and admissions together.
 

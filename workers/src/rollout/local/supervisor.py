@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from rollout.coordinator.client import PATIENCE_SECONDS
 from rollout.coordinator.status import Status
 from rollout.local.poller import StatusPoller
 from rollout.local.processes import (
@@ -59,6 +60,8 @@ RETIRE_SECONDS = 120.0
 """How long an actor that is not wanted any more may take to finish what it has."""
 SETTLE_SECONDS = 2.0
 """A process that left in peace gets a successor only when the run has not ended by then."""
+SILENT_SECONDS_TOLD = 10.0
+"""A coordinator that does not answer for so long is named to the user: everybody waits for it."""
 SILENT_SECONDS_MAX = 60.0
 """A coordinator that does not answer for so long is started again; a process this young never is."""
 DISK_FREE_BYTES_MIN = 1 << 20
@@ -106,6 +109,7 @@ class Supervisor:
         self._lock_fileno = lock_fileno
         self._interrupts = 0
         self._stopping = False
+        self._told_silence = False
         self._progress = Progress()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -155,12 +159,23 @@ class Supervisor:
         status = self._poller.latest
         if status is not None:
             self._display.show(status)
+            self._tell_silence()
             if status.outcome is not None:
                 return conclude(status.outcome, interrupted=self._interrupts > 0)
             self._progress = track_progress(self._progress, status, now)
             self._end_stuck(status, now)
             self._scale(status.actors_wanted, now)
         return check_bounds(status, started_at=started_at, now=now, bounds=self._bounds)
+
+    def _tell_silence(self) -> None:
+        """Name the coordinator, once a silence, while nobody else can say who is waited for."""
+        seconds = self._poller.silent_seconds
+        if seconds > SILENT_SECONDS_TOLD and not self._told_silence:
+            self._display.note(
+                f"the coordinator has not answered for {seconds:.0f} s: every worker waits for it, up to"
+                f" {PATIENCE_SECONDS:.0f} s (logs/coordinator.log)"
+            )
+        self._told_silence = seconds > SILENT_SECONDS_TOLD
 
     def _end_stuck(self, status: Status, now: float) -> None:
         """End a process that does not move; it is started again like any that died."""

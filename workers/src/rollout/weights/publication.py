@@ -70,6 +70,10 @@ class Publisher:
             self._remember(new, stored)
         return stored
 
+    def forget(self) -> None:
+        """The objects stored last cannot be built upon: the next version is whole."""
+        self._last = None
+
     def _store_delta(self, new: Tensors, dense_bytes: int) -> Stored | None:
         """The version as a delta; None where it is to be whole."""
         last = self._last

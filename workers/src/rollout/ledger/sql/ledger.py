@@ -96,6 +96,10 @@ class SqlLedger:
         """See the contract."""
         await self._write(lambda tx: steps.publish_initial(tx, incarnation, version, chain))
 
+    async def store_again(self, incarnation: int, version: WeightVersion) -> None:
+        """See the contract."""
+        await self._write(lambda tx: steps.store_again(tx, incarnation, version))
+
     async def commit(self, commit: StepCommit) -> None:
         """See the contract."""
         await self._write(lambda tx: steps.commit(tx, commit))

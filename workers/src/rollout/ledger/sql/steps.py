@@ -70,6 +70,22 @@ def _insert_version(tx: Transaction, version: WeightVersion, chain: str) -> None
     )
 
 
+def store_again(tx: Transaction, incarnation: int, version: WeightVersion) -> None:
+    """Name other objects for the weights of a version that is there."""
+    lock_run(tx)
+    check_incarnation(tx, LEARNER, incarnation)
+    row = tx.execute(
+        "UPDATE versions SET object = ? WHERE lineage = ? AND step = ? AND digest = ? AND retired = 0"
+        " RETURNING digest",
+        (" ".join(version.objects), version.lineage, version.step, version.digest),
+    ).fetchone()
+    if row is None:
+        raise LedgerError(
+            f"version {version.lineage}/{version.step} with weights {version.digest} is not in the"
+            " ledger: what was stored again is not what was committed"
+        )
+
+
 def commit(tx: Transaction, step: StepCommit) -> None:
     """Commit one step, or find that it is committed already."""
     live = lock_run(tx)
