@@ -11,11 +11,16 @@ import msgspec
 import pytest
 import torch
 
+from rollout.actor.activation import Activator
 from rollout.engines.vllm import REPORT, VllmEngine
 from rollout.engines.vllm_wire import LoadAnswer, build_generate_body, build_update_body
 from rollout.errors import EngineError, VersionRefused
+from rollout.objects.filesystem import FilesystemStore
 from rollout.types import SamplingParams, WeightVersion
 from rollout.weights.digest import digest_tensors, load_weights, save_weights
+from rollout.weights.mirror import WeightFiles
+from rollout.weights.publication import Publisher
+from rollout.weights.raw import open_raw
 from rollout_vllm.modules import find_modules, plan_partial
 
 from .conftest import Policy, ask
@@ -165,6 +170,38 @@ async def test_a_flipped_bit_in_any_changed_module_is_found(
 
     assert new.version.digest not in (partial, whole)
     assert exact_engine.version is None
+
+
+async def test_a_mirror_that_rots_sends_the_actor_back_to_a_dense_base(
+    exact_engine, untied_policies, tmp_path
+):
+    store = FilesystemStore(tmp_path / "objects")
+    publisher, files = Publisher(store, size_bytes_min=0), WeightFiles(store, tmp_path / "mirror")
+    tensors, versions = load_weights(untied_policies.first.weights), []
+    for number, names in enumerate([(), (KEY,), (UP,)]):
+        tensors = change(tensors, *names)
+        stored = publisher.store(tensors)
+        named = {"object": stored.object, "bases": stored.bases}
+        versions.append(
+            WeightVersion(lineage=0, step=number, digest=digest_tensors(tensors), **named)
+        )
+    reports = []
+    activator = Activator(exact_engine, files, reports.append)
+
+    await activator.activate(versions[0])
+    await activator.activate(versions[1])
+    assert (await report(exact_engine)).num_loaded == 6
+    with open_raw(files.path(versions[1].object), writable=True) as raw:
+        raw[UP][-1] ^= 1
+    await activator.activate(versions[2])
+    await activator.settle()
+
+    assert [one.ok for one in reports] == [True, True, False, True]
+    assert exact_engine.version == activator.verified == versions[2]
+    assert files.num_rebuilt == 1
+    found = await oracle(exact_engine)
+    await exact_engine.load(versions[2], files.path(versions[2].object))
+    assert found == await oracle(exact_engine)
 
 
 async def test_tokens_are_given_for_the_version_that_is_served_alone(exact_engine, untied_policies):

@@ -185,3 +185,25 @@ def test_a_store_that_fails_leaves_the_chain_as_it_was(publisher, store, monkeyp
     assert digest_at(WeightFiles(store, tmp_path / "m").path(stored.object)) == digest_tensors(
         second
     )
+
+
+def test_what_changed_between_two_versions_of_a_chain_is_known(publisher, store, tmp_path):
+    first = first_weights()
+    second = first | {"up": step(first, 0.01, 1)["up"]}
+    third = second | {"norm": second["norm"] + 1}
+    stored = [publisher.store(weights).object for weights in (first, second, third)]
+    files = WeightFiles(store, tmp_path / "mirror")
+
+    assert files.changes(stored[0], stored[1]) == {"up"}
+    assert files.changes(stored[1], stored[2]) == {"norm"}
+    assert files.changes(stored[0], stored[2]) == {"up", "norm"}
+    assert files.changes(stored[2], stored[2]) == frozenset()
+
+
+def test_what_changed_is_not_known_where_no_deltas_lead(publisher, store, tmp_path):
+    stored = [one.object for _, one in publish(publisher, CHAIN_MAX + 2)]
+    files = WeightFiles(store, tmp_path / "mirror")
+
+    assert files.changes(stored[2], stored[1]) is None
+    assert files.changes(stored[0], stored[CHAIN_MAX + 1]) is None
+    assert files.changes("blake3:elsewhere", stored[1]) is None
