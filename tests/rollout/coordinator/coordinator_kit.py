@@ -13,7 +13,7 @@ from rollout.coordinator.callers import Callers, SecretCallers
 from rollout.coordinator.client import CoordinatorClient
 from rollout.coordinator.core import Coordinator, open_coordinator
 from rollout.coordinator.inprocess import serve_in_process
-from rollout.coordinator.live import StepsTuning
+from rollout.coordinator.live import StepsTuning, Tuning
 from rollout.coordinator.load import Load
 from rollout.coordinator.plan import EvaluationPlan, RunPlan
 from rollout.coordinator.tls import Certificate
@@ -86,7 +86,9 @@ class Bench:
         self._stack = ExitStack()
         (folder / "snapshots").mkdir(exist_ok=True)
 
-    def start(self, plan: RunPlan = PLAN, limits: Limits | None = None) -> CoordinatorClient:
+    def start(
+        self, plan: RunPlan = PLAN, limits: Limits | None = None, tuning: Tuning | None = None
+    ) -> CoordinatorClient:
         self.stop()
 
         async def opened() -> Coordinator:
@@ -98,7 +100,7 @@ class Bench:
                 Rows(),
                 snapshots=self.folder / "snapshots",
                 summarise=accuracy,
-                tuning=StepsTuning(begun=plan, opened=[self.tracker]),
+                tuning=tuning or StepsTuning(begun=plan, opened=[self.tracker]),
             )
             return self.coordinator
 

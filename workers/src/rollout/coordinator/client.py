@@ -301,8 +301,9 @@ class CoordinatorClient:
 
     def _call(self, method: str, path: str, body: bytes, wait_seconds: float) -> bytes:
         deadline = time.monotonic() + self._patience_seconds + wait_seconds
-        pause = BACKOFF_FIRST_SECONDS
+        backoff = BACKOFF_FIRST_SECONDS
         while True:
+            again = 0.0
             try:
                 answer = self._transport.send(method, path, body, wait_seconds + CALL_SECONDS)
             except Unreachable as error:
@@ -314,15 +315,15 @@ class CoordinatorClient:
                 refusal = _refusal(path, answer)
                 if answer.again_seconds is None and answer.status not in BUSY:
                     raise refusal
-                trouble = f"HTTP {answer.status}: {refusal}"
-                pause = max(pause, answer.again_seconds or 0.0)
+                trouble, again = f"HTTP {answer.status}: {refusal}", answer.again_seconds or 0.0
+            pause = max(backoff * _jitter.uniform(0.5, 1.0), again * _jitter.uniform(1.0, 1.2))
             if time.monotonic() + pause > deadline:
                 raise CoordinatorError(
                     f"no answer from the coordinator to {path} within"
                     f" {self._patience_seconds:.0f} s: {trouble}; see logs/coordinator.log"
                 )
-            time.sleep(pause * _jitter.uniform(0.5, 1.0))
-            pause = min(pause * 2, BACKOFF_MAX_SECONDS)
+            time.sleep(pause)
+            backoff = min(backoff * 2, BACKOFF_MAX_SECONDS)
 
     def _check_position(self, answer: Answer) -> None:
         """A new coordinator that knows less than an old one acknowledged has lost writes."""

@@ -46,7 +46,7 @@ def _answer(run: Run, ask: m.Join) -> m.Joined | None:
     if seat.nonce != ask.nonce:
         raise Fenced(f"another process of rank {ask.rank} has asked for its place since")
     seat.seen_at = run.clock()
-    if not group.rendezvous or group.trouble:
+    if not group.rendezvous or group.trouble or group.missing():
         return None
     return m.Joined(rendezvous=group.rendezvous, addresses=group.addresses())
 

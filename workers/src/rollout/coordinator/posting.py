@@ -69,12 +69,14 @@ class ApiWriter:
         """Apply one struct. The UID keeps it from a namesake that was made later."""
         try:
             token = await asyncio.to_thread(read_account_token, Path(self._wanted.token_file))
-            tls = True if self._trust is None else self._trust.context()
-            await self._send(build_patch(self._run, progress), token, tls)
+            await self._send(build_patch(self._run, progress), token, self._context())
         except (aiohttp.ClientError, TimeoutError, OSError, CoordinatorError) as error:
             raise Unwritten(f"{type(error).__name__}: {error}") from error
 
-    async def _send(self, body: bytes, token: str, tls: ssl.SSLContext | bool) -> None:
+    def _context(self) -> ssl.SSLContext:
+        return ssl.create_default_context() if self._trust is None else self._trust.context()
+
+    async def _send(self, body: bytes, token: str, tls: ssl.SSLContext) -> None:
         headers = {
             "Authorization": f"Bearer {token}",
             "Content-Type": "application/apply-patch+yaml",

@@ -14,6 +14,9 @@ from blake3 import blake3
 
 from rollout.coordinator.status import GroupStatus
 
+RENDEZVOUS_VARIABLE = "ROLLOUT_RENDEZVOUS"
+"""Tells ranks the name that they meet under: the prefix of every key in their store."""
+
 GroupState = Literal["Joining", "Running", "Failed", "Done"]
 SeatState = Literal["waiting", "working", "done", "failed"]
 
@@ -62,20 +65,21 @@ def sit_down(group: Group, rank: int, seat: Seat) -> None:
     if known is not None and known.nonce == seat.nonce:
         known.seen_at = seat.seen_at
         return
-    if group.rendezvous and known is not None:
-        group.trouble = f"rank {rank} ({seat.worker}) was started again while its group worked"
     group.seats[rank] = seat
-    if not group.missing() and all(one.state == "waiting" for one in group.seats.values()):
-        _meet(group)
+    if group.missing():
+        return
+    if all(one.state == "waiting" for one in group.seats.values()):
+        group.rendezvous, group.trouble = _name(group), ""
+        for one in group.seats.values():
+            one.state = "working"
+    elif group.rendezvous != _name(group):
+        group.trouble = f"rank {rank} ({seat.worker}) was started again while its group worked"
 
 
-def _meet(group: Group) -> None:
+def _name(group: Group) -> str:
+    """What these processes, and no others, meet under."""
     nonces = "/".join(group.seats[rank].nonce for rank in range(group.size))
-    name = blake3(nonces.encode()).hexdigest()[:16]
-    group.rendezvous = f"{group.uid}/{group.incarnation}/{name}"
-    group.trouble = ""
-    for seat in group.seats.values():
-        seat.state = "working"
+    return f"{group.uid}/{group.incarnation}/{blake3(nonces.encode()).hexdigest()[:16]}"
 
 
 def stay(group: Group, rank: int, seat: Seat, rendezvous: str) -> bool:

@@ -24,7 +24,7 @@ import msgspec
 from rollout.coordinator.status import Status
 from rollout.errors import SpecError
 from rollout.ledger.opening import require_ledger
-from rollout.local.identity import grade_of, spec_digest, spec_identity
+from rollout.local.identity import spec_identity
 from rollout.local.plan import (
     Machine,
     plan_actor,
@@ -37,12 +37,13 @@ from rollout.local.poller import StatusPoller
 from rollout.local.prepare import Prepared
 from rollout.local.progress import Display
 from rollout.local.resolve import Resolution, ResolveRequest, Resolving
+from rollout.local.resolved import choose_dtype, complete
 from rollout.local.run_dir import RunDir, RunLock
 from rollout.local.supervisor import Supervisor
 from rollout.local.watch import Ended
 from rollout.models.roles import further_models
 from rollout.objects.opening import require_place
-from rollout_api.worker import Layout, ResolvedRun, RunIdentity, WorkerConfig
+from rollout_api.worker import Layout, RunIdentity, WorkerConfig, WorkerOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,42 +128,14 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
 def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) -> WorkerConfig:
     """The file that every process reads. Raises SpecError when a resumed run has become another."""
     prepared, run, previous = wanted.prepared, wanted.run, wanted.previous
-    spec = prepared.spec
-    engine = spec.actors.engine.chosen if spec.actors.engine is not None else "embedded"
-    dtype = spec.model.dtype or ("BFloat16" if machine.accelerators else "Float32")
-    digest = spec_digest(
-        spec,
-        model_digest=found.model_digest,
-        data_digests=found.data_digests,
-        dtype=dtype,
-        further_digests=found.model_digests,
-    )
-    if previous is not None and previous.spec_digest != digest:
-        raise SpecError(describe_drift(previous, prepared, found))
-    threads = plan_threads(spec, machine, found.num_parameters)
-    return WorkerConfig(
+    threads = plan_threads(prepared.spec, machine, found.num_parameters)
+    order = WorkerOrder(
         run=RunIdentity(
             name=prepared.name,
             namespace=prepared.namespace,
             uid=str(uuid.uuid4()) if previous is None else previous.run.uid,
         ),
-        spec_digest=digest,
-        spec=spec,
-        resolved=ResolvedRun(
-            model_path=found.model_path,
-            model_digest=found.model_digest,
-            dtype=dtype,
-            stop_token_ids=found.stop_token_ids,
-            pad_token_id=found.pad_token_id,
-            prompt_tokens_max=found.prompt_tokens_max,
-            models=found.models,
-            model_digests=found.model_digests,
-            data_digests=found.data_digests,
-            bad_records=found.num_bad,
-            left_out=found.left_out,
-            engine="vllm" if engine == "vllm" else "embedded",
-            grade=grade_of(spec),
-        ),
+        spec=prepared.spec,
         layout=Layout(
             run_dir=str(run.path),
             coordinator_url=url,
@@ -173,6 +146,11 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
         threads=threads if previous is None else previous.threads,
         code_files=tuple(str(path) for path in wanted.code_files),
     )
+    dtype = choose_dtype(prepared.spec, accelerated=machine.accelerators > 0)
+    config = complete(order, found, dtype)
+    if previous is not None and previous.spec_digest != config.spec_digest:
+        raise SpecError(describe_drift(previous, prepared, found))
+    return config
 
 
 def describe_drift(previous: WorkerConfig, prepared: Prepared, found: Resolution) -> str:

@@ -6,12 +6,12 @@ learner of ``learner.processesPerNode`` ranks under torchrun (or one bare proces
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rollout.ledger.opening import DSN_VARIABLE
 from rollout.local.processes import ProcessSpec
+from rollout.local.ranks import CONFIG_OPTION, plan_ranks
 from rollout.local.restarts import RestartRules
 from rollout.local.run_dir import RunDir
 from rollout.local.watch import Bounds
@@ -19,7 +19,6 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 
 TINY_PARAMETERS_MAX = 3_000_000
 """Below this a second thread costs more in synchronisation than it computes."""
-CONFIG_OPTION = "--config"
 NO_CREDENTIALS = {DSN_VARIABLE: ""}
 """The ledger's connection string reaches the coordinator alone: user code runs in the others."""
 RUN_DIR_VARIABLE = "ROLLOUT_RUN_DIR"
@@ -81,24 +80,18 @@ def plan_actor(spec: RolloutRunSpec, run: RunDir, machine: Machine, index: int) 
         f"actor-{index}",
         "actor",
         extra=("--index", str(index)),
-        env=_user_env(spec) | _thread_env(plan_threads(spec, machine)) | NO_CREDENTIALS,
+        env=_user_env(spec) | thread_env(plan_threads(spec, machine)) | NO_CREDENTIALS,
     )
 
 
 def _learner(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> ProcessSpec:
-    env = _user_env(spec) | _thread_env(plan_threads(spec, machine)) | NO_CREDENTIALS
-    ranks = spec.learner.processes_per_node
-    if ranks == 1:
-        return _process(spec, run, "learner", "learner", env=env)
+    env = _user_env(spec) | thread_env(plan_threads(spec, machine)) | NO_CREDENTIALS
+    module, arguments = plan_ranks(str(run.worker_config), spec.learner.processes_per_node)
     return ProcessSpec(
         name="learner",
         role="learner",
-        module="torch.distributed.run",
-        arguments=(
-            *("--standalone", "--nproc-per-node", str(ranks), "--max-restarts", "0"),
-            *("--no-python", sys.executable, "-m", "rollout.lifeline"),
-            *("rollout.entrypoints.learner", CONFIG_OPTION, str(run.worker_config)),
-        ),
+        module=module,
+        arguments=arguments,
         log=run.logs / "learner.log",
         env={**env, RUN_DIR_VARIABLE: str(run.path)},
         restart=_restarts(spec),
@@ -134,7 +127,8 @@ def _user_env(spec: RolloutRunSpec) -> dict[str, str]:
     return {variable.name: variable.value for variable in spec.env}
 
 
-def _thread_env(threads: int) -> dict[str, str]:
+def thread_env(threads: int) -> dict[str, str]:
+    """What makes libraries compute with so many threads."""
     return {
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),

@@ -14,7 +14,9 @@ from datetime import timedelta
 from typing import TypeVar
 
 import torch
+from torch.distributed.rendezvous import rendezvous
 
+from rollout.coordinator.seats import RENDEZVOUS_VARIABLE
 from rollout.errors import RunFailed
 
 COLLECTIVE_SECONDS_MAX = 1800.0
@@ -120,7 +122,12 @@ def _start_group(device: torch.device, *, alone: bool) -> None:
             backend, store=store, rank=0, world_size=1, timeout=timeout
         )
         return
-    torch.distributed.init_process_group(backend, timeout=timeout)
+    # Keys of one store, and of another incarnation that reaches it late, are kept apart by their prefix.
+    store, rank, world_size = next(iter(rendezvous("env://", timeout=timeout)))
+    named = torch.distributed.PrefixStore(os.environ.get(RENDEZVOUS_VARIABLE, ""), store)
+    torch.distributed.init_process_group(
+        backend, store=named, rank=rank, world_size=world_size, timeout=timeout
+    )
 
 
 def shard(

@@ -1,0 +1,228 @@
+"""The pods of a learner find each other through the coordinator, all of one start, or none."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+from coordinator_kit import PLAN, FakeActor, FakeLearner, run_to_end
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rollout.coordinator import messages as m
+from rollout.coordinator.seats import Group, Seat, describe, leave, renew, sit_down, stay
+from rollout.errors import CoordinatorError, Fenced
+
+TWO = replace(PLAN, learner_nodes=2)
+
+
+def join(rank, group=1, nonce="a", wait=0.0):
+    return m.Join(
+        worker=f"learner-{rank}",
+        group=group,
+        rank=rank,
+        address=f"10.0.0.{rank}:29400",
+        nonce=f"{rank}{nonce}",
+        wait_seconds=wait,
+    )
+
+
+def stays(rank, rendezvous, group=1, nonce="a"):
+    return m.Stay(
+        worker=f"learner-{rank}",
+        group=group,
+        rank=rank,
+        address=f"10.0.0.{rank}:29400",
+        nonce=f"{rank}{nonce}",
+        rendezvous=rendezvous,
+    )
+
+
+def left(rank, group=1, nonce="a", ok=True, message=""):
+    return m.Left(
+        worker=f"learner-{rank}",
+        group=group,
+        rank=rank,
+        nonce=f"{rank}{nonce}",
+        ok=ok,
+        message=message,
+    )
+
+
+def test_a_pod_waits_until_all_are_there_and_all_get_one_name(bench):
+    client = bench.start(TWO)
+    waiting = client.join(join(0))
+    assert waiting.rendezvous == ""
+    assert waiting.waiting.startswith("rank 1 of 2 not checked in")
+    found = []
+    asking = threading.Thread(target=lambda: found.append(client.join(join(0, wait=30.0))))
+    asking.start()
+    last = client.join(join(1))
+    asking.join(30.0)
+    assert found == [last]
+    assert last.addresses == ("10.0.0.0:29400", "10.0.0.1:29400")
+    assert last.rendezvous.startswith("uid-1/1/")
+
+
+def test_a_lost_answer_is_given_again(bench):
+    client = bench.start(TWO)
+    client.join(join(0))
+    first = client.join(join(1))
+    assert client.join(join(1)) == first == client.join(join(0))
+
+
+def test_a_missing_rank_is_named_in_the_status(bench):
+    client = bench.start(replace(PLAN, learner_nodes=3))
+    assert client.status().group is None
+    client.join(join(0))
+    client.join(join(2))
+    status = client.status()
+    assert (status.group.state, status.group.missing) == ("Joining", (1,))
+    (found,) = [one for one in status.waiting if one.who == "the learner's group"]
+    assert found.culprit.startswith("rank 1 of 3 not checked in")
+
+
+def test_an_older_incarnation_is_refused_also_by_the_next_coordinator(bench):
+    client = bench.start(TWO)
+    client.join(join(0, group=4))
+    client.join(join(0, group=5))
+    for ask in (client.join, client.stay, client.left):
+        old = {client.join: join(1, 4), client.stay: stays(1, "x", 4), client.left: left(1, 4)}[ask]
+        with pytest.raises(Fenced, match="at incarnation 5, this pod is of 4"):
+            ask(old)
+    client = bench.start(TWO)
+    with pytest.raises(Fenced, match="at incarnation 5"):
+        client.join(join(0, group=4))
+
+
+def test_the_next_incarnation_begins_with_nobody(bench):
+    client = bench.start(TWO)
+    client.join(join(0))
+    before = client.join(join(1))
+    assert client.join(join(0, group=2, nonce="b")).rendezvous == ""
+    after = client.join(join(1, group=2, nonce="b"))
+    assert after.rendezvous.startswith("uid-1/2/")
+    assert after.rendezvous != before.rendezvous
+    with pytest.raises(Fenced):
+        client.stay(stays(0, before.rendezvous))
+
+
+def test_a_rank_that_failed_asks_for_a_new_incarnation_by_name(bench):
+    client = bench.start(TWO)
+    client.join(join(0))
+    client.join(join(1))
+    assert client.status().group.state == "Running"
+    client.left(left(1, ok=False, message="exit code 1"))
+    group = client.status().group
+    assert (group.state, group.message) == ("Failed", "rank 1 (learner-1) failed: exit code 1")
+    assert "a new incarnation" in client.join(join(1, nonce="b")).waiting
+
+
+def test_a_pod_that_was_started_again_does_not_slip_into_a_group_that_works(bench):
+    client = bench.start(TWO)
+    client.join(join(0))
+    client.join(join(1))
+    waiting = client.join(join(1, nonce="b"))
+    assert waiting.rendezvous == ""
+    assert "rank 1 (learner-1) was started again while its group worked" in waiting.waiting
+    assert client.status().group.state == "Failed"
+
+
+def test_a_group_whose_every_pod_was_started_again_meets_anew(bench):
+    client = bench.start(TWO)
+    client.join(join(0))
+    before = client.join(join(1))
+    client.join(join(0, nonce="b"))
+    after = client.join(join(1, nonce="b"))
+    assert after.rendezvous not in {"", before.rendezvous}
+    assert client.status().group.state == "Running"
+
+
+def test_a_new_coordinator_learns_the_group_from_those_who_work(bench):
+    client = bench.start(TWO)
+    client.join(join(0))
+    name = client.join(join(1)).rendezvous
+    client = bench.start(TWO)
+    assert client.status().group.missing == (0, 1)
+    client.stay(stays(0, name))
+    client.stay(stays(1, name))
+    assert client.status().group.state == "Running"
+    assert client.join(join(0)).rendezvous == name
+    for rank in (0, 1):
+        client.left(left(rank))
+    assert client.status().group.state == "Done"
+
+
+def test_a_coordinator_that_dies_between_two_answers_gives_the_same_name(bench):
+    client = bench.start(TWO)
+    client.join(join(0))
+    name = client.join(join(1)).rendezvous
+    client = bench.start(TWO)
+    client.stay(stays(1, name))
+    assert client.join(join(0)).rendezvous == name
+    assert client.status().group.state == "Running"
+
+
+def test_a_pod_that_was_started_again_meanwhile_does_not_get_the_old_place(bench):
+    client = bench.start(replace(PLAN, learner_nodes=3))
+    for rank in range(3):
+        joined = client.join(join(rank))
+    client = bench.start(replace(PLAN, learner_nodes=3))
+    client.stay(stays(1, joined.rendezvous))
+    assert client.join(join(0, nonce="b")).rendezvous == ""
+    client.stay(stays(2, joined.rendezvous))
+    assert "was started again" in client.join(join(0, nonce="c")).waiting
+    assert client.status().group.state == "Failed"
+
+
+@pytest.mark.parametrize("rank", [-1, 2])
+def test_a_rank_that_cannot_be_is_refused(bench, rank):
+    client = bench.start(TWO)
+    with pytest.raises(CoordinatorError, match=r"group of 2 \(learner.nodes\)"):
+        client.join(join(rank))
+
+
+def test_a_learner_of_a_finished_run_is_told_to_rest(bench):
+    client = bench.start()
+    learner = FakeLearner(client, bench.store)
+    run_to_end(FakeActor(client), learner)
+    learner.finish()
+    client.stop("Suspended")
+    assert client.join(join(0)).stop
+
+
+def seat(rank, nonce, at=0.0):
+    return Seat(worker=f"learner-{rank}", address=f"h{rank}:1", nonce=nonce, seen_at=at)
+
+
+def test_a_silent_pod_is_named():
+    group = renew(Group(uid="u", size=1), 1, 0.0)
+    sit_down(group, 0, seat(0, "a"))
+    said = describe(group, 45.0, silent_seconds=30.0)
+    assert (said.state, said.message) == ("Running", "rank 0 (learner-0) silent for 45 s")
+
+
+ACTS = st.lists(
+    st.tuples(st.sampled_from(["join", "stay", "left"]), st.integers(0, 2), st.integers(0, 2)),
+    max_size=40,
+)
+
+
+@given(ACTS)
+@settings(max_examples=120, deadline=None)
+def test_two_that_meet_under_one_name_always_meet_the_same_others(acts):
+    """Whatever order pods come, go and come again in: a name stands for one set of processes."""
+    group = renew(Group(uid="u", size=3), 1, 0.0)
+    names: dict[str, tuple[str, ...]] = {}
+    for act, rank, start in acts:
+        nonce = f"{rank}-{start}"
+        if act == "join":
+            sit_down(group, rank, seat(rank, nonce))
+        elif act == "stay":
+            stay(group, rank, seat(rank, nonce), group.rendezvous or "elsewhere")
+        else:
+            leave(group, rank, nonce, ok=start > 0, message="x")
+        if group.rendezvous and not group.missing() and not group.trouble:
+            held = tuple(group.seats[n].nonce for n in range(3))
+            assert names.setdefault(group.rendezvous, held) == held

@@ -1,0 +1,188 @@
+"""One pod of the learner: asks for its place in the group, runs torchrun there, says how that ended."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rollout.coordinator import messages as m
+from rollout.coordinator.client import CoordinatorClient
+from rollout.coordinator.seats import RENDEZVOUS_VARIABLE
+from rollout.entrypoints.child import run_child
+from rollout.entrypoints.orders import config_path
+from rollout.errors import Fenced, RolloutError, SpecError
+from rollout.local.ranks import Place, plan_ranks
+from rollout_api.worker import WorkerOrder
+
+log = logging.getLogger(__name__)
+
+POD_NAME, POD_IP, INCARNATION = "ROLLOUT_POD_NAME", "ROLLOUT_POD_IP", "ROLLOUT_INCARNATION"
+MEETING_PORT = 29400
+"""Where rank 0's pod listens for the other nodes."""
+ASK_SECONDS = 5.0
+"""How long one question for a place waits at the coordinator; a signal is heeded between two."""
+STAY_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """Who this pod is. ``nonce`` names this start of its process."""
+
+    worker: str
+    group: int
+    rank: int
+    address: str
+    nonce: str
+
+    def join(self) -> m.Join:
+        """The question for a place."""
+        return m.Join(
+            worker=self.worker,
+            group=self.group,
+            rank=self.rank,
+            address=self.address,
+            nonce=self.nonce,
+            wait_seconds=ASK_SECONDS,
+        )
+
+    def stay(self, rendezvous: str) -> m.Stay:
+        """The word that its ranks work."""
+        return m.Stay(
+            worker=self.worker,
+            group=self.group,
+            rank=self.rank,
+            address=self.address,
+            nonce=self.nonce,
+            rendezvous=rendezvous,
+        )
+
+    def left(self, code: int) -> m.Left:
+        """The word that its ranks have ended."""
+        return m.Left(
+            worker=self.worker,
+            group=self.group,
+            rank=self.rank,
+            nonce=self.nonce,
+            ok=code == 0,
+            message="" if code == 0 else f"exit code {code}; see the log of {self.worker}",
+        )
+
+
+def find_node(environment: Mapping[str, str]) -> Node:
+    """Who this pod is, by the environment that its template gives it. Raises SpecError."""
+    host = _need(environment, POD_IP)
+    group = _need(environment, INCARNATION)
+    if not group.isdigit() or int(group) < 1:
+        raise SpecError(f"{INCARNATION} is {group!r}; expected a whole number from 1")
+    return Node(
+        worker=_need(environment, POD_NAME),
+        group=int(group),
+        rank=ordinal_of(environment),
+        address=f"[{host}]:{MEETING_PORT}" if ":" in host else f"{host}:{MEETING_PORT}",
+        nonce=secrets.token_hex(8),
+    )
+
+
+def ordinal_of(environment: Mapping[str, str]) -> int:
+    """A pod's number in its StatefulSet. Raises SpecError."""
+    name = _need(environment, POD_NAME)
+    found = re.search(r"-(\d+)$", name)
+    if found is None:
+        raise SpecError(
+            f"{POD_NAME} is {name!r}; expected a StatefulSet's pod, such as run-learner-0"
+        )
+    return int(found.group(1))
+
+
+def _need(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name, "")
+    if not value:
+        raise SpecError(f"{name} is not set: the pod's template must set it (downward API)")
+    return value
+
+
+def work_in_group(
+    order: WorkerOrder, node: Node, environment: Mapping[str, str], told: threading.Event
+) -> None:
+    """Run this pod's ranks once and report how they ended. Raises CoordinatorError when nobody answers."""
+    client = CoordinatorClient.open(order, "learner")
+    try:
+        joined = _join(client, node, told)
+        if joined is not None:
+            _run_ranks(client, order, node, joined, environment, told)
+    except Fenced as error:
+        log.warning("this pod's group is over: %s", error)
+    finally:
+        client.close()
+
+
+def _join(client: CoordinatorClient, node: Node, told: threading.Event) -> m.Joined | None:
+    """The place, or None when there is nothing to do."""
+    said = ""
+    while not told.is_set():
+        joined = client.join(node.join())
+        if joined.stop is not None:
+            log.info("no work for this learner reason=%s", joined.stop)
+            return None
+        if joined.rendezvous:
+            return joined
+        if joined.waiting.partition(" for ")[0] != said:
+            said = joined.waiting.partition(" for ")[0]
+            log.info("rank %d waits: %s", node.rank, joined.waiting)
+    return None
+
+
+def _run_ranks(
+    client: CoordinatorClient,
+    order: WorkerOrder,
+    node: Node,
+    joined: m.Joined,
+    environment: Mapping[str, str],
+    told: threading.Event,
+) -> None:
+    learner = order.spec.learner
+    place = Place(
+        num_nodes=learner.nodes,
+        node_rank=node.rank,
+        address=joined.addresses[0],
+        rendezvous=joined.rendezvous,
+    )
+    module, arguments = plan_ranks(str(config_path(order)), learner.processes_per_node, place)
+    meeting = {**environment, RENDEZVOUS_VARIABLE: joined.rendezvous}
+    log.info("rank %d starts rendezvous=%s", node.rank, joined.rendezvous)
+    over = threading.Event()
+    with _staying(client, node, joined.rendezvous, over):
+        code = run_child(module, arguments, meeting, told, over)
+    if not over.is_set():
+        client.left(node.left(0 if told.is_set() else code))
+
+
+@contextmanager
+def _staying(
+    client: CoordinatorClient, node: Node, rendezvous: str, over: threading.Event
+) -> Iterator[None]:
+    """Say every few seconds that the ranks work; ``over`` is set when their group is."""
+    ended = threading.Event()
+
+    def say() -> None:
+        while not ended.wait(STAY_SECONDS):
+            try:
+                client.stay(node.stay(rendezvous))
+            except Fenced as error:
+                log.warning("this pod's group is over: %s", error)
+                over.set()
+                return
+            except RolloutError as error:
+                log.warning("the coordinator does not answer: %s", error)
+
+    teller = threading.Thread(target=say, daemon=True, name="staying")
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()

@@ -1,0 +1,92 @@
+"""Makes a pod's ``worker.json``: ``python -m rollout.entrypoints.prepare ROLE --order O``; then ends.
+
+The coordinator's pod looks at model and data. The others take what it has found, and check that the
+model's files here are the same ones. A process of its own, because it may load torch to build a model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from rollout.coordinator.client import CoordinatorClient
+from rollout.coordinator.messages import Role
+from rollout.entrypoints.config import run_process
+from rollout.entrypoints.orders import config_path, read_order
+from rollout.entrypoints.resolve import resolve
+from rollout.errors import SpecError
+from rollout.local.launch import write_atomically
+from rollout.local.resolve import ResolveRequest
+from rollout.local.resolved import choose_dtype, complete
+from rollout.models.resolve import resolve_model
+from rollout.models.roles import further_models
+from rollout_api.v1alpha1.common import ModelSource
+from rollout_api.worker import WorkerConfig, WorkerOrder
+
+log = logging.getLogger(__name__)
+
+COORDINATOR_SECONDS_MAX = 1800.0
+"""How long a worker waits for its coordinator, which may be fetching a model."""
+
+
+def main() -> None:
+    """Write one configuration."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("role", choices=("coordinator", "learner", "actor"))
+    parser.add_argument("--order", type=Path, required=True, help="the WorkerOrder file")
+    arguments = parser.parse_args()
+    order = read_order(arguments.order)
+    role = arguments.role
+    config = look(order) if role == "coordinator" else ask(order, role)
+    path = config_path(order)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, config.model_dump_json(exclude_none=True, indent=1))
+
+
+def look(order: WorkerOrder) -> WorkerConfig:
+    """Resolve model and data here. Raises SpecError, DataError or StoreError."""
+    spec = order.spec
+    request = ResolveRequest(spec=spec.model_dump(mode="json", exclude_none=True))
+    accelerated = bool(spec.learner.accelerator or spec.actors.accelerator)
+    return complete(order, resolve(request), choose_dtype(spec, accelerated=accelerated))
+
+
+def ask(order: WorkerOrder, role: Role) -> WorkerConfig:
+    """What the coordinator has found, with models where they lie in this pod.
+
+    Raises CoordinatorError when it does not answer, SpecError when a model is another one here.
+    """
+    client = CoordinatorClient.open(order, role, patience_seconds=COORDINATOR_SECONDS_MAX)
+    try:
+        found = WorkerConfig.model_validate_json(client.config())
+    finally:
+        client.close()
+    resolved = found.resolved
+    spec = order.spec
+    policy = find_here("spec.model", spec.model, resolved.model_digest)
+    further = {
+        one.role: find_here(one.field, one.source, resolved.model_digests[one.role])
+        for one in further_models(spec)
+    }
+    here = resolved.model_copy(update={"model_path": policy, "models": further})
+    given = {name: getattr(order, name) for name in WorkerOrder.model_fields}
+    return WorkerConfig(**given, spec_digest=found.spec_digest, resolved=here)
+
+
+def find_here(field: str, source: ModelSource, digest: str) -> str:
+    """The folder of a model in this pod. Raises SpecError."""
+    if source.uri is None:
+        raise SpecError(f"{field}: names no uri; the operator fills it in from the run it names")
+    files = resolve_model(source.uri, revision=source.revision)
+    if files.digest != digest:
+        raise SpecError(
+            f"{field} {source.uri} is {files.digest} in this pod and {digest} in the coordinator's:"
+            " give every pod the same model, or name a revision"
+        )
+    return str(files.path)
+
+
+if __name__ == "__main__":
+    sys.exit(run_process(main))
