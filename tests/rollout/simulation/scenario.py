@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-from rollout.coordinator.plan import EvaluationPlan, RunPlan
+from rollout.coordinator.plan import EvaluationPlan, RunPlan, StragglerPlan
 from rollout.ledger.records import Limits
 from rollout.types import SamplingParams
 
@@ -46,6 +46,10 @@ KINDS = (
     "leave-actor",
     "bad-network",
 )
+
+
+SLOW_FIRST = 1000
+"""Seeds from here on are of runs in which work is slow, is interrupted and moves between actors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +110,9 @@ class Scenario:
     def describe(self) -> str:
         plan = self.plan
         names = ("num_actors", "tasks_max", "trouble", "lost", "broken_task", "flat", "salted")
-        more = ("anchor_every", "drift", "network")
+        more = ("anchor_every", "drift", "network", "slowness")
         bounds = ("staleness_max", "waves_max", "exact", "samples_min", "num_samples", "steps_max")
-        others = ("tasks_per_step", "lease_seconds", "sample_wait_seconds")
+        others = ("tasks_per_step", "lease_seconds", "sample_wait_seconds", "extra_groups")
         lines = [
             f"seed {self.seed}",
             *(f"  {name} = {getattr(self, name)}" for name in (*names, *more)),
@@ -119,7 +123,51 @@ class Scenario:
 
 
 def build_scenario(seed: int) -> Scenario:
-    """Everything that a seed decides before the run begins."""
+    """Everything that a seed decides before the run begins; from ``SLOW_FIRST`` on, work is slow and moves."""
+    return _slow(seed) if seed >= SLOW_FIRST else _any(seed)
+
+
+def _slow(seed: int) -> Scenario:
+    """Samples that outlast heartbeats, several actors of unequal speed, many notices to leave."""
+    base, draw = _any(seed), random.Random(f"slow {seed}")
+    num_actors = draw.randint(2, 4)
+    waves = base.plan.waves_max
+    plan = replace(
+        base.plan,
+        exact=False,
+        tasks_per_step=4,
+        steps_max=draw.randint(9, 12),
+        lease_seconds=6.0,
+        heartbeat_seconds=1.0,
+        extra_groups=0 if waves else draw.choice([0, 1, 2]),
+        stragglers=StragglerPlan(
+            steal_margin_seconds=draw.choice([0.1, 1.0]),
+            deadline_factor=draw.choice([1.0, 3.0, 100.0]),
+        ),
+    )
+    leaving = tuple(
+        Fault(
+            at=draw.uniform(1.0, 90.0),
+            kind="leave-actor",
+            who=draw.randrange(num_actors),
+            seconds=draw.uniform(0.5, 10.0),
+        )
+        for _ in range(draw.randint(2, 5))
+    )
+    faults = (*leaving, *_faults(draw, num_actors)[:4])
+    return replace(
+        base,
+        plan=plan,
+        num_actors=num_actors,
+        tasks_max=draw.choice([2, 4]),
+        trouble=draw.choice([0.0, 0.1]),
+        slowness=draw.uniform(2.0, 5.0),
+        drift={f"actor-{n}": draw.choice([0.5, 1.0, 4.0]) for n in range(num_actors)},
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+    )
+
+
+def _any(seed: int) -> Scenario:
     draw = random.Random(seed)
     num_actors = draw.randint(1, 4)
     plan = _plan(seed, draw)

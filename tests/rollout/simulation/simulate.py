@@ -314,6 +314,20 @@ class _Story:
         if not all(named) or not (named or busy):
             self._world.break_promise(f"nothing moves, and nobody is named: {self._describe()}")
 
+    def _count_moves(self) -> None:
+        if self._world.coordinator is not None:
+            for why, times in self._world.coordinator.run.moves.told.items():
+                self._world.counts[f"moved: {why}"] = times
+
+    def _expected(self) -> set[str]:
+        """How this run may end."""
+        expected = {"Finished"}
+        if self._scenario.broken_task is not None:
+            expected.add("RewardError")
+        if not self._scenario.plan.exact:
+            expected.add("AllSamplesLost")
+        return expected
+
     def _judge(self) -> None:
         world = self._world
         file = world.folder / "ledger.db"
@@ -322,12 +336,8 @@ class _Story:
         for text in check_always(file, self._scenario, self._world.lives):
             world.break_promise(text)
         world._forget_errors()
-        expected = {"Finished"}
-        if self._scenario.broken_task is not None:
-            expected.add("RewardError")
-        if not self._scenario.plan.exact:
-            expected.add("AllSamplesLost")
-        if world.outcome not in expected:
+        self._count_moves()
+        if world.outcome not in self._expected():
             world.break_promise(f"the run ended as {world.outcome!r}: {world.status().outcome}")
         elif world.outcome == "Finished":
             for text in check_end(file, world):

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from scenario import KINDS, build_scenario
+from scenario import KINDS, SLOW_FIRST, build_scenario
 from simulate import run_scenario, simulate
 
 QUICK = 20
 LONG = 300
+SLOW_QUICK = (SLOW_FIRST + 7, SLOW_FIRST + 8)
+SLOW_LONG = range(SLOW_FIRST, SLOW_FIRST + 120)
 
 
 def check(seeds):
@@ -30,6 +32,21 @@ def test_a_few_schedules():
     done = check(range(QUICK))
     assert done["equal to the undisturbed run"] >= 1
     assert done["late copies"] > 0
+
+
+def test_slow_work_that_is_interrupted_and_moves():
+    done = check(SLOW_QUICK)
+    assert done["beginnings"]
+    assert done["gone on with"]
+    assert done["moved: steal"] + done["moved: deadline"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(SLOW_LONG.start, SLOW_LONG.stop, 30))
+def test_much_slow_work(first):
+    done = check(range(first, min(SLOW_LONG.stop, first + 30)))
+    assert done["moved: steal"]
+    assert done["moved: deadline"]
 
 
 @pytest.mark.slow

@@ -75,15 +75,10 @@ class HashEngine:
         self._asked.set()
 
     def progress(self) -> list[list[SampleProgress]]:
-        share = self._share()
+        shares = share_out(self._share(), len(self._lengths))
         return [
-            [
-                SampleProgress(state="running", num_tokens=int(share * length))
-                if length
-                else SampleProgress(state="ended")
-                for length in row
-            ]
-            for row in self._lengths
+            [show_progress(share, length) for length in row]
+            for share, row in zip(shares, self._lengths, strict=True)
         ]
 
     async def draw_for(self, seconds: float, lengths: list[list[int]]) -> float:
@@ -100,6 +95,19 @@ class HashEngine:
 
     def _share(self) -> float:
         return min(1.0, (self._world.now - self._began) / max(self._seconds, 1e-9))
+
+
+def share_out(share: float, count: int) -> list[float]:
+    """Of several groups, drawn one after the other: how much of each is there."""
+    return [min(1.0, max(0.0, share * count - place)) for place in range(count)]
+
+
+def show_progress(share: float, length: int) -> SampleProgress:
+    if not length or share >= 1.0:
+        return SampleProgress(state="ended", num_tokens=length)
+    if share <= 0.0:
+        return SampleProgress(state="queued")
+    return SampleProgress(state="running", num_tokens=int(share * length))
 
 
 async def play(
@@ -142,9 +150,10 @@ async def draw_all(
         hand.drawing = ()
         await stage.process.gate()
         seconds *= 1.0 - share
+        shares = share_out(share, len(going))
         going = {
-            name: [draw_more(one, by_id[name], share) for one in some]
-            for name, some in going.items()
+            name: [draw_more(one, by_id[name], part) for one in some]
+            for part, (name, some) in zip(shares, going.items(), strict=True)
         }
         if share < 1.0:
             world.count("interruptions")
@@ -158,6 +167,8 @@ async def let_go(
     """As the product's own."""
     returned = []
     for name in list(going):
+        if all(one.ending for one in going[name]):
+            continue
         if hand.is_dropped(name):
             del going[name]
         elif hand.is_returned(name):
@@ -259,7 +270,7 @@ def draw_more(episode: Episode, task: m.Task, share: float) -> Episode:
         logprobs=episode.logprobs + (-0.1,) * count,
         loss_mask=episode.loss_mask + (1,) * count,
         spans=(*episode.spans, span) if count else episode.spans,
-        segment=episode.segment + (share < 1.0 and count > 0),
+        segment=episode.segment + (have + count < whole and count > 0),
         ending="stop" if have + count == whole else None,
     )
 
