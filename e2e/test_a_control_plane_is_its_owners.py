@@ -1,26 +1,15 @@
 """A control plane comes back on its port, meets no other one, and does not outlive a killed owner."""
 
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import astuple
-from pathlib import Path
 
 import pytest
 
 from cluster import local
-from cluster.instance import everything, find
+from cluster.instance import everything
 from cluster.local import LocalCluster, Shape
+from owners import start_and_kill
 
 pytestmark = pytest.mark.control_plane
-
-OWNER = """
-from cluster import local
-made = local.up(local.Shape(fake_nodes=0), owned=True)
-print(made.instance.name, flush=True)
-input()
-"""
 
 
 def test_a_killed_api_server_comes_back_with_everything(local_cluster: LocalCluster):
@@ -46,20 +35,9 @@ def test_two_clusters_do_not_meet(local_cluster: LocalCluster):
 
 def test_a_cluster_dies_with_a_killed_owner_and_is_swept_up(local_cluster: LocalCluster):
     del local_cluster
-    owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
-    )
-    name = owner.stdout.readline().strip()
-    processes = find(name).processes()
-    assert all(process.handle() for process in processes.values())
-
-    owner.send_signal(signal.SIGKILL)
-    owner.wait()
+    left = start_and_kill(real_nodes=0)
 
     local.sweep()
-    assert [process.name for process in processes.values() if process.handle()] == []
-    assert name not in [instance.name for instance in everything()]
+
+    assert [process.name for process in left.processes if process.handle()] == []
+    assert left.instance.name not in [instance.name for instance in everything()]

