@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,13 @@ from rollout_vllm.supported import UnsupportedVllmError, require_supported
 from .conftest import Policies, ask, settings_for
 
 PACKAGES = Path(torch.__file__).parents[1]
+
+
+@pytest.fixture
+def folder():
+    """What actor and engine share: a path short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="r-", dir="/tmp") as name:
+        yield Path(name)
 
 
 def environment(plugin: Path) -> dict[str, str]:
@@ -88,20 +97,20 @@ def test_another_vllm_is_refused_with_what_to_do(version):
         require_supported(version)
 
 
-def test_an_actor_that_comes_back_asks_for_the_server_that_runs(tmp_path):
-    settings = stub_settings(tmp_path)
+def test_an_actor_that_comes_back_asks_for_the_server_that_runs(folder):
+    settings = stub_settings(folder)
 
-    first = ask_for_server(settings, tmp_path, fresh=False)
-    again = ask_for_server(settings, tmp_path, fresh=False)
-    after_a_crash = ask_for_server(settings, tmp_path, fresh=True)
+    first = ask_for_server(settings, folder, fresh=False)
+    again = ask_for_server(settings, folder, fresh=False)
+    after_a_crash = ask_for_server(settings, folder, fresh=True)
 
     assert first == again
     assert after_a_crash != first
     assert not first.exists()
-    assert read_start(tmp_path).incarnation == 2
+    assert read_start(folder).incarnation == 2
     assert (
         str(after_a_crash / "api.sock")
-        in json.loads((tmp_path / START_FILE).read_text())["arguments"]
+        in json.loads((folder / START_FILE).read_text())["arguments"]
     )
 
 
@@ -121,10 +130,9 @@ def stub_settings(folder: Path):
 @pytest.mark.vllm
 @pytest.mark.process
 @pytest.mark.asyncio(loop_scope="session")
-async def test_a_stock_server_serves_and_is_replaced_on_demand(policies: Policies, tmp_path):
-    from dataclasses import replace
-
-    folder = tmp_path / "shared"
+async def test_a_stock_server_serves_and_an_actor_that_comes_back_goes_on_with_it(
+    policies: Policies, folder, tmp_path
+):
     place_plugin(folder / "plugin")
     container = GuardedProcess(
         [sys.executable, "-S", "-m", "rollout_vllm.launch", str(folder)],

@@ -16,8 +16,8 @@ from typing import Literal
 
 from rollout.errors import SpecError
 
-SOCKET_PATH_MAX = 99
-"""Bytes of a Unix socket path that every kernel takes (Linux has room for 107)."""
+FOLDER_PATH_MAX = 107 - len("/01234567-89ab-cdef-0123-456789abcdef")
+"""Bytes of the server's folder: Linux takes 107 for a socket, and vLLM names its own there by a UUID."""
 
 BLOCK_TOKENS = 128
 """Tokens of one cache block of vLLM on a CPU, its largest."""
@@ -120,13 +120,12 @@ def build_arguments(settings: VllmSettings, private_dir: Path) -> tuple[str, ...
 
 def socket_path(private_dir: Path) -> Path:
     """Where the server listens. Raises SpecError when the path is too long for a socket."""
-    path = private_dir / "api.sock"
-    if len(str(path).encode()) > SOCKET_PATH_MAX:
+    if len(str(private_dir).encode()) > FOLDER_PATH_MAX:
         raise SpecError(
-            f"the engine's socket path {path} is longer than {SOCKET_PATH_MAX} bytes: "
-            "set TMPDIR to a shorter folder"
+            f"the engine's folder {private_dir} is longer than {FOLDER_PATH_MAX} bytes, too long for "
+            "sockets: set TMPDIR to a shorter folder"
         )
-    return path
+    return private_dir / "api.sock"
 
 
 def refuse_reserved(arguments: Sequence[str]) -> None:
