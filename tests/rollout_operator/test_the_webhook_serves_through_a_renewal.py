@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import aiohttp
 import pytest
 
-from rollout_operator.certificates.issue import new_authority, new_server, to_pem
+from rollout_operator.rotation.issue import new_authority, new_server, to_pem
 from rollout_operator.webhook.server import SHARED_UID, Ports, WebhookServer
 from rollout_operator.webhook.settings import parse_settings
 from rollout_operator.webhook.tls import Certificate, KeyPair
@@ -156,6 +156,28 @@ async def test_kopf_remembers_one_object_however_many_are_asked_about(tmp_path):
             await post(server, files.context(), review_of({"metadata": {"uid": uid}}))
 
     assert seen == [SHARED_UID, SHARED_UID]
+
+
+async def test_a_server_that_ends_still_answers_and_asks_callers_to_connect_anew(tmp_path):
+    files = Files(tmp_path)
+    files.renew()
+    certificate = Certificate(files.pair)
+    server = WebhookServer(certificate, Ports(host="127.0.0.1", review=0, health=0, drain_seconds=1))
+    served = server(allow)
+    await anext(served)
+    ending = asyncio.ensure_future(served.aclose())
+    await asyncio.sleep(0.05)
+
+    host, port = server.address
+    connector = aiohttp.TCPConnector(ssl=files.context())
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.post(f"https://{host}:{port}/x", json=review_of(), server_hostname=NAME) as answer,
+    ):
+        assert answer.status == 200
+        assert answer.headers["Connection"] == "close"
+        assert await server.not_ready() == "ending"
+    await ending
 
 
 @pytest.mark.parametrize("body", [[], {}, {"request": "text"}])
