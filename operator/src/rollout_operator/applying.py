@@ -135,10 +135,7 @@ class Applier:
                 manifest = record.child(*place)
                 if manifest is None:
                     continue
-                if place in live:
-                    manifest = with_live(manifest, live[place])
-                else:
-                    manifest = seal(manifest)
+                manifest = with_live(manifest, live[place]) if place in live else seal(manifest)
                 tasks.append(self._apply(manifest, children.get(place), wanted.attempt))
             await gather_bounded(tasks, WRITES_AT_ONCE_MAX)
         for child in writes.delete:
@@ -162,9 +159,9 @@ class Applier:
         if child is None:
             await self._apply_new(manifest)
             return
-        if child.attempt == attempt and is_drifted(child, self.accepted):
-            if not await self._must_repair(manifest, child):
-                return
+        drifted = child.attempt == attempt and is_drifted(child, self.accepted)
+        if drifted and not await self._must_repair(manifest, child):
+            return
         meta = {**manifest["metadata"], "uid": child.uid, "resourceVersion": str(child.version)}
         await self._send({**manifest, "metadata": meta}, force=True)
 

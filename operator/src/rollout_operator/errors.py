@@ -33,6 +33,10 @@ class Refused(KubeError):  # noqa: N818
     """400 or 422: the object itself is refused; trying again changes nothing."""
 
 
+class Terminating(KubeError):  # noqa: N818
+    """403 because the namespace is going: nothing is left to be done in it."""
+
+
 class Unavailable(KubeError):  # noqa: N818
     """429, 5xx, a cut or a timeout: try again, after ``retry_after_seconds`` where the server says."""
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 
 from rollout_api import names
-from rollout_operator.errors import Conflict, KubeError
+from rollout_operator.errors import Conflict, KubeError, Terminating
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import EVENTS
 from rollout_operator.planning.model import Note, Observed
@@ -33,7 +33,7 @@ class Poster:
                 EVENTS,
                 manager=names.MANAGER_CHILDREN,
             )
-        except Conflict:
+        except (Conflict, Terminating):
             return
         except KubeError as error:
             log.warning("event not posted run=%s error=%s", observed.name, error)

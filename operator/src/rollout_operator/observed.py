@@ -159,6 +159,8 @@ def parse_pod(live: Document) -> Pod | None:
     waiting = _waiting(containers)
     conditions = {one["type"]: one for one in status.get("conditions") or ()}
     scheduled = conditions.get("PodScheduled", {})
+    phase = status.get("phase", "Pending")
+    unschedulable = phase == "Pending" and scheduled.get("reason") == "Unschedulable"
     return Pod(
         namespace=meta["namespace"],
         name=meta["name"],
@@ -170,15 +172,13 @@ def parse_pod(live: Document) -> Pod | None:
         attempt=_number(labels.get(names.LABEL_ATTEMPT)),
         incarnation=_number(labels.get(names.LABEL_INCARNATION)),
         created=parse_time(meta["creationTimestamp"]),
-        phase=status.get("phase", "Pending"),
+        phase=phase,
         ready=conditions.get("Ready", {}).get("status") == "True",
         node=spec.get("nodeName", ""),
         restarts=sum(one.get("restartCount", 0) for one in containers),
         waiting=waiting.get("reason", ""),
         waiting_message=waiting.get("message", "")[:500],
-        unschedulable=scheduled.get("message", "")[:500]
-        if scheduled.get("reason") == "Unschedulable"
-        else "",
+        unschedulable=scheduled.get("message", "")[:500] if unschedulable else "",
         disrupted=conditions.get("DisruptionTarget", {}).get("status") == "True",
         deleting="deletionTimestamp" in meta,
         ended=_ended(containers),

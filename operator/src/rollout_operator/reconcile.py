@@ -26,6 +26,7 @@ from rollout_operator.errors import (
     KubeError,
     NotFound,
     Refused,
+    Terminating,
     Unavailable,
 )
 from rollout_operator.events import Poster
@@ -82,6 +83,8 @@ class Reconciler:
             plan = await self._act(observed, plan, inputs, now)
         except (FieldConflict, Forbidden, Refused) as error:
             await self._tell(observed, stored, error)
+            return
+        except Terminating:
             return
         except Unavailable as error:
             if self.queue.failures(stored.key) >= FAILURES_TOLD_MAX:

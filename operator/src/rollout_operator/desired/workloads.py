@@ -73,6 +73,7 @@ def _claim(inputs: Inputs) -> Manifest:
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": claim_template_name(inputs.uid), "labels": labels},
         "spec": spec,
+        "status": {"phase": "Pending"},
     }
 
 

@@ -20,12 +20,14 @@ from rollout_operator.errors import (
     KubeError,
     NotFound,
     Refused,
+    Terminating,
     Unavailable,
 )
 from rollout_operator.kube.resources import Resource
 
 Body = dict[str, Any]
 MESSAGE_LENGTH_MAX = 1000
+TERMINATING = "because it is being terminated"
 LINE_BYTES_MAX = 8 << 20
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _APPLY = "application/apply-patch+yaml"
@@ -151,7 +153,7 @@ class KubeClient:
         """Events of a collection until the server ends the stream. Raises Gone, or Unavailable."""
         query = {"watch": "true", "timeoutSeconds": str(seconds_max), **parameters}
         what = f"watch {resource.plural}"
-        timeout = aiohttp.ClientTimeout(total=seconds_max + 15, sock_connect=10, sock_read=90)
+        timeout = aiohttp.ClientTimeout(total=seconds_max + 15, sock_connect=10, sock_read=130)
         url = self._server + resource.path(namespace)
         try:
             async with self._session.get(url, params=query, timeout=timeout) as response:
@@ -209,6 +211,8 @@ def _error(what: str, response: aiohttp.ClientResponse, text: str) -> KubeError:
     except (ValueError, AttributeError):
         message = text
     message = message[:MESSAGE_LENGTH_MAX]
+    if response.status == 403 and TERMINATING in message:
+        return Terminating(what, response.status, message)
     if kind := _ERRORS.get(response.status):
         return kind(what, response.status, message)
     after = response.headers.get("Retry-After", "")

@@ -1,0 +1,237 @@
+"""A cluster in memory for planning tests: StatefulSets, pods and a status that follow the plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rollout_api import names
+from rollout_api.names import Role
+from rollout_api.v1alpha1.run_status import RunStatus
+from rollout_api.v1alpha1.runtime import RuntimeSpec
+from rollout_operator.desired.inputs import Inputs, Platform
+from rollout_operator.desired.record import Live, Record, render_record
+from rollout_operator.observed import Child, Ended, Node, Pod, Workload
+from rollout_operator.planning.attempts import current_attempt
+from rollout_operator.planning.gates import resolve_spec
+from rollout_operator.planning.model import ROLES, Gate, Observed, Plan
+from rollout_operator.planning.plan import plan_run
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+SPEC: dict[str, Any] = {
+    "model": {"uri": "rollout://tiny-adder"},
+    "train": {
+        "algorithm": {"grpo": {"promptsPerStep": 32, "groupSize": 8}},
+        "environment": {"builtin": {"name": "arithmetic"}},
+        "rewards": [{"builtin": {"name": "exact-match"}}],
+        "maxSteps": 400,
+    },
+}
+PLATFORM = Platform(worker_image="worker:1", vllm_image="vllm:1")
+
+
+def build_inputs(
+    spec: dict[str, Any] | None = None,
+    runtime: RuntimeSpec | None = None,
+    attempt: int = 1,
+    platform: Platform = PLATFORM,
+) -> Inputs:
+    used = runtime or RuntimeSpec()
+    return Inputs(
+        name="run",
+        namespace="ns",
+        uid="uid-0001",
+        attempt=attempt,
+        spec=resolve_spec(spec or SPEC, used),
+        runtime=used,
+        platform=platform,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """One run; ``tick`` lets the operator act once and the cluster follow."""
+
+    spec: dict[str, Any] = field(default_factory=lambda: SPEC)
+    now: datetime = BEGIN
+    generation: int = 1
+    gate: Gate | None = None
+    status: dict[str, Any] = field(default_factory=dict)
+    workloads: dict[Role, tuple[Workload, int]] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)
+    pods: dict[str, Pod] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    watches_nodes: bool = False
+    pending: frozenset[str] = frozenset()
+    frozen_pods: bool = False
+    removed: bool = False
+    writes: int = 0
+    stops: int = 0
+    settings: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    served: int = 0
+
+    def observe(self) -> Observed:
+        return Observed(
+            name="run",
+            namespace="ns",
+            uid="uid-0001",
+            generation=self.generation,
+            suspend=bool(self.spec.get("suspend")),
+            spec=resolve_spec(self.spec, RuntimeSpec()),
+            status=RunStatus.model_validate(self.status),
+            gate=self.gate,
+            children=self.children(),
+            pods=tuple(self.pods.values()),
+            nodes=self.nodes,
+            watches_nodes=self.watches_nodes,
+        )
+
+    def children(self) -> dict[tuple[str, str], Child]:
+        found = {}
+        for role, (workload, attempt) in self.workloads.items():
+            name = names.workload_name("run", role)
+            found["StatefulSet", name] = self._child("StatefulSet", name, attempt, workload)
+        for name, record in self.records.items():
+            one = self._child("ConfigMap", name, record.attempt, None)
+            found["ConfigMap", name] = replace(one, expected="x/y")
+        return found
+
+    def _child(self, kind: str, name: str, attempt: int, workload: Workload | None) -> Child:
+        return Child(
+            kind=kind,
+            namespace="ns",
+            name=name,
+            uid=f"{kind}/{name}",
+            version=1,
+            run="run",
+            run_uid="uid-0001",
+            attempt=attempt,
+            workload=workload,
+        )
+
+    def plan(self) -> Plan:
+        return plan_run(self.observe(), self.now)
+
+    def tick(self, seconds: float = 1.0, *, status: bool = True, follow: bool = True) -> Plan:
+        """One reconcile; without ``status`` the operator died before it wrote that."""
+        plan = self.plan()
+        self.apply(plan, status=status)
+        if follow:
+            self.follow()
+        self.now += timedelta(seconds=seconds)
+        return plan
+
+    def settle(self, ticks: int = 12) -> None:
+        for _ in range(ticks):
+            self.tick()
+
+    def apply(self, plan: Plan, *, status: bool = True) -> None:
+        if plan.wanted is not None:
+            self._apply_children(plan)
+        if plan.remove_children:
+            self.workloads.clear()
+            self.records.clear()
+            self.removed = True
+        self.stops += plan.stop_coordinator
+        if plan.send_settings:
+            self.settings.append(self.generation)
+        if plan.status is not None and status:
+            kept = {key: value for key, value in self.status.items() if key == "progress"}
+            self.status = {**dict(plan.status), **kept}
+            self.writes += 1
+            self.notes += [note.reason.value for note in plan.notes]
+
+    def _apply_children(self, plan: Plan) -> None:
+        wanted = plan.wanted
+        assert wanted is not None
+        if wanted.record is None:
+            attempt = current_attempt(self.observe())
+            record = render_record(build_inputs(self.spec, attempt=attempt))
+            self.records = {record.name: record}
+            for role in ROLES:
+                if record.child("StatefulSet", names.workload_name("run", role)):
+                    self._set(role, Live(replicas=0, incarnation=1), attempt)
+        for role, live in wanted.live.items():
+            self._set(role, live, wanted.attempt)
+        for one in wanted.deletions:
+            self.pods.pop(one.pod.name, None)
+
+    def _set(self, role: Role, live: Live, attempt: int) -> None:
+        workload = Workload(
+            replicas=live.replicas,
+            incarnation=max(1, live.incarnation) if role == "learner" else 0,
+            disruptions=live.disruptions,
+            gang_tries=live.gang_tries,
+            hold_until=live.hold_until,
+        )
+        before = self.workloads.get(role)
+        if before != (workload, attempt):
+            self.writes += 1
+        self.workloads[role] = (workload, attempt)
+
+    def follow(self) -> None:
+        """What the StatefulSet controller and the kubelet would do."""
+        for role, (workload, attempt) in self.workloads.items():
+            name = names.workload_name("run", role)
+            wanted = {f"{name}-{index}" for index in range(workload.replicas)}
+            mine = {n for n, pod in self.pods.items() if pod.role == role}
+            if self.frozen_pods:
+                continue
+            for gone in mine - wanted:
+                del self.pods[gone]
+            for new in sorted(wanted - mine):
+                self.pods[new] = self._pod(new, role, attempt, workload.incarnation)
+
+    def _pod(self, name: str, role: str, attempt: int, incarnation: int) -> Pod:
+        self.served += 1
+        runs = role not in self.pending
+        return Pod(
+            namespace="ns",
+            name=name,
+            uid=f"{name}/{self.served}",
+            version=self.served,
+            run="run",
+            run_uid="uid-0001",
+            role=role,
+            attempt=attempt,
+            incarnation=incarnation,
+            created=self.now,
+            phase="Running" if runs else "Pending",
+            ready=runs,
+            node="node-a" if runs else "",
+        )
+
+    # -- what happens to it ---------------------------------------------------------------------------
+
+    def change(self, **spec: Any) -> None:
+        self.spec = {**self.spec, **spec}
+        self.generation += 1
+
+    def report(self, **progress: Any) -> None:
+        self.status = {**self.status, "progress": progress}
+
+    def crash(self, name: str, code: int, message: str = "", restarts: int = 1) -> None:
+        pod = self.pods[name]
+        container = "actor" if pod.role == "actor" else pod.role
+        ended = Ended(container=container, exit_code=code, reason="Error", message=message)
+        self.pods[name] = replace(pod, restarts=restarts, ended=ended)
+
+    def lose(self, name: str) -> None:
+        del self.pods[name]
+
+    # -- questions ------------------------------------------------------------------------------------
+
+    def condition(self, kind: str) -> tuple[str, str] | None:
+        for one in self.status.get("conditions", ()):
+            if one["type"] == kind:
+                return one["status"], one["reason"]
+        return None
+
+    def replicas(self) -> dict[str, int]:
+        return {role: workload.replicas for role, (workload, _) in self.workloads.items()}
+
+    @property
+    def incarnation(self) -> int:
+        return self.workloads["learner"][0].incarnation
