@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -28,12 +28,13 @@ OWN_FIELDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aspect:
-    """A condition before it has times."""
+    """A condition before it has times. ``renewed``: it has changed and come back since the last look."""
 
     type: ConditionType
     holds: bool | None
     reason: Reason
     message: str
+    renewed: bool = False
 
 
 def yes(kind: ConditionType, reason: Reason, message: str) -> Aspect:
@@ -55,7 +56,7 @@ def stamp(
     for aspect in aspects:
         status = "Unknown" if aspect.holds is None else str(aspect.holds)
         was = times.get(aspect.type.value)
-        same = was is not None and was[0] == status
+        same = was is not None and was[0] == status and not aspect.renewed
         stamped.append(
             {
                 "type": aspect.type.value,
@@ -116,10 +117,11 @@ def learner_aspect(observed: Observed, group: Group | None, live: Mapping[Role, 
     if group.trouble is not None:
         return no(kind, Reason.BACKING_OFF, f"waits before the next try: {group.trouble.message}")
     count = sum(pod.ready for pod in group.pods)
-    if group.complete:
-        return yes(kind, Reason.LEARNER_READY, f"{count} of {group.num_wanted} pods run")
-    if group.was_complete and len(group.pods) == group.num_wanted:
-        return yes(kind, Reason.LEARNER_READY, f"{group.num_wanted} of {group.num_wanted} pods run")
+    told = observed.status.learner.incarnation if observed.status.learner else 0
+    if group.complete or (group.was_complete and len(group.pods) == group.num_wanted):
+        message = f"{group.num_wanted} of {group.num_wanted} pods run"
+        ready = yes(kind, Reason.LEARNER_READY, message)
+        return replace(ready, renewed=told != group.workload.incarnation)
     return no(kind, Reason.LEARNER_NOT_READY, f"{count} of {group.num_wanted} pods run")
 
 

@@ -49,7 +49,8 @@ def coordinator_ready(observed: Observed, attempt: int) -> bool:
 def plan_running(observed: Observed, group: Group | None, attempt: int, now: datetime) -> Phase:
     """The next step towards everything running."""
     until = held_until(observed)
-    if until is not None and (now < until or observed.pods):
+    workers = any(pod.role != "coordinator" for pod in observed.pods)
+    if until is not None and (now < until or workers):
         return _hold(observed, until if now < until else None)
     ready = coordinator_ready(observed, attempt)
     live: dict[Role, Live] = {"coordinator": Live(replicas=1)}

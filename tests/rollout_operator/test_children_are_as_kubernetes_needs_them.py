@@ -1,0 +1,268 @@
+"""What is rendered for a run attempt: names, identity, security, devices, one immutable record."""
+
+import json
+
+import pytest
+from worlds import PLATFORM, SPEC, build_inputs
+
+from rollout_api import names
+from rollout_api.v1alpha1.runtime import RuntimeSpec
+from rollout_api.worker import WorkerOrder
+from rollout_operator.desired.record import Live, read_record, render_record, with_live
+from rollout_operator.kube.owned import digest_of, seal
+
+VLLM = {**SPEC, "actors": {"replicas": 2, "engine": {"vllm": {"tensorParallel": 2}}}}
+RUNTIME = RuntimeSpec.model_validate(
+    {
+        "images": {"worker": "w:2", "vllm": "v:2", "pullSecrets": [{"name": "pull"}]},
+        "acceleratorClasses": [
+            {
+                "name": "h100",
+                "memory": "80Gi",
+                "nodeSelector": {"gpu": "h100"},
+                "preemptibleNodeSelector": {"spot": "true"},
+                "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+                "topologyKey": "topology.example/rack",
+                "network": {
+                    "resources": {"vpc.amazonaws.com/efa": "4"},
+                    "env": [{"name": "FI_PROVIDER", "value": "efa"}],
+                    "annotations": {"net.example/interfaces": "8"},
+                },
+            }
+        ],
+        "roles": {
+            "learner": {
+                "sharedMemory": "16Gi",
+                "serviceAccountAnnotations": {"eks.amazonaws.com/role-arn": "arn:x"},
+                "volumes": [{"name": "data", "mountPath": "/data", "hostPath": {"path": "/mnt"}}],
+            }
+        },
+    }
+)
+DEVICES = {
+    **VLLM,
+    "learner": {"nodes": 2, "processesPerNode": 8, "accelerator": {"class": "h100"}},
+    "actors": {**VLLM["actors"], "accelerator": {"class": "h100"}, "preemptible": True},
+}
+
+
+def children(spec=SPEC, runtime=None, **options):
+    record = render_record(build_inputs(spec, runtime, **options))
+    return {(one["kind"], one["metadata"]["name"]): one for one in record.children}, record
+
+
+def pod_of(found, role):
+    return found["StatefulSet", names.workload_name("run", role)]["spec"]["template"]["spec"]
+
+
+def container(pod, name):
+    return next(one for one in pod["containers"] if one["name"] == name)
+
+
+def test_rendering_is_a_function_of_its_inputs():
+    first, second = children()[1], children()[1]
+    assert first == second
+    assert children(attempt=2)[1].name != first.name
+    assert children(VLLM)[1].name != first.name
+
+
+def test_a_record_gives_back_what_was_rendered():
+    record = children(DEVICES, RUNTIME)[1]
+    assert read_record(record.config_map).children == record.children
+    assert record.config_map["immutable"] is True
+    assert len(record.name) <= 63
+
+
+def test_a_config_map_of_somebody_else_is_no_record():
+    with pytest.raises(ValueError, match="no record of a run attempt"):
+        read_record({"metadata": {"name": "x", "labels": {}}, "data": {}})
+
+
+def test_the_order_is_what_the_workers_read():
+    record = children()[1]
+    order = WorkerOrder.model_validate_json(record.config_map["data"]["order.json"])
+    assert order.run.uid == "uid-0001"
+    assert order.layout.objects_served
+    assert order.authentication is not None
+    assert set(order.authentication.accounts.values()) == {"learner", "actor", "operator"}
+
+
+def test_learner_pods_are_replaced_by_the_operator_alone():
+    found = children()[0]
+    learner = found["StatefulSet", "run-learner"]["spec"]
+    assert learner["updateStrategy"] == {"type": "OnDelete"}
+    assert learner["podManagementPolicy"] == "Parallel"
+    assert learner["template"]["metadata"]["labels"][names.LABEL_INCARNATION] == "1"
+
+
+def test_a_group_start_changes_the_incarnation_label_and_nothing_else():
+    manifest = children()[0]["StatefulSet", "run-learner"]
+    one = with_live(manifest, Live(replicas=2, incarnation=1))
+    two = with_live(manifest, Live(replicas=2, incarnation=2))
+    two["spec"]["template"]["metadata"]["labels"][names.LABEL_INCARNATION] = "1"
+    two["metadata"]["annotations"] = one["metadata"]["annotations"]
+    assert one == two
+
+
+def test_the_engine_listens_on_no_port_and_has_the_devices():
+    pod = pod_of(children(DEVICES, RUNTIME)[0], "actor")
+    engine, actor = container(pod, "engine"), container(pod, "actor")
+    assert "ports" not in engine and "ports" not in actor
+    assert engine["resources"]["limits"]["nvidia.com/gpu"] == "2"
+    assert "nvidia.com/gpu" not in json.dumps(actor["resources"])
+    assert engine["image"] == "v:2" and actor["image"] == "w:2"
+    shared = [
+        {mount["mountPath"] for mount in one["volumeMounts"] if mount["name"] == "engine"}
+        for one in (engine, actor)
+    ]
+    assert shared[0] == shared[1] == {"/rollout-engine"}
+    assert pod["initContainers"][0]["command"][1] == "place-plugin"
+
+
+def test_an_embedded_engine_needs_no_second_container():
+    embedded = {**SPEC, "actors": {"engine": {"embedded": {}}}}
+    pod = pod_of(children(embedded)[0], "actor")
+    assert [one["name"] for one in pod["containers"]] == ["actor"]
+    assert "initContainers" not in pod
+
+
+@pytest.mark.parametrize("role", ["coordinator", "learner", "actor"])
+def test_pods_pass_the_restricted_standard(role):
+    pod = pod_of(children(DEVICES, RUNTIME)[0], role)
+    security = pod["securityContext"]
+    assert security["runAsNonRoot"] is True
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["automountServiceAccountToken"] is False
+    for one in [*pod["containers"], *pod.get("initContainers", [])]:
+        own = one["securityContext"]
+        assert own["allowPrivilegeEscalation"] is False
+        assert own["capabilities"] == {"drop": ["ALL"]}
+        assert own["readOnlyRootFilesystem"] is True
+
+
+@pytest.mark.parametrize("role", ["coordinator", "learner", "actor"])
+def test_tokens_are_for_this_run_alone(role):
+    pod = pod_of(children()[0], role)
+    token = next(one for one in pod["volumes"] if one["name"] == "token")
+    source = token["projected"]["sources"][0]["serviceAccountToken"]
+    assert source["audience"] == "rollout/uid-0001"
+    api = [one for one in pod["volumes"] if one["name"] == "api"]
+    assert bool(api) == (role == "coordinator")
+
+
+def test_only_the_coordinator_has_the_private_key_and_nobody_the_authoritys():
+    found = children()[0]
+    assert "ca.key" not in json.dumps(list(found.values()))
+    for role in ("learner", "actor"):
+        assert "tls.key" not in json.dumps(pod_of(found, role))
+
+
+def test_learners_are_kept_from_consolidation_and_actors_are_not():
+    found = children(DEVICES, RUNTIME)[0]
+
+    def annotations(role):
+        meta = found["StatefulSet", names.workload_name("run", role)]["spec"]["template"]
+        return meta["metadata"].get("annotations", {})
+
+    assert annotations("learner")["karpenter.sh/do-not-disrupt"] == "true"
+    assert annotations("learner")["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
+    assert "karpenter.sh/do-not-disrupt" not in annotations("actor")
+    assert annotations("learner")["net.example/interfaces"] == "8"
+
+
+def test_devices_bring_their_nodes_their_taints_and_their_network():
+    found = children(DEVICES, RUNTIME)[0]
+    learner, actor = pod_of(found, "learner"), pod_of(found, "actor")
+    assert learner["nodeSelector"] == {"gpu": "h100"}
+    assert actor["nodeSelector"] == {"gpu": "h100", "spot": "true"}
+    limits = container(learner, "learner")["resources"]["limits"]
+    assert limits == {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "4"}
+    assert {"name": "FI_PROVIDER", "value": "efa"} in container(learner, "learner")["env"]
+    keys = {one["key"]: one.get("tolerationSeconds") for one in learner["tolerations"]}
+    assert keys["nvidia.com/gpu"] is None
+    assert keys["node.kubernetes.io/unreachable"] == 30
+    assert "topology.example/rack" in json.dumps(learner["affinity"])
+    assert actor["topologySpreadConstraints"][0]["topologyKey"] == "kubernetes.io/hostname"
+
+
+def test_what_the_platform_sets_comes_from_the_runtime_alone():
+    found = children(DEVICES, RUNTIME)[0]
+    learner = pod_of(found, "learner")
+    assert {"name": "x-data", "hostPath": {"path": "/mnt"}} in learner["volumes"]
+    account = found["ServiceAccount", "run-learner"]
+    assert account["metadata"]["annotations"]["eks.amazonaws.com/role-arn"] == "arn:x"
+    shm = next(one for one in learner["volumes"] if one["name"] == "shm")
+    assert shm["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Gi"}
+    assert learner["imagePullSecrets"] == [{"name": "pull"}]
+
+
+def test_the_ledgers_volume_is_this_runs_own():
+    template = children()[0]["StatefulSet", "run-coordinator"]["spec"]["volumeClaimTemplates"][0]
+    assert template["metadata"]["name"] == "ledger-uid-0001"
+    assert template["metadata"]["labels"][names.LABEL_RUN_UID] == "uid-0001"
+
+
+def test_with_a_database_the_coordinator_has_no_volume_and_alone_its_secret():
+    ledger = {"ledger": {"postgres": {"secretRef": {"name": "dsn"}}}}
+    found = children({**SPEC, "storage": ledger})[0]
+    assert "volumeClaimTemplates" not in found["StatefulSet", "run-coordinator"]["spec"]
+    env = container(pod_of(found, "coordinator"), "coordinator")["env"]
+    assert any(one["name"] == "ROLLOUT_LEDGER_DSN" for one in env)
+    assert "ROLLOUT_LEDGER_DSN" not in json.dumps(pod_of(found, "learner"))
+
+
+def test_budgets_leave_the_coordinator_out_and_share_no_pod():
+    found = children()[0]
+    budgets = [one for (kind, _), one in found.items() if kind == "PodDisruptionBudget"]
+    roles = [one["spec"]["selector"]["matchLabels"][names.LABEL_ROLE] for one in budgets]
+    assert sorted(roles) == ["actor", "learner"]
+    assert {one["spec"]["unhealthyPodEvictionPolicy"] for one in budgets} == {"AlwaysAllow"}
+
+
+def test_nobody_may_call_an_actor_and_ranks_hear_only_ranks():
+    found = children()[0]
+    assert "ingress" not in found["NetworkPolicy", "run-actors"]["spec"]
+    learner = found["NetworkPolicy", "run-learner"]["spec"]["ingress"]
+    assert learner[0]["from"][0]["podSelector"]["matchLabels"][names.LABEL_ROLE] == "learner"
+
+
+def test_the_coordinators_role_reaches_its_own_runs_status_only():
+    rule = children()[0]["Role", "run-coordinator"]["rules"][0]
+    assert rule["resourceNames"] == ["run"]
+    assert (rule["resources"], rule["verbs"]) == (["rolloutruns/status"], ["patch"])
+
+
+def test_a_pod_monitor_is_made_where_the_kind_exists():
+    from dataclasses import replace
+
+    assert ("PodMonitor", "run") not in children()[0]
+    with_kind = children(platform=replace(PLATFORM, pod_monitors=True))[0]
+    assert ("PodMonitor", "run") in with_kind
+
+
+def test_children_name_their_run_as_controller_and_carry_the_recommended_labels():
+    for one in children(DEVICES, RUNTIME)[0].values():
+        owner = one["metadata"]["ownerReferences"][0]
+        assert (owner["uid"], owner["controller"]) == ("uid-0001", True)
+        assert one["metadata"]["labels"][names.LABEL_MANAGED_BY] == "rollout-operator"
+        assert len(one["metadata"]["name"]) <= 63
+
+
+def test_names_of_the_longest_run_fit():
+    longest = "r" * 40
+    assert len(names.workload_name(longest, "coordinator")) + 11 <= 63
+
+
+def test_a_run_that_trains_nothing_has_no_learner():
+    suite = {"suite": {"builtin": {"name": "gsm8k"}}}
+    spec = {"model": SPEC["model"], "evaluate": {}, "evaluations": [suite]}
+    found = children(spec)[0]
+    assert ("StatefulSet", "run-learner") not in found
+    assert ("StatefulSet", "run-actors") in found
+
+
+def test_a_seal_covers_everything_but_itself():
+    manifest = {"kind": "X", "metadata": {"name": "a", "labels": {"b": "c"}}, "spec": {"d": 1}}
+    sealed = seal(manifest)
+    assert seal(sealed)["metadata"]["annotations"] == sealed["metadata"]["annotations"]
+    assert digest_of({"a": 1}) != digest_of({"a": 2})
