@@ -46,6 +46,11 @@ class ConditionType(StrEnum):
         "normal",
         "Actors sample with the probabilities that the learner computes.",
     )
+    TOKENS_ROUND_TRIP = (
+        "TokensRoundTrip",
+        "normal",
+        "Texts of samples, encoded again, are the tokens that were sampled; shown when they are not.",
+    )
     TRACKING = "Tracking", "normal", "Every tracker takes the metrics that it is given."
     SNAPSHOTTED = "Snapshotted", "normal", "A durable snapshot exists that a restart would use."
 
@@ -271,6 +276,11 @@ class Reason(StrEnum):
         "LogprobsDrift",
         "For 3 steps actors and learner were apart by more than `limits.mismatchKlWarn`.",
         "Compare engine version, dtype and sampling settings; see `rollout debug rollout-only`.",
+    )
+    RETOKENISED = (
+        "Retokenised",
+        "For 3 steps more samples than `limits.retokenisedWarn` had a text that encodes to other tokens.",
+        "Training is right; check what reads the texts, and the model's tokenizer.",
     )
     TRACKER_FAILED = (
         "TrackerFailed",

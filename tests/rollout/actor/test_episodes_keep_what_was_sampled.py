@@ -204,3 +204,45 @@ async def test_an_episode_that_outgrows_the_context_ends_as_too_long():
     assert {episode.ending for episode in played.episodes} == {"length"}
     assert [spell(episode.token_ids) for episode in played.episodes] == ["abc."] * 2
     assert len(engine.calls) == 1
+
+
+class SpellingRenderer(LetterRenderer):
+    """Tokens from 1000 on are letters too, which no text is ever encoded to."""
+
+    def decode(self, token_ids):
+        return super().decode([token % 1000 for token in token_ids])
+
+    def survives_text(self, token_ids):
+        return all(token < 1000 for token in token_ids)
+
+
+class SpellingEngine(SayingEngine):
+    """Says what it is told to in tokens that its text is not encoded to."""
+
+    def _complete(self, request, seed):
+        plain = "".join(chr(token % 1000) for token in request.prompt_ids)
+        ids = (*(1000 + ord(letter) for letter in self.say(plain, seed)), END)
+        return Completion(token_ids=ids, logprobs=(-0.5,) * len(ids), finish="stop")
+
+
+async def test_a_conversation_goes_on_from_the_sampled_tokens_and_never_encodes_a_reply_again():
+    engine = SpellingEngine(lambda prompt, seed: "ok")
+    spelling = replace(stage(engine, CountingBuilder(turns=3)), renderer=SpellingRenderer())
+
+    (played,) = await play([make_task(1, samples=1)], spelling)
+
+    said = (1000 + ord("o"), 1000 + ord("k"), END)
+    (episode,) = played.episodes
+    sampled = tuple(t for t, kept in zip(episode.token_ids, episode.loss_mask, strict=True) if kept)
+    assert sampled == said * 3
+    second, third = (calls[0].prompt_ids for calls in engine.calls[1:])
+    assert said == second[len(episode.prompt_ids) :][:3]
+    assert third[: len(second)] == second
+    assert ord("o") not in second[len(episode.prompt_ids) :][:2]
+    assert episode.reply == "ok"
+    assert episode.retokenised
+
+
+async def test_a_reply_that_its_text_gives_back_is_not_counted_as_retokenised():
+    (played,) = await play([make_task(1)], stage(SayingEngine(lambda p, s: "hi")))
+    assert not any(episode.retokenised for episode in played.episodes)

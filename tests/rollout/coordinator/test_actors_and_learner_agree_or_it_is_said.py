@@ -69,3 +69,31 @@ def test_past_the_second_bound_the_run_stops_with_what_it_committed(bench):
     status = client.status()
     assert (status.phase, status.step) == ("Stopping", STEPS)
     assert "limits.mismatchKlStop" in agreement(client).message
+
+
+def retokenised(client):
+    return [c for c in client.status().conditions if c.type == "TokensRoundTrip"]
+
+
+def take_retokenised(client, bench, share):
+    learner, actor = FakeLearner(client, bench.store), FakeActor(client)
+    for _ in range(STEPS):
+        actor.work()
+        learner.commit(learner.ask(), metrics={"loss": 0.1, "retokenised_share": share})
+
+
+def test_texts_that_are_not_their_tokens_are_told_of_and_the_run_goes_on(bench):
+    client = bench.start(replace(PLAN, steps_max=9, retokenised=DriftBounds(warn=0.2)))
+    take_retokenised(client, bench, 0.1)
+    assert retokenised(client) == []
+    take_retokenised(client, bench, 0.3)
+    (told,) = retokenised(client)
+    assert (told.status, told.reason) == (False, "Retokenised")
+    assert "limits.retokenisedWarn (0.2)" in told.message
+    assert client.status().phase == "Running"
+
+
+def test_past_a_bound_for_texts_the_run_stops_where_somebody_set_one(bench):
+    client = bench.start(replace(PLAN, steps_max=9, retokenised=DriftBounds(warn=0.2, stop=0.5)))
+    take_retokenised(client, bench, 0.9)
+    assert client.status().phase == "Stopping"

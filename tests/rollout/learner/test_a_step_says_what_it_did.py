@@ -188,3 +188,17 @@ def test_the_gradient_is_clipped_to_the_norm(world, coordinator) -> None:
     run_learner(parts, parts.session.start(1, "here"), Watch())
     assert float(seen[0]) == pytest.approx(1e-3, rel=1e-2)
     assert calls.metrics[0]["gradient_norm"] > 1e-3
+
+
+def test_samples_whose_text_is_not_their_tokens_are_counted() -> None:
+    seen = [replace(trajectory(n, 3, 0.0, 4), retokenised=n == 0) for n in range(4)]
+    rewards = torch.zeros(1, 4)
+    found = group_advantages(rewards, torch.ones_like(rewards), "None")
+
+    def describe(*trajectories: Trajectory) -> dict:
+        group = TrajectoryGroup(ordinal=0, trajectories=trajectories)
+        return describe_groups([group], found, step=5)
+
+    assert describe(*seen)["retokenised_share"] == 0.25
+    unseen = [replace(one, retokenised=None) for one in seen]
+    assert "retokenised_share" not in describe(*unseen)

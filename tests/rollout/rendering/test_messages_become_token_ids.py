@@ -219,3 +219,14 @@ def test_transformers_renders_the_same_ids(models, name):
 
     assert list(ours.render_prompt(messages)) == expected
     assert len(theirs) == ours.tokenizer.tokenizer.get_vocab_size(with_added_tokens=True)
+
+
+@pytest.mark.parametrize("template", ["plain", None])
+def test_a_text_that_encodes_to_other_tokens_is_noticed(models, template):
+    renderer = build_renderer(models["tiny-qwen2"], template)
+    encoded = renderer.tokenizer.encode("the answer is 42")
+    apart = tuple(t for letter in "the answer is 42" for t in renderer.tokenizer.encode(letter))
+    end = renderer.stop_token_ids[0]
+    assert renderer.survives_text((*encoded, end))
+    assert renderer.survives_text(())
+    assert (apart == encoded) == renderer.survives_text((*apart, end))

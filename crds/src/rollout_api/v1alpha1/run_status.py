@@ -67,7 +67,14 @@ class Outcome(ApiModel):
 class ReportedCondition(ApiModel):
     """A condition that only the coordinator can judge; the operator copies it to `conditions`."""
 
-    type: Literal["WeightsVerified", "Learning", "LogprobsAgree", "Tracking", "Snapshotted"]
+    type: Literal[
+        "WeightsVerified",
+        "Learning",
+        "LogprobsAgree",
+        "TokensRoundTrip",
+        "Tracking",
+        "Snapshotted",
+    ]
     """Which aspect."""
     status: Literal["True", "False", "Unknown"]
     """Whether it holds."""

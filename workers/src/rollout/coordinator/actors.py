@@ -171,10 +171,16 @@ async def build_tasks(run: Run, leases: Sequence[Lease]) -> tuple[m.Task, ...]:
     """Tasks as actors see them, with their rows. Raises DataError."""
     rows = await _rows(run, leases)
     kept = await read_prefixes(run, leases)
+    young = [choose_young(run, lease, kept.get(lease.task.task_id, {})) for lease in leases]
+    run.moves.tokens_again += sum(
+        len(one.prompt_ids) + len(one.token_ids)
+        for prefixes in young
+        for one in prefixes
+        if one.ending is None
+    )
     return tuple(
-        _build_task(run, lease, rows[task_id], choose_young(run, lease, kept.get(task_id, {})))
-        for lease in leases
-        for task_id in [lease.task.task_id]
+        _build_task(run, lease, rows[lease.task.task_id], prefixes)
+        for lease, prefixes in zip(leases, young, strict=True)
     )
 
 

@@ -10,7 +10,7 @@ from rollout.coordinator import messages as m
 from rollout.coordinator.actors import hear, working_actors
 from rollout.coordinator.batches import ids_of
 from rollout.coordinator.batching import Decision, GroupView, Ready, decide_batch
-from rollout.coordinator.drift import judge_drift
+from rollout.coordinator.drift import judge_drift, judge_retokenised
 from rollout.coordinator.learner import FINISHED, LEARNER, is_last_step_done
 from rollout.coordinator.learning import observe_signal
 from rollout.coordinator.pacing import Pace, StepShares, next_pace
@@ -210,8 +210,11 @@ def _mirror(run: Run, ask: m.Commit, taken: range, dispositions: tuple[Dispositi
         gone = state.groups.pop(ordinal, None)
         if gone is not None:
             state.leases.pop(gone.task.task_id, None)
-    for disposition in dispositions:
-        state.dispositions[disposition.kind] += 1
+    lengths = {(g.task.task_id, s.sample): s.num_tokens for g in groups for s in g.samples}
+    for one in dispositions:
+        state.dispositions[one.kind] += 1
+        state.tokens[one.kind] += lengths.get((one.task_id, one.sample), 0)
+        state.unfinished[one.kind] += (one.task_id, one.sample) not in lengths
     state.step, state.chain, state.cursor = ask.step, ask.chain, ask.cursor
     state.version = replace(ask.version, lineage=ask.lineage, step=ask.step)
     state.versions[(ask.lineage, ask.step)] = state.version
@@ -228,10 +231,11 @@ def _mirror(run: Run, ask: m.Commit, taken: range, dispositions: tuple[Dispositi
 
 def _stop_when_adrift(run: Run) -> None:
     """Save and stop where the manifest asks for it; the step that showed it is committed."""
-    drift = judge_drift(run.state.recent, run.plan.drift)
-    if drift.level == "stop" and run.state.stopping is None:
-        run.state.stopping = drift.message
-        log.warning("stopping: %s", drift.message)
+    recent, plan = run.state.recent, run.plan
+    for drift in (judge_drift(recent, plan.drift), judge_retokenised(recent, plan.retokenised)):
+        if drift.level == "stop" and run.state.stopping is None:
+            run.state.stopping = drift.message
+            log.warning("stopping: %s", drift.message)
 
 
 def _share_waits(run: Run, seconds: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from rollout.coordinator.actors import idle_reason, is_alive
-from rollout.coordinator.drift import judge_drift
+from rollout.coordinator.drift import judge_drift, judge_retokenised
 from rollout.coordinator.keeper import describe_best, find_best
 from rollout.coordinator.learner import describe_hold, describe_wait, is_last_step_done
 from rollout.coordinator.learning import Learning, judge_learning
@@ -183,7 +183,7 @@ def _judge_learning(run: Run) -> Learning:
 
 
 def conditions(run: Run) -> tuple[Condition, ...]:
-    """Learning, LogprobsAgree, WeightsVerified, Tracking: what a person should know at a glance."""
+    """Learning, LogprobsAgree, TokensRoundTrip, WeightsVerified, Tracking: what to know at a glance."""
     learning = _judge_learning(run)
     found = [
         Condition(
@@ -202,6 +202,16 @@ def conditions(run: Run) -> tuple[Condition, ...]:
             message=drift.message,
         )
     )
+    text = judge_retokenised(run.state.recent, run.plan.retokenised)
+    if text.level != "none":
+        found.append(
+            Condition(
+                type="TokensRoundTrip",
+                status=False,
+                reason=Reason.RETOKENISED,
+                message=text.message,
+            )
+        )
     trouble = [f"{w.name}: {w.trouble}" for w in run.state.workers.values() if w.trouble]
     found.append(
         Condition(

@@ -102,6 +102,7 @@ class RunPlan:
     extra_groups: int = 0
     stragglers: StragglerPlan | None = None
     drift: DriftBounds = field(default_factory=lambda: DriftBounds(warn=0.05))
+    retokenised: DriftBounds = field(default_factory=lambda: DriftBounds(warn=0.5))
 
     @property
     def groups_per_step(self) -> int:

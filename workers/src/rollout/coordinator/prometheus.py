@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -10,6 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from rollout.coordinator.core import Coordinator
 from rollout.coordinator.overview import build_status
+from rollout.coordinator.run import Run
 from rollout.coordinator.status import Status
 
 
@@ -31,6 +32,7 @@ class _Page:
         yield _by_label(
             "rollout_samples", "Samples by how they ended.", "disposition", status.dispositions
         )
+        yield from _stragglers(self._coordinator.run)
         yield _by_label(
             "rollout_step_phase_seconds",
             "Seconds of the last step by phase.",
@@ -51,6 +53,35 @@ class _Page:
         )
         errors.add_metric([], self._coordinator.unexpected_errors)
         yield errors
+
+
+def _stragglers(run: Run) -> Iterable[Metric]:
+    """What becomes of long samples: lengths by how they ended, and groups that moved. Since this start."""
+    rows: tuple[tuple[str, str, str, Mapping[str, int]], ...] = (
+        (
+            "rollout_sample_tokens",
+            "Tokens by how their sample ended.",
+            "disposition",
+            run.state.tokens,
+        ),
+        (
+            "rollout_samples_unfinished",
+            "Samples that had not ended when their step did without them.",
+            "disposition",
+            run.state.unfinished,
+        ),
+        ("rollout_groups_moved", "Groups that left an actor at work.", "why", run.moves.told),
+    )
+    for name, text, label, values in rows:
+        family = CounterMetricFamily(name, text, labels=[label])
+        for key, value in values.items():
+            family.add_metric([key], value)
+        yield family
+    again = CounterMetricFamily(
+        "rollout_tokens_prefilled_again", "Tokens that another actor took in to go on behind them."
+    )
+    again.add_metric([], run.moves.tokens_again)
+    yield again
 
 
 def _gauges(status: Status) -> Iterable[Metric]:

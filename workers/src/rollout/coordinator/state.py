@@ -136,7 +136,10 @@ class Worker:
 
 @dataclass(slots=True, kw_only=True)
 class RunState:
-    """Mutable; owned by the event loop's thread."""
+    """Mutable; owned by the event loop's thread.
+
+    Since this coordinator began: ``tokens`` of samples by how they ended, and how many ``unfinished`` ones did.
+    """
 
     lineage: int = 0
     step: int = 0
@@ -149,6 +152,8 @@ class RunState:
     versions: dict[tuple[int, int], WeightVersion] = field(default_factory=dict)
     anchors: list[AnchorManifest] = field(default_factory=list)
     dispositions: Counter[str] = field(default_factory=Counter)
+    tokens: Counter[str] = field(default_factory=Counter)
+    unfinished: Counter[str] = field(default_factory=Counter)
     recent: list[dict[str, Any]] = field(default_factory=list)
     signals: list[StepSignal] = field(default_factory=list)
     tracked_step: int = -1

@@ -229,15 +229,13 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         actors=_actor_bounds(spec),
         extra_groups=extra_groups(spec),
         stragglers=straggler_plan(spec),
-        drift=_drift_bounds(spec),
+        drift=_bounds(spec.limits.mismatch_kl_warn, spec.limits.mismatch_kl_stop),
+        retokenised=_bounds(spec.limits.retokenised_warn, spec.limits.retokenised_stop),
     )
 
 
-def _drift_bounds(spec: RolloutRunSpec) -> DriftBounds:
-    stop = spec.limits.mismatch_kl_stop
-    return DriftBounds(
-        warn=float(spec.limits.mismatch_kl_warn), stop=None if stop is None else float(stop)
-    )
+def _bounds(warn: float, stop: float | None) -> DriftBounds:
+    return DriftBounds(warn=float(warn), stop=None if stop is None else float(stop))
 
 
 def _actor_bounds(spec: RolloutRunSpec) -> ActorBounds | None:

@@ -75,6 +75,7 @@ def describe_rewards(groups: Sequence[TrajectoryGroup], step: int) -> dict[str, 
         **describe_lengths(lengths),
         "length_truncated_share": fmean([t.ending == "length" for t in trajectories]),
         **_staleness(trajectories, step),
+        **_retokenised(trajectories),
     }
 
 
@@ -142,6 +143,12 @@ def _staleness(trajectories: Sequence[Trajectory], step: int) -> dict[str, Any]:
         "staleness_max": max(ages),
         "staleness_histogram": histogram,
     }
+
+
+def _retokenised(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Share of samples whose text encodes to other tokens than were sampled, of those that were looked at."""
+    seen = [t.retokenised for t in trajectories if t.retokenised is not None]
+    return {"retokenised_share": fmean(seen)} if seen else {}
 
 
 def _rank(ordered: Sequence[int], share: float) -> int:

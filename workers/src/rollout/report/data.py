@@ -12,6 +12,7 @@ from typing import Any
 
 from rollout.coordinator.learning import StepSignal, judge_learning
 from rollout.evaluations.statistics import CORRECT_MIN
+from rollout.report.lengths import describe_lengths, length_warnings
 
 Step = Mapping[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -56,6 +57,7 @@ class ReportInput:
     versions: Mapping[str, str]
     best: Mapping[str, Any] | None = None
     contents: Mapping[str, str] = field(default_factory=dict)
+    lengths: Mapping[str, Mapping[int | None, int]] = field(default_factory=dict)
 
 
 def summarise(data: ReportInput) -> dict[str, Any]:
@@ -79,6 +81,7 @@ def summarise(data: ReportInput) -> dict[str, Any]:
         "best": describe_best(data.best, data.evaluations),
         "warnings": list(warnings(data)),
         "dispositions": dict(data.dispositions),
+        "lengths": describe_lengths(data.lengths),
         "chain": data.chain,
     }
 
@@ -149,7 +152,7 @@ def warnings(data: ReportInput) -> tuple[str, ...]:
     excluded = data.dispositions.get("excluded", 0)
     if excluded:
         found.append(f"{excluded} samples were lost to failures outside the policy.")
-    return tuple(found)
+    return (*found, *length_warnings(describe_lengths(data.lengths)))
 
 
 def _has_groups(step: Step) -> bool:

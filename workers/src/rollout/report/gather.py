@@ -30,6 +30,7 @@ def gather(run_dir: Path) -> ReportInput:
         evaluations = [view for view in ledger.evaluations() if view.summary]
         before, after = _before_and_after(ledger, evaluations)
         dispositions = ledger.dispositions()
+        lengths = ledger.lengths()
     spec = config["spec"]
     outcome = run.outcome or {}
     return ReportInput(
@@ -47,6 +48,7 @@ def gather(run_dir: Path) -> ReportInput:
         before=before,
         after=after,
         dispositions=dispositions,
+        lengths=lengths,
         chain=run.chain,
         wall_seconds=_wall_seconds(run, steps),
         versions=_versions(),

@@ -131,6 +131,13 @@ PANELS = (
         span_min=1,
     ),
     Panel(
+        title="Retokenised",
+        unit="share of samples",
+        series={"other tokens": "retokenised_share"},
+        note="Samples whose text, encoded again, would be other tokens; training is on the sampled ones.",
+        span_min=1,
+    ),
+    Panel(
         title="Throughput",
         unit="tokens/s",
         series={"tokens/s": "tokens_per_second"},

@@ -195,6 +195,25 @@ class Reader(ABC):
         ).fetchone()[0]
         return {**counts, "pending": admitted - sum(counts.values())}
 
+    def lengths(self) -> dict[str, dict[int | None, int]]:
+        """Of the live lineage's samples, by how they ended: how many had how many tokens.
+
+        None: samples that were never whole (expired, surplus, excluded before they ended).
+        """
+        found: dict[str, dict[int | None, int]] = {}
+        for lineage, bound in read_ancestry(self._tx):
+            rows = self._tx.execute(
+                "SELECT d.kind, j.num_tokens, count(*) FROM dispositions d JOIN tasks t"
+                " ON t.task_id = d.task_id AND t.kind = 'train' LEFT JOIN trajectories j"
+                " ON j.task_id = d.task_id AND j.sample = d.sample WHERE d.lineage = ? AND d.step <= ?"
+                " GROUP BY d.kind, j.num_tokens",
+                (lineage, EVERYTHING if bound is None else bound),
+            )
+            for kind, tokens, count in rows:
+                by_length = found.setdefault(kind, {})
+                by_length[tokens] = by_length.get(tokens, 0) + count
+        return found
+
     def anchors(self) -> tuple[AnchorManifest, ...]:
         """Anchors that the live lineage can start from, oldest first."""
         return loading.read_anchors(self._tx)
