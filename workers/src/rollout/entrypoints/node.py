@@ -22,8 +22,8 @@ from rollout_api.worker import WorkerOrder
 log = logging.getLogger(__name__)
 
 POD_NAME, POD_IP, INCARNATION = "ROLLOUT_POD_NAME", "ROLLOUT_POD_IP", "ROLLOUT_INCARNATION"
-MEETING_PORT = 29400
-"""Where rank 0's pod listens for the other nodes."""
+MEETING_PORT, MEETING_PORT_DEFAULT = "ROLLOUT_MEETING_PORT", "29400"
+"""Where rank 0's pod listens for the other nodes; to be set where pods share a network."""
 ASK_SECONDS = 5.0
 """How long one question for a place waits at the coordinator; a signal is heeded between two."""
 STAY_SECONDS = 5.0
@@ -75,7 +75,7 @@ class Node:
 
 def find_node(environment: Mapping[str, str]) -> Node:
     """Who this pod is, by the environment that its template gives it. Raises SpecError."""
-    host = _need(environment, POD_IP)
+    host, port = _need(environment, POD_IP), environment.get(MEETING_PORT, MEETING_PORT_DEFAULT)
     group = _need(environment, INCARNATION)
     if not group.isdigit() or int(group) < 1:
         raise SpecError(f"{INCARNATION} is {group!r}; expected a whole number from 1")
@@ -83,7 +83,7 @@ def find_node(environment: Mapping[str, str]) -> Node:
         worker=_need(environment, POD_NAME),
         group=int(group),
         rank=ordinal_of(environment),
-        address=f"[{host}]:{MEETING_PORT}" if ":" in host else f"{host}:{MEETING_PORT}",
+        address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
         nonce=secrets.token_hex(8),
     )
 

@@ -39,6 +39,6 @@ def _meeting(place: Place) -> tuple[str, ...]:
     host, _, port = place.address.rpartition(":")
     return (
         *("--nnodes", str(place.num_nodes), "--node-rank", str(place.node_rank)),
-        *("--rdzv-backend", "static", "--rdzv-id", place.rendezvous),
+        *("--rdzv-backend", "static", "--rdzv-id", place.rendezvous.replace("/", "-")),
         *("--master-addr", host.strip("[]"), "--master-port", port),
     )

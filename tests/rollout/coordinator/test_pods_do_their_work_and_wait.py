@@ -1,0 +1,223 @@
+"""The entry point of every pod, as real processes over TLS: they find each other, work, report and wait."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pod_kit import Cluster, free_port
+
+from rollout.coordinator.client import CoordinatorClient, HttpTransport
+from rollout.coordinator.tls import Trust
+from rollout.entrypoints.node import find_node, ordinal_of
+from rollout.errors import RolloutError, SpecError
+from rollout_api.worker import WorkerConfig
+
+SECONDS_MAX = 420.0
+
+
+class Pod:
+    """One pod: its process, and what it wrote."""
+
+    def __init__(self, cluster: Cluster, name: str, role: str, **environment: str) -> None:
+        self.name, self.log = name, cluster.folder / f"{name}.log"
+        order = cluster.order(name, role, **cluster.spec)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "rollout.entrypoints.pod", role, "--order", str(order)],
+                env={
+                    **os.environ,
+                    "ROLLOUT_POD_NAME": name,
+                    "CUDA_VISIBLE_DEVICES": "",
+                    **environment,
+                },
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def text(self) -> str:
+        return self.log.read_text()
+
+    def tell_to_go(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(SECONDS_MAX)
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+class Pods:
+    """The pods of one run, and the operator's view of them."""
+
+    def __init__(self, folder: Path, **spec) -> None:
+        self.cluster = Cluster(folder)
+        self.cluster.spec = spec
+        self.port = free_port()
+        self.all: list[Pod] = []
+
+    def start(self, name: str, role: str, **environment: str) -> Pod:
+        pod = Pod(self.cluster, name, role, **environment)
+        self.all.append(pod)
+        return pod
+
+    def learner(self, rank: int, incarnation: int = 1) -> Pod:
+        return self.start(
+            f"arithmetic-learner-{rank}",
+            "learner",
+            ROLLOUT_POD_IP="127.0.0.1",
+            ROLLOUT_INCARNATION=str(incarnation),
+            ROLLOUT_MEETING_PORT=str(self.port),
+        )
+
+    def operator(self, patience: float = SECONDS_MAX) -> CoordinatorClient:
+        token = self.cluster.issuer.token("operator")
+        transport = HttpTransport(self.cluster.url, lambda: token, Trust(self.cluster.ca))
+        return CoordinatorClient(transport, patience_seconds=patience)
+
+    def until(self, holds, what: str):
+        """Wait for a status; a pod that ended says why."""
+        operator, deadline, status = self.operator(), time.monotonic() + SECONDS_MAX, None
+        while time.monotonic() < deadline:
+            for pod in self.all:
+                assert pod.process.poll() is None, f"{pod.name} ended\n{pod.text()[-4000:]}"
+            try:
+                status = operator.status()
+            except RolloutError:
+                status = None
+            if status is not None and holds(status):
+                operator.close()
+                return status
+            time.sleep(0.2)
+        said = "\n".join(pod.text()[-2000:] for pod in self.all)
+        raise AssertionError(f"{what}: not in time; {status}\n{said}")
+
+    def close(self) -> None:
+        for pod in self.all:
+            pod.kill()
+
+
+@pytest.fixture
+def pods(tmp_path):
+    made: list[Pods] = []
+
+    def make(**spec) -> Pods:
+        made.append(Pods(tmp_path, **spec))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.mark.process
+def test_a_learner_of_two_pods_trains_reports_and_idles(pods):
+    run = pods(learner={"nodes": 2})
+    coordinator = run.start("arithmetic-coordinator-0", "coordinator")
+    ranks = [run.learner(0), run.learner(1)]
+    status = run.until(lambda s: s.group and s.group.state in {"Done", "Failed"}, "the group's end")
+    assert status.group.state == "Done", status.group.message + ranks[0].text() + ranks[1].text()
+    assert (status.step, status.outcome.kind) == (2, "Succeeded")
+    assert status.group.incarnation == 1
+    config = WorkerConfig.model_validate_json(
+        (run.cluster.folder / "arithmetic-learner-1" / "run" / "worker.json").read_bytes()
+    )
+    assert config.layout.run_dir.endswith("arithmetic-learner-1/run")
+    for pod in (*ranks, coordinator):
+        assert pod.process.poll() is None, "a pod that is done waits"
+        assert pod.tell_to_go() == 0
+    tokens = [(run.cluster.folder / pod.name / "token").read_text() for pod in ranks]
+    for pod in run.all:
+        assert not any(token in pod.text() for token in tokens)
+
+
+@pytest.mark.slow
+def test_a_lost_rank_is_named_and_the_next_incarnation_goes_on(pods):
+    run = pods(learner={"nodes": 2})
+    run.start("arithmetic-coordinator-0", "coordinator")
+    first = [run.learner(0), run.learner(1)]
+    run.until(lambda s: s.group and s.group.state == "Running", "the group's start")
+    first[1].kill()
+    run.all.remove(first[1])
+    again = run.learner(1)
+    status = run.until(lambda s: s.group.state in {"Failed", "Done"}, "somebody to be named")
+    assert "rank" in status.group.message or status.group.state == "Done"
+    for pod in (first[0], again):
+        pod.kill()
+        run.all.remove(pod)
+    run.learner(0, incarnation=2)
+    run.learner(1, incarnation=2)
+    status = run.until(lambda s: s.group.incarnation == 2 and s.outcome is not None, "the end")
+    assert (status.step, status.outcome.kind) == (2, "Succeeded")
+
+
+@pytest.mark.slow
+def test_an_actor_serves_a_run_and_idles(pods):
+    run = pods(
+        model={"uri": "rollout://tiny-adder"},
+        train={
+            "algorithm": {"grpo": {"promptsPerStep": 2, "groupSize": 2}},
+            "environment": {"builtin": {"name": "addition"}},
+            "rewards": [{"builtin": {"name": "exact-match"}}],
+            "sampling": {"maxNewTokens": 4},
+            "maxSteps": 2,
+        },
+    )
+    run.start("arithmetic-coordinator-0", "coordinator")
+    run.learner(0)
+    actor = run.start("arithmetic-actor-0", "actor")
+    status = run.until(lambda s: s.outcome is not None, "the end")
+    assert (status.step, status.outcome.kind) == (2, "Succeeded")
+    run.until(lambda s: any(w.worker == "actor-0" and w.outcome for w in s.workers), "its report")
+    assert actor.tell_to_go() == 0
+
+
+@pytest.mark.process
+def test_a_pod_that_cannot_be_says_why_and_ends(pods, tmp_path):
+    run = pods()
+    pod = run.start("arithmetic-coordinator-0", "coordinator")
+    pod.kill()
+    run.all.clear()
+    order = tmp_path / "arithmetic-coordinator-0" / "order.json"
+    order.write_text(order.read_text().replace("rollout://tiny-qwen2", "rollout://nothing"))
+    done = subprocess.run(
+        [sys.executable, "-m", "rollout.entrypoints.pod", "coordinator", "--order", str(order)],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "error: model rollout://nothing" in done.stderr
+
+
+@pytest.mark.parametrize("missing", ["ROLLOUT_POD_NAME", "ROLLOUT_POD_IP", "ROLLOUT_INCARNATION"])
+def test_what_a_template_forgot_is_named(missing):
+    given = {
+        "ROLLOUT_POD_NAME": "arithmetic-learner-3",
+        "ROLLOUT_POD_IP": "10.0.0.7",
+        "ROLLOUT_INCARNATION": "12",
+    }
+    node = find_node(given)
+    assert (node.rank, node.group, node.address) == (3, 12, "10.0.0.7:29400")
+    del given[missing]
+    with pytest.raises(SpecError, match=missing):
+        find_node(given)
+
+
+def test_addresses_of_ipv6_keep_their_port_apart():
+    given = {"ROLLOUT_POD_NAME": "l-0", "ROLLOUT_POD_IP": "fd00::7", "ROLLOUT_INCARNATION": "1"}
+    assert find_node(given).address == "[fd00::7]:29400"
+
+
+@pytest.mark.parametrize("name", ["arithmetic", "arithmetic-actor-x"])
+def test_a_pod_outside_a_stateful_set_is_refused(name):
+    with pytest.raises(SpecError, match="StatefulSet"):
+        ordinal_of({"ROLLOUT_POD_NAME": name})
