@@ -46,7 +46,8 @@ def render(
         yaml.safe_dump(values or {}, given)
         given.flush()
         named = [part for file in (*map(str, files), given.name) for part in ("--values", file)]
-        done = helm("template", "rollout", str(chart), "--namespace", NAMESPACE, *named)
+        where = ("--namespace", NAMESPACE, "--kube-version", pins.KUBERNETES)
+        done = helm("template", "rollout", str(chart), *where, *named)
     if done.returncode:
         raise ClusterError(done.stderr)
     return done.stdout

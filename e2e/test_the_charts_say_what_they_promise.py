@@ -146,10 +146,8 @@ def test_the_rotation_may_touch_two_objects():
         if one["metadata"]["name"] == "rollout-certificates"
         for rule in one["rules"]
     ]
-    assert [rule["resourceNames"] for rule in rules] == [
-        ["rollout-webhook-tls"],
-        ["rollout-webhook"],
-    ]
+    named = sorted(name for rule in rules for name in rule["resourceNames"])
+    assert named == ["rollout-webhook", "rollout-webhook-tls"]
     assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "patch"}
     assert not granted(rendered("cert-manager"), "rollout-certificates")
 
@@ -235,13 +233,6 @@ def test_the_kustomize_base_is_what_the_chart_renders():
     assert charts.BASE.read_text() == charts.render_base()
 
 
-def test_notes_tell_what_namespaced_mode_lacks():
-    arguments = ("install", "rollout", str(charts.CHART), "--dry-run=client", "--namespace", "x")
-    done = charts.helm(*arguments, "--set", "namespaces={research}")
-    assert done.returncode == 0, done.stderr
-    assert "there is no webhook" in done.stdout
-
-
-def test_samples_and_base_are_not_behind_the_chart():
+def test_the_base_has_its_parts():
     names = yaml.safe_load((REPOSITORY / "manifests/base/kustomization.yaml").read_text())
     assert names["resources"] == ["namespace.yaml", "../../crds", "operator.yaml"]

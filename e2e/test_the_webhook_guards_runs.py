@@ -73,7 +73,9 @@ async def answers(kubectl: Kubectl, documents: list[dict[str, Any]]) -> list[tup
             scope = "" if plural.startswith("cluster") else f"/namespaces/{kubectl.namespace}"
             url = f"{connection.server}/apis/rollout.dev/v1alpha1{scope}/{plural}"
             parameters = {"dryRun": "All", "fieldValidation": "Strict"}
-            async with session.post(url, json=document, params=parameters) as answer:
+            meta = {k: v for k, v in document.get("metadata", {}).items() if k != "namespace"}
+            body = document | {"metadata": meta}
+            async with session.post(url, json=body, params=parameters) as answer:
                 found.append((answer.status, (await answer.json()).get("message", "")))
     return found
 
