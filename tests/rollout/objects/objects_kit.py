@@ -20,7 +20,10 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from rollout.coordinator.callers import Caller, Unauthenticated
+from rollout.coordinator.load import Load
 from rollout.coordinator.objects import add_routes
+from rollout.coordinator.service import build_guard
 from rollout.objects.cache import Cache
 from rollout.objects.filesystem import FilesystemStore
 from rollout.objects.remote import RemoteStore
@@ -76,14 +79,23 @@ def s3_store(endpoint: str, bucket: str, folder: Path, patience: Patience = QUIC
     return RemoteStore(S3Remote(where, patience), Cache(folder), patience)
 
 
+class NamedCallers:
+    """A token is its role's name."""
+
+    def identify(self, header: str) -> Caller:
+        if not header:
+            raise Unauthenticated("the run's token is missing or wrong")
+        return Caller(header.removeprefix("Bearer "))
+
+
 @contextmanager
 def object_service(store: FilesystemStore):
     """The address of the coordinator's object endpoints over ``store``; a token is its role's name."""
     loop, started = asyncio.new_event_loop(), Future()
 
     async def serve():
-        app = web.Application()
-        add_routes(app, store, lambda header: header.removeprefix("Bearer ") or None)
+        app = web.Application(middlewares=[build_guard(NamedCallers(), Load())])
+        add_routes(app, store)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -115,7 +127,7 @@ async def _end(runner: web.AppRunner) -> None:
 
 
 def served_store(url: str, folder: Path, token="learner", **cache) -> RemoteStore:
-    return RemoteStore(ServedRemote(url, token), Cache(folder, **cache), QUICK)
+    return RemoteStore(ServedRemote(url, lambda: token), Cache(folder, **cache), QUICK)
 
 
 @dataclass

@@ -81,7 +81,8 @@ def test_more_than_the_bound_is_refused(url, monkeypatch):
 
 def test_too_many_uploads_are_told_to_come_back(url, monkeypatch):
     monkeypatch.setattr(objects, "TRANSFERS_MAX", 0)
-    assert ask(url, "PUT", content=DATA).status_code == 503
+    answer = ask(url, "PUT", content=DATA)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
 
 
 def test_a_name_that_is_none_is_not_found(url):
@@ -156,3 +157,52 @@ def test_the_processes_of_a_run_reach_each_others_objects_through_its_coordinato
             open_store(config, "actor").put(b"an actor's")
     finally:
         server.close()
+
+
+def test_objects_travel_over_tls_with_the_token_and_the_ca_of_the_moment(tmp_path):
+    from tls_kit import Authority, Issuer, authentication
+
+    from rollout.coordinator.callers import AccountCallers
+    from rollout.coordinator.tls import Certificate
+
+    issuer, authority = Issuer("ES256"), Authority()
+    authority.issue(tmp_path / "tls")
+    ca = authority.write_ca(tmp_path / "ca.crt")
+    certificate = Certificate(tmp_path / "tls" / "tls.crt", tmp_path / "tls" / "tls.key")
+    wanted = authentication(issuer.write_keys(tmp_path / "jwks.json"))
+    bench = Bench(tmp_path)
+    server = HttpServer(bench, callers=AccountCallers(wanted, "uid-1"), certificate=certificate)
+    try:
+        plain = worker_config(tmp_path, "http://127.0.0.1:1")
+        layout = plain.layout.model_copy(update={"coordinator_url": server.url, "ca_file": str(ca)})
+        config = plain.model_copy(update={"layout": layout, "authentication": wanted})
+        (tmp_path / "token").write_text(issuer.token("learner"))
+        store = open_store(config, "learner")
+        digest = store.put(DATA)
+        issuer.rotate("key-2")
+        issuer.write_keys(tmp_path / "jwks.json")
+        (tmp_path / "token").write_text(issuer.token("learner"))
+        newer = Authority("newer")
+        newer.write_ca(ca)
+        newer.issue(tmp_path / "tls")
+        assert certificate.refresh()
+        assert store.has(digest)
+        (tmp_path / "token").write_text(issuer.token("learner", aud=["rollout/uid-2"]))
+        with pytest.raises(StoreError, match="HTTP 401"):
+            store.has(digest)
+    finally:
+        server.close()
+        bench.close()
+
+
+def test_a_worker_does_not_come_back_before_it_was_told_to(url, tmp_path, monkeypatch):
+    monkeypatch.setattr(objects, "TRANSFERS_MAX", 0)
+    waited = []
+
+    def sleep(seconds):
+        waited.append(seconds)
+        monkeypatch.setattr(objects, "TRANSFERS_MAX", 1)
+
+    monkeypatch.setattr("rollout.objects.retry.time.sleep", sleep)
+    kit.served_store(url, tmp_path / "cache").put(DATA)
+    assert waited[0] >= 1.0

@@ -52,7 +52,7 @@ def build_app(
     """The application; the caller serves it and closes the coordinator. ``config`` is for the workers."""
     load = load or Load()
     app = web.Application(
-        client_max_size=load.bounds.body_bytes, middlewares=[_guard(callers, load)]
+        client_max_size=load.bounds.body_bytes, middlewares=[build_guard(callers, load)]
     )
     for endpoint in ENDPOINTS.values():
         app.router.add_post(endpoint.path, _endpoint(coordinator, endpoint, load))
@@ -66,8 +66,8 @@ def build_app(
     return app
 
 
-def _guard(callers: Callers, load: Load) -> Callable:
-    """Let through only whom the table allows, and no more than there is room for."""
+def build_guard(callers: Callers, load: Load) -> Callable:
+    """A middleware that lets through only whom the table allows, and no more than there is room for."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handle) -> web.StreamResponse:

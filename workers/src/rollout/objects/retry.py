@@ -21,8 +21,16 @@ _jitter = random.Random()
 T = TypeVar("T")
 
 
+AGAIN_SECONDS_MAX = 30.0
+"""The longest pause that a place may ask for."""
+
+
 class Transient(Exception):  # noqa: N818 - a state, retried and then wrapped
-    """This try failed; the next may not."""
+    """This try failed; the next may not, but not before ``again_seconds`` have passed."""
+
+    def __init__(self, message: str, again_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.again_seconds = min(again_seconds, AGAIN_SECONDS_MAX)
 
 
 class Refused(Exception):  # noqa: N818 - a state, wrapped at once
@@ -69,20 +77,20 @@ class Deed:
 
 def persist(patience: Patience, deed: Deed, attempt: Callable[[], T]) -> T:
     """The result of the first try that succeeds. Raises StoreError; lets Absent pass."""
-    pause, trouble = patience.pause_first_seconds, ""
+    pause = patience.pause_first_seconds
     for number in range(1, patience.tries_max + 1):
         try:
             return attempt()
         except Refused as error:
             raise deed.fail(str(error), error.fix) from error
         except Transient as error:
-            trouble = str(error)
             if number == patience.tries_max:
                 raise deed.fail(
-                    f"{number} tries failed, the last with: {trouble}",
+                    f"{number} tries failed, the last with: {error}",
                     "see whether the place can be reached and is healthy, then resume the run",
                 ) from error
-        time.sleep(pause * _jitter.uniform(0.5, 1.0))
+            again = error.again_seconds
+        time.sleep(max(pause * _jitter.uniform(0.5, 1.0), again * _jitter.uniform(1.0, 1.2)))
         pause = min(pause * 2, patience.pause_max_seconds)
     raise AssertionError("unreachable: the last try returns or raises")
 

@@ -142,6 +142,9 @@ def _check(answer: httpx.Response) -> None:
     said = f"HTTP {status}: {answer.text}"[:MESSAGE_CHARACTERS_MAX]
     if status == HTTPStatus.NOT_FOUND:
         raise Absent(said)
+    again = answer.headers.get("Retry-After", "")
+    if again.isdigit():
+        raise Transient(said, float(again))
     if status in FIXES:
         raise Refused(said, FIXES[HTTPStatus(status)])
     if answer.is_server_error or status in AGAIN:
