@@ -1,7 +1,9 @@
 """What asynchrony gains and what a lost actor costs: real actors, coordinator and ledger, simulated compute.
 
 Engine and learner sleep instead of computing, so that shared cores hide nothing: the engine a fixed time
-for a group, the learner a fixed time for a step. Everything between them is the product's own.
+for a group, the learner a fixed time for a step. Everything between them is the product's own. *Preempted* is a
+run of twenty minutes in which a second stands for a minute: one of four actors is gone without a word, and
+another is there a minute later; what the product itself costs is not made shorter, and so counts sixty times.
 """
 
 from __future__ import annotations
@@ -37,6 +39,10 @@ REPEATS = 3
 LEASE_SECONDS = 2.0
 RESTART_SECONDS = 1.0
 """How long a replacement takes to be there."""
+SCALE_LEASE_SECONDS = 0.5
+"""The usual 30 s, where a second stands for a minute."""
+LOOK_SECONDS = 0.1
+"""What a scheduler of shared cores may add to a wait."""
 STALENESS = (1, 2, 4)
 WAIT_SECONDS = 30.0
 
@@ -57,6 +63,29 @@ EVEN = Shape(num_actors=2, groups=8, steps=12, group_seconds=0.1, step_seconds=0
 """Actors and learner need equally long for a step: the ideal gain of asynchrony is 2."""
 FOUR = Shape(num_actors=4, groups=24, steps=40, group_seconds=0.05, step_seconds=0.01)
 """Nearly all is the actors' work, so that a lost one is felt."""
+
+
+TWENTY = replace(FOUR, steps=64)
+"""Twenty minutes, a minute a second."""
+
+
+class Weights:
+    """The store itself: nobody looks into these weights."""
+
+    num_rebuilt = 0
+
+    def __init__(self, bench: Bench) -> None:
+        self._store = bench.store
+
+    def path(self, name: str) -> Path:
+        """The object's file."""
+        return self._store.path(name)
+
+    def changes(self, since: str, name: str) -> None:
+        """Nothing is known."""
+
+    def forget(self) -> None:
+        """Nothing is kept."""
 
 
 class PacedEngine(SayingEngine):
@@ -134,7 +163,7 @@ class Crew:
             worker=f"actor-{index}",
             index=index,
             client=self.lines[index],  # pyrefly: ignore - hands every call on
-            store=self.bench.store,
+            weights=Weights(self.bench),
             stage=stage,
             scorer=EvenScorer(),
             tasks_max=1,
@@ -146,8 +175,20 @@ def _live(actor: Actor) -> None:
         asyncio.run(actor.run())
 
 
-def run(shape: Shape, disturb: Callable[[Crew, int], None] | None = None) -> float:
-    """Seconds from the first step's start to the last commit; ``disturb`` is told of every step."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """Seconds from the first step's start to the last commit, and when leases of whom ran out."""
+
+    seconds: float
+    expired: tuple[tuple[str, float], ...]
+
+
+def run(
+    shape: Shape,
+    disturb: Callable[[Crew, int], None] | None = None,
+    lease_seconds: float = LEASE_SECONDS,
+) -> Ran:
+    """One run; ``disturb`` is told of every step."""
     plan = RunPlan(
         name="elastic",
         uid="uid-1",
@@ -156,8 +197,8 @@ def run(shape: Shape, disturb: Callable[[Crew, int], None] | None = None) -> flo
         sampling=SamplingParams(max_new_tokens=4),
         staleness_max=shape.staleness,
         steps_max=shape.steps,
-        lease_seconds=LEASE_SECONDS,
-        heartbeat_seconds=LEASE_SECONDS / 3,
+        lease_seconds=lease_seconds,
+        heartbeat_seconds=lease_seconds / 3,
         exact=shape.staleness == 0,
     )
     with tempfile.TemporaryDirectory(prefix="rollout-bench-elastic-") as folder:
@@ -178,22 +219,29 @@ def run(shape: Shape, disturb: Callable[[Crew, int], None] | None = None) -> flo
         for thread in crew.threads:
             thread.join(LEASE_SECONDS)
         bench.close()
-    return seconds
+        return Ran(seconds=seconds, expired=_expired(bench))
+
+
+def _expired(bench: Bench) -> tuple[tuple[str, float], ...]:
+    with bench.reader() as ledger:
+        wanted = "SELECT worker, ended_at FROM attempts WHERE ending = 'expired' ORDER BY ended_at"
+        return tuple((row[0], row[1]) for row in ledger._file.tx.execute(wanted))
 
 
 def measure() -> Iterator[Figure]:
     """Asynchrony, then losses."""
     yield from _asynchrony()
     yield from _losses()
+    yield from _preemption()
 
 
 def _asynchrony() -> Iterator[Figure]:
     synchronous: list[float] = []
     others: dict[int, list[float]] = {staleness: [] for staleness in STALENESS}
     for _ in range(REPEATS):
-        synchronous.append(run(EVEN))
+        synchronous.append(run(EVEN).seconds)
         for staleness, seconds in others.items():
-            seconds.append(run(replace(EVEN, staleness=staleness)))
+            seconds.append(run(replace(EVEN, staleness=staleness)).seconds)
     for staleness, seconds in others.items():
         yield ratio(f"staleness {staleness} against synchronous", seconds, synchronous, ">= 1.6")
 
@@ -214,9 +262,9 @@ def _losses() -> Iterator[Figure]:
     lost: list[float] = []
     replaced: list[float] = []
     for _ in range(REPEATS):
-        whole.append(run(FOUR))
-        lost.append(run(FOUR, lose))
-        replaced.append(run(FOUR, replace_it))
+        whole.append(run(FOUR).seconds)
+        lost.append(run(FOUR, lose).seconds)
+        replaced.append(run(FOUR, replace_it).seconds)
     left = (FOUR.steps - middle + 1) / FOUR.steps
     allowed = [w * (1 - left) + w * left * 4 / 3 + LEASE_SECONDS for w in whole]
     yield level(
@@ -231,3 +279,31 @@ def _losses() -> Iterator[Figure]:
         "x",
         "<= 1.1",
     )
+
+
+def _preemption() -> Iterator[Figure]:
+    """One of four actors is gone in the middle, and another in its place a minute later."""
+    middle, killed_at = TWENTY.steps // 2, [0.0]
+
+    def preempt(crew: Crew, step: int) -> None:
+        if step == middle:
+            crew.kill(0)
+            killed_at[0] = time.time()
+            threading.Timer(RESTART_SECONDS, crew.join, (0,)).start()
+
+    def lose(crew: Crew, step: int) -> None:
+        if step == FOUR.steps // 2:
+            crew.kill(0)
+            killed_at[0] = time.time()
+
+    costs: list[float] = []
+    seen: list[float] = []
+    for _ in range(REPEATS):
+        calm = run(TWENTY, lease_seconds=SCALE_LEASE_SECONDS)
+        costs.append(run(TWENTY, preempt, SCALE_LEASE_SECONDS).seconds / calm.seconds - 1)
+        ran = run(FOUR, lose)
+        found = [at - killed_at[0] for who, at in ran.expired if who == "actor-0"]
+        seen += [at for at in found if at > 0][:1]
+    yield level("a preemption, of a run of 20 minutes", costs, "share", "<= 0.05")
+    terms = [(seconds - LOOK_SECONDS) / LEASE_SECONDS for seconds in seen]
+    yield level("a dead actor is noticed, in lease terms", terms, "x", "<= 1")

@@ -130,9 +130,7 @@ async def _load(engine: VllmEngine, one: Version, changed: frozenset[str] | None
 async def _bare_reload(engine: VllmEngine, one: Version) -> float:
     body = {"method": "reload_weights", "kwargs": {"weights_path": str(one.folder)}}
     assert engine._server is not None
-    return await _timed(
-        engine._server.call("/collective_rpc", body=body, seconds_max=SECONDS_MAX)
-    )
+    return await _timed(engine._server.call("/collective_rpc", body=body, seconds_max=SECONDS_MAX))
 
 
 async def _bare_calls(engine: VllmEngine) -> float:

@@ -104,6 +104,7 @@ def test_a_full_disk_of_the_objects_stops_the_run_until_there_is_room(undisturbe
 def bucket_manifest(tmp_path, monkeypatch):
     """The small job with its objects in a bucket of a server of its own."""
     kit.set_credentials(monkeypatch)
+    (tmp_path / "s3").mkdir()
     with kit.s3_server(tmp_path / "s3") as endpoint:
         kit.s3_client(endpoint).create_bucket(Bucket="full")
         storage = f'  storage: {{uri: "s3://full/team", endpoint: "{endpoint}"}}\n'

@@ -32,6 +32,9 @@ from rollout_api.conditions import Reason
 
 log = logging.getLogger(__name__)
 
+LOOK_SECONDS_MIN = 0.05
+"""A waiting claim looks no more often for leases that ran out."""
+
 DATA_FAILURES_MAX = 2
 """User code that fails twice on the same task is broken, not unlucky."""
 
@@ -94,9 +97,21 @@ async def claim(run: Run, ask: m.Claim) -> m.Claimed:
             worker.seen_at = run.clock()
             run.waits.actor_seconds += run.clock() - run.waits.idle.pop(ask.worker, run.clock())
             return m.Claimed(tasks=tasks, reason="" if tasks else idle_reason(run))
-        # A lease may expire while nobody says anything, so look again now and then.
-        await wait_for(ticket, min(left, run.plan.lease_seconds / 4))
+        # A lease may expire while nobody says anything: look again then, and now and then.
+        await wait_for(ticket, min(left, _until_silent(run)))
         worker.seen_at = run.clock()
+
+
+def _until_silent(run: Run) -> float:
+    """Seconds until the next worker that holds something may be given up, within bounds."""
+    now, term = run.clock(), run.plan.lease_seconds
+    ages = [now - run.state.workers[w].seen_at for w in _holders(run) if w in run.state.workers]
+    left = min((term - age for age in ages if age < term), default=term)
+    return min(max(left, LOOK_SECONDS_MIN), term / 4)
+
+
+def _holders(run: Run) -> set[str]:
+    return {lease.worker for lease in run.state.leases.values()}
 
 
 async def _try_claim(run: Run, ask: m.Claim) -> tuple[m.Task, ...]:

@@ -52,6 +52,9 @@ GROUP_MAX = 64
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.02, 1.0
 """First and longest pause before another try."""
 
+IDLE, UNKNOWN = psycopg.pq.TransactionStatus.IDLE, psycopg.pq.TransactionStatus.UNKNOWN
+"""Nothing is under way; the connection is gone."""
+
 SERVER_CLOCK = "extract(epoch FROM clock_timestamp())::float8"
 
 
@@ -230,7 +233,7 @@ class Lanes:
                         self._greet(connection)
                     return self._transact(connection, what, operation, lane=lane, reads=reads)
                 finally:
-                    if not connection.closed:
+                    if connection.info.transaction_status not in (IDLE, UNKNOWN):
                         connection.rollback()
         finally:
             self._pool.putconn(connection)
@@ -249,10 +252,11 @@ class Lanes:
             writes = tx.changed and not reads
             if writes:
                 what.sent, what.values = True, values
-                connection.execute(
-                    "UPDATE receipts SET token = %s, writes = writes + 1 WHERE lane = %s",
+                tx.write(
+                    "UPDATE receipts SET token = ?, writes = writes + 1 WHERE lane = ?",
                     (what.token, lane),
                 )
+                tx.flush()
             connection.execute("COMMIT")
         if writes:
             self._advance(lane, self._writes[lane] + 1)
@@ -263,8 +267,7 @@ class Lanes:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         else:
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-        now = ask(connection, f"SELECT {self._settings.clock}")[0]
-        return PostgresTransaction(connection, now, self._hold.types)
+        return PostgresTransaction(connection, self._settings.clock, self._hold.types)
 
     def _greet(self, connection: Connected) -> None:
         """Make sure, before a connection's first transaction, that this coordinator may use it.

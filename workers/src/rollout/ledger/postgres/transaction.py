@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, LiteralString, cast
 
 from psycopg import Connection, Cursor
@@ -14,6 +14,9 @@ Types = Mapping[str, Mapping[str, str]]
 """The type of every column, by table."""
 
 Connected = Connection[Any]
+
+VALUES_MAX = 30_000
+"""Most values in one statement; Postgres takes 65,535."""
 
 
 class NamedRow(tuple[Any, ...]):
@@ -61,27 +64,66 @@ class PostgresTransaction:
     for_share = " FOR SHARE"
     skip_locked = " FOR UPDATE SKIP LOCKED"
 
-    def __init__(self, connection: Connected, now: float, types: Types) -> None:
+    def __init__(self, connection: Connected, clock: str, types: Types) -> None:
+        """``clock`` is SQL."""
         self._connection = connection
         self._types = types
-        self.now = now
+        self._clock = clock
+        self._told: Cursor[NamedRow] | None = None
+        self._writes: list[tuple[str, Sequence[Any]]] = []
         self.changed = False
 
+    @cached_property
+    def now(self) -> float:
+        """The server's clock, read once for the whole transaction."""
+        self.ask_now()
+        row = None if self._told is None else self._told.fetchone()
+        assert row is not None, "the clock says nothing"
+        return row[0]
+
+    def ask_now(self) -> None:
+        """Send the question, once."""
+        if self._told is None:
+            self._told = self._connection.execute(cast("LiteralString", f"SELECT {self._clock}"))
+
+    @property
+    def moment(self) -> tuple[str, tuple[float, ...]]:
+        """The clock as SQL: nothing is waited for."""
+        return self._clock, ()
+
     def execute(self, sql: str, values: Sequence[Any] = ()) -> Cursor[NamedRow]:
-        """Run one statement."""
+        """Run one statement, after what was to be written before."""
+        self.flush()
         self.changed = self.changed or not sql.startswith("SELECT")
         return self._connection.execute(_translate(sql), [_plain(value) for value in values])
+
+    def write(self, sql: str, values: Sequence[Any]) -> None:
+        """Keep a statement back, to be sent with others as one."""
+        if sum(len(some) for _, some in self._writes) + len(values) > VALUES_MAX:
+            self.flush()
+        self.changed = True
+        self._writes.append((sql, values))
+
+    def flush(self) -> None:
+        """Send what was kept back as one statement; each part sees what was there before all of them."""
+        writes, self._writes = self._writes, []
+        if not writes:
+            return
+        parts = [f"w{place} AS ({sql})" for place, (sql, _) in enumerate(writes[:-1])]
+        before = f"WITH {', '.join(parts)} " if parts else ""
+        values = [_plain(value) for _, some in writes for value in some]
+        self._connection.execute(_translate(before + writes[-1][0]), values)
 
     def insert(
         self, table: str, columns: str, rows: Sequence[Sequence[Any]], *, ignore: bool = False
     ) -> None:
-        """Insert many rows as few statements; ``ignore`` leaves those that are there as they are."""
+        """Write many rows as few statements; ``ignore`` leaves those that are there as they are."""
         if not rows:
             return
         otherwise = " ON CONFLICT DO NOTHING" if ignore else ""
         for some in slices(rows):
             source, values = self._source(table, columns, some)
-            self.execute(f"INSERT INTO {table} ({columns}) {source}{otherwise}", values)
+            self.write(f"INSERT INTO {table} ({columns}) {source}{otherwise}", values)
 
     def _source(
         self, table: str, columns: str, rows: Sequence[Sequence[Any]]
@@ -100,6 +142,7 @@ class PostgresTransaction:
 
     def position(self) -> int:
         """How many writes the ledger has acknowledged."""
+        self.flush()
         return ask(
             self._connection,
             "SELECT position + (SELECT coalesce(sum(writes), 0) FROM receipts)::int8 FROM ledger",

@@ -132,15 +132,16 @@ def _accept(tx: Transaction, ends: Sequence[AttemptEnd]) -> None:
     ]
     tx.insert("trajectories", TRAJECTORY_COLUMNS, rows)
     tx.insert("bodies", "task_id, body", [(end.task_id, end.body) for end in ends])
+    moment, values = tx.moment
     for some in slices(ends):
-        tx.execute(
+        tx.write(
             f"UPDATE tasks SET state = 'done' WHERE task_id IN ({marks(some)})",
             [end.task_id for end in some],
         )
-        tx.execute(
-            "UPDATE attempts SET ended_at = ?, ending = 'accepted', message = ''"
+        tx.write(
+            f"UPDATE attempts SET ended_at = {moment}, ending = 'accepted', message = ''"
             f" WHERE task_id IN ({marks(some)}) AND ending IS NULL",
-            [tx.now, *(end.task_id for end in some)],
+            [*values, *(end.task_id for end in some)],
         )
 
 

@@ -170,6 +170,7 @@ def insert_tasks(tx: Transaction, tasks: Sequence[NewTask], state: TaskState = "
 
 def claim(tx: Transaction, limits: Limits, ask: ClaimRequest) -> Claims:
     """Hand out again what an answer lost on its way held, then expired and open tasks."""
+    tx.ask_now()
     fence = Fence(tx, ask.worker, ask.incarnation)
     leased, some = _ask_leased(tx, ask), _ask_open(tx, ask, ask.tasks_max)
     fence.check()
@@ -192,10 +193,11 @@ def claim(tx: Transaction, limits: Limits, ask: ClaimRequest) -> Claims:
 
 def _ask_leased(tx: Transaction, ask: ClaimRequest) -> Result:
     """This worker's leases, and expired ones of anybody."""
+    moment, values = tx.moment
     return tx.execute(
-        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE {LEASED} AND (worker = ? OR expires_at <= ?)"
+        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE {LEASED} AND (worker = ? OR expires_at <= {moment})"
         f" ORDER BY task_id{tx.skip_locked}",
-        (ask.worker, tx.now),
+        (ask.worker, *values),
     )
 
 
@@ -242,7 +244,7 @@ def _fresh_lease(row: Row, now: float, ask: ClaimRequest) -> Lease:
 
 def _write_leases(tx: Transaction, leases: Sequence[Lease], ask: ClaimRequest) -> None:
     for some in slices(leases):
-        tx.execute(
+        tx.write(
             "UPDATE tasks SET state = 'leased', epoch = epoch + 1, worker = ?, incarnation = ?,"
             " version_lineage = CASE WHEN kind = 'eval' THEN lineage ELSE ? END,"
             " version_step = CASE WHEN kind = 'eval' THEN step ELSE ? END,"

@@ -66,14 +66,30 @@ class Transaction(Protocol):
         """Seconds since 1970 on the clock that judges leases."""
         ...
 
+    @property
+    def moment(self) -> tuple[str, tuple[float, ...]]:
+        """SQL for about ``now``, and its values: for who need not wait for the clock's answer."""
+        ...
+
+    def ask_now(self) -> None:
+        """``now`` will be read: ask for it together with what is read first."""
+        ...
+
     def execute(self, sql: str, values: Sequence[Any] = ()) -> Result:
         """Run one statement."""
+        ...
+
+    def write(self, sql: str, values: Sequence[Any]) -> None:
+        """Run a statement whose result nobody reads, by the end of the transaction or the next ``execute``.
+
+        What is written together must not touch the same row.
+        """
         ...
 
     def insert(
         self, table: str, columns: str, rows: Sequence[Sequence[Any]], *, ignore: bool = False
     ) -> None:
-        """Insert many rows; ``ignore`` leaves those that are there as they are."""
+        """As ``write``, many rows; ``ignore`` leaves those that are there as they are."""
         ...
 
     def position(self) -> int:

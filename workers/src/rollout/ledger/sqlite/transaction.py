@@ -24,6 +24,18 @@ class SqliteTransaction:
         """This machine's clock, read once for the whole operation."""
         return self._clock()
 
+    @property
+    def moment(self) -> tuple[str, tuple[float, ...]]:
+        """The clock is asked at once."""
+        return "?", (self.now,)
+
+    def ask_now(self) -> None:
+        """Nothing: the clock is no server's."""
+
+    def write(self, sql: str, values: Sequence[Any]) -> None:
+        """Run one statement, at once."""
+        self._connection.execute(sql, values)
+
     def execute(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Run one statement."""
         return self._connection.execute(sql, values)
