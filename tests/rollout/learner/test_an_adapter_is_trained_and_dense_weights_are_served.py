@@ -15,6 +15,7 @@ from rollout.learner.forward.rows import GroupTokens, build_group_row, token_log
 from rollout.learner.loop import run_learner
 from rollout.learner.model.adapter import AdapterOff, LoraSettings, add_adapter
 from rollout.learner.model.policy import DTYPES, freeze, load_model
+from rollout.weights.digest import digest_tensors
 
 LORA = LoraSettings(rank=4, alpha=8, targets=("Attention", "Mlp"))
 ROW = build_group_row([GroupTokens(prompt_ids=(5, 6, 7), completion_ids=((8, 9, 2), (10, 2)))])
@@ -94,6 +95,29 @@ def test_an_anchor_holds_the_adapter_and_a_resume_meets_the_chain(
     for steps in (4, 5):
         calls.steps_max = steps
         world.run(calls)
+    assert calls.records == calm.records
+    assert not calls.forks
+
+
+def test_for_vllm_a_version_is_the_adapter_itself_and_a_resume_meets_the_chain(
+    adapted, coordinator
+) -> None:
+    world = replace(adapted, settings=replace(adapted.settings, lora=replace(LORA, served=True)))
+    calm = coordinator(steps_max=4)
+    parts = replace(world, folder=world.folder / "calm").run(calm)
+    version = calm.records[4].version
+    stored = load_file(parts.store.path(version.object))
+    assert digest_tensors(stored) == version.digest
+    left = load_file(world.folder / "calm" / "adapter" / "adapter_model.safetensors")
+    assert stored.keys() == left.keys()
+    assert all(torch.equal(stored[name], left[name]) for name in left)
+    assert {t.dtype for t in stored.values()} == {torch.float32}
+
+    calls = coordinator(steps_max=2)
+    world.run(calls)
+    calls.anchors.clear()
+    calls.steps_max = 4
+    world.run(calls)
     assert calls.records == calm.records
     assert not calls.forks
 

@@ -29,6 +29,7 @@ from rollout.learner.settings.learner import (
 )
 from rollout.learner.settings.policy import RewardKl
 from rollout.learner.settings.ppo import CriticSettings, PpoSettings
+from rollout.weights.adapters import serves_adapter
 from rollout_api.worker import WorkerConfig
 
 DIGEST = "blake3:" + "0" * 64
@@ -322,3 +323,15 @@ def test_an_adapter_is_taken_whole() -> None:
     found = build_settings(config(grpo(), model={"lora": lora})).lora
     assert found == LoraSettings(rank=4, alpha=8, targets=("Mlp",))
     assert build_settings(config(grpo())).lora is None
+
+
+def test_adapters_are_published_as_such_for_vllm_alone() -> None:
+    lora = {"rank": 4, "alpha": 8}
+
+    def served(engine, **changes) -> bool:
+        given = config(grpo(), model={"lora": lora | changes}, actors={"engine": engine})
+        return serves_adapter(given)
+
+    assert served({"vllm": {}})
+    assert not served({"embedded": {}})
+    assert not served({"vllm": {}}, quantization="NF4")

@@ -326,7 +326,7 @@ async def test_nothing_answers_on_a_tcp_port(fast_engine):
 
 
 def private_folder(engine: VllmEngine) -> Path:
-    return engine._server._private_dir
+    return engine._server.private_dir
 
 
 async def kill_while_sampling(engine: VllmEngine, part: str) -> None:

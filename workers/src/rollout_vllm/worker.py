@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from rollout_vllm.adapters import AdapterWatch
 
 
 class Reporting(Protocol):
@@ -25,3 +28,18 @@ class VersionReport:
     def report_version(self: Worker) -> dict[str, Any]:
         """The digest of the tensors that this worker handed to its loader, and their number."""
         return self.weight_transfer_engine.report()
+
+    def watch_adapters(self) -> None:
+        """Hash every adapter that is loaded from now on."""
+        _watch().begin()
+
+    def report_adapter(self) -> dict[str, Any]:
+        """The digest of the adapter that this worker was last handed, and the number of its tensors."""
+        return _watch().seen
+
+
+def _watch() -> AdapterWatch:
+    """Looked up when it is wanted: vLLM's adapters are imported where they are used only."""
+    from rollout_vllm.adapters import WATCH
+
+    return WATCH

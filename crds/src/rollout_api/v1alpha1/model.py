@@ -7,7 +7,7 @@ from rollout_api.v1alpha1.common import Dtype, ModelSource
 
 
 class Lora(ApiModel):
-    """Train a low-rank adapter instead of the weights (Hu 2021); dense weights are served, merged."""
+    """Train a low-rank adapter instead of the weights (Hu 2021); served merged, or by vLLM as itself."""
 
     rank: int = filled(16, ge=1, le=1024)
     """Rank of the update."""

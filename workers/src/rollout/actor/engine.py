@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rollout.errors import SpecError
 from rollout.models.shapes import read_shape
 from rollout.seams import Engine
+from rollout.weights.adapters import serves_adapter
 from rollout_api.v1alpha1.roles import Embedded, Vllm
 from rollout_api.worker import WorkerConfig
+
+if TYPE_CHECKING:
+    from rollout.engines.vllm_command import AdapterSettings
 
 BATCH_SAMPLES = 256
 """Samples the embedded engine decodes together, when the manifest does not say."""
@@ -71,6 +76,7 @@ def _build_vllm(config: WorkerConfig, vllm: Vllm, name: str) -> Engine:
             exact=exact,
             device="cuda" if gpu else "cpu",
             engine_dir=engine_folder(),
+            adapter=_plan_adapter(config),
             threads=config.threads,
             max_num_seqs=sequences,
             tensor_parallel=vllm.tensor_parallel,
@@ -84,6 +90,17 @@ def _build_vllm(config: WorkerConfig, vllm: Vllm, name: str) -> Engine:
             ),
         )
     )
+
+
+def _plan_adapter(config: WorkerConfig) -> AdapterSettings | None:
+    """Room for every version that a sample may still be drawn from, the next one, and the one being loaded."""
+    from rollout.engines.vllm_command import AdapterSettings
+
+    lora, train = config.spec.model.lora, config.spec.train
+    if lora is None or not serves_adapter(config):
+        return None
+    slots = (0 if train is None else train.max_staleness) + 2
+    return AdapterSettings(rank=lora.rank, alpha=lora.alpha, slots=slots)
 
 
 def engine_folder() -> Path | None:

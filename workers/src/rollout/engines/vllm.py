@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rollout.engines.vllm_adapter import AdapterShelf
 from rollout.engines.vllm_call import NOTHING_YET, Call
-from rollout.engines.vllm_command import VllmSettings
+from rollout.engines.vllm_command import POLICY, VllmSettings
 from rollout.engines.vllm_gate import WeightGate
 from rollout.engines.vllm_server import VllmServer, start_server
 from rollout.engines.vllm_wire import (
@@ -48,6 +49,8 @@ class VllmEngine:
         self._version: WeightVersion | None = None
         self._num_starts = 0
         self._calls: list[Call] = []
+        self._shelf: AdapterShelf | None = None
+        self._model = POLICY
 
     @property
     def version(self) -> WeightVersion | None:
@@ -68,12 +71,20 @@ class VllmEngine:
         Returns the digest of the tensors given to the loader; a digest other than the version's leaves
         the engine with no version. Raises EngineError.
         """
-        await asyncio.to_thread(require_whole_model, self._settings.model_dir, weights)
+        if self._settings.adapter is None:
+            await asyncio.to_thread(require_whole_model, self._settings.model_dir, weights)
         async with self._gate.exclusive(self._settings.request_seconds_max):
             server = await self._healthy_server()
-            update = build_update_body(weights, changed, self.version)
-            self._version = None
-            digest = await self._load_into(server, version, update)
+            before, self._version = self.version, None
+            try:
+                if self._settings.adapter is None:
+                    update = build_update_body(weights, changed, before)
+                    digest = await self._load_into(server, version, update)
+                else:
+                    digest = await self._place_adapter(server, version, weights)
+            except BaseException:
+                server.broken = True
+                raise
             if digest == version.digest:
                 self._version = version
             return digest
@@ -129,7 +140,8 @@ class VllmEngine:
 
     async def _sample(self, call: Call, row: int, place: int) -> Completion:
         request = call.requests[row]
-        body = build_generate_body(request.prompt_ids, request.seeds[place], request.sampling)
+        seed = request.seeds[place]
+        body = build_generate_body(request.prompt_ids, seed, request.sampling, self._model)
         async with self._slots:
             if call.interrupted:
                 return NOTHING_YET
@@ -163,23 +175,34 @@ class VllmEngine:
         The server's gate opens for the version only where its digest is the right one.
         """
         label, bound = label_version(version), CONTROL_SECONDS_MAX
-        try:
-            await server.call("/pause", parameters=STOP_ALL, seconds_max=bound)
-            await server.call("/start_weight_update", seconds_max=bound)
-            await server.call(
-                "/update_weights", body=update, seconds_max=self._settings.load_seconds_max
-            )
-            await server.call(
-                "/finish_weight_update", body={"weight_version": label}, seconds_max=bound
-            )
-            answer = await server.call("/collective_rpc", body=REPORT, seconds_max=bound)
-            digest = parse_loaded(answer)
-            good = label if digest == version.digest else None
-            await server.call("/resume", seconds_max=bound, version=good)
-        except BaseException:
-            server.broken = True
-            raise
+        await server.call("/pause", parameters=STOP_ALL, seconds_max=bound)
+        await server.call("/start_weight_update", seconds_max=bound)
+        await server.call(
+            "/update_weights", body=update, seconds_max=self._settings.load_seconds_max
+        )
+        finish = {"weight_version": label}
+        await server.call("/finish_weight_update", body=finish, seconds_max=bound)
+        answer = await server.call("/collective_rpc", body=REPORT, seconds_max=bound)
+        digest = parse_loaded(answer)
+        good = label if digest == version.digest else None
+        await server.call("/resume", seconds_max=bound, version=good)
         return digest
+
+    async def _place_adapter(
+        self, server: VllmServer, version: WeightVersion, weights: Path
+    ) -> str:
+        """Load one more adapter beside those that are there; what runs keeps the one that it began with."""
+        assert self._settings.adapter is not None
+        if self._shelf is None or not self._shelf.serves(server):
+            self._shelf = AdapterShelf(self._settings.adapter, server)
+        placed = await self._shelf.load(version, weights)
+        label, bound = label_version(version), CONTROL_SECONDS_MAX
+        if placed.digest == version.digest:
+            self._model = placed.name
+            name = {"new_version": label}
+            await server.call("/update_weight_version", body=name, seconds_max=bound)
+            await server.call("/resume", seconds_max=bound, version=label)
+        return placed.digest
 
     async def _healthy_server(self) -> VllmServer:
         if self._server is not None and self._server.healthy:

@@ -24,6 +24,11 @@ BLOCK_TOKENS = 128
 KV_CACHE_MIN_BYTES = 64 * 2**20
 KV_CACHE_MAX_BYTES = 4 * 2**30
 
+ADAPTER_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Ranks that vLLM makes room for."""
+
+POLICY = "policy"
+"""What the server calls the model without an adapter."""
 WORKER_EXTENSION = "rollout_vllm.worker.VersionReport"
 MIDDLEWARE = "rollout_vllm.gate.VersionGate"
 WEIGHT_TRANSFER = '{"backend": "rollout"}'
@@ -42,10 +47,20 @@ RESERVED = frozenset(
             "weight-transfer-config",
         ),
         *("enable-scale-out", "tokens-only", "skip-tokenizer-init", "tensor-parallel-size"),
+        *("enable-lora", "lora-modules", "max-loras", "max-lora-rank", "max-cpu-loras"),
         *("kv-cache-memory-bytes", "gpu-memory-utilization", "logits-processors"),
     }
 )
 """Arguments that are ours: where the server listens, and what the algorithm relies on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterSettings:
+    """LoRA of ``rank``, scaled by ``alpha / rank``; the server has room for ``slots`` versions."""
+
+    rank: int
+    alpha: int
+    slots: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +70,7 @@ class VllmSettings:
     ``exact`` serves one sequence at a time with a cold cache for each (protocol section 7), whatever
     ``max_num_seqs`` says. ``max_model_length`` counts prompt and completion tokens; ``vocab_size`` is
     the model's; ``threads`` are OpenMP threads. ``engine_dir``: the folder shared with a container that runs
-    the server (``vllm_attached``); None: we start it. ``kv_cache_bytes`` 0 leaves the size to ``memory_fraction`` of the device.
+    the server (``vllm_attached``); None: we start it. ``adapter``: versions are adapters over the model's own weights. ``kv_cache_bytes`` 0 leaves the size to ``memory_fraction`` of the device.
     """
 
     model_dir: Path
@@ -67,6 +82,7 @@ class VllmSettings:
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int = 1
     engine_dir: Path | None = None
+    adapter: AdapterSettings | None = None
     max_num_seqs: int = 16
     tensor_parallel: int = 1
     kv_cache_bytes: int = 256 * 2**20
@@ -103,7 +119,7 @@ def build_arguments(settings: VllmSettings, private_dir: Path) -> tuple[str, ...
     """
     refuse_reserved(settings.extra_arguments)
     return (
-        *("--model", str(settings.model_dir), "--served-model-name", "policy"),
+        *("--model", str(settings.model_dir), "--served-model-name", POLICY),
         *("--uds", str(socket_path(private_dir))),
         *("--enable-scale-out", "--skip-tokenizer-init", "--generation-config", "vllm"),
         *("--logprobs-mode", "processed_logprobs", "--worker-extension-cls", WORKER_EXTENSION),
@@ -113,6 +129,7 @@ def build_arguments(settings: VllmSettings, private_dir: Path) -> tuple[str, ...
         *("--disable-uvicorn-access-log", "--disable-log-stats"),
         *_memory_arguments(settings),
         *_executor_arguments(settings),
+        *_adapter_arguments(settings.adapter),
         *(("--no-enable-prefix-caching",) if settings.exact else ("--enable-prefix-caching",)),
         *settings.extra_arguments,
     )
@@ -162,6 +179,18 @@ def _memory_arguments(settings: VllmSettings) -> tuple[str, ...]:
     return (*fraction, "--kv-cache-memory-bytes", str(settings.kv_cache_bytes))
 
 
+def _adapter_arguments(adapter: AdapterSettings | None) -> tuple[str, ...]:
+    if adapter is None:
+        return ()
+    rank = next((one for one in ADAPTER_RANKS if one >= adapter.rank), None)
+    if rank is None:
+        raise SpecError(
+            f"spec.model.lora.rank: vLLM serves ranks up to {ADAPTER_RANKS[-1]}, got {adapter.rank}"
+        )
+    slots = str(adapter.slots)
+    return ("--enable-lora", "--max-lora-rank", str(rank), "--max-cpu-loras", slots)
+
+
 def _executor_arguments(settings: VllmSettings) -> tuple[str, ...]:
     if settings.device == "cpu" and settings.tensor_parallel == 1:
         return ("--enforce-eager", "--distributed-executor-backend", "uni")
@@ -183,6 +212,8 @@ def build_environment(settings: VllmSettings, private_dir: Path) -> dict[str, st
         "VLLM_SERVER_DEV_MODE": "1",
         "OMP_NUM_THREADS": str(settings.threads),
     }
+    if settings.adapter is not None:
+        env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
     if settings.device == "cpu":
         # Eager without this compiles sampler helpers on the first request (18 s); one process fewer,
         # whose threads are then OMP_NUM_THREADS and not bound to one core shared by every server.

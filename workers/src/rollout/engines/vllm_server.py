@@ -126,7 +126,7 @@ class VllmServer:
     def __init__(self, settings: VllmSettings, private_dir: Path, process: ServerProcess) -> None:
         self.broken = False
         self._settings = settings
-        self._private_dir = private_dir
+        self.private_dir = private_dir
         self._process = process
         self._client = httpx.AsyncClient(
             transport=httpx.AsyncHTTPTransport(
@@ -196,7 +196,7 @@ class VllmServer:
         await asyncio.to_thread(self._process.stop)
         await self._client.aclose()
         if self._settings.engine_dir is None:
-            await asyncio.to_thread(shutil.rmtree, self._private_dir, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, self.private_dir, ignore_errors=True)
 
     async def _serves(self) -> bool:
         code = self._process.exit_code

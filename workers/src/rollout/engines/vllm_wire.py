@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from rollout.engines.vllm_command import POLICY
 from rollout.errors import EngineError, SpecError
 from rollout.types import Completion, Finish, SamplingParams, VersionSpan, WeightVersion
 
@@ -72,9 +73,11 @@ class LoadAnswer(msgspec.Struct, frozen=True):
 
 
 def build_generate_body(
-    prompt_ids: tuple[int, ...], seed: int, sampling: SamplingParams
+    prompt_ids: tuple[int, ...], seed: int, sampling: SamplingParams, model: str = POLICY
 ) -> dict[str, Any]:
     """The JSON body that asks for one sample. Raises SpecError for a temperature vLLM would change.
+
+    ``model`` is what the server calls the policy: itself, or an adapter.
 
     End tokens are ours alone (``ignore_eos``); ``logprobs`` 0 means the sampled token's only.
     """
@@ -85,6 +88,7 @@ def build_generate_body(
             f"{TEMPERATURE_MIN} to {TEMPERATURE_MAX}"
         )
     return {
+        "model": model,
         "token_ids": prompt_ids,
         "sampling_params": {
             "n": 1,

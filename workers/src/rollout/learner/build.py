@@ -77,7 +77,8 @@ def build_trainer(
         add_adapter(model, settings.lora, settings.seed)
     if settings.activation_checkpointing:
         recompute_activations(model)
-    policy = Policy(model, DTYPES[settings.dtype], parallel)
+    served = settings.lora is not None and settings.lora.served
+    policy = Policy(model, DTYPES[settings.dtype], parallel, serves_adapter=served)
     optimizer = build_optimizer(policy.masters.values(), settings.optimizer)
     return Trainer(
         policy=policy,

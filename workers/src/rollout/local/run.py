@@ -218,6 +218,7 @@ def _take_models(others: Mapping[str, RunDir], prepared: Prepared, run: RunDir) 
 def _take_model(source: RunDir, wanted: FromRun, target: Path) -> Path:
     """A model folder made of the source run's snapshot."""
     from rollout.objects.opening import open_source
+    from rollout.weights.adapters import dense_weights
     from rollout.weights.mirror import WeightFiles
 
     snapshot, config = read_snapshot(source, wanted.snapshot), read_config(source)
@@ -225,9 +226,10 @@ def _take_model(source: RunDir, wanted: FromRun, target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=target.parent) as scratch:
         files = WeightFiles(open_source(config, source.objects), Path(scratch))
+        weights = files.path(snapshot["version"]["object"])
         return materialise_model(
             config_path=Path(config.resolved.model_path),
-            weights=files.path(snapshot["version"]["object"]),
+            weights=dense_weights(config, weights, Path(scratch)),
             target=target,
             score_pad_id=config.resolved.pad_token_id if scores else None,
             chat_template=config.spec.model.chat_template,

@@ -20,7 +20,7 @@ Axes: N tokens, I inputs and O outputs of a layer.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,7 @@ from rollout.learner.model.four_bits import (
 )
 from rollout.learner.model.parallel import whole
 from rollout.noise import derive_seed
+from rollout.weights.adapters import PREFIX, serves_adapter
 from rollout_api.worker import WorkerConfig
 
 ADAPTER = "default"
@@ -67,13 +68,15 @@ TRAINED_WHOLE = "score."
 class LoraSettings:
     """The update has rank ``rank`` and is scaled by ``alpha / rank``.
 
-    ``quantization`` is how the frozen projections are held; None as the policy's ``dtype``.
+    ``quantization`` is how the frozen projections are held; None as the policy's ``dtype``. ``served``:
+    versions are the adapter itself (``rollout.weights.adapters``), else the model with it merged in.
     """
 
     rank: int
     alpha: int
     targets: tuple[LoraTarget, ...]
     quantization: Literal["NF4"] | None = None
+    served: bool = False
 
 
 def build_lora(config: WorkerConfig) -> LoraSettings | None:
@@ -94,6 +97,7 @@ def build_lora(config: WorkerConfig) -> LoraSettings | None:
         alpha=lora.alpha,
         targets=cast("tuple[LoraTarget, ...]", lora.targets),
         quantization=lora.quantization,
+        served=serves_adapter(config),
     )
 
 
@@ -241,15 +245,20 @@ def _switched_off(model: nn.Module) -> Iterator[None]:
             setattr(layer, OFF, False)
 
 
+def adapter_tensors(masters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The adapter under PEFT's names, from its whole masters."""
+    return {
+        f"{PREFIX}{name.replace(f'.{ADAPTER}.', '.')}": tensor.detach()
+        for name, tensor in masters.items()
+    }
+
+
 def export_adapter(
     model: nn.Module, masters: dict[str, Tensor], settings: LoraSettings, folder: Path
 ) -> None:
     """Write ``adapter_config.json`` and ``adapter_model.safetensors``, as PEFT loads them."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {
-        f"base_model.model.{name.replace(f'.{ADAPTER}.', '.')}": tensor.detach().cpu().contiguous()
-        for name, tensor in masters.items()
-    }
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in adapter_tensors(masters).items()}
     save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
     config = _config(model, settings)
     config.inference_mode = True

@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from rollout.errors import SpecError
 from rollout.learner.forward.rows import prepare_model
-from rollout.learner.model.adapter import merged_weights
+from rollout.learner.model.adapter import adapter_tensors, merged_weights
 from rollout.learner.model.parallel import Parallel, shard, shard_like, whole
 from rollout.models.scoring import is_scorer
 
@@ -69,11 +69,20 @@ class Policy:
     """Owns parameters and gradients. ``masters`` are by their transformers names, tied ones once.
 
     ``model`` comes in float32, as ``load_model`` makes it. Where it carries an adapter (``adapter``),
-    the masters are the adapter's, and ``weights`` the dense model with the adapter merged into it.
+    the masters are the adapter's, and ``weights`` the dense model with the adapter merged into it, or
+    with ``serves_adapter`` the adapter.
     """
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype, parallel: Parallel) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        dtype: torch.dtype,
+        parallel: Parallel,
+        *,
+        serves_adapter: bool = False,
+    ) -> None:
         self.model = model
+        self._serves_adapter = serves_adapter
         self.parallel = parallel
         self.dtype = dtype
         self._flat: torch.Tensor | None = None
@@ -153,7 +162,9 @@ class Policy:
         return {name: whole(parameter.detach()) for name, parameter in self.masters.items()}
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """What actors serve: all parameters in ``dtype``, whole. With shards a collective."""
+        """What is published: all parameters in ``dtype``, whole, or the adapter. With shards a collective."""
+        if self._serves_adapter:
+            return adapter_tensors(self.full_masters())
         if self.adapted:
             return merged_weights(self.model)
         if self._apart:
