@@ -1,0 +1,68 @@
+"""With no webhook at all: what cannot run makes nothing and names field, reason and remedy."""
+
+import pytest
+from operators import eventually
+
+from runs import build_run
+
+pytestmark = pytest.mark.process
+
+CASES = {
+    "invalid": ({"actors": {"nodesPerReplica": 2}}, "InvalidSpec"),
+    "runtime": ({"runtimeRef": {"name": "none"}}, "RuntimeNotFound"),
+    "class": (
+        {"storage": {"ledger": {"sqlite": {"storageClassName": "none"}}}},
+        "NoStorageClass",
+    ),
+    "secret": (
+        {"secretEnv": [{"name": "HF_X", "secretKeyRef": {"name": "none", "key": "k"}}]},
+        "ReferenceNotFound",
+    ),
+    "devices": ({"learner": {"accelerator": {"class": "h100"}}}, "InvalidSpec"),
+    "queue": ({"queueName": "research"}, "NotSupported"),
+    "upstream": ({"model": {"uri": None, "fromRun": {"name": "nobody"}}}, "ReferenceNotFound"),
+    "circle": ({"model": {"uri": None, "fromRun": {"name": "circle"}}}, "InvalidSpec"),
+}
+
+
+def test_each_reason_is_said_and_nothing_is_made(world):
+    world.kubectl.apply(*(build_run(name, spec) for name, (spec, _) in CASES.items()))
+    for name, (_, reason) in CASES.items():
+        stalled = world.wait_for("Stalled", "True", reason, name)
+        assert len(stalled["message"]) > 20
+    assert world.kubectl.get("statefulsets")["items"] == []
+
+
+def test_a_mended_run_starts(world):
+    world.kubectl.apply(build_run("arithmetic", CASES["secret"][0]))
+    world.wait_for("Stalled", "True", "ReferenceNotFound")
+    world.kubectl("create", "secret", "generic", "none", "--from-literal=k=v")
+    world.wait_for("Ready", "True", "Running")
+
+
+def test_a_run_waits_for_the_run_it_starts_from(world):
+    second = {"model": {"uri": None, "fromRun": {"name": "arithmetic"}}}
+    world.kubectl.apply(build_run("second", second), build_run("arithmetic"))
+    world.wait_for("Ready", "True", "Running")
+    world.wait_for("Reconciling", "True", "WaitingForRun", "second")
+
+
+def test_runs_of_another_controller_are_left_alone(world):
+    world.apply("other", {"managedBy": "example.com/other"})
+    world.apply()
+    world.wait_for("Ready", "True")
+    assert world.run("other").get("status", {}) == {}
+
+
+def test_kinds_that_are_not_built_yet_are_refused_clearly(world):
+    head = {"apiVersion": "rollout.dev/v1alpha1", "metadata": {"name": "x"}}
+    snapshot = {**head, "kind": "RolloutSnapshot", "spec": {"run": {"name": "a"}}}
+    endpoint = {**head, "kind": "RolloutEndpoint", "spec": {"model": {"uri": "hf://a/b"}}}
+    world.kubectl.apply(snapshot, endpoint)
+    for kind in ("rolloutsnapshot", "rolloutendpoint"):
+
+        def stalled(kind=kind):
+            found = world.kubectl.get(kind, "x").get("status", {}).get("conditions", ())
+            return {one["reason"] for one in found if one["type"] == "Stalled"}
+
+        assert eventually(stalled, f"{kind} was not refused") == {"NotSupported"}

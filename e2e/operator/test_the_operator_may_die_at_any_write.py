@@ -1,0 +1,92 @@
+"""Killed at each of its writes, before or after the server has acted: the same children, each once."""
+
+import pytest
+from operators import eventually, operating
+from stage import World, free_port
+
+from faults.kinds import Answer, KillProcess
+from faults.proxy import running
+from faults.rules import Rule
+
+WRITES = {"apply", "create", "patch", "update", "delete"}
+CHILDREN = (
+    "statefulsets,services,roles,rolebindings,networkpolicies,poddisruptionbudgets,"
+    "serviceaccounts,configmaps,secrets"
+)
+EXPECTED = {
+    "StatefulSet": 3,
+    "Service": 3,
+    "Role": 1,
+    "RoleBinding": 1,
+    "NetworkPolicy": 3,
+    "PodDisruptionBudget": 2,
+    "ServiceAccount": 3,
+    "ConfigMap": 2,
+    "Secret": 1,
+}
+
+
+def count_children(kubectl):
+    found = kubectl.get(CHILDREN, "-l", "rollout.dev/run=arithmetic")["items"]
+    kinds = [one["kind"] for one in found]
+    return {kind: kinds.count(kind) for kind in kinds}
+
+
+def live_through_deaths(kubectl, puppets, tmp_path, num_deaths, performed):
+    """Start the operator again and again, each dying at its first write; then one that lives."""
+    path, log = tmp_path / "kubeconfig", tmp_path / "log"
+    with running(kubectl.kubeconfig) as proxy:
+        path.write_text(proxy.kubeconfig())
+        for _ in range(num_deaths):
+            with operating(path, free_port(), log, wait=False) as operator:
+                fault = KillProcess(pid=operator.process.pid, performed=performed)
+                proxy.inject(Rule(verbs=WRITES, client="rollout-operator", fault=fault))
+                eventually(lambda: operator.process.poll() is not None, f"still alive; see {log}")
+            proxy.clear()
+        with operating(path, free_port(), log) as operator:
+            world = World(kubectl=kubectl, puppets=puppets, operator=operator)
+            world.wait_for("Ready", "True", "Running")
+            assert count_children(kubectl) == EXPECTED
+            assert world.run()["status"]["attempt"] == 1
+
+
+@pytest.mark.process
+def test_the_first_writes(bare, puppets, tmp_path):
+    bare.apply(build())
+    live_through_deaths(bare, puppets, tmp_path, num_deaths=3, performed=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("performed", [True, False])
+def test_every_write_of_a_create(bare, puppets, tmp_path, performed):
+    bare.apply(build())
+    deaths = 28 if performed else 3
+    live_through_deaths(bare, puppets, tmp_path, num_deaths=deaths, performed=performed)
+
+
+@pytest.mark.process
+def test_refusals_and_throttling_are_outlived(bare, puppets, tmp_path):
+    path = tmp_path / "kubeconfig"
+    with running(bare.kubeconfig) as proxy:
+        path.write_text(proxy.kubeconfig())
+        faults = (
+            (409, "Conflict", {"statefulsets"}),
+            (429, "TooManyRequests", {"services"}),
+            (500, "InternalError", {"roles"}),
+            (403, "Forbidden", {"networkpolicies"}),
+        )
+        for status, reason, resources in faults:
+            fault = Answer(status=status, reason=reason)
+            proxy.inject(Rule(verbs={"apply"}, resources=resources, times=2, fault=fault))
+        with operating(path, free_port(), tmp_path / "log") as operator:
+            bare.apply(build())
+            world = World(kubectl=bare, puppets=puppets, operator=operator)
+            world.wait_for("Ready", "True", "Running")
+            assert count_children(bare) == EXPECTED
+            assert "Stalled" not in {one["type"] for one in world.run()["status"]["conditions"]}
+
+
+def build():
+    from runs import build_run
+
+    return build_run("arithmetic")

@@ -1,0 +1,111 @@
+"""The Lease: taken when free or silent, judged by our own clock, asked before every write."""
+
+import copy
+
+import pytest
+
+from rollout_operator.errors import Conflict, NotFound, NotLeader, Unavailable
+from rollout_operator.leader import LEASE_SECONDS, RENEW_SECONDS_MAX, Leader
+
+
+class Leases:
+    """The Lease of an API server, with its optimistic lock."""
+
+    def __init__(self):
+        self.lease = None
+        self.broken = False
+
+    async def get(self, *_):
+        if self.broken:
+            raise Unavailable("get lease", 0, "cut")
+        if self.lease is None:
+            raise NotFound("get lease", 404, "none")
+        return copy.deepcopy(self.lease)
+
+    async def create_unguarded(self, body, *_, **__):
+        if self.lease is not None:
+            raise Conflict("create lease", 409, "exists")
+        self.lease = copy.deepcopy(body)
+        self.lease["metadata"]["resourceVersion"] = "1"
+
+    async def replace(self, body, *_, **__):
+        version = self.lease["metadata"]["resourceVersion"]
+        if body["metadata"]["resourceVersion"] != version:
+            raise Conflict("update lease", 409, "modified")
+        self.lease = copy.deepcopy(body)
+        self.lease["metadata"]["resourceVersion"] = str(int(version) + 1)
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def pair():
+    leases, clock = Leases(), Clock()
+    make = lambda name: Leader(client=leases, namespace="n", identity=name, clock=clock)  # noqa: E731
+    return leases, clock, make("a"), make("b")
+
+
+async def test_the_first_takes_it_and_the_second_waits():
+    _, _, first, second = pair()
+    await first.step()
+    await second.step()
+    assert first.is_leader()
+    with pytest.raises(NotLeader, match="not held by b"):
+        second.require()
+
+
+async def test_a_silent_holder_is_followed_after_the_leases_time():
+    leases, clock, first, second = pair()
+    await first.step()
+    await second.step()
+    clock.now += LEASE_SECONDS - 1
+    await second.step()
+    assert not second.is_leader()
+    clock.now += 1
+    await second.step()
+    assert second.is_leader()
+    assert leases.lease["spec"]["leaseTransitions"] == 1
+    assert not first.is_leader()
+
+
+async def test_a_holder_that_cannot_renew_stops_before_another_may_start():
+    leases, clock, first, _ = pair()
+    await first.step()
+    leases.broken = True
+    clock.now += RENEW_SECONDS_MAX
+    with pytest.raises(Unavailable):
+        await first.step()
+    assert not first.is_leader()
+    assert RENEW_SECONDS_MAX < LEASE_SECONDS
+
+
+async def test_a_frozen_holder_finds_that_it_is_none_any_more():
+    _, clock, first, _ = pair()
+    await first.step()
+    clock.now += 3600
+    with pytest.raises(NotLeader):
+        first.require()
+
+
+async def test_a_holder_that_goes_gives_it_back():
+    leases, _, first, second = pair()
+    await first.step()
+    await first.release()
+    assert leases.lease["spec"]["holderIdentity"] == ""
+    await second.step()
+    assert second.is_leader()
+
+
+async def test_renewing_keeps_the_time_it_was_taken():
+    leases, clock, first, _ = pair()
+    await first.step()
+    taken = leases.lease["spec"]["acquireTime"]
+    clock.now += 2
+    await first.step()
+    assert leases.lease["spec"]["acquireTime"] == taken
+    assert leases.lease["spec"]["leaseTransitions"] == 0

@@ -1,0 +1,214 @@
+"""Gates before a start: field, reason and remedy, from the same rules as the command line."""
+
+import pytest
+from worlds import SPEC
+
+from rollout_api.v1alpha1.runtime import RuntimeSpec
+from rollout_operator.planning.gates import (
+    Class,
+    Upstream,
+    access_mode,
+    check_form,
+    check_platform,
+    check_queue,
+    check_storage,
+    check_upstreams,
+    count_devices,
+    from_runs,
+    parse_runtime,
+    referenced,
+    resolve_spec,
+    with_uris,
+)
+from rollout_operator.planning.model import Gate
+
+CLASSES = [{"name": "h100", "memory": "80Gi", "perNode": 8}]
+
+
+def run(**changes):
+    spec = {**SPEC, **changes}
+    meta = {"name": "r"}
+    head = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutRun", "metadata": meta}
+    return {**head, "spec": spec}
+
+
+def platform(spec, **runtime):
+    used = RuntimeSpec.model_validate(runtime)
+    return check_platform(resolve_spec(spec, used), used)
+
+
+def test_a_good_run_has_nothing_in_its_way():
+    assert check_form(run()) is None
+    assert platform(SPEC) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"actors": {"nodesPerReplica": 2}}, "spec.actors.nodesPerReplica"),
+        ({"preset": "none@v1"}, "none@v1"),
+        ({"trian": {}}, "train"),
+    ],
+)
+def test_a_bad_form_names_its_field(changes, words):
+    gate = check_form(run(**changes))
+    assert gate is not None and gate.stalled
+    assert gate.reason == "InvalidSpec"
+    assert words in gate.message
+
+
+def test_many_problems_make_one_short_message():
+    spec = {"env": [{"name": f"ROLLOUT_{index}", "value": ""} for index in range(20)]}
+    gate = check_form(run(**spec))
+    assert gate is not None and "and 15 more" in gate.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "runtime", "reason", "words"),
+    [
+        ({"learner": {"accelerator": {"class": "b200"}}}, {}, "InvalidSpec", "no class 'b200'"),
+        (
+            {"learner": {"accelerator": {"class": "h100", "count": 9}}},
+            {"acceleratorClasses": CLASSES},
+            "InvalidSpec",
+            "has 8",
+        ),
+        ({"code": {"wheel": {"uri": "s3://b/x.whl"}}}, {}, "InvalidSpec", "spec.code.wheel"),
+        (
+            {"actors": {"replicas": 9}},
+            {"ceilings": {"actorReplicas": 8}},
+            "CeilingExceeded",
+            "allows 8",
+        ),
+        (
+            {"learner": {"nodes": 3}},
+            {"ceilings": {"learnerNodes": 2}},
+            "CeilingExceeded",
+            "spec.learner.nodes",
+        ),
+        (
+            {"limits": {"activeSeconds": 5000}},
+            {"ceilings": {"activeSeconds": 1000}},
+            "CeilingExceeded",
+            "activeSeconds",
+        ),
+        (
+            {},
+            {
+                "roles": {
+                    "learner": {"serviceAccountName": "same"},
+                    "actors": {"serviceAccountName": "same"},
+                }
+            },
+            "InvalidSpec",
+            "one account per role",
+        ),
+    ],
+)
+def test_what_the_platform_lacks_or_forbids_is_named(spec, runtime, reason, words):
+    gate = platform({**SPEC, **spec}, **runtime)
+    assert gate is not None
+    assert gate.reason == reason
+    assert words in gate.message
+
+
+def test_devices_are_counted_over_all_roles():
+    spec = {
+        **SPEC,
+        "learner": {"nodes": 2, "processesPerNode": 8, "accelerator": {"class": "h100"}},
+        "actors": {
+            "replicas": 3,
+            "accelerator": {"class": "h100"},
+            "engine": {"vllm": {"tensorParallel": 2}},
+        },
+    }
+    assert count_devices(resolve_spec(spec, RuntimeSpec())) == 2 * 8 + 3 * 2
+
+
+def test_a_queue_is_refused_wherever_it_is_named():
+    spec = resolve_spec(SPEC, RuntimeSpec())
+    named = resolve_spec({**SPEC, "queueName": "q"}, RuntimeSpec())
+    label = {"kueue.x-k8s.io/queue-name": "q"}
+    runtime = RuntimeSpec(queue_name="q")
+    assert check_queue(spec, RuntimeSpec(), {}) is None
+    for gate in (
+        check_queue(named, RuntimeSpec(), {}),
+        check_queue(spec, RuntimeSpec(), label),
+        check_queue(spec, runtime, {}),
+    ):
+        assert gate is not None and gate.reason == "NotSupported"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "stalled"),
+    [
+        ("Waiting", "WaitingForRun", False),
+        ("Failed", "WaitingForRun", True),
+        ("Missing", "ReferenceNotFound", True),
+        ("Cycle", "InvalidSpec", True),
+        ("Succeeded", "ReferenceNotFound", True),
+    ],
+)
+def test_other_runs_come_first(state, reason, stalled):
+    gate = check_upstreams([Upstream(name="a", state=state)])
+    assert gate is not None
+    assert (gate.reason, gate.stalled) == (reason, stalled)
+
+
+def test_a_finished_run_gives_the_place_of_its_snapshot():
+    assert check_upstreams([Upstream(name="a", state="Succeeded", uri="s3://b/k")]) is None
+    spec = {"model": {"fromRun": {"name": "a"}}, "x": [{"fromRun": {"name": "b"}}]}
+    assert [one["name"] for one in from_runs(spec)] == ["a", "b"]
+    assert with_uris(spec, {"a": "s3://b/k"}) == {
+        "model": {"uri": "s3://b/k"},
+        "x": [{"fromRun": {"name": "b"}}],
+    }
+
+
+def test_a_volume_needs_a_class_and_a_database_does_not():
+    sqlite = resolve_spec(SPEC, RuntimeSpec())
+    postgres = {"ledger": {"postgres": {"secretRef": {"name": "x"}}}}
+    database = resolve_spec({**SPEC, "storage": postgres}, RuntimeSpec())
+    some = (Class(name="fast", provisioner="p", default=False),)
+    assert check_storage(sqlite, None) is None
+    assert check_storage(database, ()) is None
+    for classes in ((), some):
+        gate = check_storage(sqlite, classes)
+        assert gate is not None and gate.reason == "NoStorageClass" and gate.retry_seconds <= 10
+
+
+@pytest.mark.parametrize(
+    ("driver", "mode"), [("p", "ReadWriteOncePod"), ("other", "ReadWriteOnce")]
+)
+def test_one_pod_alone_only_where_the_driver_is_csi(driver, mode):
+    classes = (Class(name="fast", provisioner="p", default=True),)
+    spec = resolve_spec(SPEC, RuntimeSpec())
+    assert access_mode(spec, classes, frozenset({driver})) == mode
+
+
+def test_storage_and_engine_of_the_platform_hold_where_the_run_names_none():
+    ledger = {"postgres": {"secretRef": {"name": "x"}}}
+    runtime = RuntimeSpec.model_validate(
+        {"engine": {"embedded": {}}, "storage": {"uri": "s3://bucket/x", "ledger": ledger}}
+    )
+    spec = resolve_spec(SPEC, runtime)
+    assert spec.storage is not None and spec.storage.uri == "s3://bucket/x"
+    assert spec.actors.engine is not None and spec.actors.engine.chosen == "embedded"
+    own = resolve_spec({**SPEC, "storage": {"uri": "s3://other/y"}}, runtime)
+    assert own.storage is not None and own.storage.uri == "s3://other/y"
+    assert own.storage.ledger is not None and own.storage.ledger.postgres is not None
+    assert resolve_spec(SPEC, RuntimeSpec()).actors.engine.chosen == "vllm"  # pyrefly: ignore
+
+
+def test_every_named_secret_and_config_map_is_looked_for():
+    spec = {
+        "secretEnv": [{"name": "A", "secretKeyRef": {"name": "s1", "key": "k"}}],
+        "code": {"configMap": {"name": "c1"}},
+        "train": {"rewards": [{"builtin": {"parametersFrom": [{"secretRef": {"name": "s2"}}]}}]},
+    }
+    assert sorted(referenced(spec)) == [("ConfigMap", "c1"), ("Secret", "s1"), ("Secret", "s2")]
+
+
+def test_a_broken_runtime_is_a_gate_that_says_where():
+    gate = parse_runtime({"images": {"wrker": "x"}})
+    assert isinstance(gate, Gate) and "images.wrker" in gate.message
