@@ -10,6 +10,7 @@ from rollout.engines.vllm_command import (
     KV_CACHE_MAX_BYTES,
     KV_CACHE_MIN_BYTES,
     RESERVED,
+    AdapterSettings,
     VllmSettings,
     build_command,
     plan_kv_cache_bytes,
@@ -149,3 +150,24 @@ def test_the_cache_always_holds_one_sequence_and_is_bounded_otherwise(per_token,
 
     assert size >= length * per_token * 2
     assert size <= max(KV_CACHE_MAX_BYTES, (length + 256) * per_token * 2)
+
+
+def test_adapters_get_room_for_every_version_that_may_be_asked_for():
+    adapter = AdapterSettings(rank=12, alpha=24, slots=6)
+
+    argv, env = build_command(settings(adapter=adapter), PRIVATE)
+
+    assert "--enable-lora" in argv
+    assert value_of(argv, "--max-lora-rank") == "16"
+    assert value_of(argv, "--max-cpu-loras") == "6"
+    assert env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "1"
+    argv, env = build_command(settings(), PRIVATE)
+    assert "--enable-lora" not in argv
+    assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING" not in env
+
+
+def test_an_adapter_of_a_rank_that_vllm_has_no_room_for_is_refused():
+    adapter = AdapterSettings(rank=513, alpha=24, slots=6)
+
+    with pytest.raises(SpecError, match="ranks up to 512, got 513"):
+        build_command(settings(adapter=adapter), PRIVATE)

@@ -28,7 +28,7 @@ from rollout.engines.vllm_wire import (
 )
 from rollout.errors import EngineError, StoreError, VersionRefused
 from rollout.types import Completion, GenerateRequest, SampleProgress, WeightVersion
-from rollout.weights.verify import find_missing_tensors
+from rollout.weights.verify import tensor_names, wanted_tensors
 
 CONTROL_SECONDS_MAX = 30.0
 STOP_ALL = {"mode": "abort", "clear_cache": "true"}
@@ -50,6 +50,7 @@ class VllmEngine:
         self._num_starts = 0
         self._calls: list[Call] = []
         self._shelf: AdapterShelf | None = None
+        self._wanted: frozenset[str] = frozenset()
         self._model = POLICY
 
     @property
@@ -72,7 +73,7 @@ class VllmEngine:
         the engine with no version. Raises EngineError.
         """
         if self._settings.adapter is None:
-            await asyncio.to_thread(require_whole_model, self._settings.model_dir, weights)
+            await asyncio.to_thread(self._require_whole, weights)
         async with self._gate.exclusive(self._settings.request_seconds_max):
             server = await self._healthy_server()
             before, self._version = self.version, None
@@ -181,12 +182,29 @@ class VllmEngine:
             "/update_weights", body=update, seconds_max=self._settings.load_seconds_max
         )
         finish = {"weight_version": label}
-        await server.call("/finish_weight_update", body=finish, seconds_max=bound)
-        answer = await server.call("/collective_rpc", body=REPORT, seconds_max=bound)
+        answer, _ = await asyncio.gather(
+            server.call("/collective_rpc", body=REPORT, seconds_max=bound),
+            server.call("/finish_weight_update", body=finish, seconds_max=bound),
+        )
         digest = parse_loaded(answer)
         good = label if digest == version.digest else None
         await server.call("/resume", seconds_max=bound, version=good)
         return digest
+
+    def _require_whole(self, weights: Path) -> None:
+        """Raise EngineError unless ``weights`` is readable and has every tensor of the model.
+
+        A tensor that is absent is no error to vLLM: it serves uninitialised memory in its place.
+        """
+        try:
+            self._wanted = self._wanted or wanted_tensors(self._settings.model_dir)
+            missing = sorted(self._wanted - tensor_names(weights))
+        except StoreError as error:
+            raise EngineError(f"vLLM was not given new weights: {error}") from error
+        if missing:
+            raise EngineError(
+                f"weights {weights} lack {len(missing)} of the model's tensors, first {missing[0]}"
+            )
 
     async def _place_adapter(
         self, server: VllmServer, version: WeightVersion, weights: Path
@@ -233,21 +251,6 @@ def require_servable(request: GenerateRequest, settings: VllmSettings) -> None:
         raise EngineError(
             f"a prompt of {len(prompt)} tokens must have ids from 0 to {settings.vocab_size - 1}, "
             f"and has {min(prompt, default=None)} to {max(prompt, default=None)}"
-        )
-
-
-def require_whole_model(model_dir: Path, weights: Path) -> None:
-    """Raise EngineError unless ``weights`` is readable and has every tensor of the model.
-
-    A tensor that is absent is no error to vLLM: it serves uninitialised memory in its place.
-    """
-    try:
-        missing = find_missing_tensors(model_dir, weights)
-    except StoreError as error:
-        raise EngineError(f"vLLM was not given new weights: {error}") from error
-    if missing:
-        raise EngineError(
-            f"weights {weights} lack {len(missing)} of the model's tensors, first {missing[0]}"
         )
 
 

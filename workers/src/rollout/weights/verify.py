@@ -67,23 +67,20 @@ def _score_row(
     return logprobs_TV.gather(1, targets_T1)[:, 0].tolist()
 
 
-def find_missing_tensors(model_dir: Path, weights: Path) -> list[str]:
-    """Names that the model folder's own weights have and the file ``weights`` lacks, sorted.
+def wanted_tensors(model_dir: Path) -> frozenset[str]:
+    """Names of the tensors that weights of this model must have, from the headers of its own files.
 
-    Reads headers only. The output head of a model that ties it to its embeddings may be absent.
-    Raises StoreError when a file is unreadable or shorter than its header says.
+    The output head of a model that ties it to its embeddings may be absent. Raises StoreError.
     """
-    have = _tensor_names(weights)
     wanted = frozenset[str]().union(
-        *(_tensor_names(path) for path in sorted(model_dir.glob("*.safetensors")))
+        *(tensor_names(path) for path in sorted(model_dir.glob("*.safetensors")))
     )
     config = json.loads((model_dir / "config.json").read_bytes())
-    if config.get("tie_word_embeddings"):
-        wanted -= {"lm_head.weight"}
-    return sorted(wanted - have)
+    return wanted - {"lm_head.weight"} if config.get("tie_word_embeddings") else wanted
 
 
-def _tensor_names(path: Path) -> frozenset[str]:
+def tensor_names(path: Path) -> frozenset[str]:
+    """Names of a safetensors file's tensors. Raises StoreError for one shorter than its header says."""
     try:
         with safe_open(path, framework="np") as weights:
             return frozenset(weights.keys())

@@ -1,0 +1,60 @@
+"""A LoRA run on vLLM publishes adapters alone, learns from them on policy, and feeds the run after it."""
+
+import json
+
+import pytest
+from local_jobs import MANIFEST, start_job
+
+from rollout.objects.filesystem import FilesystemStore
+from rollout.weights.adapters import read_shapes
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.vllm,
+    pytest.mark.slow,
+    pytest.mark.timeout(3000),
+]
+
+OVERRIDES = [
+    "actors.engine.vllm.maxNumSeqs=1",
+    "model.lora.rank=4",
+    "model.lora.alpha=8",
+    "train.maxSteps=3",
+    "snapshots.everySteps=1",
+    "limits.noProgressSeconds=1500",
+]
+NEXT = """
+apiVersion: rollout.dev/v1alpha1
+kind: RolloutRun
+metadata: {name: next}
+spec:
+  model: {fromRun: {name: small}}
+  evaluations: [{suite: {builtin: {name: arithmetic, parameters: [{name: digits, value: "1"}]}}, maxPrompts: 4}]
+"""
+SECONDS_MAX = 1500.0
+
+
+def finish(job) -> dict:
+    code = job.wait(SECONDS_MAX)
+    assert code == 0, f"exit code {code}\n{job.said()}\n{job.logs()}"
+    return job.result()
+
+
+def test_versions_are_adapters_and_what_was_sampled_is_what_was_learned_from(tmp_path):
+    job = start_job(tmp_path / "runs", manifest=MANIFEST, overrides=OVERRIDES)
+    result = finish(job)
+
+    assert result["step"] == 3
+    store = FilesystemStore(job.run_dir / "objects")
+    for path in sorted((job.run_dir / "snapshots").glob("step-*.json")):
+        version = json.loads(path.read_text())["version"]
+        shapes = read_shapes(store.path(version["object"]))
+        assert shapes
+        assert all("lora_" in name for name in shapes)
+    metrics = [
+        json.loads(line) for line in (job.run_dir / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert max(abs(one["mismatch_kl"]) for one in metrics if "mismatch_kl" in one) < 1e-5
+
+    after = start_job(tmp_path / "runs", manifest=NEXT)
+    assert finish(after)["evaluations"]
