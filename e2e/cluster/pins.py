@@ -1,7 +1,7 @@
 """Every binary of the test cluster: its Go module, version and checksum.
 
 One place, so that a new version is a change of one line. `checksum` is the module's own h1 sum as `go.sum` has it: a
-module that differs is not built. Modules with `wrapped` are built through `go/go.mod`, whose `go.sum` holds them.
+module that differs is not built. Modules with a `wrapper` are built through that folder's `go.mod`, whose `go.sum` holds them.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Module:
     path: str
     version: str
     checksum: str = ""
-    wrapped: bool = False
+    wrapper: str = ""
     cgo: bool = False
     tags: str = ""
     version_variable: str = ""
@@ -32,7 +32,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binary:
-    """One command of a module; `package` is relative to the module, or a whole import path when wrapped."""
+    """One command of a module; `package` as `go build` takes it in the module, or in its wrapper."""
 
     module: Module
     package: str
@@ -42,10 +42,10 @@ _kubernetes = Module(
     name="kubernetes",
     path="k8s.io/kubernetes",
     version=f"v{KUBERNETES}",
-    wrapped=True,
+    wrapper="go",
     version_variable="k8s.io/component-base/version.gitVersion",
 )
-_etcd = Module(name="etcd", path="go.etcd.io/etcd/server/v3", version="v3.6.8", wrapped=True)
+_etcd = Module(name="etcd", path="go.etcd.io/etcd/server/v3", version="v3.6.8", wrapper="go")
 _kwok = Module(
     name="kwok",
     path="sigs.k8s.io/kwok",
@@ -88,7 +88,7 @@ _coredns = Module(
     name="coredns",
     path="github.com/coredns/coredns",
     version="v1.14.7",
-    checksum="h1:UPDkn4QN+xyNfjz3U5ldgoLszDYpMZEJoy3+ze9au4Q=",
+    wrapper="dns",
 )
 
 BINARIES = {
