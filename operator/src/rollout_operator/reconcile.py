@@ -25,6 +25,7 @@ from rollout_operator.errors import (
     Forbidden,
     KubeError,
     NotFound,
+    NotLeader,
     Refused,
     Terminating,
     Unavailable,
@@ -44,6 +45,11 @@ log = logging.getLogger(__name__)
 CONTROLLER = "rollout.dev/operator"
 UNREACHABLE_SECONDS = 15.0
 FAILURES_TOLD_MAX = 5
+NOT_LEADER_SECONDS = 2.0
+COUNTS_SECONDS = 1.0
+"""Counts of pods alone are written no more often than this; conditions are written at once."""
+FOR_RUNTIME = ("RuntimeNotFound", "InvalidSpec", "CeilingExceeded")
+FOR_RUN = ("WaitingForRun", "ReferenceNotFound")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,6 +64,7 @@ class Reconciler:
     coordinators: Coordinators
     poster: Poster
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    _wrote_at: dict[str, float] = field(default_factory=dict)
 
     async def reconcile(self, key: Key) -> None:
         """Work on one key. Raises KubeError for what the queue shall try again."""
@@ -67,6 +74,7 @@ class Reconciler:
             return
         if stored.deleting:
             self.applier.forget(stored.uid)
+            self._wrote_at.pop(stored.uid, None)
         elif key.kind != "RolloutRun":
             await self._reconcile_other(stored)
         elif _is_ours(json.loads(stored.spec)):
@@ -157,10 +165,18 @@ class Reconciler:
     async def _write_status(self, stored: Stored, observed: Observed, plan: Plan) -> None:
         if plan.status is None:
             return
+        if not says_more(observed, plan.status):
+            wait = self._wrote_at.get(stored.uid, 0.0) + COUNTS_SECONDS - time.monotonic()
+            if wait > 0:
+                self.queue.put_later(stored.key, wait)
+                return
         await self._send_status(stored, plan.status)
+        self._wrote_at[stored.uid] = time.monotonic()
         attempt = int(plan.status.get("attempt", 0))
         for note in plan.notes:
             await self.poster.post(observed, attempt, note)
+        if _has_finished(plan.status):
+            self._wake(FOR_RUN, stored.key.namespace)
 
     async def _send_status(self, stored: Stored, status: Mapping[str, Any]) -> None:
         key = stored.key
@@ -193,7 +209,31 @@ class Reconciler:
         )
         if status is not None:
             await self._send_status(stored, status)
+        if stored.key.kind.endswith("Runtime"):
+            self._wake(FOR_RUNTIME, stored.key.namespace)
         self.queue.forgive(stored.key)
+
+    def _wake(self, reasons: tuple[str, ...], namespace: str) -> None:
+        """Look again at runs that wait for what has just changed."""
+        for key in self.store.waiting(reasons, namespace):
+            self.queue.put(key)
+
+
+def says_more(observed: Observed, after: Mapping[str, Any]) -> bool:
+    """Whether a status differs from the one there is in more than counts and words."""
+    before = {(c.type, c.status, c.reason) for c in observed.status.conditions}
+    now = {(c["type"], c["status"], c["reason"]) for c in after["conditions"]}
+    status = observed.status
+    same = (status.observed_generation, status.attempt, status.configuration, status.start_time)
+    told = tuple(
+        after.get(name) for name in ("observedGeneration", "attempt", "configuration", "startTime")
+    )
+    learner = status.learner.incarnation if status.learner else 0
+    return (before, same, learner) != (now, told, after.get("learner", {}).get("incarnation", 0))
+
+
+def _has_finished(status: Mapping[str, Any]) -> bool:
+    return any(c["type"] == "Finished" for c in status["conditions"])
 
 
 def _given(inputs: Inputs | None) -> Inputs:
@@ -242,6 +282,9 @@ class Workers:
             wait = self.queue.retry(key, after or 0.0)
             log.info("reconcile again key=%s seconds=%.1f error=%s", key, wait, error)
             return "retry"
+        except NotLeader:
+            self.queue.put_later(key, NOT_LEADER_SECONDS)
+            return "not-leader"
         except Exception:
             self.queue.retry(key)
             log.exception("reconcile failed key=%s", key)

@@ -7,7 +7,7 @@ Deletions are final by UID. Every change names the key that must be looked at ag
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,6 +112,17 @@ class Store:
     def objects(self) -> Iterator[Stored]:
         """All objects of ours."""
         return iter(self._objects.values())
+
+    def waiting(self, reasons: Iterable[str], namespace: str) -> list[Key]:
+        """Runs whose status names one of the reasons; no namespace means all of them."""
+        marks = [f'"{reason}"'.encode() for reason in reasons]
+        return [
+            key
+            for key, stored in self._objects.items()
+            if key.kind == "RolloutRun"
+            and namespace in {"", key.namespace}
+            and any(mark in stored.status for mark in marks)
+        ]
 
     # -- children, pods, nodes: a Sink of readers ---------------------------------------------------
 

@@ -1,0 +1,134 @@
+"""The store: newer versions win, deletions are final, every change names the run it is about."""
+
+import pytest
+
+from rollout_api import names
+from rollout_operator.keys import Key
+from rollout_operator.kube.resources import NODES, PODS, SERVICES
+from rollout_operator.store import Store
+
+RUN = Key(namespace="n", name="r")
+
+
+def run(version=1, uid="u", status=None):
+    meta = {"name": "r", "namespace": "n", "uid": uid, "resourceVersion": str(version)}
+    return {"metadata": meta, "spec": {"seed": version}, "status": status or {}}
+
+
+def child(version=1, uid="s"):
+    return {
+        "metadata": {
+            "name": "svc",
+            "namespace": "n",
+            "uid": uid,
+            "resourceVersion": str(version),
+            "labels": {names.LABEL_RUN: "r", names.LABEL_ATTEMPT: "1"},
+            "ownerReferences": [{"kind": "RolloutRun", "uid": "u", "controller": True}],
+        }
+    }
+
+
+def pod(version=1, node="", phase="Pending"):
+    labels = {names.LABEL_RUN: "r", names.LABEL_RUN_UID: "u", names.LABEL_ROLE: "actor"}
+    meta = {
+        "name": "p-0",
+        "namespace": "n",
+        "uid": "p",
+        "resourceVersion": str(version),
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": labels,
+    }
+    return {"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": phase}}
+
+
+def node(version, ready="True"):
+    condition = {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    meta = {"name": "a", "uid": "node", "resourceVersion": str(version)}
+    return {"metadata": meta, "status": {"conditions": [condition]}}
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def store(told):
+    made = Store(told.append)
+    made.put_object("RolloutRun", run())
+    told.clear()
+    return made
+
+
+def test_an_older_version_does_not_replace_a_newer_one(store, told):
+    store.put_object("RolloutRun", run(5))
+    store.put_object("RolloutRun", run(3))
+    store.put_object("RolloutRun", run(5))
+    assert store.find(RUN).version == 5
+    assert told == [RUN]
+
+
+def test_the_answer_to_our_own_write_is_no_news(store, told):
+    store.put_object("RolloutRun", run(7), notify=False)
+    assert store.find(RUN).version == 7
+    assert told == []
+
+
+def test_a_namesake_made_anew_replaces_the_old_one_and_late_news_of_that_are_dropped(store):
+    store.drop_object("RolloutRun", run(4))
+    store.put_object("RolloutRun", run(9, uid="new"))
+    store.put_object("RolloutRun", run(5))
+    assert store.find(RUN).uid == "new"
+
+
+def test_a_child_names_its_run(store, told):
+    store.put(SERVICES, child())
+    assert told == [RUN]
+    assert ("Service", "svc") in store.children("u")
+    store.drop(SERVICES, child(2))
+    assert told == [RUN, RUN]
+    assert store.children("u") == {}
+
+
+def test_a_deleted_child_does_not_come_back_by_late_news(store):
+    store.put(SERVICES, child(1))
+    store.drop(SERVICES, child(2))
+    store.put(SERVICES, child(1))
+    assert store.children("u") == {}
+
+
+def test_objects_without_a_run_are_nobodys(store, told):
+    stranger = child()
+    stranger["metadata"]["ownerReferences"] = []
+    store.put(SERVICES, stranger)
+    assert told == []
+
+
+def test_a_list_forgets_what_it_does_not_show(store):
+    store.put(SERVICES, child())
+    store.put(PODS, pod())
+    store.keep_only(SERVICES, None, set())
+    assert store.children("u") == {}
+    assert len(store.pods("u")) == 1
+    store.keep_only(PODS, "other", set())
+    assert len(store.pods("u")) == 1
+    store.keep_only(PODS, "n", set())
+    assert store.pods("u") == ()
+
+
+def test_a_node_that_falls_silent_names_the_runs_on_it_and_heartbeats_do_not(store, told):
+    store.put(PODS, pod(node="a"))
+    store.put(NODES, node(1))
+    told.clear()
+    store.put(NODES, node(2))
+    assert told == []
+    store.put(NODES, node(3, ready="Unknown"))
+    assert told == [RUN]
+
+
+def test_runs_that_wait_for_a_reason_are_found(store):
+    waiting = {"conditions": [{"type": "Ready", "reason": "RuntimeNotFound"}]}
+    store.put_object("RolloutRun", run(2, status=waiting))
+    assert store.waiting(("RuntimeNotFound",), "") == [RUN]
+    assert store.waiting(("RuntimeNotFound",), "other") == []
+    assert store.waiting(("WaitingForRun",), "n") == []
