@@ -21,6 +21,7 @@ from figures import Figure, level, ratio
 
 from rollout.engines.vllm import STOP_ALL, VllmEngine
 from rollout.engines.vllm_command import VllmSettings
+from rollout.models.files import default_cache_dir
 from rollout.models.resolve import resolve_model
 from rollout.models.shapes import read_shape
 from rollout.types import WeightVersion
@@ -182,4 +183,5 @@ def _settings(model_dir: Path, folder: Path) -> VllmSettings:
         exact=False,
         max_num_seqs=4,
         start_seconds_max=900.0,
+        cache_dir=default_cache_dir() / "vllm",
     )

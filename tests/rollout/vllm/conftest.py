@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from rollout.engines.vllm import VllmEngine
 from rollout.engines.vllm_command import VllmSettings
+from rollout.models.files import default_cache_dir
 from rollout.models.resolve import resolve_model
 from rollout.types import GenerateRequest, SamplingParams, WeightVersion
 
@@ -106,6 +107,7 @@ def settings_for(policies: Policies, folder: Path, *, exact: bool) -> VllmSettin
         max_num_seqs=8,
         kv_cache_bytes=128 * 2**20,
         start_seconds_max=900.0,
+        cache_dir=default_cache_dir() / "vllm",
     )
 
 

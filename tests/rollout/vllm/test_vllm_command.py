@@ -57,6 +57,13 @@ def test_temporary_files_and_caches_lie_in_the_servers_private_folder():
     assert {env[name] for name in folders} == {str(PRIVATE)}
 
 
+def test_what_vllm_finds_out_about_an_architecture_may_be_kept_and_nothing_else():
+    _, env = build_command(settings(cache_dir=Path("/cache/vllm")), PRIVATE)
+
+    assert env["VLLM_CACHE_ROOT"] == "/cache/vllm"
+    assert {env[name] for name in ("TMPDIR", "HF_HOME", "VLLM_CONFIG_ROOT")} == {str(PRIVATE)}
+
+
 def test_sampling_defaults_and_end_tokens_are_not_taken_from_the_models_files():
     argv, _ = build_command(settings(), PRIVATE)
 

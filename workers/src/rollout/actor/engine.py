@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rollout.errors import SpecError
+from rollout.models.files import default_cache_dir
 from rollout.models.shapes import read_shape
 from rollout.seams import Engine
 from rollout.weights.adapters import serves_adapter
@@ -77,6 +78,7 @@ def _build_vllm(config: WorkerConfig, vllm: Vllm, name: str) -> Engine:
             device="cuda" if gpu else "cpu",
             engine_dir=engine_folder(),
             adapter=_plan_adapter(config),
+            cache_dir=(engine_folder() or default_cache_dir()) / "vllm",
             threads=config.threads,
             max_num_seqs=sequences,
             tensor_parallel=vllm.tensor_parallel,

@@ -70,7 +70,9 @@ class VllmSettings:
     ``exact`` serves one sequence at a time with a cold cache for each (protocol section 7), whatever
     ``max_num_seqs`` says. ``max_model_length`` counts prompt and completion tokens; ``vocab_size`` is
     the model's; ``threads`` are OpenMP threads. ``engine_dir``: the folder shared with a container that runs
-    the server (``vllm_attached``); None: we start it. ``adapter``: versions are adapters over the model's own weights. ``kv_cache_bytes`` 0 leaves the size to ``memory_fraction`` of the device.
+    the server (``vllm_attached``); None: we start it. ``adapter``: versions are adapters over the model's own weights.
+    ``cache_dir``: what vLLM finds out about an architecture is kept there, which saves a restart one of its three
+    imports; None: nothing is kept. ``kv_cache_bytes`` 0 leaves the size to ``memory_fraction`` of the device.
     """
 
     model_dir: Path
@@ -83,6 +85,7 @@ class VllmSettings:
     threads: int = 1
     engine_dir: Path | None = None
     adapter: AdapterSettings | None = None
+    cache_dir: Path | None = None
     max_num_seqs: int = 16
     tensor_parallel: int = 1
     kv_cache_bytes: int = 256 * 2**20
@@ -204,7 +207,7 @@ def build_environment(settings: VllmSettings, private_dir: Path) -> dict[str, st
     env = {
         "TMPDIR": private,
         "HF_HOME": private,
-        "VLLM_CACHE_ROOT": private,
+        "VLLM_CACHE_ROOT": str(settings.cache_dir or private_dir),
         "VLLM_CONFIG_ROOT": private,
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
