@@ -77,7 +77,7 @@ class Pods:
             ROLLOUT_MEETING_PORT=str(self.port),
         )
 
-    def operator(self, patience: float = SECONDS_MAX) -> CoordinatorClient:
+    def operator(self, patience: float = 1.0) -> CoordinatorClient:
         token = self.cluster.issuer.token("operator")
         transport = HttpTransport(self.cluster.url, lambda: token, Trust(self.cluster.ca))
         return CoordinatorClient(transport, patience_seconds=patience)
@@ -164,7 +164,7 @@ def test_an_actor_serves_a_run_and_idles(pods):
         model={"uri": "rollout://tiny-adder"},
         train={
             "algorithm": {"grpo": {"promptsPerStep": 2, "groupSize": 2}},
-            "environment": {"builtin": {"name": "addition"}},
+            "environment": {"builtin": {"name": "arithmetic"}},
             "rewards": [{"builtin": {"name": "exact-match"}}],
             "sampling": {"maxNewTokens": 4},
             "maxSteps": 2,
