@@ -127,9 +127,7 @@ def test_a_pod_reaches_the_api_server_with_its_own_account(real: Kubectl):
     real.apply(build_pod("account"))
     real.wait("--for=condition=Ready", "pod/account")
 
-    script = (
-        f"ls {mounted}; nc -z -w 5 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT && echo open"
-    )
+    script = f"ls {mounted}; nc -w 5 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null && echo open"
     seen = real("exec", "account", "--", "sh", "-c", script).split()
 
     assert {"ca.crt", "namespace", "token", "open"} <= set(seen)

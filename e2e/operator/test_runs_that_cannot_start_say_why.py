@@ -21,7 +21,8 @@ CASES = {
     "devices": ({"learner": {"accelerator": {"class": "h100"}}}, "InvalidSpec"),
     "queue": ({"queueName": "research"}, "NotSupported"),
     "upstream": ({"model": {"uri": None, "fromRun": {"name": "nobody"}}}, "ReferenceNotFound"),
-    "circle": ({"model": {"uri": None, "fromRun": {"name": "circle"}}}, "InvalidSpec"),
+    "round": ({"model": {"uri": None, "fromRun": {"name": "and-round"}}}, "InvalidSpec"),
+    "and-round": ({"model": {"uri": None, "fromRun": {"name": "round"}}}, "InvalidSpec"),
 }
 
 
