@@ -95,7 +95,7 @@ def test_everything_that_is_rendered_is_accepted_by_the_server(installed: Path, 
 
 def test_pods_are_admitted_under_the_restricted_standard(installed: Path, inside: Kubectl):
     for name in ("operator", "webhook", "certificates"):
-        inside.wait("--for=condition=Available", f"deployment/rollout-{name}")
+        inside.wait("--for=condition=Available", f"deployment/rollout-{name}", seconds=400)
 
 
 def test_the_default_runtime_is_there(installed: Path, kubectl: Kubectl):
