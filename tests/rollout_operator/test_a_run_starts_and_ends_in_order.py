@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from worlds import BEGIN, SPEC, World
 
-from rollout_operator.planning.model import Gate
 from rollout_api.conditions import Reason
+from rollout_operator.planning.model import Gate
 
 
 def test_the_first_pass_makes_the_children_and_starts_only_the_coordinator():
@@ -218,3 +218,12 @@ def test_every_generation_is_spoken_about():
     assert world.status["observedGeneration"] == 2
     assert {one["observedGeneration"] for one in world.status["conditions"]} == {2}
     assert world.status["settingsGeneration"] == 2
+
+
+def test_what_becomes_of_the_runtime_does_not_touch_a_living_attempt():
+    world = World()
+    world.settle()
+    world.gate = Gate(reason=Reason.CEILING_EXCEEDED, message="lowered")
+    plan = world.tick()
+    assert plan.status is None
+    assert world.condition("Ready") == ("True", "Running")

@@ -41,7 +41,7 @@ def test_whatever_happens_a_second_look_at_the_same_world_writes_nothing(events)
         if event == "crash" and "run-learner-0" in world.pods:
             world.crash("run-learner-0", 1)
         elif event == "lose" and world.pods:
-            world.lose(sorted(world.pods)[0])
+            world.lose(min(world.pods))
         elif event == "suspend":
             world.change(suspend=not world.spec.get("suspend", False))
         elif event == "scale":

@@ -39,7 +39,11 @@ async def watch(process: Process) -> None:
     register_login(registry, process.session, connection.server, connection.namespace)
     namespaces = process.settings.namespaces
     await kopf.operator(
-        registry=registry, clusterwide=not namespaces, namespaces=namespaces, standalone=True
+        registry=registry,
+        clusterwide=not namespaces,
+        namespaces=namespaces,
+        standalone=True,
+        stop_flag=process.failed,
     )
 
 

@@ -70,14 +70,16 @@ class Applier:
     ) -> str:
         """Bring the children to what is wanted; the name of the attempt's record."""
         if wanted.record is None:
-            record = render_record(inputs())
+            known = self._records.get((observed.uid, wanted.attempt))
+            record = known if known is not None else render_record(inputs())
             await self._apply_new(record.config_map)
             self._remember(observed.uid, record)
             name = record.name
         else:
             name = wanted.record
-        await self._ensure_secret(observed, now)
-        await self._ensure_keys(observed, wanted.attempt)
+        if any(one.replicas for one in wanted.live.values()):
+            await self._ensure_secret(observed, now)
+            await self._ensure_keys(observed, wanted.attempt)
         await self._ensure_recorded(observed, wanted, name)
         await self._delete_pods(wanted)
         return name

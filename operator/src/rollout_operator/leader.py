@@ -1,4 +1,4 @@
-"""One of the replicas writes: the one that holds the Lease (15 s to live, renewed every 2 s).
+"""One of the replicas writes: the one that holds the Lease (12 s to live, renewed every second).
 
 The age of the Lease is judged by our own clock from when we last renewed it, and asked before every
 write: a process that was frozen finds that it is no leader any more before it can do harm.
@@ -21,9 +21,9 @@ from rollout_operator.kube.resources import LEASES
 log = logging.getLogger(__name__)
 
 LEASE_NAME = "rollout-operator"
-LEASE_SECONDS = 15
-RENEW_SECONDS_MAX = 10.0
-RETRY_SECONDS = 2.0
+LEASE_SECONDS = 12
+RENEW_SECONDS_MAX = 8.0
+RETRY_SECONDS = 1.0
 
 
 @dataclass(slots=True, kw_only=True)

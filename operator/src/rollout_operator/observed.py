@@ -97,6 +97,7 @@ class Node:
 
     name: str
     version: int
+    uid: str = ""
     unready_since: datetime | None = None
     out_of_service: bool = False
 
@@ -216,6 +217,7 @@ def parse_node(live: Document) -> Node:
     return Node(
         name=live["metadata"]["name"],
         version=int(live["metadata"]["resourceVersion"]),
+        uid=live["metadata"]["uid"],
         unready_since=parse_time(ready["lastTransitionTime"]) if ready and unready else None,
         out_of_service=any(taint["key"] == NODE_OUT_OF_SERVICE for taint in taints),
     )

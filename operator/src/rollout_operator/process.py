@@ -11,9 +11,10 @@ import logging
 import random
 import secrets
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
 
@@ -46,9 +47,9 @@ from rollout_operator.store import Store
 
 log = logging.getLogger(__name__)
 
+DEFAULT_ACCOUNT = "rollout-operator"
 KEYS_SECONDS = 300.0
 SETTLE_SECONDS = 0.3
-DISCOVERY_SECONDS_MAX = 15.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,6 +68,7 @@ class Process:
     readers: list[Reader] = field(default_factory=list)
     platform: Platform = field(default_factory=lambda: Platform(worker_image="", vllm_image=""))
     jwks: str = ""
+    failed: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     # -- life -----------------------------------------------------------------------------------------
@@ -93,8 +95,16 @@ class Process:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.leader.release()
 
-    def _run(self, coroutine: object) -> None:
-        self._tasks.append(asyncio.ensure_future(coroutine))  # pyrefly: ignore[no-matching-overload]
+    def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(coroutine)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A part that breaks ends the process: another one starts from what is really there."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the operator ends", exc_info=error)
+            self.failed.set()
 
     # -- what is known ----------------------------------------------------------------------------------
 
@@ -162,7 +172,7 @@ class Process:
                 client=self.client,
                 session=self.session,
                 namespace=self.platform.operator_namespace,
-                account=self.settings.account,
+                account=self.platform.operator_account,
             ),
             poster=Poster(client=self.client, instance=self.leader.identity),
         )
@@ -202,7 +212,7 @@ class Process:
             vllm_image=settings.vllm_image,
             issuer=issuer["issuer"],
             operator_namespace=settings.operator_namespace or self.connection.namespace,
-            operator_account=settings.account,
+            operator_account=settings.account or self.connection.account or DEFAULT_ACCOUNT,
             pod_monitors=await self._has(POD_MONITORS),
         )
         self.jwks = json.dumps(keys, sort_keys=True, separators=(",", ":"))
@@ -234,11 +244,11 @@ class Process:
         )
 
 
-async def _until_cancelled(cleanup: object) -> None:
+async def _until_cancelled(cleanup: Callable[[], Awaitable[None]]) -> None:
     try:
         await asyncio.Event().wait()
     finally:
-        await cleanup()  # pyrefly: ignore[not-callable]
+        await cleanup()
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ class Rule:
 
 
 _CHILD = ("get", "list", "watch", "create", "patch", "delete")
-_READ = ("get", "list", "watch")
+_READ = ("list", "watch")
 
 RULES: tuple[Rule, ...] = (
     Rule(

@@ -21,7 +21,7 @@ class Settings:
 
     namespaces: tuple[str, ...] = ()
     operator_namespace: str = ""
-    account: str = "rollout-operator"
+    account: str = ""
     identity: str = ""
     leader_election: bool = True
     health_port: int = 8080
@@ -42,7 +42,7 @@ def parse_settings(environment: Mapping[str, str]) -> Settings:
     return Settings(
         namespaces=tuple(name.strip() for name in names.split(",") if name.strip()),
         operator_namespace=environment.get("ROLLOUT_OPERATOR_NAMESPACE", ""),
-        account=environment.get("ROLLOUT_ACCOUNT", "rollout-operator"),
+        account=environment.get("ROLLOUT_ACCOUNT", ""),
         identity=environment.get("ROLLOUT_IDENTITY", ""),
         leader_election=_flag(environment, "ROLLOUT_LEADER_ELECTION", default=True),
         health_port=_number(environment, "ROLLOUT_HEALTH_PORT", 8080, 0, 65535, "a port"),

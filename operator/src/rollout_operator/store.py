@@ -151,6 +151,9 @@ class Store:
     def keep_only(self, resource: Resource, namespace: str | None, uids: set[str]) -> None:
         """Forget what a list has not shown."""
         if resource is NODES:
+            for node in [one for one in self._nodes.values() if one.uid not in uids]:
+                del self._nodes[node.name]
+                self._touch_node(node.name)
             return
         for live in list(self._known(resource, namespace)):
             if live.uid not in uids:

@@ -7,6 +7,7 @@ Exec plugins and auth providers of kubeconfigs are refused: the operator runs wi
 from __future__ import annotations
 
 import base64
+import json
 import ssl
 import tempfile
 import time
@@ -26,10 +27,11 @@ CONNECTIONS_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """An API server and how to reach it. ``namespace`` is the account's own."""
+    """An API server and how to reach it. ``namespace`` and ``account`` (if known) are our own."""
 
     server: str
     namespace: str = "default"
+    account: str = ""
     tls: ssl.SSLContext | None = None
     token: str = ""
     token_file: Path | None = None
@@ -52,9 +54,20 @@ def find_connection(environment: Mapping[str, str], folder: Path = ACCOUNT_FOLDE
     return Connection(
         server=f"https://{bracketed}:{port}",
         namespace=(folder / "namespace").read_text().strip(),
+        account=account_of((folder / "token").read_text()),
         tls=ssl.create_default_context(cafile=str(folder / "ca.crt")),
         token_file=folder / "token",
     )
+
+
+def account_of(token: str) -> str:
+    """The service account that a token is of; empty when it does not say."""
+    try:
+        body = token.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    except (IndexError, ValueError):
+        return ""
+    return str(claims.get("sub", "")).rpartition(":")[2]
 
 
 def read_kubeconfig(path: Path) -> Connection:
@@ -73,6 +86,7 @@ def read_kubeconfig(path: Path) -> Connection:
         server=cluster["server"].rstrip("/"),
         namespace=context.get("namespace", "default"),
         tls=_tls(cluster, user) if cluster["server"].startswith("https") else None,
+        account=account_of(user.get("token", "")),
         token=user.get("token", ""),
         token_file=Path(token_file) if token_file else None,
     )

@@ -293,8 +293,6 @@ def _trouble(observed: Observed, phase: Phase, attempt: int, lost: str) -> Gate 
     """What keeps a live attempt from going on, the gravest first."""
     if observed.blocked is not None:
         return observed.blocked
-    if observed.gate is not None:
-        return observed.gate
     if lost:
         return Gate(reason=Reason.NODE_LOST, message=lost)
     if phase.holding:
