@@ -132,6 +132,8 @@ class WorkerOrder(ApiModel):
     """Which run this is."""
     attempt: int = Field(default=1, ge=1)
     """Run attempt that these processes belong to."""
+    generation: int = Field(default=0, ge=0)
+    """Generation of the object that `spec` was taken from; live settings of an older one are void."""
     spec: RolloutRunSpec
     """The run's spec with every preset resolved."""
     layout: Layout

@@ -57,6 +57,21 @@ def test_an_older_generation_is_refused_and_changes_nothing(bench):
         client.settings(settings(6))
 
 
+def test_a_configuration_of_a_newer_generation_makes_older_settings_void(bench):
+    """A run is suspended, edited and resumed: its next attempt begins under what it was edited to."""
+    client = bench.start()
+    client.settings(settings(7, maxSteps=9))
+    client = bench.start(replace(PLAN, generation=8, steps_max=4))
+    status = client.status()
+    assert (status.steps_max, status.settings_generation) == (4, 8)
+    with pytest.raises(StaleSettings):
+        client.settings(settings(7, maxSteps=9))
+    client.settings(settings(8, progressSeconds=20))
+    assert client.status().steps_max == 4
+    client = bench.start(replace(PLAN, generation=7, steps_max=4))
+    assert client.status().settings_generation == 8
+
+
 def test_the_same_settings_may_be_sent_again_and_write_nothing(bench):
     client = bench.start()
     first = client.settings(settings(3, maxSteps=8))

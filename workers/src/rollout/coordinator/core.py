@@ -178,7 +178,7 @@ async def open_coordinator(
     """
     stored = await ledger.load()
     settings = stored.settings
-    wanted = live.parse_live(settings.get("live", {}))
+    generation, wanted = live.choose_settings(settings, plan.generation)
     tuning = tuning or StepsTuning(begun=plan)
     run = Run(
         plan=tuning.plan(wanted).plan,
@@ -193,7 +193,7 @@ async def open_coordinator(
             uid=plan.uid, size=plan.learner_nodes, incarnation=int(settings.get("group", 0))
         ),
         live=wanted,
-        settings_generation=int(settings.get("generation", 0)),
+        settings_generation=generation,
     )
     if clock is not None:
         run.clock = clock

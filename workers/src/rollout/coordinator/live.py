@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -74,6 +74,17 @@ def parse_live(document: dict[str, Any]) -> LiveSettings:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise SpecError(f"live.{where}: {first['msg']}") from error
+
+
+def choose_settings(stored: Mapping[str, Any], begun: int) -> tuple[int, LiveSettings]:
+    """The settings that a coordinator opens under, from the ledger, and their generation.
+
+    A configuration of a newer generation (``begun``) already says what they said. Raises SpecError.
+    """
+    generation = int(stored.get("generation", 0))
+    if generation < begun:
+        return begun, LiveSettings()
+    return generation, parse_live(stored.get("live", {}))
 
 
 async def stop(run: Run, ask: m.Stop) -> m.Empty:

@@ -96,6 +96,7 @@ class RunPlan:
     anchor_every_steps: int | None = None
     learner_nodes: int = 1
     attempt: int = 1
+    generation: int = 0
     evaluations: tuple[EvaluationPlan, ...] = ()
     held_out: HeldOutPlan | None = None
     actors: ActorBounds | None = None

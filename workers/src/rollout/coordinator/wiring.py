@@ -224,6 +224,7 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         anchor_every_steps=min(spec.snapshots.every_steps, spec.snapshots.max_replay_steps),
         learner_nodes=spec.learner.nodes,
         attempt=config.attempt,
+        generation=config.generation,
         evaluations=_evaluations(config, train, rows),
         held_out=_held_out(train, rows),
         actors=_actor_bounds(spec),
