@@ -261,7 +261,7 @@ class Actor:
     def _progress(self) -> tuple[TaskProgress, ...]:
         """How far this actor is with the tasks that are not about to be submitted."""
         drawn = self._hand.describe(self._parts.stage.engine.progress())
-        self._pace.see(drawn, time.monotonic())
+        self._pace.see(drawn, asyncio.get_running_loop().time())
         waiting = (
             TaskProgress(task_id=task.task_id, num_queued=task.num_samples)
             for task in self._waiting
