@@ -1,14 +1,14 @@
 """Helm's own view of the charts: they lint, they render, and they grant what the modes say. No cluster needed."""
 
 import json
+import subprocess
 from typing import Any
 
 import pytest
-import yaml
 
 import charts
+from cluster import build
 from cluster.errors import ClusterError
-from cluster.paths import REPOSITORY
 from rollout_operator.rbac import RULES
 
 pytestmark = pytest.mark.control_plane
@@ -233,6 +233,14 @@ def test_the_kustomize_base_is_what_the_chart_renders():
     assert charts.BASE.read_text() == charts.render_base()
 
 
-def test_the_base_has_its_parts():
-    names = yaml.safe_load((REPOSITORY / "manifests/base/kustomization.yaml").read_text())
-    assert names["resources"] == ["namespace.yaml", "../../crds", "operator.yaml"]
+def test_kustomize_builds_the_base_with_the_definitions():
+    command = [str(build.path("kubectl")), "kustomize", str(charts.BASE.parent)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    made = charts.objects(done.stdout)
+    kinds = [one["kind"] for one in made]
+    assert kinds.count("CustomResourceDefinition") == 5
+    assert "Namespace" in kinds
+    assert {one["metadata"].get("namespace", charts.NAMESPACE) for one in made} == {
+        charts.NAMESPACE
+    }
