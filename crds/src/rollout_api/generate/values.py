@@ -258,5 +258,3 @@ class ChartValues(ApiModel):
     """The default runtime."""
     tmp_size: Quantity = "16Mi"
     """Size of the pods' /tmp, the only place they may write to."""
-
-
