@@ -69,22 +69,13 @@ class PostgresTransaction:
         self._connection = connection
         self._types = types
         self._clock = clock
-        self._told: Cursor[NamedRow] | None = None
         self._writes: list[tuple[str, Sequence[Any]]] = []
         self.changed = False
 
     @cached_property
     def now(self) -> float:
         """The server's clock, read once for the whole transaction."""
-        self.ask_now()
-        row = None if self._told is None else self._told.fetchone()
-        assert row is not None, "the clock says nothing"
-        return row[0]
-
-    def ask_now(self) -> None:
-        """Send the question, once."""
-        if self._told is None:
-            self._told = self._connection.execute(cast("LiteralString", f"SELECT {self._clock}"))
+        return ask(self._connection, f"SELECT {self._clock}")[0]
 
     @property
     def moment(self) -> tuple[str, tuple[float, ...]]:

@@ -28,6 +28,8 @@ TASK_COLUMNS = (
 )
 LEASED = "state = 'leased' AND state IN ('open', 'leased')"
 """In the words of SQLite's partial index, which is found by them."""
+BY_TASK = "task_id || ''"
+"""The order of locks, in words that let SQLite find the few leased tasks first and sort them."""
 ATTEMPT_COLUMNS = "task_id, epoch, worker, incarnation, version_lineage, version_step, started_at"
 
 
@@ -80,12 +82,14 @@ class Fence:
     def check(self) -> None:
         """Raises Fenced when a newer process of this worker, or none, is registered."""
         row = self._found.fetchone()
-        have = 0 if row is None else row[0]
-        if have != self._incarnation:
-            raise Fenced(
-                f"{self._worker} is now at incarnation {have}, this call came from"
-                f" {self._incarnation}"
-            )
+        _require_holder(self._worker, None if row is None else row[0], self._incarnation)
+
+
+def _require_holder(worker: str, have: int | None, incarnation: int) -> None:
+    if have != incarnation:
+        raise Fenced(
+            f"{worker} is now at incarnation {have or 0}, this call came from {incarnation}"
+        )
 
 
 def check_incarnation(tx: Transaction, worker: str, incarnation: int) -> None:
@@ -106,7 +110,7 @@ def register(
     ).fetchone()[0]
     held = tx.execute(
         f"SELECT task_id, epoch FROM tasks WHERE {LEASED} AND worker = ?"
-        f" ORDER BY task_id{tx.for_update}",
+        f" ORDER BY {BY_TASK}{tx.for_update}",
         (worker,),
     ).fetchall()
     freed = lose(tx, limits, [(row[0], row[1]) for row in held], "lost")
@@ -170,35 +174,52 @@ def insert_tasks(tx: Transaction, tasks: Sequence[NewTask], state: TaskState = "
 
 def claim(tx: Transaction, limits: Limits, ask: ClaimRequest) -> Claims:
     """Hand out again what an answer lost on its way held, then expired and open tasks."""
-    tx.ask_now()
-    fence = Fence(tx, ask.worker, ask.incarnation)
-    leased, some = _ask_leased(tx, ask), _ask_open(tx, ask, ask.tasks_max)
-    fence.check()
-    leases = [read_lease(row) for row in leased.fetchall()]
+    now, leased, some = _look(tx, ask)
+    leases = [read_lease(row) for row in leased]
     again = _not_held(leases, ask)
-    extend(tx, tx.now + ask.lease_seconds, [lease.task.task_id for lease in again])
+    extend(tx, now + ask.lease_seconds, [lease.task.task_id for lease in again])
     repeated = {lease.task.task_id for lease in again}
     gone = [
         (lease.task.task_id, lease.epoch)
         for lease in leases
-        if lease.expires_at <= tx.now and lease.task.task_id not in repeated
+        if lease.expires_at <= now and lease.task.task_id not in repeated
     ]
     freed = lose(tx, limits, gone, "expired")
     if again or gone:
-        some = _ask_open(tx, ask, max(0, ask.tasks_max - len(again)))
-    fresh = tuple(_fresh_lease(row, tx.now, ask) for row in some.fetchall())
-    _write_leases(tx, fresh, ask)
+        some = _ask_open(tx, ask, max(0, ask.tasks_max - len(again))).fetchall()
+    fresh = tuple(_fresh_lease(row, now, ask) for row in some)
+    _write_leases(tx, fresh, ask, now)
     return Claims(leases=(*again, *fresh), freed=freed)
 
 
-def _ask_leased(tx: Transaction, ask: ClaimRequest) -> Result:
-    """This worker's leases, and expired ones of anybody."""
+def _look(tx: Transaction, ask: ClaimRequest) -> tuple[float, list[Row], list[Row]]:
+    """The time, leases of this worker and expired ones of anybody, open tasks: one question.
+
+    The fence's row is kept before any task's, as everywhere. Raises Fenced.
+    """
     moment, values = tx.moment
-    return tx.execute(
-        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE {LEASED} AND (worker = ? OR expires_at <= {moment})"
-        f" ORDER BY task_id{tx.skip_locked}",
-        (ask.worker, *values),
-    )
+    rows = tx.execute(
+        f"WITH fence AS (SELECT incarnation FROM workers WHERE worker = ?{tx.for_share}),"
+        f" leased AS (SELECT {LEASE_COLUMNS} FROM tasks WHERE {LEASED}"
+        f" AND (worker = ? OR expires_at <= {moment}) AND (SELECT incarnation FROM fence) = ?"
+        f"{tx.skip_locked}),"
+        f" fresh AS (SELECT {LEASE_COLUMNS} FROM tasks WHERE {_open(ask)}"
+        " AND (SELECT incarnation FROM fence) = ?"
+        f" ORDER BY kind, step, ordinal LIMIT ?{tx.skip_locked})"
+        f" SELECT (SELECT incarnation FROM fence) AS holder, {moment} AS now, found.*"
+        " FROM (SELECT 1) AS one LEFT JOIN (SELECT 0 AS is_fresh, leased.* FROM leased"
+        " UNION ALL SELECT 1 AS is_fresh, fresh.* FROM fresh) AS found ON 1 = 1",
+        (
+            *(ask.worker, ask.worker, *values, ask.incarnation),
+            *(ask.incarnation, ask.tasks_max, *values),
+        ),
+    ).fetchall()
+    _require_holder(ask.worker, rows[0]["holder"], ask.incarnation)
+    fresh = [row for row in rows if row["is_fresh"] == 1]
+    fresh.sort(key=lambda row: (row["kind"], row["step"], row["ordinal"]))
+    leased = [row for row in rows if row["is_fresh"] == 0]
+    leased.sort(key=lambda row: row["task_id"])
+    return rows[0]["now"], leased, fresh
 
 
 def _not_held(leases: Sequence[Lease], ask: ClaimRequest) -> list[Lease]:
@@ -214,11 +235,15 @@ def _not_held(leases: Sequence[Lease], ask: ClaimRequest) -> list[Lease]:
     return lost[: ask.tasks_max]
 
 
-def _ask_open(tx: Transaction, ask: ClaimRequest, count: int) -> Result:
+def _open(ask: ClaimRequest) -> str:
     kinds = "('train', 'eval')" if ask.train else "('eval')"
+    return f"state = 'open' AND kind IN {kinds} AND state IN ('open', 'leased')"
+
+
+def _ask_open(tx: Transaction, ask: ClaimRequest, count: int) -> Result:
     return tx.execute(
-        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE state = 'open' AND kind IN {kinds}"
-        f" AND state IN ('open', 'leased') ORDER BY kind, step, ordinal LIMIT ?{tx.skip_locked}",
+        f"SELECT {LEASE_COLUMNS} FROM tasks WHERE {_open(ask)}"
+        f" ORDER BY kind, step, ordinal LIMIT ?{tx.skip_locked}",
         (count,),
     )
 
@@ -242,7 +267,7 @@ def _fresh_lease(row: Row, now: float, ask: ClaimRequest) -> Lease:
     )
 
 
-def _write_leases(tx: Transaction, leases: Sequence[Lease], ask: ClaimRequest) -> None:
+def _write_leases(tx: Transaction, leases: Sequence[Lease], ask: ClaimRequest, now: float) -> None:
     for some in slices(leases):
         tx.write(
             "UPDATE tasks SET state = 'leased', epoch = epoch + 1, worker = ?, incarnation = ?,"
@@ -251,7 +276,7 @@ def _write_leases(tx: Transaction, leases: Sequence[Lease], ask: ClaimRequest) -
             f" leased_at = ?, expires_at = ? WHERE task_id IN ({marks(some)})",
             (
                 *(ask.worker, ask.incarnation, ask.lineage, ask.step),
-                *(tx.now, tx.now + ask.lease_seconds),
+                *(now, now + ask.lease_seconds),
                 *(lease.task.task_id for lease in some),
             ),
         )
@@ -286,7 +311,7 @@ def renew(
     check_incarnation(tx, worker, incarnation)
     rows = tx.execute(
         f"SELECT task_id FROM tasks WHERE {LEASED} AND worker = ? AND incarnation = ?"
-        f" ORDER BY task_id{tx.for_update}",
+        f" ORDER BY {BY_TASK}{tx.for_update}",
         (worker, incarnation),
     ).fetchall()
     mine = {row[0] for row in rows}

@@ -71,10 +71,6 @@ class Transaction(Protocol):
         """SQL for about ``now``, and its values: for who need not wait for the clock's answer."""
         ...
 
-    def ask_now(self) -> None:
-        """``now`` will be read: ask for it together with what is read first."""
-        ...
-
     def execute(self, sql: str, values: Sequence[Any] = ()) -> Result:
         """Run one statement."""
         ...

@@ -29,9 +29,6 @@ class SqliteTransaction:
         """The clock is asked at once."""
         return "?", (self.now,)
 
-    def ask_now(self) -> None:
-        """Nothing: the clock is no server's."""
-
     def write(self, sql: str, values: Sequence[Any]) -> None:
         """Run one statement, at once."""
         self._connection.execute(sql, values)
