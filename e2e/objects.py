@@ -4,7 +4,10 @@ from cluster import images
 
 
 def build_pod(name: str, *command: str, **spec: object) -> dict:
-    """A busybox pod that dies at once when told to."""
+    """A busybox pod that ends a second after it is told to.
+
+    With no grace at all a pod on a silent node would be deleted from the API while it still runs.
+    """
     container = {
         "name": "main",
         "image": images.BUSYBOX,
@@ -16,7 +19,7 @@ def build_pod(name: str, *command: str, **spec: object) -> dict:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": {"app": name}},
-        "spec": {"terminationGracePeriodSeconds": 0, "containers": [container], **spec},
+        "spec": {"terminationGracePeriodSeconds": 1, "containers": [container], **spec},
     }
 
 

@@ -24,6 +24,7 @@ from faults.kinds import (
 )
 from faults.proxy import Proxy, running
 from faults.rules import Rule
+from waiting import wait_until
 
 pytestmark = pytest.mark.control_plane
 
@@ -194,11 +195,3 @@ def test_a_client_with_a_token_keeps_its_own_rights(proxy: Proxy, fake: Kubectl,
     me = json.loads(account("auth", "whoami", "-o", "json"))
     assert me["status"]["userInfo"]["username"].endswith(f"{fake.namespace}:default")
     assert "forbidden" in account.attempt("get", "configmaps").stderr
-
-
-def wait_until(condition) -> None:
-    for _ in range(1200):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("never happened within 60 s")

@@ -42,6 +42,11 @@ class LocalCluster:
         living = [other for other in self.nodes if other is not node and other.alive()]
         node.start(self.control_plane.kubeconfig(user, "system:nodes"), living)
 
+    def wait_for_node(self, node: Node) -> None:
+        """Wait until a started node is Ready."""
+        self.kubectl.wait("--for=create", f"node/{node.name}")
+        self.kubectl.wait("--for=condition=Ready", f"node/{node.name}")
+
 
 def up(shape: Shape, *, name: str = "", owned: bool) -> LocalCluster:
     """Start a cluster; what crashed before it is taken apart first.
@@ -134,8 +139,7 @@ def _start_nodes(cluster: LocalCluster, network: Network) -> None:
         cluster.start_node(node)
     addons.start(cluster.instance, cluster.kubectl, network)
     for node in cluster.nodes:
-        cluster.kubectl.wait("--for=create", f"node/{node.name}")
-        cluster.kubectl.wait("--for=condition=Ready", f"node/{node.name}")
+        cluster.wait_for_node(node)
 
 
 def _check_machine(shape: Shape) -> None:
