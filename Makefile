@@ -60,9 +60,11 @@ format: setup ## Format and fix
 
 generate: setup ## Rewrite every generated file from the models
 	@$(BIN)/python -m rollout_api.generate
+	@$(BIN)/python -m rollout_operator.chart
 
 verify: setup ## Fail when a generated file is out of date
 	@$(BIN)/python -m rollout_api.generate --check
+	@$(BIN)/python -m rollout_operator.chart --check
 
 bench: setup ## Measure against the bars: make bench TARGET=training
 	@$(BIN)/python tests/bench/run.py $(TARGET)

@@ -15,6 +15,7 @@ import charts
 from cluster.errors import CannotRunHereError
 from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster, Shape, running
+from cluster.paths import REPOSITORY
 from runs import build_run
 from webhooks import wait_until
 
@@ -206,6 +207,35 @@ def test_an_upgrade_keeps_what_the_rotation_wrote(installed: Path, inside: Kubec
         helm(inside, "upgrade", "rollout-crds", str(charts.CRDS_CHART))
 
     assert inside.get("secret", "rollout-webhook-tls")["data"] == {"tls.crt": bundle}
+
+
+def previous_charts(folder: Path) -> Path:
+    """The charts before the last commit that touched them. Skips where there is no history."""
+    log = ("git", "-C", str(REPOSITORY), "log", "-2", "--format=%H", "--", "charts")
+    done = subprocess.run(log, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode or len(done.stdout.split()) < 2:
+        pytest.skip("cannot run here: no earlier commit of the charts in this checkout")
+    archive = ("git", "-C", str(REPOSITORY), "archive", done.stdout.split()[1], "charts")
+    made = subprocess.run(archive, capture_output=True, timeout=60, check=True)
+    subprocess.run(("tar", "-x", "-C", str(folder)), input=made.stdout, timeout=60, check=True)
+    return folder / "charts"
+
+
+def test_a_downgrade_and_the_upgrade_back_leave_runs_alone(
+    installed: Path, inside: Kubectl, kubectl: Kubectl, open_door: None, tmp_path: Path
+):
+    kubectl.apply(build_run("living"))
+    assert patch_status(kubectl, "living", {"attempt": 1, "observedGeneration": 1}) == ""
+    before = kubectl.get("rrun", "living")["metadata"]
+
+    for folder in (previous_charts(tmp_path), charts.CHART.parent):
+        helm(inside, "upgrade", "rollout-crds", str(folder / "rollout-crds"))
+        helm(inside, "upgrade", "rollout", str(folder / "rollout"), "--values", str(installed))
+
+    after = kubectl.get("rrun", "living")["metadata"]
+    for field in ("uid", "generation", "resourceVersion"):
+        assert after[field] == before[field], field
+    kubectl("delete", "rrun", "living")
 
 
 def test_uninstalling_leaves_the_kinds_and_the_runs(

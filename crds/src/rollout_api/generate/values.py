@@ -49,9 +49,9 @@ class WorkerImages(ApiModel):
     """Images of runs whose runtime names none."""
 
     worker: Reference = ""
-    """Coordinator, actors and learner. Empty: runs need a runtime that names one."""
+    """Coordinator, actors and learner. Empty: `rollout-worker` of the operator's version."""
     vllm: Reference = ""
-    """vLLM server. Empty: runs need a runtime that names one."""
+    """vLLM server. Empty: the version that this release was tested with."""
 
 
 class AccountValues(ApiModel):
