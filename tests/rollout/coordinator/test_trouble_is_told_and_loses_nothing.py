@@ -1,3 +1,4 @@
+import threading
 from dataclasses import replace
 
 import pytest
@@ -7,20 +8,50 @@ from rollout.coordinator.client import CoordinatorClient, token_for
 from rollout.errors import CoordinatorError, DataError, LedgerFull
 
 
-def test_a_full_disk_ends_the_run_with_what_to_do_and_it_goes_on_later(bench):
+def fill_disk(bench):
+    """No page more than there is; gives a function that makes room again."""
+    connection = bench.coordinator.run.ledger._writer._connection
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    return lambda: connection.execute("PRAGMA max_page_count = 1000000")
+
+
+def heavy_results(actor):
+    tasks = actor.claim().tasks
+    return [
+        replace_text(actor.play(task), "x" * 200_000, number) for number, task in enumerate(tasks)
+    ]
+
+
+def test_a_full_disk_is_named_and_the_run_goes_on_when_there_is_room(bench):
     client = bench.start()
     actor, learner = FakeActor(client), FakeLearner(client, bench.store)
     actor.work()
     learner.commit(learner.ask())
-    connection = bench.coordinator.run.ledger._writer._connection
-    pages = connection.execute("PRAGMA page_count").fetchone()[0]
-    connection.execute(f"PRAGMA max_page_count = {pages}")
-    tasks = actor.claim().tasks
-    results = [
-        replace_text(actor.play(task), "x" * 200_000, number) for number, task in enumerate(tasks)
-    ]
+    results = heavy_results(actor)
+    make_room = fill_disk(bench)
     with pytest.raises(LedgerFull, match="free space"):
         actor.submit(*results)
+    status = client.status()
+    assert status.outcome is None
+    (waiting,) = [one for one in status.waiting if one.what == "room for the ledger"]
+    assert "free space" in waiting.culprit
+    make_room()
+    assert all(actor.submit(*results).accepted)
+    assert run_to_end(actor, learner).stop == "Finished"
+    assert not [one for one in client.status().waiting if one.what == "room for the ledger"]
+
+
+def test_a_disk_that_stays_full_ends_the_run_and_it_goes_on_later(bench):
+    client = bench.start(replace(PLAN, full_seconds=0.0))
+    actor, learner = FakeActor(client), FakeLearner(client, bench.store)
+    actor.work()
+    learner.commit(learner.ask())
+    results = heavy_results(actor)
+    fill_disk(bench)
+    for _ in range(2):
+        with pytest.raises(LedgerFull, match="free space"):
+            actor.submit(*results)
     outcome = client.status().outcome
     assert (outcome.kind, outcome.reason) == ("Failed", "LedgerFull")
     assert learner.ask().stop == "LedgerFull"
@@ -28,6 +59,26 @@ def test_a_full_disk_ends_the_run_with_what_to_do_and_it_goes_on_later(bench):
     client = bench.start()
     assert client.status().step == 1
     assert run_to_end(FakeActor(client), FakeLearner(client, bench.store)).stop == "Finished"
+
+
+def test_workers_wait_for_room_on_the_coordinators_disk(bench):
+    server = HttpServer(bench, "secret")
+    bench.coordinator = server.coordinator
+    actor = FakeActor(
+        CoordinatorClient.connect(server.url, token_for("secret", "actor"), patience_seconds=0.5)
+    )
+    FakeLearner(CoordinatorClient.connect(server.url, token_for("secret", "learner")), bench.store)
+    results = heavy_results(actor)
+
+    async def fill():
+        return fill_disk(bench)
+
+    make_room = server._do(fill())
+    later = threading.Timer(1.5, make_room)
+    later.start()
+    assert all(actor.submit(*results).accepted)
+    later.join()
+    server.close()
 
 
 def replace_text(result, text, number):
@@ -81,8 +132,6 @@ def test_a_bug_is_answered_counted_and_survived(bench, monkeypatch):
 
 def test_workers_wait_through_an_orderly_restart(bench):
     """A closing coordinator tells nobody to end: 503, and the client comes back to the next life."""
-    import threading
-
     first = HttpServer(bench, "secret")
     port = int(first.url.rsplit(":", 1)[1])
     actor = FakeActor(CoordinatorClient.connect(first.url, token_for("secret", "actor")))

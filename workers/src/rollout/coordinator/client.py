@@ -47,6 +47,9 @@ BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS = 0.02, 1.0
 AGAIN_SECONDS_MAX = 30.0
 """The longest pause that a busy coordinator may ask for."""
 
+FULL_SECONDS = 900.0
+"""How long a call waits for room on the coordinator's disk: somebody has to make it."""
+
 BUSY = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS})
 
 _jitter = random.Random()
@@ -300,7 +303,7 @@ class CoordinatorClient:
         return msgspec.msgpack.decode(body, type=answer)
 
     def _call(self, method: str, path: str, body: bytes, wait_seconds: float) -> bytes:
-        deadline = time.monotonic() + self._patience_seconds + wait_seconds
+        began, patience = time.monotonic(), self._patience_seconds
         backoff = BACKOFF_FIRST_SECONDS
         while True:
             again = 0.0
@@ -316,11 +319,13 @@ class CoordinatorClient:
                 if answer.again_seconds is None and answer.status not in BUSY:
                     raise refusal
                 trouble, again = f"HTTP {answer.status}: {refusal}", answer.again_seconds or 0.0
+                if answer.status == HTTPStatus.INSUFFICIENT_STORAGE:
+                    patience = max(patience, FULL_SECONDS)
             pause = max(backoff * _jitter.uniform(0.5, 1.0), again * _jitter.uniform(1.0, 1.2))
-            if time.monotonic() + pause > deadline:
+            if time.monotonic() + pause > began + patience + wait_seconds:
                 raise CoordinatorError(
-                    f"no answer from the coordinator to {path} within"
-                    f" {self._patience_seconds:.0f} s: {trouble}; see logs/coordinator.log"
+                    f"no answer from the coordinator to {path} within {patience:.0f} s: {trouble};"
+                    " see logs/coordinator.log"
                 )
             time.sleep(pause)
             backoff = min(backoff * 2, BACKOFF_MAX_SECONDS)

@@ -141,7 +141,9 @@ class Coordinator:
         """Some refusals mean that the run cannot go on."""
         if isinstance(error, LedgerSuperseded):
             self.run.superseded.set()
-        elif isinstance(error, (LedgerFull, LedgerBroken, LedgerRewound, DataError)):
+        elif isinstance(error, LedgerFull):
+            await self.run.meet_full_disk(error)
+        elif isinstance(error, (LedgerBroken, LedgerRewound, DataError)):
             await self.run.end("Failed", type(error).__name__, str(error))
 
     async def close(self) -> None:

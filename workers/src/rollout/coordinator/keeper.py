@@ -25,7 +25,7 @@ from rollout.coordinator.retention import (
 )
 from rollout.coordinator.run import Run, wait_for
 from rollout.coordinator.state import EvaluationRun
-from rollout.errors import LedgerError, LedgerSuperseded, LedgerUnreachable, StoreError
+from rollout.errors import LedgerError, LedgerFull, LedgerSuperseded, LedgerUnreachable, StoreError
 from rollout.ledger.records import Admission, AnchorManifest
 from rollout.objects.filesystem import write_atomically
 
@@ -53,6 +53,8 @@ async def _attempt(run: Run, duty: Callable[[Run], Awaitable[None]]) -> None:
         await duty(run)
     except LedgerUnreachable as error:
         log.warning("duty=%s waits: %s", duty.__name__, error)
+    except LedgerFull as error:
+        await run.meet_full_disk(error)
     except LedgerSuperseded:
         run.superseded.set()
     except (LedgerError, StoreError) as error:

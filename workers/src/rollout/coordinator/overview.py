@@ -101,6 +101,15 @@ def _waiting(run: Run) -> tuple[Waiting, ...]:
                 seconds=now - waits.learner_since,
             )
         )
+    if run.full is not None and run.is_full():
+        found.append(
+            Waiting(
+                who="run",
+                what="room for the ledger",
+                culprit=run.full.message,
+                seconds=now - run.full.since,
+            )
+        )
     if (group := describe_group(run)) is not None and group.state == "Joining":
         since = run.group.since
         found.append(

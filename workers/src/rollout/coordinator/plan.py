@@ -69,6 +69,7 @@ class RunPlan:
     After ``attempts_max`` tries a group goes on with the samples that infrastructure trouble spared, if
     they are ``samples_min`` at least; None: a group is whole or excluded. ``actors`` is there when
     the number of actors follows the learner. ``learner_nodes`` pods of the learner are waited for together.
+    A full disk is borne for ``full_seconds``.
     A step asks for ``extra_groups`` more than it takes. ``stragglers`` None: nothing is moved for being slow.
     """
 
@@ -90,6 +91,7 @@ class RunPlan:
     exact: bool = True
     grade: str = "exact"
     sample_wait_seconds: float = 1800.0
+    full_seconds: float = 900.0
     lease_seconds: float = 30.0
     heartbeat_seconds: float = 2.0
     anchors_kept: int = 3

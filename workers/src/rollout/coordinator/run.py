@@ -16,7 +16,7 @@ from rollout.coordinator.plan import RunPlan, TaskRows
 from rollout.coordinator.seats import Group
 from rollout.coordinator.state import RunState
 from rollout.coordinator.status import RunOutcome
-from rollout.errors import CoordinatorError, LedgerError
+from rollout.errors import CoordinatorError, LedgerError, LedgerFull
 from rollout.ledger.contract import Ledger
 from rollout.seams import ObjectStore, Tracker
 from rollout.types import Row, WeightVersion
@@ -101,6 +101,15 @@ class Waits:
     shares: tuple[float, float] = (0.0, 0.0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoRoom:
+    """The ledger's disk has been full since then; over as soon as the ledger stands beyond ``position``."""
+
+    since: float
+    position: int
+    message: str
+
+
 @dataclass(slots=True, kw_only=True)
 class Run:
     """One run being coordinated.
@@ -133,6 +142,7 @@ class Run:
     settings_generation: int = 0
     tracking: asyncio.Lock = field(default_factory=asyncio.Lock)
     bad_tracker: str = ""
+    full: NoRoom | None = None
     closing: bool = False
     superseded: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -153,6 +163,20 @@ class Run:
         if self.state.outcome is not None:
             return self.state.outcome.reason
         return self.state.stopping
+
+    def is_full(self) -> bool:
+        """Whether the ledger's disk had no room the last time it was asked."""
+        return self.full is not None and self.ledger.position <= self.full.position
+
+    async def meet_full_disk(self, error: LedgerFull) -> None:
+        """Wait for room, as nothing is lost; end the run when nobody makes any for too long."""
+        if self.full is None or not self.is_full():
+            log.error("waiting for room: %s", error)
+            self.full = NoRoom(
+                since=self.clock(), position=self.ledger.position, message=str(error)
+            )
+        elif self.clock() - self.full.since > self.plan.full_seconds:
+            await self.end("Failed", type(error).__name__, str(error))
 
     async def end(self, kind: str, reason: str, message: str) -> None:
         """Record how the run ended, once, and tell everybody. A broken ledger cannot stop that."""

@@ -218,6 +218,7 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         exact=spec.numerics.mode == "Exact",
         grade=config.resolved.grade,
         sample_wait_seconds=float(spec.limits.sample_seconds),
+        full_seconds=float(spec.limits.no_progress_seconds),
         lease_seconds=config.lease_seconds,
         heartbeat_seconds=config.heartbeat_seconds,
         anchors_kept=spec.snapshots.keep_last,
