@@ -164,3 +164,35 @@ def test_a_coordinator_that_died_once_is_left_to_the_kubelet():
     world.crash("run-coordinator-0", 1)
     world.settle()
     assert world.condition("Finished") is None
+
+
+def test_incarnations_grow_over_attempts_and_the_word_of_an_earlier_one_does_not_count():
+    world = started({**TWO, "limits": {"retries": 1}})
+    world.crash("run-learner-0", 1)
+    world.settle()
+    assert world.incarnation == 2
+    stopped = {"kind": "Stopped", "reason": "Suspended"}
+    group = {"incarnation": 3, "state": "Failed"}
+    world.report(step=4, attempt=1, group=group, outcome=stopped)
+    world.change(suspend=True)
+    world.settle(20)
+    world.change(suspend=False)
+    world.settle()
+    assert world.incarnation == 3
+    assert world.status["learner"]["restarts"] == 0
+    assert world.condition("Ready") == ("True", "Running")
+
+    world.crash("run-learner-0", 1)
+    world.settle()
+    assert world.incarnation == 4
+    assert world.condition("Finished") is None
+
+
+def test_a_learner_whose_workload_was_deleted_comes_back_beyond_its_incarnation():
+    world = started()
+    del world.workloads["learner"]
+    for name in ("run-learner-0", "run-learner-1"):
+        world.lose(name)
+    world.settle()
+    assert world.incarnation == 2
+    assert world.condition("LearnerReady") == ("True", "LearnerReady")

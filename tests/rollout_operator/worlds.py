@@ -152,7 +152,7 @@ class World:
             self.records = {record.name: record}
             for role in ROLES:
                 if record.child("StatefulSet", names.workload_name("run", role)):
-                    self._set(role, Live(replicas=0, incarnation=1), attempt)
+                    self._set(role, wanted.live.get(role, Live(replicas=0)), attempt)
         for role, live in wanted.live.items():
             self._set(role, live, wanted.attempt)
         for one in wanted.deletions:
@@ -162,6 +162,7 @@ class World:
         workload = Workload(
             replicas=live.replicas,
             incarnation=max(1, live.incarnation) if role == "learner" else 0,
+            first=live.first,
             disruptions=live.disruptions,
             gang_tries=live.gang_tries,
             hold_until=live.hold_until,

@@ -17,10 +17,14 @@ WORK_CONTAINERS = ("coordinator", "learner", "actor", "engine")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is particular to a StatefulSet. ``hold_until``: no pods before that time (RFC 3339)."""
+    """What is particular to a StatefulSet. ``hold_until``: no pods before that time (RFC 3339).
+
+    ``first``: the incarnation that the run attempt began with.
+    """
 
     replicas: int
     incarnation: int = 0
+    first: int = 1
     disruptions: int = 0
     gang_tries: int = 0
     hold_until: str = ""
@@ -140,6 +144,7 @@ def _workload(live: Document) -> Workload:
     return Workload(
         replicas=spec.get("replicas", 1),
         incarnation=_number(labels.get(names.LABEL_INCARNATION)),
+        first=_number(annotations.get(names.ANNOTATION_FIRST_INCARNATION)) or 1,
         disruptions=_number(annotations.get(names.ANNOTATION_DISRUPTIONS)),
         gang_tries=_number(annotations.get(names.ANNOTATION_GANG_TRIES)),
         hold_until=annotations.get(names.ANNOTATION_HOLD_UNTIL, ""),

@@ -104,6 +104,7 @@ class Observer:
             namespace=observed.namespace,
             uid=observed.uid,
             attempt=current_attempt(observed),
+            generation=observed.generation,
             spec=spec,
             runtime=observed.runtime,
             platform=self.platform(),

@@ -37,6 +37,7 @@ class Inputs:
     namespace: str
     uid: str
     attempt: int
+    generation: int = 0
     spec: RolloutRunSpec
     runtime: RuntimeSpec
     platform: Platform

@@ -32,6 +32,8 @@ def build_order(inputs: Inputs) -> WorkerOrder:
         )
     return WorkerOrder(
         run=RunIdentity(name=inputs.name, namespace=inputs.namespace, uid=inputs.uid),
+        attempt=inputs.attempt,
+        generation=inputs.generation,
         spec=spec,
         layout=build_layout(inputs),
         authentication=build_authentication(inputs),

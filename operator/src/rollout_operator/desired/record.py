@@ -121,6 +121,7 @@ class Live:
 
     replicas: int
     incarnation: int = 0
+    first: int = 1
     disruptions: int = 0
     gang_tries: int = 0
     hold_until: str = ""
@@ -134,6 +135,7 @@ def with_live(manifest: Manifest, live: Live) -> Manifest:
     if names.LABEL_INCARNATION in labels:
         labels[names.LABEL_INCARNATION] = str(max(1, live.incarnation))
     marks = {
+        names.ANNOTATION_FIRST_INCARNATION: str(live.first if live.first > 1 else ""),
         names.ANNOTATION_DISRUPTIONS: str(live.disruptions or ""),
         names.ANNOTATION_GANG_TRIES: str(live.gang_tries or ""),
         names.ANNOTATION_HOLD_UNTIL: live.hold_until,

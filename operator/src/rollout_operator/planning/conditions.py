@@ -87,7 +87,7 @@ def build_role_status(
     }
     if role == "learner" and wanted is not None:
         status["incarnation"] = wanted.incarnation
-        status["restarts"] = max(0, wanted.incarnation - 1)
+        status["restarts"] = max(0, wanted.incarnation - wanted.first)
     return status
 
 

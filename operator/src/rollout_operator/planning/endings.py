@@ -64,8 +64,11 @@ def find_ending(
 ) -> Ending | None:
     """How the run ends now; None while it goes on."""
     progress = observed.status.progress
-    if progress is not None and progress.outcome is not None and progress.outcome.kind != "Stopped":
-        return _from_outcome(progress.outcome)
+    outcome = (
+        progress.outcome if progress is not None and progress.attempt in {0, attempt} else None
+    )
+    if outcome is not None and outcome.kind != "Stopped":
+        return _from_outcome(outcome)
     return _by_deadline(observed, now) or _by_group(observed, group) or _by_pods(observed, attempt)
 
 

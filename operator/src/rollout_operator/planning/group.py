@@ -48,7 +48,7 @@ class Group:
     @property
     def num_failures(self) -> int:
         """Group starts that consumed a retry."""
-        return max(0, self.workload.incarnation - 1 - self.workload.disruptions)
+        return max(0, self.workload.incarnation - self.workload.first - self.workload.disruptions)
 
 
 def observe_group(observed: Observed, attempt: int) -> Group | None:
@@ -73,7 +73,7 @@ def observe_group(observed: Observed, attempt: int) -> Group | None:
     )
     if workload.replicas == 0:
         return group
-    return replace(group, trouble=_trouble(observed, group, mine, ready_at))
+    return replace(group, trouble=_trouble(observed, group, mine, ready_at, attempt))
 
 
 def _ready_since(observed: Observed, incarnation: int) -> datetime | None:
@@ -90,14 +90,20 @@ def find_condition(observed: Observed, kind: str) -> Condition | None:
 
 
 def _trouble(
-    observed: Observed, group: Group, mine: tuple[Pod, ...], ready_at: datetime | None
+    observed: Observed,
+    group: Group,
+    mine: tuple[Pod, ...],
+    ready_at: datetime | None,
+    attempt: int,
 ) -> Trouble | None:
     for pod in mine:
         if pod.disrupted:
             return Trouble(message=f"pod {pod.name} was disrupted", disruption=True)
         if pod.phase == "Failed" or (pod.restarts and pod.ended is not None):
             return Trouble(message=describe_end(pod), disruption=False)
-    reported = observed.status.progress.group if observed.status.progress else None
+    progress = observed.status.progress
+    own = progress is not None and progress.attempt in {0, attempt}
+    reported = progress.group if progress is not None and own else None
     if (
         reported is not None
         and reported.state == "Failed"
@@ -128,13 +134,7 @@ def plan_group(
 ) -> tuple[Live, datetime | None]:
     """The learner's live fields, and when to look again."""
     work = group.workload
-    keep = Live(
-        replicas=work.replicas,
-        incarnation=work.incarnation,
-        disruptions=work.disruptions,
-        gang_tries=work.gang_tries,
-        hold_until=work.hold_until,
-    )
+    keep = as_live(work)
     if work.replicas == 0:
         return (_start(group, keep), None) if may_start else (keep, None)
     if group.trouble is not None:
@@ -147,6 +147,27 @@ def plan_group(
     if now < due:
         return replace(keep, replicas=group.num_wanted), due
     return _hold(observed, keep, now), None
+
+
+def as_live(work: Workload) -> Live:
+    """The live fields of a StatefulSet as they are."""
+    return Live(
+        replicas=work.replicas,
+        incarnation=work.incarnation,
+        first=work.first,
+        disruptions=work.disruptions,
+        gang_tries=work.gang_tries,
+        hold_until=work.hold_until,
+    )
+
+
+def first_live(observed: Observed) -> Live:
+    """A learner that is to be made, or made anew for an attempt: beyond every incarnation there was."""
+    child = stateful_set(observed, "learner")
+    told = observed.status.learner.incarnation if observed.status.learner else 0
+    seen = child.workload.incarnation if child is not None and child.workload is not None else 0
+    first = max(told, seen) + 1
+    return Live(replicas=0, incarnation=first, first=first)
 
 
 def _start(group: Group, keep: Live) -> Live:

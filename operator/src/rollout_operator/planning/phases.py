@@ -16,7 +16,14 @@ from rollout_api.v1alpha1.run_status import Progress
 from rollout_operator.desired.record import Live
 from rollout_operator.observed import Pod, parse_time
 from rollout_operator.planning.attempts import replicas_of, stateful_set
-from rollout_operator.planning.group import Group, find_condition, held_until, plan_group
+from rollout_operator.planning.group import (
+    Group,
+    as_live,
+    find_condition,
+    first_live,
+    held_until,
+    plan_group,
+)
 from rollout_operator.planning.model import ROLES, Observed, PodDeletion
 
 CUT_SECONDS_MAX = 120
@@ -72,7 +79,7 @@ def _learner(
     observed: Observed, group: Group | None, *, may_start: bool, now: datetime
 ) -> tuple[Live, datetime | None]:
     if group is None:
-        return Live(replicas=0, incarnation=1), None
+        return first_live(observed), None
     return plan_group(observed, group, may_start=may_start, now=now)
 
 
@@ -93,14 +100,7 @@ def _released(observed: Observed, role: Role, attempt: int) -> bool:
 def _hold(observed: Observed, until: datetime | None) -> Phase:
     child = stateful_set(observed, "learner")
     assert child is not None and child.workload is not None
-    work = child.workload
-    learner = Live(
-        replicas=0,
-        incarnation=work.incarnation,
-        disruptions=work.disruptions,
-        gang_tries=work.gang_tries,
-        hold_until=work.hold_until,
-    )
+    learner = replace(as_live(child.workload), replicas=0)
     return Phase(live=_all_zero(observed, learner), due=until, holding=True)
 
 
@@ -116,14 +116,7 @@ def current_live(observed: Observed, role: Role) -> Live:
     child = stateful_set(observed, role)
     if child is None or child.workload is None:
         return Live(replicas=0)
-    work = child.workload
-    return Live(
-        replicas=work.replicas,
-        incarnation=work.incarnation,
-        disruptions=work.disruptions,
-        gang_tries=work.gang_tries,
-        hold_until=work.hold_until,
-    )
+    return as_live(child.workload)
 
 
 def plan_down(observed: Observed, steps: tuple[tuple[Role, ...], ...], now: datetime) -> Phase:

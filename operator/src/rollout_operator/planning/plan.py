@@ -337,7 +337,7 @@ def _finish_plan(
     before = own_part(observed.status.model_dump(mode="json", by_alias=True, exclude_none=True))
     status = {**before, **fields, "observedGeneration": observed.generation}
     status["conditions"] = stamp(aspects, observed.status.conditions, observed.generation, now)
-    if not keep_counts:
+    if not keep_counts and observed.blocked is None:
         attempt = status.get("attempt") or observed.status.attempt
         for field, role in _COUNTS:
             status[field] = build_role_status(observed, role, live or {}, attempt)

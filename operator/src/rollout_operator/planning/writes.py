@@ -78,6 +78,6 @@ def _differs(
     work = child.workload
     if live is None or work is None:
         return False
-    mine = (live.replicas, live.disruptions, live.gang_tries, live.hold_until)
-    theirs = (work.replicas, work.disruptions, work.gang_tries, work.hold_until)
+    mine = (live.replicas, live.first, live.disruptions, live.gang_tries, live.hold_until)
+    theirs = (work.replicas, work.first, work.disruptions, work.gang_tries, work.hold_until)
     return mine != theirs or (work.incarnation > 0 and work.incarnation != max(1, live.incarnation))
