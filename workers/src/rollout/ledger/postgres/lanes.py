@@ -30,6 +30,7 @@ from rollout.ledger.postgres.address import CONNECT_SECONDS, Address
 from rollout.ledger.postgres.failures import is_transient, wrap
 from rollout.ledger.postgres.opening import prepare
 from rollout.ledger.postgres.transaction import (
+    SERVER_CLOCK,
     Connected,
     PostgresTransaction,
     Types,
@@ -54,8 +55,6 @@ PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.02, 1.0
 
 IDLE, UNKNOWN = psycopg.pq.TransactionStatus.IDLE, psycopg.pq.TransactionStatus.UNKNOWN
 """Nothing is under way; the connection is gone."""
-
-SERVER_CLOCK = "extract(epoch FROM clock_timestamp())::float8"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,7 +12,11 @@ from psycopg.conninfo import make_conninfo
 from rollout.errors import LedgerError
 from rollout.ledger.postgres.address import find_address
 from rollout.ledger.postgres.failures import wrap
-from rollout.ledger.postgres.transaction import PostgresTransaction, named_rows
+from rollout.ledger.postgres.transaction import (
+    SERVER_CLOCK,
+    PostgresTransaction,
+    named_rows,
+)
 from rollout.ledger.sql.reader import Reader
 
 
@@ -41,7 +44,7 @@ class PostgresReader(Reader):
 
     @property
     def _tx(self) -> PostgresTransaction:
-        return PostgresTransaction(self._connection, time.time(), {})
+        return PostgresTransaction(self._connection, SERVER_CLOCK, {})
 
     @contextmanager
     def snapshot(self) -> Iterator[PostgresTransaction]:

@@ -15,6 +15,9 @@ Types = Mapping[str, Mapping[str, str]]
 
 Connected = Connection[Any]
 
+SERVER_CLOCK = "extract(epoch FROM clock_timestamp())::float8"
+"""The clock that judges leases, as SQL."""
+
 VALUES_MAX = 30_000
 """Most values in one statement; Postgres takes 65,535."""
 
