@@ -233,6 +233,27 @@ class Tuner:
         return (self.opened[-1],)
 
 
+class TryTuner(Tuner):
+    """Knows how often a sample is tried."""
+
+    def plan(self, live):
+        tries = self.begun.attempts_max if live.limits is None else live.limits.sample_attempts
+        return Tuned(plan=replace(self.begun, attempts_max=tries))
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_how_often_a_sample_is_tried_changes_in_the_ledger_too(bench, restarted):
+    client = bench.start(PLAN, tuning=TryTuner(PLAN))
+    client.settings(settings(2, limits={"sampleAttempts": 1}))
+    if restarted:
+        client = bench.start(PLAN, tuning=TryTuner(PLAN))
+    FakeLearner(client, bench.store)
+    actor = FakeActor(client)
+    task = actor.claim(tasks_max=1).tasks[0]
+    actor.fail(task)
+    assert bench.coordinator.run.state.groups[task.ordinal].state == "excluded"
+
+
 def test_trackers_change_without_a_restart_and_lose_no_step(bench):
     tuner = Tuner(PLAN)
     client = bench.start(PLAN, tuning=tuner)

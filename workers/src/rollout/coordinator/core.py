@@ -197,6 +197,7 @@ async def open_coordinator(
         live=wanted,
         settings_generation=generation,
     )
+    live.limit_tries(run)
     if clock is not None:
         run.clock = clock
     run.started_at = run.group.since = run.clock()

@@ -121,8 +121,15 @@ async def _put_into_force(
     await remember(run, generation=generation, live=live, group=run.group.incarnation)
     await _change_trackers(run, trackers)
     run.settings_generation, run.live, run.plan = generation, live, tuned.plan
+    limit_tries(run)
     log.info("live settings generation=%d deferred=%s", generation, list(tuned.deferred))
     await open_version(run)
+
+
+def limit_tries(run: Run) -> None:
+    """Tell the ledger how often to try, where live settings say so."""
+    if run.live.limits is not None:
+        run.ledger.limit_failures(run.plan.attempts_max)
 
 
 async def _change_trackers(run: Run, trackers: Sequence[Tracker]) -> None:

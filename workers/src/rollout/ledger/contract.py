@@ -148,6 +148,10 @@ class Ledger(Protocol):
         """Record how the run ended; None: it goes on (failures of user code are forgiven)."""
         ...
 
+    def limit_failures(self, failures_max: int) -> None:
+        """From now on, exclude a task after so many infrastructure failures (``Limits.failures_max``)."""
+        ...
+
     async def set_settings(self, settings: Mapping[str, Any]) -> None:
         """Replace the live settings."""
         ...

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from rollout.ledger.records import (
     Admission,
     AnchorManifest,
@@ -154,6 +156,10 @@ class SqlLedger:
     async def set_outcome(self, outcome: Mapping[str, str] | None) -> None:
         """See the contract."""
         await self._write(lambda tx: steps.set_outcome(tx, outcome))
+
+    def limit_failures(self, failures_max: int) -> None:
+        """See the contract."""
+        self._limits = msgspec.structs.replace(self._limits, failures_max=failures_max)
 
     async def set_settings(self, settings: Mapping[str, Any]) -> None:
         """See the contract."""
