@@ -24,7 +24,10 @@ class Wish:
 
 @dataclass(slots=True, kw_only=True)
 class Moves:
-    """``began``: when a lease was first seen at work; ``told`` counts moves by reason."""
+    """``begun``: when a lease was first seen at work; ``told`` counts moves by reason.
+
+    ``looked_at``: when it was last asked whether an idle actor could take something over.
+    """
 
     lengths: Lengths = field(default_factory=Lengths)
     wishes: dict[str, Wish] = field(default_factory=dict)
@@ -32,6 +35,7 @@ class Moves:
     times: Counter[str] = field(default_factory=Counter)
     told: Counter[str] = field(default_factory=Counter)
     tokens_again: int = 0
+    looked_at: float = float("-inf")
 
     @property
     def settled(self) -> frozenset[str]:

@@ -22,6 +22,9 @@ from rollout.ledger.records import Lease
 
 log = logging.getLogger(__name__)
 
+IDLE_MAX = 2
+"""Idle actors that one look finds work for: a look weighs every sample under way, on the event loop."""
+
 
 def note_progress(worker: Worker, ask: m.Heartbeat) -> None:
     """Remember how far an actor is."""
@@ -83,9 +86,11 @@ def _wish_steals(run: Run, plan: StragglerPlan) -> None:
     """While somebody waits for work and none is open, what would end sooner with them."""
     state, moves = run.state, run.moves
     idle = [Idle(worker=w.name, pace=w.pace) for w in _alive(run) if w.name in run.waits.idle]
-    idle = idle[len(moves.wishes) :]
-    if not idle or state.num_open():
+    idle = idle[len(moves.wishes) :][:IDLE_MAX]
+    soon = run.clock() - moves.looked_at < run.plan.heartbeat_seconds / 2
+    if not idle or state.num_open() or soon:
         return
+    moves.looked_at = run.clock()
     loads = [
         Load(
             worker=worker.name,
