@@ -1,5 +1,7 @@
 """Killed at each of its writes, before or after the server has acted: the same children, each once."""
 
+from functools import partial
+
 import pytest
 from operators import eventually, operating
 from stage import World, free_port
@@ -33,21 +35,31 @@ def count_children(kubectl):
 
 
 def live_through_deaths(kubectl, puppets, tmp_path, num_deaths, performed):
-    """Start the operator again and again, each dying at its first write; then one that lives."""
+    """Start the operator again and again, each dying at one of its first writes; then one that lives."""
     path, log = tmp_path / "kubeconfig", tmp_path / "log"
     with running(kubectl.kubeconfig) as proxy:
         path.write_text(proxy.kubeconfig())
-        for _ in range(num_deaths):
+        for number in range(num_deaths):
             with operating(path, free_port(), log, wait=False) as operator:
+                world = World(kubectl=kubectl, puppets=puppets, operator=operator)
                 fault = KillProcess(pid=operator.process.pid, performed=performed)
-                proxy.inject(Rule(verbs=WRITES, client="rollout-operator", fault=fault))
-                eventually(lambda: operator.process.poll() is not None, f"still alive; see {log}")
+                rule = Rule(
+                    verbs=WRITES, client="rollout-operator", first=1 + number % 3, fault=fault
+                )
+                proxy.inject(rule)
+                eventually(partial(is_over, world), f"neither dead nor done; see {log}")
             proxy.clear()
         with operating(path, free_port(), log) as operator:
             world = World(kubectl=kubectl, puppets=puppets, operator=operator)
             world.wait_for("Ready", "True", "Running")
             assert count_children(kubectl) == EXPECTED
             assert world.run()["status"]["attempt"] == 1
+
+
+def is_over(world):
+    if world.operator.process.poll() is not None:
+        return True
+    return world.condition("Ready").get("status") == "True"
 
 
 @pytest.mark.process
@@ -58,10 +70,9 @@ def test_the_first_writes(bare, puppets, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("performed", [True, False])
-def test_every_write_of_a_create(bare, puppets, tmp_path, performed):
+def test_twelve_deaths_in_a_row(bare, puppets, tmp_path, performed):
     bare.apply(build())
-    deaths = 28 if performed else 3
-    live_through_deaths(bare, puppets, tmp_path, num_deaths=deaths, performed=performed)
+    live_through_deaths(bare, puppets, tmp_path, num_deaths=12, performed=performed)
 
 
 @pytest.mark.process
