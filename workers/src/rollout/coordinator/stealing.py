@@ -7,7 +7,8 @@ nothing made steps 18 to 20 % slower: verl#6533). Its samples that have ended tr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from rollout.coordinator.lengths import Lengths
@@ -69,47 +70,55 @@ def plan_steals(
     mean_pace = sum(load.pace for load in known) / len(known)
     places = max(load.num_running for load in known)
     benches = {one.worker: _Bench(one.pace or mean_pace, places) for one in idle}
+    ends = {load.worker: _ends(load, lengths, frozenset()) for load in known}
+    here = {
+        (task.task_id, bench.pace): seconds_here(task, bench.pace, lengths)
+        for bench in benches.values()
+        for load in known
+        for task in load.tasks
+    }
     moves: dict[str, str] = {}
     while True:
-        found = _best(known, benches, lengths, settled | moves.keys())
+        found = _best(ends, here, benches, settled | moves.keys())
         if found is None or found[0] <= margin_seconds:
             return moves
-        _, task, worker = found
+        _, task, owner, worker = found
         moves[task.task_id] = worker
         benches[worker].taken.append(task.task_id)
         benches[worker].tokens += _tokens_left(task, lengths)
+        left = next(load for load in known if load.worker == owner)
+        ends[owner] = _ends(left, lengths, moves.keys())
 
 
 def _best(
-    loads: Sequence[Load],
-    benches: dict[str, _Bench],
-    lengths: Lengths,
-    settled: frozenset[str] | set[str],
-) -> tuple[float, TaskProgress, str] | None:
-    """The move that gains most: seconds, what, and to whom."""
+    ends: Mapping[str, Sequence[tuple[TaskProgress, float]]],
+    here: Mapping[tuple[str, float], float],
+    benches: Mapping[str, _Bench],
+    settled: AbstractSet[str],
+) -> tuple[float, TaskProgress, str, str] | None:
+    """The move that gains most: seconds, what, from whom, and to whom."""
     free = [(name, one) for name, one in benches.items() if len(one.taken) < STEALS_MAX]
     if not free:
         return None
     worker, bench = min(free, key=lambda item: item[1].seconds)
-    best: tuple[float, TaskProgress, str] | None = None
-    for load in loads:
-        gone = {name for one in benches.values() for name in one.taken}
-        for task, seconds in _ends(load, lengths, gone):
-            if task.task_id not in settled:
-                gain = seconds - bench.seconds - seconds_here(task, bench.pace, lengths)
-                if best is None or gain > best[0]:
-                    best = (gain, task, worker)
+    best: tuple[float, TaskProgress, str, str] | None = None
+    for owner, tasks in ends.items():
+        for task, seconds in tasks:
+            gain = seconds - bench.seconds - here[task.task_id, bench.pace]
+            if task.task_id not in settled and (best is None or gain > best[0]):
+                best = (gain, task, owner, worker)
     return best
 
 
-def _ends(load: Load, lengths: Lengths, gone: set[str]) -> Sequence[tuple[TaskProgress, float]]:
+def _ends(
+    load: Load, lengths: Lengths, gone: AbstractSet[str]
+) -> Sequence[tuple[TaskProgress, float]]:
     """When each task of an actor would end, in seconds from now, were those in ``gone`` taken away."""
     places = max(1, load.num_running)
-    ahead = sum(lengths.remaining(n) for task in load.tasks for n in task.running)
+    tasks = [task for task in load.tasks if task.task_id not in gone]
+    ahead = sum(lengths.remaining(n) for task in tasks for n in task.running)
     found: list[tuple[TaskProgress, float]] = []
-    for task in load.tasks:
-        if task.task_id in gone:
-            continue
+    for task in tasks:
         seconds = max((lengths.remaining(n) for n in task.running), default=0.0) / load.pace
         if task.num_queued:
             ahead += task.num_queued * lengths.remaining(0)
