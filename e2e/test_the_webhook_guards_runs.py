@@ -6,6 +6,9 @@ import json
 import re
 import subprocess
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from ruamel.yaml import YAML
 import webhooks
 from cluster.kubectl import Kubectl
 from cluster.paths import REPOSITORY
+from cluster.ports import LOOPBACK, find_free_ports
 from rollout_api.problems import Severity
 from rollout_api.v1alpha1.kinds import KINDS
 from rollout_operator.admission import find_problems
@@ -160,30 +164,55 @@ def test_the_processes_leave_the_configuration_to_the_chart(webhook: webhooks.We
     assert all(hook["clientConfig"]["caBundle"] for hook in found["webhooks"])
 
 
-def test_a_rotation_under_load_refuses_nobody(webhook: webhooks.Webhook):
-    """Another certificate of the same authority is mounted while runs are created."""
-    kubectl, failures, stop = webhook.kubectl, [], threading.Event()
-    before = (webhook.folder / "tls.crt").read_bytes()
+@contextmanager
+def load(kubectl: Kubectl) -> Iterator[list[str]]:
+    """Valid runs are created all the time; yields what was said to those that were refused."""
+    failures: list[str] = []
+    stop = threading.Event()
 
-    def load() -> None:
+    def create() -> None:
         while not stop.is_set():
             answer = dry_create(kubectl, build_run(spec=QUIET))
             if answer.returncode:
                 failures.append(answer.stderr)
 
-    workers = [threading.Thread(target=load) for _ in range(2)]
+    workers = [threading.Thread(target=create) for _ in range(2)]
     for worker in workers:
         worker.start()
     try:
-        renew_server_certificate(webhook)
-        webhook.mount()
-        assert (webhook.folder / "tls.crt").read_bytes() != before
-        stop.wait(5)
+        yield failures
     finally:
         stop.set()
         for worker in workers:
             worker.join()
+
+
+def test_a_rotation_under_load_refuses_nobody(webhook: webhooks.Webhook):
+    """Another certificate of the same authority is mounted while runs are created."""
+    before = (webhook.folder / "tls.crt").read_bytes()
+    with load(webhook.kubectl) as failures:
+        renew_server_certificate(webhook)
+        webhook.mount()
+        assert (webhook.folder / "tls.crt").read_bytes() != before
+        time.sleep(5)
     assert failures == []
+
+
+def test_a_roll_out_refuses_nobody(webhook: webhooks.Webhook):
+    """A second process comes and is ready, new connections go to it, the first one ends."""
+    before = webhook.kubectl("get", "validatingwebhookconfiguration", "-o", "yaml")
+    review, health = find_free_ports([LOOPBACK] * 2)
+    ports = {"ROLLOUT_WEBHOOK_PORT": str(review), "ROLLOUT_HEALTH_PORT": str(health)}
+    second = webhooks.process("rollout_operator.webhook", webhook.environment | ports)
+    with second, load(webhook.kubectl) as failures:
+        ready = f"http://{LOOPBACK}:{health}/readyz"
+        webhooks.wait_until(lambda: webhooks.fetch(ready)[0] == 200, "the second one is ready")
+        webhook.balancer.backend = review
+        webhook.first.terminate()
+        webhook.first.wait(60)
+        time.sleep(3)
+    assert failures == []
+    assert webhook.kubectl("get", "validatingwebhookconfiguration", "-o", "yaml") == before
 
 
 def renew_server_certificate(webhook: webhooks.Webhook) -> None:

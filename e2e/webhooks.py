@@ -1,10 +1,13 @@
 """The webhook and the rotation of its certificate as processes of this machine, beside an API server."""
 
 import base64
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -24,14 +27,58 @@ SECRET = "webhook-tls"
 ROTATION = "certificates"
 
 
+class Balancer:
+    """What a Service does: new connections go to `backend`, those that are open stay where they are."""
+
+    def __init__(self, backend: int) -> None:
+        self.backend = backend
+        self._listening = socket.create_server((LOOPBACK, 0))
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listening.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listening.accept()
+            except OSError:  # closed
+                return
+            try:
+                far = socket.create_connection((LOOPBACK, self.backend), timeout=10)
+            except OSError:  # nobody there: the caller sees a closed connection
+                near.close()
+                continue
+            far.settimeout(None)
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=_pump, args=(one, other), daemon=True).start()
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    try:
+        while data := source.recv(65_536):
+            target.sendall(data)
+    except OSError:  # the other direction closed both
+        pass
+    finally:
+        for one in (source, target):
+            with contextlib.suppress(OSError):  # closed already
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """Two processes, and what they read: the configuration's name, and the folder of the mounted Secret."""
+    """The process that serves, how another is started, and what both read."""
 
     kubectl: Kubectl
     folder: Path
     configuration: str
     health: str
+    environment: dict[str, str]
+    balancer: Balancer
+    first: subprocess.Popen[bytes]
 
     def mount(self) -> None:
         """What the kubelet does: put the Secret's keys into files."""
@@ -86,7 +133,8 @@ def serving(kubectl: Kubectl, scratch: Path) -> Iterator[Webhook]:
     name = f"{kubectl.namespace}-webhook"
     folder = scratch / "mounted"
     folder.mkdir()
-    kubectl.apply(*_objects(kubectl.namespace, name, review))
+    balancer = Balancer(review)
+    kubectl.apply(*_objects(kubectl.namespace, name, balancer.port))
     rotation = {
         "KUBECONFIG": str(_kubeconfig(kubectl, ROTATION, scratch)),
         "ROLLOUT_OPERATOR_NAMESPACE": kubectl.namespace,
@@ -102,18 +150,24 @@ def serving(kubectl: Kubectl, scratch: Path) -> Iterator[Webhook]:
         "ROLLOUT_WEBHOOK_CERTIFICATES": str(folder),
         "ROLLOUT_HEALTH_PORT": str(health),
     }
-    made = Webhook(
-        kubectl=kubectl, folder=folder, configuration=name, health=f"http://{LOOPBACK}:{health}"
-    )
     try:
         with (
-            process("rollout_operator.webhook", webhook),
+            process("rollout_operator.webhook", webhook) as first,
             process("rollout_operator.rotation", rotation),
         ):
             ready = f"http://{LOOPBACK}:{rotation_health}/readyz"
             wait_until(lambda: fetch(ready)[0] == 200, "the rotation is ready")
-            yield made
+            yield Webhook(
+                kubectl=kubectl,
+                folder=folder,
+                configuration=name,
+                health=f"http://{LOOPBACK}:{health}",
+                environment=webhook,
+                balancer=balancer,
+                first=first,
+            )
     finally:
+        balancer.close()
         kubectl("delete", "validatingwebhookconfiguration", name, "--ignore-not-found")
 
 
