@@ -99,12 +99,13 @@ def test_a_whole_life_uses_every_right_and_is_refused_nothing(bare, puppets, tmp
 
 def live(world):
     head = {"apiVersion": "rollout.dev/v1alpha1", "metadata": {"name": "x"}}
+    own = f"x-{world.kubectl.namespace}"
     world.kubectl.apply(
         build_run(spec={"limits": {"ttlSecondsAfterFinished": 0}}),
         {**head, "kind": "RolloutRuntime", "spec": {}},
         {**head, "kind": "RolloutSnapshot", "spec": {"run": {"name": "a"}}},
         {**head, "kind": "RolloutEndpoint", "spec": {"model": {"uri": "hf://a/b"}}},
-        {**head, "kind": "ClusterRolloutRuntime", "spec": {}},
+        {**head, "kind": "ClusterRolloutRuntime", "metadata": {"name": own}, "spec": {}},
     )
     world.wait_for("Ready", "True", "Running")
     for child in SPOILED:

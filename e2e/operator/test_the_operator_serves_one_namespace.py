@@ -1,12 +1,12 @@
 """Namespaced mode: a Role and no cluster-wide right is enough, and other namespaces are not seen."""
 
 import pytest
-from faults.proxy import running
 from operators import operating
-from runs import build_run
 from stage import World, free_port
 
+from faults.proxy import running
 from rollout_operator.rbac import RULES
+from runs import build_run
 
 API = "rbac.authorization.k8s.io"
 RUNTIME = {
