@@ -159,6 +159,7 @@ async def test_the_check_above_would_see_a_stale_cache(fast_engine, policies):
     for path, what in (("/start_weight_update", None), ("/update_weights", body)):
         await fast_engine._server.call(path, body=what, seconds_max=60)
     await fast_engine._server.call("/finish_weight_update", body={}, seconds_max=60)
+    await fast_engine._server.call("/resume", seconds_max=60, version="0.0")
     group = await sample(fast_engine, request)
     fast_engine._version = None
 

@@ -61,6 +61,7 @@ class FileTransferEngine(WeightTransferEngine[Nothing, FileUpdate]):
         super().__init__(*arguments)
         self._digests: dict[str, bytes] = {}
         self._loaded: tuple[str, ...] = ()
+        self._modules: dict[str, str | None] = {}
 
     def init_transfer_engine(self, init_info: Nothing) -> None:
         """Nothing to do."""
@@ -116,8 +117,12 @@ class FileTransferEngine(WeightTransferEngine[Nothing, FileUpdate]):
         return combine_digests(self._digests) if self._digests else ""
 
     def _owners(self, names: tuple[str, ...]) -> dict[str, str | None]:
-        packed = getattr(self.model, "packed_modules_mapping", {})
-        return find_modules(names, packed, {name for name, _ in self.model.named_modules()})
+        """The module of each tensor; found once, as long as versions have the same tensors."""
+        if self._modules.keys() != set(names):
+            packed = getattr(self.model, "packed_modules_mapping", {})
+            known = {name for name, _ in self.model.named_modules()}
+            self._modules = find_modules(names, packed, known)
+        return self._modules
 
     def _load_all(self, tensors: Iterator[tuple[str, torch.Tensor]]) -> None:
         reload_weights(
@@ -132,6 +137,8 @@ class FileTransferEngine(WeightTransferEngine[Nothing, FileUpdate]):
 
     def _load_some(self, names: set[str], tensors: Iterator[tuple[str, torch.Tensor]]) -> None:
         """Reload some modules alone, with vLLM's own machinery for all of them."""
+        if not names:
+            return
         modules = dict(self.model.named_modules())
         touched = torch.nn.ModuleList([modules[name] for name in sorted(names)])
         initialize_layerwise_reload(touched)
