@@ -162,7 +162,9 @@ async def test_a_server_that_ends_still_answers_and_asks_callers_to_connect_anew
     files = Files(tmp_path)
     files.renew()
     certificate = Certificate(files.pair)
-    server = WebhookServer(certificate, Ports(host="127.0.0.1", review=0, health=0, drain_seconds=1))
+    server = WebhookServer(
+        certificate, Ports(host="127.0.0.1", review=0, health=0, drain_seconds=1)
+    )
     served = server(allow)
     await anext(served)
     ending = asyncio.ensure_future(served.aclose())
