@@ -99,7 +99,9 @@ def kstatus(document):
 @pytest.mark.parametrize("path", STATES, ids=lambda path: f"{path.parts[-3]}/{path.stem}")
 def test_flux_computes_the_status(path):
     text = path.read_text()
-    assert kstatus(yaml.safe_load(text)) == re.search(r"^# kstatus: (\w+)$", text, re.MULTILINE).group(1)
+    assert kstatus(yaml.safe_load(text)) == re.search(
+        r"^# kstatus: (\w+)$", text, re.MULTILINE
+    ).group(1)
 
 
 @pytest.mark.parametrize("path", STATES, ids=lambda path: f"{path.parts[-3]}/{path.stem}")
