@@ -146,6 +146,7 @@ class ApiServer(BaseHTTPRequestHandler):
 
     seen: list[dict]
     answers: list[tuple[int, dict]]
+    uid: list[str]
 
     def do_PATCH(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -156,9 +157,10 @@ class ApiServer(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", "2")
+        answer = json.dumps({"metadata": {"uid": self.uid[0], "resourceVersion": "41"}}).encode()
+        self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
-        self.wfile.write(b"{}")
+        self.wfile.write(answer)
 
     def log_message(self, *_):
         pass
@@ -166,7 +168,7 @@ class ApiServer(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def api(tmp_path):
-    handler = type("Handler", (ApiServer,), {"seen": [], "answers": []})
+    handler = type("Handler", (ApiServer,), {"seen": [], "answers": [], "uid": ["uid-1"]})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(
         target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
@@ -184,7 +186,7 @@ def api(tmp_path):
 def test_it_applies_one_struct_of_its_own_object(api):
     handler, wanted = api
     asyncio.run(ApiWriter(wanted, RUN).write(Progress(step=7)))
-    (seen,) = handler.seen
+    tried, seen = handler.seen
     address = urlsplit(seen["path"])
     assert (
         address.path == "/apis/rollout.dev/v1alpha1/namespaces/team/rolloutruns/arithmetic/status"
@@ -192,10 +194,20 @@ def test_it_applies_one_struct_of_its_own_object(api):
     assert parse_qs(address.query) == {"fieldManager": ["rollout-coordinator"], "force": ["true"]}
     assert seen["headers"]["Content-Type"] == "application/apply-patch+yaml"
     assert seen["headers"]["Authorization"] == "Bearer a token for the API server"
-    assert seen["body"]["metadata"] == {"name": "arithmetic", "namespace": "team", "uid": "uid-1"}
+    assert tried["path"] == seen["path"] + "&dryRun=All"
+    assert "resourceVersion" not in tried["body"]["metadata"]
+    assert seen["body"]["metadata"]["resourceVersion"] == "41"
     assert list(seen["body"]["status"]) == ["progress"]
     assert seen["body"]["status"]["progress"]["step"] == 7
-    assert seen["body"] == json.loads(build_patch(RUN, Progress(step=7)))
+    assert seen["body"] == json.loads(build_patch(RUN, Progress(step=7), "41"))
+
+
+def test_a_namesake_is_not_written(api):
+    handler, wanted = api
+    handler.uid[:] = ["uid-2"]
+    with pytest.raises(Unwritten, match="another run of this name"):
+        asyncio.run(ApiWriter(wanted, RUN).write(Progress(step=7)))
+    assert [urlsplit(one["path"]).query.endswith("dryRun=All") for one in handler.seen] == [True]
 
 
 def test_its_token_is_read_each_time(api, tmp_path):
@@ -204,7 +216,7 @@ def test_its_token_is_read_each_time(api, tmp_path):
     asyncio.run(writer.write(Progress()))
     (tmp_path / "api-token").write_text("the next one")
     asyncio.run(writer.write(Progress()))
-    assert handler.seen[1]["headers"]["Authorization"] == "Bearer the next one"
+    assert handler.seen[3]["headers"]["Authorization"] == "Bearer the next one"
     (tmp_path / "api-token").unlink()
     with pytest.raises(Unwritten, match="cannot read the token file"):
         asyncio.run(writer.write(Progress()))

@@ -66,41 +66,69 @@ class ApiWriter:
         )
 
     async def write(self, progress: Progress) -> None:
-        """Apply one struct. The UID keeps it from a namesake that was made later."""
+        """Apply one struct to this very object, never to a namesake that was made later.
+
+        Server-side apply on a subresource heeds no UID, so a dry run tells whose object it would be, and
+        the write itself is bound to what was seen by its resource version.
+        """
         try:
             token = await asyncio.to_thread(read_account_token, Path(self._wanted.token_file))
-            await self._send(build_patch(self._run, progress), token, self._context())
+            limit = aiohttp.ClientTimeout(total=WRITE_SECONDS_MAX)
+            connector = aiohttp.TCPConnector(ssl=self._context())
+            headers = {
+                "Authorization": f"Bearer {token}",
+                "Content-Type": "application/apply-patch+yaml",
+            }
+            async with aiohttp.ClientSession(
+                timeout=limit, connector=connector, headers=headers
+            ) as session:
+                seen = await self.apply(session, build_patch(self._run, progress), dry=True)
+                if seen.metadata.uid != self._run.uid:
+                    raise Unwritten(f"{self._run.name} is another run of this name by now")
+                version = seen.metadata.resource_version
+                await self.apply(session, build_patch(self._run, progress, version), dry=False)
         except (aiohttp.ClientError, TimeoutError, OSError, CoordinatorError) as error:
             raise Unwritten(f"{type(error).__name__}: {error}") from error
 
     def _context(self) -> ssl.SSLContext:
         return ssl.create_default_context() if self._trust is None else self._trust.context()
 
-    async def _send(self, body: bytes, token: str, tls: ssl.SSLContext) -> None:
-        headers = {
-            "Authorization": f"Bearer {token}",
-            "Content-Type": "application/apply-patch+yaml",
-        }
-        limit = aiohttp.ClientTimeout(total=WRITE_SECONDS_MAX)
-        async with (
-            aiohttp.ClientSession(timeout=limit) as session,
-            session.patch(self._url, data=body, headers=headers, ssl=tls) as answer,
-        ):
+    async def apply(self, session: aiohttp.ClientSession, body: bytes, *, dry: bool) -> Applied:
+        """Apply, or say what would come of it. Raises Unwritten and what a connection raises."""
+        url = f"{self._url}&dryRun=All" if dry else self._url
+        async with session.patch(url, data=body) as answer:
+            said = await answer.read()
             if answer.status != HTTPStatus.OK:
-                said = answer.headers.get("Retry-After", "")
-                text = (await answer.text())[:300]
+                again = answer.headers.get("Retry-After", "")
                 raise Unwritten(
-                    f"HTTP {answer.status}: {text}", float(said) if said.isdigit() else None
+                    f"HTTP {answer.status}: {said[:300].decode(errors='replace')}",
+                    float(again) if again.isdigit() else None,
                 )
+        try:
+            return msgspec.json.decode(said, type=Applied)
+        except msgspec.DecodeError as error:
+            raise Unwritten(f"the API server answered with no object: {error}") from error
 
 
-def build_patch(run: RunIdentity, progress: Progress) -> bytes:
-    """The object as server-side apply wants it; JSON is YAML."""
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str
+    resource_version: str
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """Of the object that came of it: whose it is and how new."""
+
+    metadata: _Metadata
+
+
+def build_patch(run: RunIdentity, progress: Progress, version: str = "") -> bytes:
+    """The object as server-side apply wants it (JSON is YAML); refused when it is not at ``version`` any more."""
+    metadata = {"name": run.name, "namespace": run.namespace}
     return msgspec.json.encode(
         {
             "apiVersion": API_VERSION,
             "kind": "RolloutRun",
-            "metadata": {"name": run.name, "namespace": run.namespace, "uid": run.uid},
+            "metadata": {**metadata, **({"resourceVersion": version} if version else {})},
             "status": {"progress": progress.model_dump(mode="json", exclude_none=True)},
         }
     )
