@@ -41,6 +41,8 @@ def _chart(definitions: dict[str, str], version: str) -> dict[str, str]:
     return templates | {
         f"{CHART}/Chart.yaml": chart.render_chart(version),
         f"{CHART}/values.yaml": chart.VALUES,
+        f"{CHART}/README.md": chart.README,
+        f"{CHART}/templates/NOTES.txt": chart.NOTES,
         f"{CHART}/values.schema.json": editor.to_json(chart.values_schema()),
     }
 
