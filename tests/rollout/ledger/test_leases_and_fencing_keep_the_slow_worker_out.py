@@ -177,3 +177,13 @@ async def test_admitting_again_changes_nothing(ledger):
     await ledger.admit(admission(0, 2))
     states = [group.state for group in (await ledger.load()).groups]
     assert states == ["done", "leased"]
+
+
+async def test_a_claim_that_finds_nothing_writes_nothing(open_ledger, tmp_path):
+    ledger = open_ledger(tmp_path, Clock(), Limits())
+    _, actor = await started(ledger, 1)
+    await ledger.claim(claim_request("actor-0", actor))
+    before = ledger.position
+    assert (await ledger.claim(claim_request("actor-0", actor, held=("t/0",)))).leases == ()
+    assert ledger.position == before
+    await ledger.close()

@@ -18,6 +18,9 @@ Connected = Connection[Any]
 SERVER_CLOCK = "extract(epoch FROM clock_timestamp())::float8"
 """The clock that judges leases, as SQL."""
 
+READS = ("SELECT", "WITH")
+"""How statements begin that change nothing."""
+
 VALUES_MAX = 30_000
 """Most values in one statement; Postgres takes 65,535."""
 
@@ -88,7 +91,7 @@ class PostgresTransaction:
     def execute(self, sql: str, values: Sequence[Any] = ()) -> Cursor[NamedRow]:
         """Run one statement, after what was to be written before."""
         self.flush()
-        self.changed = self.changed or not sql.startswith("SELECT")
+        self.changed = self.changed or not sql.startswith(READS)
         return self._connection.execute(_translate(sql), [_plain(value) for value in values])
 
     def write(self, sql: str, values: Sequence[Any]) -> None:

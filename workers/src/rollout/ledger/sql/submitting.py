@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rollout.ledger.records import AttemptEnd, Limits, TaskState, Verdict
-from rollout.ledger.sql.tasks import Fence
-from rollout.ledger.sql.transaction import Result, Transaction, marks, slices
+from rollout.ledger.sql.tasks import check_incarnation, require_holder
+from rollout.ledger.sql.transaction import Result, Row, Transaction, marks, slices
 
 TRAJECTORY_COLUMNS = "task_id, sample, trajectory_id, epoch, reward, num_tokens, ending"
 
@@ -16,10 +16,10 @@ def submit(
     tx: Transaction, limits: Limits, worker: str, incarnation: int, ends: Sequence[AttemptEnd]
 ) -> tuple[Verdict, ...]:
     """End attempts, each on its own merits. Raises Fenced."""
-    fence = Fence(tx, worker, incarnation)
-    asked = [_ask_tasks(tx, some) for some in slices(ends)]
-    fence.check()
-    found = _read_attempts(tx, asked, ends)
+    if not ends:
+        check_incarnation(tx, worker, incarnation)
+    asked = [_ask_tasks(tx, worker, incarnation, some) for some in slices(ends)]
+    found = _read_attempts(tx, _read_tasks(asked, worker, incarnation), ends)
     verdicts: list[Verdict] = []
     good: list[AttemptEnd] = []
     continued: list[str] = []
@@ -55,19 +55,35 @@ class _Found:
     prefixed: bool
 
 
-def _ask_tasks(tx: Transaction, ends: Sequence[AttemptEnd]) -> Result:
+def _ask_tasks(
+    tx: Transaction, worker: str, incarnation: int, ends: Sequence[AttemptEnd]
+) -> Result:
+    """The tasks, and whose worker's name is: the fence's row is kept before any task's, as everywhere."""
     return tx.execute(
-        "SELECT task_id, state, epoch, num_samples, data_failures, prefixed FROM tasks"
-        f" WHERE task_id IN ({marks(ends)}) ORDER BY task_id{tx.for_update}",
-        [end.task_id for end in ends],
+        f"WITH fence AS (SELECT incarnation FROM workers WHERE worker = ?{tx.for_share}),"
+        " found AS (SELECT task_id, state, epoch, num_samples, data_failures, prefixed FROM tasks"
+        f" WHERE (SELECT incarnation FROM fence) = ? AND task_id IN ({marks(ends)})"
+        f" ORDER BY task_id{tx.for_update})"
+        " SELECT (SELECT incarnation FROM fence) AS holder, found.* FROM (SELECT 1) AS one"
+        " LEFT JOIN found ON 1 = 1",
+        [worker, incarnation, *(end.task_id for end in ends)],
     )
 
 
+def _read_tasks(asked: Sequence[Result], worker: str, incarnation: int) -> dict[str, Row]:
+    """The tasks that exist, by id. Raises Fenced."""
+    tasks: dict[str, Row] = {}
+    for rows in asked:
+        for row in rows.fetchall():
+            require_holder(worker, row["holder"], incarnation)
+            tasks[row["task_id"]] = row
+    return tasks
+
+
 def _read_attempts(
-    tx: Transaction, asked: Sequence[Result], ends: Sequence[AttemptEnd]
+    tx: Transaction, tasks: dict[str, Row], ends: Sequence[AttemptEnd]
 ) -> dict[tuple[str, int], _Found]:
     """The attempts that exist. That of a leased task at its own epoch is always under way."""
-    tasks = {row["task_id"]: row for rows in asked for row in rows.fetchall()}
     found: dict[tuple[str, int], _Found] = {}
     for end in ends:
         task = tasks.get(end.task_id)

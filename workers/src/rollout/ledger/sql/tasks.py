@@ -69,23 +69,8 @@ def lock_run(tx: Transaction) -> int:
     return tx.execute(f"SELECT lineage FROM run{tx.for_update}").fetchone()[0]
 
 
-class Fence:
-    """Asks which process of a worker is the newest; ``check`` judges, after what else was asked is sent."""
-
-    def __init__(self, tx: Transaction, worker: str, incarnation: int) -> None:
-        self._worker, self._incarnation = worker, incarnation
-        self._found = tx.execute(
-            f"SELECT incarnation FROM workers WHERE worker = ?{tx.for_share}",
-            (worker,),
-        )
-
-    def check(self) -> None:
-        """Raises Fenced when a newer process of this worker, or none, is registered."""
-        row = self._found.fetchone()
-        _require_holder(self._worker, None if row is None else row[0], self._incarnation)
-
-
-def _require_holder(worker: str, have: int | None, incarnation: int) -> None:
+def require_holder(worker: str, have: int | None, incarnation: int) -> None:
+    """Raises Fenced when a newer process of this worker, or none, is registered."""
     if have != incarnation:
         raise Fenced(
             f"{worker} is now at incarnation {have or 0}, this call came from {incarnation}"
@@ -94,7 +79,10 @@ def _require_holder(worker: str, have: int | None, incarnation: int) -> None:
 
 def check_incarnation(tx: Transaction, worker: str, incarnation: int) -> None:
     """Raises Fenced when a newer process of this worker, or none, is registered."""
-    Fence(tx, worker, incarnation).check()
+    row = tx.execute(
+        f"SELECT incarnation FROM workers WHERE worker = ?{tx.for_share}", (worker,)
+    ).fetchone()
+    require_holder(worker, None if row is None else row[0], incarnation)
 
 
 def register(
@@ -214,7 +202,7 @@ def _look(tx: Transaction, ask: ClaimRequest) -> tuple[float, list[Row], list[Ro
             *(ask.incarnation, ask.tasks_max, *values),
         ),
     ).fetchall()
-    _require_holder(ask.worker, rows[0]["holder"], ask.incarnation)
+    require_holder(ask.worker, rows[0]["holder"], ask.incarnation)
     fresh = [row for row in rows if row["is_fresh"] == 1]
     fresh.sort(key=lambda row: (row["kind"], row["step"], row["ordinal"]))
     leased = [row for row in rows if row["is_fresh"] == 0]
