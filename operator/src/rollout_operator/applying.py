@@ -78,7 +78,7 @@ class Applier:
         else:
             name = wanted.record
         if any(one.replicas for one in wanted.live.values()):
-            await self._ensure_secret(observed, now)
+            await self._ensure_secret(observed, now, is_new=_is_new(observed, wanted))
             await self._ensure_keys(observed, wanted.attempt)
         await self._ensure_recorded(observed, wanted, name)
         await self._delete_pods(wanted)
@@ -244,19 +244,28 @@ class Applier:
         if child is None or child.digest != digest or is_drifted(child, self.accepted):
             await self._apply(manifest, child, attempt)
 
-    async def _ensure_secret(self, observed: Observed, now: datetime) -> None:
+    async def _ensure_secret(self, observed: Observed, now: datetime, *, is_new: bool) -> None:
         known = self._certificates.get(observed.uid)
-        if known is None:
+        if known is None and not is_new:
             known = await self._find_certificate(observed)
         if known is not None and not must_renew(known, now):
             self._certificates[observed.uid] = known
             return
         if known is None:
-            issued = issue(observed.name, observed.namespace, now)
-            await self._apply_new(_secret(observed, issued))
+            self._certificates[observed.uid] = await self._issue(observed, now)
         else:
-            issued = await self._renew(observed, now)
-        self._certificates[observed.uid] = issued.not_after
+            self._certificates[observed.uid] = (await self._renew(observed, now)).not_after
+
+    async def _issue(self, observed: Observed, now: datetime) -> datetime:
+        """Make the Secret; one that is there already, and ours, is never replaced."""
+        issued = issue(observed.name, observed.namespace, now)
+        secret = _secret(observed, issued)
+        try:
+            await self.client.create(secret, SECRETS, manager=names.MANAGER_CHILDREN)
+        except Conflict:
+            found = await self._find_certificate(observed)
+            return found if found is not None else issued.not_after
+        return issued.not_after
 
     async def _find_certificate(self, observed: Observed) -> datetime | None:
         name = names.certificate_name(observed.name)
@@ -280,6 +289,11 @@ class Applier:
         manifest["metadata"] |= {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
         await self._send(manifest, force=True)
         return issued
+
+
+def _is_new(observed: Observed, wanted: Wanted) -> bool:
+    """Whether nothing of the run has been made yet, as far as anybody knows."""
+    return wanted.record is None and wanted.attempt == 1 and not observed.children
 
 
 def _secret(observed: Observed, issued: Issued) -> Manifest:

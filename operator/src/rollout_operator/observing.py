@@ -20,7 +20,12 @@ from rollout_operator.desired.inputs import Inputs, Platform
 from rollout_operator.errors import Forbidden, NotFound
 from rollout_operator.keys import Key
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.resources import CSI_DRIVERS, STORAGE_CLASSES, resource_of
+from rollout_operator.kube.resources import (
+    CSI_DRIVERS,
+    STORAGE_CLASSES,
+    Resource,
+    resource_of,
+)
 from rollout_operator.observed import Node
 from rollout_operator.planning.attempts import current_attempt, find_record
 from rollout_operator.planning.gates import (
@@ -45,6 +50,8 @@ from rollout_operator.planning.model import Gate, Observed
 from rollout_operator.store import Store, Stored
 
 SPECS_MAX = 1000
+CLUSTER_SECONDS = 5.0
+"""What is asked of the whole cluster (StorageClasses, drivers) is asked once in this time."""
 PROGRESS_SECONDS_MIN = 10.0
 RUNS_PER_SECOND = 20.0
 
@@ -67,6 +74,7 @@ class Observer:
     platform: Callable[[], Platform]
     watches_cluster: bool = True
     unreachable: dict[str, float] = field(default_factory=dict)
+    _asked: dict[str, tuple[float, Any]] = field(default_factory=dict)
     _specs: OrderedDict[tuple[str, int, int], Looked] = field(default_factory=OrderedDict)
 
     async def observe(self, stored: Stored) -> Observed:
@@ -185,11 +193,8 @@ class Observer:
         return None
 
     async def _classes(self) -> tuple[Class, ...] | None:
-        if not self.watches_cluster:
-            return None
-        try:
-            found = await self.client.list(STORAGE_CLASSES)
-        except Forbidden:
+        found = await self._ask(STORAGE_CLASSES) if self.watches_cluster else None
+        if found is None:
             return None
         return tuple(
             Class(
@@ -197,15 +202,24 @@ class Observer:
                 provisioner=one.get("provisioner", ""),
                 default=(one["metadata"].get("annotations") or {}).get(DEFAULT_CLASS) == "true",
             )
-            for one in found["items"]
+            for one in found
         )
 
     async def _drivers(self) -> frozenset[str]:
+        found = await self._ask(CSI_DRIVERS) or ()
+        return frozenset(one["metadata"]["name"] for one in found)
+
+    async def _ask(self, resource: Resource) -> list[Any] | None:
+        """All objects of a kind of the cluster, remembered for a moment; None when that is forbidden."""
+        until, known = self._asked.get(resource.plural, (0.0, None))
+        if time.monotonic() < until:
+            return known
         try:
-            found = await self.client.list(CSI_DRIVERS)
+            known = (await self.client.list(resource))["items"]
         except Forbidden:
-            return frozenset()
-        return frozenset(one["metadata"]["name"] for one in found["items"])
+            known = None
+        self._asked[resource.plural] = (time.monotonic() + CLUSTER_SECONDS, known)
+        return known
 
     # -- other runs -----------------------------------------------------------------------------------------
 
