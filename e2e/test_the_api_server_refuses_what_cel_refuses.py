@@ -20,7 +20,7 @@ SAMPLES = sorted(
     for path in (REPOSITORY / "manifests" / "samples").rglob("*.yaml")
     if "apiVersion: rollout.dev/" in path.read_text()
 )
-PLAIN_NUMBERS = {"plain-numbers.yaml", "stragglers.yaml"}
+PLAIN_NUMBERS = {"plain-numbers.yaml"}
 """Local files may write decimals plain (decision 0002); a cluster takes them quoted only."""
 REFUSED = {
     "aggregation-unknown": "Unsupported value",

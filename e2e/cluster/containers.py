@@ -22,6 +22,8 @@ PACKAGES = ("ca-certificates", "libgomp1", "libnuma1", "python3-venv")
 BASE = "rollout.test/base:1"
 WORKER = "rollout.test/worker:1"
 OPERATOR = "rollout.test/operator:1"
+CERTIFICATES = "/etc/ssl/certs"
+"""What this machine trusts, its builds trust too."""
 SWEPT = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
 
 
@@ -63,8 +65,12 @@ def _build(target: str, name: str, base: Path, archive: Path, scratch: Path) -> 
     store = ["--storage-driver", "vfs", "--root", f"{scratch}/root", "--runroot", f"{scratch}/run"]
     partial = archive.with_suffix(".partial")
     pulled = _run("buildah", *store, "pull", "-q", f"oci-archive:{base}").strip()
+    pip = scratch / "pip.conf"
+    pip.write_text(f"[global]\ncert = {CERTIFICATES}/ca-certificates.crt\n")
     _run(
-        *("buildah", *store, "bud", "--isolation", "chroot", "--pull-never", "--target", target),
+        *("buildah", *store, "bud", "-v", f"{CERTIFICATES}:{CERTIFICATES}:ro"),
+        *("-v", f"{pip}:/etc/pip.conf:ro"),
+        *("--isolation", "chroot", "--pull-never", "--target", target),
         *("--build-arg", f"BASE={pulled}", "-f", str(REPOSITORY / "Containerfile")),
         *("-t", name, str(REPOSITORY)),
     )
