@@ -35,7 +35,7 @@ def test_a_failed_rank_restarts_every_rank_and_no_actor():
 
 def test_the_coordinators_word_restarts_the_group_once():
     world = started()
-    world.report(step=4, group={"incarnation": 1, "state": "Failed", "message": "rank 1: oom"})
+    world.report(step=4, group={"incarnation": 1, "stage": "Failed", "message": "rank 1: oom"})
     world.settle()
     assert world.incarnation == 2
 
@@ -172,7 +172,7 @@ def test_incarnations_grow_over_attempts_and_the_word_of_an_earlier_one_does_not
     world.settle()
     assert world.incarnation == 2
     stopped = {"kind": "Stopped", "reason": "Suspended"}
-    group = {"incarnation": 3, "state": "Failed"}
+    group = {"incarnation": 3, "stage": "Failed"}
     world.report(step=4, attempt=1, group=group, outcome=stopped)
     world.change(suspend=True)
     world.settle(20)

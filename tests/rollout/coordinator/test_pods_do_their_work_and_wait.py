@@ -122,8 +122,8 @@ def test_a_learner_of_two_pods_trains_reports_and_idles(pods):
     run = pods(learner={"nodes": 2})
     coordinator = run.start("arithmetic-coordinator-0", "coordinator")
     ranks = [run.learner(0), run.learner(1)]
-    status = run.until(lambda s: s.group and s.group.state in {"Done", "Failed"}, "the group's end")
-    assert status.group.state == "Done", status.group.message + ranks[0].text() + ranks[1].text()
+    status = run.until(lambda s: s.group and s.group.stage in {"Done", "Failed"}, "the group's end")
+    assert status.group.stage == "Done", status.group.message + ranks[0].text() + ranks[1].text()
     assert (status.step, status.outcome.kind) == (2, "Succeeded")
     assert status.group.incarnation == 1
     config = WorkerConfig.model_validate_json(
@@ -143,12 +143,12 @@ def test_a_lost_rank_is_named_and_the_next_incarnation_goes_on(pods):
     run = pods(learner={"nodes": 2})
     run.start("arithmetic-coordinator-0", "coordinator")
     first = [run.learner(0), run.learner(1)]
-    run.until(lambda s: s.group and s.group.state == "Running", "the group's start")
+    run.until(lambda s: s.group and s.group.stage == "Running", "the group's start")
     first[1].kill()
     run.all.remove(first[1])
     again = run.learner(1)
-    status = run.until(lambda s: s.group.state in {"Failed", "Done"}, "somebody to be named")
-    assert "rank" in status.group.message or status.group.state == "Done"
+    status = run.until(lambda s: s.group.stage in {"Failed", "Done"}, "somebody to be named")
+    assert "rank" in status.group.message or status.group.stage == "Done"
     for pod in (first[0], again):
         pod.kill()
         run.all.remove(pod)

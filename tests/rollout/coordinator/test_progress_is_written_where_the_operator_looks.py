@@ -118,11 +118,11 @@ def test_what_must_be_acted_on_is_written_at_once_but_not_twice_a_second(clocked
     client.join(ask)
     assert poster.look(after=0.2) == pytest.approx(0.8)
     poster.look(after=0.8)
-    assert poster.writer.seen[-1].group.state == "Running"
+    assert poster.writer.seen[-1].group.stage == "Running"
     left = m.Left(worker="l-0", group=1, rank=0, nonce="n", ok=False, message="exit code 1")
     client.left(left)
     poster.look(after=1.0)
-    assert poster.writer.seen[-1].group.state == "Failed"
+    assert poster.writer.seen[-1].group.stage == "Failed"
     assert len(poster.writer.seen) == 3
 
 

@@ -78,7 +78,7 @@ def test_a_missing_rank_is_named_in_the_status(bench):
     client.join(join(0))
     client.join(join(2))
     status = client.status()
-    assert (status.group.state, status.group.missing) == ("Joining", (1,))
+    assert (status.group.stage, status.group.missing) == ("Joining", (1,))
     (found,) = [one for one in status.waiting if one.who == "the learner's group"]
     assert found.culprit.startswith("rank 1 of 3 not checked in")
 
@@ -112,10 +112,10 @@ def test_a_rank_that_failed_asks_for_a_new_incarnation_by_name(bench):
     client = bench.start(TWO)
     client.join(join(0))
     client.join(join(1))
-    assert client.status().group.state == "Running"
+    assert client.status().group.stage == "Running"
     client.left(left(1, ok=False, message="exit code 1"))
     group = client.status().group
-    assert (group.state, group.message) == ("Failed", "rank 1 (learner-1) failed: exit code 1")
+    assert (group.stage, group.message) == ("Failed", "rank 1 (learner-1) failed: exit code 1")
     assert "a new incarnation" in client.join(join(1, nonce="b")).waiting
 
 
@@ -126,7 +126,7 @@ def test_a_pod_that_was_started_again_does_not_slip_into_a_group_that_works(benc
     waiting = client.join(join(1, nonce="b"))
     assert waiting.rendezvous == ""
     assert "rank 1 (learner-1) was started again while its group worked" in waiting.waiting
-    assert client.status().group.state == "Failed"
+    assert client.status().group.stage == "Failed"
 
 
 def test_a_group_whose_every_pod_was_started_again_meets_anew(bench):
@@ -136,7 +136,7 @@ def test_a_group_whose_every_pod_was_started_again_meets_anew(bench):
     client.join(join(0, nonce="b"))
     after = client.join(join(1, nonce="b"))
     assert after.rendezvous not in {"", before.rendezvous}
-    assert client.status().group.state == "Running"
+    assert client.status().group.stage == "Running"
 
 
 def test_a_new_coordinator_learns_the_group_from_those_who_work(bench):
@@ -147,11 +147,11 @@ def test_a_new_coordinator_learns_the_group_from_those_who_work(bench):
     assert client.status().group.missing == (0, 1)
     client.stay(stays(0, name))
     client.stay(stays(1, name))
-    assert client.status().group.state == "Running"
+    assert client.status().group.stage == "Running"
     assert client.join(join(0)).rendezvous == name
     for rank in (0, 1):
         client.left(left(rank))
-    assert client.status().group.state == "Done"
+    assert client.status().group.stage == "Done"
 
 
 def test_a_coordinator_that_dies_between_two_answers_gives_the_same_name(bench):
@@ -161,7 +161,7 @@ def test_a_coordinator_that_dies_between_two_answers_gives_the_same_name(bench):
     client = bench.start(TWO)
     client.stay(stays(1, name))
     assert client.join(join(0)).rendezvous == name
-    assert client.status().group.state == "Running"
+    assert client.status().group.stage == "Running"
 
 
 def test_a_pod_that_was_started_again_meanwhile_does_not_get_the_old_place(bench):
@@ -173,7 +173,7 @@ def test_a_pod_that_was_started_again_meanwhile_does_not_get_the_old_place(bench
     assert client.join(join(0, nonce="b")).rendezvous == ""
     client.stay(stays(2, joined.rendezvous))
     assert "was started again" in client.join(join(0, nonce="c")).waiting
-    assert client.status().group.state == "Failed"
+    assert client.status().group.stage == "Failed"
 
 
 @pytest.mark.parametrize("rank", [-1, 2])
@@ -200,7 +200,7 @@ def test_a_silent_pod_is_named():
     group = renew(Group(uid="u", size=1), 1, 0.0)
     sit_down(group, 0, seat(0, "a"))
     said = describe(group, 45.0, silent_seconds=30.0)
-    assert (said.state, said.message) == ("Running", "rank 0 (learner-0) silent for 45 s")
+    assert (said.stage, said.message) == ("Running", "rank 0 (learner-0) silent for 45 s")
 
 
 ACTS = st.lists(

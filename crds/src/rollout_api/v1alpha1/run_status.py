@@ -89,7 +89,7 @@ class LearnerGroup(ApiModel):
 
     incarnation: int = Field(ge=0)
     """Group start that this speaks about."""
-    state: Literal["Joining", "Running", "Failed", "Done"]
+    stage: Literal["Joining", "Running", "Failed", "Done"]
     """`Failed` asks for a new group start."""
     message: Message = ""
     """Which rank failed, and how."""

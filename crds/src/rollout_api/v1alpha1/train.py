@@ -99,7 +99,7 @@ class Stragglers(ApiModel):
     over_provision: Real = filled(0.0, ge=0, le=1)
     """Groups asked for beyond `promptsPerStep`, as a share of it: a step takes the first that are done, the
     rest are `surplus`. Favours short samples, which the report shows; 0 is off. APRIL (2025) uses 1."""
-    steal_margin_seconds: Real = filled(5.0, gt=0, le=86_400)
+    steal_margin_seconds: int = filled(5, ge=1, le=86_400)
     """An idle actor is given another's group when that ends so much sooner, the prefill of what there is
     of it included. Below the noise of a sample's length moving costs more than it gains (verl#6533)."""
     deadline_factor: Real = filled(4.0, ge=1, le=1000)

@@ -106,7 +106,7 @@ def _trouble(
     reported = progress.group if progress is not None and own else None
     if (
         reported is not None
-        and reported.state == "Failed"
+        and reported.stage == "Failed"
         and reported.incarnation == group.workload.incarnation
     ):
         return Trouble(message=reported.message or "a rank failed", disruption=False)

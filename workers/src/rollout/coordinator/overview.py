@@ -110,7 +110,7 @@ def _waiting(run: Run) -> tuple[Waiting, ...]:
                 seconds=now - run.full.since,
             )
         )
-    if (group := describe_group(run)) is not None and group.state == "Joining":
+    if (group := describe_group(run)) is not None and group.stage == "Joining":
         since = run.group.since
         found.append(
             Waiting(

@@ -188,7 +188,7 @@ def _urgent(progress: Progress) -> tuple[object, ...]:
     group = progress.group
     return (
         progress.outcome,
-        None if group is None else (group.incarnation, group.state),
+        None if group is None else (group.incarnation, group.stage),
         tuple((one.type, one.status) for one in progress.conditions),
     )
 

@@ -64,7 +64,7 @@ def _group(run: Run) -> LearnerGroup | None:
     if found is None:
         return None
     message = found.message[:MESSAGE_CHARACTERS_MAX]
-    return LearnerGroup(incarnation=found.incarnation, state=found.state, message=message)
+    return LearnerGroup(incarnation=found.incarnation, stage=found.stage, message=message)
 
 
 def _outcome(run: Run) -> Outcome | None:

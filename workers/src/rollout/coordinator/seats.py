@@ -17,7 +17,7 @@ from rollout.coordinator.status import GroupStatus
 RENDEZVOUS_VARIABLE = "ROLLOUT_RENDEZVOUS"
 """Tells ranks the name that they meet under: the prefix of every key in their store."""
 
-GroupState = Literal["Joining", "Running", "Failed", "Done"]
+GroupStage = Literal["Joining", "Running", "Failed", "Done"]
 SeatState = Literal["waiting", "working", "done", "failed"]
 
 
@@ -108,17 +108,17 @@ def describe(group: Group, now: float, *, silent_seconds: float) -> GroupStatus:
     """What a person, or the operator, should know."""
     missing = group.missing()
     states = {seat.state for seat in group.seats.values()}
-    state: GroupState = "Joining"
+    stage: GroupStage = "Joining"
     if group.trouble:
-        state = "Failed"
+        stage = "Failed"
     elif states == {"done"} and not missing:
-        state = "Done"
+        stage = "Done"
     elif group.rendezvous:
-        state = "Running"
+        stage = "Running"
     return GroupStatus(
         incarnation=group.incarnation,
         size=group.size,
-        state=state,
+        stage=stage,
         missing=missing,
         message=group.trouble
         or describe_missing(group, now)

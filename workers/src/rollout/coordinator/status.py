@@ -76,7 +76,7 @@ class GroupStatus(Message, frozen=True, kw_only=True):
 
     incarnation: int
     size: int
-    state: Literal["Joining", "Running", "Failed", "Done"]
+    stage: Literal["Joining", "Running", "Failed", "Done"]
     missing: tuple[int, ...]
     message: str
 

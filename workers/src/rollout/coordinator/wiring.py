@@ -263,7 +263,7 @@ def straggler_plan(spec: RolloutRunSpec) -> StragglerPlan | None:
         return None
     wanted = train.stragglers or Stragglers()
     return StragglerPlan(
-        steal_margin_seconds=float(wanted.steal_margin_seconds),
+        steal_margin_seconds=wanted.steal_margin_seconds,
         deadline_factor=float(wanted.deadline_factor),
     )
 
