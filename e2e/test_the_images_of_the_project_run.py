@@ -1,7 +1,7 @@
 """The project's images run as a user without rights on a read-only root; the worker's environment comes from the node."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,12 +25,22 @@ HOME_MOUNT = {"name": "home", "mountPath": "/home/rollout"}
 
 
 @pytest.fixture(scope="module")
-def worker_image(real_cluster: Cluster) -> Iterator[str]:
+def worker_image(real_cluster: Cluster) -> str:
+    real_cluster.import_image(build_or_skip(containers.ensure_worker))
+    return containers.WORKER
+
+
+@pytest.fixture(scope="module")
+def operator_image(real_cluster: Cluster) -> str:
+    real_cluster.import_image(build_or_skip(containers.ensure_operator))
+    return containers.OPERATOR
+
+
+def build_or_skip(build: Callable[[], Path]) -> Path:
     try:
-        real_cluster.import_image(containers.ensure_worker())
+        return build()
     except BuildError as error:
         pytest.skip(f"cannot run here: {error}")
-    yield containers.WORKER
 
 
 def test_the_worker_image_runs_the_command_line(real: Kubectl, worker_image: str):
@@ -55,3 +65,22 @@ def test_the_worker_image_runs_the_command_line(real: Kubectl, worker_image: str
     real.wait("--for=jsonpath={.status.phase}=Succeeded", "pod/worker")
 
     assert "rollout run" in real("logs", "worker") or "Usage" in real("logs", "worker")
+
+
+@pytest.mark.slow
+def test_the_operator_image_holds_the_operator_and_no_torch(real: Kubectl, operator_image: str):
+    container = {"image": operator_image, "securityContext": CONTAINED}
+    program = "import importlib.util as u, rollout_operator; print(u.find_spec('torch'))"
+    real.apply(
+        build_pod(
+            "operator",
+            *("python", "-c", program),
+            container=container,
+            restartPolicy="Never",
+            securityContext=NON_ROOT,
+        )
+    )
+
+    real.wait("--for=jsonpath={.status.phase}=Succeeded", "pod/operator")
+
+    assert real("logs", "operator").strip() == "None"

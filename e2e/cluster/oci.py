@@ -63,7 +63,9 @@ def _build_config(image: Image, layers: list[dict]) -> dict:
         "WorkingDir": "/",
     }
     digests = [layer["digest"] for layer in layers]
-    return PLATFORM | {"config": settings, "rootfs": {"type": "layers", "diff_ids": digests}}
+    history = [{"created_by": "rollout test cluster"} for _ in layers]
+    layered = {"rootfs": {"type": "layers", "diff_ids": digests}, "history": history}
+    return PLATFORM | {"config": settings} | layered
 
 
 def _build_manifest(config: dict, layers: list[dict]) -> dict:
