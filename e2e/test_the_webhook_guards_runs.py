@@ -219,7 +219,7 @@ def renew_server_certificate(webhook: webhooks.Webhook) -> None:
     """What the rotation does a month before the end: another certificate of the same authority."""
     from datetime import UTC, datetime
 
-    from rollout_operator.rotation.issue import new_server
+    from rollout_operator.issuing import new_server
     from rollout_operator.rotation.plan import parse_certificates
 
     data = webhook.kubectl.get("secret", webhooks.SECRET)["data"]

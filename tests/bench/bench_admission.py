@@ -25,7 +25,7 @@ from figures import Figure, level
 from ruamel.yaml import YAML
 
 from rollout_operator.admission import review
-from rollout_operator.rotation.issue import new_authority, new_server, to_pem
+from rollout_operator.issuing import new_authority, new_server, to_pem
 
 NAME = "localhost"
 REPEATS = 9

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from rollout_operator.rotation.issue import is_signed_by, names_of, new_server
+from rollout_operator.issuing import is_signed_by, names_of, new_server
 from rollout_operator.rotation.plan import (
     NUM_AUTHORITIES_MAX,
     parse_certificates,

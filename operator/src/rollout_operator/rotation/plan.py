@@ -1,4 +1,4 @@
-"""When what is renewed, so that no review is ever refused for its certificate. Keys come from ``issue``.
+"""When what is renewed, so that no review is ever refused for its certificate. Keys come from ``issuing``.
 
 Trust goes before use: a new authority first joins the bundle, and signs only once the configuration
 is known to hold it and a day has passed; an old one leaves the bundle a day after its last certificate.
@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from cryptography import x509
 
-from rollout_operator.rotation.issue import (
+from rollout_operator.issuing import (
     CLOCK_SKEW,
     Pair,
     is_signed_by,

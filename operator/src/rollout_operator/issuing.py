@@ -15,6 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 AUTHORITY_LIFE = timedelta(days=730)
 SERVER_LIFE = timedelta(days=90)
 CLOCK_SKEW = timedelta(minutes=5)
+COMMON_NAME_CHARACTERS_MAX = 64
 Key = ec.EllipticCurvePrivateKey
 
 
@@ -40,22 +41,24 @@ class Pair:
         )
 
 
-def new_authority(now: datetime) -> Pair:
+def new_authority(
+    now: datetime, *, name: str = "rollout authority", life: timedelta = AUTHORITY_LIFE
+) -> Pair:
     """A self-signed authority that may sign servers and no further authority."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name("rollout webhook authority")
-    builder = _builder(name, name, key, now, now + AUTHORITY_LIFE)
+    subject = _name(name)
+    builder = _builder(subject, subject, key, now, now + life)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage(signs=True), critical=True)
     return Pair(certificate=builder.sign(key, hashes.SHA256()), key=key)
 
 
 def new_server(authority: Pair, dns_names: Sequence[str], now: datetime) -> Pair:
-    """A server certificate for ``dns_names``; it never outlives its authority."""
+    """A server certificate for ``dns_names``, called by the first; it never outlives its authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     end = min(now + SERVER_LIFE, authority.certificate.not_valid_after_utc)
-    builder = _builder(_name("rollout webhook"), authority.certificate.subject, key, now, end)
-    names = x509.SubjectAlternativeName([x509.DNSName(name) for name in dns_names])
+    builder = _builder(_name(dns_names[0]), authority.certificate.subject, key, now, end)
+    names = x509.SubjectAlternativeName([x509.DNSName(one) for one in dns_names])
     purpose = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     builder = builder.add_extension(names, critical=False).add_extension(purpose, critical=False)
@@ -99,7 +102,7 @@ def parse_key(pem: bytes) -> Key:
 
 
 def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:COMMON_NAME_CHARACTERS_MAX])])
 
 
 def _builder(
@@ -120,7 +123,7 @@ def _builder(
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
-        digital_signature=True,
+        digital_signature=not signs,
         key_cert_sign=signs,
         crl_sign=signs,
         content_commitment=False,
