@@ -148,6 +148,8 @@ class WorkerOrder(ApiModel):
     """Time between a worker's signs of life."""
     lease_seconds: float = Field(default=30.0, gt=0)
     """Time after which work of a silent worker is given to another."""
+    grace_seconds: float = Field(default=30.0, gt=0)
+    """Time that an actor has from SIGTERM to the kill that follows it."""
     code_files: tuple[FilePath, ...] = ()
     """Files with pickled user functions, loaded before rewards and environments are built."""
 

@@ -165,8 +165,9 @@ class RoleTemplate(PodSettings):
     """Further volumes."""
     runtime_class_name: ObjectName | None = None
     """RuntimeClass of the pods."""
-    termination_grace_seconds: int | None = Field(default=None, ge=0, le=86_400)
-    """Time to end in order. Unset: 60 for workers, 120 for the coordinator."""
+    termination_grace_seconds: int | None = Field(default=None, ge=1, le=86_400)
+    """Time to end in order. Unset: 60 for workers, 120 for the coordinator. Never 0: a pod on a silent node
+    would leave the API at once, and its successor start beside it."""
 
 
 class Roles(ApiModel):

@@ -17,7 +17,7 @@ from rollout_api.worker import (
 )
 from rollout_operator.desired import contract
 from rollout_operator.desired.inputs import Inputs
-from rollout_operator.desired.settings_of_pods import user_settings
+from rollout_operator.desired.settings_of_pods import plan_grace_seconds, user_settings
 
 
 def build_order(inputs: Inputs) -> WorkerOrder:
@@ -44,6 +44,7 @@ def build_order(inputs: Inputs) -> WorkerOrder:
             every_seconds=inputs.progress_seconds,
         ),
         threads=plan_threads(inputs),
+        grace_seconds=plan_grace_seconds(inputs, "actor"),
     )
 
 

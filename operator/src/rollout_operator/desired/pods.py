@@ -13,12 +13,12 @@ from rollout_operator.desired.settings_of_pods import (
     build_resources,
     field_variable,
     plain,
+    plan_grace_seconds,
     secret_variable,
 )
 from rollout_operator.desired.volumes import Mount, build_mounts
 
 USER_ID = 10001
-GRACE_SECONDS = {"coordinator": 120, "learner": 60, "actor": 60}
 PROBE_SECONDS = 5
 SIDE_RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 _CONTAINED = {
@@ -31,8 +31,6 @@ _CONTAINED = {
 def build_template(inputs: Inputs, role: names.Role, configuration: str) -> Manifest:
     """The pod template of a role."""
     mounts = build_mounts(inputs, role, configuration)
-    template = inputs.template(role)
-    grace = template.termination_grace_seconds
     annotations = build_annotations(inputs, role)
     labels = build_labels(inputs, role)
     if role == "learner":
@@ -43,7 +41,7 @@ def build_template(inputs: Inputs, role: names.Role, configuration: str) -> Mani
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": build_security(inputs, role),
-        "terminationGracePeriodSeconds": GRACE_SECONDS[role] if grace is None else grace,
+        "terminationGracePeriodSeconds": plan_grace_seconds(inputs, role),
         "containers": build_containers(inputs, role, mounts),
         "volumes": [mount.volume() for mount in mounts if mount.source is not None],
         **build_placement(inputs, role),

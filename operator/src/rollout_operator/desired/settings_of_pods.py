@@ -12,6 +12,7 @@ from rollout_api.v1alpha1.pods import PodSettings, Toleration
 from rollout_operator.desired.inputs import Inputs, Manifest
 
 EVICTION_SECONDS = 30
+_GRACE_SECONDS = {"coordinator": 120, "learner": 60, "actor": 60}
 _UNREACHABLE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _KEEP_LEARNERS = {
     "karpenter.sh/do-not-disrupt": "true",
@@ -41,6 +42,12 @@ def user_settings(inputs: Inputs, role: names.Role) -> PodSettings:
         "actor": inputs.spec.actors,
     }
     return by_role.get(role, PodSettings())
+
+
+def plan_grace_seconds(inputs: Inputs, role: names.Role) -> int:
+    """From SIGTERM to the kill: the coordinator outlasts the workers."""
+    wanted = inputs.template(role).termination_grace_seconds
+    return _GRACE_SECONDS[role] if wanted is None else wanted
 
 
 def build_env(inputs: Inputs, role: names.Role) -> list[Manifest]:

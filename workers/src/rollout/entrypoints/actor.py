@@ -83,6 +83,7 @@ def build_parts(
             pipelines=judges.pipeline, apart=config.spec.numerics.mode == "Exact"
         ),
         tasks_max=plan_tasks_max(config),
+        grace_seconds=config.grace_seconds,
     )
 
 
