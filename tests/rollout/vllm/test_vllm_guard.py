@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -162,8 +163,15 @@ def fake_server(folder: Path, program: str, seconds: float) -> VllmServer:
     return VllmServer(settings, folder / "private", process)
 
 
-async def test_a_server_that_ends_while_starting_is_an_error_with_its_last_words(tmp_path):
-    server = fake_server(tmp_path, "raise SystemExit('no such model')", 30.0)
+@pytest.fixture
+def short_path():
+    """A folder whose sockets have short names."""
+    with tempfile.TemporaryDirectory(prefix="guard-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+async def test_a_server_that_ends_while_starting_is_an_error_with_its_last_words(short_path):
+    server = fake_server(short_path, "raise SystemExit('no such model')", 30.0)
 
     with pytest.raises(EngineError, match="no such model"):
         await server.wait_healthy()
@@ -171,8 +179,8 @@ async def test_a_server_that_ends_while_starting_is_an_error_with_its_last_words
     await server.stop()
 
 
-async def test_a_server_that_does_not_come_up_in_time_is_an_error(tmp_path):
-    server = fake_server(tmp_path, "import time; time.sleep(600)", 0.3)
+async def test_a_server_that_does_not_come_up_in_time_is_an_error(short_path):
+    server = fake_server(short_path, "import time; time.sleep(600)", 0.3)
 
     with pytest.raises(EngineError, match=r"was not up within 0\.3 s"):
         await server.wait_healthy()
@@ -181,11 +189,11 @@ async def test_a_server_that_does_not_come_up_in_time_is_an_error(tmp_path):
     assert not server.healthy
 
 
-async def test_a_start_given_up_leaves_no_process_and_no_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+async def test_a_start_given_up_leaves_no_process_and_no_folder(short_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(short_path))
     settings = VllmSettings(
-        model_dir=tmp_path / "no-model",
-        log_path=tmp_path / "vllm.log",
+        model_dir=short_path / "no-model",
+        log_path=short_path / "vllm.log",
         dtype="float32",
         max_model_length=16,
         vocab_size=8,
@@ -201,4 +209,4 @@ async def test_a_start_given_up_leaves_no_process_and_no_folder(tmp_path, monkey
     assert starting.cancelled()
     assert mine
     assert wait_for(lambda: all(ended(process.pid) for process in mine))
-    assert not list(tmp_path.glob("rollout-*"))
+    assert not list(short_path.glob("rollout-*"))

@@ -5,7 +5,7 @@ group. When the server ends, when the owner dies (``kill -9`` included) or close
 or on SIGTERM, the whole group is asked to end, waited for up to a bound, then killed. As a subreaper
 it inherits what the server leaves behind: vLLM's engine process does not end with its parent.
 
-Usage: ``python -I vllm_guard.py OWNER_PID GRACE_SECONDS COMMAND...``. Exits with the server's code.
+Usage: ``python -I guard.py OWNER_PID GRACE_SECONDS COMMAND...``. Exits with the server's code.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 
 POLL_SECONDS = 0.2
@@ -68,13 +70,24 @@ def wait_while_owned(owner_pid: int) -> bool:
 
 
 def end_group(grace_seconds: float) -> None:
-    """SIGTERM to the group, a bounded wait, then SIGKILL to what is left, ourselves included."""
+    """SIGTERM to the group, a bounded wait, then SIGKILL to what is left; returns when all are gone."""
     os.killpg(0, signal.SIGTERM)
     deadline = time.monotonic() + grace_seconds
     while has_children():
         if time.monotonic() > deadline:
-            os.killpg(0, signal.SIGKILL)
+            kill_others()
         time.sleep(POLL_SECONDS / 10)
+
+
+def kill_others() -> None:
+    """SIGKILL to our group and our children, not to ourselves: somebody must see the last one go."""
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit() or int(process.name) == os.getpid():
+            continue
+        with suppress(FileNotFoundError, ProcessLookupError):
+            _state, parent, group = (process / "stat").read_bytes().rpartition(b")")[2].split()[:3]
+            if os.getpid() in {int(parent), int(group)}:
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def has_children() -> bool:
