@@ -1,8 +1,8 @@
 """What a weight version costs a real vLLM server on a CPU, beside the bare calls it is made of.
 
-One server, one model of 205 million random parameters in bfloat16. In every round, in turn: the bare
-``reload_weights`` of the whole model, our load of the whole model, our load of a version that changed one
-layer in sixteen, the bare control calls, and our load of a version that changed nothing. The pause window
+One server, one model of 402 million random parameters in bfloat16. In every round, in turn: the bare
+``reload_weights`` of the whole model, our load of the whole model, our load of a version that changed two
+layers of 32, the bare control calls, and our load of a version that changed nothing. The pause window
 is from the call of ``/pause`` to the answer of ``/resume``: hashing and asking for the digest are inside. The
 control calls are the same four on both sides; an empty load has two more, and reads the file's header.
 """
@@ -28,9 +28,9 @@ from rollout.models.shapes import read_shape
 from rollout.types import WeightVersion
 from rollout.weights.digest import digest_tensors, load_weights, save_weights
 
-MODEL = "rollout://tiny-qwen2?hidden=1024&layers=16"
+MODEL = "rollout://tiny-qwen2?hidden=1024&layers=32"
 ROUNDS = int(os.environ.get("ROLLOUT_BENCH_ROUNDS", "9"))
-CHANGED_LAYER = ".layers.3."
+CHANGED_LAYERS = (".layers.3.", ".layers.19.")
 SECONDS_MAX = 300.0
 CONTROL = (
     ("/pause", STOP_ALL, None),
@@ -109,9 +109,14 @@ async def _round(engine: VllmEngine, first: Version, second: Version, found: Sec
     assert engine.version == second.version
 
 
+def is_changed(name: str) -> bool:
+    """Whether the second version changed this tensor."""
+    return any(layer in name for layer in CHANGED_LAYERS)
+
+
 def load_names(second: Version) -> list[str]:
     """Names of the tensors that the second version changed."""
-    return [name for name in load_weights(second.path) if CHANGED_LAYER in name]
+    return list(filter(is_changed, load_weights(second.path)))
 
 
 async def _load(
@@ -167,8 +172,8 @@ def _versions(model_dir: Path, folder: Path) -> tuple[Version, Version, float]:
         for path in sorted(model_dir.glob("*.safetensors"))
         for name, tensor in load_weights(path).items()
     }
-    new = {name: -one if CHANGED_LAYER in name else one for name, one in tensors.items()}
-    changed = sum(one.nbytes for name, one in tensors.items() if CHANGED_LAYER in name)
+    new = {name: -one if is_changed(name) else one for name, one in tensors.items()}
+    changed = sum(one.nbytes for name, one in tensors.items() if is_changed(name))
     total = sum(one.nbytes for one in tensors.values())
     return _save(tensors, 1, folder), _save(new, 2, folder), changed / total
 
