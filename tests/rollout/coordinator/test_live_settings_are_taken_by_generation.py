@@ -19,7 +19,7 @@ from coordinator_kit import (
 )
 from pod_kit import build_config
 
-from rollout.coordinator import messages as m
+from rollout.coordinator import cluster_messages as cm
 from rollout.coordinator.client import token_for
 from rollout.coordinator.live import Tuned
 from rollout.coordinator.wiring import ConfigTuning, build_rows
@@ -31,7 +31,7 @@ SECRET = "secret"
 
 
 def settings(generation, **live):
-    return m.Settings(generation=generation, live=live)
+    return cm.Settings(generation=generation, live=live)
 
 
 def test_a_run_may_grow_and_the_growth_survives_a_restart(bench):

@@ -10,7 +10,7 @@ from coordinator_kit import PLAN, FakeActor, FakeLearner, run_to_end
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollout.coordinator import messages as m
+from rollout.coordinator import cluster_messages as cm
 from rollout.coordinator.seats import Group, Seat, describe, leave, renew, sit_down, stay
 from rollout.errors import CoordinatorError, Fenced
 
@@ -18,7 +18,7 @@ TWO = replace(PLAN, learner_nodes=2)
 
 
 def join(rank, group=1, nonce="a", wait=0.0):
-    return m.Join(
+    return cm.Join(
         worker=f"learner-{rank}",
         group=group,
         rank=rank,
@@ -29,7 +29,7 @@ def join(rank, group=1, nonce="a", wait=0.0):
 
 
 def stays(rank, rendezvous, group=1, nonce="a"):
-    return m.Stay(
+    return cm.Stay(
         worker=f"learner-{rank}",
         group=group,
         rank=rank,
@@ -40,7 +40,7 @@ def stays(rank, rendezvous, group=1, nonce="a"):
 
 
 def left(rank, group=1, nonce="a", ok=True, message=""):
-    return m.Left(
+    return cm.Left(
         worker=f"learner-{rank}",
         group=group,
         rank=rank,

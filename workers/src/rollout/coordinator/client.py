@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from rollout import errors
+from rollout.coordinator import cluster_messages as cm
 from rollout.coordinator import messages as m
 from rollout.coordinator.credentials import Credential, open_credential
 from rollout.coordinator.endpoints import CONFIG, STATUS, read_token, token_for
@@ -265,15 +266,15 @@ class CoordinatorClient:
 
     # -- the learner's pods -----------------------------------------------------------------------
 
-    def join(self, ask: m.Join) -> m.Joined:
+    def join(self, ask: cm.Join) -> cm.Joined:
         """Ask for a place in the learner's group. Raises Fenced for an older incarnation."""
-        return self._post("/v1/learner/join", ask, m.Joined, ask.wait_seconds)
+        return self._post("/v1/learner/join", ask, cm.Joined, ask.wait_seconds)
 
-    def stay(self, ask: m.Stay) -> None:
+    def stay(self, ask: cm.Stay) -> None:
         """Say that this pod's ranks work. Raises Fenced when their group is over."""
         self._post("/v1/learner/stay", ask, m.Empty)
 
-    def left(self, ask: m.Left) -> None:
+    def left(self, ask: cm.Left) -> None:
         """Say how this pod's ranks ended. Raises Fenced for an older incarnation."""
         self._post("/v1/learner/left", ask, m.Empty)
 
@@ -281,11 +282,11 @@ class CoordinatorClient:
 
     def stop(self, reason: str) -> None:
         """End the run early; it can be resumed."""
-        self._post("/v1/operator/stop", m.Stop(reason=reason), m.Empty)
+        self._post("/v1/operator/stop", cm.Stop(reason=reason), m.Empty)
 
-    def settings(self, ask: m.Settings) -> m.SettingsTaken:
+    def settings(self, ask: cm.Settings) -> cm.SettingsTaken:
         """Change live settings. Raises StaleSettings for an older generation."""
-        return self._post("/v1/operator/settings", ask, m.SettingsTaken)
+        return self._post("/v1/operator/settings", ask, cm.SettingsTaken)
 
     def status(self) -> Status:
         """What the run is doing now."""

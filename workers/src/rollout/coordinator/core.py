@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from rollout.coordinator import actors, commits, damage, group, learner, live
+from rollout.coordinator import actors, commits, damage, group, learner, live, results
+from rollout.coordinator import cluster_messages as cm
 from rollout.coordinator import messages as m
 from rollout.coordinator.endpoints import ENDPOINTS, Endpoint
 from rollout.coordinator.keeper import keep, settle
@@ -53,7 +54,7 @@ HANDLERS: dict[str, Handler] = {
     "/v1/actor/register": actors.register,
     "/v1/actor/claim": actors.claim,
     "/v1/actor/heartbeat": actors.heartbeat,
-    "/v1/actor/submit": actors.submit,
+    "/v1/actor/submit": results.submit,
     "/v1/actor/activation": damage.activation,
     "/v1/actor/outcome": actors.outcome,
     "/v1/learner/join": group.join,
@@ -225,7 +226,7 @@ async def _forgive(run: Run) -> None:
         await run.ledger.set_outcome(None)
 
 
-async def _take_settings(tuning: Tuning, run: Run, ask: m.Settings) -> m.Message:
+async def _take_settings(tuning: Tuning, run: Run, ask: cm.Settings) -> m.Message:
     return await live.take_settings(run, tuning, ask)
 
 

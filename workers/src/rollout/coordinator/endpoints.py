@@ -13,6 +13,15 @@ from pathlib import Path
 import msgspec
 from blake3 import blake3
 
+from rollout.coordinator.cluster_messages import (
+    Join,
+    Joined,
+    Left,
+    Settings,
+    SettingsTaken,
+    Stay,
+    Stop,
+)
 from rollout.coordinator.messages import (
     Activation,
     AnchorSaved,
@@ -28,11 +37,8 @@ from rollout.coordinator.messages import (
     Forked,
     Heartbeat,
     HeartbeatAnswer,
-    Join,
-    Joined,
     LearnerStart,
     LearnerStarted,
-    Left,
     Message,
     Outcome,
     PublishInitial,
@@ -40,10 +46,6 @@ from rollout.coordinator.messages import (
     Registered,
     ReplayRequest,
     Role,
-    Settings,
-    SettingsTaken,
-    Stay,
-    Stop,
     StoredAgain,
     Submit,
     Submitted,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 
+from rollout.coordinator import cluster_messages as cm
 from rollout.coordinator import messages as m
 from rollout.coordinator.live import remember
 from rollout.coordinator.run import WAIT_MAX_SECONDS, Run, wait_for
@@ -18,7 +19,7 @@ from rollout.errors import CoordinatorError, Fenced
 log = logging.getLogger(__name__)
 
 
-async def join(run: Run, ask: m.Join) -> m.Joined:
+async def join(run: Run, ask: cm.Join) -> cm.Joined:
     """A place for this pod, as soon as every pod of the group is there. Raises Fenced."""
     await _enter(run, ask.group, ask.rank)
     before = run.group.rendezvous
@@ -33,25 +34,25 @@ async def join(run: Run, ask: m.Join) -> m.Joined:
         answer = _answer(run, ask)
         left = deadline - run.clock()
         if answer is not None or left <= 0:
-            return answer or m.Joined(waiting=_waiting(run))
+            return answer or cm.Joined(waiting=_waiting(run))
         await wait_for(ticket, min(left, run.plan.lease_seconds / 4))
 
 
-def _answer(run: Run, ask: m.Join) -> m.Joined | None:
+def _answer(run: Run, ask: cm.Join) -> cm.Joined | None:
     """The place, or a reason to go; None while somebody is missing."""
     group = run.group
     if (reason := run.stop_reason()) is not None:
-        return m.Joined(stop=reason)
+        return cm.Joined(stop=reason)
     seat = group.seats[ask.rank]
     if seat.nonce != ask.nonce:
         raise Fenced(f"another process of rank {ask.rank} has asked for its place since")
     seat.seen_at = run.clock()
     if not group.rendezvous or group.trouble or group.missing():
         return None
-    return m.Joined(rendezvous=group.rendezvous, addresses=group.addresses())
+    return cm.Joined(rendezvous=group.rendezvous, addresses=group.addresses())
 
 
-def _seat(run: Run, ask: m.Join | m.Stay) -> Seat:
+def _seat(run: Run, ask: cm.Join | cm.Stay) -> Seat:
     return Seat(worker=ask.worker, address=ask.address, nonce=ask.nonce, seen_at=run.clock())
 
 
@@ -83,7 +84,7 @@ def _waiting(run: Run) -> str:
     return describe_missing(run.group, run.clock()) or "the others of the group to ask again"
 
 
-async def stay_in(run: Run, ask: m.Stay) -> m.Empty:
+async def stay_in(run: Run, ask: cm.Stay) -> m.Empty:
     """A pod's ranks work. Raises Fenced when their group is over."""
     await _enter(run, ask.group, ask.rank)
     seat = _seat(run, ask)
@@ -93,7 +94,7 @@ async def stay_in(run: Run, ask: m.Stay) -> m.Empty:
     return m.Empty()
 
 
-async def left(run: Run, ask: m.Left) -> m.Empty:
+async def left(run: Run, ask: cm.Left) -> m.Empty:
     """A pod's ranks have ended, well or not. Raises Fenced for a pod of an older incarnation."""
     await _enter(run, ask.group, ask.rank)
     leave(run.group, ask.rank, ask.nonce, ok=ask.ok, message=ask.message)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from rollout.coordinator import cluster_messages as cm
 from rollout.coordinator import messages as m
 from rollout.coordinator.learner import open_version
 from rollout.coordinator.plan import RunPlan
@@ -87,7 +88,7 @@ def choose_settings(stored: Mapping[str, Any], begun: int) -> tuple[int, LiveSet
     return generation, parse_live(stored.get("live", {}))
 
 
-async def stop(run: Run, ask: m.Stop) -> m.Empty:
+async def stop(run: Run, ask: cm.Stop) -> m.Empty:
     """A person, or the operator, ends the run early."""
     if run.state.stopping is None:
         run.state.stopping = ask.reason or "Stopped"
@@ -96,7 +97,7 @@ async def stop(run: Run, ask: m.Stop) -> m.Empty:
     return m.Empty()
 
 
-async def take_settings(run: Run, tuning: Tuning, ask: m.Settings) -> m.SettingsTaken:
+async def take_settings(run: Run, tuning: Tuning, ask: cm.Settings) -> cm.SettingsTaken:
     """Put live settings into force. Raises StaleSettings and SpecError."""
     async with run.turn:
         if ask.generation < run.settings_generation:
@@ -109,7 +110,7 @@ async def take_settings(run: Run, tuning: Tuning, ask: m.Settings) -> m.Settings
         if (ask.generation, live) != (run.settings_generation, run.live):
             await _put_into_force(run, tuning, ask.generation, live, tuned)
     run.wake()
-    return m.SettingsTaken(generation=run.settings_generation, deferred=tuned.deferred)
+    return cm.SettingsTaken(generation=run.settings_generation, deferred=tuned.deferred)
 
 
 async def _put_into_force(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rollout.coordinator import messages as m
+from rollout.coordinator import cluster_messages as cm
 from rollout.coordinator.client import CoordinatorClient
 from rollout.coordinator.seats import RENDEZVOUS_VARIABLE
 from rollout.entrypoints.child import run_child
@@ -39,9 +39,9 @@ class Node:
     address: str
     nonce: str
 
-    def join(self) -> m.Join:
+    def join(self) -> cm.Join:
         """The question for a place."""
-        return m.Join(
+        return cm.Join(
             worker=self.worker,
             group=self.group,
             rank=self.rank,
@@ -50,9 +50,9 @@ class Node:
             wait_seconds=ASK_SECONDS,
         )
 
-    def stay(self, rendezvous: str) -> m.Stay:
+    def stay(self, rendezvous: str) -> cm.Stay:
         """The word that its ranks work."""
-        return m.Stay(
+        return cm.Stay(
             worker=self.worker,
             group=self.group,
             rank=self.rank,
@@ -61,9 +61,9 @@ class Node:
             rendezvous=rendezvous,
         )
 
-    def left(self, code: int) -> m.Left:
+    def left(self, code: int) -> cm.Left:
         """The word that its ranks have ended."""
-        return m.Left(
+        return cm.Left(
             worker=self.worker,
             group=self.group,
             rank=self.rank,
@@ -121,7 +121,7 @@ def work_in_group(
         client.close()
 
 
-def _join(client: CoordinatorClient, node: Node, told: threading.Event) -> m.Joined | None:
+def _join(client: CoordinatorClient, node: Node, told: threading.Event) -> cm.Joined | None:
     """The place, or None when there is nothing to do."""
     said = ""
     while not told.is_set():
@@ -141,7 +141,7 @@ def _run_ranks(
     client: CoordinatorClient,
     order: WorkerOrder,
     node: Node,
-    joined: m.Joined,
+    joined: cm.Joined,
     environment: Mapping[str, str],
     told: threading.Event,
 ) -> None:
