@@ -28,9 +28,9 @@ TESTS = Path(__file__).parents[1] / "rollout"
 sys.path[:0] = [str(TESTS / "simulation"), str(TESTS / "actor")]
 
 from actor_fakes import END, LetterRenderer
+from hash_learner import begin, take_step
 from scenario import Scenario
 from virtual_time import Process, run_virtual
-from workers import begin, take_step
 from world import Client, World
 
 from rollout.actor.episodes import Score

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from books import check_books, open_ends
+from hash_learner import begin, take_step
 from scenario import Scenario
-from workers import begin, draw_tokens, length_of, take_step
+from workers import draw_tokens, length_of
 
 from rollout.codec import name_trajectory
 from rollout.ledger.sqlite.reader import LedgerReader

@@ -23,6 +23,7 @@ from rollout.coordinator.quarantine import WRONG_MAX
 sys.path.append(str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "ledger"))
 
+import hash_learner
 import workers
 from promises import check_always, check_end, read_history
 from scenario import Fault, Scenario, build_scenario
@@ -170,7 +171,7 @@ class _Story:
 
     def _mains(self):
         world = self._world
-        yield "learner", lambda process: workers.learn(world, process)
+        yield "learner", lambda process: hash_learner.learn(world, process)
         for index in range(self._scenario.num_actors):
             yield (
                 f"actor-{index}",
