@@ -38,6 +38,16 @@ async def test_tasks_are_claimed_once_and_in_data_order(ledger):
     assert [lease.epoch for lease in first] == [1, 1, 1]
 
 
+async def test_a_task_that_entered_after_the_version_asked_for_waits_for_a_younger_one(ledger):
+    """A commit may come between what a claim was made from and its transaction."""
+    _, actor = await started(ledger)
+    claims = await ledger.claim(claim_request("actor-0", actor, ordinal_end=3))
+    held = tuple(lease.task.task_id for lease in claims.leases)
+    younger = await ledger.claim(claim_request("actor-0", actor, held=held, step=1))
+    assert [(x.task.ordinal, x.version_step) for x in claims.leases] == [(0, 0), (1, 0), (2, 0)]
+    assert [(x.task.ordinal, x.version_step) for x in younger.leases] == [(3, 1)]
+
+
 async def test_a_claim_whose_answer_was_lost_gets_the_same_leases_again(ledger):
     _, actor = await started(ledger)
     first = (await ledger.claim(claim_request("actor-0", actor, tasks_max=2))).leases

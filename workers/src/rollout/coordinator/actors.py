@@ -112,6 +112,7 @@ async def _try_claim(run: Run, ask: m.Claim) -> tuple[m.Task, ...]:
             lease_seconds=run.plan.lease_seconds,
             lineage=policy.lineage,
             step=policy.step,
+            ordinal_end=run.state.next_admitted,
         )
     )
     run.state.free(claims.freed)

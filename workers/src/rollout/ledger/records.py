@@ -18,6 +18,9 @@ TaskState = Literal["open", "leased", "done", "excluded", "expired", "surplus"]
 DispositionKind = Literal["consumed", "filtered", "expired", "excluded", "surplus"]
 FailureKind = Literal["infrastructure", "data", "returned"]
 
+ORDINALS_MAX = 2**62
+"""Above every task ordinal: no bound."""
+
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Base of every record: immutable, keyword-only."""
@@ -108,7 +111,8 @@ class ClaimRequest(Record, frozen=True, kw_only=True):
     """Ask for leases: expired ones first come, first served with open ones, evaluations before training.
 
     Leases of this worker that ``held`` does not list are handed out again. Training tasks are to be
-    sampled from (``lineage``, ``step``); ``train`` False asks for evaluation tasks only.
+    sampled from (``lineage``, ``step``); ``train`` False asks for evaluation tasks only. Training tasks
+    from ``ordinal_end`` on entered with a later version than that one, and are too young for it.
     """
 
     worker: str
@@ -119,6 +123,7 @@ class ClaimRequest(Record, frozen=True, kw_only=True):
     lineage: int
     step: int
     train: bool = True
+    ordinal_end: int = ORDINALS_MAX
 
 
 class SampleRow(Record, frozen=True, kw_only=True):

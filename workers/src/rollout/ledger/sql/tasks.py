@@ -199,7 +199,7 @@ def _look(tx: Transaction, ask: ClaimRequest) -> tuple[float, list[Row], list[Ro
         " UNION ALL SELECT 1 AS is_fresh, fresh.* FROM fresh) AS found ON 1 = 1",
         (
             *(ask.worker, ask.worker, *values, ask.incarnation),
-            *(ask.incarnation, ask.tasks_max, *values),
+            *(ask.ordinal_end, ask.incarnation, ask.tasks_max, *values),
         ),
     ).fetchall()
     require_holder(ask.worker, rows[0]["holder"], ask.incarnation)
@@ -225,14 +225,17 @@ def _not_held(leases: Sequence[Lease], ask: ClaimRequest) -> list[Lease]:
 
 def _open(ask: ClaimRequest) -> str:
     kinds = "('train', 'eval')" if ask.train else "('eval')"
-    return f"state = 'open' AND kind IN {kinds} AND state IN ('open', 'leased')"
+    return (
+        f"state = 'open' AND kind IN {kinds} AND state IN ('open', 'leased')"
+        " AND (kind = 'eval' OR ordinal < ?)"
+    )
 
 
 def _ask_open(tx: Transaction, ask: ClaimRequest, count: int) -> Result:
     return tx.execute(
         f"SELECT {LEASE_COLUMNS} FROM tasks WHERE {_open(ask)}"
         f" ORDER BY kind, step, ordinal LIMIT ?{tx.skip_locked}",
-        (count,),
+        (ask.ordinal_end, count),
     )
 
 
