@@ -40,10 +40,10 @@ test: setup ## All tests
 test-long: setup ## The slow tiers too: many seeds, many kills
 	@BIN=$(BIN) tests/run.sh --long
 
-e2e: setup ## Tests on a real Kubernetes cluster (built once; see e2e/README.md)
+e2e: cluster-build ## Tests on a real Kubernetes cluster (built once; see e2e/README.md)
 	@$(BIN)/python -m pytest -q e2e -m "not slow and not bench" --timeout 1200
 
-cluster-build: setup ## Build the test cluster's binaries that are missing
+cluster-build: setup ## Install and build what the test cluster lacks
 	@PYTHONPATH=e2e $(BIN)/python -m cluster build
 
 cluster-up: setup ## Start a test cluster: make cluster-up NAME=mine FAKE=2 REAL=0

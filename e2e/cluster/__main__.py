@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from cluster import build, local, pins
+from cluster import build, local, machine, packages, pins
 from cluster import instance as instances
 from cluster.commands import Options
 from cluster.errors import ClusterError
@@ -28,9 +28,22 @@ def main() -> int:
 
 
 def _build(arguments: argparse.Namespace) -> None:
-    build.ensure(GROUPS[arguments.group])
-    for name in GROUPS[arguments.group]:
+    packages.ensure()
+    names = GROUPS[arguments.group] if arguments.group else _useful_here()
+    build.ensure(names)
+    for name in names:
         print(build.path(name))
+
+
+def _useful_here() -> tuple[str, ...]:
+    """What this machine can run; the rest is named, and its tests say so again when they are skipped."""
+    if reason := machine.why_no_control_plane():
+        print(f"no cluster can run here: {reason}", file=sys.stderr)
+        return ()
+    if reason := machine.why_no_real_nodes():
+        print(f"no real nodes can run here, fake ones can: {reason}", file=sys.stderr)
+        return (*GROUPS["control-plane"], *GROUPS["charts"])
+    return pins.EVERYTHING
 
 
 def _up(arguments: argparse.Namespace) -> None:
@@ -64,8 +77,8 @@ def _status(_: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cluster", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    building = commands.add_parser("build", help="build the binaries that are missing")
-    building.add_argument("group", nargs="?", choices=GROUPS, default="all")
+    building = commands.add_parser("build", help="build what is missing and can run here")
+    building.add_argument("group", nargs="?", choices=GROUPS)
     building.set_defaults(act=_build)
     starting = commands.add_parser("up", help="start a cluster; prints what to source")
     starting.add_argument("name")

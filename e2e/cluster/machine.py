@@ -5,14 +5,8 @@ import shutil
 import sys
 from pathlib import Path
 
-PACKAGES = {
-    "unshare": "util-linux",
-    "nsenter": "util-linux",
-    "ip": "iproute2",
-    "nft": "nftables",
-    "busybox": "busybox-static",
-    "gcc": "gcc",
-}
+from cluster import packages
+
 CGROUPS = Path("/sys/fs/cgroup")
 CAPABILITY_SYS_ADMIN = 21
 CAPABILITY_NET_ADMIN = 12
@@ -29,8 +23,10 @@ def why_no_control_plane() -> str:
 
 def why_no_real_nodes() -> str:
     """Why no kubelet can run here; empty when one can."""
-    if reason := why_no_control_plane() or _missing_packages():
+    if reason := why_no_control_plane():
         return reason
+    if lacking := packages.missing(packages.RUNNING):
+        return f"missing packages: {' '.join(lacking)}"
     if os.geteuid() != 0:
         return "real nodes need root (namespaces, mounts, cgroups); run as root or use `existing`"
     if reason := _missing_capabilities():
@@ -38,11 +34,6 @@ def why_no_real_nodes() -> str:
     if not os.access(CGROUPS, os.W_OK):
         return f"{CGROUPS} is read-only: a kubelet needs cgroups of its own"
     return ""
-
-
-def _missing_packages() -> str:
-    missing = sorted({package for tool, package in PACKAGES.items() if shutil.which(tool) is None})
-    return f"missing packages: {' '.join(missing)}" if missing else ""
 
 
 def _missing_capabilities() -> str:
