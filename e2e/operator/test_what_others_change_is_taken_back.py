@@ -32,6 +32,28 @@ def test_a_deleted_child_comes_back(world):
     assert world.kubectl.get("service", "arithmetic-learner")["metadata"]["uid"] != before
 
 
+def test_a_deleted_secret_comes_back_at_once_though_nobody_watches_secrets(world):
+    world.apply()
+    world.wait_for("Ready", "True")
+    before = world.kubectl.get("secret", "arithmetic-tls")["metadata"]["uid"]
+    world.kubectl("delete", "secret", "arithmetic-tls")
+
+    def is_back():
+        found = world.kubectl("get", "secret", "--ignore-not-found", "-o", "name")
+        return "secret/arithmetic-tls" in found
+
+    eventually(is_back, "the Secret did not come back", seconds=30)
+    secret = world.kubectl.get("secret", "arithmetic-tls")
+    assert secret["metadata"]["uid"] != before
+
+    def owned_by_both():
+        owners = world.kubectl.get("configmap", "arithmetic-keys")["metadata"]["ownerReferences"]
+        return {one["uid"] for one in owners} >= {secret["metadata"]["uid"]} and len(owners) == 2
+
+    eventually(owned_by_both, "the token keys do not name the new Secret")
+    assert world.condition("Stalled") == {}
+
+
 def test_our_field_is_taken_back_and_the_labels_of_others_stay(world):
     world.apply()
     world.wait_for("Ready", "True")

@@ -7,7 +7,6 @@ changing are taken back three times in ten minutes, then the run says so.
 
 from __future__ import annotations
 
-import base64
 import logging
 import time
 from collections import OrderedDict, deque
@@ -17,8 +16,8 @@ from datetime import datetime
 from typing import Any
 
 from rollout_api import names
-from rollout_operator.certificates import Issued, issue, must_renew, renew
-from rollout_operator.desired.inputs import Inputs, Manifest, owner_reference
+from rollout_operator.authorities import Authorities
+from rollout_operator.desired.inputs import Inputs, Manifest, plain_meta
 from rollout_operator.desired.record import (
     Record,
     build_keys,
@@ -26,11 +25,11 @@ from rollout_operator.desired.record import (
     render_record,
     with_live,
 )
-from rollout_operator.errors import Conflict, NotFound
+from rollout_operator.errors import Conflict, FieldConflict
 from rollout_operator.kube.client import KubeClient, gather_bounded
 from rollout_operator.kube.owned import differences, owned_digest, seal, writer_of
-from rollout_operator.kube.resources import CONFIG_MAPS, PODS, SECRETS, resource_of
-from rollout_operator.observed import Child, parse_time, render_time
+from rollout_operator.kube.resources import CONFIG_MAPS, PODS, resource_of
+from rollout_operator.observed import Child
 from rollout_operator.planning.model import Observed, Wanted
 from rollout_operator.planning.writes import Place, Writes, is_drifted, live_of, plan_writes
 from rollout_operator.store import Store
@@ -44,14 +43,6 @@ REVERTS_MAX = 3
 REVERT_SECONDS = 600.0
 
 
-class FieldConflict(Exception):  # noqa: N818
-    """Somebody keeps changing a field of ours; ``retry_seconds`` until we would try again."""
-
-    def __init__(self, message: str, retry_seconds: float) -> None:
-        super().__init__(message)
-        self.retry_seconds = retry_seconds
-
-
 @dataclass(slots=True, kw_only=True)
 class Applier:
     """Owns what only a writer remembers: records it has read, digests it accepts, fields it took back."""
@@ -59,11 +50,11 @@ class Applier:
     client: KubeClient
     store: Store
     keys: Callable[[], str]
+    authorities: Authorities
     clock: Callable[[], float] = time.monotonic
     accepted: dict[str, str] = field(default_factory=dict)
     _records: OrderedDict[tuple[str, int], Record] = field(default_factory=OrderedDict)
     _reverts: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
-    _certificates: dict[str, datetime] = field(default_factory=dict)
 
     async def ensure(
         self, observed: Observed, wanted: Wanted, inputs: Callable[[], Inputs], now: datetime
@@ -78,8 +69,7 @@ class Applier:
         else:
             name = wanted.record
         if any(one.replicas for one in wanted.live.values()):
-            await self._ensure_secret(observed, now, is_new=_is_new(observed, wanted))
-            await self._ensure_keys(observed, wanted.attempt)
+            await self._ensure_keys(observed, wanted, now)
         await self._ensure_recorded(observed, wanted, name)
         await self._delete_pods(wanted)
         return name
@@ -89,23 +79,11 @@ class Applier:
         for child in list(self.store.children(observed.uid).values()):
             if not child.deleting:
                 await self._delete(child)
-        secret = names.certificate_name(observed.name)
-        try:
-            found = await self.client.get(SECRETS, observed.namespace, secret, metadata_only=True)
-        except NotFound:
-            return
-        meta = found["metadata"]
-        await self.client.delete(
-            SECRETS,
-            observed.namespace,
-            secret,
-            uid=meta["uid"],
-            resource_version=meta["resourceVersion"],
-        )
+        await self.authorities.remove(observed)
 
     def forget(self, uid: str) -> None:
         """The run is gone."""
-        self._certificates.pop(uid, None)
+        self.authorities.forget(uid)
         for key in [key for key in self._records if key[0] == uid]:
             del self._records[key]
 
@@ -181,8 +159,6 @@ class Applier:
         answer = await self.client.apply(
             manifest, resource, manager=names.MANAGER_CHILDREN, force=force
         )
-        if resource is SECRETS:
-            return
         owned = owned_digest(answer)
         if owned != answer["metadata"].get("annotations", {}).get(names.ANNOTATION_APPLIED):
             self._accept(answer["metadata"]["uid"], owned)
@@ -235,95 +211,26 @@ class Applier:
 
     # -- keys and certificate -------------------------------------------------------------------------
 
-    async def _ensure_keys(self, observed: Observed, attempt: int) -> None:
-        manifest = build_keys(_plain_meta(observed, names.keys_name(observed.name)), self.keys())
+    async def _ensure_keys(self, observed: Observed, wanted: Wanted, now: datetime) -> None:
+        """The run's Secret, and the token keys, which tell us when the Secret goes."""
+        name = names.keys_name(observed.name)
+        child = self.store.children(observed.uid).get(("ConfigMap", name))
+        doubted = child is None or child.deleting or is_drifted(child, self.accepted)
+        secret = await self.authorities.ensure(
+            observed, now, is_new=_is_new(observed, wanted), doubted=doubted
+        )
+        meta = plain_meta(observed.name, observed.namespace, observed.uid, name)
+        manifest = build_keys(meta, self.keys(), names.certificate_name(observed.name), secret)
         digest = manifest["metadata"]["annotations"][names.ANNOTATION_APPLIED]
-        child = self.store.children(observed.uid).get(("ConfigMap", manifest["metadata"]["name"]))
         if child is not None and child.deleting:
             return
         if child is None or child.digest != digest or is_drifted(child, self.accepted):
-            await self._apply(manifest, child, attempt)
-
-    async def _ensure_secret(self, observed: Observed, now: datetime, *, is_new: bool) -> None:
-        known = self._certificates.get(observed.uid)
-        if known is None and not is_new:
-            known = await self._find_certificate(observed)
-        if known is not None and not must_renew(known, now):
-            self._certificates[observed.uid] = known
-            return
-        if known is None:
-            self._certificates[observed.uid] = await self._issue(observed, now)
-        else:
-            self._certificates[observed.uid] = (await self._renew(observed, now)).not_after
-
-    async def _issue(self, observed: Observed, now: datetime) -> datetime:
-        """Make the Secret; one that is there already, and ours, is never replaced."""
-        issued = issue(observed.name, observed.namespace, now)
-        secret = _secret(observed, issued)
-        try:
-            await self.client.create(secret, SECRETS, manager=names.MANAGER_CHILDREN)
-        except Conflict:
-            found = await self._find_certificate(observed)
-            return found if found is not None else issued.not_after
-        return issued.not_after
-
-    async def _find_certificate(self, observed: Observed) -> datetime | None:
-        name = names.certificate_name(observed.name)
-        try:
-            live = await self.client.get(SECRETS, observed.namespace, name, metadata_only=True)
-        except NotFound:
-            return None
-        meta = live["metadata"]
-        owners = [owner["uid"] for owner in meta.get("ownerReferences") or ()]
-        if observed.uid not in owners:
-            raise FieldConflict(f"Secret {name} exists and is not this run's", 30.0)
-        return parse_time(meta["annotations"][names.ANNOTATION_NOT_AFTER])
-
-    async def _renew(self, observed: Observed, now: datetime) -> Issued:
-        name = names.certificate_name(observed.name)
-        live = await self.client.get(SECRETS, observed.namespace, name)
-        files = {key: base64.b64decode(text).decode() for key, text in live["data"].items()}
-        issued = renew(observed.name, observed.namespace, now, files)
-        manifest = _secret(observed, issued)
-        meta = live["metadata"]
-        manifest["metadata"] |= {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
-        await self._send(manifest, force=True)
-        return issued
+            await self._apply(manifest, child, wanted.attempt)
 
 
 def _is_new(observed: Observed, wanted: Wanted) -> bool:
     """Whether nothing of the run has been made yet, as far as anybody knows."""
     return wanted.record is None and wanted.attempt == 1 and not observed.children
-
-
-def _secret(observed: Observed, issued: Issued) -> Manifest:
-    meta = _plain_meta(observed, names.certificate_name(observed.name))
-    meta["annotations"] = {names.ANNOTATION_NOT_AFTER: render_time(issued.not_after)}
-    data = {key: base64.b64encode(text.encode()).decode() for key, text in issued.files.items()}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "Opaque",
-        "metadata": meta,
-        "data": data,
-    }
-
-
-def _plain_meta(observed: Observed, name: str) -> Manifest:
-    labels = {
-        names.LABEL_NAME: "rollout",
-        names.LABEL_INSTANCE: observed.name,
-        names.LABEL_PART_OF: "rollout",
-        names.LABEL_MANAGED_BY: names.MANAGER_CHILDREN,
-        names.LABEL_RUN: observed.name,
-        names.LABEL_RUN_UID: observed.uid,
-    }
-    return {
-        "name": name,
-        "namespace": observed.namespace,
-        "labels": labels,
-        "ownerReferences": [owner_reference(observed.name, observed.uid)],
-    }
 
 
 def _places(record: Record) -> list[str]:

@@ -47,6 +47,14 @@ class Unavailable(KubeError):  # noqa: N818
         self.retry_after_seconds = retry_after_seconds
 
 
+class FieldConflict(Exception):  # noqa: N818
+    """Somebody keeps changing a field of ours; ``retry_seconds`` until we would try again."""
+
+    def __init__(self, message: str, retry_seconds: float) -> None:
+        super().__init__(message)
+        self.retry_seconds = retry_seconds
+
+
 class NotLeader(Exception):  # noqa: N818
     """The Lease is not ours (any more): nothing may be written."""
 

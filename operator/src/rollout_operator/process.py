@@ -20,6 +20,7 @@ import aiohttp
 
 from rollout_api.names import LABEL_MANAGED_BY, MANAGER_CHILDREN
 from rollout_operator.applying import Applier
+from rollout_operator.authorities import Authorities
 from rollout_operator.coordinator import HttpCoordinators
 from rollout_operator.desired.inputs import Platform
 from rollout_operator.errors import KubeError, NotFound
@@ -167,7 +168,12 @@ class Process:
             store=self.store,
             queue=self.queue,
             observer=observer,
-            applier=Applier(client=self.client, store=self.store, keys=lambda: self.jwks),
+            applier=Applier(
+                client=self.client,
+                store=self.store,
+                keys=lambda: self.jwks,
+                authorities=Authorities(client=self.client),
+            ),
             coordinators=HttpCoordinators(
                 client=self.client,
                 session=self.session,

@@ -17,11 +17,12 @@ from typing import Any
 from rollout_api import API_VERSION, names
 from rollout_api.conditions import Reason
 from rollout_api.live import live_part
-from rollout_operator.applying import Applier, FieldConflict
+from rollout_operator.applying import Applier
 from rollout_operator.coordinator import Coordinators
 from rollout_operator.desired.inputs import Inputs
 from rollout_operator.errors import (
     CoordinatorUnreachable,
+    FieldConflict,
     Forbidden,
     KubeError,
     NotFound,

@@ -109,6 +109,24 @@ class Inputs:
         }
 
 
+def plain_meta(run: str, namespace: str, uid: str, name: str) -> Manifest:
+    """Metadata of a child that is no run attempt's."""
+    labels = {
+        names.LABEL_NAME: "rollout",
+        names.LABEL_INSTANCE: run,
+        names.LABEL_PART_OF: "rollout",
+        names.LABEL_MANAGED_BY: names.MANAGER_CHILDREN,
+        names.LABEL_RUN: run,
+        names.LABEL_RUN_UID: uid,
+    }
+    return {
+        "name": name,
+        "namespace": namespace,
+        "labels": labels,
+        "ownerReferences": [owner_reference(run, uid)],
+    }
+
+
 def owner_reference(name: str, uid: str) -> Manifest:
     """The run as the controller of a child."""
     return {

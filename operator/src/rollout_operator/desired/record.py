@@ -103,13 +103,18 @@ def build_children(inputs: Inputs, configuration: str) -> list[Manifest]:
     return children
 
 
-def build_keys(meta: Manifest, jwks: str) -> Manifest:
-    """The cluster's public keys, for the coordinator; replaced when the cluster's keys change."""
+def build_keys(meta: Manifest, jwks: str, secret: str, secret_uid: str) -> Manifest:
+    """The cluster's public keys, for the coordinator; replaced when the cluster's keys change.
+
+    The run's Secret is its second owner: the garbage collector takes that reference away when the Secret
+    is deleted, which is how the operator learns of it without a right to watch Secrets.
+    """
+    owner = {"apiVersion": "v1", "kind": "Secret", "name": secret, "uid": secret_uid}
     return seal(
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": meta,
+            "metadata": {**meta, "ownerReferences": [*meta["ownerReferences"], owner]},
             "data": {contract.KEYS_FILE: jwks},
         }
     )
