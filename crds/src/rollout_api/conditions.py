@@ -53,6 +53,11 @@ class ConditionType(StrEnum):
     )
     TRACKING = "Tracking", "normal", "Every tracker takes the metrics that it is given."
     SNAPSHOTTED = "Snapshotted", "normal", "A durable snapshot exists that a restart would use."
+    CLUSTER_WATCHED = (
+        "ClusterWatched",
+        "normal",
+        "Lost nodes and missing StorageClasses are noticed; shown when they are not.",
+    )
 
 
 class Reason(StrEnum):
@@ -321,6 +326,11 @@ class Reason(StrEnum):
         "PurgeTimedOut",
         "Bytes of a deleted snapshot may remain.",
         "Run `rollout snapshot prune --orphans`.",
+    )
+    NAMESPACED_MODE = (
+        "NamespacedMode",
+        "The operator serves namespaces, so nodes and StorageClasses are not looked at.",
+        "Look at pods that stay Pending or Terminating; an operator of the whole cluster sees more.",
     )
     BACKING_OFF = (
         "BackingOff",

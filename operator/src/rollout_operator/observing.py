@@ -97,6 +97,7 @@ class Observer:
             pods=self.store.pods(stored.uid),
             nodes={name: node for name, node in nodes.items() if isinstance(node, Node)},
             watches_nodes=self.watches_cluster,
+            namespaced=not self.watches_cluster,
             coordinator_reachable=self.unreachable.get(stored.uid, 0.0) < time.monotonic(),
         )
         return await self._preflight(observed, stored, spec)

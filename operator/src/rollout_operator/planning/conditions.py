@@ -125,6 +125,16 @@ def learner_aspect(observed: Observed, group: Group | None, live: Mapping[Role, 
     return no(kind, Reason.LEARNER_NOT_READY, f"{count} of {group.num_wanted} pods run")
 
 
+def cluster_aspects(observed: Observed) -> list[Aspect]:
+    """What nobody notices, where the operator may not look at the cluster."""
+    if not observed.namespaced:
+        return []
+    message = (
+        "the operator serves namespaces: lost nodes and missing StorageClasses are not noticed"
+    )
+    return [no(ConditionType.CLUSTER_WATCHED, Reason.NAMESPACED_MODE, message)]
+
+
 def reported(progress: Progress | None, attempt: int) -> list[Aspect]:
     """What only the coordinator can judge."""
     if progress is None or not speaks_of(progress, attempt):

@@ -42,7 +42,8 @@ class Observed:
 
     ``spec`` is resolved, None when ``gate`` is an invalid spec. ``gate`` is what stands in the way of
     a start. ``blocked``: what the API server, or another writer, refuses just now.
-    ``watches_nodes``: a node that is not in ``nodes`` is gone.
+    ``watches_nodes``: a node that is not in ``nodes`` is gone. ``namespaced``: nothing of the cluster
+    is looked at.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Observed:
     pods: tuple[Pod, ...] = ()
     nodes: Mapping[str, Node] = field(default_factory=dict)
     watches_nodes: bool = False
+    namespaced: bool = False
     coordinator_reachable: bool = True
 
     def pods_of(self, role: Role) -> tuple[Pod, ...]:

@@ -22,6 +22,7 @@ from rollout_operator.planning.conditions import (
     actor_selector,
     actors_aspect,
     build_role_status,
+    cluster_aspects,
     learner_aspect,
     no,
     own_part,
@@ -336,7 +337,8 @@ def _finish_plan(
     """The plan with its status, when that differs from what is there, and the events it means."""
     before = own_part(observed.status.model_dump(mode="json", by_alias=True, exclude_none=True))
     status = {**before, **fields, "observedGeneration": observed.generation}
-    status["conditions"] = stamp(aspects, observed.status.conditions, observed.generation, now)
+    said = aspects if frozen else [*aspects, *cluster_aspects(observed)]
+    status["conditions"] = stamp(said, observed.status.conditions, observed.generation, now)
     if not keep_counts and observed.blocked is None:
         attempt = status.get("attempt") or observed.status.attempt
         for field, role in _COUNTS:
