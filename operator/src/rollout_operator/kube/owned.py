@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from rollout_api.names import ANNOTATION_APPLIED, MANAGER_CHILDREN
@@ -62,22 +63,44 @@ def project(value: Any, fields: Mapping[str, Any]) -> Any:
     if not inner:
         return value
     if isinstance(value, dict):
-        named = ((path[2:], below) for path, below in inner.items() if path.startswith("f:"))
-        return {name: project(value[name], below) for name, below in named if name in value}
-    if isinstance(value, list):
-        return [
-            project(item, below)
-            for item in value
+        return {
+            name: project(value[name], below) if below else value[name]
             for path, below in inner.items()
-            if _matches(item, path)
-        ]
+            if path[0] == "f" and (name := path[2:]) in value
+        }
+    if isinstance(value, list):
+        return list(_project_list(value, inner))
     return value
 
 
-def _matches(item: Any, path: str) -> bool:
-    if path.startswith("k:") and isinstance(item, dict):
-        return all(item.get(key) == wanted for key, wanted in json.loads(path[2:]).items())
-    return path.startswith("v:") and json.loads(path[2:]) == item
+def _project_list(items: list[Any], fields: Mapping[str, Any]) -> Iterator[Any]:
+    """The named items; by tables, because a container has dozens of variables."""
+    tables: dict[tuple[str, ...], dict[Any, Any]] = {}
+    for path, below in fields.items():
+        keys, wanted = _parse_path(path)
+        tables.setdefault(keys, {})[wanted] = below
+    for item in items:
+        for keys, table in tables.items():
+            found = _identity_of(item, keys)
+            if found in table:
+                below = table[found]
+                yield project(item, below) if below else item
+
+
+@lru_cache(maxsize=4096)
+def _parse_path(path: str) -> tuple[tuple[str, ...], Any]:
+    """What a path into a list says of an item: its keys and their values, or (no keys) its value."""
+    kind, _, text = path.partition(":")
+    if kind == "k":
+        keys = json.loads(text)
+        return tuple(keys), tuple(keys.values())
+    return (), json.dumps(json.loads(text)) if kind == "v" else path
+
+
+def _identity_of(item: Any, keys: tuple[str, ...]) -> Any:
+    if not keys:
+        return json.dumps(item)
+    return tuple(item.get(key) for key in keys) if isinstance(item, dict) else None
 
 
 def differences(wanted: Any, live: Any, path: str = "") -> Iterator[str]:
