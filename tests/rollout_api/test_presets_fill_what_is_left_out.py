@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from rollout_api import parse_run, resolve
-from rollout_api.presets import DEFAULTS, PRESETS, canonical_json
+from rollout_api.presets import DEFAULTS, PRESETS, canonical_json, fill
 
 
 def run_of(algorithm, *, uri="hf://Qwen/Qwen3-0.6B", **settings):
@@ -202,3 +202,9 @@ def test_canonical_bytes_do_not_depend_on_spelling():
     other = resolve(run_of({"grpo": {"clipLow": 0.2}})).spec
 
     assert canonical_json(one) == canonical_json(other)
+
+
+def test_filling_without_an_account_gives_the_same_spec():
+    spec = run_of({"grpo": {"groupSize": 4}})
+
+    assert fill(spec, engine="vllm") == resolve(spec, engine="vllm").spec

@@ -92,14 +92,25 @@ def resolve(spec: RolloutRunSpec, *, engine: EngineName = "embedded") -> Resolve
 
     Raises ValueError for a preset that does not exist.
     """
+    resolved, written, merged = _fill(spec, engine)
+    named = spec.preset or DEFAULTS
+    return Resolved(spec=resolved, filled=_report(resolved, written, merged, named))
+
+
+def fill(spec: RolloutRunSpec, *, engine: EngineName = "embedded") -> RolloutRunSpec:
+    """As ``resolve``, without the account of what was filled in, which costs as much again."""
+    return _fill(spec, engine)[0]
+
+
+def _fill(spec: RolloutRunSpec, engine: EngineName) -> tuple[RolloutRunSpec, Document, Document]:
+    """The resolved spec, what was written, and that over its presets."""
     named = spec.preset or DEFAULTS
     written = spec.model_dump(mode="json", exclude_unset=True, exclude_none=True)
     merged = lay_presets(written, named)
     document = _complete(merged)
     document["preset"] = named
     derive(document, engine)
-    resolved = RolloutRunSpec.model_validate(_complete(document))
-    return Resolved(spec=resolved, filled=_report(resolved, written, merged, named))
+    return RolloutRunSpec.model_validate(_complete(document)), written, merged
 
 
 def preset_names(named: str) -> list[str]:

@@ -12,7 +12,7 @@ from rollout_api.checks import check_document
 from rollout_api.checks.facts import Facts
 from rollout_api.conditions import Reason
 from rollout_api.names import LABEL_QUEUE
-from rollout_api.presets import resolve
+from rollout_api.presets import fill
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import RuntimeSpec
@@ -64,7 +64,7 @@ def resolve_spec(spec: Mapping[str, Any], runtime: RuntimeSpec) -> RolloutRunSpe
     document["storage"] = _storage(document.get("storage"), runtime)
     if document["storage"] is None:
         del document["storage"]
-    return resolve(RolloutRunSpec.model_validate(document), engine="vllm").spec
+    return fill(RolloutRunSpec.model_validate(document), engine="vllm")
 
 
 def _storage(own: Mapping[str, Any] | None, runtime: RuntimeSpec) -> dict[str, Any] | None:
