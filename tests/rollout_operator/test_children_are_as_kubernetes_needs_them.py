@@ -119,6 +119,28 @@ def test_the_engine_listens_on_no_port_and_has_the_devices():
     assert pod["initContainers"][0]["command"][1] == "place-plugin"
 
 
+def test_what_the_platform_mounts_is_seen_by_every_container():
+    """The environment of workers, or a site's certificates, may lie there."""
+    volume = {"name": "env", "mountPath": "/opt/rollout", "hostPath": {"path": "/env"}}
+    runtime = RuntimeSpec.model_validate(
+        {"roles": {"actors": {"volumes": [{**volume, "readOnly": True}]}}}
+    )
+    pod = pod_of(children(VLLM, runtime)[0], "actor")
+    mount = {"name": "x-env", "mountPath": "/opt/rollout", "readOnly": True}
+    for one in [*pod["containers"], *pod["initContainers"]]:
+        assert mount in one["volumeMounts"], one["name"]
+    placed = {one["mountPath"] for one in pod["initContainers"][0]["volumeMounts"]}
+    assert placed == {"/rollout-engine", "/tmp", "/opt/rollout"}
+
+
+def test_the_user_has_a_name_though_no_image_knows_its_number():
+    pods = [pod_of(children(VLLM)[0], role) for role in ("coordinator", "learner", "actor")]
+    for one in [container for pod in pods for container in pod["containers"]]:
+        named = {entry["name"]: entry.get("value") for entry in one["env"]}
+        assert named["USER"], one["name"]
+        assert named["HOME"] in {"/home/rollout", "/tmp"}
+
+
 def test_an_embedded_engine_needs_no_second_container():
     embedded = {**SPEC, "actors": {"engine": {"embedded": {}}}}
     pod = pod_of(children(embedded)[0], "actor")

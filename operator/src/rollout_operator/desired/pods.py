@@ -21,6 +21,8 @@ from rollout_operator.desired.volumes import Mount, build_mounts
 USER_ID = 10001
 PROBE_SECONDS = 5
 SIDE_RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}}
+_NAMED = {"name": "USER", "value": "rollout"}
+"""No image knows our user id, and libraries that ask for its name would end."""
 _CONTAINED = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -47,7 +49,7 @@ def build_template(inputs: Inputs, role: names.Role, configuration: str) -> Mani
         **build_placement(inputs, role),
     }
     if role == "actor" and inputs.engine.vllm is not None:
-        spec["initContainers"] = [_place_plugin(inputs)]
+        spec["initContainers"] = [_place_plugin(inputs, mounts)]
     if images is not None and images.pull_secrets:
         spec["imagePullSecrets"] = [{"name": one.name} for one in images.pull_secrets]
     meta: Manifest = {"labels": labels}
@@ -113,6 +115,7 @@ def _own_env(inputs: Inputs, role: names.Role) -> list[Manifest]:
         field_variable("ROLLOUT_POD_NAME", "metadata.name"),
         field_variable("ROLLOUT_POD_IP", "status.podIP"),
         {"name": "HOME", "value": contract.HOME_FOLDER},
+        _NAMED,
         {"name": "ROLLOUT_CACHE", "value": contract.CACHE_FOLDER},
         {"name": "HF_HOME", "value": f"{contract.CACHE_FOLDER}/huggingface"},
     ]
@@ -142,7 +145,9 @@ def _coordinator_probes(inputs: Inputs) -> Manifest:
     }
 
 
-def _place_plugin(inputs: Inputs) -> Manifest:
+def _place_plugin(inputs: Inputs, mounts: list[Mount]) -> Manifest:
+    """Sees what the platform mounts, too: the worker's environment may lie there."""
+    needed = [mount for mount in mounts if mount.name in ("engine", "tmp") or mount.further]
     return {
         "name": "place-plugin",
         "image": worker_image(inputs),
@@ -150,10 +155,7 @@ def _place_plugin(inputs: Inputs) -> Manifest:
         "command": contract.PLACE_PLUGIN,
         "resources": SIDE_RESOURCES,
         "securityContext": _CONTAINED,
-        "volumeMounts": [
-            {"name": "engine", "mountPath": contract.ENGINE_FOLDER},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
-        ],
+        "volumeMounts": [mount.mount() for mount in needed],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 
@@ -170,6 +172,7 @@ def _engine(inputs: Inputs, mounts: list[Mount]) -> Manifest:
         "env": [
             {"name": "PYTHONPATH", "value": f"{contract.ENGINE_FOLDER}/plugin"},
             {"name": "HOME", "value": "/tmp"},  # noqa: S108
+            _NAMED,
             *(one for one in build_env(inputs, "actor") if "value" in one),
         ],
         "resources": build_resources(inputs, "actor"),

@@ -16,7 +16,10 @@ _READABLE = 0o444
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """A volume, where it appears, and whether the engine sees it too. ``source`` None: claimed."""
+    """A volume, where it appears, and whether the engine sees it too. ``source`` None: claimed.
+
+    ``further``: the platform's, from its runtime; every container of the pod sees it.
+    """
 
     name: str
     path: str
@@ -24,6 +27,7 @@ class Mount:
     read_only: bool = False
     sub_path: str = ""
     engine: bool = False
+    further: bool = False
 
     def volume(self) -> Manifest:
         """The pod's entry."""
@@ -142,6 +146,7 @@ def _further(volume: Volume) -> Mount:
         source=source,
         read_only=volume.read_only,
         engine=True,
+        further=True,
     )
 
 
