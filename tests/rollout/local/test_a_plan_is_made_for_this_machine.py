@@ -89,6 +89,16 @@ def test_two_ranks_run_under_torchrun_and_each_is_tied_to_it():
     assert learner.arguments[-4:-2] == ("rollout.lifeline", "rollout.entrypoints.learner")
 
 
+def test_a_learner_of_several_nodes_has_all_its_ranks_here():
+    """It would otherwise claim to be the run of so many ranks, and be another one."""
+    two_by_two = spec(learner_nodes=2, learner_processesPerNode=2)
+    learner = plan_processes(two_by_two, RUN, FOUR)[0]
+
+    assert "--nproc-per-node 4" in " ".join(learner.arguments)
+    assert plan_threads(two_by_two, FOUR) == 1
+    assert digest(two_by_two) == digest(spec(learner_processesPerNode=4))
+
+
 def test_the_manifests_environment_and_retries_reach_the_workers():
     processes = plan_processes(
         spec(env=[{"name": "MODE", "value": "fun"}], limits_retries=3), RUN, FOUR

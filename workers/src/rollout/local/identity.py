@@ -57,7 +57,7 @@ def spec_identity(spec: RolloutRunSpec) -> dict[str, Any]:
         train["rewards"] = [_without_folder(reward) for reward in train.get("rewards", ())]
         kept["train"] = train
     kept["engine"] = sorted(spec.actors.model_dump(mode="json", exclude_none=True)["engine"])
-    kept["ranks"] = spec.learner.nodes * spec.learner.processes_per_node
+    kept["ranks"] = spec.learner.num_processes
     kept["strategy"] = spec.learner.strategy.chosen
     return kept
 

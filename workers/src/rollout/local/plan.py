@@ -1,7 +1,8 @@
 """From a resolved spec and the facts of this machine to the processes that run it. Pure.
 
 The same entry points that pods run, on one machine: a coordinator, ``actors.replicas`` actors, and a
-learner of ``learner.processesPerNode`` ranks under torchrun (or one bare process).
+learner of all its ranks, which pods would share out over ``learner.nodes``, under torchrun (or one bare
+process): the same manifest comes to the same chain in both places.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def plan_threads(spec: RolloutRunSpec, machine: Machine, num_parameters: int | N
     if num_parameters is not None and num_parameters <= TINY_PARAMETERS_MAX:
         return 1
     staleness = spec.train.max_staleness if spec.train is not None else 0
-    sharers = max(spec.learner.processes_per_node, 2 if staleness else 1)
+    sharers = max(spec.learner.num_processes, 2 if staleness else 1)
     if spec.numerics.mode == "Fast":
         sharers = max(sharers, most_actors(spec) + (1 if staleness else 0))
     return max(1, machine.cpus // sharers)
@@ -86,7 +87,7 @@ def plan_actor(spec: RolloutRunSpec, run: RunDir, machine: Machine, index: int) 
 
 def _learner(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> ProcessSpec:
     env = _user_env(spec) | thread_env(plan_threads(spec, machine)) | NO_CREDENTIALS
-    module, arguments = plan_ranks(str(run.worker_config), spec.learner.processes_per_node)
+    module, arguments = plan_ranks(str(run.worker_config), spec.learner.num_processes)
     return ProcessSpec(
         name="learner",
         role="learner",
