@@ -1,6 +1,5 @@
 """The project's images run as a user without rights on a read-only root; the worker's environment comes from the node."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,11 +49,10 @@ def test_the_worker_image_runs_the_command_line(real: Kubectl, worker_image: str
         "securityContext": CONTAINED,
         "volumeMounts": [HOME_MOUNT, *mounts],
     }
-    rollout = str(Path(sys.prefix) / "bin" / "rollout")
     real.apply(
         build_pod(
             "worker",
-            *(rollout, "--help"),
+            *("rollout", "--help"),
             container=container,
             restartPolicy="Never",
             securityContext=NON_ROOT,

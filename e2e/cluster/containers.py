@@ -22,6 +22,8 @@ PACKAGES = ("ca-certificates", "libgomp1", "libnuma1", "python3-venv")
 BASE = "rollout.test/base:1"
 WORKER = "rollout.test/worker:1"
 OPERATOR = "rollout.test/operator:1"
+ENVIRONMENT = "/opt/rollout"
+"""Where the project's images look for their packages."""
 CERTIFICATES = "/etc/ssl/certs"
 """What this machine trusts, its builds trust too."""
 SWEPT = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
@@ -38,7 +40,10 @@ def ensure_operator() -> Path:
 
 
 def build_environment_mounts() -> tuple[list[dict], list[dict]]:
-    """Volumes and mounts that show a pod this machine's environment at its own paths, read-only."""
+    """Volumes and mounts that show a pod this machine's environment, read-only.
+
+    At its own paths, which scripts and editable installs name, and where the worker image looks for it.
+    """
     folders = dict.fromkeys((sys.base_prefix, sys.prefix, str(REPOSITORY)))
     outer = [one for one in folders if not any(Path(one).parent.is_relative_to(o) for o in folders)]
     volumes = [
@@ -49,7 +54,9 @@ def build_environment_mounts() -> tuple[list[dict], list[dict]]:
         {"name": volume["name"], "mountPath": volume["hostPath"]["path"], "readOnly": True}
         for volume in volumes
     ]
-    return volumes, mounts
+    environment = {"name": "environment", "hostPath": {"path": sys.prefix, "type": "Directory"}}
+    mount = {"name": "environment", "mountPath": ENVIRONMENT, "readOnly": True}
+    return [*volumes, environment], [*mounts, mount]
 
 
 def _ensure_built(target: str, name: str) -> Path:

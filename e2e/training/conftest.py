@@ -1,0 +1,45 @@
+"""Real nodes with an operator on them for the session; a namespace and a volume for each module."""
+
+import secrets
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from installation import install
+from watched import Stage
+
+from cluster.addons import build_volume
+from cluster.errors import BuildError
+from cluster.local import LocalCluster
+from cluster.providers import Cluster
+
+
+@pytest.fixture(scope="session")
+def operated(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> LocalCluster:
+    """A cluster of real nodes with our kinds, a runtime and the operator in a pod."""
+    if real_cluster.local is None:
+        pytest.skip("cannot run here: images and volumes are handed to nodes of our own")
+    cache = tmp_path_factory.mktemp("models")
+    cache.chmod(0o777)
+    try:
+        install(real_cluster, cache)
+    except BuildError as error:
+        pytest.skip(f"cannot run here: {error}")
+    return real_cluster.local
+
+
+@pytest.fixture(scope="module")
+def stage(operated: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    name = f"test-{secrets.token_hex(4)}"
+    folder = tmp_path_factory.mktemp("ledger")
+    folder.chmod(0o777)
+    operated.kubectl("create", "namespace", name)
+    operated.kubectl.apply(build_volume(name, str(folder), size="10Gi"))
+    yield Stage(kubectl=replace(operated.kubectl, namespace=name), cluster=operated)
+    operated.kubectl("delete", "namespace", name, "--wait=false")

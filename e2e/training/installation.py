@@ -1,0 +1,93 @@
+"""The operator and a runtime on real nodes: the manifests that users apply, with images that no registry holds.
+
+The image is a bare Debian. What runs in it, interpreter and packages, is this machine's own environment, mounted
+read-only from the node: for the pods of a run by the runtime's volumes, for the operator in its Deployment.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cluster import containers
+from cluster.kubectl import Kubectl
+from cluster.paths import REPOSITORY
+from cluster.providers import Cluster
+
+Manifest = dict[str, Any]
+
+NAMESPACE = "rollout-system"
+WEBHOOK = {"rollout-webhook", "rollout-certificates"}
+"""Left out: its tests are elsewhere, and it is two more processes on a small machine."""
+ROLES = ("coordinator", "learner", "actors")
+
+
+def install(cluster: Cluster, cache: Path) -> None:
+    """The definitions, the runtime `default` and the operator, ready. Raises BuildError, ClusterError."""
+    cluster.import_image(containers.ensure_worker())
+    found = list(
+        yaml.safe_load_all(cluster.kubectl("kustomize", str(REPOSITORY / "manifests/base")))
+    )
+    definitions = [one for one in found if one["kind"] == "CustomResourceDefinition"]
+    cluster.kubectl.apply(*definitions)
+    names = [f"crd/{one['metadata']['name']}" for one in definitions]
+    cluster.kubectl.wait("--for=condition=Established", *names)
+    outside = Kubectl(
+        binary=cluster.kubectl.binary, kubeconfig=cluster.kubectl.kubeconfig, namespace=""
+    )
+    outside.apply(*build_operator(found), build_runtime(cache))
+    outside("rollout", "status", "-n", NAMESPACE, "deployment/rollout-operator", "--timeout=300s")
+
+
+def build_operator(rendered: list[Manifest]) -> list[Manifest]:
+    """What `manifests/base` renders: one reconciler without its webhook, its packages from the node."""
+    return [
+        _adapted(one)
+        for one in rendered
+        if one["kind"] not in {"CustomResourceDefinition", "ValidatingWebhookConfiguration"}
+        and not (one["kind"] == "Deployment" and one["metadata"]["name"] in WEBHOOK)
+    ]
+
+
+def _adapted(manifest: Manifest) -> Manifest:
+    if manifest["kind"] == "Namespace":
+        # folders of the node are not for restricted pods
+        manifest["metadata"]["labels"] = {"pod-security.kubernetes.io/enforce": "privileged"}
+    if manifest["kind"] == "Deployment":
+        volumes, mounts = containers.build_environment_mounts()
+        manifest["spec"]["replicas"] = 1
+        pod = manifest["spec"]["template"]["spec"]
+        pod["volumes"] += volumes
+        container = pod["containers"][0]
+        container["image"] = containers.WORKER
+        container["imagePullPolicy"] = "Never"
+        container["volumeMounts"] += mounts
+    return manifest
+
+
+def build_runtime(cache: Path) -> Manifest:
+    """The platform's half: the images, the environment for every role, a folder that keeps the models."""
+    volumes, mounts = containers.build_environment_mounts()
+    given = [
+        {
+            "name": volume["name"],
+            "mountPath": mount["mountPath"],
+            "hostPath": {"path": volume["hostPath"]["path"]},
+            "readOnly": True,
+        }
+        for volume, mount in zip(volumes, mounts, strict=True)
+    ]
+    return {
+        "apiVersion": "rollout.dev/v1alpha1",
+        "kind": "ClusterRolloutRuntime",
+        "metadata": {"name": "default"},
+        "spec": {
+            "images": {
+                "worker": containers.WORKER,
+                "vllm": containers.WORKER,
+                "pullPolicy": "Never",
+            },
+            "modelCache": {"hostPath": {"path": str(cache)}},
+            "roles": {role: {"volumes": given} for role in ROLES},
+        },
+    }

@@ -1,0 +1,183 @@
+"""A run in real pods: what its operator, its coordinator and its kubelets say of it, and ways to harm it."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster import build
+from cluster.errors import ClusterError
+from cluster.kubectl import Kubectl
+from cluster.local import LocalCluster
+
+PORT = 8443
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedRun:
+    """One RolloutRun on real nodes."""
+
+    kubectl: Kubectl
+    cluster: LocalCluster
+    name: str
+
+    # -- what is said ---------------------------------------------------------------------------------
+
+    def read(self) -> dict[str, Any]:
+        return self.kubectl.get("rolloutrun", self.name, "--show-managed-fields")
+
+    def status(self) -> dict[str, Any]:
+        return self.read().get("status", {})
+
+    def condition(self, kind: str) -> dict[str, Any]:
+        found = self.status().get("conditions", ())
+        return next((one for one in found if one["type"] == kind), {})
+
+    def pods(self, role: str = "") -> list[dict[str, Any]]:
+        chosen = f"rollout.dev/run={self.name}" + (f",rollout.dev/role={role}" if role else "")
+        return self.kubectl.get("pods", "-l", chosen)["items"]
+
+    def uids(self, role: str) -> set[str]:
+        """Of the role's pods that are not going."""
+        found = (pod["metadata"] for pod in self.pods(role))
+        return {meta["uid"] for meta in found if "deletionTimestamp" not in meta}
+
+    def metrics(self) -> str:
+        """The coordinator's page, through the API server."""
+        pod = f"https:{self.name}-coordinator-0:{PORT}"
+        return self.kubectl(
+            "get", "--raw", f"/api/v1/namespaces/{self.kubectl.namespace}/pods/{pod}/proxy/metrics"
+        )
+
+    def step(self) -> int:
+        """The last committed step; 0 while nobody answers."""
+        try:
+            page = self.metrics()
+        except ClusterError:
+            return 0
+        found = re.search(r"^rollout_step_number (\S+)$", page, re.MULTILINE)
+        return int(float(found.group(1))) if found else 0
+
+    def log(self, pod: str, container: str) -> str:
+        return self.kubectl("logs", pod, "-c", container)
+
+    def folder(self) -> Path:
+        """The coordinator's volume, which is a folder of this machine."""
+        (claim,) = self.kubectl.get("persistentvolumeclaims")["items"]
+        volume = self.kubectl.get("persistentvolume", claim["spec"]["volumeName"])
+        return Path(volume["spec"]["hostPath"]["path"])
+
+    # -- what is done -----------------------------------------------------------------------------------
+
+    def patch(self, spec: dict[str, Any]) -> int:
+        """Change the spec; the generation that this makes."""
+        body = json.dumps({"spec": spec})
+        self.kubectl("patch", "rolloutrun", self.name, "--type=merge", "-p", body)
+        return self.read()["metadata"]["generation"]
+
+    def kill(self, pod: str, container: str) -> None:
+        """SIGKILL to everything in a container, from its node: nobody is told beforehand."""
+        found = self.kubectl.get("pod", pod)
+        node = next(one for one in self.cluster.nodes if one.name == found["spec"]["nodeName"])
+        statuses = found["status"]["containerStatuses"]
+        uri = next(one["containerID"] for one in statuses if one["name"] == container)
+        command = (str(build.path("ctr")), "-n", "k8s.io", "tasks", "kill", "--all")
+        node.run(*command, "-s", "SIGKILL", uri.removeprefix("containerd://"))
+
+    # -- what is waited for ---------------------------------------------------------------------------------
+
+    def until(self, holds: Callable[[], Any], what: str, seconds: float) -> Any:
+        """The first true answer; a run that ends or stalls before it says why."""
+        deadline = time.monotonic() + seconds
+        while not (answer := holds()):
+            over = self.condition("Finished").get("status") == "True"
+            assert not over, f"the run ended before {what}: {self.describe()}"
+            assert time.monotonic() < deadline, f"{what}: not in {seconds:.0f} s; {self.describe()}"
+            time.sleep(0.5)
+        return answer
+
+    def wait_for_end(self, seconds: float) -> dict[str, Any]:
+        """The condition Finished, once it is true."""
+
+        def ended() -> dict[str, Any] | None:
+            found = self.condition("Finished")
+            return found if found.get("status") == "True" else None
+
+        deadline = time.monotonic() + seconds
+        while not (found := ended()):
+            assert time.monotonic() < deadline, f"not over in {seconds:.0f} s; {self.describe()}"
+            time.sleep(1.0)
+        return found
+
+    def wait_for_no_pods(self, seconds: float) -> None:
+        """Until nothing of the run works any more."""
+        deadline = time.monotonic() + seconds
+        while self.pods():
+            assert time.monotonic() < deadline, f"pods after {seconds:.0f} s; {self.describe()}"
+            time.sleep(0.5)
+
+    def describe(self) -> str:
+        """Everything that helps to understand a failure."""
+        said = [json.dumps(self.status(), indent=1)]
+        for pod in self.pods():
+            name = pod["metadata"]["name"]
+            said.append(f"-- {name}: {json.dumps(pod['status'].get('containerStatuses', []))}")
+            log = self.kubectl.attempt("logs", name, "--all-containers", "--tail=40")
+            said.append(log.stdout[-6000:])
+        return "\n".join(said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A namespace where a run may be started, and a volume for its ledger."""
+
+    kubectl: Kubectl
+    cluster: LocalCluster
+
+    def start(self, manifest: dict[str, Any]) -> WatchedRun:
+        self.kubectl.apply(manifest)
+        name = manifest["metadata"]["name"]
+        return WatchedRun(kubectl=self.kubectl, cluster=self.cluster, name=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a run came to, read from its ledger."""
+
+    outcome: str
+    chains: list[tuple[int, str]]
+    evaluations: list[dict[str, Any]]
+
+    @property
+    def accuracy(self) -> float:
+        """Of the last evaluation."""
+        return self.evaluations[-1]["last"]["value"]
+
+
+def read_result(folder: Path) -> Result:
+    """The result of a run whose folder, or coordinator's volume, this is."""
+    command = [sys.executable, "-m", "rollout", "runs", "show", str(folder), "--output", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    return Result(
+        outcome=found["outcome"],
+        chains=[(step, chain) for step, chain in found["chains"]],
+        evaluations=found["evaluations"],
+    )
+
+
+def run_here(manifest: dict[str, Any], folder: Path) -> Result:
+    """The same manifest on this machine, without a cluster."""
+    file = folder / "run.json"
+    file.write_text(json.dumps(manifest))
+    place = folder / "run"
+    command = [sys.executable, "-m", "rollout", "run", "-f", str(file), "--run-dir", str(place)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return read_result(place)
