@@ -45,7 +45,7 @@ def _watch(
     heard: Callable[[str], None],
 ) -> None:
     @kopf.on.event(GROUP, VERSION, resource.plural, registry=registry, id=resource.plural)
-    def take(*, event: Mapping[str, Any], **_: Any) -> None:
+    async def take(*, event: Mapping[str, Any], **_: Any) -> None:
         heard(resource.plural)
         if event["type"] == "DELETED":
             store.drop_object(resource.kind, event["object"])
