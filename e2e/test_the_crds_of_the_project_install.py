@@ -1,6 +1,7 @@
 """The CRDs of the project are small enough for client-side apply and mean the same when applied again."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -8,10 +9,16 @@ import yaml
 from cluster.kubectl import Kubectl
 from cluster.paths import REPOSITORY
 from cluster.providers import Cluster
+from runs import install_crds
 
 pytestmark = pytest.mark.control_plane
 
 CRDS = sorted((REPOSITORY / "crds" / "generated").glob("*s.yaml"))
+SAMPLES = sorted(
+    path
+    for path in (REPOSITORY / "manifests" / "samples").rglob("*.yaml")
+    if "apiVersion: rollout.dev/" in path.read_text()
+)
 ANNOTATION_BYTES_MAX = 262_144
 """What client-side apply may keep in its annotation: the whole object, once more."""
 
@@ -38,3 +45,27 @@ def test_a_crd_applied_twice_is_established_and_unchanged(kubectl: Kubectl, crd:
         "NamesAccepted"
     ] == "True"
     assert "NonStructuralSchema" not in {c["type"] for c in found["status"]["conditions"]}
+
+
+def samples() -> list[dict[str, Any]]:
+    """Every run of the samples, under a name that no other has, in the namespace of the test."""
+    found = [one for path in SAMPLES for one in yaml.safe_load_all(path.read_text()) if one]
+    runs = [one for one in found if one["kind"] == "RolloutRun"]
+    for number, run in enumerate(runs):
+        run["metadata"] = {"name": f"sample-{number}"}
+    return runs
+
+
+def test_the_samples_applied_twice_are_unchanged(kubectl: Kubectl, fake: Kubectl):
+    install_crds(kubectl)
+    runs = samples()
+    fake.apply(*runs)
+    before = {one["metadata"]["name"]: one["metadata"] for one in fake.get("rolloutruns")["items"]}
+    assert len(before) == len(runs) >= len(SAMPLES)
+
+    fake.apply(*runs)
+
+    for one in fake.get("rolloutruns")["items"]:
+        meta = one["metadata"]
+        assert meta["generation"] == 1
+        assert meta["resourceVersion"] == before[meta["name"]]["resourceVersion"]
