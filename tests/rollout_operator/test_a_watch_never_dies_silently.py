@@ -70,15 +70,15 @@ class Script:
         return response
 
 
-async def follow(script, until):
+async def follow(script, until, seconds=5.0, **more):
     app = web.Application()
     app.router.add_get("/api/v1/services", script.answer)
     sink = Kept()
     async with TestServer(app) as server, aiohttp.ClientSession() as session:
         client = KubeClient(session, str(server.make_url("")).rstrip("/"))
-        reader = Reader(client=client, resource=SERVICES, sink=sink, noise=lambda: 0.0)
+        reader = Reader(client=client, resource=SERVICES, sink=sink, noise=lambda: 0.0, **more)
         task = asyncio.create_task(reader.run())
-        for _ in range(500):
+        for _ in range(int(seconds * 100)):
             if until(sink, script):
                 break
             await asyncio.sleep(0.01)
@@ -159,3 +159,34 @@ async def test_nobody_there_is_unavailable():
     async with aiohttp.ClientSession() as session:
         with pytest.raises(Unavailable):
             await KubeClient(session, "http://127.0.0.1:9").get(SERVICES, "n", "a")
+
+
+async def test_a_watch_that_ends_at_once_is_opened_with_growing_pauses():
+    script = Script([["a"]], [[] for _ in range(50)])
+    _, script = await follow(script, lambda _, told: len(told.calls) > 4, seconds=1.0)
+    assert 3 <= len(script.calls) <= 5  # 0.2 s, 0.4 s, 0.8 s
+
+
+async def test_a_watch_that_is_always_too_old_lists_with_growing_pauses():
+    gone = {"kind": "Status", "code": 410, "message": "too old"}
+    script = Script([["a"]], [[event("ERROR", gone)] for _ in range(50)])
+    _, script = await follow(script, lambda _, told: len(told.calls) > 8, seconds=1.0)
+    assert script.calls.count("list") <= 4
+
+
+async def test_a_watch_that_says_nothing_is_dead():
+    script = Script([["a"]], [None, [event("ADDED", service("b", 7))]])
+    sink, _ = await follow(script, lambda kept, _: "b" in kept.names, silent_seconds=0.2)
+    assert "b" in sink.names
+
+
+async def test_an_answer_that_is_no_json_is_tried_again():
+    async def answer(_):
+        return web.Response(text="<html>")
+
+    app = web.Application()
+    app.router.add_get("/api/v1/namespaces/n/services/a", answer)
+    async with TestServer(app) as server, aiohttp.ClientSession() as session:
+        client = KubeClient(session, str(server.make_url("")).rstrip("/"))
+        with pytest.raises(Unavailable, match="not JSON"):
+            await client.get(SERVICES, "n", "a")

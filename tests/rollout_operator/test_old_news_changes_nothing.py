@@ -132,3 +132,12 @@ def test_runs_that_wait_for_a_reason_are_found(store):
     assert store.waiting(("RuntimeNotFound",), "") == [RUN]
     assert store.waiting(("RuntimeNotFound",), "other") == []
     assert store.waiting(("WaitingForRun",), "n") == []
+
+
+def test_late_news_of_a_namesake_do_not_replace_the_one_there_is(store):
+    store.put_object("RolloutRun", run(9, uid="new"))
+    store.put_object("RolloutRun", run(5))
+    assert store.find(RUN).uid == "new"
+    store.put(SERVICES, child(9, uid="new"))
+    store.put(SERVICES, child(5))
+    assert store.children("u")["Service", "svc"].uid == "new"

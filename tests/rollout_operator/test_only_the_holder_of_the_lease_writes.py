@@ -1,9 +1,11 @@
 """The Lease: taken when free or silent, judged by our own clock, asked before every write."""
 
+import asyncio
 import copy
 
 import pytest
 
+from rollout_operator import leader as module
 from rollout_operator.errors import Conflict, NotFound, NotLeader, Unavailable
 from rollout_operator.leader import LEASE_SECONDS, RENEW_SECONDS_MAX, Leader
 
@@ -14,8 +16,13 @@ class Leases:
     def __init__(self):
         self.lease = None
         self.broken = False
+        self.hangs = False
+        self.reads = 0
 
     async def get(self, *_):
+        self.reads += 1
+        if self.hangs:
+            await asyncio.sleep(60)
         if self.broken:
             raise Unavailable("get lease", 0, "cut")
         if self.lease is None:
@@ -29,11 +36,14 @@ class Leases:
         self.lease["metadata"]["resourceVersion"] = "1"
 
     async def replace(self, body, *_, **__):
+        if self.broken:
+            raise Unavailable("update lease", 0, "cut")
         version = self.lease["metadata"]["resourceVersion"]
         if body["metadata"]["resourceVersion"] != version:
             raise Conflict("update lease", 409, "modified")
         self.lease = copy.deepcopy(body)
         self.lease["metadata"]["resourceVersion"] = str(int(version) + 1)
+        return copy.deepcopy(self.lease)
 
 
 class Clock:
@@ -109,3 +119,33 @@ async def test_renewing_keeps_the_time_it_was_taken():
     await first.step()
     assert leases.lease["spec"]["acquireTime"] == taken
     assert leases.lease["spec"]["leaseTransitions"] == 0
+
+
+async def test_a_holder_renews_with_one_call_and_looks_again_when_it_is_refused():
+    leases, clock, first, second = pair()
+    await first.step()
+    await first.step()
+    reads = leases.reads
+    await first.step()
+    assert leases.reads == reads
+    await second.step()
+    clock.now += LEASE_SECONDS
+    await second.step()
+    assert second.is_leader()
+    await first.step()
+    assert not first.is_leader()
+    assert leases.lease["spec"]["holderIdentity"] == "b"
+
+
+async def test_a_call_that_hangs_is_given_up_in_time_for_another(monkeypatch):
+    assert 2 * (module.TRY_SECONDS_MAX + module.RETRY_SECONDS) <= RENEW_SECONDS_MAX
+    monkeypatch.setattr(module, "TRY_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+    leases, _, first, _ = pair()
+    leases.hangs = True
+    running = asyncio.create_task(first.run())
+    await asyncio.sleep(0.2)
+    leases.hangs = False
+    await asyncio.wait_for(first.leading.wait(), 5)
+    running.cancel()
+    assert first.is_leader()

@@ -5,13 +5,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
+import signal
+import time
 
 import kopf
 
 from rollout_operator.handlers import register, register_login
-from rollout_operator.kube.connection import find_connection
+from rollout_operator.kube.connection import borrow_session, find_connection, wait_for_token
+from rollout_operator.kube.listed import ListedObjects
+from rollout_operator.pauses import pause_seconds
 from rollout_operator.process import Process, open_process
 from rollout_operator.settings import Settings, parse_settings
+
+log = logging.getLogger(__name__)
+
+KOPF_PAUSE_SECONDS_MAX = 15.0
+CALM_SECONDS = 60.0
+"""A kopf that lived for so long has not failed again and again."""
+
+
+class _EveryTask(frozenset["asyncio.Task[None]"]):
+    """All tasks: kopf ends those that it started, and takes no other one for its own."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
 
 
 def main() -> None:
@@ -32,19 +50,48 @@ async def operate(settings: Settings) -> None:
 
 
 async def watch(process: Process) -> None:
-    """Let kopf follow our kinds until it is told to stop."""
+    """Let kopf follow our kinds until the process is to end; a kopf that breaks is started again."""
+    num_failures = 0
+    while not process.ending.is_set():
+        began = time.monotonic()
+        try:
+            await _watch_once(process)
+        except Exception:
+            log.exception("kopf has ended; it is started again")
+        num_failures = 0 if time.monotonic() - began > CALM_SECONDS else num_failures + 1
+        pause = pause_seconds(num_failures, KOPF_PAUSE_SECONDS_MAX, random.random())
+        await _wait(process.ending, pause)
+
+
+async def _watch_once(process: Process) -> None:
     registry = kopf.OperatorRegistry()
     register(registry, process.store, process.settings, process.opened.hear)
     connection = process.connection
-    register_login(registry, process.session, connection.server, connection.namespace)
+    listed = ListedObjects(process.store)
+    register_login(
+        registry,
+        lambda: borrow_session(process.session, connection, wait_for_token, listed, process.opened),
+        connection.server,
+        connection.namespace,
+    )
     namespaces = process.settings.namespaces
-    await kopf.operator(
+    tasks = await kopf.spawn_tasks(
         registry=registry,
         clusterwide=not namespaces,
         namespaces=namespaces,
         standalone=True,
-        stop_flag=process.failed,
+        stop_flag=process.ending,
     )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, process.ending.set)
+    await kopf.run_tasks(tasks, ignored=_EveryTask())
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return
 
 
 if __name__ == "__main__":

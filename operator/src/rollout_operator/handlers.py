@@ -14,10 +14,13 @@ import kopf
 
 from rollout_api import GROUP, VERSION
 from rollout_operator.kube.resources import OWN_KINDS, Resource
+from rollout_operator.pauses import Pauses
 from rollout_operator.settings import Settings
 from rollout_operator.store import Store
 
-KOPF_RETRIES = (0.5, 1, 2, 4)
+KOPF_PAUSE_SECONDS_MAX = 15.0
+LIST_SECONDS_MAX = 30.0
+PAGE_SIZE = 500
 
 
 def register(
@@ -35,42 +38,51 @@ def register(
 
     for resource in OWN_KINDS:
         if resource.namespaced or not settings.namespaces:
-            _watch(registry, store, resource, heard)
+            _watch(registry, store, resource, settings, heard)
 
 
 def _watch(
     registry: kopf.OperatorRegistry,
     store: Store,
     resource: Resource,
+    settings: Settings,
     heard: Callable[[str], None],
 ) -> None:
     @kopf.on.event(GROUP, VERSION, resource.plural, registry=registry, id=resource.plural)
     async def take(*, event: Mapping[str, Any], **_: Any) -> None:
-        heard(resource.plural)
+        live = event["object"]
+        heard(resource.path(live["metadata"].get("namespace") if settings.namespaces else None))
         if event["type"] == "DELETED":
-            store.drop_object(resource.kind, event["object"])
+            store.drop_object(resource.kind, live)
         else:
-            store.put_object(resource.kind, event["object"])
+            store.put_object(resource.kind, live)
 
 
 def register_login(
-    registry: kopf.OperatorRegistry, session: aiohttp.ClientSession, server: str, namespace: str
+    registry: kopf.OperatorRegistry,
+    open_session: Callable[[], aiohttp.ClientSession],
+    server: str,
+    namespace: str,
 ) -> None:
-    """Kopf uses the operator's own session."""
+    """Give kopf a session of its own at each login: it closes the one that was refused."""
 
     @kopf.on.login(registry=registry)
     def login(**_: Any) -> kopf.AiohttpSession:
         return kopf.AiohttpSession(
-            aiohttp_session=session, server=server, default_namespace=namespace
+            aiohttp_session=open_session(), server=server, default_namespace=namespace
         )
 
 
 def apply_settings(target: kopf.OperatorSettings, source: Settings) -> None:
-    """Kopf keeps nothing on objects, and every watch and call is bounded."""
+    """Keep nothing on objects; bound every call, and try again for as long as it takes."""
     target.posting.enabled = False
     target.scanning.disabled = True
+    target.watching.chunk_size = PAGE_SIZE
     target.watching.server_timeout = source.server_timeout_seconds
     target.watching.connect_timeout = source.connect_timeout_seconds
+    target.watching.inactivity_timeout = source.watch_seconds
     target.networking.connect_timeout = source.connect_timeout_seconds
-    target.networking.error_backoffs = KOPF_RETRIES
+    target.networking.request_timeout = LIST_SECONDS_MAX
+    target.networking.error_backoffs = Pauses(seconds_max=KOPF_PAUSE_SECONDS_MAX)
     target.queueing.idle_timeout = 1.0
+    target.process.ultimate_exiting_timeout = None

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-BACKOFF_SECONDS_MIN = 0.2
+from rollout_operator.pauses import pause_seconds
+
 BACKOFF_SECONDS_MAX = 120.0
 
 
@@ -28,8 +29,7 @@ class Key:
 
 def backoff_seconds(num_failures: int, jitter: float) -> float:
     """Doubling from 0.2 s to 2 min; ``jitter`` from 0 to 1 takes up to half of it away."""
-    full = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN * 2 ** min(num_failures, 12))
-    return full * (1 - jitter / 2)
+    return pause_seconds(num_failures, BACKOFF_SECONDS_MAX, jitter)
 
 
 class KeyQueue:

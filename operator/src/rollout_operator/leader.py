@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 LEASE_NAME = "rollout-operator"
 LEASE_SECONDS = 12
 RENEW_SECONDS_MAX = 8.0
+TRY_SECONDS_MAX = 3.0
+"""A call that hangs is given up: there is time for another before the Lease is too old."""
 RETRY_SECONDS = 1.0
 
 
@@ -37,6 +39,7 @@ class Leader:
     clock: Callable[[], float] = time.monotonic
     leading: asyncio.Event = field(default_factory=asyncio.Event)
     _renewed_at: float = float("-inf")
+    _held: dict[str, Any] | None = None
     _seen: tuple[Any, float] = (None, 0.0)
 
     def is_leader(self) -> bool:
@@ -52,9 +55,9 @@ class Leader:
         """Hold the Lease for as long as possible; until cancelled."""
         while True:
             try:
-                await self.step()
-            except KubeError as error:
-                log.warning("lease not renewed error=%s", error)
+                await asyncio.wait_for(self.step(), TRY_SECONDS_MAX)
+            except (KubeError, TimeoutError) as error:
+                log.warning("lease not renewed error=%s: %s", type(error).__name__, error)
             if self.is_leader():
                 self.leading.set()
             elif self.leading.is_set():
@@ -67,8 +70,9 @@ class Leader:
         if not self.enabled:
             return
         began = self.clock()
+        held, self._held = self._held, None
         try:
-            lease = await self.client.get(LEASES, self.namespace, LEASE_NAME)
+            lease = held or await self.client.get(LEASES, self.namespace, LEASE_NAME)
         except NotFound:
             await self._create(began)
             return
@@ -80,7 +84,7 @@ class Leader:
         acquired = spec.get("acquireTime") if holder == self.identity else None
         lease["spec"] = self._spec(changes, acquired)
         try:
-            await self.client.replace(lease, LEASES, manager=LEASE_NAME)
+            self._held = await self.client.replace(lease, LEASES, manager=LEASE_NAME)
         except Conflict:
             return
         if holder != self.identity:

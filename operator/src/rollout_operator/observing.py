@@ -77,13 +77,13 @@ class Observer:
     _asked: dict[str, tuple[float, Any]] = field(default_factory=dict)
     _specs: OrderedDict[tuple[str, int, int], Looked] = field(default_factory=OrderedDict)
 
-    async def observe(self, stored: Stored) -> Observed:
-        """One run as it is. Raises KubeError."""
+    def look(self, stored: Stored) -> Observed:
+        """One run as it is, as far as the store knows."""
         spec = json.loads(stored.spec)
         status = RunStatus.model_validate(_known_only(stored.read_status()))
         looked = self._look(stored, spec)
         nodes = {pod.node: self.store.node(pod.node) for pod in self.store.pods(stored.uid)}
-        observed = Observed(
+        return Observed(
             name=stored.key.name,
             namespace=stored.key.namespace,
             uid=stored.uid,
@@ -100,7 +100,6 @@ class Observer:
             namespaced=not self.watches_cluster,
             coordinator_reachable=self.unreachable.get(stored.uid, 0.0) < time.monotonic(),
         )
-        return await self._preflight(observed, stored, spec)
 
     async def build_inputs(self, observed: Observed, stored: Stored) -> Inputs:
         """What rendering a new attempt takes."""
@@ -171,12 +170,12 @@ class Observer:
 
     # -- what is asked before a start ---------------------------------------------------------------------
 
-    async def _preflight(
-        self, observed: Observed, stored: Stored, spec: Mapping[str, Any]
-    ) -> Observed:
+    async def check(self, observed: Observed, stored: Stored) -> Observed:
+        """With the gate of what has to be asked for before an attempt starts. Raises KubeError."""
         started = find_record(observed, current_attempt(observed)) is not None
         if started or observed.gate or observed.suspend or observed.spec is None:
             return observed
+        spec = json.loads(stored.spec)
         gate = check_upstreams(self._upstreams(stored, spec))
         if gate is None:
             gate = await self._missing(stored.key.namespace, spec)

@@ -33,15 +33,16 @@ from rollout_operator.kube.opened import OpenedWatches
 from rollout_operator.kube.reader import Reader
 from rollout_operator.kube.resources import (
     NODES,
-    OWN_KINDS,
     POD_MONITORS,
     PODS,
     WATCHED_CHILDREN,
     Resource,
+    own_paths,
 )
 from rollout_operator.leader import Leader
 from rollout_operator.metrics import Metrics, build_metrics, watch_gauges
 from rollout_operator.observing import Observer
+from rollout_operator.pauses import Pauses
 from rollout_operator.reconcile import Reconciler, Workers
 from rollout_operator.settings import Settings
 from rollout_operator.store import Store
@@ -50,7 +51,9 @@ log = logging.getLogger(__name__)
 
 DEFAULT_ACCOUNT = "rollout-operator"
 KEYS_SECONDS = 300.0
-SETTLE_SECONDS = 0.3
+LEARN_SECONDS_MAX = 15.0
+LEASE_CONNECTIONS = 2
+"""The Lease has connections of its own: writes that hang do not keep it from being renewed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,7 +72,7 @@ class Process:
     readers: list[Reader] = field(default_factory=list)
     platform: Platform = field(default_factory=lambda: Platform(worker_image="", vllm_image=""))
     jwks: str = ""
-    failed: asyncio.Event = field(default_factory=asyncio.Event)
+    ending: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     # -- life -----------------------------------------------------------------------------------------
@@ -78,10 +81,15 @@ class Process:
         """Begin to watch and serve; work starts when everything is known and the Lease is ours."""
         self._build_gauges()
         if self.settings.health_port:
-            app = build_app(ages=self.ages, missing=self.missing, metrics=self.metrics)
+            app = build_app(
+                ages=self.ages,
+                dead_seconds=self.settings.dead_seconds,
+                missing=self.missing,
+                metrics=self.metrics,
+            )
             runner = await serve(app, self.settings.health_port)
             self._run(_until_cancelled(runner.cleanup))
-        await self._learn_cluster()
+        await self._learn_patiently()
         self.readers = list(self._build_readers())
         for reader in self.readers:
             self._run(reader.run())
@@ -105,22 +113,26 @@ class Process:
         """A part that breaks ends the process: another one starts from what is really there."""
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("the operator ends", exc_info=error)
-            self.failed.set()
+            self.ending.set()
 
     # -- what is known ----------------------------------------------------------------------------------
 
     def ages(self) -> dict[str, float]:
-        """Age of every watch."""
-        return {
-            **self.opened.ages(),
-            **{reader.resource.plural: reader.age_seconds for reader in self.readers},
-        }
+        """Age of every kind's watch; of several (one in each namespace) the oldest."""
+        ages: dict[str, float] = {}
+        for path, age in self.opened.ages().items():
+            plural = path.rpartition("/")[2]
+            ages[plural] = max(age, ages.get(plural, 0.0))
+        for reader in self.readers:
+            plural = reader.resource.plural
+            ages[plural] = max(reader.age_seconds, ages.get(plural, 0.0))
+        return ages
 
     def missing(self) -> list[str]:
         """What readiness waits for."""
-        wanted = {one.plural for one in OWN_KINDS if one.namespaced or not self.settings.namespaces}
-        lists = [one.resource.plural for one in self.readers if not one.synced.is_set()]
-        waits = sorted(wanted - set(self.opened.ages())) + sorted(set(lists))
+        watches = {path.rpartition("/")[2] for path in self.opened.waiting()}
+        lists = {one.resource.plural for one in self.readers if not one.synced.is_set()}
+        waits = sorted(watches) + sorted(lists)
         return waits if self.jwks else ["discovery", *waits]
 
     def _build_gauges(self) -> None:
@@ -144,13 +156,16 @@ class Process:
     async def _work(self) -> None:
         while self.missing():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
-        await asyncio.sleep(SETTLE_SECONDS)
-        if self.leader.enabled:
-            await self.leader.leading.wait()
+        await self.leader.leading.wait()
         reconciler = self._build_reconciler()
         for stored in list(self.store.objects()):
             self.queue.put(stored.key)
-        workers = Workers(reconciler=reconciler, queue=self.queue, count=self._count)
+        workers = Workers(
+            reconciler=reconciler,
+            queue=self.queue,
+            leading=self.leader.leading,
+            count=self._count,
+        )
         await asyncio.gather(
             self._resync(), *(workers.run() for _ in range(self.settings.concurrency))
         )
@@ -208,6 +223,16 @@ class Process:
                 for stored in list(self.store.objects()):
                     self.queue.put(stored.key)
 
+    async def _learn_patiently(self) -> None:
+        """As ``_learn_cluster``, for as long as it takes: an API server may be away when we start."""
+        pauses = iter(Pauses(seconds_max=LEARN_SECONDS_MAX))
+        while not self.jwks:
+            try:
+                await self._learn_cluster()
+            except KubeError as error:
+                log.warning("waits for the API server error=%s", error)
+                await asyncio.sleep(next(pauses))
+
     async def _learn_cluster(self) -> None:
         """How tokens are checked, and which optional kinds exist. Raises KubeError."""
         issuer = await self.client.read("/.well-known/openid-configuration")
@@ -247,6 +272,7 @@ class Process:
             namespace=namespace,
             selector=selector,
             timeout_seconds=self.settings.server_timeout_seconds,
+            silent_seconds=self.settings.watch_seconds,
         )
 
 
@@ -259,16 +285,16 @@ async def _until_cancelled(cleanup: Callable[[], Awaitable[None]]) -> None:
 
 @asynccontextmanager
 async def open_process(settings: Settings, connection: Connection) -> AsyncIterator[Process]:
-    """The process, with its session; nothing runs yet."""
-    opened = OpenedWatches()
+    """The process, with its sessions; nothing runs yet."""
     metrics = build_metrics()
     identity = settings.identity or f"{socket.gethostname()}-{secrets.token_hex(4)}"
-    namespace = settings.operator_namespace or connection.namespace
-    async with open_session(connection, opened) as session:
-        unguarded = KubeClient(session, connection.server, count=metrics.count_request)
+    async with (
+        open_session(connection) as session,
+        open_session(connection, connections_max=LEASE_CONNECTIONS) as apart,
+    ):
         leader = Leader(
-            client=unguarded,
-            namespace=namespace,
+            client=KubeClient(apart, connection.server, count=metrics.count_request),
+            namespace=settings.operator_namespace or connection.namespace,
             identity=identity,
             enabled=settings.leader_election,
         )
@@ -286,6 +312,6 @@ async def open_process(settings: Settings, connection: Connection) -> AsyncItera
             store=Store(queue.put),
             queue=queue,
             leader=leader,
-            opened=opened,
+            opened=OpenedWatches(own_paths(settings.namespaces)),
             metrics=metrics,
         )

@@ -6,6 +6,7 @@ pauses; what passes by itself is tried again quietly. Nothing here decides anyth
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
@@ -46,6 +47,8 @@ log = logging.getLogger(__name__)
 CONTROLLER = "rollout.dev/operator"
 UNREACHABLE_SECONDS = 15.0
 FAILURES_TOLD_MAX = 5
+TOLD_SECONDS_MIN = 10.0
+WORDS_LENGTH_MAX = 600
 NOT_LEADER_SECONDS = 2.0
 COUNTS_SECONDS = 1.0
 """Counts of pods alone are written no more often than this; conditions are written at once."""
@@ -82,20 +85,21 @@ class Reconciler:
             await self._reconcile_run(stored)
 
     async def _reconcile_run(self, stored: Stored) -> None:
-        observed = await self.observer.observe(stored)
+        observed = self.observer.look(stored)
         now = self.clock()
-        plan = plan_run(observed, now)
         inputs: Inputs | None = None
         try:
+            observed = await self.observer.check(observed, stored)
+            plan = plan_run(observed, now)
             if plan.wanted is not None and plan.wanted.record is None:
                 inputs = await self.observer.build_inputs(observed, stored)
             plan = await self._act(observed, plan, inputs, now)
+        except Terminating:
+            return
         except (FieldConflict, Forbidden, Refused) as error:
             await self._tell(observed, stored, error)
             return
-        except Terminating:
-            return
-        except Unavailable as error:
+        except KubeError as error:
             if self.queue.failures(stored.key) >= FAILURES_TOLD_MAX:
                 await self._tell(observed, stored, error)
                 return
@@ -151,7 +155,8 @@ class Reconciler:
     async def _tell(self, observed: Observed, stored: Stored, error: Exception) -> None:
         """Say in the status what a person must mend, and try again later."""
         gate = _gate_of(error)
-        plan = plan_run(replace(observed, blocked=gate), self.clock())
+        told = replace(observed, blocked=gate, gate=observed.gate or gate)
+        plan = plan_run(told, self.clock())
         await self._write_status(stored, observed, plan)
         wait = self.queue.retry(stored.key, gate.retry_seconds)
         log.warning(
@@ -171,11 +176,11 @@ class Reconciler:
             if wait > 0:
                 self.queue.put_later(stored.key, wait)
                 return
+        attempt = int(plan.status.get("attempt", 0))
+        for note in plan.notes:  # before the status, which would make them old news
+            await self.poster.post(observed, attempt, note)
         await self._send_status(stored, plan.status)
         self._wrote_at[stored.uid] = time.monotonic()
-        attempt = int(plan.status.get("attempt", 0))
-        for note in plan.notes:
-            await self.poster.post(observed, attempt, note)
         if _has_finished(plan.status):
             self._wake(FOR_RUN, stored.key.namespace)
 
@@ -252,8 +257,9 @@ def _gate_of(error: Exception) -> Gate:
             reason=Reason.FIELD_CONFLICT, message=str(error), retry_seconds=error.retry_seconds
         )
     reason = Reason.FORBIDDEN if isinstance(error, Forbidden) else Reason.API_SERVER_REFUSED
-    words = error.what if isinstance(error, Unavailable) else str(error)
-    return Gate(reason=reason, message=words, retry_seconds=10.0)
+    asked = error.retry_after_seconds if isinstance(error, Unavailable) else None
+    wait = max(TOLD_SECONDS_MIN, asked or 0.0)
+    return Gate(reason=reason, message=str(error)[:WORDS_LENGTH_MAX], retry_seconds=wait)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -262,11 +268,13 @@ class Workers:
 
     reconciler: Reconciler
     queue: KeyQueue
+    leading: asyncio.Event
     count: Callable[[str, float, float], None]
 
     async def run(self) -> None:
         """Work until cancelled."""
         while True:
+            await self.leading.wait()
             key, waited = await self.queue.take()
             began = time.monotonic()
             try:

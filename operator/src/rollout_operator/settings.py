@@ -16,7 +16,9 @@ class Settings:
 
     ``namespaces`` empty means the whole cluster. ``health_port`` serves liveness, readiness and
     metrics on all interfaces of the pod; 0 turns it off. ``operator_namespace`` and ``account``
-    empty mean those of the process's own service account.
+    empty mean those of the process's own service account. A watch that says nothing for
+    ``watch_seconds`` (the API server sends a bookmark every minute) is opened anew; one that stays
+    silent for ``dead_seconds`` fails liveness.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -31,6 +33,12 @@ class Settings:
     resync_seconds: int = 600
     server_timeout_seconds: int = 120
     connect_timeout_seconds: int = 10
+    watch_seconds: int = 70
+
+    @property
+    def dead_seconds(self) -> float:
+        """Two tries and a half: three minutes unless set otherwise."""
+        return self.watch_seconds * 2.5 + 5
 
 
 def parse_settings(environment: Mapping[str, str]) -> Settings:
@@ -50,6 +58,7 @@ def parse_settings(environment: Mapping[str, str]) -> Settings:
         vllm_image=environment.get("ROLLOUT_VLLM_IMAGE") or VLLM_IMAGE,
         concurrency=_number(environment, "ROLLOUT_CONCURRENCY", 16, 1, 256, "a number"),
         resync_seconds=_number(environment, "ROLLOUT_RESYNC_SECONDS", 600, 10, 86_400, "seconds"),
+        watch_seconds=_number(environment, "ROLLOUT_WATCH_SECONDS", 70, 10, 3600, "seconds"),
     )
 
 

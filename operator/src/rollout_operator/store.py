@@ -86,9 +86,8 @@ class Store:
         """An object of ours as it is now; the answer to our own write is no news."""
         stored = parse_stored(kind, live)
         before = self._objects.get(stored.key)
-        if stored.uid in self._gone or (
-            before is not None and before.uid == stored.uid and before.version >= stored.version
-        ):
+        late = before is not None and before.version >= stored.version
+        if late or stored.uid in self._gone:
             return
         self._objects[stored.key] = stored
         self._runs_by_uid[stored.uid] = stored.key
@@ -104,6 +103,14 @@ class Store:
             del self._objects[key]
         self._runs_by_uid.pop(meta["uid"], None)
         self._changed(key)
+
+    def keep_objects(self, kind: str, namespace: str | None, uids: set[str]) -> None:
+        """Forget objects of ours that a list has not shown."""
+        for key, stored in list(self._objects.items()):
+            inside = key.kind == kind and namespace in {None, key.namespace}
+            if inside and stored.uid not in uids:
+                meta = {"uid": stored.uid, "name": key.name, "namespace": key.namespace}
+                self.drop_object(kind, {"metadata": meta})
 
     def find(self, key: Key) -> Stored | None:
         """An object of ours."""
@@ -178,7 +185,7 @@ class Store:
             return
         mine = self._children.setdefault(child.run_uid, {})
         before = mine.get((child.kind, child.name))
-        if before is not None and before.uid == child.uid and before.version >= child.version:
+        if before is not None and before.version >= child.version:
             return
         mine[child.kind, child.name] = child
         self._owners[child.uid] = child.run_uid

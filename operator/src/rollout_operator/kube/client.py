@@ -148,12 +148,22 @@ class KubeClient:
             return
 
     async def watch(
-        self, resource: Resource, namespace: str | None, seconds_max: int, **parameters: str
+        self,
+        resource: Resource,
+        namespace: str | None,
+        seconds_max: int,
+        silent_seconds_max: float,
+        **parameters: str,
     ) -> AsyncIterator[Body]:
-        """Events of a collection until the server ends the stream. Raises Gone, or Unavailable."""
+        """Events of a collection until the server ends the stream. Raises Gone, or Unavailable.
+
+        A stream without a word (bookmarks are words) for ``silent_seconds_max`` is dead: Unavailable.
+        """
         query = {"watch": "true", "timeoutSeconds": str(seconds_max), **parameters}
         what = f"watch {resource.plural}"
-        timeout = aiohttp.ClientTimeout(total=seconds_max + 15, sock_connect=10, sock_read=130)
+        timeout = aiohttp.ClientTimeout(
+            total=seconds_max + 15, sock_connect=10, sock_read=silent_seconds_max
+        )
         url = self._server + resource.path(namespace)
         try:
             async with self._session.get(url, params=query, timeout=timeout) as response:
@@ -162,7 +172,7 @@ class KubeClient:
                     raise _error(what, response, await response.text())
                 async for line in _lines(response.content):
                     yield json.loads(line)
-        except (aiohttp.ClientError, TimeoutError, OSError, json.JSONDecodeError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             self._count("watch", 0)
             raise Unavailable(what, 0, f"{type(error).__name__}: {error}") from error
 
@@ -190,7 +200,10 @@ class KubeClient:
         self._count(verb, response.status)
         if response.status >= 300:
             raise _error(what, response, text)
-        return json.loads(text)
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise Unavailable(what, response.status, f"not JSON: {text[:100]!r}") from error
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

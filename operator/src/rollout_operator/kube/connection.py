@@ -13,11 +13,13 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import yaml
+from yarl import URL
 
 ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_SECONDS_MAX = 60.0
@@ -117,9 +119,13 @@ def _bytes(entry: Mapping[str, Any], name: str) -> bytes:
 
 
 class Bearer:
-    """Puts the newest token on every request: an aiohttp middleware."""
+    """Puts the newest token on every request to the API server: an aiohttp middleware.
+
+    Nobody else gets it: the session also speaks to coordinators, with tokens of their own.
+    """
 
     def __init__(self, connection: Connection) -> None:
+        self._origin = URL(connection.server).origin()
         self._file = connection.token_file
         self._token = connection.token
         self._read_at = -TOKEN_SECONDS_MAX
@@ -128,23 +134,60 @@ class Bearer:
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         """Add the header and go on."""
+        if request.url.origin() == self._origin and (token := self._newest()):
+            request.headers["Authorization"] = f"Bearer {token}"
+        return await handler(request)
+
+    def _newest(self) -> str:
         now = time.monotonic()
         if self._file is not None and now - self._read_at >= TOKEN_SECONDS_MAX:
             self._token, self._read_at = self._file.read_text().strip(), now
-        if self._token:
-            request.headers["Authorization"] = f"Bearer {self._token}"
-        return await handler(request)
+        return self._token
+
+
+async def wait_for_token(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """A middleware for kopf: a token that is refused is a server that is away, to be tried again.
+
+    It would close its session and ask for another one, at once and without an end.
+    """
+    response = await handler(request)
+    if response.status == HTTPStatus.UNAUTHORIZED:
+        response.release()
+        raise aiohttp.ClientConnectionError(f"401 Unauthorized: {request.url.path}")
+    return response
 
 
 def open_session(
-    connection: Connection, *further: aiohttp.ClientMiddlewareType
+    connection: Connection, *, connections_max: int = CONNECTIONS_MAX
 ) -> aiohttp.ClientSession:
-    """One session for everything: kopf's watches, the reader's, and every write."""
+    """One session for the readers and every write."""
     connector = aiohttp.TCPConnector(
-        ssl=connection.tls if connection.tls is not None else False, limit=CONNECTIONS_MAX
+        ssl=connection.tls if connection.tls is not None else False, limit=connections_max
     )
+    return _session(connection, connector, owns=True)
+
+
+def borrow_session(
+    session: aiohttp.ClientSession,
+    connection: Connection,
+    *further: aiohttp.ClientMiddlewareType,
+) -> aiohttp.ClientSession:
+    """A session over the connections of another one; closing it closes none of them."""
+    assert session.connector is not None
+    return _session(connection, session.connector, *further, owns=False)
+
+
+def _session(
+    connection: Connection,
+    connector: aiohttp.BaseConnector,
+    *further: aiohttp.ClientMiddlewareType,
+    owns: bool,
+) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=connector,
+        connector_owner=owns,
         middlewares=(Bearer(connection), *further),
         timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS_MAX, sock_connect=10),
         headers={"User-Agent": "rollout-operator"},

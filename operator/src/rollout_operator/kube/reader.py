@@ -16,11 +16,15 @@ from typing import Any, Protocol
 from rollout_operator.errors import Gone, KubeError, Unavailable
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import Resource
+from rollout_operator.pauses import pause_seconds
 
 log = logging.getLogger(__name__)
 
 PAGE_SIZE = 500
-RETRY_SECONDS_MAX = 15.0
+PAUSE_SECONDS_MAX = 15.0
+RETRY_AFTER_SECONDS_MAX = 60.0
+SHORT_SECONDS = 1.0
+"""A watch that ends so soon and without an event did not live."""
 
 
 class Sink(Protocol):
@@ -46,9 +50,12 @@ class Reader:
     namespace: str | None = None
     selector: str = ""
     timeout_seconds: int = 300
+    silent_seconds: float = 70.0
     synced: asyncio.Event = field(default_factory=asyncio.Event)
     heard_at: float = field(default_factory=time.monotonic)
     noise: Callable[[], float] = random.random
+    _version: str = ""
+    _num_events: int = 0
 
     @property
     def age_seconds(self) -> float:
@@ -56,24 +63,35 @@ class Reader:
         return time.monotonic() - self.heard_at
 
     async def run(self) -> None:
-        """Follow until cancelled; every failure is logged and waited out."""
-        version, num_failures = "", 0
+        """Follow until cancelled; every failure is logged and waited out, with growing pauses."""
+        num_failures = 0
         while True:
-            try:
-                if not version:
-                    version = await self._list()
-                    self.synced.set()
-                version = await self._watch(version)
+            heard = self._num_events
+            ended_well, least = await self._try()
+            if ended_well or self._num_events > heard:
                 num_failures = 0
-            except Gone:
-                version = ""
-            except KubeError as error:
-                num_failures += 1
-                log.warning("watch failed resource=%s error=%s", self.resource.plural, error)
-                version = version if isinstance(error, Unavailable) else ""
-                await asyncio.sleep(
-                    min(RETRY_SECONDS_MAX, 0.2 * 2 ** min(num_failures, 8)) * (0.5 + self.noise())
-                )
+                await asyncio.sleep(least)
+                continue
+            pause = pause_seconds(num_failures, PAUSE_SECONDS_MAX, self.noise())
+            num_failures += 1
+            await asyncio.sleep(max(pause, least))
+
+    async def _try(self) -> tuple[bool, float]:
+        """List when that is needed, then watch; whether it ended as it should, and how long to wait."""
+        try:
+            if not self._version:
+                self._version = await self._list()
+                self.synced.set()
+            began = time.monotonic()
+            await self._watch()
+            return time.monotonic() - began >= SHORT_SECONDS, 0.0
+        except Gone:
+            self._version = ""
+            return False, 0.0
+        except KubeError as error:
+            log.warning("watch failed resource=%s error=%s", self.resource.plural, error)
+            self._version = self._version if isinstance(error, Unavailable) else ""
+            return False, _asked_seconds(error)
 
     async def _list(self) -> str:
         uids: set[str] = set()
@@ -91,24 +109,30 @@ class Reader:
                 return page["metadata"]["resourceVersion"]
             parameters["continue"] = more
 
-    async def _watch(self, version: str) -> str:
-        parameters = {"resourceVersion": version, "allowWatchBookmarks": "true"}
+    async def _watch(self) -> None:
+        parameters = {"resourceVersion": self._version, "allowWatchBookmarks": "true"}
         if self.selector:
             parameters["labelSelector"] = self.selector
         events = self.client.watch(
-            self.resource, self.namespace, self.timeout_seconds, **parameters
+            self.resource, self.namespace, self.timeout_seconds, self.silent_seconds, **parameters
         )
         async for event in events:
             self.heard_at = time.monotonic()
             live = event["object"]
             if event["type"] == "ERROR":
                 raise _watch_error(self.resource, live)
-            version = live["metadata"]["resourceVersion"]
+            self._num_events += 1
+            self._version = live["metadata"]["resourceVersion"]
             if event["type"] == "DELETED":
                 self.sink.drop(self.resource, live)
             elif event["type"] != "BOOKMARK":
                 self.sink.put(self.resource, live)
-        return version
+
+
+def _asked_seconds(error: KubeError) -> float:
+    """How long the API server asks us to wait."""
+    asked = error.retry_after_seconds if isinstance(error, Unavailable) else None
+    return min(RETRY_AFTER_SECONDS_MAX, asked or 0.0)
 
 
 def _watch_error(resource: Resource, status: Mapping[str, Any]) -> KubeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rollout_api import GROUP, VERSION
@@ -81,6 +82,15 @@ WATCHED_CHILDREN = (
 _BY_KIND = {
     one.kind: one for one in (*OWN_KINDS, *WATCHED_CHILDREN, SECRETS, PODS, NODES, POD_MONITORS)
 }
+
+
+def own_paths(namespaces: Sequence[str]) -> Iterator[str]:
+    """The collections of our kinds that are watched: in these namespaces, or (none named) in all."""
+    for resource in OWN_KINDS:
+        if resource.namespaced:
+            yield from (resource.path(one) for one in namespaces or (None,))
+        elif not namespaces:
+            yield resource.path()
 
 
 def resource_of(kind: str) -> Resource:
