@@ -74,6 +74,18 @@ def test_the_answer_to_our_own_write_is_no_news(store, told):
     assert told == []
 
 
+def test_the_answer_to_a_write_of_a_child_is_no_news_and_its_echo_neither(store, told):
+    assert store.learn(SERVICES, child(4)).version == 4
+    store.put(SERVICES, child(4))
+    assert told == []
+
+
+def test_an_answer_that_comes_after_newer_news_is_not_the_child(store):
+    store.put(SERVICES, child(5))
+    assert store.learn(SERVICES, child(4)) is None
+    assert store.children("u")["Service", "svc"].version == 5
+
+
 def test_a_namesake_made_anew_replaces_the_old_one_and_late_news_of_that_are_dropped(store):
     store.drop_object("RolloutRun", run(4))
     store.put_object("RolloutRun", run(9, uid="new"))

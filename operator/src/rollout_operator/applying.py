@@ -159,10 +159,10 @@ class Applier:
         answer = await self.client.apply(
             manifest, resource, manager=names.MANAGER_CHILDREN, force=force
         )
-        owned = owned_digest(answer)
+        child = self.store.learn(resource, answer)
+        owned = child.owned if child is not None else owned_digest(answer)
         if owned != answer["metadata"].get("annotations", {}).get(names.ANNOTATION_APPLIED):
             self._accept(answer["metadata"]["uid"], owned)
-        self.store.put(resource, answer, notify=False)
 
     def _accept(self, uid: str, digest: str) -> None:
         self.accepted[uid] = digest

@@ -52,7 +52,7 @@ def parse_stored(kind: str, live: Document) -> Stored:
     meta = live["metadata"]
     kept = {name: meta[name] for name in META_KEPT if name in meta}
     return Stored(
-        key=Key(namespace=meta.get("namespace", ""), name=meta["name"], kind=kind),
+        key=_key_of(kind, meta),
         uid=meta["uid"],
         version=int(meta["resourceVersion"]),
         generation=meta.get("generation", 0),
@@ -61,6 +61,10 @@ def parse_stored(kind: str, live: Document) -> Stored:
         spec=_pack(live.get("spec") or {}),
         status=_pack(live.get("status") or {}),
     )
+
+
+def _key_of(kind: str, meta: Document) -> Key:
+    return Key(namespace=meta.get("namespace", ""), name=meta["name"], kind=kind)
 
 
 def _pack(document: Any) -> bytes:
@@ -84,6 +88,9 @@ class Store:
 
     def put_object(self, kind: str, live: Document, *, notify: bool = True) -> None:
         """An object of ours as it is now; the answer to our own write is no news."""
+        known = self._objects.get(_key_of(kind, live["metadata"]))
+        if known is not None and known.version >= int(live["metadata"]["resourceVersion"]):
+            return
         stored = parse_stored(kind, live)
         before = self._objects.get(stored.key)
         late = before is not None and before.version >= stored.version
@@ -144,6 +151,14 @@ class Store:
         else:
             self._put_child(resource, live, notify=notify)
 
+    def learn(self, resource: Resource, live: Document) -> Child | None:
+        """Take in the answer to our own write of a child; the child, unless it is newer by now."""
+        self._put_child(resource, live, notify=False)
+        meta = live["metadata"]
+        owner = self._owners.get(meta["uid"], "")
+        child = self._children.get(owner, {}).get((resource.kind, meta["name"]))
+        return child if child is not None and child.version == int(meta["resourceVersion"]) else None
+
     def drop(self, resource: Resource, live: Document) -> None:
         """An object is gone."""
         meta = live["metadata"]
@@ -180,6 +195,8 @@ class Store:
         return self._nodes.get(name)
 
     def _put_child(self, resource: Resource, live: Document, *, notify: bool) -> None:
+        if self._is_old(resource, live["metadata"]):
+            return
         child = parse_child(resource.kind, live)
         if child is None:
             return
@@ -191,6 +208,12 @@ class Store:
         self._owners[child.uid] = child.run_uid
         if notify:
             self._touch(child.run_uid)
+
+    def _is_old(self, resource: Resource, meta: Document) -> bool:
+        """Whether this version of a child is known already: most often it is our own write's echo."""
+        owner = self._owners.get(meta["uid"], "")
+        known = self._children.get(owner, {}).get((resource.kind, meta["name"]))
+        return known is not None and known.version >= int(meta["resourceVersion"])
 
     def _put_pod(self, live: Document) -> None:
         pod = parse_pod(live)
