@@ -103,6 +103,11 @@ class Reason(StrEnum):
         "Wait: the run goes on from its anchor when the quota returns.",
     )
     ACTORS_READY = "ActorsReady", "Enough actors sample.", "Nothing."
+    BEYOND_QUOTA = (
+        "BeyondQuota",
+        "More actors are wanted than the queue gave quota for; those it has go on.",
+        "Suspend and resume the run to queue for more, or ask for fewer.",
+    )
     ACTORS_NOT_READY = (
         "ActorsNotReady",
         "Fewer actors than wanted are ready.",
@@ -171,6 +176,11 @@ class Reason(StrEnum):
         "CeilingExceeded",
         "The run asks for more than its runtime allows.",
         "Ask for less, or let the platform raise the ceiling.",
+    )
+    KUEUE_NOT_INSTALLED = (
+        "KueueNotInstalled",
+        "The run names a queue, and the cluster does not serve Kueue's Workloads.",
+        "Install Kueue, or take the queue away: `spec.queueName`, the label, or the runtime's.",
     )
     REFERENCE_NOT_FOUND = (
         "ReferenceNotFound",

@@ -4,6 +4,7 @@ Lengths: a run's name has at most 40 characters, so that the longest child (``-c
 the 11 that a StatefulSet adds for its revision label within 63.
 """
 
+from hashlib import sha256
 from typing import Literal
 
 DOMAIN = "rollout.dev"
@@ -57,6 +58,8 @@ MANAGER_PROGRESS = "rollout-coordinator"
 
 FINALIZER_SNAPSHOT = f"{DOMAIN}/purge"
 """On snapshots with ``deletionPolicy: Delete`` only. Runs have no finalizer."""
+FINALIZER_QUOTA = f"{DOMAIN}/quota"
+"""On the Kueue Workload of a run: its quota counts until no pod of the run is left."""
 
 Role = Literal["coordinator", "learner", "actor"]
 _WORKLOADS: dict[Role, str] = {
@@ -89,6 +92,11 @@ def certificate_name(run: str) -> str:
 def keys_name(run: str) -> str:
     """Name of the ConfigMap with the public keys that service account tokens are checked by."""
     return f"{run}-keys"
+
+
+def quota_name(run: str, uid: str) -> str:
+    """Name of the run's Kueue Workload; a namesake made later has another."""
+    return f"rolloutrun-{run}-{sha256(uid.encode()).hexdigest()[:5]}"
 
 
 def monitor_name(run: str) -> str:

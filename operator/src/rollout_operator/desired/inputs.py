@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from rollout_api import names
@@ -30,6 +31,17 @@ class Platform:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where a queue wants the pods of one role, beside what the run and its runtime say."""
+
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Manifest, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    gates: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
     """One run attempt. ``spec`` has its presets, engine and storage resolved."""
 
@@ -44,6 +56,7 @@ class Inputs:
     storage_class: str | None = None
     access_mode: str = "ReadWriteOnce"
     progress_seconds: float = 10.0
+    placements: Mapping[str, Placement] = field(default_factory=dict)
 
     @property
     def uses_sqlite(self) -> bool:
@@ -86,6 +99,10 @@ class Inputs:
         return self.template(role).service_account_name or names.service_account_name(
             self.name, role
         )
+    def placement(self, role: names.Role) -> Placement:
+        """Where the run's queue wants a role's pods; nothing without a queue."""
+        return self.placements.get(role) or Placement()
+
 
     def meta(self, name: str, role: names.Role | None = None) -> Manifest:
         """Metadata of a child: owned by the run, and so gone with it."""

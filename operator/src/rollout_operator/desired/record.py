@@ -10,7 +10,7 @@ import base64
 import gzip
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rollout_api import names
@@ -56,6 +56,7 @@ def render_record(inputs: Inputs) -> Record:
     """Render a run attempt, once."""
     order = build_order(inputs).model_dump_json(exclude_none=True, indent=1)
     identity = [order, TEMPLATE_VERSION, inputs.attempt, inputs.runtime.model_dump_json()]
+    identity += [asdict(inputs.placements[role]) for role in sorted(inputs.placements)]
     name = names.configuration_name(inputs.name, digest_of(identity))
     children = build_children(inputs, name)
     packed = gzip.compress(json.dumps(children, sort_keys=True).encode(), mtime=0)

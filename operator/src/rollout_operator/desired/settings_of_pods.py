@@ -104,11 +104,18 @@ def build_placement(inputs: Inputs, role: names.Role) -> Manifest:
     """Where the pods may go: selectors, taints, affinity, priority, spread."""
     template, user = inputs.template(role), user_settings(inputs, role)
     device = inputs.accelerator(role)
+    queued = inputs.placement(role)
     selector = {**template.node_selector, **_device_selector(inputs, role), **user.node_selector}
     tolerations = [*template.tolerations, *(device[0].tolerations if device else ())]
+    tolerated = _tolerations([*tolerations, *user.tolerations])
     placement: Manifest = {
-        "nodeSelector": selector,
-        "tolerations": [*_tolerations([*tolerations, *user.tolerations]), *_evictions()],
+        "nodeSelector": {**selector, **queued.node_selector},
+        "tolerations": [
+            *tolerated,
+            *(one for one in queued.tolerations if one not in tolerated),
+            *_evictions(),
+        ],
+        "schedulingGates": [{"name": name} for name in queued.gates],
         "affinity": plain(user.affinity or template.affinity) or _together(inputs, role),
         "priorityClassName": user.priority_class_name or template.priority_class_name,
         "runtimeClassName": template.runtime_class_name,
@@ -181,6 +188,7 @@ def build_annotations(inputs: Inputs, role: names.Role) -> dict[str, str]:
         **network,
         **inputs.template(role).annotations,
         **user_settings(inputs, role).annotations,
+        **inputs.placement(role).annotations,
     }
 
 
@@ -189,6 +197,7 @@ def build_labels(inputs: Inputs, role: names.Role) -> dict[str, str]:
     return {
         **inputs.template(role).labels,
         **user_settings(inputs, role).labels,
+        **inputs.placement(role).labels,
         **names.common_labels(inputs.name, role),
         **names.worker_labels(inputs.name, inputs.uid, role),
         names.LABEL_ATTEMPT: str(inputs.attempt),

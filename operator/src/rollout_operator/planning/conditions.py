@@ -16,7 +16,7 @@ from rollout_operator.observed import render_time
 from rollout_operator.planning.attempts import stateful_set
 from rollout_operator.planning.group import Group
 from rollout_operator.planning.model import Observed
-from rollout_operator.planning.phases import has_role, speaks_of
+from rollout_operator.planning.phases import has_role, running_actors, speaks_of, wanted_actors
 
 MESSAGE_LENGTH_MAX = 4096
 Status = dict[str, Any]
@@ -98,6 +98,10 @@ def actors_aspect(observed: Observed, counts: Status | None) -> Aspect:
         return yes(kind, Reason.NO_ACTORS_NEEDED, "the work samples nothing")
     ready, desired = (counts or {}).get("ready", 0), (counts or {}).get("desired", 0)
     message = f"{ready} of {desired} actors are ready"
+    wanted = wanted_actors(observed)
+    if running_actors(observed) < wanted:
+        message += f"; {wanted} are wanted, the queue gave quota for {running_actors(observed)}"
+        return no(kind, Reason.BEYOND_QUOTA, message)
     if desired and ready >= desired:
         return yes(kind, Reason.ACTORS_READY, message)
     return no(kind, Reason.ACTORS_NOT_READY, message)

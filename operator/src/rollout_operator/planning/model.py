@@ -12,6 +12,8 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import RunStatus
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.desired.record import Live
+from rollout_operator.kueue.claim import Claim
+from rollout_operator.kueue.quota import Quota
 from rollout_operator.observed import Child, Node, Pod
 
 ROLES: tuple[Role, ...] = ("coordinator", "learner", "actor")
@@ -43,7 +45,8 @@ class Observed:
     ``spec`` is resolved, None when ``gate`` is an invalid spec. ``gate`` is what stands in the way of
     a start. ``blocked``: what the API server, or another writer, refuses just now.
     ``watches_nodes``: a node that is not in ``nodes`` is gone. ``namespaced``: nothing of the cluster
-    is looked at.
+    is looked at. ``queue`` is empty for a run without one; ``claim`` is what it would ask for, when
+    nothing else is in the way of a start; ``quota`` is what its Workload says.
     """
 
     name: str
@@ -62,6 +65,10 @@ class Observed:
     watches_nodes: bool = False
     namespaced: bool = False
     coordinator_reachable: bool = True
+    queue: str = ""
+    kueue_served: bool = False
+    claim: Claim | None = None
+    quota: Quota | None = None
 
     def pods_of(self, role: Role) -> tuple[Pod, ...]:
         """Pods of one role, whatever attempt they are of."""
@@ -102,8 +109,21 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaStep:
+    """One write on the run's Workload. ``GiveUp`` deletes it, ``LetGo`` drops our finalizer.
+
+    ``holds``, ``reason`` and ``message`` are of the condition that ``PodsReady`` and ``Finish`` write.
+    """
+
+    verb: Literal["Ask", "Change", "Requeue", "GiveUp", "LetGo", "Finish", "PodsReady"]
+    holds: bool = False
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do, in this order: children, the coordinator, the status, events.
+    """What to do, in this order: children, the coordinator, quota, the status, events.
 
     ``status`` None writes nothing. ``remove_children``: the time to live is over.
     """
@@ -112,6 +132,7 @@ class Plan:
     remove_children: bool = False
     stop_coordinator: bool = False
     send_settings: bool = False
+    quota: QuotaStep | None = None
     status: Mapping[str, Any] | None = None
     notes: tuple[Note, ...] = ()
     requeue_seconds: float | None = None

@@ -8,9 +8,19 @@ from typing import Any
 from rollout_api.conditions import Reason
 from rollout_operator.planning.model import Note, Observed
 
+_TOLD = (
+    ("Admitted", Reason.QUOTA_RESERVED),
+    ("Ready", Reason.RUNNING),
+    ("Suspended", Reason.SUSPENDED),
+    ("Suspended", Reason.EVICTED),
+)
+
 
 def build_notes(observed: Observed, after: Mapping[str, Any]) -> tuple[Note, ...]:
-    """Events of a healthy run: Starting, Running, Succeeded (and Suspended for each suspension)."""
+    """Events of a healthy run: Starting, Running, Succeeded; with a queue, QuotaReserved.
+
+    Each suspension and each eviction has one of its own.
+    """
     before = {c.type: (c.status, c.reason) for c in observed.status.conditions}
     now = {c["type"]: c for c in after["conditions"]}
     return tuple(_notes(observed, before, now, after))
@@ -26,7 +36,7 @@ def _notes(
     if attempt > observed.status.attempt:
         message = f"run attempt {attempt} starts"
         yield Note(type="Normal", reason=Reason.STARTING, message=message)
-    for kind, wanted in (("Ready", Reason.RUNNING), ("Suspended", Reason.SUSPENDED)):
+    for kind, wanted in _TOLD:
         if _became(kind, wanted.value, before, now):
             yield Note(type="Normal", reason=wanted, message=now[kind]["message"])
     if _became("Finished", Reason.SUCCEEDED.value, before, now):

@@ -71,7 +71,7 @@ def plan_running(observed: Observed, group: Group | None, attempt: int, now: dat
         complete = group is None or group.complete or group.was_complete
         released = _released(observed, "actor", attempt)
         may_start = released or (ready and complete)
-        live["actor"] = Live(replicas=wanted_actors(observed) if may_start else 0)
+        live["actor"] = Live(replicas=running_actors(observed) if may_start else 0)
     return Phase(live=live, due=due)
 
 
@@ -81,6 +81,13 @@ def _learner(
     if group is None:
         return first_live(observed), None
     return plan_group(observed, group, may_start=may_start, now=now)
+
+
+def running_actors(observed: Observed) -> int:
+    """Actors that shall run: those that are wanted, and no more than the queue gave quota for."""
+    granted = observed.quota.granted("actor") if observed.quota is not None else None
+    wanted = wanted_actors(observed)
+    return wanted if granted is None else min(wanted, granted)
 
 
 def wanted_actors(observed: Observed) -> int:

@@ -7,7 +7,7 @@ before the pods go, because they are its evidence.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -45,12 +45,21 @@ from rollout_operator.planning.phases import (
     END,
     Phase,
     coordinator_ready,
+    has_role,
     lost_node,
     not_wanted,
     plan_deletions,
     plan_down,
     plan_running,
     plan_suspension,
+)
+from rollout_operator.planning.queueing import (
+    admitted_aspect,
+    await_quota,
+    kept_suspension,
+    lost_quota,
+    plan_step,
+    refused_aspect,
 )
 
 IMAGE_TROUBLE = frozenset({"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
@@ -63,9 +72,13 @@ def plan_run(observed: Observed, now: datetime) -> Plan:
     attempt = current_attempt(observed)
     record = find_record(observed, attempt)
     if observed.spec is None or (record is None and observed.gate and not observed.suspend):
-        return _plan_refused(observed, now)
+        return _plan_refused(observed, observed.gate, now, alive=record is not None)
     if observed.suspend:
-        return _plan_suspended(observed, attempt, now)
+        return _plan_suspended(observed, attempt, BY_SPEC, now)
+    if record is not None and (lost := lost_quota(observed)):
+        return _plan_suspended(observed, attempt, replace(EVICTED, message=lost.message), now)
+    if record is None and (queued := await_quota(observed)):
+        return _plan_refused(observed, queued, now)
     group = observe_group(observed, attempt)
     if ending := find_ending(observed, group, attempt, now):
         return _plan_ending(observed, ending, attempt, now)
@@ -75,18 +88,22 @@ def plan_run(observed: Observed, now: datetime) -> Plan:
 # -- a run that may not start ---------------------------------------------------------------------
 
 
-def _plan_refused(observed: Observed, now: datetime) -> Plan:
+def _plan_refused(
+    observed: Observed, gate: Gate | None, now: datetime, *, alive: bool = False
+) -> Plan:
     """Say what stands in the way; what already lives is left as it is."""
-    gate = observed.gate or Gate(reason=Reason.PENDING, message="not looked at yet", stalled=False)
-    aspects = [no(ConditionType.READY, gate.reason, gate.message), *_admitted(gate), _state(gate)]
-    plan = Plan(requeue_seconds=gate.retry_seconds)
+    gate = observed.blocked or gate
+    gate = gate or Gate(reason=Reason.PENDING, message="not looked at yet", stalled=False)
+    kept = [] if alive else kept_suspension(observed)
+    aspects = [
+        no(ConditionType.READY, gate.reason, gate.message),
+        *refused_aspect(gate),
+        *kept,
+        _state(gate),
+    ]
+    step = plan_step(observed, alive=alive)
+    plan = Plan(quota=step, requeue_seconds=gate.retry_seconds)
     return _finish_plan(observed, plan, aspects, now, keep_counts=True)
-
-
-def _admitted(gate: Gate) -> list[Aspect]:
-    if gate.reason is Reason.QUEUED:
-        return [no(ConditionType.ADMITTED, gate.reason, gate.message)]
-    return []
 
 
 def _state(gate: Gate) -> Aspect:
@@ -97,7 +114,19 @@ def _state(gate: Gate) -> Aspect:
 # -- suspension -----------------------------------------------------------------------------------
 
 
-def _plan_suspended(observed: Observed, attempt: int, now: datetime) -> Plan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Why the pods go, and what is said once they are gone."""
+
+    reason: Reason
+    message: str
+
+
+BY_SPEC = Stop(reason=Reason.SUSPENDED, message="spec.suspend is true")
+EVICTED = Stop(reason=Reason.EVICTED, message="the queue took the quota back")
+
+
+def _plan_suspended(observed: Observed, attempt: int, why: Stop, now: datetime) -> Plan:
     record = find_record(observed, attempt)
     alive = record is not None
     phase = plan_suspension(observed, attempt, now) if alive else Phase(live={}, gone=True)
@@ -110,18 +139,8 @@ def _plan_suspended(observed: Observed, attempt: int, now: datetime) -> Plan:
             without=not_wanted(observed),
             deletions=tuple(plan_deletions(observed, phase.live, attempt)),
         )
-    message = "spec.suspend is true"
-    if phase.gone:
-        aspects = [
-            no(ConditionType.READY, Reason.SUSPENDED, message),
-            yes(ConditionType.SUSPENDED, Reason.SUSPENDED, f"{message} and no pod is left"),
-        ]
-    else:
-        words = "the coordinator makes the cut" if phase.cutting else "pods are going"
-        aspects = [
-            no(ConditionType.READY, Reason.DRAINING, words),
-            yes(ConditionType.RECONCILING, Reason.DRAINING, words),
-        ]
+    aspects = _stopping_aspects(phase, why)
+    gives_back = alive and phase.gone and observed.quota is not None
     last = attempt if record is not None else observed.status.attempt
     extra: Status = {"attempt": last}
     if phase.gone:
@@ -131,7 +150,8 @@ def _plan_suspended(observed: Observed, attempt: int, now: datetime) -> Plan:
         Plan(
             wanted=wanted,
             stop_coordinator=phase.cutting,
-            requeue_seconds=_until(phase.due, now),
+            quota=plan_step(observed, alive=alive),
+            requeue_seconds=0.0 if gives_back else _until(phase.due, now),
         ),
         aspects,
         now,
@@ -148,6 +168,26 @@ def _seconds_so_far(observed: Observed, now: datetime) -> int:
 
 
 # -- ends -----------------------------------------------------------------------------------------
+
+def _stopping_aspects(phase: Phase, why: Stop) -> list[Aspect]:
+    """Of pods that go, and of none that is left; an eviction ends in the queue again."""
+    evicted = why.reason is Reason.EVICTED
+    lost = [no(ConditionType.ADMITTED, why.reason, why.message)] if evicted else []
+    if not phase.gone:
+        words = "the coordinator makes the cut" if phase.cutting else "pods are going"
+        return [
+            no(ConditionType.READY, Reason.DRAINING, words),
+            yes(ConditionType.RECONCILING, Reason.DRAINING, words),
+            *lost,
+        ]
+    going = [yes(ConditionType.RECONCILING, why.reason, why.message)] if evicted else []
+    return [
+        no(ConditionType.READY, why.reason, why.message),
+        yes(ConditionType.SUSPENDED, why.reason, f"{why.message} and no pod is left"),
+        *lost,
+        *going,
+    ]
+
 
 
 def _plan_ending(observed: Observed, ending: Ending, attempt: int, now: datetime) -> Plan:
@@ -184,7 +224,10 @@ def _plan_finished(observed: Observed, now: datetime) -> Plan:
     due = _removal_time(observed)
     over = due is not None and now >= due
     if record is None or (over and phase.gone):
-        plan = Plan(remove_children=bool(observed.children) and over)
+        plan = Plan(
+            remove_children=bool(observed.children) and over,
+            quota=plan_step(observed, alive=False, over=over),
+        )
         return _finish_plan(observed, plan, _frozen(observed), now, frozen=True)
     wanted = Wanted(
         attempt=attempt,
@@ -194,7 +237,8 @@ def _plan_finished(observed: Observed, now: datetime) -> Plan:
         deletions=tuple(plan_deletions(observed, phase.live, attempt)),
     )
     wake = _earliest(phase.due, due if due is not None and now < due else None)
-    plan = Plan(wanted=wanted, requeue_seconds=_until(wake, now))
+    step = plan_step(observed, alive=False) if phase.gone else None
+    plan = Plan(wanted=wanted, quota=step, requeue_seconds=_until(wake, now))
     return _finish_plan(observed, plan, _frozen(observed), now, live=live, frozen=True)
 
 
@@ -251,6 +295,7 @@ def _plan_running(observed: Observed, group: Group | None, attempt: int, now: da
         now,
         live=phase.live,
         attempt=attempt,
+        quota=plan_step(observed, alive=True, ready=_all_ready(observed, group, phase, attempt)),
         startTime=observed.status.start_time if started else render_time(now),
         settingsGeneration=observed.generation if plan.send_settings else settled,
         selector=actor_selector(observed) if "actor" in phase.live else None,
@@ -267,7 +312,16 @@ def _running_aspects(
     up = coordinator_ready(observed, attempt) and learner.holds and some
     trouble = _trouble(observed, phase, attempt, lost)
     aspects = [
-        yes(ConditionType.ADMITTED, Reason.NO_QUEUE, "the run names no queue"),
+def _all_ready(observed: Observed, group: Group | None, phase: Phase, attempt: int) -> bool:
+    """Whether every pod that shall run does: what a queue calls PodsReady."""
+    counts = build_role_status(observed, "actor", phase.live, attempt) or {}
+    actors = counts.get("ready", 0) >= counts.get("desired", 0)
+    released = not has_role(observed, "actor") or counts.get("desired", 0) > 0
+    learner = learner_aspect(observed, group, phase.live).holds is True
+    return coordinator_ready(observed, attempt) and learner and actors and released
+
+
+        admitted_aspect(observed),
         actors,
         learner,
         *reported(observed.status.progress, attempt),

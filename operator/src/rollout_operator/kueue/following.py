@@ -1,0 +1,104 @@
+"""Follows Workloads while Kueue is installed, and nothing of Kueue while it is not.
+
+Whether it is installed is asked once at the start, then while a run waits for it; while it is there,
+now and then whether it still is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from rollout_operator.errors import KubeError, NotFound
+from rollout_operator.kube.client import KubeClient
+from rollout_operator.kube.reader import Reader
+from rollout_operator.kueue.resources import FOUND_AT, WORKLOADS
+
+log = logging.getLogger(__name__)
+
+ASK_SECONDS = 3.0
+STILL_SECONDS = 60.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Follower:
+    """Whether Kueue is there (``served``), and the readers of its Workloads.
+
+    ``settled`` once that is known for the first time, and all Workloads with it. ``wanted`` says whether any run names a queue and waits; ``appeared`` is called once Workloads are
+    known; ``vanished`` when they are no more.
+    """
+
+    client: KubeClient
+    build_readers: Callable[[], Iterable[Reader]]
+    wanted: Callable[[], bool]
+    appeared: Callable[[], None] = lambda: None
+    vanished: Callable[[], None] = lambda: None
+    served: bool = False
+    settled: bool = False
+    readers: tuple[Reader, ...] = ()
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        try:
+            while True:
+                if not self.settled or self.readers or self.wanted():
+                    await self._look()
+                await self._pause()
+        finally:
+            self._stop()
+
+    def missing(self) -> list[str]:
+        """What a start waits for: whether Kueue is there, and if so its Workloads."""
+        return [] if self.settled else [WORKLOADS.plural]
+
+    async def _look(self) -> None:
+        try:
+            there = await self._is_there()
+        except KubeError as error:
+            log.warning("cannot tell whether Kueue is there error=%s", error)
+            return
+        if there and not self.readers:
+            self._start()
+        elif self.readers and not there:
+            log.warning("Kueue is gone: its Workloads are not served any more")
+            self._stop()
+            self.vanished()
+        self.settled = self.settled or not there
+
+    async def _is_there(self) -> bool:
+        try:
+            found = await self.client.read(FOUND_AT)
+        except NotFound:
+            return False
+        return any(one["name"] == WORKLOADS.plural for one in found.get("resources", ()))
+
+    async def _pause(self) -> None:
+        """Wait for the next question. Raises what broke a reader."""
+        seconds = STILL_SECONDS if self.readers else ASK_SECONDS
+        readers = self._tasks[: len(self.readers)]
+        if not readers:
+            await asyncio.sleep(seconds)
+            return
+        done, _ = await asyncio.wait(readers, timeout=seconds)
+        for task in done:
+            task.result()
+
+    def _start(self) -> None:
+        log.info("Kueue is there: Workloads are watched")
+        self.readers = tuple(self.build_readers())
+        self._tasks = [asyncio.ensure_future(one.run()) for one in self.readers]
+        self._tasks.append(asyncio.ensure_future(self._announce()))
+
+    async def _announce(self) -> None:
+        for reader in self.readers:
+            await reader.synced.wait()
+        self.served = self.settled = True
+        self.appeared()
+
+    def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._tasks, self.readers, self.served = [], (), False
