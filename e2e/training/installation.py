@@ -7,6 +7,7 @@ read-only from the node: for the pods of a run by the runtime's volumes, for the
 from pathlib import Path
 from typing import Any
 
+import samples
 import yaml
 
 from cluster import containers
@@ -23,7 +24,7 @@ ROLES = ("coordinator", "learner", "actors")
 
 
 def install(cluster: Cluster, cache: Path) -> None:
-    """The definitions, the runtime `default` and the operator, ready. Raises BuildError, ClusterError."""
+    """The definitions, the runtime of the sample and the operator, ready. Raises BuildError, ClusterError."""
     cluster.import_image(containers.ensure_worker())
     found = list(
         yaml.safe_load_all(cluster.kubectl("kustomize", str(REPOSITORY / "manifests/base")))
@@ -66,7 +67,7 @@ def _adapted(manifest: Manifest) -> Manifest:
 
 
 def build_runtime(cache: Path) -> Manifest:
-    """The platform's half: the images, the environment for every role, a folder that keeps the models."""
+    """The sample's, with our images, the environment for every role, and a folder that keeps the models."""
     volumes, mounts = containers.build_environment_mounts()
     given = [
         {
@@ -77,17 +78,8 @@ def build_runtime(cache: Path) -> Manifest:
         }
         for volume, mount in zip(volumes, mounts, strict=True)
     ]
-    return {
-        "apiVersion": "rollout.dev/v1alpha1",
-        "kind": "ClusterRolloutRuntime",
-        "metadata": {"name": "default"},
-        "spec": {
-            "images": {
-                "worker": containers.WORKER,
-                "vllm": containers.WORKER,
-                "pullPolicy": "Never",
-            },
-            "modelCache": {"hostPath": {"path": str(cache)}},
-            "roles": {role: {"volumes": given} for role in ROLES},
-        },
-    }
+    return samples.build_runtime(
+        images={"worker": containers.WORKER, "vllm": containers.WORKER, "pullPolicy": "Never"},
+        modelCache={"emptyDir": None, "hostPath": {"path": str(cache)}},
+        roles={role: {"volumes": given} for role in ROLES},
+    )

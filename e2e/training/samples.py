@@ -1,4 +1,4 @@
-"""The manifest that is trained: in pods as on one machine."""
+"""The sample that is trained, in pods as on one machine, and the runtime that it names."""
 
 from typing import Any
 
@@ -7,12 +7,14 @@ import yaml
 from cluster.paths import REPOSITORY
 from runs import lay_over
 
-SAMPLE = REPOSITORY / "manifests" / "samples" / "arithmetic.yaml"
-TOPOLOGY = {"actors": {"engine": {"vllm": {}}}, "learner": {"nodes": 2}}
-"""A vLLM server beside its actor, and a learner of two ranks, in pods one each."""
+SAMPLE = REPOSITORY / "manifests" / "samples" / "arithmetic-in-pods"
 
 
 def build_manifest(**changes: Any) -> dict[str, Any]:
-    """The arithmetic sample with vLLM and two ranks, and `changes` laid over its spec."""
-    manifest = yaml.safe_load(SAMPLE.read_text())
-    return lay_over(manifest, {"spec": lay_over(TOPOLOGY, changes)})
+    """The arithmetic sample with vLLM and two learner pods, and `changes` laid over its spec."""
+    return lay_over(yaml.safe_load((SAMPLE / "run.yaml").read_text()), {"spec": changes})
+
+
+def build_runtime(**changes: Any) -> dict[str, Any]:
+    """The runtime beside it, and `changes` laid over its spec."""
+    return lay_over(yaml.safe_load((SAMPLE / "runtime.yaml").read_text()), {"spec": changes})

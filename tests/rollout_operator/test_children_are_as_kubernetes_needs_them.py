@@ -1,6 +1,7 @@
 """What is rendered for a run attempt: names, identity, security, devices, one immutable record."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from worlds import PLATFORM, SPEC, build_inputs
@@ -85,6 +86,17 @@ def test_the_order_is_what_the_workers_read():
     assert order.layout.objects_served
     assert order.authentication is not None
     assert set(order.authentication.accounts.values()) == {"learner", "actor", "operator"}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "ranks", "threads"),
+    [("8", 2, 4), ("7500m", 1, 7), ("2.5", 1, 2), ("500m", 1, 1), (None, 1, 1)],
+)
+def test_ranks_compute_with_the_whole_cores_that_they_are_given(cpu, ranks, threads):
+    requests = {"resources": {"requests": {"cpu": cpu}}} if cpu else {}
+    record = children({**SPEC, "learner": {"processesPerNode": ranks, **requests}})[1]
+    order = WorkerOrder.model_validate_json(record.config_map["data"]["order.json"])
+    assert order.threads == threads
 
 
 def test_learner_pods_are_replaced_by_the_operator_alone():
@@ -222,6 +234,25 @@ def test_the_ledgers_volume_is_this_runs_own():
     template = children()[0]["StatefulSet", "run-coordinator"]["spec"]["volumeClaimTemplates"][0]
     assert template["metadata"]["name"] == "ledger-uid-0001"
     assert template["metadata"]["labels"][names.LABEL_RUN_UID] == "uid-0001"
+
+
+def test_only_the_coordinator_sees_the_volumes_of_runs_it_starts_from_and_reads_them():
+    inputs = replace(build_inputs(), sources=("ledger-1-sft-coordinator-0",))
+    found = {(one["kind"], one["metadata"]["name"]): one for one in render_record(inputs).children}
+    claimed = {
+        role: [one for one in pod_of(found, role)["volumes"] if "persistentVolumeClaim" in one]
+        for role in ("coordinator", "learner", "actor")
+    }
+    claim = {"claimName": "ledger-1-sft-coordinator-0", "readOnly": True}
+    assert claimed == {
+        "coordinator": [{"name": "source-0", "persistentVolumeClaim": claim}],
+        "learner": [],
+        "actor": [],
+    }
+    mounts = container(pod_of(found, "coordinator"), "coordinator")["volumeMounts"]
+    mount = next(one for one in mounts if one["name"] == "source-0")
+    assert mount["readOnly"]
+    assert mount["mountPath"] == "/var/run/rollout/sources/ledger-1-sft-coordinator-0"
 
 
 def test_with_a_database_the_coordinator_has_no_volume_and_alone_its_secret():

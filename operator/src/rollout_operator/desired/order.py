@@ -5,6 +5,8 @@ The coordinator's pod finds out the rest (digests, stop tokens, longest prompt) 
 
 from __future__ import annotations
 
+import re
+
 from rollout_api import names
 from rollout_api.names import Role
 from rollout_api.worker import (
@@ -18,6 +20,7 @@ from rollout_api.worker import (
 from rollout_operator.desired import contract
 from rollout_operator.desired.inputs import Inputs
 from rollout_operator.desired.settings_of_pods import plan_grace_seconds, user_settings
+from rollout_operator.desired.volumes import CLAIM, claim_name
 
 
 def build_order(inputs: Inputs) -> WorkerOrder:
@@ -73,7 +76,19 @@ def build_layout(inputs: Inputs) -> Layout:
         objects_dir=f"{contract.RUN_FOLDER}/objects",
         objects_served=storage is None or storage.uri is None,
         ledger_path=f"{contract.RUN_FOLDER}/ledger.db",
+        objects_uri=_objects_uri(inputs),
+        sources_dir=contract.SOURCES_FOLDER if inputs.sources else None,
     )
+
+
+def _objects_uri(inputs: Inputs) -> str | None:
+    """Where other runs find this run's objects: its bucket, or the coordinator's volume."""
+    storage = inputs.spec.storage
+    if storage is not None and storage.uri is not None:
+        return f"{storage.uri.rstrip('/')}/{inputs.uid}"
+    if not inputs.uses_sqlite:
+        return None
+    return f"{CLAIM}{claim_name(inputs.name, inputs.uid)}/objects"
 
 
 def build_authentication(inputs: Inputs) -> Authentication:
@@ -96,6 +111,13 @@ def build_authentication(inputs: Inputs) -> Authentication:
 def plan_threads(inputs: Inputs) -> int:
     """Threads of one rank: the whole cores that a learner pod asks for, shared by its ranks."""
     wanted = user_settings(inputs, "learner").resources or inputs.template("learner").resources
-    cpu = "" if wanted is None else wanted.requests.get("cpu", "")
-    cores = int(cpu) if cpu.isdigit() else 1
+    cores = whole_cores("" if wanted is None else wanted.requests.get("cpu", ""))
     return max(1, cores // inputs.spec.learner.processes_per_node)
+
+
+def whole_cores(quantity: str) -> int:
+    """Cores of a CPU quantity such as ``4``, ``2.5`` or ``3500m``, rounded down; 0 where it names none."""
+    found = re.fullmatch(r"(\d+)(?:\.\d+)?(m?)", quantity)
+    if found is None:
+        return 0
+    return int(found[1]) // 1000 if found[2] else int(found[1])
