@@ -157,7 +157,8 @@ class Store:
         meta = live["metadata"]
         owner = self._owners.get(meta["uid"], "")
         child = self._children.get(owner, {}).get((resource.kind, meta["name"]))
-        return child if child is not None and child.version == int(meta["resourceVersion"]) else None
+        newest = child is not None and child.version == int(meta["resourceVersion"])
+        return child if newest else None
 
     def drop(self, resource: Resource, live: Document) -> None:
         """An object is gone."""
