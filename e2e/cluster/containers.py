@@ -5,6 +5,7 @@ mounted read-only from the node, since it is many gigabytes and the same.
 """
 
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,7 @@ ENVIRONMENT = "/opt/rollout"
 """Where the project's images look for their packages."""
 CERTIFICATES = "/etc/ssl/certs"
 """What this machine trusts, its builds trust too."""
+LEFT_BESIDE = re.compile(r"__pycache__|\.egg-info|(^|/)build/")
 SWEPT = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
 
 
@@ -34,9 +36,9 @@ def ensure_worker() -> Path:
     return _ensure_built("bare", WORKER)
 
 
-def ensure_operator() -> Path:
-    """The archive of the operator image, packages installed."""
-    return _ensure_built("operator", OPERATOR)
+def ensure_operator(source: Path = REPOSITORY, name: str = OPERATOR) -> Path:
+    """The archive of the operator image, packages installed; of another version where `source` holds one."""
+    return _ensure_built("operator", name, source)
 
 
 def build_environment_mounts() -> tuple[list[dict], list[dict]]:
@@ -59,16 +61,16 @@ def build_environment_mounts() -> tuple[list[dict], list[dict]]:
     return [*volumes, environment], [*mounts, mount]
 
 
-def _ensure_built(target: str, name: str) -> Path:
-    archive = images.folder() / f"{target}-{_digest(target)}.tar"
+def _ensure_built(target: str, name: str, source: Path = REPOSITORY) -> Path:
+    archive = images.folder() / f"{target}-{_digest(target, name, source)}.tar"
     if not archive.exists():
         base = _ensure_base()
         with tempfile.TemporaryDirectory(dir=build_cache()) as scratch:
-            _build(target, name, base, archive, Path(scratch))
+            _build(target, name, source, base, archive, Path(scratch))
     return archive
 
 
-def _build(target: str, name: str, base: Path, archive: Path, scratch: Path) -> None:
+def _build(target: str, name: str, source: Path, base: Path, archive: Path, scratch: Path) -> None:
     store = ["--storage-driver", "vfs", "--root", f"{scratch}/root", "--runroot", f"{scratch}/run"]
     partial = archive.with_suffix(".partial")
     pulled = _run("buildah", *store, "pull", "-q", f"oci-archive:{base}").strip()
@@ -79,7 +81,7 @@ def _build(target: str, name: str, base: Path, archive: Path, scratch: Path) -> 
         *("-v", f"{pip}:/etc/pip.conf:ro"),
         *("--isolation", "chroot", "--pull-never", "--target", target),
         *("--build-arg", f"BASE={pulled}", "-f", str(REPOSITORY / "Containerfile")),
-        *("-t", name, str(REPOSITORY)),
+        *("-t", name, str(source)),
     )
     _run("buildah", *store, "push", "-q", name, f"oci-archive:{partial}:{name}")
     partial.rename(archive)
@@ -102,16 +104,23 @@ def _ensure_base() -> Path:
     return archive
 
 
-def _digest(target: str) -> str:
+def _digest(target: str, name: str, source: Path) -> str:
     """Of all that goes into the image."""
-    hashed = hashlib.sha256((REPOSITORY / "Containerfile").read_bytes())
+    hashed = hashlib.sha256((REPOSITORY / "Containerfile").read_bytes() + name.encode())
     if target != "bare":
-        listed = _run(
-            "git", "-C", str(REPOSITORY), "ls-files", "constraints.txt", "crds", "operator"
-        )
-        for name in listed.splitlines():
-            hashed.update((REPOSITORY / name).read_bytes())
+        for path in [
+            source / "constraints.txt",
+            *_files(source / "crds"),
+            *_files(source / "operator"),
+        ]:
+            hashed.update(f"{path.relative_to(source)}\n".encode() + path.read_bytes())
     return hashed.hexdigest()[:12]
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files of a distribution, without what tools leave beside them."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return [path for path in found if not LEFT_BESIDE.search(str(path.relative_to(folder)))]
 
 
 def _run(*command: str, environment: Mapping[str, str] | None = None) -> str:
