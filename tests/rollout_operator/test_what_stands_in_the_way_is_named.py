@@ -14,11 +14,9 @@ from rollout_operator.planning.gates import (
     check_storage,
     check_upstreams,
     count_devices,
-    from_runs,
     parse_runtime,
     referenced,
     resolve_spec,
-    with_uris,
 )
 from rollout_operator.planning.model import Gate
 
@@ -153,16 +151,6 @@ def test_other_runs_come_first(state, reason, stalled):
     gate = check_upstreams([Upstream(name="a", state=state)])
     assert gate is not None
     assert (gate.reason, gate.stalled) == (reason, stalled)
-
-
-def test_a_finished_run_gives_the_place_of_its_snapshot():
-    assert check_upstreams([Upstream(name="a", state="Succeeded", uri="s3://b/k")]) is None
-    spec = {"model": {"fromRun": {"name": "a"}}, "x": [{"fromRun": {"name": "b"}}]}
-    assert [one["name"] for one in from_runs(spec)] == ["a", "b"]
-    assert with_uris(spec, {"a": "s3://b/k"}) == {
-        "model": {"uri": "s3://b/k"},
-        "x": [{"fromRun": {"name": "b"}}],
-    }
 
 
 def test_a_volume_needs_a_class_and_a_database_does_not():

@@ -86,6 +86,10 @@ class Layout(ApiModel):
     """Root of the local object store, or of its cache."""
     objects_served: bool = False
     """Whether actors and learner reach objects through the coordinator, sharing neither a folder nor a bucket with it."""
+    objects_uri: Uri | None = None
+    """Where other runs find the objects: a place in a bucket, or `pvc://CLAIM/FOLDER`. Unset: nowhere."""
+    sources_dir: FilePath | None = None
+    """Folder with the volumes, by claim, of runs that this one starts from; in the coordinator's pod only."""
     ledger_path: FilePath
     """SQLite file of the ledger; only the coordinator opens it."""
 

@@ -39,11 +39,13 @@ from rollout_operator.planning.gates import (
     check_storage,
     check_upstreams,
     from_runs,
+    handed_on,
     needs_volume,
     parse_runtime,
     referenced,
     resolve_spec,
     wanted_class,
+    wanted_model,
     with_uris,
 )
 from rollout_operator.planning.model import Gate, Observed
@@ -104,7 +106,8 @@ class Observer:
     async def build_inputs(self, observed: Observed, stored: Stored) -> Inputs:
         """What rendering a new attempt takes."""
         assert observed.spec is not None
-        spec = _substitute(observed.spec, self._upstreams(stored, json.loads(stored.spec)))
+        upstreams = self._upstreams(stored, json.loads(stored.spec))
+        spec = _substitute(observed.spec, upstreams)
         classes = await self._classes() if needs_volume(spec) else None
         drivers = await self._drivers() if classes else frozenset()
         return Inputs(
@@ -118,6 +121,7 @@ class Observer:
             platform=self.platform(),
             storage_class=wanted_class(spec),
             access_mode=access_mode(spec, classes, drivers),
+            sources=tuple(sorted({one.claim for one in upstreams if one.claim})),
             progress_seconds=self.progress_seconds(),
         )
 
@@ -242,9 +246,7 @@ class Observer:
             return Upstream(name=key.name, state="Waiting")
         if ends[0]["reason"] != Reason.SUCCEEDED.value:
             return Upstream(name=key.name, state="Failed")
-        best = reference.get("snapshot") == "Best"
-        summary = status.get("best" if best else "lastSnapshot") or {}
-        return Upstream(name=key.name, state="Succeeded", uri=summary.get("uri"))
+        return handed_on(key.name, found.uid, wanted_model(reference)[1], status)
 
     def _leads_to(self, start: Key, goal: Key) -> bool:
         seen: set[Key] = set()
@@ -274,7 +276,7 @@ def runtime_keys(namespace: str, reference: Mapping[str, str] | None) -> tuple[K
 
 
 def _substitute(spec: RolloutRunSpec, upstreams: tuple[Upstream, ...]) -> RolloutRunSpec:
-    uris = {one.name: one.uri for one in upstreams if one.uri is not None}
+    uris = {(one.name, one.snapshot): one.uri for one in upstreams if one.uri is not None}
     if not uris:
         return spec
     document = spec.model_dump(mode="json", exclude_none=True)

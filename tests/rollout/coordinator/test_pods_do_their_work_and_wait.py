@@ -2,106 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
-from pod_kit import Cluster, free_port
+from pod_kit import SECONDS_MAX, Pods
 
-from rollout.coordinator.client import CoordinatorClient, HttpTransport
-from rollout.coordinator.tls import Trust
 from rollout.entrypoints.node import find_node, ordinal_of
-from rollout.errors import RolloutError, SpecError
+from rollout.errors import SpecError
 from rollout_api.worker import WorkerConfig
-
-SECONDS_MAX = 420.0
-
-
-class Pod:
-    """One pod: its process, and what it wrote."""
-
-    def __init__(self, cluster: Cluster, name: str, role: str, **environment: str) -> None:
-        self.name, self.log = name, cluster.folder / f"{name}.log"
-        order = cluster.order(name, role, **cluster.spec)
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "rollout.entrypoints.pod", role, "--order", str(order)],
-                env={
-                    **os.environ,
-                    "ROLLOUT_POD_NAME": name,
-                    "CUDA_VISIBLE_DEVICES": "",
-                    **environment,
-                },
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def text(self) -> str:
-        return self.log.read_text()
-
-    def tell_to_go(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(SECONDS_MAX)
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-
-
-class Pods:
-    """The pods of one run, and the operator's view of them."""
-
-    def __init__(self, folder: Path, **spec) -> None:
-        self.cluster = Cluster(folder)
-        self.cluster.spec = spec
-        self.port = free_port()
-        self.all: list[Pod] = []
-
-    def start(self, name: str, role: str, **environment: str) -> Pod:
-        pod = Pod(self.cluster, name, role, **environment)
-        self.all.append(pod)
-        return pod
-
-    def learner(self, rank: int, incarnation: int = 1) -> Pod:
-        return self.start(
-            f"arithmetic-learner-{rank}",
-            "learner",
-            ROLLOUT_POD_IP="127.0.0.1",
-            ROLLOUT_INCARNATION=str(incarnation),
-            ROLLOUT_MEETING_PORT=str(self.port),
-        )
-
-    def operator(self, patience: float = 1.0) -> CoordinatorClient:
-        token = self.cluster.issuer.token("operator")
-        transport = HttpTransport(self.cluster.url, lambda: token, Trust(self.cluster.ca))
-        return CoordinatorClient(transport, patience_seconds=patience)
-
-    def until(self, holds, what: str):
-        """Wait for a status; a pod that ended says why."""
-        operator, deadline, status = self.operator(), time.monotonic() + SECONDS_MAX, None
-        while time.monotonic() < deadline:
-            for pod in self.all:
-                assert pod.process.poll() is None, f"{pod.name} ended\n{pod.text()[-4000:]}"
-            try:
-                status = operator.status()
-            except RolloutError:
-                status = None
-            if status is not None and holds(status):
-                operator.close()
-                return status
-            time.sleep(0.2)
-        said = "\n".join(pod.text()[-2000:] for pod in self.all)
-        raise AssertionError(f"{what}: not in time; {status}\n{said}")
-
-    def close(self) -> None:
-        for pod in self.all:
-            pod.kill()
 
 
 @pytest.fixture

@@ -95,6 +95,28 @@ class LearnerGroup(ApiModel):
     """Which rank failed, and how."""
 
 
+class SnapshotSummary(ApiModel):
+    """A snapshot of this run."""
+
+    name: Name
+    """Its name."""
+    step: int = Field(ge=0)
+    """Step it holds."""
+    digest: Digest | None = None
+    """Digest of its manifest."""
+    uri: Uri | None = None
+    """Location of its manifest."""
+    model_uri: Uri | None = None
+    """Location of its model, packed as one object for runs that start from it (`fromRun`); set when the run
+    has succeeded."""
+    time: Timestamp | None = None
+    """When it became durable."""
+    metric: Name | None = None
+    """What it was chosen by (`Best` only)."""
+    value: Real | None = None
+    """Value of that metric."""
+
+
 class Progress(ApiModel):
     """How far the work is; written by the coordinator alone."""
 
@@ -126,29 +148,14 @@ class Progress(ApiModel):
     """Actors that `actors.autoscale` asks for now."""
     group: LearnerGroup | None = None
     """The learner's ranks. Unset: none has come."""
+    last_snapshot: SnapshotSummary | None = None
+    """Newest durable snapshot."""
+    best: SnapshotSummary | None = None
+    """Best version so far, by the evaluation that selects."""
     outcome: Outcome | None = None
     """How the work ended. Unset: it goes on."""
     update_time: Timestamp | None = None
     """When this was written."""
-
-
-class SnapshotSummary(ApiModel):
-    """A snapshot of this run."""
-
-    name: Name
-    """Its name."""
-    step: int = Field(ge=0)
-    """Step it holds."""
-    digest: Digest | None = None
-    """Digest of its manifest."""
-    uri: Uri | None = None
-    """Location of its manifest."""
-    time: Timestamp | None = None
-    """When it became durable."""
-    metric: Name | None = None
-    """What it was chosen by (`Best` only)."""
-    value: Real | None = None
-    """Value of that metric."""
 
 
 class ResolvedModel(ApiModel):

@@ -43,7 +43,10 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """One run attempt. ``spec`` has its presets, engine and storage resolved."""
+    """One run attempt. ``spec`` has its presets, engine and storage resolved.
+
+    ``sources`` are claims of the runs that it starts from, where their models lie in no bucket.
+    """
 
     name: str
     namespace: str
@@ -56,6 +59,7 @@ class Inputs:
     storage_class: str | None = None
     access_mode: str = "ReadWriteOnce"
     progress_seconds: float = 10.0
+    sources: tuple[str, ...] = ()
     placements: Mapping[str, Placement] = field(default_factory=dict)
 
     @property

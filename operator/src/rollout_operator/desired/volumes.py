@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rollout_api import names
@@ -11,6 +12,8 @@ from rollout_operator.desired.inputs import Inputs, Manifest
 from rollout_operator.desired.settings_of_pods import plain, shared_memory
 
 LEDGER_VOLUME = "ledger"
+CLAIM = "pvc://"
+"""Scheme of a place in the volume of a run."""
 _READABLE = 0o444
 
 
@@ -47,6 +50,11 @@ class Mount:
 def claim_template_name(uid: str) -> str:
     """Name of the coordinator's claim: another run of the same name gets another volume."""
     return f"{LEDGER_VOLUME}-{uid[:8]}"
+
+
+def claim_name(run: str, uid: str) -> str:
+    """The coordinator's claim of a run, as its StatefulSet names it."""
+    return f"{claim_template_name(uid)}-{names.workload_name(run, 'coordinator')}-0"
 
 
 def build_mounts(inputs: Inputs, role: names.Role, configuration: str) -> list[Mount]:
@@ -109,7 +117,19 @@ def _coordinator(inputs: Inputs) -> list[Mount]:
             read_only=True,
         ),
         Mount(name="api", path=contract.API_FOLDER, source=projected, read_only=True),
+        *_sources(inputs),
     ]
+
+
+def _sources(inputs: Inputs) -> Iterator[Mount]:
+    """Volumes of the runs that this one starts from."""
+    for index, claim in enumerate(inputs.sources):
+        yield Mount(
+            name=f"source-{index}",
+            path=f"{contract.SOURCES_FOLDER}/{claim}",
+            source={"persistentVolumeClaim": {"claimName": claim, "readOnly": True}},
+            read_only=True,
+        )
 
 
 def _code(inputs: Inputs) -> list[Mount]:

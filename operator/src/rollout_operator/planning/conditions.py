@@ -22,7 +22,7 @@ MESSAGE_LENGTH_MAX = 4096
 Status = dict[str, Any]
 OWN_FIELDS = (
     "observedGeneration", "conditions", "attempt", "configuration", "startTime", "settingsGeneration",
-    "activeSeconds", "completionTime", "coordinator", "learner", "actors", "selector",
+    "activeSeconds", "completionTime", "coordinator", "learner", "actors", "selector", "lastSnapshot", "best",
 )  # fmt: skip
 
 

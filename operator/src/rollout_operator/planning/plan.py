@@ -61,6 +61,7 @@ from rollout_operator.planning.queueing import (
     plan_step,
     refused_aspect,
 )
+from rollout_operator.planning.snapshots import describe_snapshots
 
 IMAGE_TROUBLE = frozenset({"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 
@@ -390,7 +391,8 @@ def _finish_plan(
 ) -> Plan:
     """The plan with its status, when that differs from what is there, and the events it means."""
     before = own_part(observed.status.model_dump(mode="json", by_alias=True, exclude_none=True))
-    status = {**before, **fields, "observedGeneration": observed.generation}
+    status = {**before, **describe_snapshots(observed), **fields}
+    status["observedGeneration"] = observed.generation
     said = aspects if frozen else [*aspects, *cluster_aspects(observed)]
     status["conditions"] = stamp(said, observed.status.conditions, observed.generation, now)
     if not keep_counts and observed.blocked is None:

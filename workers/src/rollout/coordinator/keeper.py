@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from rollout.coordinator.evaluating import Best, check_gates, choose_best, plan_final_reports
+from rollout.coordinator.handing import hand_over
 from rollout.coordinator.learner import is_last_step_done
 from rollout.coordinator.retention import (
     Needs,
@@ -315,4 +316,5 @@ DUTIES: tuple[Callable[[Run], Awaitable[None]], ...] = (
     retire,
     track,
     finish,
+    hand_over,
 )

@@ -6,6 +6,8 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
+from rollout.coordinator.evaluating import choose_best
+from rollout.coordinator.handing import BEST, LATEST, is_handing
 from rollout.coordinator.overview import bottleneck, conditions, describe_group, dispositions
 from rollout.coordinator.run import Run
 from rollout.coordinator.status import Condition
@@ -15,6 +17,7 @@ from rollout_api.v1alpha1.run_status import (
     Outcome,
     Progress,
     ReportedCondition,
+    SnapshotSummary,
 )
 
 DIGITS = 6
@@ -39,6 +42,8 @@ def describe_progress(run: Run) -> Progress:
         dispositions=_dispositions(run),
         conditions=tuple(_condition(one) for one in conditions(run)),
         group=_group(run),
+        last_snapshot=_last_snapshot(run),
+        best=_best(run),
         outcome=_outcome(run),
     )
 
@@ -67,9 +72,35 @@ def _group(run: Run) -> LearnerGroup | None:
     return LearnerGroup(incarnation=found.incarnation, stage=found.stage, message=message)
 
 
+def _last_snapshot(run: Run) -> SnapshotSummary | None:
+    if not run.state.anchors:
+        return None
+    anchor = run.state.anchors[-1]
+    made = datetime.fromtimestamp(anchor.created_at, UTC) if anchor.created_at else None
+    return SnapshotSummary(
+        name=anchor.name,
+        step=anchor.step,
+        time=_render(made) if made is not None else None,
+        model_uri=(run.handed or {}).get(LATEST),
+    )
+
+
+def _best(run: Run) -> SnapshotSummary | None:
+    best = choose_best(run.plan.evaluations, run.state.results())
+    if best is None:
+        return None
+    return SnapshotSummary(
+        name=f"step-{best.result.step:06d}",
+        step=best.result.step,
+        metric=best.metric,
+        value=float(f"{best.value:.{DIGITS}g}"),
+        model_uri=(run.handed or {}).get(BEST),
+    )
+
+
 def _outcome(run: Run) -> Outcome | None:
     found = run.state.outcome
-    if found is None:
+    if found is None or is_handing(run):
         return None
     message = found.message[:MESSAGE_CHARACTERS_MAX]
     return Outcome.model_validate({"kind": found.kind, "reason": found.reason, "message": message})
@@ -82,8 +113,11 @@ def build_progress(run: Run) -> bytes:
 
 def stamp(progress: Progress) -> Progress:
     """Progress with the time of writing."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return progress.model_copy(update={"update_time": now})
+    return progress.model_copy(update={"update_time": _render(datetime.now(UTC))})
+
+
+def _render(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _number(metrics: dict[str, Any], name: str) -> float | None:

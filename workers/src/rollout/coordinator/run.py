@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rollout.coordinator.moves import Moves
 from rollout.coordinator.pacing import Pace
@@ -29,6 +29,15 @@ WAIT_MAX_SECONDS = 60.0
 
 ROWS_KEPT_MAX = 8192
 """Rows kept in memory between admission and the end of their task."""
+
+
+class Packer(Protocol):
+    """Packs a version's model into the store, for runs that start from this one."""
+
+    def __call__(self, store: ObjectStore, version: WeightVersion) -> str:
+        """Its URI. Raises StoreError."""
+        ...
+
 
 Summarise = Callable[[Sequence[Sequence[float]]], Mapping[str, Any]]
 """From rewards by prompt and sample to an evaluation's summary (value and interval by metric)."""
@@ -114,7 +123,8 @@ class NoRoom:
 class Run:
     """One run being coordinated.
 
-    ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers.
+    ``packer`` None: nobody will ask for the models of this run. ``handed`` are the places of the packed ones
+    by the snapshot's name; None while they are still to be packed. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers.
     """
 
     plan: RunPlan
@@ -143,6 +153,8 @@ class Run:
     tracking: asyncio.Lock = field(default_factory=asyncio.Lock)
     bad_tracker: str = ""
     full: NoRoom | None = None
+    packer: Packer | None = None
+    handed: Mapping[str, str] | None = None
     closing: bool = False
     superseded: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -23,6 +23,7 @@ from rollout.coordinator.plan import (
     RunPlan,
     StragglerPlan,
 )
+from rollout.coordinator.run import Packer
 from rollout.data.build import build_order, build_source, plan_target
 from rollout.data.cursor import DataOrder, place, total
 from rollout.data.lengths import leave_out
@@ -68,7 +69,7 @@ class DataRows:
         return self.suites[name, split].rows(positions)
 
 
-async def open_from_config(config: WorkerConfig) -> Coordinator:
+async def open_from_config(config: WorkerConfig, packer: Packer | None = None) -> Coordinator:
     """The coordinator of one run. Raises SpecError, DataError or LedgerError."""
     layout = config.layout
     rows = build_rows(config)
@@ -82,7 +83,7 @@ async def open_from_config(config: WorkerConfig) -> Coordinator:
     )
     snapshots = Path(layout.run_dir) / "snapshots"
     snapshots.mkdir(parents=True, exist_ok=True)
-    return await open_coordinator(
+    opened = await open_coordinator(
         plan,
         ledger,
         open_store(config, "coordinator"),
@@ -91,6 +92,8 @@ async def open_from_config(config: WorkerConfig) -> Coordinator:
         summarise=summarise,
         tuning=ConfigTuning(config=config, rows=rows),
     )
+    opened.run.packer = packer
+    return opened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from rollout.coordinator.serving import Door, serve
 from rollout.coordinator.tls import open_certificate
 from rollout.coordinator.wiring import open_from_config
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
+from rollout.entrypoints.handing import build_packer
 from rollout.errors import CoordinatorError, SpecError
 from rollout_api.worker import WorkerConfig
 
@@ -30,7 +31,7 @@ def main() -> None:
 async def coordinate(config: WorkerConfig) -> None:
     """Open the run and serve it. Raises SpecError, DataError, LedgerError or CoordinatorError."""
     door = build_door(config)
-    await serve(await open_from_config(config), door)
+    await serve(await open_from_config(config, build_packer(config)), door)
 
 
 def build_door(config: WorkerConfig) -> Door:

@@ -14,12 +14,14 @@ from pathlib import Path
 from rollout.coordinator.client import CoordinatorClient
 from rollout.coordinator.messages import Role
 from rollout.entrypoints.config import run_process
+from rollout.entrypoints.handing import POLICY, bring_models, take_models
 from rollout.entrypoints.orders import config_path, read_order
 from rollout.entrypoints.resolve import resolve
 from rollout.errors import SpecError
 from rollout.local.launch import write_atomically
 from rollout.local.resolve import ResolveRequest
 from rollout.local.resolved import choose_dtype, complete
+from rollout.models.files import ModelFiles, digest_model
 from rollout.models.resolve import resolve_model
 from rollout.models.roles import further_models
 from rollout_api.v1alpha1.common import ModelSource
@@ -48,7 +50,12 @@ def main() -> None:
 def look(order: WorkerOrder) -> WorkerConfig:
     """Resolve model and data here. Raises SpecError, DataError or StoreError."""
     spec = order.spec
-    request = ResolveRequest(spec=spec.model_dump(mode="json", exclude_none=True))
+    brought = bring_models(order)
+    request = ResolveRequest(
+        spec=spec.model_dump(mode="json", exclude_none=True),
+        model_path=brought.pop(POLICY, None),
+        models=brought,
+    )
     accelerated = bool(spec.learner.accelerator or spec.actors.accelerator)
     return complete(order, resolve(request), choose_dtype(spec, accelerated=accelerated))
 
@@ -65,9 +72,12 @@ def ask(order: WorkerOrder, role: Role) -> WorkerConfig:
         client.close()
     resolved = found.resolved
     spec = order.spec
-    policy = find_here("spec.model", spec.model, resolved.model_digest)
+    taken = take_models(order, role)
+    policy = find_here("spec.model", spec.model, resolved.model_digest, taken.get(POLICY))
     further = {
-        one.role: find_here(one.field, one.source, resolved.model_digests[one.role])
+        one.role: find_here(
+            one.field, one.source, resolved.model_digests[one.role], taken.get(one.role)
+        )
         for one in further_models(spec)
     }
     here = resolved.model_copy(update={"model_path": policy, "models": further})
@@ -75,11 +85,14 @@ def ask(order: WorkerOrder, role: Role) -> WorkerConfig:
     return WorkerConfig(**given, spec_digest=found.spec_digest, resolved=here)
 
 
-def find_here(field: str, source: ModelSource, digest: str) -> str:
-    """The folder of a model in this pod. Raises SpecError."""
+def find_here(field: str, source: ModelSource, digest: str, taken: str | None = None) -> str:
+    """The folder of a model in this pod; ``taken`` is one that another run has made. Raises SpecError."""
     if source.uri is None:
         raise SpecError(f"{field}: names no uri; the operator fills it in from the run it names")
-    files = resolve_model(source.uri, revision=source.revision)
+    if taken is None:
+        files = resolve_model(source.uri, revision=source.revision)
+    else:
+        files = ModelFiles(uri=source.uri, path=Path(taken), digest=digest_model(Path(taken)))
     if files.digest != digest:
         raise SpecError(
             f"{field} {source.uri} is {files.digest} in this pod and {digest} in the coordinator's:"

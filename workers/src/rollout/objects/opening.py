@@ -14,12 +14,12 @@ from rollout.objects.remote import Remote, RemoteStore
 from rollout.quantities import parse_quantity
 from rollout.seams import ObjectSource, ObjectStore
 from rollout_api.v1alpha1.storage import Storage
-from rollout_api.worker import WorkerConfig
+from rollout_api.worker import WorkerConfig, WorkerOrder
 
 Role = Literal["coordinator", "learner", "actor", "operator"]
 
 
-def open_store(config: WorkerConfig, role: Role) -> ObjectStore:
+def open_store(config: WorkerOrder, role: Role) -> ObjectStore:
     """The store that ``spec.storage`` names, as a process of ``role`` reaches it.
 
     ``layout.objectsDir`` is the store itself, or the folder of verified copies before one that is far
@@ -65,7 +65,7 @@ def require_place(storage: Storage | None) -> None:
     require_bucket(parse_bucket(storage.uri, endpoint=storage.endpoint, region=storage.region))
 
 
-def _served(config: WorkerConfig, role: Role) -> Remote:
+def _served(config: WorkerOrder, role: Role) -> Remote:
     from rollout.coordinator.credentials import open_credential
     from rollout.coordinator.tls import open_trust, require_safe
     from rollout.objects.served import ServedRemote
