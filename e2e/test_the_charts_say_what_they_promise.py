@@ -83,11 +83,28 @@ def test_values_of_the_clouds_render_a_runtime(path):
 
 
 @pytest.mark.parametrize(
-    "values", [{"operator": {"replica": 2}}, {"webhook": {"timeoutSeconds": 30}}, {"crds": {}}]
+    ("values", "words"),
+    [
+        (
+            {"operator": {"replica": 2}},
+            "at '/operator': additional properties 'replica' not allowed",
+        ),
+        (
+            {"webhook": {"timeoutSeconds": 30}},
+            "at '/webhook/timeoutSeconds': maximum: got 30, want 5",
+        ),
+        ({"crds": {}}, "at '': additional properties 'crds' not allowed"),
+        (
+            {"runtime": {"spec": {"roles": {"learner": {"serviceAccountAnotations": {}}}}}},
+            "at '/runtime/spec/roles/learner': additional properties 'serviceAccountAnotations'",
+        ),
+    ],
+    ids=lambda value: str(value)[:40],
 )
-def test_helm_refuses_what_the_schema_does_not_know(values):
-    with pytest.raises(ClusterError, match="values don't meet the specifications"):
+def test_helm_refuses_what_the_schema_does_not_know_and_says_where(values, words):
+    with pytest.raises(ClusterError, match="values don't meet the specifications") as refused:
         charts.render(values=values)
+    assert words in str(refused.value)
 
 
 def test_namespaced_mode_has_nothing_of_the_cluster():
@@ -203,12 +220,56 @@ def test_fail_closed_means_runs_and_nothing_else():
 def test_cert_manager_issues_and_injects_where_it_is_asked_to():
     made = rendered("cert-manager")
     [configuration] = of_kind(made, "ValidatingWebhookConfiguration")
-    [certificate] = of_kind(made, "Certificate")
-    wanted = f"{charts.NAMESPACE}/{certificate['metadata']['name']}"
+    [server] = [one for one in of_kind(made, "Certificate") if not one["spec"].get("isCA")]
+    wanted = f"{charts.NAMESPACE}/{server['metadata']['name']}"
     assert configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == wanted
-    assert certificate["spec"]["dnsNames"][0] == "rollout-webhook.rollout-system.svc"
+    assert server["spec"]["dnsNames"][0] == "rollout-webhook.rollout-system.svc"
     assert of_kind(made, "Secret") == []
     assert "rollout-certificates" not in pods(made)
+
+
+def test_what_cert_manager_signs_with_keeps_its_key():
+    """A renewed authority with another key would not be trusted by callers that hold the old one."""
+    made = rendered("cert-manager")
+    [authority] = [one for one in of_kind(made, "Certificate") if one["spec"].get("isCA")]
+    assert authority["spec"]["privateKey"]["rotationPolicy"] == "Never"
+    [issuer] = [one for one in of_kind(made, "Issuer") if "ca" in one["spec"]]
+    assert issuer["spec"]["ca"]["secretName"] == authority["spec"]["secretName"]
+    assert issuer["metadata"]["name"] == "rollout-webhook"
+
+
+def test_an_issuer_of_ones_own_is_taken_as_it_is():
+    reference = {"name": "platform", "kind": "ClusterIssuer"}
+    values = {"mode": "CertManager", "issuerRef": reference}
+    made = charts.objects(charts.render(values={"webhook": {"certificates": values}}))
+    assert of_kind(made, "Issuer") == []
+    [server] = of_kind(made, "Certificate")
+    assert server["spec"]["issuerRef"] == reference | {"group": "cert-manager.io"}
+
+
+def test_pods_are_spread_as_asked_and_count_their_own_kind():
+    spread = {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 2}
+    values = {part: {"topologySpreadConstraints": [spread]} for part in ("operator", "webhook")}
+    made = charts.objects(charts.render(values=values))
+    for one in of_kind(made, "Deployment"):
+        [found] = one["spec"]["template"]["spec"]["topologySpreadConstraints"]
+        assert found["labelSelector"] == one["spec"]["selector"]
+        assert (found["maxSkew"], found["whenUnsatisfiable"]) == (2, "ScheduleAnyway")
+
+
+def test_a_service_monitor_finds_the_port_of_each_part():
+    made = rendered("everything")
+    services = {one["metadata"]["name"]: one for one in of_kind(made, "Service")}
+    monitors = of_kind(made, "ServiceMonitor")
+    assert len(monitors) == 3
+    for one in monitors:
+        service = services[one["metadata"]["name"]]
+        assert (
+            one["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+        )
+        [endpoint] = one["spec"]["endpoints"]
+        assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+        assert one["metadata"]["labels"]["release"] == "prometheus"
 
 
 def test_dashboards_arrive_whole():

@@ -105,6 +105,17 @@ tolerations:
 {{- with .values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
+{{- $own := include "rollout.selector" . | fromYaml }}
+{{- with .values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- range . }}
+  - topologyKey: {{ .topologyKey }}
+    maxSkew: {{ default 1 .maxSkew }}
+    whenUnsatisfiable: {{ default "ScheduleAnyway" .whenUnsatisfiable }}
+    labelSelector:
+      {{- toYaml (default (dict "matchLabels" $own) .labelSelector) | nindent 6 }}
+  {{- end }}
+{{- end }}
 {{- if .values.affinity }}
 affinity:
   {{- toYaml .values.affinity | nindent 2 }}
@@ -142,7 +153,7 @@ securityContext:
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{ include "rollout.placement" . }}
+{{ include "rollout.placement" . | trim }}
 {{- end -}}
 
 {{- define "rollout.probes" -}}

@@ -74,6 +74,19 @@ class BudgetValues(ApiModel):
     """Pods that a drain may take at once."""
 
 
+class SpreadValues(ApiModel):
+    """How evenly the pods of a Deployment lie over zones or nodes (core/v1 TopologySpreadConstraint)."""
+
+    topology_key: LabelKey
+    """Node label whose values are the places, such as `topology.kubernetes.io/zone`."""
+    max_skew: int = Field(default=1, ge=1, le=16)
+    """Largest difference between two places."""
+    when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = "ScheduleAnyway"
+    """What happens to a pod that would make it larger."""
+    label_selector: LabelSelector = Field(default_factory=LabelSelector)
+    """Pods that count. Empty: those of the same Deployment."""
+
+
 class PodValues(ApiModel):
     """What all our pods share."""
 
@@ -85,12 +98,16 @@ class PodValues(ApiModel):
     """Taints the pods accept."""
     affinity: Affinity = Field(default_factory=Affinity)
     """Where the pods go. Empty: apart from each other where possible."""
+    topology_spread_constraints: tuple[SpreadValues, ...] = many(8, key="topologyKey")
+    """How evenly they lie over zones; each counts the Deployment's own pods unless it says otherwise."""
     priority_class_name: OptionalName = ""
     """PriorityClass, such as `system-cluster-critical` where it is not kept for kube-system."""
     pod_labels: Labels = Field(default_factory=dict, max_length=32)
     """Labels added to the pods."""
     pod_annotations: Annotations = Field(default_factory=dict, max_length=32)
     """Annotations added to the pods."""
+    env: EnvVars = many(64, key="name")
+    """Further environment variables, such as those of a proxy."""
     service_account: AccountValues = Field(default_factory=AccountValues)
     """Its service account."""
 
@@ -104,8 +121,6 @@ class OperatorValues(PodValues):
     """Objects reconciled at once."""
     resync_seconds: int = Field(default=600, ge=30, le=86_400)
     """Seconds after which every object is looked at again though nothing happened."""
-    env: EnvVars = many(64, key="name")
-    """Further environment variables, such as those of a proxy."""
     resources: Resources = Field(default_factory=lambda: _requests("100m", "192Mi", "512Mi"))
     """Requests and limits; memory grows by about 40 kB a run."""
     pod_disruption_budget: BudgetValues = Field(default_factory=BudgetValues)
@@ -116,7 +131,7 @@ class IssuerRef(ApiModel):
     """A cert-manager issuer."""
 
     name: OptionalName = ""
-    """Its name. Empty: the chart makes a self-signed one."""
+    """Its name; an authority that outlives its certificates, not a self-signed one. Empty: the chart makes one."""
     kind: Literal["Issuer", "ClusterIssuer"] = "Issuer"
     """Its kind."""
 

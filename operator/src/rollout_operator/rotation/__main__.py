@@ -20,7 +20,8 @@ from rollout_operator.kube.connection import find_connection, open_session
 from rollout_operator.rotation.rotate import Target, expiry, rotate
 
 log = logging.getLogger(__name__)
-LOOK_SECONDS = 600.0
+LOOK_SECONDS = 60.0
+"""A bundle that somebody wiped refuses runs for no longer than this."""
 RETRY_SECONDS = 5.0
 
 
