@@ -15,6 +15,7 @@ from rollout_operator.planning.gates import (
     check_upstreams,
     count_devices,
     parse_runtime,
+    queue_of,
     referenced,
     resolve_spec,
 )
@@ -123,18 +124,25 @@ def test_devices_are_counted_over_all_roles():
     assert count_devices(resolve_spec(spec, RuntimeSpec())) == 2 * 8 + 3 * 2
 
 
-def test_a_queue_is_refused_wherever_it_is_named():
+def test_a_queue_is_found_wherever_it_is_named():
     spec = resolve_spec(SPEC, RuntimeSpec())
-    named = resolve_spec({**SPEC, "queueName": "q"}, RuntimeSpec())
-    label = {"kueue.x-k8s.io/queue-name": "q"}
-    runtime = RuntimeSpec(queue_name="q")
-    assert check_queue(spec, RuntimeSpec(), {}) is None
-    for gate in (
-        check_queue(named, RuntimeSpec(), {}),
-        check_queue(spec, RuntimeSpec(), label),
-        check_queue(spec, runtime, {}),
-    ):
-        assert gate is not None and gate.reason == "NotSupported"
+    named = resolve_spec({**SPEC, "queueName": "spec"}, RuntimeSpec())
+    label = {"kueue.x-k8s.io/queue-name": "label"}
+    runtime = RuntimeSpec(queue_name="runtime")
+    assert queue_of(spec, RuntimeSpec(), {}) == ""
+    assert queue_of(spec, runtime, {}) == "runtime"
+    assert queue_of(spec, runtime, label) == "label"
+    assert queue_of(named, runtime, label) == "spec"
+
+
+def test_a_queue_without_kueue_names_the_fix():
+    assert check_queue("", served=False) is None
+    assert check_queue("gpus", served=True) is None
+    gate = check_queue("gpus", served=False)
+    assert gate is not None and gate.stalled
+    assert gate.reason == "KueueNotInstalled"
+    assert "install Kueue" in gate.message
+    assert "spec.queueName" in gate.message
 
 
 @pytest.mark.parametrize(

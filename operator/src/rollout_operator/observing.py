@@ -26,6 +26,7 @@ from rollout_operator.kube.resources import (
     Resource,
     resource_of,
 )
+from rollout_operator.kueue.asking import Asker
 from rollout_operator.observed import Node
 from rollout_operator.planning.attempts import current_attempt, find_record
 from rollout_operator.planning.gates import (
@@ -35,13 +36,13 @@ from rollout_operator.planning.gates import (
     access_mode,
     check_form,
     check_platform,
-    check_queue,
     check_storage,
     check_upstreams,
     from_runs,
     handed_on,
     needs_volume,
     parse_runtime,
+    queue_of,
     referenced,
     resolve_spec,
     wanted_class,
@@ -74,6 +75,7 @@ class Observer:
     client: KubeClient
     store: Store
     platform: Callable[[], Platform]
+    asker: Asker
     watches_cluster: bool = True
     unreachable: dict[str, float] = field(default_factory=dict)
     _asked: dict[str, tuple[float, Any]] = field(default_factory=dict)
@@ -101,6 +103,9 @@ class Observer:
             watches_nodes=self.watches_cluster,
             namespaced=not self.watches_cluster,
             coordinator_reachable=self.unreachable.get(stored.uid, 0.0) < time.monotonic(),
+            queue=queue_of(looked.spec, looked.runtime, stored.labels()) if looked.spec else "",
+            kueue_served=self.asker.served(),
+            quota=self.store.quota(stored.uid),
         )
 
     async def build_inputs(self, observed: Observed, stored: Stored) -> Inputs:
@@ -110,18 +115,28 @@ class Observer:
         spec = _substitute(observed.spec, upstreams)
         classes = await self._classes() if needs_volume(spec) else None
         drivers = await self._drivers() if classes else frozenset()
+        quota = observed.quota
+        return replace(
+            self._inputs(observed),
+            spec=spec,
+            storage_class=wanted_class(spec),
+            access_mode=access_mode(spec, classes, drivers),
+            sources=tuple(sorted({one.claim for one in upstreams if one.claim})),
+            placements=await self.asker.placements(quota) if quota is not None else {},
+        )
+
+    def _inputs(self, observed: Observed) -> Inputs:
+        """What can be said of an attempt without asking anybody."""
+        assert observed.spec is not None
         return Inputs(
             name=observed.name,
             namespace=observed.namespace,
             uid=observed.uid,
             attempt=current_attempt(observed),
             generation=observed.generation,
-            spec=spec,
+            spec=observed.spec,
             runtime=observed.runtime,
             platform=self.platform(),
-            storage_class=wanted_class(spec),
-            access_mode=access_mode(spec, classes, drivers),
-            sources=tuple(sorted({one.claim for one in upstreams if one.claim})),
             progress_seconds=self.progress_seconds(),
         )
 
@@ -154,8 +169,7 @@ class Observer:
         except ValueError as error:
             invalid = Gate(reason=Reason.INVALID_SPEC, message=str(error))
             return Looked(runtime=runtime, spec=None, gate=invalid)
-        labels = json.loads(stored.meta).get("labels") or {}
-        gate = gate or check_platform(resolved, runtime) or check_queue(resolved, runtime, labels)
+        gate = gate or check_platform(resolved, runtime)
         return Looked(runtime=runtime, spec=resolved, gate=gate)
 
     def _runtime(
@@ -185,7 +199,9 @@ class Observer:
             gate = await self._missing(stored.key.namespace, spec)
         if gate is None and needs_volume(observed.spec):
             gate = check_storage(observed.spec, await self._classes())
-        return observed if gate is None else replace(observed, gate=gate)
+        if gate is not None:
+            return replace(observed, gate=gate)
+        return await self.asker.check(observed, stored.labels(), lambda: self._inputs(observed))
 
     async def _missing(self, namespace: str, spec: Mapping[str, Any]) -> Gate | None:
         for kind, name in sorted(set(referenced(spec))):

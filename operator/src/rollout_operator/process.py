@@ -39,11 +39,15 @@ from rollout_operator.kube.resources import (
     Resource,
     own_paths,
 )
+from rollout_operator.kueue.asking import Asker
+from rollout_operator.kueue.following import Follower
+from rollout_operator.kueue.keeper import Keeper
+from rollout_operator.kueue.resources import WORKLOADS
 from rollout_operator.leader import Leader
 from rollout_operator.metrics import Metrics, build_metrics, watch_gauges
 from rollout_operator.observing import Observer
 from rollout_operator.pauses import Pauses
-from rollout_operator.reconcile import Reconciler, Workers
+from rollout_operator.reconcile import FOR_QUEUE, Reconciler, Workers
 from rollout_operator.settings import Settings
 from rollout_operator.store import Store
 
@@ -73,7 +77,18 @@ class Process:
     platform: Platform = field(default_factory=lambda: Platform(worker_image="", vllm_image=""))
     jwks: str = ""
     ending: asyncio.Event = field(default_factory=asyncio.Event)
+    kueue: Follower = field(init=False)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """The follower of Kueue asks the store who needs it."""
+        self.kueue = Follower(
+            client=self.client,
+            build_readers=self._build_quota_readers,
+            wanted=lambda: bool(self.store.waiting(FOR_QUEUE, "")),
+            appeared=self._wake_queued,
+            vanished=self._lose_quotas,
+        )
 
     # -- life -----------------------------------------------------------------------------------------
 
@@ -93,6 +108,7 @@ class Process:
         self.readers = list(self._build_readers())
         for reader in self.readers:
             self._run(reader.run())
+        self._run(self.kueue.run())
         self._run(self.leader.run())
         self._run(self._refresh())
         self._run(self._work())
@@ -123,7 +139,7 @@ class Process:
         for path, age in self.opened.ages().items():
             plural = path.rpartition("/")[2]
             ages[plural] = max(age, ages.get(plural, 0.0))
-        for reader in self.readers:
+        for reader in (*self.readers, *self.kueue.readers):
             plural = reader.resource.plural
             ages[plural] = max(reader.age_seconds, ages.get(plural, 0.0))
         return ages
@@ -132,7 +148,7 @@ class Process:
         """What readiness waits for."""
         watches = {path.rpartition("/")[2] for path in self.opened.waiting()}
         lists = {one.resource.plural for one in self.readers if not one.synced.is_set()}
-        waits = sorted(watches) + sorted(lists)
+        waits = sorted(watches) + sorted(lists) + self.kueue.missing()
         return waits if self.jwks else ["discovery", *waits]
 
     def _build_gauges(self) -> None:
@@ -170,12 +186,21 @@ class Process:
             self._resync(), *(workers.run() for _ in range(self.settings.concurrency))
         )
 
+    def _wake_queued(self) -> None:
+        for key in self.store.waiting(FOR_QUEUE, ""):
+            self.queue.put(key)
+
+    def _lose_quotas(self) -> None:
+        """Kueue was taken away, and all Workloads with it; live attempts go on."""
+        self.store.keep_only(WORKLOADS, None, set())
+
     def _build_reconciler(self) -> Reconciler:
         clusterwide = not self.settings.namespaces
         observer = Observer(
             client=self.client,
             store=self.store,
             platform=lambda: self.platform,
+            asker=Asker(client=self.client, served=lambda: self.kueue.served),
             watches_cluster=clusterwide,
         )
         return Reconciler(
@@ -196,6 +221,7 @@ class Process:
                 account=self.platform.operator_account,
             ),
             poster=Poster(client=self.client, instance=self.leader.identity),
+            keeper=Keeper(client=self.client, store=self.store),
         )
 
     def _count(self, result: str, seconds: float, waited: float) -> None:
@@ -254,6 +280,10 @@ class Process:
         except NotFound:
             return False
         return any(one["name"] == resource.plural for one in found.get("resources", ()))
+
+    def _build_quota_readers(self) -> Iterator[Reader]:
+        for namespace in self.settings.namespaces or (None,):
+            yield self._reader(WORKLOADS, namespace, f"{LABEL_MANAGED_BY}={MANAGER_CHILDREN}")
 
     def _build_readers(self) -> Iterator[Reader]:
         children = (*WATCHED_CHILDREN, PODS)

@@ -36,6 +36,7 @@ from rollout_operator.events import Poster
 from rollout_operator.keys import Key, KeyQueue
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import resource_of
+from rollout_operator.kueue.keeper import AGAIN_SECONDS, Keeper
 from rollout_operator.observing import Observer
 from rollout_operator.planning.model import Gate, Observed, Plan
 from rollout_operator.planning.others import plan_other
@@ -54,6 +55,7 @@ COUNTS_SECONDS = 1.0
 """Counts of pods alone are written no more often than this; conditions are written at once."""
 FOR_RUNTIME = ("RuntimeNotFound", "InvalidSpec", "CeilingExceeded")
 FOR_RUN = ("WaitingForRun", "ReferenceNotFound")
+FOR_QUEUE = (Reason.KUEUE_NOT_INSTALLED.value,)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,14 +69,15 @@ class Reconciler:
     applier: Applier
     coordinators: Coordinators
     poster: Poster
+    keeper: Keeper
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     _wrote_at: dict[str, float] = field(default_factory=dict)
 
     async def reconcile(self, key: Key) -> None:
         """Work on one key. Raises KubeError for what the queue shall try again."""
         stored = self.store.find(key)
+        await self._release_quota(key, stored)
         if stored is None:
-            self.queue.forget(key)
             return
         if stored.deleting:
             self.applier.forget(stored.uid)
@@ -83,6 +86,14 @@ class Reconciler:
             await self._reconcile_other(stored)
         elif _is_ours(json.loads(stored.spec)):
             await self._reconcile_run(stored)
+
+    async def _release_quota(self, key: Key, stored: Stored | None) -> None:
+        """Of runs that are gone, or going: the Workload stays until the last pod is gone."""
+        living = "" if stored is None or stored.deleting else stored.uid
+        if not await self.keeper.release_orphans(key, living):
+            self.queue.put_later(key, AGAIN_SECONDS)
+        elif stored is None:
+            self.queue.forget(key)
 
     async def _reconcile_run(self, stored: Stored) -> None:
         observed = self.observer.look(stored)
@@ -129,6 +140,8 @@ class Reconciler:
                 status=status if plan.status is not None else None,
                 requeue_seconds=min(plan.requeue_seconds or 1e9, UNREACHABLE_SECONDS),
             )
+        if plan.quota is not None and not await self.keeper.act(observed, plan.quota):
+            plan = replace(plan, requeue_seconds=AGAIN_SECONDS)
         return plan
 
     async def _send_settings(self, observed: Observed) -> bool:

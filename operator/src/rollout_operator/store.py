@@ -13,6 +13,8 @@ from typing import Any
 
 from rollout_operator.keys import Key
 from rollout_operator.kube.resources import NODES, PODS, Resource
+from rollout_operator.kueue.quota import Quota, parse_quota
+from rollout_operator.kueue.resources import WORKLOADS
 from rollout_operator.observed import Child, Node, Pod, parse_child, parse_node, parse_pod
 
 Document = Mapping[str, Any]
@@ -41,6 +43,10 @@ class Stored:
             "metadata": json.loads(self.meta),
             "spec": json.loads(self.spec),
         }
+
+    def labels(self) -> dict[str, str]:
+        """The object's labels."""
+        return json.loads(self.meta).get("labels") or {}
 
     def read_status(self) -> dict[str, Any]:
         """The status; empty when there is none yet."""
@@ -80,6 +86,8 @@ class Store:
         self._children: dict[str, dict[tuple[str, str], Child]] = {}
         self._pods: dict[str, dict[str, Pod]] = {}
         self._nodes: dict[str, Node] = {}
+        self._quotas: dict[Key, dict[str, Quota]] = {}
+        self._quota_keys: dict[str, Key] = {}
         self._runs_by_uid: dict[str, Key] = {}
         self._owners: dict[str, str] = {}
         self._gone: dict[str, None] = {}
@@ -148,6 +156,8 @@ class Store:
             self._put_node(live)
         elif resource is PODS:
             self._put_pod(live)
+        elif resource is WORKLOADS:
+            self._put_quota(live, notify=notify)
         else:
             self._put_child(resource, live, notify=notify)
 
@@ -191,6 +201,14 @@ class Store:
         """Pods of a run, by name."""
         return tuple(sorted(self._pods.get(uid, {}).values(), key=lambda pod: pod.name))
 
+    def quota(self, uid: str) -> Quota | None:
+        """The Workload of a run."""
+        return self._quotas[key].get(uid) if (key := self._quota_keys.get(uid)) else None
+
+    def quotas_of(self, key: Key) -> list[Quota]:
+        """Workloads of a run of this name, and of those that had it before and are gone."""
+        return list(self._quotas.get(key, {}).values())
+
     def node(self, name: str) -> Node | None:
         """A node; None when it is not known (or nodes are not watched)."""
         return self._nodes.get(name)
@@ -227,6 +245,20 @@ class Store:
             self._owners[pod.uid] = pod.run_uid
             self._touch(pod.run_uid)
 
+    def _put_quota(self, live: Document, *, notify: bool) -> None:
+        quota = parse_quota(live)
+        if quota is None:
+            return
+        key = Key(namespace=quota.namespace, name=quota.run)
+        before = self.quota(quota.run_uid)
+        if before is not None and before.version >= quota.version:
+            return
+        self._quotas.setdefault(key, {})[quota.run_uid] = quota
+        self._quota_keys[quota.run_uid] = key
+        self._owners[quota.uid] = quota.run_uid
+        if notify:
+            self._touch(quota.run_uid)
+
     def _put_node(self, live: Document) -> None:
         node = parse_node(live)
         before = self._nodes.get(node.name)
@@ -239,11 +271,13 @@ class Store:
         ):
             self._touch_node(node.name)
 
-    def _known(self, resource: Resource, namespace: str | None) -> Iterator[Child | Pod]:
-        if resource is PODS:
-            found: Iterator[Child | Pod] = (
-                pod for mine in self._pods.values() for pod in mine.values()
+    def _known(self, resource: Resource, namespace: str | None) -> Iterator[Child | Pod | Quota]:
+        if resource is WORKLOADS:
+            found: Iterator[Child | Pod | Quota] = iter(
+                [quota for mine in self._quotas.values() for quota in mine.values()]
             )
+        elif resource is PODS:
+            found = (pod for mine in self._pods.values() for pod in mine.values())
         else:
             found = (
                 child
@@ -259,6 +293,8 @@ class Store:
             return None
         if resource is PODS:
             self._pods.get(owner, {}).pop(meta["uid"], None)
+        elif resource is WORKLOADS:
+            self._forget_quota(owner, meta["uid"])
         else:
             place = (resource.kind, meta["name"])
             child = self._children.get(owner, {}).get(place)
@@ -267,6 +303,15 @@ class Store:
         self._prune(owner)
         return owner
 
+    def _forget_quota(self, owner: str, uid: str) -> None:
+        quota = self.quota(owner)
+        if quota is None or quota.uid != uid:
+            return
+        key = self._quota_keys.pop(owner)
+        del self._quotas[key][owner]
+        if not self._quotas[key]:
+            del self._quotas[key]
+
     def _prune(self, owner: str) -> None:
         if not self._children.get(owner):
             self._children.pop(owner, None)
@@ -274,7 +319,7 @@ class Store:
             self._pods.pop(owner, None)
 
     def _touch(self, uid: str) -> None:
-        if (key := self._runs_by_uid.get(uid)) is not None:
+        if key := self._runs_by_uid.get(uid) or self._quota_keys.get(uid):
             self._changed(key)
 
     def _touch_node(self, name: str) -> None:

@@ -98,15 +98,15 @@ class Inputs:
         )
         return found, accelerator.count or needed
 
+    def placement(self, role: names.Role) -> Placement:
+        """Where the run's queue wants a role's pods; nothing without a queue."""
+        return self.placements.get(role) or Placement()
+
     def account(self, role: names.Role) -> str:
         """Name of a role's service account."""
         return self.template(role).service_account_name or names.service_account_name(
             self.name, role
         )
-    def placement(self, role: names.Role) -> Placement:
-        """Where the run's queue wants a role's pods; nothing without a queue."""
-        return self.placements.get(role) or Placement()
-
 
     def meta(self, name: str, role: names.Role | None = None) -> Manifest:
         """Metadata of a child: owned by the run, and so gone with it."""

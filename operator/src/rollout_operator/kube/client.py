@@ -31,6 +31,7 @@ TERMINATING = "because it is being terminated"
 LINE_BYTES_MAX = 8 << 20
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _APPLY = "application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
 _ERRORS: Mapping[int, type[KubeError]] = {
     400: Refused,
     401: Forbidden,
@@ -104,6 +105,27 @@ class KubeClient:
         self._may_write()
         return await self._call(
             "create", path, method="POST", body=body, parameters={"fieldManager": manager}
+        )
+
+    async def merge(
+        self,
+        body: Body,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        manager: str,
+        subresource: str = "",
+    ) -> Body:
+        """JSON merge patch. ``metadata.uid`` and ``resourceVersion`` in the body are preconditions."""
+        self._may_write()
+        return await self._call(
+            "patch",
+            resource.path(namespace, name, subresource),
+            method="PATCH",
+            body=body,
+            headers={"Content-Type": _MERGE},
+            parameters={"fieldManager": manager},
         )
 
     async def replace(self, body: Body, resource: Resource, *, manager: str) -> Body:

@@ -172,15 +172,20 @@ def count_devices(spec: RolloutRunSpec) -> int:
     return total
 
 
-def check_queue(
-    spec: RolloutRunSpec, runtime: RuntimeSpec, labels: Mapping[str, str]
-) -> Gate | None:
-    """The seam for queues: no queue is admitted at once; a queue is not supported yet."""
-    queue = spec.queue_name or labels.get(LABEL_QUEUE) or runtime.queue_name
-    if not queue:
+def queue_of(spec: RolloutRunSpec, runtime: RuntimeSpec, labels: Mapping[str, str]) -> str:
+    """The queue of a run: the spec's, the label's, the runtime's; empty without one."""
+    return spec.queue_name or labels.get(LABEL_QUEUE) or runtime.queue_name or ""
+
+
+def check_queue(queue: str, *, served: bool) -> Gate | None:
+    """A queue needs Kueue; without a queue nothing is asked of it."""
+    if not queue or served:
         return None
-    message = f"queue {queue!r}: queues are not supported yet; remove queueName and the label"
-    return Gate(reason=Reason.NOT_SUPPORTED, message=message)
+    message = (
+        f"queue {queue!r}: the cluster does not serve kueue.x-k8s.io/v1beta2; install Kueue, or take "
+        f"spec.queueName, the label {LABEL_QUEUE} and the runtime's queueName away"
+    )
+    return Gate(reason=Reason.KUEUE_NOT_INSTALLED, message=message, retry_seconds=5)
 
 
 def check_upstreams(upstreams: Iterable[Upstream]) -> Gate | None:

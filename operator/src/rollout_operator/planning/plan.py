@@ -21,6 +21,7 @@ from rollout_operator.planning.conditions import (
     Status,
     actor_selector,
     actors_aspect,
+    aimed,
     build_role_status,
     cluster_aspects,
     learner_aspect,
@@ -161,15 +162,6 @@ def _plan_suspended(observed: Observed, attempt: int, why: Stop, now: datetime) 
     )
 
 
-def _seconds_so_far(observed: Observed, now: datetime) -> int:
-    status = observed.status
-    if status.start_time is None:
-        return status.active_seconds
-    return status.active_seconds + int((now - parse_time(status.start_time)).total_seconds())
-
-
-# -- ends -----------------------------------------------------------------------------------------
-
 def _stopping_aspects(phase: Phase, why: Stop) -> list[Aspect]:
     """Of pods that go, and of none that is left; an eviction ends in the queue again."""
     evicted = why.reason is Reason.EVICTED
@@ -189,6 +181,15 @@ def _stopping_aspects(phase: Phase, why: Stop) -> list[Aspect]:
         *going,
     ]
 
+
+def _seconds_so_far(observed: Observed, now: datetime) -> int:
+    status = observed.status
+    if status.start_time is None:
+        return status.active_seconds
+    return status.active_seconds + int((now - parse_time(status.start_time)).total_seconds())
+
+
+# -- ends -----------------------------------------------------------------------------------------
 
 
 def _plan_ending(observed: Observed, ending: Ending, attempt: int, now: datetime) -> Plan:
@@ -287,6 +288,7 @@ def _plan_running(observed: Observed, group: Group | None, attempt: int, now: da
     plan = Plan(
         wanted=wanted,
         send_settings=settings and observed.coordinator_reachable,
+        quota=plan_step(observed, alive=True, ready=_all_ready(observed, group, phase, attempt)),
         requeue_seconds=_until(wake, now),
     )
     return _finish_plan(
@@ -294,9 +296,8 @@ def _plan_running(observed: Observed, group: Group | None, attempt: int, now: da
         plan,
         aspects,
         now,
-        live=phase.live,
+        live=aimed(observed, phase),
         attempt=attempt,
-        quota=plan_step(observed, alive=True, ready=_all_ready(observed, group, phase, attempt)),
         startTime=observed.status.start_time if started else render_time(now),
         settingsGeneration=observed.generation if plan.send_settings else settled,
         selector=actor_selector(observed) if "actor" in phase.live else None,
@@ -304,15 +305,6 @@ def _plan_running(observed: Observed, group: Group | None, attempt: int, now: da
     )
 
 
-def _running_aspects(
-    observed: Observed, group: Group | None, phase: Phase, attempt: int, lost: str
-) -> list[Aspect]:
-    counts = build_role_status(observed, "actor", phase.live, attempt)
-    actors, learner = actors_aspect(observed, counts), learner_aspect(observed, group, phase.live)
-    some = not phase.live.get("actor") or bool(counts and counts["ready"])
-    up = coordinator_ready(observed, attempt) and learner.holds and some
-    trouble = _trouble(observed, phase, attempt, lost)
-    aspects = [
 def _all_ready(observed: Observed, group: Group | None, phase: Phase, attempt: int) -> bool:
     """Whether every pod that shall run does: what a queue calls PodsReady."""
     counts = build_role_status(observed, "actor", phase.live, attempt) or {}
@@ -322,6 +314,15 @@ def _all_ready(observed: Observed, group: Group | None, phase: Phase, attempt: i
     return coordinator_ready(observed, attempt) and learner and actors and released
 
 
+def _running_aspects(
+    observed: Observed, group: Group | None, phase: Phase, attempt: int, lost: str
+) -> list[Aspect]:
+    counts = build_role_status(observed, "actor", aimed(observed, phase), attempt)
+    actors, learner = actors_aspect(observed, counts), learner_aspect(observed, group, phase.live)
+    some = not phase.live.get("actor") or bool(counts and counts["ready"])
+    up = coordinator_ready(observed, attempt) and learner.holds and some
+    trouble = _trouble(observed, phase, attempt, lost)
+    aspects = [
         admitted_aspect(observed),
         actors,
         learner,
