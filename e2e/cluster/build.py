@@ -63,8 +63,16 @@ def _build(name: str, binary: Binary) -> None:
     command += ["-tags", binary.module.tags, "-ldflags", _linker_flags(binary.module)]
     _run([*command, "-o", str(partial), binary.package], source, cgo=binary.module.cgo)
     for kept in binary.module.keep:
-        shutil.copytree(source / kept, target.parent / kept, dirs_exist_ok=True)
+        origin = _origin(binary.module, source) / kept
+        shutil.copytree(origin, target.parent / kept, dirs_exist_ok=True)
     partial.rename(target)
+
+
+def _origin(module: Module, source: Path) -> Path:
+    """The folder of the module's own files; a wrapper's are in Go's module cache."""
+    if not module.wrapper:
+        return source
+    return Path(_run([_go(), "list", "-m", "-f", "{{.Dir}}", module.path], source).strip())
 
 
 def _linker_flags(module: Module) -> str:

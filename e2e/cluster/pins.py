@@ -90,6 +90,29 @@ _coredns = Module(
     version="v1.14.7",
     wrapper="dns",
 )
+_jobset = Module(
+    name="jobset",
+    path="sigs.k8s.io/jobset",
+    version="v0.12.0",
+    wrapper="rivals/jobset",
+    keep=("config/components/crd/bases",),
+)
+_lws = Module(
+    name="lws",
+    path="sigs.k8s.io/lws",
+    version="v0.9.0",
+    wrapper="rivals/lws",
+    keep=("config/crd/bases",),
+)
+_kuberay = Module(
+    name="kuberay",
+    path="github.com/ray-project/kuberay/ray-operator",
+    version="v1.6.0",
+    wrapper="rivals/kuberay",
+    keep=("config/crd/bases",),
+)
+_twin = Module(name="twin", path="rollout-bench/twin", version="v1", wrapper="rivals/twin")
+"""Our own: a new number with every change, or what was built stays."""
 
 BINARIES = {
     "etcd": Binary(module=_etcd, package="./etcd"),
@@ -115,6 +138,10 @@ BINARIES = {
     "host-local": Binary(module=_cni, package="./plugins/ipam/host-local"),
     "runc": Binary(module=_runc, package="."),
     "coredns": Binary(module=_coredns, package="."),
+    "jobset": Binary(module=_jobset, package=_jobset.path),
+    "lws": Binary(module=_lws, package=f"{_lws.path}/cmd"),
+    "kuberay": Binary(module=_kuberay, package=_kuberay.path),
+    "twin": Binary(module=_twin, package="."),
 }
 
 CONTROL_PLANE = ("etcd", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -126,3 +153,5 @@ REAL_NODES = (
     *("kubelet", "kube-proxy", "coredns"),
 )
 EVERYTHING = (*CONTROL_PLANE, *FAKE_NODES, *CHARTS, *REAL_NODES)
+RIVALS = ("jobset", "lws", "kuberay", "twin")
+"""Only the operator's benchmark needs them."""
