@@ -46,6 +46,10 @@ def test_a_run_has_a_short_name_a_category_and_columns(kubectl: Kubectl):
         "AGE",
     ]
     assert row.startswith("arithmetic")
+    counts = {"ready": 1, "desired": 3, "summary": "1/3"}
+    status = json.dumps({"status": {"actors": counts, "learner": counts}})
+    kubectl("patch", "rrun/arithmetic", "--subresource=status", "--type=merge", "-p", status)
+    assert kubectl("get", "rrun").splitlines()[1].split()[1:3] == ["1/3", "1/3"]
 
 
 def test_applying_twice_changes_nothing(kubectl: Kubectl):

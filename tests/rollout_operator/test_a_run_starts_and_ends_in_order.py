@@ -32,6 +32,18 @@ def test_the_learner_waits_for_the_coordinator_and_actors_for_the_learner():
     assert world.condition("Reconciling") is None
 
 
+def test_counts_speak_of_the_pods_there_shall_be_even_before_they_may_start():
+    world = World(spec={**SPEC, "actors": {"replicas": 3}, "learner": {"nodes": 2}})
+    world.tick(follow=False)
+    assert world.status["actors"]["summary"] == "0/3"
+    assert world.status["learner"]["summary"] == "0/2"
+    conditions = {one["type"]: one["message"] for one in world.status["conditions"]}
+    assert conditions["ActorsReady"] == "0 of 3 actors are ready; they start once the learner runs"
+    assert "once the coordinator is ready" in conditions["LearnerReady"]
+    world.settle()
+    assert world.status["actors"]["summary"] == "3/3"
+
+
 def test_a_settled_run_needs_no_write():
     world = World()
     world.settle()

@@ -16,7 +16,13 @@ from rollout_operator.observed import render_time
 from rollout_operator.planning.attempts import stateful_set
 from rollout_operator.planning.group import Group
 from rollout_operator.planning.model import Observed
-from rollout_operator.planning.phases import has_role, running_actors, speaks_of, wanted_actors
+from rollout_operator.planning.phases import (
+    Phase,
+    has_role,
+    running_actors,
+    speaks_of,
+    wanted_actors,
+)
 
 MESSAGE_LENGTH_MAX = 4096
 Status = dict[str, Any]
@@ -79,9 +85,12 @@ def build_role_status(
         return None
     pods = [pod for pod in observed.pods_of(role) if pod.attempt == attempt]
     wanted = live.get(role)
+    ready = sum(pod.ready and not pod.deleting for pod in pods)
+    desired = wanted.replicas if wanted is not None else 0
     status: Status = {
-        "ready": sum(pod.ready and not pod.deleting for pod in pods),
-        "desired": wanted.replicas if wanted is not None else 0,
+        "ready": ready,
+        "desired": desired,
+        "summary": f"{ready}/{desired}",
         "replicas": len(observed.pods_of(role)),
         "restarts": sum(pod.restarts for pod in pods),
     }
@@ -89,6 +98,19 @@ def build_role_status(
         status["incarnation"] = wanted.incarnation
         status["restarts"] = max(0, wanted.incarnation - wanted.first)
     return status
+
+
+def aimed(observed: Observed, phase: Phase) -> Mapping[Role, Live]:
+    """What the status counts against: the pods there shall be in the end, those not let go yet included."""
+    assert observed.spec is not None
+    counts: Mapping[Role, int] = {
+        "coordinator": 1,
+        "learner": observed.spec.learner.nodes,
+        "actor": running_actors(observed),
+    }
+    if phase.holding:
+        return phase.live
+    return {role: replace(live, replicas=counts[role]) for role, live in phase.live.items()}
 
 
 def actors_aspect(observed: Observed, counts: Status | None) -> Aspect:
@@ -104,6 +126,8 @@ def actors_aspect(observed: Observed, counts: Status | None) -> Aspect:
         return no(kind, Reason.BEYOND_QUOTA, message)
     if desired and ready >= desired:
         return yes(kind, Reason.ACTORS_READY, message)
+    if not observed.pods_of("actor"):
+        message += "; they start once the learner runs"
     return no(kind, Reason.ACTORS_NOT_READY, message)
 
 
@@ -114,7 +138,8 @@ def learner_aspect(observed: Observed, group: Group | None, live: Mapping[Role, 
         return yes(kind, Reason.NO_LEARNER_NEEDED, "the work trains nothing")
     wanted = live.get("learner")
     if group is None or wanted is None or not wanted.replicas:
-        return no(kind, Reason.LEARNER_NOT_READY, "the learner has no pods")
+        message = "the learner has no pods; they start once the coordinator is ready"
+        return no(kind, Reason.LEARNER_NOT_READY, message)
     if wanted.incarnation != group.workload.incarnation:
         why = group.trouble.message if group.trouble else "its group starts anew"
         return no(kind, Reason.BACKING_OFF, f"the group starts anew: {why}")
