@@ -12,6 +12,7 @@ GROUPS = {
     "control-plane": (*pins.CONTROL_PLANE, *pins.FAKE_NODES),
     "charts": pins.CHARTS,
     "nodes": pins.REAL_NODES,
+    "kueue": pins.KUEUE,
     "all": pins.EVERYTHING,
 }
 

@@ -113,6 +113,14 @@ _kuberay = Module(
 )
 _twin = Module(name="twin", path="rollout-bench/twin", version="v1", wrapper="rivals/twin")
 """Our own: a new number with every change, or what was built stays."""
+_kueue = Module(
+    name="kueue",
+    path="sigs.k8s.io/kueue",
+    version="v0.18.4",
+    checksum="h1:+Vs1H5sjXeSGG8BxvkrJCrpovB0vpuIHfkwSmlNSkyc=",
+    version_variable="sigs.k8s.io/kueue/pkg/version.GitVersion",
+    keep=("config",),
+)
 
 BINARIES = {
     "etcd": Binary(module=_etcd, package="./etcd"),
@@ -138,6 +146,7 @@ BINARIES = {
     "host-local": Binary(module=_cni, package="./plugins/ipam/host-local"),
     "runc": Binary(module=_runc, package="."),
     "coredns": Binary(module=_coredns, package="."),
+    "kueue": Binary(module=_kueue, package="./cmd/kueue"),
     "jobset": Binary(module=_jobset, package=_jobset.path),
     "lws": Binary(module=_lws, package=f"{_lws.path}/cmd"),
     "kuberay": Binary(module=_kuberay, package=_kuberay.path),
@@ -153,5 +162,7 @@ REAL_NODES = (
     *("kubelet", "kube-proxy", "coredns"),
 )
 EVERYTHING = (*CONTROL_PLANE, *FAKE_NODES, *CHARTS, *REAL_NODES)
+KUEUE = ("kueue",)
+"""Only slow tests need it."""
 RIVALS = ("jobset", "lws", "kuberay", "twin")
 """Only the operator's benchmark needs them."""

@@ -55,7 +55,7 @@ class QueuedWorld(World):
         quota = observed.quota
         assert quota is not None
         self.merge(*_bodies(observed, quota, step, self.now))
-        if step.verb in {"GiveUp", "LetGo"}:
+        if step.verb in {"GiveUp", "LetGo", "Finish"}:
             self._let_go(step)
 
     def _let_go(self, step: QuotaStep) -> None:

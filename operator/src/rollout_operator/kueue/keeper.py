@@ -67,6 +67,7 @@ class Keeper:
         elif step.verb == "Finish":
             body = build_condition(quota, "Finished", change, now)
             await self._write(quota, body, subresource="status")
+            await self._let_go(self.store.quota(quota.run_uid) or quota, delete=False)
         else:
             await self._let_go(quota, delete=step.verb == "GiveUp")
         return True

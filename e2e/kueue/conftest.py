@@ -1,0 +1,143 @@
+"""A control plane with fake nodes for the session, Kueue in it, and an operator with its rights and no other."""
+
+import secrets
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client, config
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "operator"))
+sys.path.insert(0, str(Path(__file__).parent))
+
+from kueue_manager import running
+from kueue_objects import (
+    SPOT,
+    build_cluster_queue,
+    build_flavor,
+    build_local_queue,
+    build_priority,
+)
+from operators import Operator, operating
+from puppets import Puppets
+from queue_stage import Stage
+from stage import free_port
+
+from cluster.commands import Options
+from cluster.errors import CannotRunHereError
+from cluster.kubectl import Kubectl
+from cluster.local import LocalCluster, Shape
+from cluster.providers import Cluster, open_cluster
+from runs import install_crds
+
+RUNTIME = {
+    "apiVersion": "rollout.dev/v1alpha1",
+    "kind": "ClusterRolloutRuntime",
+    "metadata": {"name": "default"},
+    "spec": {
+        "acceleratorClasses": [{"name": "h100", "memory": "80Gi", "perNode": 8}],
+        "storage": {"ledger": {"postgres": {"secretRef": {"name": "ledger", "key": "dsn"}}}},
+    },
+}
+"""No volume: fake nodes have none."""
+LEDGER = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "metadata": {"name": "ledger"},
+    "stringData": {"dsn": "postgresql://nobody@nowhere/none"},
+}
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Two fake nodes of eight devices, the second one spot and tainted."""
+    try:
+        opened = open_cluster(Shape(fake_nodes=2, options=Options(audit="Metadata")))
+        made = opened.__enter__()
+    except CannotRunHereError as error:
+        pytest.skip(f"cannot run here: {error}")
+    try:
+        if made.local is None:
+            pytest.skip("cannot run here: only the local provider runs Kueue as a process")
+        install_crds(made.kubectl)
+        made.kubectl.apply(RUNTIME)
+        made.kubectl("label", "node", "fake-0", "pool=reserved")
+        made.kubectl("label", "node", "fake-1", "pool=spot")
+        made.kubectl("taint", "node", "fake-1", "spot=true:NoSchedule")
+        yield made
+    finally:
+        opened.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def local(cluster: Cluster) -> LocalCluster:
+    assert cluster.local is not None
+    return cluster.local
+
+
+@pytest.fixture(scope="module")
+def kueue(local: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Kueue, managing, with a reserved flavor, a spot flavor and two priorities."""
+    try:
+        with running(local, tmp_path_factory.mktemp("kueue")) as manager:
+            local.kubectl.apply(
+                build_flavor("reserved", nodeLabels={"pool": "reserved"}),
+                build_flavor("spot", nodeLabels={"pool": "spot"}, tolerations=[SPOT]),
+                build_priority("low", 10),
+                build_priority("high", 1000),
+            )
+            yield manager
+    except CannotRunHereError as error:
+        pytest.skip(f"cannot run here: {error}")
+
+
+@pytest.fixture(scope="module")
+def operator(
+    cluster: Cluster, kueue: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operator]:
+    log = tmp_path_factory.mktemp("operator") / "log"
+    with operating(cluster.kubectl.kubeconfig, free_port(), log) as process:
+        yield process
+
+
+@pytest.fixture
+def bare(cluster: Cluster) -> Iterator[Kubectl]:
+    """A namespace with the Secret that its runs name."""
+    name = f"test-{secrets.token_hex(4)}"
+    cluster.kubectl("create", "namespace", name)
+    mine = replace(cluster.kubectl, namespace=name)
+    mine.apply(LEDGER)
+    yield mine
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def idle(bare: Kubectl) -> Puppets:
+    """Nobody plays the kubelet: kwok does."""
+    return Puppets(
+        api=client.CoreV1Api(config.new_client_from_config(str(bare.kubeconfig))),
+        namespace=bare.namespace,
+    )
+
+
+@pytest.fixture
+def stage(bare: Kubectl, idle: Puppets, operator: Operator) -> Stage:
+    return Stage(kubectl=bare, puppets=idle, operator=operator)
+
+
+@pytest.fixture
+def queue(bare: Kubectl, kueue: Any) -> Any:
+    """Makes the namespace's queue of so many devices of a flavor."""
+
+    def make(devices: int, flavor: str = "reserved") -> None:
+        bare.apply(
+            build_cluster_queue(bare.namespace, bare.namespace, flavor, devices),
+            build_local_queue(bare.namespace),
+        )
+
+    yield make
+    bare("delete", "clusterqueue", bare.namespace, "--ignore-not-found", "--wait=false")
