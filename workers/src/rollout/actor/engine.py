@@ -12,6 +12,7 @@ from rollout.models.files import default_cache_dir
 from rollout.models.shapes import read_shape
 from rollout.seams import Engine
 from rollout.weights.adapters import serves_adapter
+from rollout_api.v1alpha1.operations import Limits
 from rollout_api.v1alpha1.roles import Embedded, Vllm
 from rollout_api.worker import WorkerConfig
 
@@ -26,6 +27,8 @@ VLLM_SEQUENCES = 64
 """Sequences a vLLM server decodes together in Fast, when the manifest does not say."""
 CPU_MEMORY_FRACTION = 0.2
 """vLLM refuses to start when this share of memory is not free, though its cache has a size of its own."""
+START_SECONDS_MIN = 300.0
+"""The least that a vLLM server is given to come up; importing it alone takes a minute on a busy machine."""
 ENGINE_DIR = "ROLLOUT_ENGINE_DIR"
 TASKS_MIN, TASKS_MAX = 8, 256
 
@@ -84,6 +87,7 @@ def _build_vllm(config: WorkerConfig, vllm: Vllm, name: str) -> Engine:
             tensor_parallel=vllm.tensor_parallel,
             kv_cache_bytes=0 if gpu else cache_bytes,
             memory_fraction=float(vllm.gpu_memory_utilization) if gpu else CPU_MEMORY_FRACTION,
+            start_seconds_max=plan_start_seconds(config.spec.limits),
             extra_arguments=tuple(
                 part
                 for argument in vllm.extra_arguments
@@ -92,6 +96,11 @@ def _build_vllm(config: WorkerConfig, vllm: Vllm, name: str) -> Engine:
             ),
         )
     )
+
+
+def plan_start_seconds(limits: Limits) -> float:
+    """How long a server may load its model: as long as anything may take without progress."""
+    return max(START_SECONDS_MIN, float(limits.no_progress_seconds))
 
 
 def _plan_adapter(config: WorkerConfig) -> AdapterSettings | None:
