@@ -114,13 +114,13 @@ class Keeper:
         """Whether no pod of the run is left, and nothing will make one."""
         mine = f"{names.LABEL_RUN_UID}={quota.run_uid}"
         sets = await self.client.list(STATEFUL_SETS, quota.namespace, labelSelector=mine)
-        if not all(_is_at_rest(one) for one in sets["items"]):
+        if not all(is_at_rest(one) for one in sets["items"]):
             return False
         pods = await self.client.list(PODS, quota.namespace, labelSelector=mine, limit="1")
         return not pods["items"]
 
 
-def _is_at_rest(live: Body) -> bool:
+def is_at_rest(live: Body) -> bool:
     """A StatefulSet that has no pods, and whose controller knows that it shall have none."""
     status = live.get("status") or {}
     seen = status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0)
