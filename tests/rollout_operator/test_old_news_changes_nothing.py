@@ -80,6 +80,16 @@ def test_the_answer_to_a_write_of_a_child_is_no_news_and_its_echo_neither(store,
     assert told == []
 
 
+def test_only_the_version_that_was_written_is_its_echo_and_only_once(store):
+    store.learn(SERVICES, child(4))
+    assert not store.is_echo("s", 3)
+    assert store.is_echo("s", 4)
+    assert not store.is_echo("s", 4)
+    store.learn(SERVICES, child(6))
+    store.drop(SERVICES, child(7))
+    assert not store.is_echo("s", 6)
+
+
 def test_an_answer_that_comes_after_newer_news_is_not_the_child(store):
     store.put(SERVICES, child(5))
     assert store.learn(SERVICES, child(4)) is None

@@ -303,6 +303,7 @@ class Process:
             selector=selector,
             timeout_seconds=self.settings.server_timeout_seconds,
             silent_seconds=self.settings.watch_seconds,
+            is_echo=self.store.is_echo,
         )
 
 

@@ -90,6 +90,7 @@ class Store:
         self._quota_keys: dict[str, Key] = {}
         self._runs_by_uid: dict[str, Key] = {}
         self._owners: dict[str, str] = {}
+        self._written: dict[str, int] = {}
         self._gone: dict[str, None] = {}
 
     # -- our kinds --------------------------------------------------------------------------------
@@ -163,12 +164,18 @@ class Store:
 
     def learn(self, resource: Resource, live: Document) -> Child | None:
         """Take in the answer to our own write of a child; the child, unless it is newer by now."""
-        self._put_child(resource, live, notify=False)
         meta = live["metadata"]
+        if not self._is_old(resource, meta):
+            self._written[meta["uid"]] = int(meta["resourceVersion"])
+        self._put_child(resource, live, notify=False)
         owner = self._owners.get(meta["uid"], "")
         child = self._children.get(owner, {}).get((resource.kind, meta["name"]))
         newest = child is not None and child.version == int(meta["resourceVersion"])
         return child if newest else None
+
+    def is_echo(self, uid: str, version: int) -> bool:
+        """Whether a watch tells now of a version that ``learn`` was told; true once."""
+        return self._written.get(uid) == version and self._written.pop(uid) == version
 
     def drop(self, resource: Resource, live: Document) -> None:
         """An object is gone."""
@@ -288,6 +295,7 @@ class Store:
         return (one for one in found if namespace is None or one.namespace == namespace)
 
     def _forget(self, resource: Resource, meta: Document) -> str | None:
+        self._written.pop(meta["uid"], None)
         owner = self._owners.pop(meta["uid"], None)
         if owner is None:
             return None

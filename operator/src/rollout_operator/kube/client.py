@@ -23,6 +23,7 @@ from rollout_operator.errors import (
     Terminating,
     Unavailable,
 )
+from rollout_operator.kube.echoes import IsEcho, nothing_is_echo, read_event
 from rollout_operator.kube.resources import Resource
 
 Body = dict[str, Any]
@@ -175,11 +176,13 @@ class KubeClient:
         namespace: str | None,
         seconds_max: int,
         silent_seconds_max: float,
+        is_echo: IsEcho = nothing_is_echo,
         **parameters: str,
     ) -> AsyncIterator[Body]:
         """Events of a collection until the server ends the stream. Raises Gone, or Unavailable.
 
         A stream without a word (bookmarks are words) for ``silent_seconds_max`` is dead: Unavailable.
+        An event that ``is_echo`` comes as a bookmark.
         """
         query = {"watch": "true", "timeoutSeconds": str(seconds_max), **parameters}
         what = f"watch {resource.plural}"
@@ -193,7 +196,7 @@ class KubeClient:
                 if response.status != 200:
                     raise _error(what, response, await response.text())
                 async for line in _lines(response.content):
-                    yield json.loads(line)
+                    yield read_event(line, is_echo)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             self._count("watch", 0)
             raise Unavailable(what, 0, f"{type(error).__name__}: {error}") from error

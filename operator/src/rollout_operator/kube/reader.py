@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from rollout_operator.errors import Gone, KubeError, Unavailable
 from rollout_operator.kube.client import KubeClient
+from rollout_operator.kube.echoes import IsEcho, nothing_is_echo
 from rollout_operator.kube.resources import Resource
 from rollout_operator.pauses import pause_seconds
 
@@ -51,6 +52,7 @@ class Reader:
     selector: str = ""
     timeout_seconds: int = 300
     silent_seconds: float = 70.0
+    is_echo: IsEcho = nothing_is_echo
     synced: asyncio.Event = field(default_factory=asyncio.Event)
     heard_at: float = field(default_factory=time.monotonic)
     noise: Callable[[], float] = random.random
@@ -114,7 +116,12 @@ class Reader:
         if self.selector:
             parameters["labelSelector"] = self.selector
         events = self.client.watch(
-            self.resource, self.namespace, self.timeout_seconds, self.silent_seconds, **parameters
+            self.resource,
+            self.namespace,
+            self.timeout_seconds,
+            self.silent_seconds,
+            self.is_echo,
+            **parameters,
         )
         async for event in events:
             self.heard_at = time.monotonic()
