@@ -72,7 +72,8 @@ def test_many_problems_make_one_short_message():
             "InvalidSpec",
             "has 8",
         ),
-        ({"code": {"wheel": {"uri": "s3://b/x.whl"}}}, {}, "InvalidSpec", "spec.code.wheel"),
+        ({"code": {"wheel": {"uri": "http://b/x.whl"}}}, {}, "InvalidSpec", "spec.code.wheel.uri"),
+        ({"code": {"path": "/home/me"}}, {}, "InvalidSpec", "spec.code.path"),
         (
             {"actors": {"replicas": 9}},
             {"ceilings": {"actorReplicas": 8}},

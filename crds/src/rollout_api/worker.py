@@ -53,6 +53,8 @@ class ResolvedRun(ApiModel):
     """Local folders of further models, by role (`reference`, `critic`, `reward/<name>`)."""
     model_digests: dict[str, Digest] = Field(default_factory=dict)
     """Digest of each further model's files, by role."""
+    code_digest: Digest | None = None
+    """Digest of the user's wheel. Unset: the code is no wheel."""
     data_digests: dict[str, str] = Field(default_factory=dict)
     """Digest of each data source, by role (`train`, or an evaluation's name)."""
     bad_records: int = Field(default=0, ge=0)

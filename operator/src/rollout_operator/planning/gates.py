@@ -108,8 +108,10 @@ def check_platform(spec: RolloutRunSpec, runtime: RuntimeSpec) -> Gate | None:
 
 
 def _platform_problems(spec: RolloutRunSpec, runtime: RuntimeSpec) -> Iterator[str]:
-    if spec.code is not None and (spec.code.wheel is not None or spec.code.path is not None):
-        yield f"spec.code.{spec.code.chosen}: not supported in a cluster; use configMap or image"
+    if spec.code is not None and spec.code.path is not None:
+        yield "spec.code.path: a folder beside the manifest is not in the cluster; use configMap, image or wheel"
+    if spec.code is not None and spec.code.wheel is not None:
+        yield from _wheel_problems(spec.code.wheel.uri)
     classes = {one.name: one for one in runtime.accelerator_classes}
     wanted = {"learner": spec.learner.accelerator, "actors": spec.actors.accelerator}
     for role, accelerator in wanted.items():
@@ -128,6 +130,14 @@ def _platform_problems(spec: RolloutRunSpec, runtime: RuntimeSpec) -> Iterator[s
                 f"{known.name} has {known.per_node}"
             )
     yield from _shared_accounts(runtime)
+
+
+def _wheel_problems(uri: str) -> Iterator[str]:
+    if not uri.startswith(("https://", "s3://", "file:///")):
+        yield (
+            f"spec.code.wheel.uri: pods fetch from https://, s3:// or file:/// (a volume of the runtime); "
+            f"{uri!r} is none of them"
+        )
 
 
 def _shared_accounts(runtime: RuntimeSpec) -> Iterator[str]:

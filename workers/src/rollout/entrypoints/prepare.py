@@ -24,7 +24,9 @@ from rollout.local.resolved import choose_dtype, complete
 from rollout.models.files import ModelFiles, digest_model
 from rollout.models.resolve import resolve_model
 from rollout.models.roles import further_models
+from rollout.wheels import place_wheel
 from rollout_api.v1alpha1.common import ModelSource
+from rollout_api.v1alpha1.storage import Code
 from rollout_api.worker import WorkerConfig, WorkerOrder
 
 log = logging.getLogger(__name__)
@@ -39,15 +41,29 @@ def main() -> None:
     parser.add_argument("role", choices=("coordinator", "learner", "actor"))
     parser.add_argument("--order", type=Path, required=True, help="the WorkerOrder file")
     arguments = parser.parse_args()
-    order = read_order(arguments.order)
+    order, code = place_code(read_order(arguments.order))
     role = arguments.role
-    config = look(order) if role == "coordinator" else ask(order, role)
+    config = look(order, code) if role == "coordinator" else ask(order, role, code)
     path = config_path(order)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, config.model_dump_json(exclude_none=True, indent=1))
 
 
-def look(order: WorkerOrder) -> WorkerConfig:
+def place_code(order: WorkerOrder) -> tuple[WorkerOrder, str | None]:
+    """Unpack the user's wheel: the order with the folder in its place, and the wheel's digest.
+
+    Raises SpecError and StoreError.
+    """
+    code = order.spec.code
+    if code is None or code.wheel is None:
+        return order, None
+    folder = Path(order.layout.run_dir) / "code"
+    digest = place_wheel(code.wheel, folder, order.spec.storage)
+    spec = order.spec.model_copy(update={"code": Code(path=str(folder))})
+    return order.model_copy(update={"spec": spec}), digest
+
+
+def look(order: WorkerOrder, code: str | None = None) -> WorkerConfig:
     """Resolve model and data here. Raises SpecError, DataError or StoreError."""
     spec = order.spec
     brought = bring_models(order)
@@ -57,13 +73,15 @@ def look(order: WorkerOrder) -> WorkerConfig:
         models=brought,
     )
     accelerated = bool(spec.learner.accelerator or spec.actors.accelerator)
-    return complete(order, resolve(request), choose_dtype(spec, accelerated=accelerated))
+    config = complete(order, resolve(request), choose_dtype(spec, accelerated=accelerated))
+    resolved = config.resolved.model_copy(update={"code_digest": code})
+    return config.model_copy(update={"resolved": resolved})
 
 
-def ask(order: WorkerOrder, role: Role) -> WorkerConfig:
+def ask(order: WorkerOrder, role: Role, code: str | None = None) -> WorkerConfig:
     """What the coordinator has found, with models where they lie in this pod.
 
-    Raises CoordinatorError when it does not answer, SpecError when a model is another one here.
+    Raises CoordinatorError when it does not answer, SpecError when a model or the wheel is another one here.
     """
     client = CoordinatorClient.open(order, role, patience_seconds=COORDINATOR_SECONDS_MAX)
     try:
@@ -71,6 +89,11 @@ def ask(order: WorkerOrder, role: Role) -> WorkerConfig:
     finally:
         client.close()
     resolved = found.resolved
+    if code != resolved.code_digest:
+        raise SpecError(
+            f"spec.code.wheel is {code} in this pod and {resolved.code_digest} in the coordinator's: name "
+            "its digest, and a file that does not change"
+        )
     spec = order.spec
     taken = take_models(order, role)
     policy = find_here("spec.model", spec.model, resolved.model_digest, taken.get(POLICY))

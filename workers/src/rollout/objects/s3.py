@@ -216,6 +216,26 @@ def require_bucket(bucket: Bucket) -> None:
         raise PlaceUnreachable(f"spec.storage: {error}") from error
 
 
+def read_file(
+    uri: str, *, endpoint: str | None, region: str | None, size_bytes_max: int
+) -> bytes | None:
+    """A small file by its URI; None where there is none. Raises SpecError, and PlaceUnreachable."""
+    place, _, key = uri.rpartition("/")
+    remote = S3Remote(parse_bucket(place, endpoint=endpoint, region=region))
+
+    def read() -> bytes | None:
+        size = remote.size(key)
+        if size is None or size > size_bytes_max:
+            return None if size is None else bytes(size_bytes_max + 1)
+        with remote.read(key, 0, size) as chunks:
+            return b"".join(chunks)
+
+    try:
+        return persist(Patience(), Deed(verb="read", digest=key, place=remote.place), read)
+    except StoreError as error:
+        raise PlaceUnreachable(f"{uri}: {error}") from error
+
+
 class _AlreadyThere(Exception):  # noqa: N818 - a state
     """A conditional write met an object of that name."""
 

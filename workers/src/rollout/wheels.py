@@ -1,0 +1,116 @@
+"""A user's wheel, fetched and unpacked: on the import path, and without its dependencies."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import httpx
+from blake3 import blake3
+
+from rollout.errors import PlaceUnreachable, SpecError
+from rollout_api.v1alpha1.storage import CodeWheel, Storage
+
+FIELD = "spec.code.wheel"
+BYTES_MAX = 256 << 20
+CONNECT_SECONDS, READ_SECONDS = 10.0, 60.0
+_HASHES = {"blake3": blake3, "sha256": hashlib.sha256}
+
+
+def place_wheel(wheel: CodeWheel, folder: Path, storage: Storage | None = None) -> str:
+    """Put the wheel's content into ``folder``; its ``blake3:`` digest. What was in the folder goes.
+
+    ``storage`` says which S3 server is meant. Raises SpecError for a wheel that is none, is too large or is
+    not the one of its digest (blake3 or sha256); PlaceUnreachable where it cannot be fetched now.
+    """
+    uri = wheel.uri
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fetched = folder.with_name(f".{folder.name}.whl")
+    try:
+        _fetch(uri, fetched, storage or Storage())
+        actual = _check(uri, fetched, wheel.digest)
+        _unpack(uri, fetched, folder)
+    finally:
+        fetched.unlink(missing_ok=True)
+    return actual
+
+
+def _fetch(uri: str, target: Path, storage: Storage) -> None:
+    size = 0
+    with target.open("wb") as file:
+        for chunk in _read(uri, storage):
+            size += len(chunk)
+            if size > BYTES_MAX:
+                raise SpecError(f"{FIELD}.uri: {uri} has more than {BYTES_MAX >> 20} MiB")
+            file.write(chunk)
+
+
+def _read(uri: str, storage: Storage) -> Iterator[bytes]:
+    scheme = urlsplit(uri).scheme
+    if scheme == "https":
+        yield from _read_web(uri)
+    elif scheme == "s3":
+        yield _read_bucket(uri, storage)
+    elif scheme == "file":
+        yield _read_file(uri)
+    else:
+        raise SpecError(f"{FIELD}.uri: expected https://, s3:// or file://, got {uri}")
+
+
+def _read_web(uri: str) -> Iterator[bytes]:
+    limit = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+    try:
+        with httpx.stream("GET", uri, timeout=limit, follow_redirects=True) as answer:
+            if answer.is_client_error:
+                raise SpecError(f"{FIELD}.uri: {uri}: HTTP {answer.status_code}")
+            answer.raise_for_status()
+            yield from answer.iter_bytes()
+    except httpx.HTTPError as error:
+        raise PlaceUnreachable(f"{FIELD}.uri: {uri}: {type(error).__name__}: {error}") from error
+
+
+def _read_bucket(uri: str, storage: Storage) -> bytes:
+    from rollout.objects.s3 import read_file
+
+    found = read_file(
+        uri, endpoint=storage.endpoint, region=storage.region, size_bytes_max=BYTES_MAX
+    )
+    if found is None:
+        raise SpecError(f"{FIELD}.uri: there is no {uri}")
+    return found
+
+
+def _read_file(uri: str) -> bytes:
+    try:
+        return Path(unquote(urlsplit(uri).path)).read_bytes()
+    except OSError as error:
+        raise SpecError(f"{FIELD}.uri: {uri}: {error}") from error
+
+
+def _check(uri: str, fetched: Path, digest: str | None) -> str:
+    name, _, wanted = (digest or "").partition(":")
+    if digest is not None and name not in _HASHES:
+        raise SpecError(f"{FIELD}.digest: expected blake3:... or sha256:..., got {digest}")
+    data = fetched.read_bytes()
+    if digest is not None and _HASHES[name](data).hexdigest() != wanted:
+        found = _HASHES[name](data).hexdigest()
+        raise SpecError(f"{FIELD}.digest: {uri} is {name}:{found}, expected {digest}")
+    return f"blake3:{blake3(data).hexdigest()}"
+
+
+def _unpack(uri: str, fetched: Path, folder: Path) -> None:
+    work = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(work, ignore_errors=True)
+    try:
+        with zipfile.ZipFile(fetched) as wheel:
+            if sum(item.file_size for item in wheel.infolist()) > 4 * BYTES_MAX:
+                raise SpecError(f"{FIELD}.uri: {uri} unpacks to more than {BYTES_MAX >> 18} MiB")
+            wheel.extractall(work)
+    except zipfile.BadZipFile as error:
+        raise SpecError(f"{FIELD}.uri: {uri} is no wheel: {error}") from error
+    shutil.rmtree(folder, ignore_errors=True)
+    work.rename(folder)
