@@ -5,6 +5,7 @@ What is asked of the API server (Secrets, StorageClasses) is asked only before a
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections import OrderedDict
@@ -79,6 +80,7 @@ class Observer:
     watches_cluster: bool = True
     unreachable: dict[str, float] = field(default_factory=dict)
     _asked: dict[str, tuple[float, Any]] = field(default_factory=dict)
+    _asking: dict[str, asyncio.Lock] = field(default_factory=dict)
     _specs: OrderedDict[tuple[str, int, int], Looked] = field(default_factory=OrderedDict)
 
     def look(self, stored: Stored) -> Observed:
@@ -231,15 +233,16 @@ class Observer:
 
     async def _ask(self, resource: Resource) -> list[Any] | None:
         """All objects of a kind of the cluster, remembered for a moment; None when that is forbidden."""
-        until, known = self._asked.get(resource.plural, (0.0, None))
-        if time.monotonic() < until:
+        async with self._asking.setdefault(resource.plural, asyncio.Lock()):
+            until, known = self._asked.get(resource.plural, (0.0, None))
+            if time.monotonic() < until:
+                return known
+            try:
+                known = (await self.client.list(resource))["items"]
+            except Forbidden:
+                known = None
+            self._asked[resource.plural] = (time.monotonic() + CLUSTER_SECONDS, known)
             return known
-        try:
-            known = (await self.client.list(resource))["items"]
-        except Forbidden:
-            known = None
-        self._asked[resource.plural] = (time.monotonic() + CLUSTER_SECONDS, known)
-        return known
 
     # -- other runs -----------------------------------------------------------------------------------------
 

@@ -24,7 +24,9 @@ from yarl import URL
 ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_SECONDS_MAX = 60.0
 REQUEST_SECONDS_MAX = 30.0
-CONNECTIONS_MAX = 100
+CONNECTIONS_MAX = 64
+KEEP_SECONDS = 60.0
+"""The API server closes what is idle for 90 s; a connection of ours goes before that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +166,9 @@ def open_session(
 ) -> aiohttp.ClientSession:
     """One session for the readers and every write."""
     connector = aiohttp.TCPConnector(
-        ssl=connection.tls if connection.tls is not None else False, limit=connections_max
+        ssl=connection.tls if connection.tls is not None else False,
+        limit=connections_max,
+        keepalive_timeout=KEEP_SECONDS,
     )
     return _session(connection, connector, owns=True)
 
