@@ -2,7 +2,9 @@
 
 import copy
 
+from rollout_api import names
 from rollout_operator.kube.owned import differences, owned_digest, project, seal, writer_of
+from rollout_operator.observed import parse_child
 
 MANIFEST = {
     "apiVersion": "v1",
@@ -73,6 +75,48 @@ def test_without_our_fields_everything_is_drift():
     found["metadata"]["managedFields"] = []
     assert owned_digest(found) != sealed(found)
     assert project({"a": 1}, {}) == {"a": 1}
+
+
+def child_of(found, version, known=None, **flags):
+    found["metadata"] |= {
+        "resourceVersion": str(version),
+        "labels": found["metadata"]["labels"] | {names.LABEL_RUN: "r"},
+        "ownerReferences": [{"kind": "RolloutRun", "uid": "run", "controller": True}],
+    }
+    return parse_child("Service", found, known, **flags)
+
+
+def test_what_the_server_makes_of_our_own_write_is_no_drift():
+    found = live()
+    found["spec"]["ports"][0]["port"] = "one, as the server writes it"
+    child = child_of(found, 5, written=True)
+    assert child.owned == child.digest
+    found["spec"]["sessionAffinity"] = "ClientIP"
+    assert child_of(found, 6, child).owned == child.digest
+
+
+def test_a_field_taken_by_another_is_found_at_the_next_version():
+    child = child_of(live(), 5, written=True)
+    found = live()
+    taken = copy.deepcopy(FIELDS)
+    del taken["f:spec"]["f:clusterIP"]
+    found["metadata"]["managedFields"][0]["fieldsV1"] = taken
+    assert child_of(found, 6, child).owned != child.digest
+
+
+def test_values_are_compared_again_when_our_entry_is_younger():
+    child = child_of(live(), 5, written=True)
+    found = live()
+    found["spec"]["clusterIP"] = "10.0.0.1"
+    found["metadata"]["managedFields"][0]["time"] = "3"
+    assert child_of(found, 6, child).owned != child.digest
+
+
+def test_a_child_that_was_never_seen_is_compared_in_full():
+    found = live()
+    found["spec"]["clusterIP"] = "10.0.0.1"
+    child = child_of(found, 5)
+    assert child.owned not in ("", child.digest)
 
 
 def test_differences_name_the_path_and_forgive_additions():

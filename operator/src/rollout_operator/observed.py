@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rollout_api import names
-from rollout_operator.kube.owned import owned_digest
+from rollout_operator.kube.owned import fields_digest, owned_digest
 
 Document = Mapping[str, Any]
 NODE_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
@@ -35,6 +35,7 @@ class Child:
     """One object that belongs to a run.
 
     ``digest`` is what was applied, ``owned`` what of it is there now: they differ after a drift.
+    ``fields``: which fields are ours; while that stays, so does ``owned``.
     ``expected``: what a record says there must be.
     """
 
@@ -49,6 +50,7 @@ class Child:
     deleting: bool = False
     digest: str = ""
     owned: str = ""
+    fields: str = ""
     expected: str = ""
     workload: Workload | None = None
 
@@ -106,13 +108,21 @@ class Node:
     out_of_service: bool = False
 
 
-def parse_child(kind: str, live: Document) -> Child | None:
-    """A child's scalars; None for what is no run's child."""
+def parse_child(
+    kind: str, live: Document, known: Child | None = None, *, written: bool = False
+) -> Child | None:
+    """A child's scalars; None for what is no run's child.
+
+    ``known``: the same child at an older version. ``written``: this is the answer to our own write; what
+    the server made of it is what we wanted.
+    """
     meta = live["metadata"]
     labels = meta.get("labels") or {}
     owner = _owner_uid(meta)
     if names.LABEL_RUN not in labels or not owner:
         return None
+    digest = (meta.get("annotations") or {}).get(names.ANNOTATION_APPLIED, "")
+    fields = fields_digest(dict(live))
     return Child(
         kind=kind,
         namespace=meta.get("namespace", ""),
@@ -123,11 +133,20 @@ def parse_child(kind: str, live: Document) -> Child | None:
         run_uid=owner,
         attempt=_number(labels.get(names.LABEL_ATTEMPT)),
         deleting="deletionTimestamp" in meta,
-        digest=(meta.get("annotations") or {}).get(names.ANNOTATION_APPLIED, ""),
-        owned=owned_digest(dict(live)),
+        digest=digest,
+        owned=digest if written else _owned(live, known, digest, fields),
+        fields=fields,
         expected=(meta.get("annotations") or {}).get(names.ANNOTATION_CHILDREN, ""),
         workload=_workload(live) if kind == "StatefulSet" else None,
     )
+
+
+def _owned(live: Document, known: Child | None, digest: str, fields: str) -> str:
+    same = known is not None and known.uid == live["metadata"]["uid"]
+    if known is not None and same and (known.digest, known.fields) == (digest, fields):
+        return known.owned
+    owned = owned_digest(dict(live))
+    return digest if owned == digest else owned
 
 
 def _owner_uid(meta: Document) -> str:

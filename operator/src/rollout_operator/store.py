@@ -165,13 +165,13 @@ class Store:
     def learn(self, resource: Resource, live: Document) -> Child | None:
         """Take in the answer to our own write of a child; the child, unless it is newer by now."""
         meta = live["metadata"]
-        if not self._is_old(resource, meta):
-            self._written[meta["uid"]] = int(meta["resourceVersion"])
-        self._put_child(resource, live, notify=False)
-        owner = self._owners.get(meta["uid"], "")
-        child = self._children.get(owner, {}).get((resource.kind, meta["name"]))
-        newest = child is not None and child.version == int(meta["resourceVersion"])
-        return child if newest else None
+        version = int(meta["resourceVersion"])
+        known = self._find_child(resource, meta)
+        if known is None or known.version < version:
+            self._written[meta["uid"]] = version
+        self._put_child(resource, live, notify=False, written=True)
+        child = self._find_child(resource, meta)
+        return child if child is not None and child.version == version else None
 
     def is_echo(self, uid: str, version: int) -> bool:
         """Whether a watch tells now of a version that ``learn`` was told; true once."""
@@ -220,10 +220,13 @@ class Store:
         """A node; None when it is not known (or nodes are not watched)."""
         return self._nodes.get(name)
 
-    def _put_child(self, resource: Resource, live: Document, *, notify: bool) -> None:
-        if self._is_old(resource, live["metadata"]):
+    def _put_child(
+        self, resource: Resource, live: Document, *, notify: bool, written: bool = False
+    ) -> None:
+        known = self._find_child(resource, live["metadata"])
+        if known is not None and known.version >= int(live["metadata"]["resourceVersion"]):
             return
-        child = parse_child(resource.kind, live)
+        child = parse_child(resource.kind, live, known, written=written)
         if child is None:
             return
         mine = self._children.setdefault(child.run_uid, {})
@@ -235,11 +238,9 @@ class Store:
         if notify:
             self._touch(child.run_uid)
 
-    def _is_old(self, resource: Resource, meta: Document) -> bool:
-        """Whether this version of a child is known already: most often it is our own write's echo."""
+    def _find_child(self, resource: Resource, meta: Document) -> Child | None:
         owner = self._owners.get(meta["uid"], "")
-        known = self._children.get(owner, {}).get((resource.kind, meta["name"]))
-        return known is not None and known.version >= int(meta["resourceVersion"])
+        return self._children.get(owner, {}).get((resource.kind, meta["name"]))
 
     def _put_pod(self, live: Document) -> None:
         pod = parse_pod(live)

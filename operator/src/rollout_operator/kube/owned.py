@@ -32,6 +32,12 @@ def owned_digest(live: Document, manager: str = MANAGER_CHILDREN) -> str:
     return digest_of(_without_identity(project(live, _fields_of(live, manager))))
 
 
+def fields_digest(live: Document, manager: str = MANAGER_CHILDREN) -> str:
+    """Digest of which fields ``manager`` owns, since when. Who changes one takes it: a change shows here."""
+    entry = _entry_of(live, manager)
+    return digest_of([entry.get("fieldsV1"), entry.get("time")])
+
+
 def digest_of(document: Any) -> str:
     """Twenty hexadecimal digits of the canonical JSON."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
@@ -47,13 +53,17 @@ def _without_identity(document: Document) -> Document:
 
 
 def _fields_of(live: Document, manager: str) -> Document:
+    return _entry_of(live, manager).get("fieldsV1", {})
+
+
+def _entry_of(live: Document, manager: str) -> Document:
     for entry in live["metadata"].get("managedFields", ()):
         if (
             entry["manager"] == manager
             and entry["operation"] == "Apply"
             and not entry.get("subresource")
         ):
-            return entry.get("fieldsV1", {})
+            return entry
     return {}
 
 
