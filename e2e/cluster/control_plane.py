@@ -58,7 +58,7 @@ class ControlPlane:
             StartError: a process ended or never became ready; the log's end is in the message.
         """
         build.ensure(pins.CONTROL_PLANE)
-        self._start_store()
+        self._start_store_somewhere()
         self._write_pki()
         self.start_api_server()
         root = self.instance.root
@@ -98,26 +98,31 @@ class ControlPlane:
         """Undo `pause_api_server`."""
         self.instance.processes()["api-server"].signal(signal.SIGCONT)
 
+    def kill_store(self) -> None:
+        """End etcd at once; `start_store` brings it back with what it has written."""
+        self.instance.stop("etcd")
+
+    def start_store(self) -> None:
+        """Start etcd (again) and wait until it listens."""
+        command = commands.build_etcd(self.instance.root, self.ports)
+        process = self.instance.start("etcd", command)
+        port = self.ports.etcd
+        processes.wait_ready(process, lambda: processes.listens(process, port), "listening")
+
     def kubeconfig(self, user: str, group: str = "", server: str = "") -> str:
         """A kubeconfig for any user and group, signed by the cluster's own authority."""
         pair = self.authority.issue(user, group)
         return render_kubeconfig(server or self.server, self.authority.pem, pair)
 
-    def _start_store(self) -> None:
+    def _start_store_somewhere(self) -> None:
         for _ in range(PORT_ATTEMPTS_MAX - 1):
             try:
-                self._start_store_once()
+                self.start_store()
             except StartError:  # another process took a port since it was chosen
                 self.ports = _free_ports(self.options.address)
             else:
                 return
-        self._start_store_once()
-
-    def _start_store_once(self) -> None:
-        command = commands.build_etcd(self.instance.root, self.ports)
-        process = self.instance.start("etcd", command)
-        port = self.ports.etcd
-        processes.wait_ready(process, lambda: processes.listens(process, port), "listening")
+        self.start_store()
 
     def _write_pki(self) -> None:
         pki = self.instance.pki

@@ -29,15 +29,16 @@ class Take:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expire:
-    """The first events, then the event that says the client's version is too old."""
+    """The first events, then the event that says that something is wrong: 410, the version is too old."""
 
     events: int
+    status: int = 410
 
     async def __call__(self, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """At most `events` of the lines and one more."""
         async for line in Take(events=self.events)(lines):
             yield line
-        yield json.dumps({"type": "ERROR", "object": build_status(410)}).encode() + b"\n"
+        yield json.dumps({"type": "ERROR", "object": build_status(self.status)}).encode() + b"\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

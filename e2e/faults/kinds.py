@@ -138,12 +138,13 @@ class StallWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireWatch:
-    """A watch ends after some events with 410 Gone: the client must list again."""
+    """A watch ends after some events with an event that says so; 410 Gone: the client must list again."""
 
     after_events: int = 0
+    status: int = 410
 
     async def serve(self, exchange: Exchange) -> web.StreamResponse:
-        return await exchange.relay(Expire(events=self.after_events))
+        return await exchange.relay(Expire(events=self.after_events, status=self.status))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

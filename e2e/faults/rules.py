@@ -16,7 +16,7 @@ ANY: frozenset[str] = frozenset()
 class Rule:
     """A fault for the `first`-th matching call and the following ones, `times` in all (None: for ever).
 
-    An empty set matches everything; `client` is part of the User-Agent.
+    An empty set matches everything; `prefix` begins the object's name, `client` is part of the User-Agent.
     """
 
     fault: Fault
@@ -24,6 +24,7 @@ class Rule:
     resources: frozenset[str] | set[str] = ANY
     subresources: frozenset[str] | set[str] | None = None
     names: frozenset[str] | set[str] = ANY
+    prefix: str = ""
     client: str = ""
     first: int = 1
     times: int | None = 1
@@ -34,6 +35,7 @@ class Rule:
             (not self.verbs or call.verb in self.verbs)
             and (not self.resources or call.resource in self.resources)
             and (not self.names or call.name in self.names)
+            and call.name.startswith(self.prefix)
             and (self.subresources is None or call.subresource in self.subresources)
             and self.client in call.client
         )

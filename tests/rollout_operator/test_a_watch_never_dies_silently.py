@@ -42,7 +42,7 @@ class Kept:
     def drop(self, _, live):
         self.names.discard(live["metadata"]["name"])
 
-    def keep_only(self, _, __, uids):
+    def keep_only(self, _, __, uids, version):
         self.names &= uids
 
 

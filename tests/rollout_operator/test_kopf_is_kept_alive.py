@@ -68,9 +68,11 @@ async def test_a_list_makes_everything_known_and_forgets_what_it_does_not_show()
 def test_a_list_of_one_namespace_says_nothing_of_another():
     store = Store()
     store.put_object("RolloutRun", run("a", 1))
-    store.keep_objects("RolloutRun", "other", set())
+    store.keep_objects("RolloutRun", "other", set(), 9)
     assert store.find(Key(namespace="n", name="a")) is not None
-    store.keep_objects("RolloutRun", "n", set())
+    store.keep_objects("RolloutRun", "n", set(), 0)
+    assert store.find(Key(namespace="n", name="a")) is not None
+    store.keep_objects("RolloutRun", "n", set(), 1)
     assert store.find(Key(namespace="n", name="a")) is None
 
 

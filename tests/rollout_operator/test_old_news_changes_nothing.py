@@ -163,3 +163,11 @@ def test_late_news_of_a_namesake_do_not_replace_the_one_there_is(store):
     store.put(SERVICES, child(9, uid="new"))
     store.put(SERVICES, child(5))
     assert store.children("u")["Service", "svc"].uid == "new"
+
+
+def test_a_list_does_not_forget_what_we_have_made_since(store):
+    store.put(SERVICES, child(7), notify=False)
+    store.keep_only(SERVICES, None, set(), 6)
+    assert ("Service", "svc") in store.children("u")
+    store.keep_only(SERVICES, None, set(), 7)
+    assert store.children("u") == {}

@@ -83,8 +83,13 @@ async def _watch_once(process: Process) -> None:
         stop_flag=process.ending,
     )
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, process.ending.set)
+        asyncio.get_running_loop().add_signal_handler(number, _end, process, number)
     await kopf.run_tasks(tasks, ignored=_EveryTask())
+
+
+def _end(process: Process, number: signal.Signals) -> None:
+    log.info("told to end signal=%s", number.name)
+    process.ending.set()
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

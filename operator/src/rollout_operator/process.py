@@ -115,6 +115,7 @@ class Process:
 
     async def stop(self) -> None:
         """End all tasks and give the Lease back."""
+        self.ending.set()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -127,9 +128,11 @@ class Process:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A part that breaks ends the process: another one starts from what is really there."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the operator ends", exc_info=error)
-            self.ending.set()
+        if self.ending.is_set():
+            return
+        error = None if task.cancelled() else task.exception()
+        log.error("the operator ends: a part of it has ended part=%s", task, exc_info=error)
+        self.ending.set()
 
     # -- what is known ----------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from rollout_operator.keys import Key
@@ -120,11 +121,11 @@ class Store:
         self._runs_by_uid.pop(meta["uid"], None)
         self._changed(key)
 
-    def keep_objects(self, kind: str, namespace: str | None, uids: set[str]) -> None:
-        """Forget objects of ours that a list has not shown."""
+    def keep_objects(self, kind: str, namespace: str | None, uids: set[str], version: int) -> None:
+        """Forget objects of ours that a list of this version has not shown."""
         for key, stored in list(self._objects.items()):
             inside = key.kind == kind and namespace in {None, key.namespace}
-            if inside and stored.uid not in uids:
+            if inside and stored.uid not in uids and stored.version <= version:
                 meta = {"uid": stored.uid, "name": key.name, "namespace": key.namespace}
                 self.drop_object(kind, {"metadata": meta})
 
@@ -188,15 +189,17 @@ class Store:
         if (owner := self._forget(resource, meta)) is not None:
             self._touch(owner)
 
-    def keep_only(self, resource: Resource, namespace: str | None, uids: set[str]) -> None:
-        """Forget what a list has not shown."""
+    def keep_only(
+        self, resource: Resource, namespace: str | None, uids: set[str], version: float = inf
+    ) -> None:
+        """Forget what a list of this version has not shown; what we have made since then is newer."""
         if resource is NODES:
             for node in [one for one in self._nodes.values() if one.uid not in uids]:
                 del self._nodes[node.name]
                 self._touch_node(node.name)
             return
         for live in list(self._known(resource, namespace)):
-            if live.uid not in uids:
+            if live.uid not in uids and live.version <= version:
                 meta = {"uid": live.uid, "name": live.name, "namespace": live.namespace}
                 self.drop(resource, {"metadata": meta})
 

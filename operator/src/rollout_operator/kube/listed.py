@@ -23,8 +23,8 @@ class Objects(Protocol):
     def put_object(self, kind: str, live: Mapping[str, Any]) -> None:
         """An object as it is now."""
 
-    def keep_objects(self, kind: str, namespace: str | None, uids: set[str]) -> None:
-        """After a list: everything else of this kind (and namespace) is gone."""
+    def keep_objects(self, kind: str, namespace: str | None, uids: set[str], version: int) -> None:
+        """After a list: everything else of this kind (and namespace) that is no newer is gone."""
 
 
 class ListedObjects:
@@ -53,7 +53,9 @@ class ListedObjects:
             seen.add(live["metadata"]["uid"])
             self._objects.put_object(resource.kind, live)
         if not page["metadata"].get("continue"):
-            self._objects.keep_objects(resource.kind, _namespace_of(path), self._seen.pop(path))
+            version = int(page["metadata"]["resourceVersion"])
+            shown = self._seen.pop(path)
+            self._objects.keep_objects(resource.kind, _namespace_of(path), shown, version)
 
 
 def _namespace_of(path: str) -> str | None:

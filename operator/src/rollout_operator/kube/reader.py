@@ -37,8 +37,10 @@ class Sink(Protocol):
     def drop(self, resource: Resource, live: Mapping[str, Any]) -> None:
         """An object that is gone."""
 
-    def keep_only(self, resource: Resource, namespace: str | None, uids: set[str]) -> None:
-        """After a list: everything else of this kind (and namespace) is gone."""
+    def keep_only(
+        self, resource: Resource, namespace: str | None, uids: set[str], version: float
+    ) -> None:
+        """After a list: everything else of this kind (and namespace) that is no newer is gone."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,8 +109,9 @@ class Reader:
                 self.sink.put(self.resource, live)
             self.heard_at = time.monotonic()
             if not (more := page["metadata"].get("continue")):
-                self.sink.keep_only(self.resource, self.namespace, uids)
-                return page["metadata"]["resourceVersion"]
+                version = page["metadata"]["resourceVersion"]
+                self.sink.keep_only(self.resource, self.namespace, uids, int(version))
+                return version
             parameters["continue"] = more
 
     async def _watch(self) -> None:

@@ -141,7 +141,7 @@ def _plan_suspended(observed: Observed, attempt: int, why: Stop, now: datetime) 
             without=not_wanted(observed),
             deletions=tuple(plan_deletions(observed, phase.live, attempt)),
         )
-    aspects = _stopping_aspects(phase, why)
+    aspects = _stopping_aspects(phase, why, observed.blocked)
     gives_back = alive and phase.gone and observed.quota is not None
     last = attempt if record is not None else observed.status.attempt
     extra: Status = {"attempt": last}
@@ -162,7 +162,7 @@ def _plan_suspended(observed: Observed, attempt: int, why: Stop, now: datetime) 
     )
 
 
-def _stopping_aspects(phase: Phase, why: Stop) -> list[Aspect]:
+def _stopping_aspects(phase: Phase, why: Stop, blocked: Gate | None) -> list[Aspect]:
     """Of pods that go, and of none that is left; an eviction ends in the queue again."""
     evicted = why.reason is Reason.EVICTED
     lost = [no(ConditionType.ADMITTED, why.reason, why.message)] if evicted else []
@@ -170,7 +170,7 @@ def _stopping_aspects(phase: Phase, why: Stop) -> list[Aspect]:
         words = "the coordinator makes the cut" if phase.cutting else "pods are going"
         return [
             no(ConditionType.READY, Reason.DRAINING, words),
-            yes(ConditionType.RECONCILING, Reason.DRAINING, words),
+            _state(blocked) if blocked else yes(ConditionType.RECONCILING, Reason.DRAINING, words),
             *lost,
         ]
     going = [yes(ConditionType.RECONCILING, why.reason, why.message)] if evicted else []

@@ -1,0 +1,166 @@
+"""A call that is refused for good stalls the run with the call's name; what already lives goes on."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+from worlds import SPEC, World
+
+from rollout_api.conditions import Reason
+from rollout_operator.errors import Conflict, Forbidden, NotFound, Unavailable
+from rollout_operator.keys import Key, KeyQueue
+from rollout_operator.planning.model import Gate
+from rollout_operator.planning.plan import plan_run
+from rollout_operator.reconcile import (
+    FAILURES_TOLD_MAX,
+    TOLD_SECONDS_MIN,
+    Reconciler,
+    Workers,
+)
+from rollout_operator.store import Store
+
+REFUSED = Gate(reason=Reason.FORBIDDEN, message="apply services: 403 no", retry_seconds=10.0)
+KEY = Key(namespace="ns", name="run")
+
+
+def conditions(world, **changed):
+    plan = plan_run(replace(world.observe(), blocked=REFUSED, **changed), world.now)
+    return {one["type"]: one for one in (plan.status or {}).get("conditions", ())}
+
+
+def test_a_run_that_is_being_made_stalls():
+    world = World()
+    world.tick()
+    found = conditions(world)
+    assert (found["Stalled"]["reason"], found["Stalled"]["message"]) == (
+        "Forbidden",
+        "apply services: 403 no",
+    )
+    assert found["Ready"]["status"] == "False"
+
+
+def test_a_suspension_that_is_refused_stalls_and_still_drains():
+    world = World()
+    world.settle()
+    world.change(suspend=True)
+    found = conditions(world)
+    assert found["Stalled"]["reason"] == "Forbidden"
+    assert found["Ready"]["reason"] == "Draining"
+    assert "Reconciling" not in found
+
+
+class Refusing:
+    """Everything that a Reconciler uses, in which one call fails; keeps the statuses and the order of writes."""
+
+    def __init__(self, error, *, when="act"):
+        self.error, self.when, self.told, self.order = error, when, [], []
+        self.world = World()
+        self.queue = KeyQueue()
+        self.store = Store()
+        meta = {"name": "run", "namespace": "ns", "uid": "uid-0001", "resourceVersion": "1"}
+        self.store.put_object("RolloutRun", {"metadata": meta, "spec": SPEC})
+        self.reconciler = Reconciler(
+            client=self,
+            store=self.store,
+            queue=self.queue,
+            observer=self,
+            applier=self,
+            keeper=self,
+            coordinators=self,
+            poster=self,
+        )
+
+    def look(self, _):
+        return self.world.observe()
+
+    async def check(self, observed, _):
+        if self.when == "check":
+            raise self.error
+        return observed
+
+    async def build_inputs(self, *_):
+        return None
+
+    async def ensure(self, *_):
+        if self.error is not None:
+            raise self.error
+        return "record"
+
+    async def act(self, *_):
+        return True
+
+    async def release_orphans(self, *_):
+        return True
+
+    async def post(self, _, __, note):
+        self.order.append(f"event {note.reason.value}")
+
+    async def apply(self, body, *_, **__):
+        self.order.append("status")
+        self.told.append(body["status"])
+        return {**body, "metadata": {**body["metadata"], "namespace": "ns", "resourceVersion": "2"}}
+
+    async def reconcile(self):
+        await self.reconciler.reconcile(KEY)
+
+    def stalled(self):
+        found = [c for c in self.told[-1]["conditions"] if c["type"] == "Stalled"]
+        return found[0] if found else None
+
+
+@pytest.mark.parametrize("when", ["check", "act"])
+async def test_a_missing_right_is_told_at_once(when):
+    one = Refusing(Forbidden("get secrets x", 403, "cannot get"), when=when)
+    await one.reconcile()
+    assert one.stalled()["reason"] == "Forbidden"
+    assert "get secrets x: 403 cannot get" in one.stalled()["message"]
+    assert one.queue.failures(KEY) == 1
+
+
+@pytest.mark.parametrize("kind", [Conflict, NotFound, Unavailable])
+async def test_what_passes_by_itself_is_told_only_when_it_does_not(kind):
+    one = Refusing(kind("apply services x", 503, "etcd has no leader"))
+    for _ in range(FAILURES_TOLD_MAX):
+        with pytest.raises(kind):
+            await one.reconcile()
+        one.queue.retry(KEY)
+    assert one.told == []
+    await one.reconcile()
+    assert one.stalled()["reason"] == "ApiServerRefused"
+    assert "etcd has no leader" in one.stalled()["message"]
+
+
+async def test_a_server_that_asks_for_patience_is_left_alone_for_that_long():
+    waits = []
+    one = Refusing(Unavailable("apply x", 429, "slow down", 60.0))
+    one.queue.put_later = lambda _, seconds: waits.append(seconds)
+    for _ in range(FAILURES_TOLD_MAX):
+        one.queue.retry(KEY)
+    waits.clear()
+    await one.reconcile()
+    assert waits == [60.0]
+    assert TOLD_SECONDS_MIN < 60.0
+
+
+async def test_events_come_before_the_status_that_makes_them_old_news():
+    one = Refusing(None)
+    await one.reconcile()
+    assert one.order == ["event Starting", "status"]
+
+
+async def test_nobody_works_while_another_replica_leads():
+    one = Refusing(None)
+    leading = asyncio.Event()
+    workers = Workers(
+        reconciler=one.reconciler, queue=one.queue, leading=leading, count=lambda *_: None
+    )
+    one.queue.put(KEY)
+    task = asyncio.create_task(workers.run())
+    await asyncio.sleep(0.05)
+    assert one.order == []
+    leading.set()
+    await asyncio.sleep(0.05)
+    task.cancel()
+    assert "status" in one.order
+    assert json.dumps(one.told[0])
