@@ -29,6 +29,7 @@ from rollout_operator.desired.workloads import build_roles, build_service, build
 from rollout_operator.kube.owned import digest_of, seal
 
 CHILDREN_FILE = "children.json.gz"
+PACK_LEVEL = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,8 @@ def render_record(inputs: Inputs) -> Record:
     identity += [asdict(inputs.placements[role]) for role in sorted(inputs.placements)]
     name = names.configuration_name(inputs.name, digest_of(identity))
     children = build_children(inputs, name)
-    packed = gzip.compress(json.dumps(children, sort_keys=True).encode(), mtime=0)
+    text = json.dumps(children, sort_keys=True)
+    packed = gzip.compress(text.encode(), PACK_LEVEL, mtime=0)
     meta = inputs.meta(name)
     meta["annotations"][names.ANNOTATION_CHILDREN] = ",".join(
         f"{child['kind']}/{child['metadata']['name']}" for child in children

@@ -1,0 +1,62 @@
+"""Runs that start at once share one question about the cluster's classes."""
+
+import asyncio
+
+import aiohttp
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from worlds import PLATFORM, SPEC
+
+from rollout_operator.keys import Key
+from rollout_operator.kube.client import KubeClient
+from rollout_operator.kueue.asking import Asker
+from rollout_operator.observing import Observer
+from rollout_operator.store import Store
+
+RUNS = [Key(namespace="n", name=f"run-{index}") for index in range(8)]
+DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
+
+
+class Classes:
+    """An API server that knows one StorageClass, and is slow to say so."""
+
+    def __init__(self):
+        self.num_asked = 0
+
+    async def answer(self, _):
+        self.num_asked += 1
+        await asyncio.sleep(0.05)
+        one = {"metadata": {"name": "standard", "annotations": DEFAULT}, "provisioner": "x"}
+        return web.json_response({"metadata": {}, "items": [one]})
+
+
+def build_store():
+    store = Store()
+    runtime = {"name": "default", "uid": "runtime", "resourceVersion": "1"}
+    store.put_object("ClusterRolloutRuntime", {"metadata": runtime, "spec": {}})
+    for key in RUNS:
+        meta = {"name": key.name, "namespace": "n", "uid": key.name, "resourceVersion": "2"}
+        store.put_object("RolloutRun", {"metadata": meta, "spec": SPEC})
+    return store
+
+
+async def test_runs_that_start_at_once_ask_once():
+    classes, store = Classes(), build_store()
+    app = web.Application()
+    app.router.add_get("/apis/storage.k8s.io/v1/storageclasses", classes.answer)
+    async with TestServer(app) as server, aiohttp.ClientSession() as session:
+        client = KubeClient(session, str(server.make_url("")).rstrip("/"))
+        observer = Observer(
+            client=client,
+            store=store,
+            platform=lambda: PLATFORM,
+            asker=Asker(client=client, served=lambda: False),
+        )
+
+        async def look(key):
+            stored = store.find(key)
+            return await observer.check(observer.look(stored), stored)
+
+        seen = await asyncio.gather(*(look(key) for key in RUNS))
+    assert [one.gate for one in seen] == [None] * len(RUNS)
+    assert classes.num_asked == 1
