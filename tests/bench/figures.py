@@ -32,6 +32,8 @@ class Figure:
         sign, _, bound = self.bar.partition(" ")
         if sign == ">=":
             return self.low >= float(bound)
+        if sign == ">":
+            return self.low > float(bound)
         return self.high <= float(bound) if sign == "<=" else True
 
     def line(self) -> str:
