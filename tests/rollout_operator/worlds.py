@@ -57,6 +57,7 @@ class World:
     now: datetime = BEGIN
     generation: int = 1
     gate: Gate | None = None
+    blocked: Gate | None = None
     status: dict[str, Any] = field(default_factory=dict)
     workloads: dict[Role, tuple[Workload, int]] = field(default_factory=dict)
     records: dict[str, Record] = field(default_factory=dict)
@@ -82,6 +83,7 @@ class World:
             spec=resolve_spec(self.spec, RuntimeSpec()),
             status=RunStatus.model_validate(self.status),
             gate=self.gate,
+            blocked=self.blocked,
             children=self.children(),
             pods=tuple(self.pods.values()),
             nodes=self.nodes,
@@ -213,10 +215,12 @@ class World:
     def report(self, **progress: Any) -> None:
         self.status = {**self.status, "progress": progress}
 
-    def crash(self, name: str, code: int, message: str = "", restarts: int = 1) -> None:
+    def crash(
+        self, name: str, code: int, message: str = "", restarts: int = 1, reason: str = "Error"
+    ) -> None:
         pod = self.pods[name]
         container = "actor" if pod.role == "actor" else pod.role
-        ended = Ended(container=container, exit_code=code, reason="Error", message=message)
+        ended = Ended(container=container, exit_code=code, reason=reason, message=message)
         self.pods[name] = replace(pod, restarts=restarts, ended=ended)
 
     def lose(self, name: str) -> None:
@@ -229,6 +233,9 @@ class World:
             if one["type"] == kind:
                 return one["status"], one["reason"]
         return None
+
+    def message(self, kind: str) -> str:
+        return next(one["message"] for one in self.status["conditions"] if one["type"] == kind)
 
     def replicas(self) -> dict[str, int]:
         return {role: workload.replicas for role, (workload, _) in self.workloads.items()}

@@ -78,6 +78,24 @@ def test_it_says_how_far_the_run_is_and_how_it_ended(bench):
     assert Progress.model_validate_json(progress.model_dump_json()) == progress
 
 
+def test_a_durable_anchor_is_told_at_once(bench):
+    client = bench.start()
+    run = bench.coordinator.run
+    told = {one.type: one for one in describe_progress(run).conditions}["Snapshotted"]
+    assert (told.status, told.reason) == ("False", "NoSnapshotYet")
+    learner = FakeLearner(client, bench.store)
+    run_to_end(FakeActor(client), learner)
+    learner.finish()
+    progress = describe_progress(run)
+    told = {one.type: one for one in progress.conditions}["Snapshotted"]
+    assert (told.status, told.reason, told.message) == (
+        "True",
+        "SnapshotTaken",
+        "step 3 is durable",
+    )
+    assert progress.last_snapshot.step == 3
+
+
 def test_nothing_is_written_when_nothing_has_changed(clocked):
     _, poster = clocked
     poster.look()

@@ -119,6 +119,17 @@ class SnapshotSummary(ApiModel):
     """Value of that metric."""
 
 
+class Stuck(ApiModel):
+    """No step and no sample for `limits.noProgressSeconds`."""
+
+    worker: Name | None = None
+    """Worker to be started anew, such as `actor-0` or `learner`. Unset: no one of them holds the run up."""
+    message: Message
+    """Who waits for what."""
+    time: Timestamp
+    """When that was found; a worker that began later is not meant."""
+
+
 class Progress(ApiModel):
     """How far the work is; written by the coordinator alone."""
 
@@ -150,6 +161,8 @@ class Progress(ApiModel):
     """Actors that `actors.autoscale` asks for now."""
     group: LearnerGroup | None = None
     """The learner's ranks. Unset: none has come."""
+    stuck: Stuck | None = None
+    """Nothing moves. Unset: something does."""
     last_snapshot: SnapshotSummary | None = None
     """Newest durable snapshot."""
     best: SnapshotSummary | None = None

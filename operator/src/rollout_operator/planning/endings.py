@@ -17,6 +17,8 @@ from rollout_operator.planning.group import Group, describe_end
 from rollout_operator.planning.model import Ending, Observed
 
 EXIT_INPUT = 2
+OUT_OF_MEMORY = "OOMKilled"
+"""What a kubelet says of a container that the kernel killed for memory."""
 _KNOWN = {reason.value: reason for reason in Reason}
 _WORDS = {
     "SpecError": Reason.INVALID_SPEC,
@@ -38,14 +40,17 @@ class Rule:
     exit_code: int | None = None
     reason: str | None = None
     fails_at_once: bool = False
+    means: Reason = Reason.RETRIES_EXHAUSTED
 
 
 RULES = (
-    Rule(role="coordinator", exit_code=EXIT_INPUT, fails_at_once=True),
-    Rule(role="actor", exit_code=EXIT_INPUT, fails_at_once=True),
+    Rule(role="coordinator", exit_code=EXIT_INPUT, fails_at_once=True, means=Reason.INVALID_SPEC),
+    Rule(role="actor", exit_code=EXIT_INPUT, fails_at_once=True, means=Reason.INVALID_SPEC),
+    Rule(reason=OUT_OF_MEMORY, means=Reason.OUT_OF_MEMORY),
     Rule(),
 )
-"""Bad input stays bad; everything else is started again, ``limits.retries`` times."""
+"""Bad input stays bad; everything else is started again, ``limits.retries`` times. ``means``: why the run
+has failed then."""
 
 
 def rule_for(role: str, exit_code: int, reason: str) -> Rule:
@@ -144,7 +149,9 @@ def _by_group(observed: Observed, group: Group | None) -> Ending | None:
     assert observed.spec is not None
     if group.num_failures < observed.spec.limits.retries:
         return None
-    return _exhausted(group.num_failures, group.trouble.message)
+    ended = group.trouble.ended
+    rule = rule_for("learner", ended.exit_code, ended.reason) if ended is not None else Rule()
+    return _exhausted(group.num_failures, group.trouble.message, rule)
 
 
 def _by_pods(observed: Observed, attempt: int) -> Ending | None:
@@ -158,15 +165,16 @@ def _by_pod(observed: Observed, pod: Pod) -> Ending | None:
     assert ended is not None and observed.spec is not None
     if pod.disrupted or pod.deleting or ended.exit_code == 0:
         return None
-    if rule_for(pod.role, ended.exit_code, ended.reason).fails_at_once:
-        return _failed(Reason.INVALID_SPEC, describe_end(pod))
+    rule = rule_for(pod.role, ended.exit_code, ended.reason)
+    if rule.fails_at_once:
+        return _failed(rule.means, describe_end(pod))
     if pod.restarts > observed.spec.limits.retries:
-        return _exhausted(pod.restarts, describe_end(pod))
+        return _exhausted(pod.restarts, describe_end(pod), rule)
     return None
 
 
-def _exhausted(count: int, last: str) -> Ending:
-    return _failed(Reason.RETRIES_EXHAUSTED, f"{count} restarts did not help; the last: {last}")
+def _exhausted(count: int, last: str, rule: Rule) -> Ending:
+    return _failed(rule.means, f"{count} restarts did not help; the last: {last}")
 
 
 def _failed(reason: Reason, message: str) -> Ending:

@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 
 from rollout_api.v1alpha1.common import Condition
+from rollout_api.v1alpha1.run_status import Progress
 from rollout_operator.desired.record import Live
-from rollout_operator.observed import Pod, Workload, parse_time, render_time
+from rollout_operator.observed import Ended, Pod, Workload, parse_time, render_time
 from rollout_operator.planning.attempts import stateful_set
 from rollout_operator.planning.model import Observed
 
@@ -24,10 +25,11 @@ HOLD_SECONDS_MAX = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Why the group must start anew; a disruption costs no retry."""
+    """Why the group must start anew; a disruption costs no retry. ``ended``: the container that did."""
 
     message: str
     disruption: bool
+    ended: Ended | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,7 @@ def _trouble(
         if pod.disrupted:
             return Trouble(message=f"pod {pod.name} was disrupted", disruption=True)
         if pod.phase == "Failed" or (pod.restarts and pod.ended is not None):
-            return Trouble(message=describe_end(pod), disruption=False)
+            return Trouble(message=describe_end(pod), disruption=False, ended=pod.ended)
     progress = observed.status.progress
     own = progress is not None and progress.attempt in {0, attempt}
     reported = progress.group if progress is not None and own else None
@@ -112,10 +114,21 @@ def _trouble(
         return Trouble(message=reported.message or "a rank failed", disruption=False)
     if ready_at is None:
         return None
+    if own and (stuck := _stuck(progress, group)):
+        return Trouble(message=stuck, disruption=False)
     if len(group.pods) < group.num_wanted:
         return Trouble(message="a learner pod is gone", disruption=True)
     late = next((pod for pod in group.pods if pod.created > ready_at), None)
     return Trouble(message=f"pod {late.name} was replaced", disruption=True) if late else None
+
+
+def _stuck(progress: Progress | None, group: Group) -> str:
+    """What the coordinator says of a learner that does not move, when it means these pods."""
+    found = progress.stuck if progress is not None else None
+    if found is None or not (found.worker or "").startswith("learner") or not group.pods:
+        return ""
+    meant = max(pod.created for pod in group.pods) < parse_time(found.time)
+    return found.message if meant else ""
 
 
 def describe_end(pod: Pod) -> str:

@@ -45,6 +45,10 @@ def _notes(
     stalled = now.get("Stalled")
     if stalled is not None and before.get("Stalled") != ("True", stalled["reason"]):
         yield Note(type="Warning", reason=Reason(stalled["reason"]), message=stalled["message"])
+    ready = now["Ready"]
+    stuck = ready["reason"] == Reason.NO_PROGRESS.value
+    if stuck and before.get("Ready") != ("False", Reason.NO_PROGRESS.value):
+        yield Note(type="Warning", reason=Reason.NO_PROGRESS, message=ready["message"])
     learner = now.get("LearnerReady", {})
     if learner.get("reason") == Reason.BACKING_OFF.value and _grew(observed, after):
         yield Note(type="Warning", reason=Reason.BACKING_OFF, message=learner["message"])

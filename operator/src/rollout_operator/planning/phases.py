@@ -179,14 +179,25 @@ def plan_deletions(observed: Observed, live: dict[Role, Live], attempt: int) -> 
     for pod in observed.pods:
         if why := _lost(observed, pod):
             found.append(PodDeletion(pod=pod, why=why, force=True))
-        elif not pod.deleting and (why := _old(pod, live, attempt)):
+        elif not pod.deleting and (why := _old(observed, pod, live, attempt)):
             found.append(PodDeletion(pod=pod, why=why))
     return found
 
 
-def _old(pod: Pod, live: dict[Role, Live], attempt: int) -> str:
+def _stuck(observed: Observed, pod: Pod, attempt: int) -> str:
+    """What the coordinator says of an actor that does not move, when it means this pod."""
+    progress = observed.status.progress
+    if progress is None or progress.stuck is None or not speaks_of(progress, attempt):
+        return ""
+    meant = pod.role == "actor" and progress.stuck.worker == f"actor-{pod.ordinal}"
+    return progress.stuck.message if meant and pod.created < parse_time(progress.stuck.time) else ""
+
+
+def _old(observed: Observed, pod: Pod, live: dict[Role, Live], attempt: int) -> str:
     if pod.attempt < attempt and not pod.ready:
         return f"it is of run attempt {pod.attempt} and not ready"
+    if why := _stuck(observed, pod, attempt):
+        return why
     if pod.role == "learner" and "learner" in live:
         now = live["learner"].incarnation
         if pod.attempt == attempt and pod.incarnation < now:

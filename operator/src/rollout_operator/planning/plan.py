@@ -360,7 +360,14 @@ def _trouble(observed: Observed, phase: Phase, attempt: int, lost: str) -> Gate 
         known = {reason.value: reason for reason in Reason}
         reason = known.get(progress.outcome.reason, Reason.FAILED)
         return Gate(reason=reason, message=progress.outcome.message or "the run has stopped")
-    return _pod_trouble(observed, attempt)
+    return _pod_trouble(observed, attempt) or _stuck(observed, attempt)
+
+
+def _stuck(observed: Observed, attempt: int) -> Gate | None:
+    progress = observed.status.progress
+    if progress is None or progress.attempt != attempt or progress.stuck is None:
+        return None
+    return Gate(reason=Reason.NO_PROGRESS, message=progress.stuck.message, stalled=False)
 
 
 def _pod_trouble(observed: Observed, attempt: int) -> Gate | None:

@@ -188,6 +188,7 @@ def _urgent(progress: Progress) -> tuple[object, ...]:
     group = progress.group
     return (
         progress.outcome,
+        progress.stuck,
         None if group is None else (group.incarnation, group.stage),
         tuple((one.type, one.status) for one in progress.conditions),
     )

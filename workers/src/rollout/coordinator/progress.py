@@ -11,6 +11,7 @@ from rollout.coordinator.handing import BEST, LATEST, is_handing
 from rollout.coordinator.overview import bottleneck, conditions, describe_group, dispositions
 from rollout.coordinator.run import Run
 from rollout.coordinator.status import Condition
+from rollout_api.conditions import Reason
 from rollout_api.v1alpha1.run_status import (
     Dispositions,
     LearnerGroup,
@@ -18,6 +19,7 @@ from rollout_api.v1alpha1.run_status import (
     Progress,
     ReportedCondition,
     SnapshotSummary,
+    Stuck,
 )
 
 DIGITS = 6
@@ -40,8 +42,9 @@ def describe_progress(run: Run) -> Progress:
         mismatch_kl=_number(last, "mismatch_kl"),
         staleness=_number(last, "staleness_mean"),
         dispositions=_dispositions(run),
-        conditions=tuple(_condition(one) for one in conditions(run)),
+        conditions=tuple(_condition(one) for one in (*conditions(run), _snapshotted(run))),
         group=_group(run),
+        stuck=_stuck(run),
         last_snapshot=_last_snapshot(run),
         best=_best(run),
         outcome=_outcome(run),
@@ -64,12 +67,31 @@ def _condition(found: Condition) -> ReportedCondition:
     )
 
 
+def _snapshotted(run: Run) -> Condition:
+    """Whether a restart would find an anchor; until then the learner's pods are kept from eviction."""
+    anchor = run.state.anchors[-1] if run.state.anchors else None
+    return Condition(
+        type="Snapshotted",
+        status=anchor is not None,
+        reason=Reason.SNAPSHOT_TAKEN if anchor else Reason.NO_SNAPSHOT_YET,
+        message=f"step {anchor.step} is durable" if anchor else "the first anchor is still to come",
+    )
+
+
 def _group(run: Run) -> LearnerGroup | None:
     found = describe_group(run)
     if found is None:
         return None
     message = found.message[:MESSAGE_CHARACTERS_MAX]
     return LearnerGroup(incarnation=found.incarnation, stage=found.stage, message=message)
+
+
+def _stuck(run: Run) -> Stuck | None:
+    found = run.stuck
+    if found is None:
+        return None
+    message = found.message[:MESSAGE_CHARACTERS_MAX]
+    return Stuck(worker=found.worker or None, message=message, time=_render(found.at))
 
 
 def _last_snapshot(run: Run) -> SnapshotSummary | None:

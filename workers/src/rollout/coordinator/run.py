@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -119,6 +120,15 @@ class NoRoom:
     message: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stuck:
+    """Nothing has moved for too long. ``worker`` holds the run up; empty where no one does. ``at``: found then."""
+
+    worker: str
+    message: str
+    at: datetime
+
+
 @dataclass(slots=True, kw_only=True)
 class Run:
     """One run being coordinated.
@@ -155,6 +165,7 @@ class Run:
     full: NoRoom | None = None
     packer: Packer | None = None
     handed: Mapping[str, str] | None = None
+    stuck: Stuck | None = None
     closing: bool = False
     superseded: asyncio.Event = field(default_factory=asyncio.Event)
 

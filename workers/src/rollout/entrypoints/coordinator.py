@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from rollout.coordinator.callers import AccountCallers, Callers, SecretCallers
 from rollout.coordinator.posting import build_duties
+from rollout.coordinator.run import Run
 from rollout.coordinator.serving import Door, serve
+from rollout.coordinator.stuck import build_watch
 from rollout.coordinator.tls import open_certificate
 from rollout.coordinator.wiring import open_from_config
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
@@ -47,8 +50,15 @@ def build_door(config: WorkerConfig) -> Door:
         callers=build_callers(config),
         certificate=open_certificate(layout, host),
         config=config.model_dump_json(exclude_none=True).encode(),
-        duties=build_duties(config.progress, config.run),
+        duties=(*build_duties(config.progress, config.run), *_watches(config)),
     )
+
+
+def _watches(config: WorkerConfig) -> tuple[Callable[[Run], Coroutine[None, None, None]], ...]:
+    """Where an operator starts the workers, it must be told who does not move; a supervisor looks itself."""
+    if config.authentication is None:
+        return ()
+    return (build_watch(float(config.spec.limits.no_progress_seconds)),)
 
 
 def build_callers(config: WorkerConfig) -> Callers:
