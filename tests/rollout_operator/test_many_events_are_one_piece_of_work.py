@@ -52,6 +52,14 @@ def test_kopf_posts_no_events_of_its_own():
     assert target.posting.enabled is False
 
 
+def test_kopf_copies_no_object_to_compare_it():
+    target = kopf.OperatorSettings()
+    apply_settings(target, Settings())
+    body = kopf.Body({"metadata": {"name": "a"}, "spec": {"seed": 1}})
+    assert target.persistence.diffbase_storage.build(body=body, extra_fields=()) == {}
+    assert target.persistence.diffbase_storage.fetch(body=body) is None
+
+
 def test_settings_name_the_bad_variable():
     with pytest.raises(ValueError, match="ROLLOUT_HEALTH_PORT is 'x'"):
         parse_settings({"ROLLOUT_HEALTH_PORT": "x"})

@@ -7,7 +7,7 @@ edge-triggered. No kopf finalizer and no kopf annotation is ever written to an o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import kopf
@@ -73,8 +73,23 @@ def register_login(
         )
 
 
+class NothingHandled(kopf.DiffBaseStorage):
+    """For an operator without handlers of changes: nothing is copied, compared or kept."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        """Nothing of the object."""
+        return cast("kopf.BodyEssence", {})
+
+    def fetch(self, **_: Any) -> None:
+        """Nothing was handled before."""
+
+    def store(self, **_: Any) -> None:
+        """Nothing is written to the object."""
+
+
 def apply_settings(target: kopf.OperatorSettings, source: Settings) -> None:
     """Keep nothing on objects; bound every call, and try again for as long as it takes."""
+    target.persistence.diffbase_storage = NothingHandled()
     target.posting.enabled = False
     target.scanning.disabled = True
     target.watching.chunk_size = PAGE_SIZE
