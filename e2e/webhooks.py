@@ -136,7 +136,7 @@ def serving(kubectl: Kubectl, scratch: Path) -> Iterator[Webhook]:
     balancer = Balancer(review)
     kubectl.apply(*_objects(kubectl.namespace, name, balancer.port))
     rotation = {
-        "KUBECONFIG": str(_kubeconfig(kubectl, ROTATION, scratch)),
+        "KUBECONFIG": str(write_kubeconfig(kubectl, ROTATION, scratch)),
         "ROLLOUT_OPERATOR_NAMESPACE": kubectl.namespace,
         "ROLLOUT_WEBHOOK_SECRET": SECRET,
         "ROLLOUT_WEBHOOK_CONFIGURATION": name,
@@ -144,7 +144,7 @@ def serving(kubectl: Kubectl, scratch: Path) -> Iterator[Webhook]:
         "ROLLOUT_HEALTH_PORT": str(rotation_health),
     }
     webhook = {
-        "KUBECONFIG": str(_kubeconfig(kubectl, "webhook", scratch)),
+        "KUBECONFIG": str(write_kubeconfig(kubectl, "webhook", scratch)),
         "ROLLOUT_WEBHOOK_HOST": LOOPBACK,
         "ROLLOUT_WEBHOOK_PORT": str(review),
         "ROLLOUT_WEBHOOK_CERTIFICATES": str(folder),
@@ -171,7 +171,7 @@ def serving(kubectl: Kubectl, scratch: Path) -> Iterator[Webhook]:
         kubectl("delete", "validatingwebhookconfiguration", name, "--ignore-not-found")
 
 
-def _kubeconfig(kubectl: Kubectl, account: str, scratch: Path) -> Path:
+def write_kubeconfig(kubectl: Kubectl, account: str, scratch: Path) -> Path:
     """A kubeconfig with a token of a service account."""
     document = yaml.safe_load(kubectl.kubeconfig.read_text())
     token = kubectl("create", "token", account, "--duration=1h").strip()
