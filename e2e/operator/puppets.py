@@ -52,6 +52,13 @@ class Puppets:
         ]
         self._patch(name, {"containerStatuses": statuses})
 
+    def stall(self, name: str, reason: str, message: str) -> None:
+        """Containers of a pod cannot start, as a kubelet would say it."""
+        pod = self.api.read_namespaced_pod(name, self.namespace)
+        waiting = {"waiting": {"reason": reason, "message": message}}
+        statuses = [{**one, "state": waiting} for one in _statuses(pod, ready=False)]
+        self._patch(name, {"containerStatuses": statuses})
+
     def disrupt(self, name: str) -> None:
         """A pod is to be preempted."""
         condition = {

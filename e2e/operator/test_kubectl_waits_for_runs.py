@@ -1,0 +1,79 @@
+"""What people and pipelines do with kubectl alone: wait for a run, delete it, with or without an operator."""
+
+import pytest
+from operators import eventually, operating
+from stage import World, free_port
+
+from runs import build_run
+
+pytestmark = pytest.mark.process
+
+SUCCEEDED = '{.status.conditions[?(@.type=="Finished")].reason}'
+WORKLOADS = "statefulsets,services,secrets,roles"
+MINE = ("-l", "rollout.dev/run=arithmetic")
+
+
+def test_waits_end_when_the_run_has_succeeded(world):
+    world.apply()
+    world.kubectl.wait("--for=condition=Ready", "rrun/arithmetic")
+    world.report({"step": 400, "outcome": {"kind": "Succeeded", "reason": "Done"}})
+    world.kubectl.wait("--for=condition=Finished", "rrun/arithmetic")
+    world.kubectl.wait(f"--for=jsonpath={SUCCEEDED}=Succeeded", "rrun/arithmetic")
+    world.kubectl.wait("--for=condition=Ready", "rrun/arithmetic")
+    row = world.kubectl("get", "rrun", "arithmetic", "--no-headers").split()
+    assert row[:4] == ["arithmetic", "True", "Succeeded", "400"]
+
+
+def test_a_row_shows_what_is_there_of_what_is_wanted(world):
+    world.puppets.keep_back("learner")
+    world.apply(spec={"actors": {"replicas": 3}, "learner": {"nodes": 2}})
+    eventually(
+        lambda: world.replicas().get("arithmetic-learner") == 2, "the learner was not let go"
+    )
+    row = world.kubectl("get", "rrun", "arithmetic", "--no-headers").split()
+    assert [text for text in row if "/" in text] == ["0/3", "0/2"]
+    world.puppets.keep_back()
+    world.wait_for("Ready", "True")
+
+    def shown():
+        row = world.kubectl("get", "rrun", "arithmetic", "--no-headers").split()
+        return [text for text in row if "/" in text] == ["3/3", "2/2"]
+
+    eventually(shown, "the row does not show all workers")
+
+
+def test_a_run_is_deleted_at_once_while_nobody_operates(bare, puppets, tmp_path):
+    with operating(bare.kubeconfig, free_port(), tmp_path / "log") as operator:
+        bare.apply(build_run())
+        World(kubectl=bare, puppets=puppets, operator=operator).wait_for("Ready", "True")
+    bare("delete", "rrun", "arithmetic", "--cascade=background", "--timeout=20s")
+    assert bare.get("rrun")["items"] == []
+    eventually(lambda: not bare.get(WORKLOADS, *MINE)["items"], "children are left")
+    eventually(lambda: not bare.get("pods")["items"], "pods are left")
+
+
+def test_children_may_be_kept_as_orphans(bare, puppets, tmp_path):
+    with operating(bare.kubeconfig, free_port(), tmp_path / "log") as operator:
+        bare.apply(build_run())
+        World(kubectl=bare, puppets=puppets, operator=operator).wait_for("Ready", "True")
+        bare("delete", "rrun", "arithmetic", "--cascade=orphan", "--timeout=20s")
+        kept = bare.get("statefulsets", *MINE)["items"]
+        assert len(kept) == 3
+        assert not any(one["metadata"].get("ownerReferences") for one in kept)
+
+
+def test_a_bad_image_is_named_and_mended_without_deleting_a_pod(world):
+    world.puppets.keep_back("actor")
+    world.apply()
+    eventually(lambda: world.pod_uids("actor"), "no actor was made")
+    world.puppets.stall("arithmetic-actors-0", "ImagePullBackOff", "no such image: vllm:typo")
+    stalled = world.wait_for("Stalled", "True", "ImagePullFailed")
+    assert "arithmetic-actors-0" in stalled["message"]
+    assert "no such image" in stalled["message"]
+
+    world.patch({"suspend": True})
+    world.wait_for("Suspended", "True")
+    world.puppets.keep_back()
+    image = {"actors": {"engine": {"vllm": {"image": "registry.example/good:1"}}}}
+    world.patch({"suspend": False, **image})
+    world.wait_for("Ready", "True", "Running")

@@ -1,0 +1,99 @@
+"""Two runs that together want more devices than there are: neither keeps half a learner, and both finish."""
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from operators import eventually, operating
+from stage import free_port
+
+from cluster.kubectl import Kubectl
+from runs import build_run, install_crds
+
+GPUS = {"name": "fake", "memory": "80Gi", "perNode": 8, "resourceName": "nvidia.com/gpu"}
+LEDGER = {"ledger": {"postgres": {"secretRef": {"name": "dsn"}}}}
+WIDE = {
+    "storage": LEDGER,
+    "learner": {"nodes": 3, "accelerator": {"class": "fake", "count": 4}},
+    "limits": {"gangSeconds": 20},
+}
+"""Three pods of four devices; there are sixteen, so one run's learner fits, and a third of the other's."""
+RUNS = ("one", "two")
+SECONDS_MAX = 400.0
+
+
+@pytest.fixture
+def crowded(fake_cluster) -> Iterator[Kubectl]:
+    kubectl = fake_cluster.kubectl
+    install_crds(kubectl)
+    name = f"test-{secrets.token_hex(4)}"
+    kubectl("create", "namespace", name)
+    mine = replace(kubectl, namespace=name)
+    kubectl.apply(
+        {
+            "apiVersion": "rollout.dev/v1alpha1",
+            "kind": "ClusterRolloutRuntime",
+            "metadata": {"name": name},
+            "spec": {"acceleratorClasses": [GPUS]},
+        }
+    )
+    mine("create", "secret", "generic", "dsn", "--from-literal=dsn=postgresql://nowhere/x")
+    yield mine
+    kubectl("delete", "clusterrolloutruntime", name)
+    kubectl("delete", "namespace", name, "--wait=false")
+
+
+def conditions(kubectl, name):
+    found = kubectl.get("rolloutrun", name).get("status", {}).get("conditions", ())
+    return {one["type"]: one for one in found}
+
+
+def learners(kubectl, name):
+    """Pods of a learner that hold devices."""
+    pods = kubectl.get("pods", "-l", f"rollout.dev/run={name},rollout.dev/role=learner")["items"]
+    return [one for one in pods if one["spec"].get("nodeName")]
+
+
+def runs_now(kubectl):
+    """The run that works, once there is one."""
+    for name in RUNS:
+        found = conditions(kubectl, name)
+        if "Finished" not in found and found.get("Ready", {}).get("status") == "True":
+            return name
+    return None
+
+
+def finish(kubectl, name):
+    body = '{"status":{"progress":{"step":400,"outcome":{"kind":"Succeeded","reason":"Done"}}}}'
+    kubectl("patch", "rrun", name, "--subresource=status", "--type=merge", "-p", body)
+
+
+@pytest.mark.control_plane
+def test_both_finish(crowded, tmp_path):
+    runtime = {"runtimeRef": {"kind": "ClusterRolloutRuntime", "name": crowded.namespace}}
+    with operating(crowded.kubeconfig, free_port(), tmp_path / "log"):
+        crowded.apply(*(build_run(name, {**WIDE, **runtime}) for name in RUNS))
+        first = eventually(
+            lambda: runs_now(crowded), "neither run began", seconds=SECONDS_MAX, every=1.0
+        )
+        other = next(name for name in RUNS if name != first)
+        eventually(
+            lambda: not learners(crowded, other),
+            "the run that cannot begin keeps devices",
+            seconds=SECONDS_MAX,
+            every=1.0,
+        )
+        tries = crowded.get("statefulset", f"{other}-learner")["metadata"]["annotations"]
+        assert int(tries["rollout.dev/gang-tries"]) >= 1
+        finish(crowded, first)
+        eventually(
+            lambda: runs_now(crowded) == other,
+            "the second run never began",
+            seconds=SECONDS_MAX,
+            every=1.0,
+        )
+        finish(crowded, other)
+        for name in RUNS:
+            crowded.wait("--for=condition=Finished", f"rrun/{name}")
+        assert {conditions(crowded, name)["Finished"]["reason"] for name in RUNS} == {"Succeeded"}
