@@ -36,7 +36,7 @@ from rollout_operator.store import Store
 
 log = logging.getLogger(__name__)
 
-RECORDS_MAX = 256
+RECORDS_MAX = 64
 ACCEPTED_MAX = 100_000
 WRITES_AT_ONCE_MAX = 8
 REVERTS_MAX = 3

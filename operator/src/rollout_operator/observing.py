@@ -53,7 +53,7 @@ from rollout_operator.planning.gates import (
 from rollout_operator.planning.model import Gate, Observed
 from rollout_operator.store import Store, Stored
 
-SPECS_MAX = 1000
+SPECS_MAX = 256
 CLUSTER_SECONDS = 5.0
 """What is asked of the whole cluster (StorageClasses, drivers) is asked once in this time."""
 PROGRESS_SECONDS_MIN = 10.0
