@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import pytest
 from worlds import BEGIN, SPEC, World
 
 from rollout_api.conditions import Reason
@@ -209,6 +210,63 @@ def test_a_run_that_does_not_begin_in_time_has_failed_and_says_who_was_late():
     world.tick()
     assert world.condition("Stalled") == ("True", "PreRunningSecondsExceeded")
     assert world.condition("Finished") == ("True", "Failed")
+
+
+@pytest.mark.parametrize(
+    ("limits", "pending", "seconds", "reason"),
+    [
+        ({"preRunningSeconds": 300}, {"learner"}, 300, "PreRunningSecondsExceeded"),
+        ({"preRunningSeconds": 300, "activeSeconds": 120}, (), 120, "ActiveSecondsExceeded"),
+    ],
+)
+def test_a_deadline_is_looked_at_when_it_is_due_and_after_a_time_away(
+    limits, pending, seconds, reason
+):
+    world = World(spec={**SPEC, "limits": limits}, pending=frozenset(pending))
+    world.settle()
+    due = BEGIN + timedelta(seconds=seconds)
+    plan = world.plan()
+    assert world.now + timedelta(seconds=plan.requeue_seconds or 0.0) <= due
+    world.now = due - timedelta(seconds=1)
+    assert world.plan().requeue_seconds == pytest.approx(1.0)
+    world.now = due
+    world.tick()
+    assert world.condition("Stalled") == ("True", reason)
+
+    away = World(spec={**SPEC, "limits": limits}, pending=frozenset(pending))
+    away.settle()
+    away.now = due + timedelta(days=1)
+    away.tick()
+    assert away.condition("Finished") == ("True", "Failed")
+
+
+def test_suspended_time_does_not_count_towards_a_deadline():
+    world = World(spec={**SPEC, "limits": {"activeSeconds": 600}})
+    world.settle()
+    world.change(suspend=True)
+    for _ in range(40):
+        world.tick(5)
+    used = world.status["activeSeconds"]
+    world.now += timedelta(days=1)
+    world.change(suspend=False)
+    world.settle()
+    assert world.condition("Finished") is None
+    world.now += timedelta(seconds=601 - used)
+    world.tick()
+    assert used < 600
+    assert world.condition("Stalled") == ("True", "ActiveSecondsExceeded")
+
+
+def test_the_time_to_live_is_looked_at_when_it_is_due():
+    world = World(spec={**SPEC, "limits": {"ttlSecondsAfterFinished": 600}})
+    world.settle()
+    world.report(step=400, outcome={"kind": "Succeeded", "reason": "Done"})
+    world.settle()
+    plan = world.plan()
+    assert plan.requeue_seconds is not None
+    assert 0 < plan.requeue_seconds <= 600
+    world.now += timedelta(seconds=plan.requeue_seconds)
+    assert world.plan().remove_children
 
 
 def test_actors_follow_the_spec_and_the_learner_does_not():
