@@ -36,6 +36,7 @@ class Proxy:
         self._host = host
         self._authority = build_authority("rollout-faults")
         self._book = Book()
+        self._requests: set[web.Request] = set()
         self._port = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
@@ -75,6 +76,16 @@ class Proxy:
         """How many calls the rule has counted so far."""
         return self._book.matched(rule)
 
+    def cut_connections(self) -> None:
+        """Break every connection that a call is under way on: watches are opened anew."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cut_all)
+
+    def _cut_all(self) -> None:
+        for request in list(self._requests):
+            if request.transport is not None:
+                request.transport.abort()
+
     def stop(self) -> None:
         """Make `serve` return."""
         if self._loop is not None:
@@ -109,11 +120,13 @@ class Proxy:
         exchange = HttpExchange(request, upstream)
         fault, arrived = self._book.decide(call), time.monotonic()
         status = 0
+        self._requests.add(request)
         try:
             response = await _serve(exchange, fault)
             status = 0 if exchange.was_cut else response.status
             return response
         finally:
+            self._requests.discard(request)
             self._book.record(_build_record(call, fault, status, arrived))
 
 

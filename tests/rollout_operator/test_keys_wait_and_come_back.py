@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout_operator.keys import Key, KeyQueue, backoff_seconds
+from rollout_operator.keys import HOLD_SECONDS_MAX, Key, KeyQueue, backoff_seconds
 
 A, B = Key(namespace="n", name="a"), Key(namespace="n", name="b")
 
@@ -70,3 +70,41 @@ async def test_the_wait_of_a_key_is_measured():
     queue.put(A)
     clock.now = 3.0
     assert await queue.take() == (A, 3.0)
+
+
+async def test_news_bring_a_failed_key_back_no_sooner_than_its_back_off_says():
+    clock = Clock()
+    queue = KeyQueue(clock, lambda: 0.0)
+    queue.retry(A)
+    queue.put(A)
+    assert len(queue) == 0
+    clock.now = 0.2
+    assert await queue.get() == A
+    queue.done(A)
+    for _ in range(9):
+        queue.retry(A)
+    queue.put(A)
+    clock.now += HOLD_SECONDS_MAX
+    assert await queue.get() == A
+
+
+async def test_nothing_brings_a_key_back_before_the_server_wants_to_see_it():
+    clock = Clock()
+    queue = KeyQueue(clock, lambda: 0.0)
+    assert queue.retry(A, asked_seconds=30.0) == 30.0
+    queue.put(A)
+    clock.now = 29.9
+    waiting = asyncio.ensure_future(queue.get())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
+    clock.now = 30.0
+    assert await queue.get() == A
+
+
+async def test_a_forgiven_key_is_held_no_more():
+    queue = KeyQueue(Clock(), lambda: 0.0)
+    queue.retry(A, asked_seconds=30.0)
+    queue.forgive(A)
+    queue.put(A)
+    assert await queue.get() == A

@@ -1,5 +1,6 @@
 """What kopf would die of, or never hear of: refused tokens, lists that lack objects, watches that end at once."""
 
+import asyncio
 import itertools
 
 import aiohttp
@@ -9,6 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from yarl import URL
 
+from rollout_operator.errors import NotLeader
 from rollout_operator.handlers import apply_settings
 from rollout_operator.keys import Key
 from rollout_operator.kube.connection import (
@@ -176,3 +178,27 @@ def test_pauses_begin_anew_each_time():
 def test_every_collection_that_is_watched_has_a_path():
     assert len(list(own_paths(()))) == 5
     assert len(list(own_paths(("a", "b")))) == 8
+
+
+async def test_a_write_asks_for_the_lease_as_it_leaves_and_a_read_does_not():
+    seen, lost = [], asyncio.Event()
+
+    async def answer(request):
+        seen.append(request.method)
+        return web.Response()
+
+    def may_send():
+        if lost.is_set():
+            raise NotLeader("frozen meanwhile")
+
+    app = web.Application()
+    app.router.add_route("*", "/x", answer)
+    async with TestServer(app) as server:
+        connection = Connection(server=str(server.make_url("")).rstrip("/"))
+        async with open_session(connection, may_send=may_send) as session:
+            await session.post(f"{connection.server}/x")
+            lost.set()
+            with pytest.raises(NotLeader):
+                await session.post(f"{connection.server}/x")
+            await session.get(f"{connection.server}/x")
+    assert seen == ["POST", "GET"]

@@ -196,3 +196,32 @@ def test_a_learner_whose_workload_was_deleted_comes_back_beyond_its_incarnation(
     world.settle()
     assert world.incarnation == 2
     assert world.condition("LearnerReady") == ("True", "LearnerReady")
+
+
+def notes_of(plan):
+    return [(note.reason.value, note.key) for note in plan.notes]
+
+
+def test_a_restart_is_told_once_also_by_an_operator_that_did_not_order_it():
+    world = World()
+    world.settle()
+    world.crash("run-learner-0", 1, "boom")
+    before = dict(world.status)
+    told = notes_of(world.tick())
+    assert ("BackingOff", "incarnation 2") in told
+    world.status = before  # the operator died before it wrote the status
+    world.settle(1)
+    world.status = before
+    assert ("BackingOff", "incarnation 2") in notes_of(world.plan())
+
+
+def test_a_suspended_run_says_the_same_at_every_look():
+    world = World()
+    world.settle()
+    world.change(suspend=True)
+    world.tick()
+    world.report(step=5, outcome={"kind": "Stopped", "reason": "Suspended"}, attempt=1)
+    world.settle()
+    assert world.condition("Suspended") == ("True", "Suspended")
+    assert world.status["learner"]["incarnation"] == 1
+    assert world.plan().status is None

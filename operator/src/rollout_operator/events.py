@@ -43,7 +43,7 @@ def build_event(
     observed: Observed, attempt: int, note: Note, instance: str, now: datetime
 ) -> dict[str, object]:
     """The event; its name is made of run, attempt, reason and words, so that it is there once."""
-    words = f"{observed.uid}/{attempt}/{note.reason.value}/{note.message}"
+    words = f"{observed.uid}/{attempt}/{note.reason.value}/{note.key or note.message}"
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from rollout_operator.pauses import pause_seconds
 
 BACKOFF_SECONDS_MAX = 120.0
+HOLD_SECONDS_MAX = 5.0
+"""News of a key that failed bring it back no sooner than its back-off says, and no later than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -48,6 +50,7 @@ class KeyQueue:
         self._later: list[tuple[float, Key]] = []
         self._due: dict[Key, float] = {}
         self._failures: dict[Key, int] = {}
+        self._held: dict[Key, float] = {}
         self._ready = asyncio.Event()
 
     def __len__(self) -> int:
@@ -59,7 +62,11 @@ class KeyQueue:
         if key in self._working:
             self._again.add(key)
             return
-        self._waiting.setdefault(key, self._clock())
+        now = self._clock()
+        if (held := self._held.get(key, now)) > now:
+            self.put_later(key, held - now)
+            return
+        self._waiting.setdefault(key, now)
         self._ready.set()
 
     def put_later(self, key: Key, seconds: float) -> None:
@@ -75,21 +82,27 @@ class KeyQueue:
         """How often in a row work on this key has failed."""
         return self._failures.get(key, 0)
 
-    def retry(self, key: Key, seconds_min: float = 0.0) -> float:
-        """Add a key whose work failed, after back-off; the seconds it waits."""
+    def retry(self, key: Key, seconds_min: float = 0.0, asked_seconds: float = 0.0) -> float:
+        """Add a key whose work failed, after back-off; the seconds it waits.
+
+        Nothing brings it back before the seconds that the API server asked for.
+        """
         num_failures = self._failures.get(key, 0)
         self._failures[key] = num_failures + 1
-        wait = max(seconds_min, backoff_seconds(num_failures, self._noise()))
+        wait = max(seconds_min, asked_seconds, backoff_seconds(num_failures, self._noise()))
+        self._held[key] = self._clock() + max(asked_seconds, min(wait, HOLD_SECONDS_MAX))
         self.put_later(key, wait)
         return wait
 
     def forgive(self, key: Key) -> None:
         """Work on this key succeeded: its next failure waits the shortest time."""
         self._failures.pop(key, None)
+        self._held.pop(key, None)
 
     def forget(self, key: Key) -> None:
         """The object is gone."""
         self._failures.pop(key, None)
+        self._held.pop(key, None)
         self._due.pop(key, None)
 
     def done(self, key: Key) -> None:

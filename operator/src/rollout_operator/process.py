@@ -12,7 +12,7 @@ import random
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -322,16 +322,20 @@ async def open_process(settings: Settings, connection: Connection) -> AsyncItera
     """The process, with its sessions; nothing runs yet."""
     metrics = build_metrics()
     identity = settings.identity or f"{socket.gethostname()}-{secrets.token_hex(4)}"
-    async with (
-        open_session(connection) as session,
-        open_session(connection, connections_max=LEASE_CONNECTIONS) as apart,
-    ):
+    async with AsyncExitStack() as stack:
+        apart = open_session(connection, connections_max=LEASE_CONNECTIONS)
         leader = Leader(
-            client=KubeClient(apart, connection.server, count=metrics.count_request),
+            client=KubeClient(
+                await stack.enter_async_context(apart),
+                connection.server,
+                count=metrics.count_request,
+            ),
             namespace=settings.operator_namespace or connection.namespace,
             identity=identity,
             enabled=settings.leader_election,
         )
+        session = open_session(connection, may_send=leader.require)
+        await stack.enter_async_context(session)
         queue = KeyQueue()
         yield Process(
             settings=settings,

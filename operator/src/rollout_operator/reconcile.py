@@ -49,6 +49,7 @@ CONTROLLER = "rollout.dev/operator"
 UNREACHABLE_SECONDS = 15.0
 FAILURES_TOLD_MAX = 5
 TOLD_SECONDS_MIN = 10.0
+ASKED_SECONDS_MAX = 300.0
 WORDS_LENGTH_MAX = 600
 NOT_LEADER_SECONDS = 2.0
 COUNTS_SECONDS = 1.0
@@ -171,7 +172,7 @@ class Reconciler:
         told = replace(observed, blocked=gate, gate=observed.gate or gate)
         plan = plan_run(told, self.clock())
         await self._write_status(stored, observed, plan)
-        wait = self.queue.retry(stored.key, gate.retry_seconds)
+        wait = self.queue.retry(stored.key, gate.retry_seconds, _asked_seconds(error))
         log.warning(
             "run blocked run=%s/%s reason=%s retry_seconds=%.0f error=%s",
             observed.namespace,
@@ -270,9 +271,14 @@ def _gate_of(error: Exception) -> Gate:
             reason=Reason.FIELD_CONFLICT, message=str(error), retry_seconds=error.retry_seconds
         )
     reason = Reason.FORBIDDEN if isinstance(error, Forbidden) else Reason.API_SERVER_REFUSED
+    message = str(error)[:WORDS_LENGTH_MAX]
+    return Gate(reason=reason, message=message, retry_seconds=TOLD_SECONDS_MIN)
+
+
+def _asked_seconds(error: Exception) -> float:
+    """How long the API server asks us to wait."""
     asked = error.retry_after_seconds if isinstance(error, Unavailable) else None
-    wait = max(TOLD_SECONDS_MIN, asked or 0.0)
-    return Gate(reason=reason, message=str(error)[:WORDS_LENGTH_MAX], retry_seconds=wait)
+    return min(asked or 0.0, ASKED_SECONDS_MAX)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -300,8 +306,7 @@ class Workers:
         try:
             await self.reconciler.reconcile(key)
         except KubeError as error:
-            after = error.retry_after_seconds if isinstance(error, Unavailable) else None
-            wait = self.queue.retry(key, after or 0.0)
+            wait = self.queue.retry(key, asked_seconds=_asked_seconds(error))
             log.info("reconcile again key=%s seconds=%.1f error=%s", key, wait, error)
             return "retry"
         except NotLeader:

@@ -58,7 +58,7 @@ def parse_settings(environment: Mapping[str, str]) -> Settings:
         vllm_image=environment.get("ROLLOUT_VLLM_IMAGE") or VLLM_IMAGE,
         concurrency=_number(environment, "ROLLOUT_CONCURRENCY", 16, 1, 256, "a number"),
         resync_seconds=_number(environment, "ROLLOUT_RESYNC_SECONDS", 600, 10, 86_400, "seconds"),
-        watch_seconds=_number(environment, "ROLLOUT_WATCH_SECONDS", 70, 10, 3600, "seconds"),
+        watch_seconds=_number(environment, "ROLLOUT_WATCH_SECONDS", 70, 65, 3600, "seconds"),
     )
 
 

@@ -11,7 +11,7 @@ import json
 import ssl
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -162,15 +162,30 @@ async def wait_for_token(
 
 
 def open_session(
-    connection: Connection, *, connections_max: int = CONNECTIONS_MAX
+    connection: Connection,
+    *,
+    connections_max: int = CONNECTIONS_MAX,
+    may_send: Callable[[], None] = lambda: None,
 ) -> aiohttp.ClientSession:
-    """One session for the readers and every write."""
+    """One session for the readers and every write; ``may_send`` is asked as a write leaves."""
     connector = aiohttp.TCPConnector(
         ssl=connection.tls if connection.tls is not None else False,
         limit=connections_max,
         keepalive_timeout=KEEP_SECONDS,
     )
-    return _session(connection, connector, owns=True)
+    return _session(connection, connector, owns=True, request_class=_guarded(may_send))
+
+
+def _guarded(may_send: Callable[[], None]) -> type[aiohttp.ClientRequest]:
+    """Requests that ask at the last moment: one may have waited for its connection, or been frozen."""
+
+    class Guarded(aiohttp.ClientRequest):
+        async def send(self, conn: Any) -> aiohttp.ClientResponse:
+            if self.method != "GET":
+                may_send()
+            return await super().send(conn)
+
+    return Guarded
 
 
 def borrow_session(
@@ -188,8 +203,10 @@ def _session(
     connector: aiohttp.BaseConnector,
     *further: aiohttp.ClientMiddlewareType,
     owns: bool,
+    request_class: type[aiohttp.ClientRequest] = aiohttp.ClientRequest,
 ) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
+        request_class=request_class,
         connector=connector,
         connector_owner=owns,
         middlewares=(Bearer(connection), *further),

@@ -101,11 +101,12 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """An event to be posted once."""
+    """An event to be posted once: ``key`` says what it is about where the words may differ."""
 
     type: Literal["Normal", "Warning"]
     reason: Reason
     message: str
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,9 +49,12 @@ def _notes(
     stuck = ready["reason"] == Reason.NO_PROGRESS.value
     if stuck and before.get("Ready") != ("False", Reason.NO_PROGRESS.value):
         yield Note(type="Warning", reason=Reason.NO_PROGRESS, message=ready["message"])
-    learner = now.get("LearnerReady", {})
-    if learner.get("reason") == Reason.BACKING_OFF.value and _grew(observed, after):
-        yield Note(type="Warning", reason=Reason.BACKING_OFF, message=learner["message"])
+    if (incarnation := _restarted(observed, after)) is not None:
+        learner = now.get("LearnerReady", {})
+        told = learner.get("reason") == Reason.BACKING_OFF.value
+        message = learner["message"] if told else "the learner's group has started anew"
+        key = f"incarnation {incarnation}"
+        yield Note(type="Warning", reason=Reason.BACKING_OFF, message=message, key=key)
 
 
 def _became(
@@ -69,6 +72,9 @@ def _became(
     )
 
 
-def _grew(observed: Observed, after: Mapping[str, Any]) -> bool:
+def _restarted(observed: Observed, after: Mapping[str, Any]) -> int | None:
+    """The learner's incarnation when it has grown within an attempt, whoever made it grow."""
     was = observed.status.learner.incarnation if observed.status.learner else 0
-    return after.get("learner", {}).get("incarnation", 0) > was > 0
+    now = after.get("learner", {}).get("incarnation", 0)
+    same = after.get("attempt", 0) == observed.status.attempt
+    return now if same and now > was > 0 else None

@@ -138,6 +138,12 @@ def plan_down(observed: Observed, steps: tuple[tuple[Role, ...], ...], now: date
     return Phase(live=live, gone=True)
 
 
+def at_rest(observed: Observed) -> Phase:
+    """No pod is left, and what there is stays as it is."""
+    live = {role: current_live(observed, role) for role in ROLES if stateful_set(observed, role)}
+    return Phase(live=live, gone=True)
+
+
 SUSPENSION: tuple[tuple[Role, ...], ...] = (("learner",), ("actor",), ("coordinator",))
 END: tuple[tuple[Role, ...], ...] = (("learner", "actor"), ("coordinator",))
 

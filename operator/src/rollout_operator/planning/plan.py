@@ -45,6 +45,7 @@ from rollout_operator.planning.notes import build_notes
 from rollout_operator.planning.phases import (
     END,
     Phase,
+    at_rest,
     coordinator_ready,
     has_role,
     lost_node,
@@ -131,7 +132,7 @@ EVICTED = Stop(reason=Reason.EVICTED, message="the queue took the quota back")
 def _plan_suspended(observed: Observed, attempt: int, why: Stop, now: datetime) -> Plan:
     record = find_record(observed, attempt)
     alive = record is not None
-    phase = plan_suspension(observed, attempt, now) if alive else Phase(live={}, gone=True)
+    phase = plan_suspension(observed, attempt, now) if alive else at_rest(observed)
     wanted = None
     if record is not None:
         wanted = Wanted(
