@@ -13,7 +13,14 @@ from coordinator_kit import FakeActor, FakeLearner, HttpServer, run_to_end, wait
 
 from rollout.coordinator import cluster_messages as cm
 from rollout.coordinator.client import token_for
-from rollout.coordinator.posting import ApiWriter, Poster, Unwritten, build_duties, build_patch
+from rollout.coordinator.posting import (
+    ApiWriter,
+    Poster,
+    Unwritten,
+    build_duties,
+    build_patch,
+    spread_of,
+)
 from rollout.coordinator.progress import describe_progress, stamp
 from rollout.errors import CoordinatorError
 from rollout_api.v1alpha1.run_status import Progress
@@ -127,6 +134,12 @@ def test_the_interval_is_the_operators(clocked, bench):
     assert poster.steps == [0]
     poster.look(after=1.0)
     assert poster.steps == [0, 1]
+
+
+def test_runs_that_began_together_do_not_write_together():
+    spreads = {spread_of(f"uid-{number}") for number in range(200)}
+    assert 1.0 <= min(spreads) < max(spreads) <= 1.25
+    assert len(spreads) > 50
 
 
 def test_what_must_be_acted_on_is_written_at_once_but_not_twice_a_second(clocked):
