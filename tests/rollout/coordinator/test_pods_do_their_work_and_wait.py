@@ -107,6 +107,19 @@ def test_a_pod_that_cannot_be_says_why_and_ends(pods, tmp_path):
     assert "error: model rollout://nothing" in done.stderr
 
 
+def test_signals_are_heeded_before_anything_heavy_is_loaded():
+    """A container's first process that has no handler yet does not hear SIGTERM, and waits out its grace."""
+    said = subprocess.run(
+        [sys.executable, "-c", "import rollout.entrypoints.pod, sys; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout.split()
+    loaded = {name.partition(".")[0] for name in said} - set(sys.stdlib_module_names)
+    assert not loaded & {"pydantic", "rollout_api", "msgspec", "httpx", "torch", "numpy"}
+
+
 @pytest.mark.parametrize("missing", ["ROLLOUT_POD_NAME", "ROLLOUT_POD_IP", "ROLLOUT_INCARNATION"])
 def test_what_a_template_forgot_is_named(missing):
     given = {
