@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,13 +57,22 @@ def write_values(folder: Path, values: dict[str, Any]) -> str:
 
 def open_door(kubectl: Kubectl) -> None:
     """Runs may be made though nobody answers reviews: fake pods do not."""
-    patch = json.dumps([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}])
-    kubectl(
-        "patch", "validatingwebhookconfiguration", "rollout-webhook", "--type=json", "-p", patch
-    )
+    _set_policy(kubectl, "Ignore")
     document = json.dumps(build_run("probe"))
     probe = ("create", "--dry-run=server", "-f", "-")
     wait_until(lambda: not kubectl.attempt(*probe, stdin=document).returncode, "the door is open")
+
+
+def close_door(kubectl: Kubectl) -> None:
+    """As the chart has it; nothing where the chart has gone."""
+    if kubectl("get", "validatingwebhookconfiguration", "-o", "name"):
+        _set_policy(kubectl, "Fail")
+
+
+def _set_policy(kubectl: Kubectl, policy: str) -> None:
+    patch = json.dumps([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": policy}])
+    words = ("validatingwebhookconfiguration", "rollout-webhook", "--type=json", "-p", patch)
+    kubectl("patch", *words)
 
 
 def previous(folder: Path) -> Path | None:
@@ -120,12 +130,10 @@ def operating(kubectl: Kubectl, scratch: Path, source: Path = REPOSITORY) -> Ite
 
 
 def metric(text: str, name: str) -> float:
-    """The sum of a metric's series."""
-    found = (line.rsplit(maxsplit=1) for line in text.splitlines())
-    series = [float(value) for series, value in (one for one in found if len(one) == 2)
-              if series == name or series.startswith(f"{name}{{")]  # fmt: skip
-    assert series, f"no metric {name}"
-    return sum(series)
+    """The sum of a metric's series, which may be none yet."""
+    assert name in text, f"no metric {name}"
+    series = re.compile(rf"{name}(\{{.*\}})? (\S+)$")
+    return sum(float(found.group(2)) for line in text.splitlines() if (found := series.match(line)))
 
 
 def give_volumes(kubectl: Kubectl, count: int) -> None:

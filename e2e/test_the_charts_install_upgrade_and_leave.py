@@ -2,9 +2,9 @@
 
 import base64
 import json
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,18 @@ import pytest
 import yaml
 
 import charts
+import releases
 from cluster.errors import CannotRunHereError
 from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster, Shape, running
-from cluster.paths import REPOSITORY
+from releases import helm
+from rollout_operator.issuing import new_authority
 from runs import build_run
-from webhooks import wait_until
 
 pytestmark = pytest.mark.control_plane
 
+CONFIGURATION = "rollout-webhook"
 VALUES = {"operator": {"replicas": 2}, "webhook": {"replicas": 2}}
-PSA = "pod-security.kubernetes.io/enforce=restricted"
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +34,7 @@ def cluster() -> Iterator[LocalCluster]:
     except CannotRunHereError as error:
         pytest.skip(f"cannot run here: {error}")
     try:
-        made.kubectl("create", "namespace", charts.NAMESPACE)
-        made.kubectl("label", "namespace", charts.NAMESPACE, PSA)
+        releases.prepare(made.kubectl)
         yield made
     finally:
         opened.__exit__(None, None, None)
@@ -43,13 +43,6 @@ def cluster() -> Iterator[LocalCluster]:
 @pytest.fixture(scope="module")
 def kubectl(cluster: LocalCluster) -> Kubectl:
     return cluster.kubectl
-
-
-def helm(kubectl: Kubectl, *arguments: str) -> subprocess.CompletedProcess[str]:
-    where = ("--kubeconfig", str(kubectl.kubeconfig), "--namespace", charts.NAMESPACE)
-    done = charts.helm(*arguments, *where)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
 
 
 @pytest.fixture(scope="module")
@@ -70,14 +63,9 @@ def inside(kubectl: Kubectl) -> Kubectl:
 @pytest.fixture
 def open_door(kubectl: Kubectl, installed: Path) -> Iterator[None]:
     """Runs may be made though nobody answers reviews: the fake pods do not."""
-    patch = json.dumps([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}])
-    change = ("patch", "validatingwebhookconfiguration", "rollout-webhook", "--type=json", "-p")
-    kubectl(*change, patch)
-    document = json.dumps(build_run("probe"))
-    probe = ("create", "--dry-run=server", "-f", "-")
-    wait_until(lambda: not kubectl.attempt(*probe, stdin=document).returncode, "the door is open")
+    releases.open_door(kubectl)
     yield
-    kubectl.attempt(*change, patch.replace("Ignore", "Fail"))
+    releases.close_door(kubectl)
 
 
 def test_everything_that_is_rendered_is_accepted_by_the_server(installed: Path, inside: Kubectl):
@@ -190,8 +178,19 @@ def test_the_lease_has_a_flow_of_its_own(installed: Path, kubectl: Kubectl):
     assert dangling == "False"
 
 
+def trusting(inside: Kubectl, bundle: str) -> dict[str, Any]:
+    """The configuration as the rotation writes it: names and bundles."""
+    hooks = inside.get("validatingwebhookconfiguration", CONFIGURATION)["webhooks"]
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": CONFIGURATION},
+        "webhooks": [{"name": one["name"], "clientConfig": {"caBundle": bundle}} for one in hooks],
+    }
+
+
 def test_an_upgrade_keeps_what_the_rotation_wrote(installed: Path, inside: Kubectl):
-    bundle = base64.b64encode(b"-----BEGIN CERTIFICATE-----\n").decode()
+    bundle = base64.b64encode(new_authority(datetime.now(UTC)).certificate_pem).decode()
     apply = ("apply", "--server-side", "--field-manager=rollout-certificates", "-f", "-")
     secret = {
         "apiVersion": "v1",
@@ -200,42 +199,17 @@ def test_an_upgrade_keeps_what_the_rotation_wrote(installed: Path, inside: Kubec
         "data": {"tls.crt": bundle},
     }
     inside(*apply, stdin=json.dumps(secret))
+    inside(*apply, stdin=json.dumps(trusting(inside, bundle)))
 
-    for _ in range(2):
-        values = ("--values", str(installed), "--set", "operator.concurrency=8")
+    for seconds in (3, 4):
+        values = ("--values", str(installed), "--set", f"webhook.timeoutSeconds={seconds}")
         helm(inside, "upgrade", "rollout", str(charts.CHART), *values)
         helm(inside, "upgrade", "rollout-crds", str(charts.CRDS_CHART))
 
     assert inside.get("secret", "rollout-webhook-tls")["data"] == {"tls.crt": bundle}
-
-
-def previous_charts(folder: Path) -> Path:
-    """The charts before the last commit that touched them. Skips where there is no history."""
-    log = ("git", "-C", str(REPOSITORY), "log", "-2", "--format=%H", "--", "charts")
-    done = subprocess.run(log, capture_output=True, text=True, timeout=60, check=False)
-    if done.returncode or len(done.stdout.split()) < 2:
-        pytest.skip("cannot run here: no earlier commit of the charts in this checkout")
-    archive = ("git", "-C", str(REPOSITORY), "archive", done.stdout.split()[1], "charts")
-    made = subprocess.run(archive, capture_output=True, timeout=60, check=True)
-    subprocess.run(("tar", "-x", "-C", str(folder)), input=made.stdout, timeout=60, check=True)
-    return folder / "charts"
-
-
-def test_a_downgrade_and_the_upgrade_back_leave_runs_alone(
-    installed: Path, inside: Kubectl, kubectl: Kubectl, open_door: None, tmp_path: Path
-):
-    kubectl.apply(build_run("living"))
-    assert patch_status(kubectl, "living", {"attempt": 1, "observedGeneration": 1}) == ""
-    before = kubectl.get("rrun", "living")["metadata"]
-
-    for folder in (previous_charts(tmp_path), charts.CHART.parent):
-        helm(inside, "upgrade", "rollout-crds", str(folder / "rollout-crds"))
-        helm(inside, "upgrade", "rollout", str(folder / "rollout"), "--values", str(installed))
-
-    after = kubectl.get("rrun", "living")["metadata"]
-    for field in ("uid", "generation", "resourceVersion"):
-        assert after[field] == before[field], field
-    kubectl("delete", "rrun", "living")
+    found = inside.get("validatingwebhookconfiguration", CONFIGURATION)["webhooks"]
+    assert {one["clientConfig"]["caBundle"] for one in found} == {bundle}
+    assert {one["timeoutSeconds"] for one in found} == {4}
 
 
 def test_uninstalling_leaves_the_kinds_and_the_runs(
