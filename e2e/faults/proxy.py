@@ -36,7 +36,7 @@ class Proxy:
         self._host = host
         self._authority = build_authority("rollout-faults")
         self._book = Book()
-        self._requests: set[web.Request] = set()
+        self._under_way: set[asyncio.Transport | None] = set()
         self._port = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
@@ -82,9 +82,9 @@ class Proxy:
             self._loop.call_soon_threadsafe(self._cut_all)
 
     def _cut_all(self) -> None:
-        for request in list(self._requests):
-            if request.transport is not None:
-                request.transport.abort()
+        for transport in list(self._under_way):
+            if transport is not None:
+                transport.abort()
 
     def stop(self) -> None:
         """Make `serve` return."""
@@ -120,13 +120,14 @@ class Proxy:
         exchange = HttpExchange(request, upstream)
         fault, arrived = self._book.decide(call), time.monotonic()
         status = 0
-        self._requests.add(request)
+        transport = request.transport
+        self._under_way.add(transport)
         try:
             response = await _serve(exchange, fault)
             status = 0 if exchange.was_cut else response.status
             return response
         finally:
-            self._requests.discard(request)
+            self._under_way.discard(transport)
             self._book.record(_build_record(call, fault, status, arrived))
 
 

@@ -41,6 +41,7 @@ ACCEPTED_MAX = 100_000
 WRITES_AT_ONCE_MAX = 8
 REVERTS_MAX = 3
 REVERT_SECONDS = 600.0
+REVERTS_KEPT_MAX = 10_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -186,6 +187,8 @@ class Applier:
                 REVERT_SECONDS - (now - times[0]) + 1,
             )
         times.append(now)
+        while len(self._reverts) > REVERTS_KEPT_MAX:
+            del self._reverts[next(iter(self._reverts))]
         log.info("child repaired kind=%s name=%s field=%s", child.kind, child.name, lost)
         return True
 

@@ -83,6 +83,13 @@ class Observer:
     _asking: dict[str, asyncio.Lock] = field(default_factory=dict)
     _specs: OrderedDict[tuple[str, int, int], Looked] = field(default_factory=OrderedDict)
 
+    def leave_alone(self, uid: str, seconds: float) -> None:
+        """Do not ask a run's coordinator for a while; runs that are gone are forgotten by then."""
+        now = time.monotonic()
+        for late in [one for one, until in self.unreachable.items() if until <= now]:
+            del self.unreachable[late]
+        self.unreachable[uid] = now + seconds
+
     def look(self, stored: Stored) -> Observed:
         """One run as it is, as far as the store knows."""
         spec = json.loads(stored.spec)

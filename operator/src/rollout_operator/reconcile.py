@@ -72,17 +72,16 @@ class Reconciler:
     poster: Poster
     keeper: Keeper
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
-    _wrote_at: dict[str, float] = field(default_factory=dict)
+    _wrote_at: dict[Key, float] = field(default_factory=dict)
 
     async def reconcile(self, key: Key) -> None:
         """Work on one key. Raises KubeError for what the queue shall try again."""
         stored = self.store.find(key)
         await self._release_quota(key, stored)
         if stored is None:
-            return
-        if stored.deleting:
+            self._wrote_at.pop(key, None)
+        elif stored.deleting:
             self.applier.forget(stored.uid)
-            self._wrote_at.pop(stored.uid, None)
         elif key.kind != "RolloutRun":
             await self._reconcile_other(stored)
         elif _is_ours(json.loads(stored.spec)):
@@ -162,7 +161,7 @@ class Reconciler:
             await call
         except CoordinatorUnreachable as error:
             log.warning("coordinator not reached run=%s error=%s", observed.name, error)
-            self.observer.unreachable[observed.uid] = time.monotonic() + UNREACHABLE_SECONDS
+            self.observer.leave_alone(observed.uid, UNREACHABLE_SECONDS)
             return False
         return True
 
@@ -186,7 +185,7 @@ class Reconciler:
         if plan.status is None:
             return
         if not says_more(observed, plan.status):
-            wait = self._wrote_at.get(stored.uid, 0.0) + COUNTS_SECONDS - time.monotonic()
+            wait = self._wrote_at.get(stored.key, 0.0) + COUNTS_SECONDS - time.monotonic()
             if wait > 0:
                 self.queue.put_later(stored.key, wait)
                 return
@@ -194,7 +193,7 @@ class Reconciler:
         for note in plan.notes:  # before the status, which would make them old news
             await self.poster.post(observed, attempt, note)
         await self._send_status(stored, plan.status)
-        self._wrote_at[stored.uid] = time.monotonic()
+        self._wrote_at[stored.key] = time.monotonic()
         if _has_finished(plan.status):
             self._wake(FOR_RUN, stored.key.namespace)
 
