@@ -236,6 +236,16 @@ def test_the_ledgers_volume_is_this_runs_own():
     assert template["metadata"]["labels"][names.LABEL_RUN_UID] == "uid-0001"
 
 
+def test_names_of_pods_resolve_before_the_pods_are_ready():
+    found = children()[0]
+    for role in ("coordinator", "learner", "actor"):
+        name = names.workload_name("run", role)
+        service = found["Service", name]["spec"]
+        assert service["clusterIP"] == "None"
+        assert service["publishNotReadyAddresses"]
+        assert found["StatefulSet", name]["spec"]["serviceName"] == name
+
+
 def test_only_the_coordinator_sees_the_volumes_of_runs_it_starts_from_and_reads_them():
     inputs = replace(build_inputs(), sources=("ledger-1-sft-coordinator-0",))
     found = {(one["kind"], one["metadata"]["name"]): one for one in render_record(inputs).children}

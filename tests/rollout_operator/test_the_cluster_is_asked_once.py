@@ -1,8 +1,10 @@
 """Runs that start at once share one question about the cluster's classes."""
 
 import asyncio
+from typing import cast
 
 import aiohttp
+import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from worlds import PLATFORM, SPEC
@@ -38,6 +40,24 @@ def build_store():
         meta = {"name": key.name, "namespace": "n", "uid": key.name, "resourceVersion": "2"}
         store.put_object("RolloutRun", {"metadata": meta, "spec": SPEC})
     return store
+
+
+@pytest.mark.parametrize(("num_running", "seconds"), [(1, 10.0), (200, 10.0), (1000, 50.0)])
+def test_all_running_runs_together_write_their_progress_twenty_times_a_second(num_running, seconds):
+    store = Store()
+    over = {"conditions": [{"type": "Finished", "status": "True", "reason": "Succeeded"}]}
+    for index in range(num_running + 500):
+        meta = {"name": f"r-{index}", "namespace": "n", "uid": str(index), "resourceVersion": "1"}
+        status = {} if index < num_running else over
+        store.put_object("RolloutRun", {"metadata": meta, "spec": {}, "status": status})
+    nobody = cast("KubeClient", None)
+    observer = Observer(
+        client=nobody,
+        store=store,
+        platform=lambda: PLATFORM,
+        asker=Asker(client=nobody, served=lambda: False),
+    )
+    assert observer.progress_seconds() == seconds
 
 
 async def test_runs_that_start_at_once_ask_once():

@@ -1,6 +1,9 @@
 """Gates before a start: field, reason and remedy, from the same rules as the command line."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 from worlds import SPEC
 
 from rollout_api.v1alpha1.runtime import RuntimeSpec
@@ -34,6 +37,12 @@ def run(**changes):
 def platform(spec, **runtime):
     used = RuntimeSpec.model_validate(runtime)
     return check_platform(resolve_spec(spec, used), used)
+
+
+def test_the_smallest_run_has_fifteen_lines_at_most_and_may_start():
+    text = (Path(__file__).parents[2] / "manifests/samples/arithmetic.yaml").read_text()
+    assert len(text.splitlines()) <= 15
+    assert check_form(yaml.safe_load(text)) is None
 
 
 def test_a_good_run_has_nothing_in_its_way():

@@ -79,6 +79,7 @@ class Observer:
     asker: Asker
     watches_cluster: bool = True
     unreachable: dict[str, float] = field(default_factory=dict)
+    _counted: tuple[float, int] = (0.0, 0)
     _asked: dict[str, tuple[float, Any]] = field(default_factory=dict)
     _asking: dict[str, asyncio.Lock] = field(default_factory=dict)
     _specs: OrderedDict[tuple[str, int, int], Looked] = field(default_factory=OrderedDict)
@@ -150,8 +151,11 @@ class Observer:
         )
 
     def progress_seconds(self) -> float:
-        """Time between progress writes of one run, so that all runs together write 20 a second."""
-        count = sum(one.key.kind == "RolloutRun" for one in self.store.objects())
+        """Time between progress writes of one run, so that all that run together write 20 a second."""
+        until, count = self._counted
+        if time.monotonic() >= until:
+            count = sum(_works(one) for one in self.store.objects())
+            self._counted = (time.monotonic() + CLUSTER_SECONDS, count)
         return max(PROGRESS_SECONDS_MIN, round(count / RUNS_PER_SECOND))
 
     # -- the spec on its runtime ------------------------------------------------------------------------
@@ -287,6 +291,13 @@ class Observer:
                     return True
                 waiting.append(following)
         return False
+
+
+def _works(stored: Stored) -> bool:
+    """Whether an object is a run with a coordinator that writes: neither over nor suspended."""
+    if stored.key.kind != "RolloutRun":
+        return False
+    return b'"Finished"' not in stored.status and b'"Suspended"' not in stored.status
 
 
 def runtime_keys(namespace: str, reference: Mapping[str, str] | None) -> tuple[Key, ...]:
