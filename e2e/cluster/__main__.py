@@ -13,6 +13,7 @@ GROUPS = {
     "charts": pins.CHARTS,
     "nodes": pins.REAL_NODES,
     "kueue": pins.KUEUE,
+    "rivals": pins.RIVALS,
     "all": pins.EVERYTHING,
 }
 
