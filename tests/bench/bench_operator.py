@@ -6,7 +6,7 @@ One control plane without nodes, StatefulSet and Job controllers off, so that ch
 API server, a process of its own with its shipped settings, and works alone, in turns. Rates are what the
 audit log says between a contender's first write and its last. Sizes come from the environment:
 
-    OPERATOR_SIZES=1,100,1000,5000 OPERATOR_PAIRS=5 OPERATOR_RUNS=40 OPERATOR_SETS=60 OPERATOR_SINGLES=100
+    OPERATOR_SIZES=1,100,1000,5000 OPERATOR_PAIRS=5 OPERATOR_RUNS=30 OPERATOR_SETS=40 OPERATOR_SINGLES=100
 
 Sections: ``single``, ``pairs``, ``scale``; without one, all of them.
 """
@@ -75,7 +75,7 @@ def _singles(stage: Stage) -> Iterator[Figure]:
 
 
 def _pairs(stage: Stage) -> Iterator[Figure]:
-    runs, sets = number("OPERATOR_RUNS", 40), number("OPERATOR_SETS", 60)
+    runs, sets = number("OPERATOR_RUNS", 30), number("OPERATOR_SETS", 40)
     contenders: dict[str, Callable[[], Turn]] = {
         "ours": lambda: stage.ours(runs),
         "ceiling": lambda: stage.ceilings(runs),

@@ -18,6 +18,7 @@ from operator_plane import Plane, user_of, write_json
 from operator_sets import BUILDERS, CEILING, CHILDREN, PATHS, TWIN, build_run
 
 QUIET_SECONDS = 1.0
+SINGLE_QUIET_SECONDS = 0.3
 STUCK_SECONDS_MAX = 90.0
 POLL_SECONDS = 0.1
 
@@ -133,7 +134,11 @@ class Stage:
         """Milliseconds from the arrival of one new run to its last child, on an idle cluster."""
         self.make_runs(1, suspend=False)
         calls = follow(
-            tail, process, lambda found: _count_children(found) >= self.children, poll=0.03
+            tail,
+            process,
+            lambda found: _count_children(found) >= self.children,
+            quiet=SINGLE_QUIET_SECONDS,
+            poll=SINGLE_QUIET_SECONDS / 10,
         )
         user = user_of("load")
         arrived = next(c.began for c in calls if c.user == user and c.resource == "rolloutruns")
@@ -149,6 +154,7 @@ def follow(
     process: Process,
     enough: Callable[[list[Call]], bool],
     *,
+    quiet: float = QUIET_SECONDS,
     poll: float = POLL_SECONDS,
 ) -> list[Call]:
     """Calls of a contender, and of the user, until it has done enough and writes no more.
@@ -164,7 +170,7 @@ def follow(
             changed = time.monotonic()
         silent = time.monotonic() - changed
         done = done or enough([call for call in found if call.user == user])
-        if done and silent >= QUIET_SECONDS:
+        if done and silent >= quiet:
             return found
         if silent > STUCK_SECONDS_MAX or process.popen.poll() is not None:
             said = count_by_verb(call for call in found if call.user == user)
