@@ -46,10 +46,10 @@ def seen(stage: Stage) -> Seen:
     run.until(lambda: run.step() >= 1, "a first step", START_SECONDS)
     edited = run.patch({"train": {"maxSteps": STEPS}})
     logs = {container: run.log(pod, container) for container, pod in CONTAINERS.items()}
-    shown = run.kubectl("exec", CONTAINERS["coordinator"], "--", "rollout", "runs", "show", PLACE)
-    metrics = run.metrics()
     before, step = run.uids("learner"), run.step()
     run.kill(RANKS[1], "learner")
+    metrics = run.metrics()
+    shown = run.kubectl("exec", CONTAINERS["coordinator"], "--", "rollout", "runs", "show", PLACE)
     run.until(lambda: _is_new_group(run), "a new group", GROUP_SECONDS)
     after = run.uids("learner")
     run.wait_for_end(END_SECONDS)
