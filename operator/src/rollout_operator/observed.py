@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from sys import intern
 from typing import Any
 
 from rollout_api import names
@@ -125,12 +126,12 @@ def parse_child(
     fields = fields_digest(dict(live))
     return Child(
         kind=kind,
-        namespace=meta.get("namespace", ""),
+        namespace=intern(meta.get("namespace", "")),
         name=meta["name"],
         uid=meta["uid"],
         version=int(meta["resourceVersion"]),
-        run=labels[names.LABEL_RUN],
-        run_uid=owner,
+        run=intern(labels[names.LABEL_RUN]),
+        run_uid=intern(owner),
         attempt=_number(labels.get(names.LABEL_ATTEMPT)),
         deleting="deletionTimestamp" in meta,
         digest=digest,
