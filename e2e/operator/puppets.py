@@ -10,6 +10,7 @@ from typing import Any
 
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
 
 TICK_SECONDS = 0.1
 
@@ -77,8 +78,8 @@ class Puppets:
             except ApiException as error:
                 if error.status not in {404, 409, 429, 500, 503}:
                     raise
-            except OSError:
-                continue
+            except (OSError, HTTPError):
+                continue  # the API server is away
 
     def _waits(self, pod: Any) -> bool:
         role = (pod.metadata.labels or {}).get("rollout.dev/role", "")

@@ -51,7 +51,10 @@ class World:
         try:
             return eventually(there, what)
         except AssertionError as error:
-            raise AssertionError(f"{error}; status: {self.run(name).get('status')}") from error
+            ended = self.operator.process.poll()
+            state = "lives" if ended is None else f"ended with {ended}"
+            status = self.run(name).get("status")
+            raise AssertionError(f"{error}; the operator {state}; status: {status}") from error
 
     def replicas(self) -> dict[str, int]:
         found = self.kubectl.get("statefulsets")["items"]

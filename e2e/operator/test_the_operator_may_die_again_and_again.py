@@ -1,4 +1,4 @@
-"""Killed at each of its writes, before or after the server has acted: the same children, each once."""
+"""Killed twelve times in a row while it makes one run: the same children, each once, and one attempt."""
 
 from functools import partial
 
@@ -6,7 +6,7 @@ import pytest
 from operators import eventually, operating
 from stage import World, free_port
 
-from faults.kinds import Answer, KillProcess
+from faults.kinds import KillProcess
 from faults.proxy import running
 from faults.rules import Rule
 
@@ -62,39 +62,11 @@ def is_over(world):
     return world.condition("Ready").get("status") == "True"
 
 
-@pytest.mark.process
-def test_the_first_writes(bare, puppets, tmp_path):
-    bare.apply(build())
-    live_through_deaths(bare, puppets, tmp_path, num_deaths=3, performed=True)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("performed", [True, False])
 def test_twelve_deaths_in_a_row(bare, puppets, tmp_path, performed):
     bare.apply(build())
     live_through_deaths(bare, puppets, tmp_path, num_deaths=12, performed=performed)
-
-
-@pytest.mark.process
-def test_refusals_and_throttling_are_outlived(bare, puppets, tmp_path):
-    path = tmp_path / "kubeconfig"
-    with running(bare.kubeconfig) as proxy:
-        path.write_text(proxy.kubeconfig())
-        faults = (
-            (409, "Conflict", {"statefulsets"}),
-            (429, "TooManyRequests", {"services"}),
-            (500, "InternalError", {"roles"}),
-            (403, "Forbidden", {"networkpolicies"}),
-        )
-        for status, reason, resources in faults:
-            fault = Answer(status=status, reason=reason)
-            proxy.inject(Rule(verbs={"apply"}, resources=resources, times=2, fault=fault))
-        with operating(path, free_port(), tmp_path / "log") as operator:
-            bare.apply(build())
-            world = World(kubectl=bare, puppets=puppets, operator=operator)
-            world.wait_for("Ready", "True", "Running")
-            assert count_children(bare) == EXPECTED
-            assert "Stalled" not in {one["type"] for one in world.run()["status"]["conditions"]}
 
 
 def build():
