@@ -15,6 +15,7 @@ GPUS = {"name": "fake", "memory": "80Gi", "perNode": 8, "resourceName": "nvidia.
 LEDGER = {"ledger": {"postgres": {"secretRef": {"name": "dsn"}}}}
 WIDE = {
     "storage": LEDGER,
+    "train": {"algorithm": {"grpo": {"promptsPerStep": 24, "groupSize": 8}}},
     "learner": {"nodes": 3, "accelerator": {"class": "fake", "count": 4}},
     "limits": {"gangSeconds": 20},
 }

@@ -131,6 +131,7 @@ def test_an_incomplete_group_gives_its_devices_back_and_tries_again():
     assert world.condition("Ready") == ("True", "Running")
     assert world.workloads["learner"][0].gang_tries == 1
     assert world.workloads["learner"][0].disruptions == 1
+    assert world.notes == ["Starting", "GangIncomplete", "BackingOff", "Running"]
 
 
 def test_a_silent_node_is_named_and_its_pods_are_forced_away_only_when_it_is_gone():

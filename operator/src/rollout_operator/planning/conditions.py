@@ -141,8 +141,10 @@ def learner_aspect(observed: Observed, group: Group | None, live: Mapping[Role, 
         message = "the learner has no pods; they start once the coordinator is ready"
         return no(kind, Reason.LEARNER_NOT_READY, message)
     if wanted.incarnation != group.workload.incarnation:
-        why = group.trouble.message if group.trouble else "its group starts anew"
-        return no(kind, Reason.BACKING_OFF, f"the group starts anew: {why}")
+        if group.trouble is None:
+            message = "the group is tried again; its devices had been given back"
+            return no(kind, Reason.LEARNER_NOT_READY, message)
+        return no(kind, Reason.BACKING_OFF, f"the group starts anew: {group.trouble.message}")
     if group.trouble is not None:
         return no(kind, Reason.BACKING_OFF, f"waits before the next try: {group.trouble.message}")
     count = sum(pod.ready for pod in group.pods)

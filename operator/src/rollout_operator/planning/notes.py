@@ -45,16 +45,20 @@ def _notes(
     stalled = now.get("Stalled")
     if stalled is not None and before.get("Stalled") != ("True", stalled["reason"]):
         yield Note(type="Warning", reason=Reason(stalled["reason"]), message=stalled["message"])
-    ready = now["Ready"]
-    stuck = ready["reason"] == Reason.NO_PROGRESS.value
-    if stuck and before.get("Ready") != ("False", Reason.NO_PROGRESS.value):
-        yield Note(type="Warning", reason=Reason.NO_PROGRESS, message=ready["message"])
+    yield from _setbacks(before, now["Ready"])
     if (incarnation := _restarted(observed, after)) is not None:
         learner = now.get("LearnerReady", {})
         told = learner.get("reason") == Reason.BACKING_OFF.value
         message = learner["message"] if told else "the learner's group has started anew"
         key = f"incarnation {incarnation}"
         yield Note(type="Warning", reason=Reason.BACKING_OFF, message=message, key=key)
+
+
+def _setbacks(before: Mapping[str, tuple[str, str]], ready: Mapping[str, Any]) -> Iterator[Note]:
+    """What the operator mends by itself and a person wants to know of all the same."""
+    for reason in (Reason.NO_PROGRESS, Reason.GANG_INCOMPLETE):
+        if ready["reason"] == reason.value and before.get("Ready") != ("False", reason.value):
+            yield Note(type="Warning", reason=reason, message=ready["message"])
 
 
 def _became(
