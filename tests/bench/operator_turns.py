@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from operator_audit import Call, Tail, Window, count_by_verb, window
@@ -49,7 +49,7 @@ class Stage:
     pattern: Path | None = None
     children: int = 0
     _made: int = 0
-    _spaces: int = field(default=0)
+    _spaces: int = 0
 
     def learn(self) -> None:
         """Let our operator make one run, and keep what it wrote."""
@@ -70,7 +70,7 @@ class Stage:
         )
         return self.user.make("run", self._space(), runs)
 
-    def work_off(self, process: Process, runs: list[Made], wait: bool = True) -> Turn:
+    def work_off(self, process: Process, runs: list[Made]) -> Turn:
         """Release runs and wait until everything about them is written."""
         process.wait_until_calm()
         tail = self.plane.tail()
