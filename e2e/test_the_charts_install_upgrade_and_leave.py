@@ -212,6 +212,26 @@ def test_an_upgrade_keeps_what_the_rotation_wrote(installed: Path, inside: Kubec
     assert {one["timeoutSeconds"] for one in found} == {4}
 
 
+def test_a_downgrade_and_the_upgrade_back_leave_runs_alone(
+    installed: Path, inside: Kubectl, kubectl: Kubectl, open_door: None, tmp_path: Path
+):
+    before_these = releases.previous(tmp_path)
+    if before_these is None:
+        pytest.skip("cannot run here: no earlier commit of the charts in this checkout")
+    kubectl.apply(build_run("living"))
+    assert patch_status(kubectl, "living", {"attempt": 1, "observedGeneration": 1}) == ""
+    before = kubectl.get("rrun", "living")["metadata"]
+
+    for folder in (before_these / "charts", charts.CHART.parent):
+        helm(inside, "upgrade", "rollout-crds", str(folder / "rollout-crds"))
+        helm(inside, "upgrade", "rollout", str(folder / "rollout"), "--values", str(installed))
+
+    after = kubectl.get("rrun", "living")["metadata"]
+    for field in ("uid", "generation", "resourceVersion"):
+        assert after[field] == before[field], field
+    kubectl("delete", "rrun", "living")
+
+
 def test_uninstalling_leaves_the_kinds_and_the_runs(
     installed: Path, kubectl: Kubectl, inside: Kubectl, open_door: None
 ):

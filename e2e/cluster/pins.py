@@ -113,6 +113,13 @@ _kuberay = Module(
 )
 _twin = Module(name="twin", path="rollout-bench/twin", version="v1", wrapper="rivals/twin")
 """Our own: a new number with every change, or what was built stays."""
+_cert_manager = Module(
+    name="cert-manager",
+    path="github.com/cert-manager/cert-manager",
+    version="v1.21.2",
+    wrapper="certmanager",
+    keep=("deploy/crds",),
+)
 _kueue = Module(
     name="kueue",
     path="sigs.k8s.io/kueue",
@@ -147,6 +154,7 @@ BINARIES = {
     "runc": Binary(module=_runc, package="."),
     "coredns": Binary(module=_coredns, package="."),
     "kueue": Binary(module=_kueue, package="./cmd/kueue"),
+    "cert-manager": Binary(module=_cert_manager, package="."),
     "jobset": Binary(module=_jobset, package=_jobset.path),
     "lws": Binary(module=_lws, package=f"{_lws.path}/cmd"),
     "kuberay": Binary(module=_kuberay, package=_kuberay.path),
@@ -162,7 +170,9 @@ REAL_NODES = (
     *("kubelet", "kube-proxy", "coredns"),
 )
 EVERYTHING = (*CONTROL_PLANE, *FAKE_NODES, *CHARTS, *REAL_NODES)
-KUEUE = ("kueue",)
-"""Only slow tests need it."""
 RIVALS = ("jobset", "lws", "kuberay", "twin")
 """Only the operator's benchmark needs them."""
+CERT_MANAGER = ("cert-manager",)
+"""Only a slow test needs it."""
+KUEUE = ("kueue",)
+"""Only slow tests need it."""
