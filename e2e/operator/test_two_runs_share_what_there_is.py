@@ -57,10 +57,10 @@ def learners(kubectl, name):
 
 
 def runs_now(kubectl):
-    """The run that works, once there is one."""
+    """The run whose learner is complete, once there is one."""
     for name in RUNS:
         found = conditions(kubectl, name)
-        if "Finished" not in found and found.get("Ready", {}).get("status") == "True":
+        if "Finished" not in found and found.get("LearnerReady", {}).get("status") == "True":
             return name
     return None
 
