@@ -40,10 +40,13 @@ RUNTIME = {
     "metadata": {"name": "default"},
     "spec": {
         "acceleratorClasses": [{"name": "h100", "memory": "80Gi", "perNode": 8}],
+        "roles": {"coordinator": {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}},
         "storage": {"ledger": {"postgres": {"secretRef": {"name": "ledger", "key": "dsn"}}}},
     },
 }
-"""No volume: fake nodes have none."""
+"""No volume: fake nodes have none. Kueue places only pods that request what a queue covers."""
+GRACE_SECONDS = 120
+"""A fake node that is late on a busy machine is not lost: nobody would make its pods ready again."""
 LEDGER = {
     "apiVersion": "v1",
     "kind": "Secret",
@@ -56,7 +59,8 @@ LEDGER = {
 def cluster() -> Iterator[Cluster]:
     """Two fake nodes of eight devices, the second one spot and tainted."""
     try:
-        opened = open_cluster(Shape(fake_nodes=2, options=Options(audit="Metadata")))
+        options = Options(audit="Metadata", node_grace_seconds=GRACE_SECONDS)
+        opened = open_cluster(Shape(fake_nodes=2, options=options))
         made = opened.__enter__()
     except CannotRunHereError as error:
         pytest.skip(f"cannot run here: {error}")
