@@ -1,4 +1,4 @@
-"""A control plane with fake nodes for the session, Kueue in it, and an operator with its rights and no other."""
+"""A control plane with fake nodes for each file, Kueue in it, and an operator with its rights and no other."""
 
 import secrets
 import sys
@@ -55,7 +55,7 @@ LEDGER = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Two fake nodes of eight devices, the second one spot and tainted."""
     try:
@@ -77,7 +77,7 @@ def cluster() -> Iterator[Cluster]:
         opened.__exit__(None, None, None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def local(cluster: Cluster) -> LocalCluster:
     assert cluster.local is not None
     return cluster.local

@@ -66,12 +66,6 @@ def install(kubectl: Kubectl, address: str, port: int) -> None:
     everywhere("wait", "--for=condition=Established", "crd/workloads.kueue.x-k8s.io")
 
 
-def remove(kubectl: Kubectl) -> None:
-    """Take the definitions away, and all their objects with them."""
-    folder = build.folder("kueue") / "config" / "components" / "crd" / "bases"
-    _anywhere(kubectl)("delete", "-f", str(folder), "--ignore-not-found", "--timeout=120s")
-
-
 @contextmanager
 def running(cluster: LocalCluster, scratch: Path, **configuration: Any) -> Iterator[Kueue]:
     """Kueue installed and managing, for a block. ``configuration`` is laid over the manager's."""

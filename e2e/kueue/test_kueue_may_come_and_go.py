@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from kueue_manager import remove, running
+from kueue_manager import running
 from kueue_objects import build_cluster_queue, build_flavor, build_local_queue, spec_of
 from operators import operating
 from queue_stage import Stage
@@ -18,7 +18,6 @@ SAID_SECONDS_MAX = 10.0
 
 
 def test_kueue_that_comes_later_is_found(local, bare, idle, tmp_path):
-    remove(bare)
     path = tmp_path / "kubeconfig"
     with proxied(bare.kubeconfig) as proxy:
         path.write_text(proxy.kubeconfig())

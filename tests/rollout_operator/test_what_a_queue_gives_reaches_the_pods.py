@@ -142,7 +142,14 @@ def test_pods_that_kueue_places_itself_wait_for_it():
     placed = build_placement(seen, seen.assignments[0], FLAVORS)
     assert placed.gates == ("kueue.x-k8s.io/topology",)
     assert placed.labels == {"kueue.x-k8s.io/podset": "learner"}
-    assert placed.annotations == {"kueue.x-k8s.io/workload": seen.name}
+    assert placed.annotations == {
+        "kueue.x-k8s.io/workload": seen.name,
+        "kueue.x-k8s.io/podset-unconstrained-topology": "true",
+    }
+    asked = replace(seen.assignments[0], asked=True)
+    assert build_placement(seen, asked, FLAVORS).annotations == {
+        "kueue.x-k8s.io/workload": seen.name
+    }
 
 
 def test_a_placement_is_in_the_pods_of_its_role_and_attempt():

@@ -12,6 +12,7 @@ from rollout_operator.kueue.resources import GROUP
 Document = Mapping[str, Any]
 LABEL_POD_SET = f"{GROUP}/podset"
 ANNOTATION_WORKLOAD = f"{GROUP}/workload"
+ANNOTATION_ANYWHERE = f"{GROUP}/podset-unconstrained-topology"
 TOPOLOGY_GATE = f"{GROUP}/topology"
 
 
@@ -24,6 +25,8 @@ def build_placement(quota: Quota, given: Assignment, flavors: Mapping[str, Docum
         for one in source.get("tolerations") or ():
             tolerations += [one] if one not in tolerations else []
     marks = {ANNOTATION_WORKLOAD: quota.name} if given.topology else {}
+    if given.topology and not given.asked:
+        marks |= {ANNOTATION_ANYWHERE: "true"}
     named = {LABEL_POD_SET: given.role} if given.topology else {}
     return Placement(
         node_selector={

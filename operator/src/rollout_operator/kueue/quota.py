@@ -13,12 +13,13 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What the queue gave one role. ``topology``: Kueue places each pod itself."""
+    """What the queue gave one role. ``topology``: Kueue places each pod itself, ``asked`` or not."""
 
     role: str
     count: int
     flavors: tuple[str, ...] = ()
     topology: bool = False
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,14 +107,15 @@ def parse_quota(live: Document) -> Quota | None:
 
 
 def _assignments(spec: Document, status: Document) -> tuple[Assignment, ...]:
-    asked = {one["name"]: one.get("count", 1) for one in spec.get("podSets") or ()}
+    sets = {one["name"]: one for one in spec.get("podSets") or ()}
     given = (status.get("admission") or {}).get("podSetAssignments") or ()
     return tuple(
         Assignment(
             role=one["name"],
-            count=one.get("count", asked.get(one["name"], 0)),
+            count=one.get("count", sets.get(one["name"], {}).get("count", 0)),
             flavors=tuple(sorted(set((one.get("flavors") or {}).values()))),
             topology=bool(one.get("topologyAssignment")),
+            asked="topologyRequest" in sets.get(one["name"], {}),
         )
         for one in given
     )
