@@ -19,7 +19,7 @@ CASES = {
         "ReferenceNotFound",
     ),
     "devices": ({"learner": {"accelerator": {"class": "h100"}}}, "InvalidSpec"),
-    "queue": ({"queueName": "research"}, "NotSupported"),
+    "queue": ({"queueName": "research"}, "KueueNotInstalled"),
     "upstream": ({"model": {"uri": None, "fromRun": {"name": "nobody"}}}, "ReferenceNotFound"),
     "round": ({"model": {"uri": None, "fromRun": {"name": "and-round"}}}, "InvalidSpec"),
     "and-round": ({"model": {"uri": None, "fromRun": {"name": "round"}}}, "InvalidSpec"),
