@@ -25,8 +25,8 @@ def test_every_right_on_queues_is_used_and_none_is_missing(bare, idle, kueue, qu
         namespace = {"ROLLOUT_OPERATOR_NAMESPACE": bare.namespace}
         with operating(path, free_port(), tmp_path / "log", **namespace) as operator:
             live(Stage(kubectl=bare, puppets=idle, operator=operator))
-            with suppress(AssertionError):
-                eventually(lambda: not unused(proxy), "some rights were not used", seconds=20)
+        with suppress(AssertionError):  # a watch is known when it has ended
+            eventually(lambda: not unused(proxy), "some rights were not used", seconds=20)
         assert unused(proxy) == set()
         assert [one.call.path for one in proxy.records() if one.status == 403] == []
 
