@@ -1,0 +1,138 @@
+"""From the charts and the operator of the commit before to these, and back, while runs are at work."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import charts
+import releases
+from cluster.errors import CannotRunHereError
+from cluster.kubectl import Kubectl
+from cluster.local import Shape, running
+from cluster.paths import REPOSITORY
+from runs import build_run
+from webhooks import fetch, wait_until
+
+pytestmark = pytest.mark.control_plane
+
+NUM_RUNS = 6
+RUNS = tuple(f"run-{number}" for number in range(NUM_RUNS))
+VALUES = {"webhook": {"namespaceSelector": {"matchLabels": {"reviewed": "by-nobody-here"}}}}
+"""Fake pods answer no reviews."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Living:
+    """Runs at work under the release before: `kubectl` where they are, `system` where the release is."""
+
+    kubectl: Kubectl
+    system: Kubectl
+    before: Path
+    values: str
+    state: releases.State
+
+
+@pytest.fixture(scope="module")
+def living(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Living]:
+    before = releases.previous(tmp_path_factory.mktemp("before"))
+    if before is None:
+        pytest.skip("cannot run here: no earlier commit of the charts in this checkout")
+    try:
+        opened = running(Shape(fake_nodes=2))
+        cluster = opened.__enter__()
+    except CannotRunHereError as error:
+        pytest.skip(f"cannot run here: {error}")
+    try:
+        scratch = tmp_path_factory.mktemp("scratch")
+        yield start(cluster.kubectl, before, scratch)
+    finally:
+        opened.__exit__(None, None, None)
+
+
+def start(kubectl: Kubectl, before: Path, scratch: Path) -> Living:
+    """Install the release before and let its operator bring the runs to work."""
+    values = releases.write_values(scratch, VALUES)
+    system = releases.prepare(kubectl)
+    releases.give_volumes(kubectl, NUM_RUNS)
+    releases.helm(system, "install", "rollout-crds", str(before / "charts" / "rollout-crds"))
+    chart = str(before / "charts" / "rollout")
+    releases.helm(system, "install", "rollout", chart, "--values", values)
+    with releases.operating(system, scratch, before):
+        kubectl.apply(*(build_run(name) for name in RUNS))
+        wait_until(lambda: all(releases.is_running(kubectl, run) for run in RUNS), "all runs work")
+        state = releases.state_of(kubectl)
+    return Living(kubectl=kubectl, system=system, before=before, values=values, state=state)
+
+
+def specs(kubectl: Kubectl) -> dict[str, tuple[str, int]]:
+    found = kubectl.get("rolloutruns")["items"]
+    return {one["metadata"]["name"]: (one["metadata"]["uid"], one["metadata"]["generation"])
+            for one in found}  # fmt: skip
+
+
+def settle(living: Living, scratch: Path, source: Path, scaled: str) -> None:
+    """Let an operator look at every run, and see that it acts: it scales one run's actors and nothing else."""
+    with releases.operating(living.system, scratch, source) as health:
+        wait_until(lambda: num_reconciled(health) >= NUM_RUNS, "every run was looked at")
+        assert releases.state_of(living.kubectl) == living.state
+        assert all(releases.is_running(living.kubectl, run) for run in RUNS)
+        living.kubectl("scale", "rolloutrun", scaled, "--replicas=2")
+        pods = (
+            "get",
+            "pods",
+            "-l",
+            f"rollout.dev/run={scaled},rollout.dev/role=actor",
+            "-o",
+            "name",
+        )
+        wait_until(lambda: len(living.kubectl(*pods).split()) == 2, "a second actor is there")
+        living.kubectl("scale", "rolloutrun", scaled, "--replicas=1")
+        wait_until(lambda: len(living.kubectl(*pods).split()) == 1, "it is gone again")
+
+
+def num_reconciled(health: str) -> float:
+    return releases.metric(fetch(f"{health}/metrics")[1], "rollout_reconcile_total")
+
+
+def same_but_for(state: releases.State, run: str) -> releases.State:
+    return {key: mark for key, mark in state.items() if not key[1].startswith(f"{run}-actor")}
+
+
+def test_an_upgrade_and_the_way_back_touch_no_child_of_a_living_run(living: Living, tmp_path: Path):
+    objects = specs(living.kubectl)
+
+    releases.helm(living.system, "upgrade", "rollout-crds", str(charts.CRDS_CHART))
+    releases.helm(living.system, "upgrade", "rollout", str(charts.CHART), "--values", living.values)
+    settle(living, tmp_path, REPOSITORY, RUNS[0])
+    upgraded = releases.state_of(living.kubectl)
+    assert same_but_for(upgraded, RUNS[0]) == same_but_for(living.state, RUNS[0])
+
+    releases.helm(living.system, "rollback", "rollout", "1")
+    releases.helm(living.system, "rollback", "rollout-crds", "1")
+    with releases.operating(living.system, tmp_path, living.before) as health:
+        wait_until(lambda: num_reconciled(health) >= NUM_RUNS, "every run was looked at")
+        assert releases.state_of(living.kubectl) == upgraded
+        assert all(releases.is_running(living.kubectl, run) for run in RUNS)
+
+    others = RUNS[1:]
+    now = specs(living.kubectl)
+    assert {name: now[name] for name in others} == {name: objects[name] for name in others}
+
+
+def test_uninstalling_both_charts_leaves_runs_and_pods_at_work(living: Living, tmp_path: Path):
+    before, objects = releases.state_of(living.kubectl), specs(living.kubectl)
+
+    releases.helm(living.system, "uninstall", "rollout", "--wait")
+    releases.helm(living.system, "uninstall", "rollout-crds", "--wait")
+
+    assert (releases.state_of(living.kubectl), specs(living.kubectl)) == (before, objects)
+    assert len(living.kubectl.get("crd", "-l", "app.kubernetes.io/part-of=rollout")["items"]) == 5
+
+    crds = str(charts.CRDS_CHART)
+    releases.helm(living.system, "install", "rollout-crds", crds, "--take-ownership")
+    releases.helm(living.system, "install", "rollout", str(charts.CHART), "--values", living.values)
+    with releases.operating(living.system, tmp_path) as health:
+        wait_until(lambda: num_reconciled(health) >= NUM_RUNS, "every run was looked at")
+        assert releases.state_of(living.kubectl) == before
