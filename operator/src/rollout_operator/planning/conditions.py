@@ -10,12 +10,13 @@ from typing import Any
 from rollout_api import names
 from rollout_api.conditions import ConditionType, Reason
 from rollout_api.names import Role
-from rollout_api.v1alpha1.run_status import Progress
+from rollout_api.v1alpha1.common import Condition
+from rollout_api.v1alpha1.run_status import Progress, ReportedCondition
 from rollout_operator.desired.record import Live
 from rollout_operator.observed import render_time
 from rollout_operator.planning.attempts import stateful_set
 from rollout_operator.planning.group import Group
-from rollout_operator.planning.model import Observed
+from rollout_operator.planning.model import REASONS, Observed
 from rollout_operator.planning.phases import (
     Phase,
     has_role,
@@ -170,15 +171,21 @@ def reported(progress: Progress | None, attempt: int) -> list[Aspect]:
     """What only the coordinator can judge."""
     if progress is None or not speaks_of(progress, attempt):
         return []
-    known = {reason.value: reason for reason in Reason}
+    return read_aspects(progress.conditions, Reason.PENDING)
+
+
+def read_aspects(
+    conditions: Iterable[Condition | ReportedCondition], unknown: Reason
+) -> list[Aspect]:
+    """Conditions as they were said; a reason that this version does not know becomes `unknown`."""
     return [
         Aspect(
             type=ConditionType(one.type),
             holds={"True": True, "False": False}.get(one.status),
-            reason=known.get(one.reason, Reason.PENDING),
+            reason=REASONS.get(one.reason, unknown),
             message=one.message,
         )
-        for one in progress.conditions
+        for one in conditions
     ]
 
 

@@ -14,12 +14,11 @@ from rollout_api.names import Role
 from rollout_api.v1alpha1.run_status import Outcome
 from rollout_operator.observed import Pod, parse_time
 from rollout_operator.planning.group import Group, describe_end
-from rollout_operator.planning.model import Ending, Observed
+from rollout_operator.planning.model import REASONS, Ending, Observed
 
 EXIT_INPUT = 2
 OUT_OF_MEMORY = "OOMKilled"
 """What a kubelet says of a container that the kernel killed for memory."""
-_KNOWN = {reason.value: reason for reason in Reason}
 _WORDS = {
     "SpecError": Reason.INVALID_SPEC,
     "DataError": Reason.DATA_NOT_FOUND,
@@ -88,7 +87,7 @@ def _from_outcome(outcome: Outcome) -> Ending:
 
 def reason_of(word: str) -> Reason:
     """A reason of the closed list for a word of the data plane."""
-    return _WORDS.get(word) or _KNOWN.get(word) or Reason.FAILED
+    return _WORDS.get(word) or REASONS.get(word) or Reason.FAILED
 
 
 def deadlines(observed: Observed) -> list[tuple[datetime, Ending]]:

@@ -17,6 +17,7 @@ from rollout_operator.kueue.quota import Quota
 from rollout_operator.observed import Child, Node, Pod
 
 ROLES: tuple[Role, ...] = ("coordinator", "learner", "actor")
+REASONS: Mapping[str, Reason] = {reason.value: reason for reason in Reason}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

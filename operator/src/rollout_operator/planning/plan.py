@@ -6,15 +6,11 @@ before the pods go, because they are its evidence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from rollout_api.conditions import ConditionType, Reason
-from rollout_api.names import Role
-from rollout_operator.desired.record import Live
-from rollout_operator.observed import parse_time, render_time
+from rollout_operator.observed import Child, parse_time, render_time
 from rollout_operator.planning.attempts import current_attempt, find_record
 from rollout_operator.planning.conditions import (
     Aspect,
@@ -23,25 +19,22 @@ from rollout_operator.planning.conditions import (
     actors_aspect,
     aimed,
     build_role_status,
-    cluster_aspects,
     learner_aspect,
     no,
-    own_part,
+    read_aspects,
     reported,
-    stamp,
     yes,
 )
 from rollout_operator.planning.endings import deadlines, find_ending
+from rollout_operator.planning.finishing import finish_plan
 from rollout_operator.planning.group import Group, find_condition, observe_group
 from rollout_operator.planning.model import (
     Ending,
     Gate,
-    Note,
     Observed,
     Plan,
     Wanted,
 )
-from rollout_operator.planning.notes import build_notes
 from rollout_operator.planning.phases import (
     END,
     Phase,
@@ -63,9 +56,7 @@ from rollout_operator.planning.queueing import (
     plan_step,
     refused_aspect,
 )
-from rollout_operator.planning.snapshots import describe_snapshots
-
-IMAGE_TROUBLE = frozenset({"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+from rollout_operator.planning.troubles import find_trouble
 
 
 def plan_run(observed: Observed, now: datetime) -> Plan:
@@ -106,7 +97,7 @@ def _plan_refused(
     ]
     step = plan_step(observed, alive=alive)
     plan = Plan(quota=step, requeue_seconds=gate.retry_seconds)
-    return _finish_plan(observed, plan, aspects, now, keep_counts=True)
+    return finish_plan(observed, plan, aspects, now, keep_counts=True)
 
 
 def _state(gate: Gate) -> Aspect:
@@ -133,22 +124,14 @@ def _plan_suspended(observed: Observed, attempt: int, why: Stop, now: datetime) 
     record = find_record(observed, attempt)
     alive = record is not None
     phase = plan_suspension(observed, attempt, now) if alive else at_rest(observed)
-    wanted = None
-    if record is not None:
-        wanted = Wanted(
-            attempt=attempt,
-            record=record.name,
-            live=phase.live,
-            without=not_wanted(observed),
-            deletions=tuple(plan_deletions(observed, phase.live, attempt)),
-        )
+    wanted = _want(observed, record, phase, attempt) if record is not None else None
     aspects = _stopping_aspects(phase, why, observed.blocked)
     gives_back = alive and phase.gone and observed.quota is not None
     last = attempt if record is not None else observed.status.attempt
     extra: Status = {"attempt": last}
     if phase.gone:
         extra |= {"activeSeconds": _seconds_so_far(observed, now), "startTime": None}
-    return _finish_plan(
+    return finish_plan(
         observed,
         Plan(
             wanted=wanted,
@@ -207,7 +190,7 @@ def _plan_ending(observed: Observed, ending: Ending, attempt: int, now: datetime
         *([] if ending.succeeded else [yes(ConditionType.STALLED, ending.reason, ending.message)]),
         *reported(observed.status.progress, attempt),
     ]
-    return _finish_plan(
+    return finish_plan(
         observed,
         Plan(requeue_seconds=0.0),
         aspects,
@@ -231,18 +214,12 @@ def _plan_finished(observed: Observed, now: datetime) -> Plan:
             remove_children=bool(observed.children) and over,
             quota=plan_step(observed, alive=False, over=over),
         )
-        return _finish_plan(observed, plan, _frozen(observed), now, frozen=True)
-    wanted = Wanted(
-        attempt=attempt,
-        record=record.name,
-        live=phase.live,
-        without=not_wanted(observed),
-        deletions=tuple(plan_deletions(observed, phase.live, attempt)),
-    )
+        return finish_plan(observed, plan, _frozen(observed), now, frozen=True)
+    wanted = _want(observed, record, phase, attempt)
     wake = _earliest(phase.due, due if due is not None and now < due else None)
     step = plan_step(observed, alive=False) if phase.gone else None
     plan = Plan(wanted=wanted, quota=step, requeue_seconds=_until(wake, now))
-    return _finish_plan(observed, plan, _frozen(observed), now, live=live, frozen=True)
+    return finish_plan(observed, plan, _frozen(observed), now, live=live, frozen=True)
 
 
 def _removal_time(observed: Observed) -> datetime | None:
@@ -254,16 +231,7 @@ def _removal_time(observed: Observed) -> datetime | None:
 
 def _frozen(observed: Observed) -> list[Aspect]:
     """The conditions of a finished run, as they are."""
-    known = {reason.value: reason for reason in Reason}
-    return [
-        Aspect(
-            type=ConditionType(one.type),
-            holds={"True": True, "False": False}.get(one.status),
-            reason=known.get(one.reason, Reason.FAILED),
-            message=one.message,
-        )
-        for one in observed.status.conditions
-    ]
+    return read_aspects(observed.status.conditions, Reason.FAILED)
 
 
 # -- running --------------------------------------------------------------------------------------
@@ -272,13 +240,7 @@ def _frozen(observed: Observed) -> list[Aspect]:
 def _plan_running(observed: Observed, group: Group | None, attempt: int, now: datetime) -> Plan:
     record = find_record(observed, attempt)
     phase = plan_running(observed, group, attempt, now)
-    wanted = Wanted(
-        attempt=attempt,
-        record=record.name if record is not None else None,
-        live=phase.live,
-        without=not_wanted(observed),
-        deletions=tuple(plan_deletions(observed, phase.live, attempt)),
-    )
+    wanted = _want(observed, record, phase, attempt)
     started = observed.status.attempt == attempt and observed.status.start_time is not None
     ready = coordinator_ready(observed, attempt)
     settings = started and ready and observed.generation > observed.status.settings_generation
@@ -292,7 +254,7 @@ def _plan_running(observed: Observed, group: Group | None, attempt: int, now: da
         quota=plan_step(observed, alive=True, ready=_all_ready(observed, group, phase, attempt)),
         requeue_seconds=_until(wake, now),
     )
-    return _finish_plan(
+    return finish_plan(
         observed,
         plan,
         aspects,
@@ -322,7 +284,7 @@ def _running_aspects(
     actors, learner = actors_aspect(observed, counts), learner_aspect(observed, group, phase.live)
     some = not phase.live.get("actor") or bool(counts and counts["ready"])
     up = coordinator_ready(observed, attempt) and learner.holds and some
-    trouble = _trouble(observed, phase, attempt, lost)
+    trouble = find_trouble(observed, phase, attempt, lost)
     aspects = [
         admitted_aspect(observed),
         actors,
@@ -347,94 +309,18 @@ def _describe_start(observed: Observed, learner: Aspect, actors: Aspect, attempt
     return f"waits for the learner: {learner.message}" if not learner.holds else actors.message
 
 
-def _trouble(observed: Observed, phase: Phase, attempt: int, lost: str) -> Gate | None:
-    """What keeps a live attempt from going on, the gravest first."""
-    if observed.blocked is not None:
-        return observed.blocked
-    if lost:
-        return Gate(reason=Reason.NODE_LOST, message=lost)
-    if phase.holding:
-        message = "the learner was not complete in time; its devices were given back"
-        return Gate(reason=Reason.GANG_INCOMPLETE, message=message, stalled=False)
-    progress = observed.status.progress
-    if progress is not None and progress.attempt == attempt and progress.outcome is not None:
-        known = {reason.value: reason for reason in Reason}
-        reason = known.get(progress.outcome.reason, Reason.FAILED)
-        return Gate(reason=reason, message=progress.outcome.message or "the run has stopped")
-    return _pod_trouble(observed, attempt) or _stuck(observed, attempt)
-
-
-def _stuck(observed: Observed, attempt: int) -> Gate | None:
-    progress = observed.status.progress
-    if progress is None or progress.attempt != attempt or progress.stuck is None:
-        return None
-    return Gate(reason=Reason.NO_PROGRESS, message=progress.stuck.message, stalled=False)
-
-
-def _pod_trouble(observed: Observed, attempt: int) -> Gate | None:
-    for pod in observed.pods:
-        if pod.attempt != attempt or pod.deleting:
-            continue
-        if pod.waiting in IMAGE_TROUBLE:
-            message = f"pod {pod.name}: {pod.waiting_message or pod.waiting}"
-            return Gate(reason=Reason.IMAGE_PULL_FAILED, message=message)
-        if pod.unschedulable:
-            message = f"pod {pod.name}: {pod.unschedulable}"
-            return Gate(reason=Reason.UNSCHEDULABLE, message=message, stalled=False)
-    return None
-
-
 # -- common ---------------------------------------------------------------------------------------
 
 
-def _finish_plan(
-    observed: Observed,
-    plan: Plan,
-    aspects: list[Aspect],
-    now: datetime,
-    *,
-    live: Mapping[Role, Live] | None = None,
-    keep_counts: bool = False,
-    frozen: bool = False,
-    **fields: Any,
-) -> Plan:
-    """The plan with its status, when that differs from what is there, and the events it means."""
-    before = own_part(observed.status.model_dump(mode="json", by_alias=True, exclude_none=True))
-    status = {**before, **describe_snapshots(observed), **fields}
-    status["observedGeneration"] = observed.generation
-    said = aspects if frozen else [*aspects, *cluster_aspects(observed)]
-    status["conditions"] = stamp(said, observed.status.conditions, observed.generation, now)
-    if not keep_counts and observed.blocked is None:
-        attempt = status.get("attempt") or observed.status.attempt
-        for field, role in _COUNTS:
-            status[field] = build_role_status(observed, role, live or {}, attempt)
-    after = own_part(status)
-    if _same(before, after):
-        return plan
-    notes: tuple[Note, ...] = () if frozen else build_notes(observed, after)
-    return replace(plan, status=after, notes=notes)
-
-
-_COUNTS: tuple[tuple[str, Role], ...] = (
-    ("coordinator", "coordinator"),
-    ("learner", "learner"),
-    ("actors", "actor"),
-)
-
-
-def _same(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    return _sorted(before) == _sorted(after)
-
-
-def _sorted(status: Mapping[str, Any]) -> Status:
-    conditions = sorted(status.get("conditions", ()), key=lambda one: one["type"])
-    counts = {
-        name: {key: value for key, value in status[name].items() if value}
-        for name, _ in _COUNTS
-        if name in status
-    }
-    plain = {name: value for name, value in status.items() if value not in (0, None)}
-    return {**plain, **counts, "conditions": conditions}
+def _want(observed: Observed, record: Child | None, phase: Phase, attempt: int) -> Wanted:
+    """The attempt's children as its phase has them; without a record it is still to be made."""
+    return Wanted(
+        attempt=attempt,
+        record=record.name if record is not None else None,
+        live=phase.live,
+        without=not_wanted(observed),
+        deletions=tuple(plan_deletions(observed, phase.live, attempt)),
+    )
 
 
 def _until(due: datetime | None, now: datetime) -> float | None:
