@@ -11,34 +11,25 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from cluster.commands import Options
-from cluster.errors import CannotRunHereError
 from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster, Shape
 from cluster.providers import Cluster, open_cluster
-
-
-def _open(shape: Shape) -> Iterator[Cluster]:
-    try:
-        opened = open_cluster(shape)
-        cluster = opened.__enter__()
-    except CannotRunHereError as error:
-        pytest.skip(f"cannot run here: {error}")
-    try:
-        yield cluster
-    finally:
-        opened.__exit__(None, None, None)
+from cluster.skips import or_skip
 
 
 @pytest.fixture(scope="session")
 def fake_cluster() -> Iterator[Cluster]:
     """A control plane and two fake nodes of eight GPUs; pods become Ready without containers."""
-    yield from _open(Shape(fake_nodes=2, options=Options(audit="Metadata")))
+    shape = Shape(fake_nodes=2, options=Options(audit="Metadata"))
+    with or_skip(), open_cluster(shape) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")
 def real_cluster() -> Iterator[Cluster]:
     """A control plane and two real nodes with containerd, DNS and Services."""
-    yield from _open(Shape(fake_nodes=0, real_nodes=2))
+    with or_skip(), open_cluster(Shape(fake_nodes=0, real_nodes=2)) as cluster:
+        yield cluster
 
 
 @pytest.fixture

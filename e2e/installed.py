@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 import charts
 from cluster import containers
-from cluster.errors import BuildError, CannotRunHereError
+from cluster.errors import BuildError
 from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster, Shape, running
+from cluster.skips import or_skip
 from webhooks import wait_until
 
 SECRET = "rollout-webhook-tls"
@@ -89,15 +88,9 @@ def image_values(image: str = containers.OPERATOR) -> dict[str, Any]:
 @contextmanager
 def real_nodes() -> Iterator[LocalCluster]:
     """Two real nodes that have the operator's image. Skips where that cannot be."""
-    try:
+    with or_skip(BuildError):
         archive = containers.ensure_operator()
-        opened = running(Shape(fake_nodes=0, real_nodes=2))
-        made = opened.__enter__()
-    except (BuildError, CannotRunHereError) as error:
-        pytest.skip(f"cannot run here: {error}")
-    try:
+    with or_skip(BuildError), running(Shape(fake_nodes=0, real_nodes=2)) as made:
         for node in made.nodes:
             node.import_image(archive)
         yield made
-    finally:
-        opened.__exit__(None, None, None)

@@ -1,4 +1,4 @@
-"""RolloutRuns that tests apply, and the definitions they need."""
+"""RolloutRuns that tests apply, and what they need in a cluster: definitions, a runtime, a StorageClass."""
 
 import copy
 from typing import Any
@@ -9,6 +9,23 @@ from cluster.kubectl import Kubectl
 from cluster.paths import REPOSITORY
 
 CRDS = sorted((REPOSITORY / "crds" / "generated").glob("*s.yaml"))
+RUNTIME = {
+    "apiVersion": "rollout.dev/v1alpha1",
+    "kind": "ClusterRolloutRuntime",
+    "metadata": {"name": "default"},
+    "spec": {},
+}
+STORAGE = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {
+        "name": "standard",
+        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+    },
+    "provisioner": "kubernetes.io/no-provisioner",
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
+"""A default, as the operator asks for one; it makes no volume."""
 
 
 def install_crds(kubectl: Kubectl) -> None:

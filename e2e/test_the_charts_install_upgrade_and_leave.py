@@ -13,9 +13,9 @@ import yaml
 
 import charts
 import releases
-from cluster.errors import CannotRunHereError
 from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster, Shape, running
+from cluster.skips import or_skip
 from releases import helm
 from rollout_operator.issuing import new_authority
 from runs import build_run
@@ -28,16 +28,9 @@ VALUES = {"operator": {"replicas": 2}, "webhook": {"replicas": 2}}
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    try:
-        opened = running(Shape(fake_nodes=2))
-        made = opened.__enter__()
-    except CannotRunHereError as error:
-        pytest.skip(f"cannot run here: {error}")
-    try:
+    with or_skip(), running(Shape(fake_nodes=2)) as made:
         releases.prepare(made.kubectl)
         yield made
-    finally:
-        opened.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import pytest
 import charts
 import releases
 from cluster import pins
-from cluster.errors import CannotRunHereError
 from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster, Shape, running
+from cluster.skips import or_skip
 from runs import build_run
 from webhooks import fetch, wait_until, write_kubeconfig
 
@@ -24,15 +24,8 @@ VALUES = {"namespaces": [WATCHED]}
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    try:
-        opened = running(Shape(fake_nodes=2))
-        made = opened.__enter__()
-    except CannotRunHereError as error:
-        pytest.skip(f"cannot run here: {error}")
-    try:
+    with or_skip(), running(Shape(fake_nodes=2)) as made:
         yield made
-    finally:
-        opened.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from cluster import containers
 from cluster.addons import build_volume
 from cluster.errors import BuildError
 from cluster.kubectl import Kubectl
+from cluster.skips import or_skip
 from installed import image_values, real_nodes
 from runs import build_run
 from webhooks import wait_until
@@ -59,10 +60,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
     for folder in folders:
         folder.chmod(0o777)
     with real_nodes() as cluster:
-        try:
+        with or_skip(BuildError):
             archives = [containers.ensure_operator(before, BEFORE), containers.ensure_worker()]
-        except BuildError as error:
-            pytest.skip(f"cannot run here: {error}")
         for node in cluster.nodes:
             for archive in archives:
                 node.import_image(archive)

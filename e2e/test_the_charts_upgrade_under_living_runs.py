@@ -8,10 +8,10 @@ import pytest
 
 import charts
 import releases
-from cluster.errors import CannotRunHereError
 from cluster.kubectl import Kubectl
 from cluster.local import Shape, running
 from cluster.paths import REPOSITORY
+from cluster.skips import or_skip
 from runs import build_run
 from webhooks import fetch, wait_until
 
@@ -39,16 +39,8 @@ def living(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Living]:
     before = releases.previous(tmp_path_factory.mktemp("before"))
     if before is None:
         pytest.skip("cannot run here: no earlier commit of the charts in this checkout")
-    try:
-        opened = running(Shape(fake_nodes=2))
-        cluster = opened.__enter__()
-    except CannotRunHereError as error:
-        pytest.skip(f"cannot run here: {error}")
-    try:
-        scratch = tmp_path_factory.mktemp("scratch")
-        yield start(cluster.kubectl, before, scratch)
-    finally:
-        opened.__exit__(None, None, None)
+    with or_skip(), running(Shape(fake_nodes=2)) as cluster:
+        yield start(cluster.kubectl, before, tmp_path_factory.mktemp("scratch"))
 
 
 def start(kubectl: Kubectl, before: Path, scratch: Path) -> Living:

@@ -14,6 +14,7 @@ import releases
 from cluster import build, pins
 from cluster.errors import BuildError
 from cluster.local import LocalCluster
+from cluster.skips import or_skip
 from installed import Installed, image_values, real_nodes
 from runs import build_run
 from webhooks import wait_until
@@ -26,10 +27,8 @@ AUTHORITY, SERVER = "rollout-webhook-ca", "rollout-webhook"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    try:
+    with or_skip(BuildError):
         build.ensure(pins.CERT_MANAGER)
-    except BuildError as error:
-        pytest.skip(f"cannot run here: {error}")
     with real_nodes() as made:
         definitions = build.folder("cert-manager") / "deploy" / "crds"
         made.kubectl("apply", "--server-side", "-f", str(definitions))

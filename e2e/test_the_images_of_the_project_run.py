@@ -1,14 +1,12 @@
 """The project's images run as a user without rights on a read-only root; the worker's environment comes from the node."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from cluster import containers
 from cluster.errors import BuildError
 from cluster.kubectl import Kubectl
 from cluster.providers import Cluster
+from cluster.skips import or_skip
 from objects import build_pod
 
 pytestmark = pytest.mark.real_nodes
@@ -25,21 +23,16 @@ HOME_MOUNT = {"name": "home", "mountPath": "/home/rollout"}
 
 @pytest.fixture(scope="module")
 def worker_image(real_cluster: Cluster) -> str:
-    real_cluster.import_image(build_or_skip(containers.ensure_worker))
+    with or_skip(BuildError):
+        real_cluster.import_image(containers.ensure_worker())
     return containers.WORKER
 
 
 @pytest.fixture(scope="module")
 def operator_image(real_cluster: Cluster) -> str:
-    real_cluster.import_image(build_or_skip(containers.ensure_operator))
+    with or_skip(BuildError):
+        real_cluster.import_image(containers.ensure_operator())
     return containers.OPERATOR
-
-
-def build_or_skip(build: Callable[[], Path]) -> Path:
-    try:
-        return build()
-    except BuildError as error:
-        pytest.skip(f"cannot run here: {error}")
 
 
 def test_the_worker_image_runs_the_command_line(real: Kubectl, worker_image: str):

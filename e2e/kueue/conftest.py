@@ -28,10 +28,10 @@ from queue_stage import Stage
 from stage import free_port
 
 from cluster.commands import Options
-from cluster.errors import CannotRunHereError
 from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster, Shape
 from cluster.providers import Cluster, open_cluster
+from cluster.skips import or_skip
 from runs import install_crds
 
 RUNTIME = {
@@ -58,13 +58,8 @@ LEDGER = {
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Two fake nodes of eight devices, the second one spot and tainted."""
-    try:
-        options = Options(audit="Metadata", node_grace_seconds=GRACE_SECONDS)
-        opened = open_cluster(Shape(fake_nodes=2, options=options))
-        made = opened.__enter__()
-    except CannotRunHereError as error:
-        pytest.skip(f"cannot run here: {error}")
-    try:
+    options = Options(audit="Metadata", node_grace_seconds=GRACE_SECONDS)
+    with or_skip(), open_cluster(Shape(fake_nodes=2, options=options)) as made:
         if made.local is None:
             pytest.skip("cannot run here: only the local provider runs Kueue as a process")
         install_crds(made.kubectl)
@@ -73,8 +68,6 @@ def cluster() -> Iterator[Cluster]:
         made.kubectl("label", "node", "fake-1", "pool=spot")
         made.kubectl("taint", "node", "fake-1", "spot=true:NoSchedule")
         yield made
-    finally:
-        opened.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="module")
@@ -86,17 +79,14 @@ def local(cluster: Cluster) -> LocalCluster:
 @pytest.fixture(scope="module")
 def kueue(local: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Kueue, managing, with a reserved flavor, a spot flavor and two priorities."""
-    try:
-        with running(local, tmp_path_factory.mktemp("kueue")) as manager:
-            local.kubectl.apply(
-                build_flavor("reserved", nodeLabels={"pool": "reserved"}),
-                build_flavor("spot", nodeLabels={"pool": "spot"}, tolerations=[SPOT]),
-                build_priority("low", 10),
-                build_priority("high", 1000),
-            )
-            yield manager
-    except CannotRunHereError as error:
-        pytest.skip(f"cannot run here: {error}")
+    with or_skip(), running(local, tmp_path_factory.mktemp("kueue")) as manager:
+        local.kubectl.apply(
+            build_flavor("reserved", nodeLabels={"pool": "reserved"}),
+            build_flavor("spot", nodeLabels={"pool": "spot"}, tolerations=[SPOT]),
+            build_priority("low", 10),
+            build_priority("high", 1000),
+        )
+        yield manager
 
 
 @pytest.fixture(scope="module")

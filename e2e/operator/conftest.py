@@ -17,44 +17,21 @@ from puppets import Puppets
 from stage import World, free_port
 
 from cluster.commands import Options
-from cluster.errors import CannotRunHereError
 from cluster.kubectl import Kubectl
 from cluster.local import Shape
 from cluster.providers import Cluster, open_cluster
-from runs import install_crds
-
-RUNTIME = {
-    "apiVersion": "rollout.dev/v1alpha1",
-    "kind": "ClusterRolloutRuntime",
-    "metadata": {"name": "default"},
-    "spec": {},
-}
-STORAGE = {
-    "apiVersion": "storage.k8s.io/v1",
-    "kind": "StorageClass",
-    "metadata": {
-        "name": "standard",
-        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
-    },
-    "provisioner": "kubernetes.io/no-provisioner",
-    "volumeBindingMode": "WaitForFirstConsumer",
-}
+from cluster.skips import or_skip
+from runs import RUNTIME, STORAGE, install_crds
 
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[Cluster]:
     """An API server with our kinds, a runtime and a StorageClass; no nodes."""
-    try:
-        opened = open_cluster(Shape(fake_nodes=0, options=Options(audit="Metadata")))
-        cluster = opened.__enter__()
-    except CannotRunHereError as error:
-        pytest.skip(f"cannot run here: {error}")
-    try:
+    shape = Shape(fake_nodes=0, options=Options(audit="Metadata"))
+    with or_skip(), open_cluster(shape) as cluster:
         install_crds(cluster.kubectl)
         cluster.kubectl.apply(RUNTIME, STORAGE)
         yield cluster
-    finally:
-        opened.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ def test_each_call_of_a_create_fails_twice_in_one_way_or_another(bare, puppets, 
     kinds = itertools.cycle(FAULTS.values())
     with crew(bare, puppets, tmp_path) as team:
         clean = team.play(LIVES[0])
-        rules = [rule_for(*pair, fault, times=EACH) for pair, fault in zip(pairs(), kinds)]  # noqa: B905
+        rules = [rule_for(*pair, next(kinds), times=EACH) for pair in pairs()]
         team.play_under(LIVES[0], rules, clean)
 
 

@@ -18,6 +18,7 @@ from cluster.addons import build_volume
 from cluster.errors import BuildError
 from cluster.local import LocalCluster
 from cluster.providers import Cluster
+from cluster.skips import or_skip
 
 
 @pytest.fixture(scope="session")
@@ -27,10 +28,8 @@ def operated(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) ->
         pytest.skip("cannot run here: images and volumes are handed to nodes of our own")
     cache = tmp_path_factory.mktemp("models")
     cache.chmod(0o777)
-    try:
+    with or_skip(BuildError):
         install(real_cluster, cache)
-    except BuildError as error:
-        pytest.skip(f"cannot run here: {error}")
     return real_cluster.local
 
 

@@ -21,7 +21,7 @@ from cluster import build, pins
 from cluster.commands import Options
 from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster, Shape, running
-from runs import install_crds
+from runs import RUNTIME, STORAGE, install_crds
 
 CONTROLLERS = "*,-statefulset,-job"
 AUDIT_MEGABYTES = 8000
@@ -36,21 +36,6 @@ OPTIONS = Options(
     controllers=CONTROLLERS,
     api_server_flags=(f"--audit-log-maxsize={AUDIT_MEGABYTES}",),
 )
-STORAGE = {
-    "apiVersion": "storage.k8s.io/v1",
-    "kind": "StorageClass",
-    "metadata": {
-        "name": "standard",
-        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
-    },
-    "provisioner": "kubernetes.io/no-provisioner",
-}
-RUNTIME = {
-    "apiVersion": "rollout.dev/v1alpha1",
-    "kind": "ClusterRolloutRuntime",
-    "metadata": {"name": "default"},
-    "spec": {},
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

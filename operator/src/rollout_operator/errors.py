@@ -13,31 +13,31 @@ class KubeError(Exception):
         self.message = message
 
 
-class Conflict(KubeError):  # noqa: N818
+class Conflict(KubeError):  # noqa: N818 - an answer, by its name
     """409: somebody else wrote, or owns a field, or the object is another one. Look again."""
 
 
-class Forbidden(KubeError):  # noqa: N818
+class Forbidden(KubeError):  # noqa: N818 - an answer, by its name
     """401 or 403: the role lacks a verb; a person must give it."""
 
 
-class Gone(KubeError):  # noqa: N818
+class Gone(KubeError):  # noqa: N818 - an answer, by its name
     """410: the watch is too old; list again."""
 
 
-class NotFound(KubeError):  # noqa: N818
+class NotFound(KubeError):  # noqa: N818 - an answer, by its name
     """404: there is no such object, or no such kind."""
 
 
-class Refused(KubeError):  # noqa: N818
+class Refused(KubeError):  # noqa: N818 - an answer, by its name
     """400 or 422: the object itself is refused; trying again changes nothing."""
 
 
-class Terminating(KubeError):  # noqa: N818
+class Terminating(KubeError):  # noqa: N818 - a state
     """403 because the namespace is going: nothing is left to be done in it."""
 
 
-class Unavailable(KubeError):  # noqa: N818
+class Unavailable(KubeError):  # noqa: N818 - an answer, by its name
     """429, 5xx, a cut or a timeout: try again, after ``retry_after_seconds`` where the server says."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Unavailable(KubeError):  # noqa: N818
         self.retry_after_seconds = retry_after_seconds
 
 
-class FieldConflict(Exception):  # noqa: N818
+class FieldConflict(Exception):  # noqa: N818 - the reason shown in status
     """Somebody keeps changing a field of ours; ``retry_seconds`` until we would try again."""
 
     def __init__(self, message: str, retry_seconds: float) -> None:
@@ -55,9 +55,9 @@ class FieldConflict(Exception):  # noqa: N818
         self.retry_seconds = retry_seconds
 
 
-class NotLeader(Exception):  # noqa: N818
+class NotLeader(Exception):  # noqa: N818 - a state
     """The Lease is not ours (any more): nothing may be written."""
 
 
-class CoordinatorUnreachable(Exception):  # noqa: N818
+class CoordinatorUnreachable(Exception):  # noqa: N818 - a state, tried again
     """A run's coordinator did not answer, or refused; the caller tries again later."""

@@ -56,7 +56,7 @@ def _translated(handle: Handle) -> Handle:
         except ObjectDamaged as error:
             return _say(HTTPStatus.CONFLICT, str(error))
         except StoreError as error:
-            log.error("object call failed path=%s reason=%s", request.path, error)  # noqa: TRY400
+            log.error("object call failed path=%s reason=%s", request.path, error)  # noqa: TRY400 - expected
             return _say(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
 
     return translated
