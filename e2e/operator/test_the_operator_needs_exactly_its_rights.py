@@ -23,6 +23,7 @@ SPOILED = (
     "configmap/arithmetic-keys",
 )
 CODE = {"configMap": {"name": "mine"}}
+ENDS = {"ttlSecondsAfterFinished": 0, "ttlAction": "DeleteRun"}
 ELSEWHERE = {"kueue.x-k8s.io", "scheduling.k8s.io"}
 """Used where Kueue is: e2e/kueue asks the same of these."""
 UNSEEN = {
@@ -110,7 +111,7 @@ def begin(world):
     own = f"x-{world.kubectl.namespace}"
     world.kubectl.apply(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}},
-        build_run(spec={"limits": {"ttlSecondsAfterFinished": 0}, "code": CODE}),
+        build_run(spec={"limits": ENDS, "code": CODE}),
         {**head, "kind": "RolloutRuntime", "spec": {}},
         {**head, "kind": "RolloutSnapshot", "spec": {"run": {"name": "a"}}},
         {**head, "kind": "RolloutEndpoint", "spec": {"model": {"uri": "hf://a/b"}}},
@@ -137,6 +138,7 @@ def live(world):
         lambda: not world.kubectl.get(kinds, "-l", "rollout.dev/run=arithmetic")["items"],
         "children outlived their time",
     )
+    eventually(lambda: not world.kubectl.get("rolloutruns")["items"], "the run outlived its time")
 
 
 def not_after(world):

@@ -28,7 +28,7 @@ def test_each_reason_says_what_a_person_does(reason):
 def test_these_are_all():
     wanted = "Ready Reconciling Stalled Finished Admitted Suspended ActorsReady LearnerReady"
     wanted += " WeightsVerified Learning LogprobsAgree TokensRoundTrip Tracking Snapshotted"
-    wanted += " ClusterWatched"
+    wanted += " CleanedUp ClusterWatched"
 
     assert [item.value for item in ConditionType] == wanted.split()
 

@@ -126,6 +126,15 @@ def too_long():
     return world
 
 
+def tracked():
+    limits = {"ttlSecondsAfterFinished": 0, "ttlAction": "DeleteRun"}
+    world = World(spec={**SPEC, "limits": limits}, tracker="Argo CD keeps this object")
+    world.settle()
+    world.report(step=400, outcome={"kind": "Succeeded", "reason": "Done"})
+    world.settle()
+    return world
+
+
 def failing(reason="Error"):
     world = running(limits={"retries": 0})
     world.crash("run-learner-0", 137, "killed", reason=reason)
@@ -208,6 +217,7 @@ SCENES = {
     "RetriesExhausted": failing,
     "OutOfMemory": lambda: failing("OOMKilled"),
     "BackingOff": failing_often,
+    "TrackedElsewhere": tracked,
     "ImagePullFailed": lambda: waiting_pod(waiting="ImagePullBackOff"),
     "Unschedulable": lambda: waiting_pod(unschedulable="0/2 nodes are available"),
     "NodeLost": lost,

@@ -67,6 +67,8 @@ class World:
     pending: frozenset[str] = frozenset()
     frozen_pods: bool = False
     removed: bool = False
+    deleted: bool = False
+    tracker: str = ""
     writes: int = 0
     stops: int = 0
     settings: list[int] = field(default_factory=list)
@@ -88,6 +90,7 @@ class World:
             pods=tuple(self.pods.values()),
             nodes=self.nodes,
             watches_nodes=self.watches_nodes,
+            tracker=self.tracker,
         )
 
     def children(self) -> dict[tuple[str, str], Child]:
@@ -136,6 +139,7 @@ class World:
             self.workloads.clear()
             self.records.clear()
             self.removed = True
+        self.deleted = self.deleted or plan.delete_run
         self.stops += plan.stop_coordinator
         if plan.send_settings:
             self.settings.append(self.generation)

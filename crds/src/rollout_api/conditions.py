@@ -53,6 +53,11 @@ class ConditionType(StrEnum):
     )
     TRACKING = "Tracking", "normal", "Every tracker takes the metrics that it is given."
     SNAPSHOTTED = "Snapshotted", "normal", "A durable snapshot exists that a restart would use."
+    CLEANED_UP = (
+        "CleanedUp",
+        "normal",
+        "What a finished run no longer needs is gone; shown when it should be and is not.",
+    )
     CLUSTER_WATCHED = (
         "ClusterWatched",
         "normal",
@@ -271,6 +276,11 @@ class Reason(StrEnum):
         "ApiServerRefused",
         "The API server refuses an object that the operator makes, or keeps failing.",
         "Read the message; it names the object and the server's words.",
+    )
+    TRACKED_ELSEWHERE = (
+        "TrackedElsewhere",
+        "`limits.ttlAction` is `DeleteRun`, and a tool that keeps the object would make it again: it stays.",
+        "Take the run out of Git or its release, or leave `limits.ttlAction` out.",
     )
     NODE_LOST = (
         "NodeLost",

@@ -27,10 +27,10 @@ class LiveSettings(ApiModel):
 
 
 def live_part(spec: RolloutRunSpec) -> LiveSettings:
-    """The live settings that a whole spec asks for."""
+    """The live settings that a whole spec asks for, without what the operator alone acts on."""
     return LiveSettings(
         max_steps=None if spec.train is None else spec.train.max_steps,
-        limits=spec.limits,
+        limits=spec.limits.model_copy(update={"ttl_action": None}),
         snapshots=spec.snapshots,
         evaluations=spec.evaluations,
         tracking=spec.tracking,

@@ -116,6 +116,7 @@ class Observer:
             queue=queue_of(looked.spec, looked.runtime, stored.labels()) if looked.spec else "",
             kueue_served=self.asker.served(),
             quota=self.store.quota(stored.uid),
+            tracker=stored.tracker(),
         )
 
     async def build_inputs(self, observed: Observed, stored: Stored) -> Inputs:

@@ -48,6 +48,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         group="rollout.dev",
+        resources=("rolloutruns",),
+        verbs=("delete",),
+        scope="watched",
+        why="finished runs that ask for it: limits.ttlAction",
+    ),
+    Rule(
+        group="rollout.dev",
         resources=("rolloutruns/finalizers",),
         verbs=("update",),
         scope="watched",

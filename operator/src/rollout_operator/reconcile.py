@@ -104,6 +104,9 @@ class Reconciler:
             plan = plan_run(observed, now)
             if plan.wanted is not None and plan.wanted.record is None:
                 inputs = await self.observer.build_inputs(observed, stored)
+            if plan.delete_run:
+                await self._delete_run(stored)
+                return
             plan = await self._act(observed, plan, inputs, now)
         except Terminating:
             return
@@ -119,6 +122,18 @@ class Reconciler:
         self.queue.forgive(stored.key)
         if plan.requeue_seconds is not None:
             self.queue.put_later(stored.key, plan.requeue_seconds)
+
+    async def _delete_run(self, stored: Stored) -> None:
+        """The object of a run of which nothing else is left, as it was seen."""
+        key = stored.key
+        log.info("run deleted run=%s/%s uid=%s", key.namespace, key.name, stored.uid)
+        await self.client.delete(
+            resource_of(key.kind),
+            key.namespace,
+            key.name,
+            uid=stored.uid,
+            resource_version=str(stored.version),
+        )
 
     async def _act(
         self, observed: Observed, plan: Plan, inputs: Inputs | None, now: datetime

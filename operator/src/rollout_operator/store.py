@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from rollout_api import tracked
 from rollout_operator.keys import Key
 from rollout_operator.kube.resources import NODES, PODS, Resource
 from rollout_operator.kueue.quota import Quota, parse_quota
@@ -21,6 +22,7 @@ from rollout_operator.observed import Child, Node, Pod, parse_child, parse_node,
 Document = Mapping[str, Any]
 GONE_MAX = 10_000
 META_KEPT = ("name", "namespace", "uid", "generation", "labels", "creationTimestamp")
+ANNOTATIONS_KEPT = frozenset(tracked.ANNOTATIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,10 @@ class Stored:
         """The object's labels."""
         return json.loads(self.meta).get("labels") or {}
 
+    def tracker(self) -> str:
+        """Who would make the object again if it were deleted; empty when nobody would."""
+        return tracked.find_tracker(self.labels(), json.loads(self.meta).get("annotations") or {})
+
     def read_status(self) -> dict[str, Any]:
         """The status; empty when there is none yet."""
         return json.loads(self.status)
@@ -58,6 +64,9 @@ def parse_stored(kind: str, live: Document) -> Stored:
     """An object of ours, compact."""
     meta = live["metadata"]
     kept = {name: meta[name] for name in META_KEPT if name in meta}
+    annotations = meta.get("annotations") or {}
+    if marks := {key: annotations[key] for key in ANNOTATIONS_KEPT & annotations.keys()}:
+        kept["annotations"] = marks
     return Stored(
         key=_key_of(kind, meta),
         uid=meta["uid"],

@@ -99,3 +99,6 @@ class Limits(ApiModel):
     """The same, above which the run stops with its state saved. Unset: it goes on."""
     ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=315_360_000)
     """When pods and volumes of a finished run go; the run object stays. Unset: never."""
+    ttl_action: Literal["RemoveChildren", "DeleteRun"] | None = None
+    """`DeleteRun` deletes the run object too, once that time is over and its children are gone. Refused for a
+    run that Argo CD, Flux or Helm keeps: it would be made, and train, again. Unset: `RemoveChildren`."""

@@ -17,8 +17,8 @@ from rollout_operator.planning.conditions import (
     own_part,
     stamp,
 )
-from rollout_operator.planning.model import Note, Observed, Plan
-from rollout_operator.planning.notes import build_notes
+from rollout_operator.planning.model import Observed, Plan
+from rollout_operator.planning.notes import build_final_notes, build_notes
 from rollout_operator.planning.snapshots import describe_snapshots
 
 _COUNTS: tuple[tuple[str, Role], ...] = (
@@ -52,7 +52,7 @@ def finish_plan(
     after = own_part(status)
     if _same(before, after):
         return plan
-    notes: tuple[Note, ...] = () if frozen else build_notes(observed, after)
+    notes = build_final_notes(observed, after) if frozen else build_notes(observed, after)
     return replace(plan, status=after, notes=notes)
 
 

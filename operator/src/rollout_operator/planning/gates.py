@@ -62,8 +62,12 @@ def handed_on(name: str, uid: str, snapshot: str, status: Mapping[str, Any]) -> 
 
 
 def check_form(document: Mapping[str, Any]) -> Gate | None:
-    """The same rules as the webhook and the command line; a gate that names field, reason and fix."""
-    problems = [p for p in check_document(document, CLUSTER) if p.severity is Severity.error]
+    """The same rules as the webhook and the command line; a gate that names field, reason and fix.
+
+    Labels and annotations may change without a new generation, so nothing that lasts is decided by them.
+    """
+    bare = {**document, "metadata": {"name": document["metadata"]["name"]}}
+    problems = [p for p in check_document(bare, CLUSTER) if p.severity is Severity.error]
     return Gate(reason=Reason.INVALID_SPEC, message=describe(problems)) if problems else None
 
 

@@ -47,7 +47,8 @@ class Observed:
     a start. ``blocked``: what the API server, or another writer, refuses just now.
     ``watches_nodes``: a node that is not in ``nodes`` is gone. ``namespaced``: nothing of the cluster
     is looked at. ``queue`` is empty for a run without one; ``claim`` is what it would ask for, when
-    nothing else is in the way of a start; ``quota`` is what its Workload says.
+    nothing else is in the way of a start; ``quota`` is what its Workload says. ``tracker`` is who would
+    make the object again if it were deleted.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Observed:
     kueue_served: bool = False
     claim: Claim | None = None
     quota: Quota | None = None
+    tracker: str = ""
 
     def pods_of(self, role: Role) -> tuple[Pod, ...]:
         """Pods of one role, whatever attempt they are of."""
@@ -127,11 +129,13 @@ class QuotaStep:
 class Plan:
     """What to do, in this order: children, the coordinator, quota, the status, events.
 
-    ``status`` None writes nothing. ``remove_children``: the time to live is over.
+    ``status`` None writes nothing. ``remove_children``: the time to live is over. ``delete_run``: and
+    nothing is left of the run but its object, which shall go too.
     """
 
     wanted: Wanted | None = None
     remove_children: bool = False
+    delete_run: bool = False
     stop_coordinator: bool = False
     send_settings: bool = False
     quota: QuotaStep | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rollout_api.conditions import Reason
+from rollout_api.conditions import ConditionType, Reason
 from rollout_operator.planning.model import Note, Observed
 
 _TOLD = (
@@ -24,6 +24,17 @@ def build_notes(observed: Observed, after: Mapping[str, Any]) -> tuple[Note, ...
     before = {c.type: (c.status, c.reason) for c in observed.status.conditions}
     now = {c["type"]: c for c in after["conditions"]}
     return tuple(_notes(observed, before, now, after))
+
+
+def build_final_notes(observed: Observed, after: Mapping[str, Any]) -> tuple[Note, ...]:
+    """Events of a run that has finished: only what keeps it from being cleaned up."""
+    kind = ConditionType.CLEANED_UP.value
+    before = {(c.type, c.reason) for c in observed.status.conditions}
+    return tuple(
+        Note(type="Warning", reason=Reason(one["reason"]), message=one["message"])
+        for one in after["conditions"]
+        if one["type"] == kind and (kind, one["reason"]) not in before
+    )
 
 
 def _notes(

@@ -7,10 +7,11 @@ before the pods go, because they are its evidence.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from rollout_api.conditions import ConditionType, Reason
-from rollout_operator.observed import Child, parse_time, render_time
+from rollout_operator.observed import parse_time, render_time
+from rollout_operator.planning.afterwards import plan_finished
 from rollout_operator.planning.attempts import current_attempt, find_record
 from rollout_operator.planning.conditions import (
     Aspect,
@@ -21,7 +22,6 @@ from rollout_operator.planning.conditions import (
     build_role_status,
     learner_aspect,
     no,
-    read_aspects,
     reported,
     yes,
 )
@@ -33,18 +33,13 @@ from rollout_operator.planning.model import (
     Gate,
     Observed,
     Plan,
-    Wanted,
 )
 from rollout_operator.planning.phases import (
-    END,
     Phase,
     at_rest,
     coordinator_ready,
     has_role,
     lost_node,
-    not_wanted,
-    plan_deletions,
-    plan_down,
     plan_running,
     plan_suspension,
 )
@@ -57,12 +52,13 @@ from rollout_operator.planning.queueing import (
     refused_aspect,
 )
 from rollout_operator.planning.troubles import find_trouble
+from rollout_operator.planning.wants import earliest, until, want
 
 
 def plan_run(observed: Observed, now: datetime) -> Plan:
     """The next step of one run."""
     if (done := find_condition(observed, "Finished")) is not None and done.status == "True":
-        return _plan_finished(observed, now)
+        return plan_finished(observed, now)
     attempt = current_attempt(observed)
     record = find_record(observed, attempt)
     if observed.spec is None or (record is None and observed.gate and not observed.suspend):
@@ -124,7 +120,7 @@ def _plan_suspended(observed: Observed, attempt: int, why: Stop, now: datetime) 
     record = find_record(observed, attempt)
     alive = record is not None
     phase = plan_suspension(observed, attempt, now) if alive else at_rest(observed)
-    wanted = _want(observed, record, phase, attempt) if record is not None else None
+    wanted = want(observed, record, phase, attempt) if record is not None else None
     aspects = _stopping_aspects(phase, why, observed.blocked)
     gives_back = alive and phase.gone and observed.quota is not None
     last = attempt if record is not None else observed.status.attempt
@@ -137,7 +133,7 @@ def _plan_suspended(observed: Observed, attempt: int, why: Stop, now: datetime) 
             wanted=wanted,
             stop_coordinator=phase.cutting,
             quota=plan_step(observed, alive=alive),
-            requeue_seconds=0.0 if gives_back else _until(phase.due, now),
+            requeue_seconds=0.0 if gives_back else until(phase.due, now),
         ),
         aspects,
         now,
@@ -201,58 +197,25 @@ def _plan_ending(observed: Observed, ending: Ending, attempt: int, now: datetime
     )
 
 
-def _plan_finished(observed: Observed, now: datetime) -> Plan:
-    """Workers go, then the coordinator; what is left goes when its time is over."""
-    attempt = observed.status.attempt
-    record = find_record(observed, attempt)
-    phase = plan_down(observed, END, now)
-    live = {role: replace(one, replicas=0) for role, one in phase.live.items()}
-    due = _removal_time(observed)
-    over = due is not None and now >= due
-    if record is None or (over and phase.gone):
-        plan = Plan(
-            remove_children=bool(observed.children) and over,
-            quota=plan_step(observed, alive=False, over=over),
-        )
-        return finish_plan(observed, plan, _frozen(observed), now, frozen=True)
-    wanted = _want(observed, record, phase, attempt)
-    wake = _earliest(phase.due, due if due is not None and now < due else None)
-    step = plan_step(observed, alive=False) if phase.gone else None
-    plan = Plan(wanted=wanted, quota=step, requeue_seconds=_until(wake, now))
-    return finish_plan(observed, plan, _frozen(observed), now, live=live, frozen=True)
-
-
-def _removal_time(observed: Observed) -> datetime | None:
-    spec, completed = observed.spec, observed.status.completion_time
-    if spec is None or completed is None or spec.limits.ttl_seconds_after_finished is None:
-        return None
-    return parse_time(completed) + timedelta(seconds=spec.limits.ttl_seconds_after_finished)
-
-
-def _frozen(observed: Observed) -> list[Aspect]:
-    """The conditions of a finished run, as they are."""
-    return read_aspects(observed.status.conditions, Reason.FAILED)
-
-
 # -- running --------------------------------------------------------------------------------------
 
 
 def _plan_running(observed: Observed, group: Group | None, attempt: int, now: datetime) -> Plan:
     record = find_record(observed, attempt)
     phase = plan_running(observed, group, attempt, now)
-    wanted = _want(observed, record, phase, attempt)
+    wanted = want(observed, record, phase, attempt)
     started = observed.status.attempt == attempt and observed.status.start_time is not None
     ready = coordinator_ready(observed, attempt)
     settings = started and ready and observed.generation > observed.status.settings_generation
     lost, lost_due = lost_node(observed, now)
     aspects = _running_aspects(observed, group, phase, attempt, lost)
-    wake = _earliest(phase.due, lost_due, *(due for due, _ in deadlines(observed)))
+    wake = earliest(phase.due, lost_due, *(due for due, _ in deadlines(observed)))
     settled = observed.status.settings_generation if started else observed.generation
     plan = Plan(
         wanted=wanted,
         send_settings=settings and observed.coordinator_reachable,
         quota=plan_step(observed, alive=True, ready=_all_ready(observed, group, phase, attempt)),
-        requeue_seconds=_until(wake, now),
+        requeue_seconds=until(wake, now),
     )
     return finish_plan(
         observed,
@@ -307,25 +270,3 @@ def _describe_start(observed: Observed, learner: Aspect, actors: Aspect, attempt
     if not coordinator_ready(observed, attempt):
         return "waits for the coordinator"
     return f"waits for the learner: {learner.message}" if not learner.holds else actors.message
-
-
-# -- common ---------------------------------------------------------------------------------------
-
-
-def _want(observed: Observed, record: Child | None, phase: Phase, attempt: int) -> Wanted:
-    """The attempt's children as its phase has them; without a record it is still to be made."""
-    return Wanted(
-        attempt=attempt,
-        record=record.name if record is not None else None,
-        live=phase.live,
-        without=not_wanted(observed),
-        deletions=tuple(plan_deletions(observed, phase.live, attempt)),
-    )
-
-
-def _until(due: datetime | None, now: datetime) -> float | None:
-    return max(0.0, (due - now).total_seconds()) if due is not None else None
-
-
-def _earliest(*times: datetime | None) -> datetime | None:
-    return min((time for time in times if time is not None), default=None)
