@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
-from pod_kit import SECONDS_MAX, Pods
+from pod_kit import SECONDS_MAX, Cluster, Pods
 
+from rollout.entrypoints.config import LAST_WORD_VARIABLE, leave_word
 from rollout.entrypoints.node import find_node, ordinal_of
 from rollout.errors import SpecError
+from rollout.models.resolve import resolve_model
 from rollout_api.worker import WorkerConfig
 
 
@@ -89,22 +92,65 @@ def test_an_actor_serves_a_run_and_idles(pods):
 
 
 @pytest.mark.process
-def test_a_pod_that_cannot_be_says_why_and_ends(pods, tmp_path):
-    run = pods()
-    pod = run.start("arithmetic-coordinator-0", "coordinator")
-    pod.kill()
-    run.all.clear()
-    order = tmp_path / "arithmetic-coordinator-0" / "order.json"
-    order.write_text(order.read_text().replace("rollout://tiny-qwen2", "rollout://nothing"))
+@pytest.mark.parametrize(
+    ("good", "bad", "kind", "says"),
+    [
+        ("rollout://tiny-qwen2", "rollout://nothing", "ModelNotFound", "model rollout://nothing"),
+        ("rollout://tiny-qwen2", "file:///no/such", "ModelNotFound", "/no/such is not a folder"),
+        ("rollout://tiny-qwen2", "hf://acme/none", "ModelNotFound", "model hf://acme/none"),
+        ("rows.jsonl", "none.jsonl", "DataNotFound", "none.jsonl does not exist"),
+    ],
+)
+def test_a_pod_that_cannot_be_says_why_and_ends(tmp_path, good, bad, kind, says):
+    order = Cluster(tmp_path).order("arithmetic-coordinator-0", "coordinator")
+    order.write_text(order.read_text().replace(good, bad))
+    done, word = be_pod("coordinator", order, tmp_path / "termination-log")
+    assert done.returncode == 2
+    assert f"error: {word.partition(': ')[2]}" in done.stderr
+    assert word.startswith(f"{kind}: ")
+    assert says in word
+
+
+@pytest.mark.process
+def test_a_model_that_only_the_workers_pods_lack_is_named_by_them(pods, tmp_path):
+    model = resolve_model("rollout://tiny-qwen2").path
+    (tmp_path / "model").symlink_to(model)
+    run = pods(model={"uri": f"file://{tmp_path / 'model'}"})
+    run.start("arithmetic-coordinator-0", "coordinator")
+    run.until(lambda status: True, "the coordinator")
+    order = run.cluster.order("arithmetic-learner-0", "learner", **run.cluster.spec)
+    order.write_text(order.read_text().replace(str(tmp_path / "model"), str(tmp_path / "none")))
+    done, word = be_pod("learner", order, tmp_path / "termination-log")
+    assert (done.returncode, word.partition(":")[0]) == (2, "ModelNotFound"), done.stderr
+
+
+def be_pod(role, order, place):
+    """Run a pod to its end; how it ended, and the word that the kubelet would find."""
+    place.touch()
     done = subprocess.run(
-        [sys.executable, "-m", "rollout.entrypoints.pod", "coordinator", "--order", str(order)],
+        [sys.executable, "-m", "rollout.entrypoints.pod", role, "--order", str(order)],
+        env={**os.environ, LAST_WORD_VARIABLE: str(place), "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
         timeout=SECONDS_MAX,
         check=False,
     )
-    assert done.returncode == 2
-    assert "error: model rollout://nothing" in done.stderr
+    return done, place.read_text().strip()
+
+
+def test_without_a_place_for_it_the_last_word_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setenv(LAST_WORD_VARIABLE, str(tmp_path / "not-there"))
+    leave_word(SpecError("x"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_last_word_is_one_short_line(tmp_path, monkeypatch):
+    place = tmp_path / "log"
+    place.touch()
+    monkeypatch.setenv(LAST_WORD_VARIABLE, str(place))
+    leave_word(SpecError("first\n  second " + "x" * 2000))
+    assert place.read_text().startswith("SpecError: first second xxx")
+    assert len(place.read_text()) <= 901
 
 
 def test_signals_are_heeded_before_anything_heavy_is_loaded():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.errors import SpecError, StoreError
+from rollout.errors import ModelNotFound, SpecError, StoreError
 from rollout.models.resolve import RECIPES, resolve_model
 from rollout.models.uri import parse_model_uri
 from rollout_api.checks import catalog
@@ -80,6 +80,15 @@ def test_a_model_folder_is_used_where_it_lies_and_has_the_same_digest(tmp_path):
 def test_a_wrong_uri_says_what_to_write_instead(tmp_path, uri, says):
     with pytest.raises(SpecError, match=says.replace("?", r"\?")):
         resolve_model(uri, cache_dir=tmp_path)
+
+
+@pytest.mark.parametrize("uri", ["rollout://tiny-gpt", "file:///no/such/folder"])
+def test_a_uri_that_names_nothing_is_told_from_one_that_is_wrong(tmp_path, uri):
+    with pytest.raises(ModelNotFound):
+        resolve_model(uri, cache_dir=tmp_path)
+    with pytest.raises(SpecError) as wrong:
+        resolve_model("rollout://tiny-qwen2?depth=3", cache_dir=tmp_path)
+    assert not isinstance(wrong.value, ModelNotFound)
 
 
 def test_a_revision_belongs_to_the_hub_only(tmp_path):

@@ -6,7 +6,7 @@ import objects_kit as kit
 import pytest
 
 from rollout.entrypoints.handing import bring_models, take_models
-from rollout.errors import SpecError
+from rollout.errors import ModelNotFound, SpecError
 from rollout.models.packed import PackedModel, pack
 from rollout.wheels import place_wheel
 from rollout_api.v1alpha1.storage import CodeWheel, Storage
@@ -49,6 +49,15 @@ def test_every_pod_takes_the_first_runs_model_from_its_prefix(
         order = build_order(tmp_path / pod, uri, s3_endpoint, bucket)
         (folder,) = take(order).values()
         assert folder.startswith(str(tmp_path / pod / "cache"))
+
+
+def test_a_model_that_is_not_in_the_bucket_is_not_found(s3_endpoint, bucket, tmp_path):
+    gone = PackedModel(place=f"s3://{bucket}/runs/one", digest=f"blake3:{'0' * 64}")
+    order = build_order(tmp_path, str(gone), s3_endpoint, bucket)
+    with pytest.raises(ModelNotFound, match="is not in s3://"):
+        bring_models(order)
+    with pytest.raises(ModelNotFound, match="is not in s3://"):
+        take_models(order, "learner")
 
 
 def test_a_wheel_lies_where_its_uri_says(s3_endpoint, bucket, tmp_path):

@@ -2,12 +2,14 @@
 
 RolloutError
  ├─ SpecError        the manifest, or something it names, is wrong          exit code 2
+ │   └─ ModelNotFound  a model that it names cannot be had
  ├─ LedgerError      the ledger refused, is corrupt, or belongs to another run
  ├─ StoreError       an object is missing, corrupt, or could not be written
  ├─ EngineError      the generation engine failed (infrastructure, never reward)
  ├─ InfrastructureError  what one sample needed failed: for environments to raise
  ├─ RewardError      a reward raised, hung, or returned something that is not a finite number
- ├─ DataError        a data set is missing or has broken records             exit code 2
+ ├─ DataError        a data set has broken records                          exit code 2
+ │   └─ DataNotFound   a data set cannot be had
  ├─ CoordinatorError the coordinator refused or could not be reached
  └─ RunFailed        the run itself ended badly                              exit code 1
 
@@ -27,10 +29,18 @@ class SpecError(RolloutError):
     exit_code = 2
 
 
+class ModelNotFound(SpecError):  # noqa: N818 - the reason shown in status
+    """A model that the manifest names, or its revision, cannot be had."""
+
+
 class DataError(RolloutError):
-    """A data set is missing or holds broken records."""
+    """A data set holds broken records, or is missing."""
 
     exit_code = 2
+
+
+class DataNotFound(DataError):  # noqa: N818 - the reason shown in status
+    """A data set cannot be had, or is not the one that was planned with."""
 
 
 class LedgerError(RolloutError):
@@ -69,6 +79,10 @@ class PlaceUnreachable(StoreError):  # noqa: N818 - a state
     """The place where objects shall lie cannot be reached or written into."""
 
     exit_code = 4
+
+
+class ObjectMissing(StoreError):  # noqa: N818 - a state
+    """There is no object of this name in the place."""
 
 
 class ObjectDamaged(StoreError):  # noqa: N818 - a state

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rollout_api.conditions import Reason
-from rollout_api.names import Role
 from rollout_api.v1alpha1.run_status import Outcome
-from rollout_operator.observed import Pod, parse_time
+from rollout_operator.observed import Ended, Pod, parse_time
 from rollout_operator.planning.group import Group, describe_end
 from rollout_operator.planning.model import REASONS, Ending, Observed
 
@@ -21,21 +20,21 @@ OUT_OF_MEMORY = "OOMKilled"
 """What a kubelet says of a container that the kernel killed for memory."""
 _WORDS = {
     "SpecError": Reason.INVALID_SPEC,
-    "DataError": Reason.DATA_NOT_FOUND,
-    "ModelError": Reason.MODEL_NOT_FOUND,
+    "DataError": Reason.BAD_RECORD,
     "StoreError": Reason.STORAGE_UNREACHABLE,
+    "ObjectMissing": Reason.STORAGE_UNREACHABLE,
+    "PlaceUnreachable": Reason.STORAGE_UNREACHABLE,
     "LedgerError": Reason.LEDGER_UNREACHABLE,
     "RewardError": Reason.REWARD_ERROR,
     "GateRefused": Reason.GATE_FAILED,
 }
-"""Words of the data plane's errors, as reasons of the API."""
+"""Words of the data plane's errors, as reasons of the API; the others are reasons themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """What a container's end means; the first rule that fits counts. None fits everything."""
 
-    role: Role | None = None
     exit_code: int | None = None
     reason: str | None = None
     fails_at_once: bool = False
@@ -43,8 +42,7 @@ class Rule:
 
 
 RULES = (
-    Rule(role="coordinator", exit_code=EXIT_INPUT, fails_at_once=True, means=Reason.INVALID_SPEC),
-    Rule(role="actor", exit_code=EXIT_INPUT, fails_at_once=True, means=Reason.INVALID_SPEC),
+    Rule(exit_code=EXIT_INPUT, fails_at_once=True, means=Reason.INVALID_SPEC),
     Rule(reason=OUT_OF_MEMORY, means=Reason.OUT_OF_MEMORY),
     Rule(),
 )
@@ -52,14 +50,12 @@ RULES = (
 has failed then."""
 
 
-def rule_for(role: str, exit_code: int, reason: str) -> Rule:
+def rule_for(exit_code: int, reason: str) -> Rule:
     """The first rule that fits."""
     return next(
         rule
         for rule in RULES
-        if rule.role in (None, role)
-        and rule.exit_code in (None, exit_code)
-        and rule.reason in (None, reason)
+        if rule.exit_code in (None, exit_code) and rule.reason in (None, reason)
     )
 
 
@@ -87,7 +83,16 @@ def _from_outcome(outcome: Outcome) -> Ending:
 
 def reason_of(word: str) -> Reason:
     """A reason of the closed list for a word of the data plane."""
-    return _WORDS.get(word) or REASONS.get(word) or Reason.FAILED
+    return _known(word) or Reason.FAILED
+
+
+def _known(word: str) -> Reason | None:
+    return _WORDS.get(word) or REASONS.get(word)
+
+
+def _at_once(ended: Ended, rule: Rule, message: str) -> Ending:
+    """The container's last word is ``Kind: message`` where it could leave one; the kind says more than the code."""
+    return _failed(_known(ended.message.strip().partition(":")[0]) or rule.means, message)
 
 
 def deadlines(observed: Observed) -> list[tuple[datetime, Ending]]:
@@ -146,10 +151,12 @@ def _by_group(observed: Observed, group: Group | None) -> Ending | None:
     if group is None or group.trouble is None or group.trouble.disruption:
         return None
     assert observed.spec is not None
+    ended = group.trouble.ended
+    rule = rule_for(ended.exit_code, ended.reason) if ended is not None else Rule()
+    if ended is not None and rule.fails_at_once:
+        return _at_once(ended, rule, group.trouble.message)
     if group.num_failures < observed.spec.limits.retries:
         return None
-    ended = group.trouble.ended
-    rule = rule_for("learner", ended.exit_code, ended.reason) if ended is not None else Rule()
     return _exhausted(group.num_failures, group.trouble.message, rule)
 
 
@@ -164,9 +171,9 @@ def _by_pod(observed: Observed, pod: Pod) -> Ending | None:
     assert ended is not None and observed.spec is not None
     if pod.disrupted or pod.deleting or ended.exit_code == 0:
         return None
-    rule = rule_for(pod.role, ended.exit_code, ended.reason)
+    rule = rule_for(ended.exit_code, ended.reason)
     if rule.fails_at_once:
-        return _failed(rule.means, describe_end(pod))
+        return _at_once(ended, rule, describe_end(pod))
     if pod.restarts > observed.spec.limits.retries:
         return _exhausted(pod.restarts, describe_end(pod), rule)
     return None

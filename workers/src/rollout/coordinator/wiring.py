@@ -28,7 +28,7 @@ from rollout.data.build import build_order, build_source, plan_target
 from rollout.data.cursor import DataOrder, place, total
 from rollout.data.lengths import leave_out
 from rollout.environments.build import build_environment
-from rollout.errors import DataError, SpecError
+from rollout.errors import DataError, DataNotFound, SpecError
 from rollout.evaluations.build import build_suite, limit_source
 from rollout.evaluations.statistics import summarise
 from rollout.ledger.opening import open_ledger
@@ -168,7 +168,7 @@ def _open_held_out(config: WorkerConfig, train: Train) -> DataSource | None:
 def _check_digest(config: WorkerConfig, source: DataSource) -> None:
     planned = config.resolved.data_digests.get("train")
     if planned is not None and planned != source.digest:
-        raise DataError(
+        raise DataNotFound(
             f"train.data is {source.digest}, the run was planned for {planned}: the data changed;"
             " put it back, or plan a new run"
         )

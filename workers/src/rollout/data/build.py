@@ -19,7 +19,7 @@ from rollout.data.jsonl import JsonlSource, open_jsonl
 from rollout.data.mapping import FieldMapping, Target
 from rollout.data.records import OnBadRecord
 from rollout.data.subset import Part, SubsetSource, split_source
-from rollout.errors import DataError, SpecError
+from rollout.errors import DataNotFound, SpecError
 from rollout.models.files import default_cache_dir
 from rollout.seams import DataSource, EnvBuilder
 from rollout_api.v1alpha1.algorithms import Algorithm
@@ -103,7 +103,7 @@ def _open_jsonl(
     paths = find_files(jsonl.uri, base_dir, default_cache_dir())
     source = open_jsonl(paths, mapping, on_bad=on_bad)
     if jsonl.digest is not None and source.digest != jsonl.digest:
-        raise DataError(
+        raise DataNotFound(
             f"data {jsonl.uri}: expected digest {jsonl.digest}, got {source.digest}; the data is not "
             f"what the run was planned for"
         )

@@ -15,7 +15,7 @@ from typing import IO
 
 from blake3 import blake3
 
-from rollout.errors import DataError
+from rollout.errors import DataError, DataNotFound
 
 FILES_MAX = 100_000
 PACKED = (".gz", ".zst")
@@ -25,8 +25,8 @@ ENDINGS = (".jsonl", ".ndjson", ".json")
 def find_files(uri: str, base_dir: Path, cache_dir: Path) -> tuple[Path, ...]:
     """The files that ``uri`` names, by name, unpacked.
 
-    A relative path starts at ``base_dir`` (the manifest's folder). Raises DataError when nothing is
-    there or the place cannot be read from here.
+    A relative path starts at ``base_dir`` (the manifest's folder). Raises DataNotFound when nothing
+    is there or the place cannot be read from here.
     """
     if uri.startswith("hf://"):
         found = [_fetch_hub_file(uri)]
@@ -40,7 +40,7 @@ def _local_path(uri: str, base_dir: Path) -> Path:
     if not mark:
         return base_dir / Path(uri).expanduser()
     if scheme != "file":
-        raise DataError(
+        raise DataNotFound(
             f"data {uri}: {scheme}:// cannot be read by a run on this machine; download the data and "
             f"name the file"
         )
@@ -59,7 +59,7 @@ def _find_local(path: Path) -> list[Path]:
     else:
         found, what = [], f"data file {path} does not exist"
     if not found:
-        raise DataError(f"{what} (relative paths start at the manifest's folder)")
+        raise DataNotFound(f"{what} (relative paths start at the manifest's folder)")
     if len(found) > FILES_MAX:
         raise DataError(f"{path}: {len(found)} files, at most {FILES_MAX} are read")
     return found
@@ -77,12 +77,12 @@ def _fetch_hub_file(uri: str) -> Path:
 
     parts = uri.removeprefix("hf://").removeprefix("datasets/").split("/", 2)
     if len(parts) != 3:
-        raise DataError(f"data {uri}: expected hf://datasets/owner/name/file.jsonl")
+        raise DataNotFound(f"data {uri}: expected hf://datasets/owner/name/file.jsonl")
     owner, name, file = parts
     try:
         return Path(hf_hub_download(f"{owner}/{name}", file, repo_type="dataset"))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise DataError(
+        raise DataNotFound(
             f"data {uri} is not in the local cache and was not found on the hub "
             f"({str(error).strip().splitlines()[0][:160]})"
         ) from error

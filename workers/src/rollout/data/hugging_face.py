@@ -18,7 +18,7 @@ from blake3 import blake3
 
 from rollout.data.mapping import BadRecord, FieldMapping, map_record
 from rollout.data.records import BadRecords, OnBadRecord
-from rollout.errors import DataError
+from rollout.errors import DataError, DataNotFound
 from rollout.types import Row
 
 STREAM_WINDOW = 1024
@@ -203,7 +203,7 @@ def _load(name: DatasetName, *, streaming: bool) -> Any:
             streaming=streaming,
         )
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise DataError(
+        raise DataNotFound(
             f"{name} cannot be loaded: {str(error).strip().splitlines()[0][:300]}. A data set of the hub "
             f"must be in the cache (HF_HOME) when there is no network."
         ) from error

@@ -17,7 +17,7 @@ from blake3 import blake3
 
 from rollout.data.mapping import BadRecord, FieldMapping, map_record
 from rollout.data.records import BadRecords, OnBadRecord
-from rollout.errors import DataError
+from rollout.errors import DataError, DataNotFound
 from rollout.types import Row
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
@@ -65,7 +65,9 @@ class JsonlSource:
                 handle.seek(file.starts[position - self._firsts[index]])
                 return map_record(self._mapping, parse_line(handle.readline(LINE_BYTES_MAX)))
         except OSError as error:
-            raise DataError(f"{file.path}: cannot be read ({error.strerror or error})") from error
+            raise DataNotFound(
+                f"{file.path}: cannot be read ({error.strerror or error})"
+            ) from error
         except BadRecord as error:
             raise DataError(
                 f"{file.path}: row {position} was good when the run began and is not now ({error}); "
@@ -97,7 +99,9 @@ def _index(path: Path, mapping: FieldMapping, bad: BadRecords) -> _Indexed:
             except BadRecord as error:
                 bad.add(f"{path}:{number}", str(error))
     except OSError as error:
-        raise DataError(f"data file {path} cannot be read ({error.strerror or error})") from error
+        raise DataNotFound(
+            f"data file {path} cannot be read ({error.strerror or error})"
+        ) from error
     return _Indexed(path=path, starts=starts, digest=content.hexdigest())
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +23,10 @@ from rollout_api.worker import WorkerConfig
 CONFIG_SECONDS_MAX = 1800.0
 """How long a process waits for its configuration; downloads of models happen in this time."""
 POLL_SECONDS = 0.02
+LAST_WORD_VARIABLE = "ROLLOUT_TERMINATION_LOG"
+"""Set in pods: the file that the kubelet reads when the container has ended."""
+LAST_WORD_CHARACTERS_MAX = 900
+"""The operator looks at no more of it."""
 
 
 def read_worker_config(path: Path, seconds_max: float = CONFIG_SECONDS_MAX) -> WorkerConfig:
@@ -46,7 +51,7 @@ def parse_arguments(description: str | None) -> argparse.Namespace:
 
 
 def run_process(main: Callable[[], None]) -> int:
-    """Run a process' main function; its exit code, with one line of error for people."""
+    """Run a process' main function; its exit code, with one line of error for people, and for a pod's status."""
     collect_from_here()
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
@@ -57,5 +62,24 @@ def run_process(main: Callable[[], None]) -> int:
     except RolloutError as error:
         logging.getLogger("rollout").exception("ended by %s", type(error).__name__)
         sys.stderr.write(f"error: {error}\n")
+        leave_word(error)
         return error.exit_code
+    except Exception as error:
+        leave_word(error)
+        raise
     return 0
+
+
+def leave_word(error: Exception) -> None:
+    """``Kind: message`` in one line where the kubelet takes a container's last word from, if there is such a place.
+
+    The operator reads the kind: an exit code cannot tell a missing model from a broken manifest.
+    """
+    place = os.environ.get(LAST_WORD_VARIABLE)
+    if not place or not Path(place).exists():
+        return
+    word = " ".join(f"{type(error).__name__}: {error}".split())
+    try:
+        Path(place).write_text(word[:LAST_WORD_CHARACTERS_MAX] + "\n")
+    except OSError as second:
+        logging.getLogger("rollout").warning("no last word place=%s error=%s", place, second)

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rollout.coordinator.run import Packer
-from rollout.errors import SpecError, StoreError
+from rollout.errors import ModelNotFound, ObjectMissing, SpecError
 from rollout.local.pipeline import materialise_model
 from rollout.models.files import build_cached, default_cache_dir
 from rollout.models.packed import CLAIM, PackedModel, pack, parse_packed, unpack
@@ -55,16 +55,16 @@ def pack_version(config: WorkerConfig, store: ObjectStore, version: WeightVersio
 
 
 def bring_models(order: WorkerOrder) -> dict[str, str]:
-    """Folders of all packed models of a run, by role, in the coordinator's pod. Raises StoreError, SpecError."""
+    """Folders of all packed models of a run, by role, in the coordinator's pod. Raises StoreError, SpecError, ModelNotFound."""
     return {
         role: str(_unfold(_bring(order, packed), packed)) for role, packed in _named(order).items()
     }
 
 
 def take_models(order: WorkerOrder, role: Role) -> dict[str, str]:
-    """The same in another pod. Raises StoreError, SpecError."""
+    """The same in another pod. Raises StoreError, SpecError, ModelNotFound."""
     return {
-        name: str(_unfold(_reach(order, role, packed).path(packed.digest), packed))
+        name: str(_unfold(_fetch(_reach(order, role, packed), packed), packed))
         for name, packed in _named(order).items()
     }
 
@@ -79,18 +79,25 @@ def _named(order: WorkerOrder) -> Mapping[str, PackedModel]:
 
 def _bring(order: WorkerOrder, packed: PackedModel) -> Path:
     if not packed.place.startswith(CLAIM):
-        return _reach(order, "coordinator", packed).path(packed.digest)
+        return _fetch(_reach(order, "coordinator", packed), packed)
     own = open_store(order, "coordinator")
     if not own.has(packed.digest):
-        own.put_file(_claimed(order, packed).path(packed.digest))
+        own.put_file(_fetch(_claimed(order, packed), packed))
     return own.path(packed.digest)
+
+
+def _fetch(place: ObjectSource, packed: PackedModel) -> Path:
+    try:
+        return place.path(packed.digest)
+    except ObjectMissing as error:
+        raise ModelNotFound(f"model {packed}: {error}") from error
 
 
 def _claimed(order: WorkerOrder, packed: PackedModel) -> ObjectSource:
     folder = order.layout.sources_dir
     place = Path(folder or "/nowhere") / packed.place.removeprefix(CLAIM)
     if not place.is_dir():
-        raise StoreError(
+        raise ModelNotFound(
             f"model {packed}: the volume of the run that made it is not here ({place}); suspend and resume"
             " this run while that volume exists, or keep objects in a bucket (storage.uri)"
         )

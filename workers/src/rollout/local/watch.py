@@ -12,7 +12,7 @@ from rollout.coordinator.status import RunOutcome, Status
 
 EXIT_OK, EXIT_FAILED, EXIT_INPUT, EXIT_GATE, EXIT_OUTSIDE, EXIT_INTERRUPTED = 0, 1, 2, 3, 4, 130
 
-INPUT_REASONS = frozenset({"SpecError", "DataError"})
+INPUT_REASONS = frozenset({"SpecError", "ModelNotFound", "DataError", "DataNotFound"})
 GATE_REASONS = frozenset({"GateRefused", "GateFailed"})
 OUTSIDE_REASONS = frozenset({"CoordinatorError", "Unreachable"})
 WORKING_PHASES = frozenset({"Starting", "Running"})

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from rollout.errors import SpecError, StoreError
+from rollout.errors import ModelNotFound, StoreError
 
 SUFFIXES = (".safetensors", ".json", ".jinja", ".model", ".txt")
 """Endings of files that define a model; anything else in the folder is no part of it."""
@@ -56,13 +56,15 @@ def model_files(directory: Path) -> list[Path]:
 
 
 def check_model(directory: Path, uri: str) -> None:
-    """Raise SpecError unless ``directory`` holds a configuration and safetensors weights."""
+    """Raise ModelNotFound unless ``directory`` holds a configuration and safetensors weights."""
     if not directory.is_dir():
-        raise SpecError(f"model {uri}: {directory} is not a folder")
+        raise ModelNotFound(f"model {uri}: {directory} is not a folder")
     if not (directory / "config.json").is_file():
-        raise SpecError(f"model {uri}: {directory} has no config.json, so it is not a model folder")
+        raise ModelNotFound(
+            f"model {uri}: {directory} has no config.json, so it is not a model folder"
+        )
     if not any(directory.glob("*.safetensors")):
-        raise SpecError(
+        raise ModelNotFound(
             f"model {uri}: {directory} has no *.safetensors weights; "
             f"save the model with save_pretrained() of a current transformers"
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rollout.errors import SpecError
+from rollout.errors import ModelNotFound, SpecError
 
 ALLOW_PATTERNS = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt"]
 IGNORE_PATTERNS = ["*/*"]
@@ -19,7 +19,7 @@ _COMMIT = re.compile(r"^[0-9a-f]{40}$")
 def fetch_model(repo: str, revision: str | None, *, offline: bool = False) -> tuple[Path, str]:
     """The model's local snapshot folder and its commit.
 
-    ``offline`` looks in the cache only, as ``HF_HUB_OFFLINE=1`` does. Raises SpecError when the
+    ``offline`` looks in the cache only, as ``HF_HUB_OFFLINE=1`` does. Raises ModelNotFound when the
     repository, revision or access is missing, or when it is not cached and cannot be reached.
     """
     from huggingface_hub import snapshot_download
@@ -44,18 +44,18 @@ def fetch_model(repo: str, revision: str | None, *, offline: bool = False) -> tu
     except HFValidationError as error:
         raise SpecError(f"model {at}: expected hf://owner/name ({error})") from error
     except GatedRepoError as error:
-        raise SpecError(
+        raise ModelNotFound(
             f"model {at} is gated: accept its terms on the hub and give a token (HF_TOKEN, or "
             f"spec.secretEnv)"
         ) from error
     except RevisionNotFoundError as error:
-        raise SpecError(f"model {at}: the repository has no such revision") from error
+        raise ModelNotFound(f"model {at}: the repository has no such revision") from error
     except RepositoryNotFoundError as error:
-        raise SpecError(
+        raise ModelNotFound(
             f"model {at}: no such repository, or it is private and no token was given (HF_TOKEN)"
         ) from error
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise SpecError(
+        raise ModelNotFound(
             f"model {at} is not in the local cache and the hub was not reached ({_first(error)}). "
             f"Download it once where there is a network (`hf download {repo}`), set HF_HOME to a "
             f"cache that has it, or use file:///folder"

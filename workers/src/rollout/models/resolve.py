@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 from blake3 import blake3
 
-from rollout.errors import SpecError
+from rollout.errors import ModelNotFound, SpecError
 from rollout.models.files import (
     ModelFiles,
     build_cached,
@@ -57,8 +57,8 @@ def resolve_model(
 ) -> ModelFiles:
     """The model's files on this machine.
 
-    ``cache_dir`` None means ``$ROLLOUT_CACHE`` or ``~/.cache/rollout``. Raises SpecError when the model
-    does not exist, is no model folder, or cannot be had offline; StoreError when the cache is unwritable.
+    ``cache_dir`` None means ``$ROLLOUT_CACHE`` or ``~/.cache/rollout``. Raises ModelNotFound when the
+    model does not exist, is no model folder, or cannot be had offline; StoreError when the cache is unwritable.
     """
     parsed = parse_model_uri(uri)
     if revision is not None and parsed.scheme != "hf":
@@ -85,7 +85,7 @@ def _build(uri: ModelUri, cache_dir: Path) -> Path:
 
 def _load_recipe(uri: ModelUri) -> tuple[Recipe, Canonical]:
     if uri.name not in RECIPES:
-        raise SpecError(
+        raise ModelNotFound(
             f"model {uri}: no such built-in model; there are "
             f"{', '.join(f'rollout://{name}' for name in RECIPES)}"
         )

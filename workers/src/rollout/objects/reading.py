@@ -10,7 +10,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from rollout.errors import ObjectDamaged, StoreError
+from rollout.errors import ObjectDamaged, ObjectMissing, StoreError
 
 VERIFIED_MAX = 4096
 """How many objects are remembered as verified."""
@@ -47,7 +47,7 @@ class ObjectFiles:
                 return path
             actual = f"blake3:{blake3(max_threads=1).update_mmap(path).hexdigest()}"
         except FileNotFoundError:
-            raise StoreError(f"object {digest} is not in {self.root}") from None
+            raise ObjectMissing(f"object {digest} is not in {self.root}") from None
         except OSError as error:
             raise StoreError(f"cannot read {path}: {error}") from error
         if actual != digest:

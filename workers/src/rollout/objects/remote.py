@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from rollout.errors import ObjectDamaged, StoreError
+from rollout.errors import ObjectDamaged, ObjectMissing
 from rollout.objects.cache import Cache, Incoming
 from rollout.objects.filesystem import name_parts
 from rollout.objects.reading import parse_name
@@ -194,8 +194,8 @@ class RemoteStore:
         except Absent as error:
             raise self._missing(digest) from error
 
-    def _missing(self, digest: str) -> StoreError:
-        return StoreError(
+    def _missing(self, digest: str) -> ObjectMissing:
+        return ObjectMissing(
             f"object {digest} is not in {self._remote.place}: it was deleted, or never stored; resume"
             " the run from an anchor whose objects are there"
         )
