@@ -1,6 +1,5 @@
 """A real API server asks the real webhook: what it refuses, in whose words, and while its certificate changes."""
 
-import asyncio
 import base64
 import json
 import re
@@ -15,14 +14,13 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+import dry_runs
 import webhooks
 from cluster.kubectl import Kubectl
 from cluster.paths import REPOSITORY
 from cluster.ports import LOOPBACK, find_free_ports
 from rollout_api.problems import Severity
-from rollout_api.v1alpha1.kinds import KINDS
 from rollout_operator.admission import find_problems
-from rollout_operator.kube.connection import find_connection, open_session
 from runs import build_run, install_crds
 
 pytestmark = pytest.mark.control_plane
@@ -66,35 +64,18 @@ def as_objects(path: Path) -> list[dict[str, Any]]:
     return [one for one in documents if one and "apiVersion" in one]
 
 
-async def answers(kubectl: Kubectl, documents: list[dict[str, Any]]) -> list[tuple[int, str]]:
-    """Status and words of a dry-run creation of each; one session, since kubectl takes a second each."""
-    connection = find_connection({"KUBECONFIG": str(kubectl.kubeconfig)})
-    plurals = {kind.name: kind.plural for kind in KINDS}
-    found = []
-    async with open_session(connection) as session:
-        for document in documents:
-            plural = plurals.get(document.get("kind", ""), "rolloutruns")
-            scope = "" if plural.startswith("cluster") else f"/namespaces/{kubectl.namespace}"
-            url = f"{connection.server}/apis/rollout.dev/v1alpha1{scope}/{plural}"
-            parameters = {"dryRun": "All", "fieldValidation": "Strict"}
-            meta = {k: v for k, v in document.get("metadata", {}).items() if k != "namespace"}
-            body = document | {"metadata": meta}
-            async with session.post(url, json=body, params=parameters) as answer:
-                found.append((answer.status, (await answer.json()).get("message", "")))
-    return found
-
-
 def test_everything_is_judged_as_the_command_line_judges_it(webhook: webhooks.Webhook):
     """Good and bad manifests and every sample; what the schema lets through has the webhook's words."""
     files = [*sorted(MANIFESTS.glob("*/*.yaml")), *SAMPLES]
     given = [
         (path.name, one) for path in files if path.stem not in LOCAL for one in as_objects(path)
     ]
-    found = asyncio.run(answers(webhook.kubectl, [document for _, document in given]))
+    found = dry_runs.create_all(webhook.kubectl, [document for _, document in given])
     num_words = 0
-    for (name, document), (status, words) in zip(given, found, strict=True):
+    for (name, document), answer in zip(given, found, strict=True):
+        words = answer.words
         problems = [p for p in find_problems(document) if p.severity is Severity.error]
-        assert (status != 201) == bool(problems), (name, status, words)
+        assert answer.taken != bool(problems), (name, answer)
         if 'admission webhook "runs.rollout.dev" denied the request' in words:
             num_words += 1
             assert words.endswith("denied the request: " + "\n".join(map(str, problems))), name
@@ -113,6 +94,27 @@ def test_what_is_risky_is_let_in_with_warnings(webhook: webhooks.Webhook):
     assert "Warning: spec.limits.activeSeconds: nothing bounds" in answer.stderr
     assert "Warning: spec.learner.resources: these pods ask for no resources" in answer.stderr
     assert "Warning" not in dry_create(webhook.kubectl, build_run(spec=QUIET)).stderr
+
+
+def test_a_dry_run_is_answered_and_leaves_nothing(webhook: webhooks.Webhook):
+    kubectl = webhook.kubectl
+    kubectl.apply(build_run("kept", QUIET))
+    before = everything(kubectl)
+
+    assert "Warning" in dry_create(kubectl, build_run("taken")).stderr
+    refused = dry_create(kubectl, build_run("refused", {"actors": {"replicas": 0}}))
+    assert "spec.actors.replicas" in refused.stderr
+    patch = ("patch", "rrun", "kept", "--type=merge", "--dry-run=server", "-p")
+    kubectl(*patch, '{"spec":{"limits":{"activeSeconds":7200}}}')
+
+    assert everything(kubectl) == before
+
+
+def everything(kubectl: Kubectl) -> dict[str, str]:
+    """Each object of the namespace and of the webhook, as it was last written."""
+    kinds = "rolloutruns,rolloutsnapshots,configmaps,secrets,events,statefulsets,services"
+    found = kubectl.get(f"{kinds},validatingwebhookconfigurations")["items"]
+    return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in found}
 
 
 def test_kinds_that_nothing_acts_on_yet_say_so(webhook: webhooks.Webhook):

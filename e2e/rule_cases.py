@@ -1,0 +1,202 @@
+"""For each rule of the definitions what it takes and what it refuses, in which words.
+
+Unions and ranges say so themselves: their cases are made from their messages. All others stand here.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from runs import lay_over
+from schemas import UNION, Rule, build_smallest
+
+RANGE = re.compile(r"must be (at least|above) (\S+) and (at most|below) (\S+)")
+STEP = Decimal("0.000001")
+SETTLED = (
+    "{} is settled while the run has pods: "
+    "suspend the run, wait for its condition Suspended, change it, resume"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A value for the place of a rule."""
+
+    value: Any
+    taken: bool
+
+
+def build_trials(rule: Rule, schema: Any) -> Iterator[Trial]:
+    """What the rule takes and what it refuses; `schema` is that of its place."""
+    if union := UNION.fullmatch(rule.message):
+        yield from _union_trials(union.group(1).split(", "), schema)
+    elif found := RANGE.fullmatch(rule.message):
+        yield from _range_trials(*found.groups())
+    elif rule.message in PAIRS:
+        for value, taken in zip(PAIRS[rule.message], (True, False), strict=True):
+            whole = lay_over(build_smallest(schema), value) if rule.path else value
+            yield Trial(value=whole, taken=taken)
+
+
+def _union_trials(members: list[str], schema: Any) -> Iterator[Trial]:
+    required = {
+        name: build_smallest(schema["properties"][name]) for name in schema.get("required", ())
+    }
+    each = {name: build_smallest(schema["properties"][name]) for name in members}
+    for name, value in each.items():
+        yield Trial(value=required | {name: value}, taken=True)
+    yield Trial(value=required, taken=False)
+    first, second = members[:2]
+    both = {first: each[first], second: each[second]}
+    yield Trial(value=required | both, taken=False)
+
+
+def _range_trials(lower: str, low: str, upper: str, high: str) -> Iterator[Trial]:
+    inner, outer = (Decimal(low), Decimal(high))
+    yield Trial(value=_text(inner), taken=lower == "at least")
+    yield Trial(value=_text(outer), taken=upper == "at most")
+    yield Trial(value=_text(inner + STEP), taken=True)
+    yield Trial(value=_text(outer - STEP), taken=True)
+    yield Trial(value=_text(inner - STEP), taken=False)
+    yield Trial(value=_text(outer + STEP), taken=False)
+
+
+def _text(number: Decimal) -> str:
+    return f"{number:f}"
+
+
+LONGEST = "a" * 40
+PAIRS: dict[str, tuple[Any, Any]] = {
+    "labels of rollout.dev belong to the operator: choose another key": (
+        {"labels": {"team": "x"}},
+        {"labels": {"rollout.dev/role": "x"}},
+    ),
+    "metadata.name must have at most 40 characters: "
+    "names of Services and StatefulSets are made from it": (
+        {"metadata": {"name": LONGEST}},
+        {"metadata": {"name": f"{LONGEST}a"}},
+    ),
+    "metadata.name must start with a lower-case letter and hold only lower-case letters, "
+    "digits and dashes, the last not a dash": (
+        {"metadata": {"name": "a-1"}},
+        {"metadata": {"name": "1-a"}},
+    ),
+    "replicas lies outside autoscale: start inside the range": (
+        {"autoscale": {"min": 1, "max": 4}, "replicas": 4},
+        {"autoscale": {"min": 1, "max": 4}, "replicas": 5},
+    ),
+    "min must not be above max": ({"min": 1, "max": 1}, {"min": 2, "max": 1}),
+    "tensorParallel needs more devices than accelerator.count: "
+    "raise it, or lower tensorParallel": (
+        {"accelerator": {"class": "x", "count": 2}, "engine": {"vllm": {"tensorParallel": 2}}},
+        {"accelerator": {"class": "x", "count": 2}, "engine": {"vllm": {"tensorParallel": 4}}},
+    ),
+    "processesPerNode is more than accelerator.count: one rank per device": (
+        {"accelerator": {"class": "x", "count": 4}, "processesPerNode": 4},
+        {"accelerator": {"class": "x", "count": 4}, "processesPerNode": 8},
+    ),
+    "at most one evaluation may select the Best snapshot": (
+        {"evaluations": [{"suite": {"builtin": {"name": name}}, "selects": name == "a"} for name in "ab"]},
+        {"evaluations": [{"suite": {"builtin": {"name": name}}, "selects": True} for name in "ab"]},
+    ),
+    "the run waits for itself: start from a model uri": (
+        {"spec": {"model": {"uri": None, "fromRun": {"name": "another"}}}},
+        {"spec": {"model": {"uri": None, "fromRun": {"name": "tried"}}}},
+    ),
+}  # fmt: skip
+
+JSONL = {"jsonl": {"uri": "s3://data/train.jsonl", "digest": "blake3:" + "0" * 64}}
+START = {
+    "seed": 7,
+    "storage": {"uri": "s3://bucket/runs"},
+    "managedBy": "rollout.dev/operator",
+    "train": {
+        "data": JSONL,
+        "oldLogprobs": "Learner",
+        "schedule": {"cosine": {"horizonSteps": 400}},
+    },
+    "actors": {"replicas": 2},
+    "env": [{"name": "A", "value": "1"}],
+}
+NEVER: dict[str, tuple[dict[str, Any], str]] = {
+    "another seed": ({"seed": 8}, "seed is immutable: it names every sample's noise"),
+    "no seed": ({"seed": None}, "seed is immutable: it names every sample's noise"),
+    "other numerics": ({"numerics": {"mode": "Fast"}}, "numerics is immutable"),
+    "another bucket": ({"storage": {"uri": "s3://other/runs"}}, "storage is immutable"),
+    "no bucket": ({"storage": None}, "storage is immutable"),
+    "another controller": ({"managedBy": "example.com/other"}, "managedBy is immutable"),
+    "another kind of work": (
+        {"train": None, "evaluate": {}},
+        "the kind of work is immutable: make another run",
+    ),
+    "another algorithm": (
+        {"train": {"algorithm": {"grpo": {"groupSize": 16}}}},
+        "algorithm is immutable",
+    ),
+    "whose logprobs": ({"train": {"oldLogprobs": "Actor"}}, "oldLogprobs is immutable"),
+    "fewer steps": ({"train": {"maxSteps": 300}}, "maxSteps may only grow"),
+    "another horizon": (
+        {"train": {"schedule": {"cosine": {"horizonSteps": 500}}}},
+        "horizonSteps is immutable: maxSteps may grow without bending the schedule",
+    ),
+    "no data": ({"train": {"data": None}}, "data may change its location, not come or go"),
+    "other rows": (
+        {"train": {"data": {"jsonl": {"digest": "blake3:" + "1" * 64}}}},
+        "a digest that is set stays: the rows may move, other rows are another run",
+    ),
+}
+TRAIN = SETTLED.format("all of train but algorithm, maxSteps, oldLogprobs")
+ACTORS = SETTLED.format("all of actors but autoscale, replicas")
+WHEN_SUSPENDED: dict[str, tuple[dict[str, Any], str]] = {
+    "another place of the model": ({"model": {"uri": "hf://owner/name"}}, SETTLED.format("model")),
+    "an adapter": ({"model": {"lora": {}}}, SETTLED.format("model")),
+    "moved rows": ({"train": {"data": {"jsonl": {"uri": "s3://x/y"}}}}, TRAIN),
+    "another optimizer": ({"train": {"optimizer": {"adamw": {"learningRate": "1e-5"}}}}, TRAIN),
+    "a node selector": ({"actors": {"nodeSelector": {"a": "b"}}}, ACTORS),
+    "an image": ({"actors": {"engine": {"vllm": {"image": "a/b:1"}}}}, ACTORS),
+    "more learners": ({"learner": {"nodes": 2}}, SETTLED.format("learner")),
+    "another runtime": ({"runtimeRef": {"name": "spot"}}, SETTLED.format("runtimeRef")),
+    "another queue": ({"queueName": "gpus"}, SETTLED.format("queueName")),
+    "other variables": ({"env": [{"name": "A", "value": "2"}]}, SETTLED.format("env")),
+    "a secret": (
+        {"secretEnv": [{"name": "B", "secretKeyRef": {"name": "s", "key": "b"}}]},
+        SETTLED.format("secretEnv"),
+    ),
+    "code": ({"code": {"configMap": {"name": "rewards"}}}, SETTLED.format("code")),
+    "a preset": ({"preset": "dapo@v1"}, SETTLED.format("preset")),
+    "a snapshot to begin with": (
+        {"restoreFrom": {"snapshotRef": {"name": "best"}}},
+        SETTLED.format("restoreFrom"),
+    ),
+}
+OTHER_WORK: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "infer": (
+        {"data": JSONL},
+        {"sampling": {"temperature": "0.5"}},
+        SETTLED.format("infer"),
+    ),
+    "evaluate": ({}, {"baseline": {"uri": "hf://owner/name"}}, SETTLED.format("evaluate")),
+}
+"""Kinds of work other than training: the work, a change of it, and what is said while there are pods."""
+SNAPSHOTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "another run": (
+        {"run": {"name": "a"}},
+        {"run": {"name": "b"}},
+        "run is immutable: make another snapshot",
+    ),
+    "another object": (
+        {"object": {"uri": "s3://a", "digest": "blake3:" + "0" * 64}},
+        {"object": {"uri": "s3://b"}},
+        "object is immutable: make another snapshot",
+    ),
+}
+"""A snapshot's spec, a change, and what is said to it."""
+
+
+def messages_of_changes() -> set[str]:
+    """What is said to changes, in all tables."""
+    return {words for _, words in (NEVER | WHEN_SUSPENDED).values()} | {
+        words for _, _, words in (OTHER_WORK | SNAPSHOTS).values()
+    }
