@@ -1,5 +1,6 @@
 """With no operator and no webhook, the schema alone takes every sample and refuses what its rules say."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,8 @@ SAMPLES = sorted(
     for path in (REPOSITORY / "manifests" / "samples").rglob("*.yaml")
     if "apiVersion: rollout.dev/" in path.read_text()
 )
+SMALLEST = REPOSITORY / "manifests" / "samples" / "arithmetic.yaml"
+SMALLEST_LINES_MAX = 15
 PLAIN_NUMBERS = {"plain-numbers.yaml"}
 """Local files may write decimals plain (decision 0002); a cluster takes them quoted only."""
 REFUSED = {
@@ -46,6 +49,17 @@ def kubectl(fake_cluster: Cluster) -> Kubectl:
 
 def test_every_sample_is_accepted(kubectl: Kubectl):
     assert _refusals(kubectl, SAMPLES) == {}
+
+
+def test_the_smallest_run_is_short_and_accepted(kubectl: Kubectl):
+    """The sample, and the first manifest that README.md shows."""
+    shown = re.search(r"```yaml\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
+    assert shown is not None
+    for text in (SMALLEST.read_text(), shown.group(1)):
+        assert len(text.splitlines()) <= SMALLEST_LINES_MAX
+        document = yaml.safe_load(text)
+        assert document["kind"] == "RolloutRun"
+        kubectl("create", "--dry-run=server", "-f", "-", stdin=text)
 
 
 def test_every_good_manifest_is_accepted_but_for_plain_numbers(kubectl: Kubectl):

@@ -1,5 +1,6 @@
 """The CRDs of the project are small enough for client-side apply and mean the same when applied again."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,18 @@ def samples() -> list[dict[str, Any]]:
     for number, run in enumerate(runs):
         run["metadata"] = {"name": f"sample-{number}"}
     return runs
+
+
+def test_a_server_side_diff_of_what_was_synced_is_empty(kubectl: Kubectl, fake: Kubectl):
+    """What GitOps tools compare: applied by them once, no sample is out of step afterwards."""
+    install_crds(kubectl)
+    runs = json.dumps({"apiVersion": "v1", "kind": "List", "items": samples()})
+    manager = ("--server-side", "--field-manager=gitops", "-f", "-")
+    fake("apply", *manager, stdin=runs)
+
+    compared = fake.attempt("diff", *manager, stdin=runs)
+
+    assert (compared.returncode, compared.stdout) == (0, ""), compared.stderr
 
 
 def test_the_samples_applied_twice_are_unchanged(kubectl: Kubectl, fake: Kubectl):
