@@ -13,17 +13,18 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TARGET = Target(
     namespace="system", secret="tls", configuration="hooks", dns_names=("w.system.svc",)
 )
+HOOKS = {"name": "hooks", "uid": "h", "resourceVersion": "8", "generation": 3}
 
 
 class Objects:
     """The two objects, and what was applied to them."""
 
     def __init__(self):
-        meta = {"name": "tls", "namespace": "system", "resourceVersion": "7"}
+        meta = {"name": "tls", "namespace": "system", "uid": "s", "resourceVersion": "7"}
         hooks = [{"name": name, "clientConfig": {"service": {}}} for name in ("runs", "others")]
         self.stored = {
             "Secret": {"metadata": meta},
-            "ValidatingWebhookConfiguration": {"metadata": {"name": "hooks"}, "webhooks": hooks},
+            "ValidatingWebhookConfiguration": {"metadata": HOOKS, "webhooks": hooks},
         }
         self.applied = []
 
@@ -63,7 +64,8 @@ async def test_the_first_look_fills_both_and_the_second_writes_nothing():
 async def test_a_write_is_bound_to_what_was_read():
     objects = Objects()
     await rotate(objects, TARGET, NOW)
-    assert objects.applied[0]["metadata"]["resourceVersion"] == "7"
+    meta = [body["metadata"] for body in objects.applied]
+    assert [(one["uid"], one["resourceVersion"]) for one in meta] == [("s", "7"), ("h", "8")]
 
 
 async def test_nothing_but_the_bundle_is_written_to_the_configuration():

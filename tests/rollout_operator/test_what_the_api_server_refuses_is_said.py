@@ -55,6 +55,7 @@ class Refusing:
 
     def __init__(self, error, *, when="act"):
         self.error, self.when, self.told, self.order = error, when, [], []
+        self.removed = False
         self.world = World()
         self.queue = KeyQueue()
         self.store = Store()
@@ -86,6 +87,11 @@ class Refusing:
         if self.error is not None:
             raise self.error
         return "record"
+
+    async def remove(self, _):
+        if self.error is not None:
+            raise self.error
+        self.removed = True
 
     async def act(self, *_):
         return True
@@ -129,6 +135,28 @@ async def test_what_passes_by_itself_is_told_only_when_it_does_not(kind):
     await one.reconcile()
     assert one.stalled()["reason"] == "ApiServerRefused"
     assert "etcd has no leader" in one.stalled()["message"]
+
+
+async def test_children_that_may_not_be_removed_are_told_and_tried_again():
+    one = Refusing(Forbidden("delete services x", 403, "cannot delete"))
+    one.world = World(spec={**SPEC, "limits": {"ttlSecondsAfterFinished": 0}})
+    one.world.settle()
+    one.world.report(step=400, outcome={"kind": "Succeeded", "reason": "Done"})
+    while not one.world.plan().remove_children:
+        one.world.tick()
+    await one.reconcile()
+    said = {c["type"]: c for c in one.told[-1]["conditions"]}
+    assert (said["CleanedUp"]["status"], said["CleanedUp"]["reason"]) == ("False", "Forbidden")
+    assert "delete services x: 403 cannot delete" in said["CleanedUp"]["message"]
+    assert (said["Ready"]["status"], said["Finished"]["reason"]) == ("True", "Succeeded")
+    assert one.order == ["event Forbidden", "status"]
+    assert one.queue.failures(KEY) == 1
+
+    one.error, one.world.status = None, {**one.told[-1]}
+    await one.reconcile()
+    assert one.removed
+    assert "CleanedUp" not in {c["type"] for c in one.told[-1]["conditions"]}
+    assert one.queue.failures(KEY) == 0
 
 
 async def test_a_server_that_asks_for_patience_is_left_alone_for_that_long():

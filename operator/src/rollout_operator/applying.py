@@ -1,7 +1,8 @@
 """Makes a run's children what the plan wants: the only place that writes them.
 
 Server-side apply under one field manager. A child that is made must not be there as somebody else's
-(no force); a child that is changed carries its uid and resourceVersion. Fields that others keep
+(no force); a child or pod that is changed or deleted must be the very one that was seen (uid and
+resourceVersion), else it is looked at again. Fields that others keep
 changing are taken back three times in ten minutes, then the run says so.
 """
 
@@ -30,7 +31,7 @@ from rollout_operator.kube.client import KubeClient, gather_bounded
 from rollout_operator.kube.owned import differences, owned_digest, seal, writer_of
 from rollout_operator.kube.resources import CONFIG_MAPS, PODS, resource_of
 from rollout_operator.observed import Child
-from rollout_operator.planning.model import Observed, Wanted
+from rollout_operator.planning.model import Observed, PodDeletion, Wanted
 from rollout_operator.planning.writes import Place, Writes, is_drifted, live_of, plan_writes
 from rollout_operator.store import Store
 
@@ -76,11 +77,15 @@ class Applier:
         return name
 
     async def remove(self, observed: Observed) -> None:
-        """Delete every child of a run; the run stays."""
-        for child in list(self.store.children(observed.uid).values()):
-            if not child.deleting:
-                await self._delete(child)
-        await self.authorities.remove(observed)
+        """Delete every child of a run; the run stays. One that cannot be deleted keeps no other.
+
+        Records go last: while one is there, it is known that something is left.
+        """
+        children = [one for one in self.store.children(observed.uid).values() if not one.deleting]
+        others = [self._delete(one) for one in children if not one.expected]
+        await gather_bounded([self.authorities.remove(observed), *others], WRITES_AT_ONCE_MAX)
+        records = [self._delete(one) for one in children if one.expected]
+        await gather_bounded(records, WRITES_AT_ONCE_MAX)
 
     def forget(self, uid: str) -> None:
         """The run is gone."""
@@ -202,15 +207,20 @@ class Applier:
         )
 
     async def _delete_pods(self, wanted: Wanted) -> None:
-        for one in wanted.deletions:
-            log.info("pod deleted pod=%s why=%s force=%s", one.pod.name, one.why, one.force)
-            await self.client.delete(
-                PODS,
-                one.pod.namespace,
-                one.pod.name,
-                uid=one.pod.uid,
-                grace_seconds=0 if one.force else None,
-            )
+        """Pods in the way, as they were seen: one that has changed since then is looked at again."""
+        tasks = [self._delete_pod(one) for one in wanted.deletions]
+        await gather_bounded(tasks, WRITES_AT_ONCE_MAX)
+
+    async def _delete_pod(self, one: PodDeletion) -> None:
+        log.info("pod deleted pod=%s why=%s force=%s", one.pod.name, one.why, one.force)
+        await self.client.delete(
+            PODS,
+            one.pod.namespace,
+            one.pod.name,
+            uid=one.pod.uid,
+            resource_version=str(one.pod.version),
+            grace_seconds=0 if one.force else None,
+        )
 
     # -- keys and certificate -------------------------------------------------------------------------
 

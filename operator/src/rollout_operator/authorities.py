@@ -7,8 +7,10 @@ with the token keys names the Secret as a second owner, and loses that reference
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from rollout_api import names
 from rollout_operator.certificates import Issued, issue, must_renew, renew
@@ -53,7 +55,7 @@ class Authorities:
         return known.uid
 
     async def remove(self, observed: Observed) -> None:
-        """Delete the Secret."""
+        """Delete the Secret, when it is the run's."""
         self.forget(observed.uid)
         name = names.certificate_name(observed.name)
         try:
@@ -61,6 +63,8 @@ class Authorities:
         except NotFound:
             return
         meta = found["metadata"]
+        if observed.uid not in _owners(meta):
+            return
         await self.client.delete(
             SECRETS,
             observed.namespace,
@@ -92,8 +96,7 @@ class Authorities:
         except NotFound:
             return None
         meta = live["metadata"]
-        owners = [owner["uid"] for owner in meta.get("ownerReferences") or ()]
-        if observed.uid not in owners:
+        if observed.uid not in _owners(meta):
             raise FieldConflict(f"Secret {name} exists and is not this run's", 30.0)
         not_after = parse_time(meta["annotations"][names.ANNOTATION_NOT_AFTER])
         return Known(uid=meta["uid"], not_after=not_after)
@@ -123,3 +126,7 @@ def build_secret(observed: Observed, issued: Issued) -> Manifest:
         "metadata": meta,
         "data": data,
     }
+
+
+def _owners(meta: Mapping[str, Any]) -> list[str]:
+    return [owner["uid"] for owner in meta.get("ownerReferences") or ()]

@@ -153,13 +153,14 @@ class KubeClient:
         name: str,
         *,
         uid: str,
-        resource_version: str = "",
+        resource_version: str,
         grace_seconds: int | None = None,
     ) -> None:
-        """Delete exactly the object that was seen. One that is gone is deleted already."""
-        conditions = {"uid": uid} | (
-            {"resourceVersion": resource_version} if resource_version else {}
-        )
+        """Delete exactly the object that was seen. One that is gone is deleted already.
+
+        Raises Conflict for one that has changed since then, or has another uid.
+        """
+        conditions = {"uid": uid, "resourceVersion": resource_version}
         body: Body = {"preconditions": conditions, "propagationPolicy": "Background"}
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = grace_seconds

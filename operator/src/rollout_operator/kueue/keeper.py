@@ -105,7 +105,13 @@ class Keeper:
     async def _let_go(self, quota: Quota, *, delete: bool) -> None:
         """Delete first, then drop the finalizer: a crash between leaves what is deleted later."""
         if delete and not quota.deleting:
-            await self.client.delete(WORKLOADS, quota.namespace, quota.name, uid=quota.uid)
+            await self.client.delete(
+                WORKLOADS,
+                quota.namespace,
+                quota.name,
+                uid=quota.uid,
+                resource_version=str(quota.version),
+            )
             return
         if quota.held:
             await self._write(quota, build_let_go(quota))

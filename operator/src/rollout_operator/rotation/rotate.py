@@ -78,7 +78,7 @@ def _bundles(configuration: dict[str, Any]) -> list[bytes]:
 
 def _secret(secret: dict[str, Any], wanted: Certificates) -> dict[str, Any]:
     meta = secret["metadata"]
-    kept = {name: meta[name] for name in ("name", "namespace", "resourceVersion")}
+    kept = {name: meta[name] for name in ("name", "namespace", "uid", "resourceVersion")}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -88,11 +88,11 @@ def _secret(secret: dict[str, Any], wanted: Certificates) -> dict[str, Any]:
 
 
 def _configuration(configuration: dict[str, Any], wanted: Certificates) -> dict[str, Any]:
-    bundle = _encoded(wanted.bundle_pem)
+    bundle, meta = _encoded(wanted.bundle_pem), configuration["metadata"]
     return {
         "apiVersion": CONFIGURATIONS.api_version,
         "kind": CONFIGURATIONS.kind,
-        "metadata": {"name": configuration["metadata"]["name"]},
+        "metadata": {name: meta[name] for name in ("name", "uid", "resourceVersion")},
         "webhooks": [
             {"name": webhook["name"], "clientConfig": {"caBundle": bundle}}
             for webhook in configuration["webhooks"]
