@@ -354,3 +354,26 @@ def reserved(world):
 def usable(world):
     quota = world.observe().quota
     return quota is not None and quota.usable
+
+
+@pytest.mark.parametrize("kueue", ["there", "taken away"])
+def test_a_learner_that_is_late_with_quota_is_kueues_to_send_back(kueue):
+    late = QueuedWorld(
+        spec={**TWO, "limits": {"gangSeconds": 60}}, pending=frozenset({"learner", "actor"})
+    )
+    late.settle(2)
+    late.admit()
+    late.settle(2)
+    if kueue == "taken away":
+        late.live, late.served = None, False
+    for _ in range(20):
+        late.tick(10)
+    assert late.replicas() == {"coordinator": 1, "learner": 2, "actor": 0}
+    assert late.workloads["learner"][0].gang_tries == 0
+    assert late.condition("Ready") == ("False", "Starting")
+    if kueue == "there":
+        assert late.condition_of("PodsReady") == ("False", "WaitForStart")
+        late.evict("PodsReadyTimeout")
+        drain(late)
+        assert set(late.replicas().values()) == {0}
+        assert late.condition("Suspended") == ("True", "Evicted")

@@ -156,6 +156,8 @@ class WorkerOrder(ApiModel):
     """Time after which work of a silent worker is given to another."""
     grace_seconds: float = Field(default=30.0, gt=0)
     """Time that an actor has from SIGTERM to the kill that follows it."""
+    learner_grace_seconds: float = Field(default=30.0, gt=0)
+    """The same of the learner's processes."""
     code_files: tuple[FilePath, ...] = ()
     """Files with pickled user functions, loaded before rewards and environments are built."""
 

@@ -3,7 +3,7 @@
 import textwrap
 from typing import Any
 
-from rollout_api.generate import editor
+from rollout_api.generate import artifacthub, editor
 from rollout_api.generate.crd import HEADER
 from rollout_api.generate.tree import Member, Object, build_tree
 from rollout_api.generate.values import ChartValues
@@ -40,11 +40,7 @@ def render_chart(version: str) -> str:
         f'appVersion: "{version}"\n'
         'kubeVersion: ">=1.30.0-0"\n'
         "keywords: [llm, reinforcement-learning, post-training, vllm, operator]\n"
-        "annotations:\n"
-        "  artifacthub.io/category: ai-machine-learning\n"
-        '  artifacthub.io/operator: "true"\n'
-        "  artifacthub.io/operatorCapabilities: Full Lifecycle\n"
-        "  artifacthub.io/license: MIT\n"
+        "annotations:\n" + artifacthub.render_operator_annotations()
     )
 
 

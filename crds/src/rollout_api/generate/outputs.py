@@ -39,7 +39,7 @@ def _chart(definitions: dict[str, str], version: str) -> dict[str, str]:
         for name, text in definitions.items()
     }
     return templates | {
-        f"{CHART}/Chart.yaml": chart.render_chart(version),
+        f"{CHART}/Chart.yaml": chart.render_chart(version, KINDS),
         f"{CHART}/values.yaml": chart.VALUES,
         f"{CHART}/README.md": chart.README,
         f"{CHART}/templates/NOTES.txt": chart.NOTES,

@@ -71,7 +71,8 @@ class Limits(ApiModel):
     """Bounds after which something is done rather than waited for."""
 
     gang_seconds: int = filled(900, ge=1, le=31_536_000)
-    """A learner group that is not complete by then gives its devices back and tries again."""
+    """A learner group that is not complete by then gives its devices back and tries again. Not of a run with
+    quota from a queue: there it is Kueue's to take it back (`waitForPodsReady`)."""
     pre_running_seconds: int = filled(1800, ge=1, le=31_536_000)
     """A run that has not started its first step by then has failed; waiting for quota not counted."""
     active_seconds: int | None = Field(default=None, ge=1, le=315_360_000)

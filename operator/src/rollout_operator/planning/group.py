@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 
+from rollout_api.conditions import Reason
 from rollout_api.v1alpha1.common import Condition
 from rollout_api.v1alpha1.run_status import Progress
 from rollout_operator.desired.record import Live
@@ -153,13 +154,22 @@ def plan_group(
     if group.trouble is not None:
         return _start_anew(group, keep, now)
     assert observed.spec is not None
-    if group.complete or group.was_complete or not group.pods:
+    waits = not group.complete and not group.was_complete and group.pods
+    if not waits or _has_quota(observed):
         return replace(keep, replicas=group.num_wanted), None
     oldest = min(pod.created for pod in group.pods)
     due = oldest + timedelta(seconds=observed.spec.limits.gang_seconds)
     if now < due:
         return replace(keep, replicas=group.num_wanted), due
     return _hold(observed, keep, now), None
+
+
+def _has_quota(observed: Observed) -> bool:
+    """Whether a queue let the whole run in: its quota is the gang's, and Kueue takes it back when that takes too long."""
+    if observed.quota is not None:
+        return True
+    admitted = find_condition(observed, "Admitted")
+    return admitted is not None and admitted.reason == Reason.QUOTA_RESERVED.value
 
 
 def as_live(work: Workload) -> Live:
