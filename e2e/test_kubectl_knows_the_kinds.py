@@ -7,7 +7,6 @@ import pytest
 
 from cluster.kubectl import Kubectl
 from runs import build_run, install_crds
-from waiting import wait_until
 
 pytestmark = pytest.mark.control_plane
 
@@ -75,51 +74,6 @@ def test_an_autoscaler_reads_the_scale_of_a_run(kubectl: Kubectl):
     kubectl.wait("--for=condition=AbleToScale", "hpa/arithmetic")
     found = kubectl.get("hpa", "arithmetic")["status"]["conditions"]
     assert {one["reason"] for one in found if one["type"] == "AbleToScale"} == {"SucceededGetScale"}
-
-
-def test_a_second_version_is_served_and_stored_without_conversion(kubectl: Kubectl):
-    """How a next version will come: both are read and written, and what is stored moves over."""
-    name = "rolloutsnapshots.rollout.dev"
-    before = kubectl.get("crd", name)["spec"]["versions"]
-    snapshot = {
-        "kind": "RolloutSnapshot",
-        "metadata": {"name": "x"},
-        "spec": {"run": {"name": "a"}},
-    }
-    kubectl.apply({**snapshot, "apiVersion": "rollout.dev/v1alpha1"})
-    newer = {**before[0], "name": "v1alpha2", "storage": True}
-    versions = [newer, {**before[0], "storage": False}]
-    patch = json.dumps({"spec": {"versions": versions, "conversion": {"strategy": "None"}}})
-    kubectl("patch", "crd", name, "--type=merge", "-p", patch)
-    try:
-        wait_until(lambda: "v1alpha2" in kubectl("api-versions"))
-        wait_until(
-            lambda: kubectl.attempt("get", "rolloutsnapshots.v1alpha2.rollout.dev").returncode == 0
-        )
-        new = kubectl.get("rolloutsnapshots.v1alpha2.rollout.dev", "x")
-        assert new["apiVersion"] == "rollout.dev/v1alpha2"
-        kubectl("label", "rolloutsnapshots.v1alpha2.rollout.dev/x", "moved=yes")
-        old = kubectl.get("rolloutsnapshots.v1alpha1.rollout.dev", "x")
-        assert (
-            old["spec"]
-            == new["spec"]
-            == snapshot["spec"] | {key: value for key, value in new["spec"].items() if key != "run"}
-        )
-        assert old["metadata"]["labels"] == {"moved": "yes"}
-        stored = kubectl.get("crd", name)["status"]["storedVersions"]
-        assert set(stored) == {"v1alpha1", "v1alpha2"}
-    finally:
-        kubectl("delete", "rolloutsnapshot", "x")
-        back = json.dumps(
-            {"spec": {"versions": [{**before[0], "storage": True}, {**newer, "storage": False}]}}
-        )
-        kubectl("patch", "crd", name, "--type=merge", "-p", back)
-        only = json.dumps({"status": {"storedVersions": ["v1alpha1"]}})
-        kubectl("patch", "crd", name, "--subresource=status", "--type=merge", "-p", only)
-        kubectl(
-            "patch", "crd", name, "--type=merge", "-p", json.dumps({"spec": {"versions": before}})
-        )
-    assert kubectl.get("crd", name)["status"]["storedVersions"] == ["v1alpha1"]
 
 
 def test_applying_twice_changes_nothing(kubectl: Kubectl):
