@@ -23,11 +23,17 @@ from cluster.providers import Cluster, open_cluster
 from cluster.skips import or_skip
 from runs import RUNTIME, STORAGE, install_crds
 
+AUDIT_MEGABYTES_MAX = 4000
+"""A log that is begun anew would take away what a test has not read yet."""
+GPUS = {"name": "fake", "memory": "80Gi", "perNode": 8, "resourceName": "nvidia.com/gpu"}
+
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[Cluster]:
     """An API server with our kinds, a runtime and a StorageClass; no nodes."""
-    shape = Shape(fake_nodes=0, options=Options(audit="Metadata"))
+    flags = (f"--audit-log-maxsize={AUDIT_MEGABYTES_MAX}",)
+    options = Options(audit="Metadata", api_server_flags=flags)
+    shape = Shape(fake_nodes=0, options=options)
     with or_skip(), open_cluster(shape) as cluster:
         install_crds(cluster.kubectl)
         cluster.kubectl.apply(RUNTIME, STORAGE)
@@ -50,6 +56,22 @@ def bare(control_plane: Cluster) -> Iterator[Kubectl]:
     name = f"test-{secrets.token_hex(4)}"
     kubectl("create", "namespace", name)
     yield replace(kubectl, namespace=name)
+    kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+@pytest.fixture
+def on_nodes(fake_cluster: Cluster) -> Iterator[Kubectl]:
+    """A namespace on fake nodes, with a runtime of its name and a Secret `dsn` for ledgers; nobody operates."""
+    kubectl = fake_cluster.kubectl
+    install_crds(kubectl)
+    name = f"test-{secrets.token_hex(4)}"
+    kubectl("create", "namespace", name)
+    mine = replace(kubectl, namespace=name)
+    runtime = {"metadata": {"name": name}, "spec": {"acceleratorClasses": [GPUS]}}
+    kubectl.apply(RUNTIME | runtime)
+    mine("create", "secret", "generic", "dsn", "--from-literal=dsn=postgresql://nowhere/x")
+    yield mine
+    kubectl("delete", "clusterrolloutruntime", name)
     kubectl("delete", "namespace", name, "--wait=false")
 
 

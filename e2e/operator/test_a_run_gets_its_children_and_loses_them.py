@@ -38,6 +38,25 @@ def test_every_child_is_made_and_everything_comes_up_in_order(world):
     }
 
 
+def test_pods_find_each_other_before_they_are_ready(world):
+    """The ranks of a group meet before any of them can say that it is ready."""
+    world.apply()
+    world.wait_for("Ready", "True", "Running")
+    for name in CHILDREN["services"]:
+        service = world.kubectl.get("service", name)["spec"]
+        assert service["clusterIP"] == "None"
+        assert service["publishNotReadyAddresses"] is True
+        owner = world.kubectl.get("statefulset", name)["spec"]
+        assert owner["serviceName"] == name
+
+
+def test_no_annotation_or_finalizer_of_kopf_is_ever_written(world):
+    world.apply()
+    world.wait_for("Ready", "True")
+    text = world.kubectl("get", "rolloutrun,sts,svc,cm,pods", "-o", "yaml")
+    assert "kopf" not in text
+
+
 def test_deleting_the_run_leaves_nothing(world):
     world.apply()
     world.wait_for("Ready", "True")

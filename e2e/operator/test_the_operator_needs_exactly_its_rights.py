@@ -100,10 +100,15 @@ def test_a_whole_life_uses_every_right_and_is_refused_nothing(bare, puppets, tmp
         with suppress(AssertionError):
             eventually(lambda: not unused(), "some rights were not used", seconds=20)
         assert unused() == set()
-        refused = [one.call.path for one in proxy.records() if one.status == 403]
+        refused = [one.call.path for one in proxy.records() if is_lacking(one, bare.namespace)]
         calls = used(proxy.records())
     assert refused == []
     assert {pair for pair in calls - granted() if pair[1] != "create"} == set()
+
+
+def is_lacking(record, namespace):
+    """Refused for a right; in another test's namespace it may be that the namespace is going."""
+    return record.status == 403 and record.call.namespace in {"", namespace}
 
 
 def begin(world):

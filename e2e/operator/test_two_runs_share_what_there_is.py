@@ -1,17 +1,11 @@
 """Two runs that together want more devices than there are: neither keeps half a learner, and both finish."""
 
-import secrets
-from collections.abc import Iterator
-from dataclasses import replace
-
 import pytest
 from operators import eventually, operating
 from stage import free_port
 
-from cluster.kubectl import Kubectl
-from runs import build_run, install_crds
+from runs import build_run
 
-GPUS = {"name": "fake", "memory": "80Gi", "perNode": 8, "resourceName": "nvidia.com/gpu"}
 LEDGER = {"ledger": {"postgres": {"secretRef": {"name": "dsn"}}}}
 WIDE = {
     "storage": LEDGER,
@@ -22,27 +16,6 @@ WIDE = {
 """Three pods of four devices; there are sixteen, so one run's learner fits, and a third of the other's."""
 RUNS = ("one", "two")
 SECONDS_MAX = 400.0
-
-
-@pytest.fixture
-def crowded(fake_cluster) -> Iterator[Kubectl]:
-    kubectl = fake_cluster.kubectl
-    install_crds(kubectl)
-    name = f"test-{secrets.token_hex(4)}"
-    kubectl("create", "namespace", name)
-    mine = replace(kubectl, namespace=name)
-    kubectl.apply(
-        {
-            "apiVersion": "rollout.dev/v1alpha1",
-            "kind": "ClusterRolloutRuntime",
-            "metadata": {"name": name},
-            "spec": {"acceleratorClasses": [GPUS]},
-        }
-    )
-    mine("create", "secret", "generic", "dsn", "--from-literal=dsn=postgresql://nowhere/x")
-    yield mine
-    kubectl("delete", "clusterrolloutruntime", name)
-    kubectl("delete", "namespace", name, "--wait=false")
 
 
 def conditions(kubectl, name):
@@ -71,30 +44,30 @@ def finish(kubectl, name):
 
 
 @pytest.mark.control_plane
-def test_both_finish(crowded, tmp_path):
-    runtime = {"runtimeRef": {"kind": "ClusterRolloutRuntime", "name": crowded.namespace}}
-    with operating(crowded.kubeconfig, free_port(), tmp_path / "log"):
-        crowded.apply(*(build_run(name, {**WIDE, **runtime}) for name in RUNS))
+def test_both_finish(on_nodes, tmp_path):
+    runtime = {"runtimeRef": {"kind": "ClusterRolloutRuntime", "name": on_nodes.namespace}}
+    with operating(on_nodes.kubeconfig, free_port(), tmp_path / "log"):
+        on_nodes.apply(*(build_run(name, {**WIDE, **runtime}) for name in RUNS))
         first = eventually(
-            lambda: runs_now(crowded), "neither run began", seconds=SECONDS_MAX, every=1.0
+            lambda: runs_now(on_nodes), "neither run began", seconds=SECONDS_MAX, every=1.0
         )
         other = next(name for name in RUNS if name != first)
         eventually(
-            lambda: not learners(crowded, other),
+            lambda: not learners(on_nodes, other),
             "the run that cannot begin keeps devices",
             seconds=SECONDS_MAX,
             every=1.0,
         )
-        tries = crowded.get("statefulset", f"{other}-learner")["metadata"]["annotations"]
+        tries = on_nodes.get("statefulset", f"{other}-learner")["metadata"]["annotations"]
         assert int(tries["rollout.dev/gang-tries"]) >= 1
-        finish(crowded, first)
+        finish(on_nodes, first)
         eventually(
-            lambda: runs_now(crowded) == other,
+            lambda: runs_now(on_nodes) == other,
             "the second run never began",
             seconds=SECONDS_MAX,
             every=1.0,
         )
-        finish(crowded, other)
+        finish(on_nodes, other)
         for name in RUNS:
-            crowded.wait("--for=condition=Finished", f"rrun/{name}")
-        assert {conditions(crowded, name)["Finished"]["reason"] for name in RUNS} == {"Succeeded"}
+            on_nodes.wait("--for=condition=Finished", f"rrun/{name}")
+        assert {conditions(on_nodes, name)["Finished"]["reason"] for name in RUNS} == {"Succeeded"}
