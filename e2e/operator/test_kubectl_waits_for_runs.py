@@ -1,15 +1,11 @@
-"""What people and pipelines do with kubectl alone: wait for a run, delete it, with or without an operator."""
+"""What people and pipelines do with kubectl alone: wait for a run, look at it, delete it and keep its children."""
 
 import pytest
-from operators import eventually, operating
-from stage import World, free_port
-
-from runs import build_run
+from operators import eventually
 
 pytestmark = pytest.mark.process
 
 SUCCEEDED = '{.status.conditions[?(@.type=="Finished")].reason}'
-WORKLOADS = "statefulsets,services,secrets,roles"
 MINE = ("-l", "rollout.dev/run=arithmetic")
 
 
@@ -42,24 +38,13 @@ def test_a_row_shows_what_is_there_of_what_is_wanted(world):
     eventually(shown, "the row does not show all workers")
 
 
-def test_a_run_is_deleted_at_once_while_nobody_operates(bare, puppets, tmp_path):
-    with operating(bare.kubeconfig, free_port(), tmp_path / "log") as operator:
-        bare.apply(build_run())
-        World(kubectl=bare, puppets=puppets, operator=operator).wait_for("Ready", "True")
-    bare("delete", "rrun", "arithmetic", "--cascade=background", "--timeout=20s")
-    assert bare.get("rrun")["items"] == []
-    eventually(lambda: not bare.get(WORKLOADS, *MINE)["items"], "children are left")
-    eventually(lambda: not bare.get("pods")["items"], "pods are left")
-
-
-def test_children_may_be_kept_as_orphans(bare, puppets, tmp_path):
-    with operating(bare.kubeconfig, free_port(), tmp_path / "log") as operator:
-        bare.apply(build_run())
-        World(kubectl=bare, puppets=puppets, operator=operator).wait_for("Ready", "True")
-        bare("delete", "rrun", "arithmetic", "--cascade=orphan", "--timeout=20s")
-        kept = bare.get("statefulsets", *MINE)["items"]
-        assert len(kept) == 3
-        assert not any(one["metadata"].get("ownerReferences") for one in kept)
+def test_children_may_be_kept_as_orphans(world):
+    world.apply()
+    world.wait_for("Ready", "True")
+    world.kubectl("delete", "rrun", "arithmetic", "--cascade=orphan", "--timeout=20s")
+    kept = world.kubectl.get("statefulsets", *MINE)["items"]
+    assert len(kept) == 3
+    assert not any(one["metadata"].get("ownerReferences") for one in kept)
 
 
 def test_a_bad_image_is_named_and_mended_without_deleting_a_pod(world):
