@@ -147,7 +147,17 @@ def give_volumes(kubectl: Kubectl, count: int) -> None:
 
 def is_running(kubectl: Kubectl, run: str) -> bool:
     """Whether a run does its work."""
-    return condition(kubectl, run, "Ready").get("reason") == "Running"
+    return run in working(kubectl)
+
+
+def working(kubectl: Kubectl) -> set[str]:
+    """The runs that do their work."""
+    return {
+        one["metadata"]["name"]
+        for one in kubectl.get("rolloutruns")["items"]
+        for found in one.get("status", {}).get("conditions", ())
+        if (found["type"], found["reason"]) == ("Ready", "Running")
+    }
 
 
 def condition(kubectl: Kubectl, run: str, kind: str) -> dict[str, Any]:

@@ -17,8 +17,10 @@ from webhooks import fetch, wait_until
 
 pytestmark = pytest.mark.control_plane
 
-NUM_RUNS = 6
-RUNS = tuple(f"run-{number}" for number in range(NUM_RUNS))
+MANY = 100
+PODS_PER_NODE = 100
+PODS_PER_RUN = 3
+START_SECONDS = 900.0
 VALUES = {"webhook": {"namespaceSelector": {"matchLabels": {"reviewed": "by-nobody-here"}}}}
 """Fake pods answer no reviews."""
 
@@ -31,31 +33,38 @@ class Living:
     system: Kubectl
     before: Path
     values: str
+    runs: tuple[str, ...]
     state: releases.State
 
 
-@pytest.fixture(scope="module")
-def living(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Living]:
+@pytest.fixture(scope="module", params=[6, pytest.param(MANY, marks=pytest.mark.slow)])
+def living(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Living]:
+    runs = tuple(f"run-{number}" for number in range(request.param))
+    num_nodes = 2 + len(runs) * PODS_PER_RUN // PODS_PER_NODE
     before = releases.previous(tmp_path_factory.mktemp("before"))
     if before is None:
         pytest.skip("cannot run here: no earlier commit of the charts in this checkout")
-    with or_skip(), running(Shape(fake_nodes=2)) as cluster:
-        yield start(cluster.kubectl, before, tmp_path_factory.mktemp("scratch"))
+    with or_skip(), running(Shape(fake_nodes=num_nodes)) as cluster:
+        yield start(cluster.kubectl, before, tmp_path_factory.mktemp("scratch"), runs)
 
 
-def start(kubectl: Kubectl, before: Path, scratch: Path) -> Living:
+def start(kubectl: Kubectl, before: Path, scratch: Path, runs: tuple[str, ...]) -> Living:
     """Install the release before and let its operator bring the runs to work."""
     values = releases.write_values(scratch, VALUES)
     system = releases.prepare(kubectl)
-    releases.give_volumes(kubectl, NUM_RUNS)
+    releases.give_volumes(kubectl, len(runs))
     releases.helm(system, "install", "rollout-crds", str(before / "charts" / "rollout-crds"))
     chart = str(before / "charts" / "rollout")
     releases.helm(system, "install", "rollout", chart, "--values", values)
     with releases.operating(system, scratch, before):
-        kubectl.apply(*(build_run(name) for name in RUNS))
-        wait_until(lambda: all(releases.is_running(kubectl, run) for run in RUNS), "all runs work")
+        kubectl.apply(*(build_run(name) for name in runs))
+        wait_until(lambda: releases.working(kubectl) == set(runs), "all runs work", START_SECONDS)
         state = releases.state_of(kubectl)
-    return Living(kubectl=kubectl, system=system, before=before, values=values, state=state)
+    return Living(
+        kubectl=kubectl, system=system, before=before, values=values, runs=runs, state=state
+    )
 
 
 def specs(kubectl: Kubectl) -> dict[str, tuple[str, int]]:
@@ -67,9 +76,9 @@ def specs(kubectl: Kubectl) -> dict[str, tuple[str, int]]:
 def settle(living: Living, scratch: Path, source: Path, scaled: str) -> None:
     """Let an operator look at every run, and see that it acts: it scales one run's actors and nothing else."""
     with releases.operating(living.system, scratch, source) as health:
-        wait_until(lambda: num_reconciled(health) >= NUM_RUNS, "every run was looked at")
+        wait_until(lambda: num_reconciled(health) >= len(living.runs), "every run was looked at")
         assert releases.state_of(living.kubectl) == living.state
-        assert all(releases.is_running(living.kubectl, run) for run in RUNS)
+        assert releases.working(living.kubectl) == set(living.runs)
         living.kubectl("scale", "rolloutrun", scaled, "--replicas=2")
         pods = (
             "get",
@@ -97,18 +106,18 @@ def test_an_upgrade_and_the_way_back_touch_no_child_of_a_living_run(living: Livi
 
     releases.helm(living.system, "upgrade", "rollout-crds", str(charts.CRDS_CHART))
     releases.helm(living.system, "upgrade", "rollout", str(charts.CHART), "--values", living.values)
-    settle(living, tmp_path, REPOSITORY, RUNS[0])
+    scaled, *others = living.runs
+    settle(living, tmp_path, REPOSITORY, scaled)
     upgraded = releases.state_of(living.kubectl)
-    assert same_but_for(upgraded, RUNS[0]) == same_but_for(living.state, RUNS[0])
+    assert same_but_for(upgraded, scaled) == same_but_for(living.state, scaled)
 
     releases.helm(living.system, "rollback", "rollout", "1")
     releases.helm(living.system, "rollback", "rollout-crds", "1")
     with releases.operating(living.system, tmp_path, living.before) as health:
-        wait_until(lambda: num_reconciled(health) >= NUM_RUNS, "every run was looked at")
+        wait_until(lambda: num_reconciled(health) >= len(living.runs), "every run was looked at")
         assert releases.state_of(living.kubectl) == upgraded
-        assert all(releases.is_running(living.kubectl, run) for run in RUNS)
+        assert releases.working(living.kubectl) == set(living.runs)
 
-    others = RUNS[1:]
     now = specs(living.kubectl)
     assert {name: now[name] for name in others} == {name: objects[name] for name in others}
 
@@ -126,5 +135,5 @@ def test_uninstalling_both_charts_leaves_runs_and_pods_at_work(living: Living, t
     releases.helm(living.system, "install", "rollout-crds", crds, "--take-ownership")
     releases.helm(living.system, "install", "rollout", str(charts.CHART), "--values", living.values)
     with releases.operating(living.system, tmp_path) as health:
-        wait_until(lambda: num_reconciled(health) >= NUM_RUNS, "every run was looked at")
+        wait_until(lambda: num_reconciled(health) >= len(living.runs), "every run was looked at")
         assert releases.state_of(living.kubectl) == before
