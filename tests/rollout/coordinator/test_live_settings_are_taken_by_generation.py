@@ -203,10 +203,10 @@ def test_snapshots_and_limits_reach_the_plan(tmp_path):
     begun = tuning.plan(LiveSettings())
     assert isinstance(begun, Tuned)
     plain = json.loads(live_part(config.spec).model_dump_json(exclude_none=True))
-    plain["snapshots"] |= {"everySteps": 2, "keepLast": 9}
+    plain["snapshots"] |= {"everySteps": 2, "keepLast": 9, "onPreemption": "SnapshotIfTime"}
     plain["limits"] |= {"sampleSeconds": 77, "sampleAttempts": 2, "mismatchKlStop": "0.5"}
     plan = tuning.plan(LiveSettings.model_validate(plain)).plan
-    assert (plan.anchor_every_steps, plan.anchors_kept) == (2, 9)
+    assert (plan.anchor_every_steps, plan.anchors_kept, plan.saves_on_notice) == (2, 9, True)
     assert (plan.sample_wait_seconds, plan.attempts_max, plan.drift.stop) == (77.0, 2, 0.5)
 
 

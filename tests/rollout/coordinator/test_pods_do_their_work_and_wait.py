@@ -70,6 +70,42 @@ def test_a_lost_rank_is_named_and_the_next_incarnation_goes_on(pods):
     assert (status.step, status.outcome.kind) == (2, "Succeeded")
 
 
+@pytest.mark.process
+def test_a_pod_that_is_told_to_go_has_the_whole_group_saved_first(pods, tmp_path):
+    """The notice comes to the node of rank 1; rank 0, which saves, is on another."""
+    run = pods(
+        learner={"nodes": 2},
+        train={
+            "algorithm": {"sft": {"batchSize": 4}},
+            "data": {"jsonl": {"uri": str(tmp_path / "rows.jsonl")}},
+            "maxSteps": 100_000,
+        },
+        snapshots={
+            "everySteps": 100_000,
+            "maxReplaySteps": 100_000,
+            "onPreemption": "SnapshotIfTime",
+        },
+    )
+    coordinator = run.start("arithmetic-coordinator-0", "coordinator")
+    first = [run.learner(0), run.learner(1)]
+    run.until(lambda s: s.step >= 3, "the third step")
+    run.all.remove(first[1])
+    assert first[1].tell_to_go() == 0, first[1].text()
+    status = run.until(lambda s: s.group.stage != "Running", "the other rank's end")
+    assert (status.group.stage, status.outcome) == ("Done", None)
+    assert status.anchor == f"step-{status.step:06d}"
+    assert "told to go: rank 1 works on to the next boundary" in first[1].text()
+    assert first[0].process.poll() is None, "the pod that nobody told waits"
+    run.all.remove(first[0])
+    first[0].kill()
+    run.learner(0, incarnation=2)
+    run.learner(1, incarnation=2)
+    after = run.until(lambda s: s.step > status.step, "the next incarnation")
+    assert after.group.incarnation == 2
+    began = f"learner started incarnation=2 committed={status.step} anchor={status.anchor}"
+    assert began in coordinator.text()
+
+
 @pytest.mark.slow
 def test_an_actor_serves_a_run_and_idles(pods):
     run = pods(

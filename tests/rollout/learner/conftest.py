@@ -190,6 +190,8 @@ class MemoryCoordinator:
         assert self.initial is not None, "nobody samples before the first version is announced"
         if ask.step > self.steps_max:
             return m.Batch(step=ask.step, stop="Succeeded")
+        if ask.told_seconds is not None:
+            return m.Batch(step=ask.step, stop="Preempted", save_seconds=ask.told_seconds)
         return self.make(ask.step)
 
     def replay(self, *, worker, incarnation, step) -> m.Batch:

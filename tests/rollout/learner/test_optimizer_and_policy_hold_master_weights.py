@@ -171,6 +171,8 @@ def test_a_bf16_run_resumes_to_the_same_chain(world, coordinator) -> None:
     parts = world.parts(calls)
     from rollout.learner.loop import Watch, run_learner
 
-    run_learner(parts, parts.session.start(1, "here"), Watch(stopping=lambda: calls.committed == 2))
+    told = Watch(told_seconds=lambda: 60.0 if calls.committed == 2 else None)
+    run_learner(parts, parts.session.start(1, "here"), told)
+    assert calls.anchors[-1].step == 2
     world.run(calls)
     assert calls.records == calm.records

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -148,13 +149,29 @@ def test_missing_records_are_a_contradiction(world, coordinator) -> None:
         run_learner(parts, started, Watch())
 
 
-def test_an_interrupted_learner_saves_and_resumes(world, coordinator) -> None:
-    calm, calls = coordinator(steps_max=4), coordinator(steps_max=4)
+@pytest.mark.parametrize(
+    ("told_at", "seconds", "anchor"),
+    [
+        pytest.param(2, 60.0, 2, id="time enough"),
+        pytest.param(2, 0.0, None, id="no time, or Drain"),
+        pytest.param(4, 60.0, 4, id="the last anchor was quick"),
+        pytest.param(4, 0.5, 3, id="the last anchor took a second"),
+        pytest.param(3, 60.0, 3, id="just saved"),
+    ],
+)
+def test_a_learner_that_is_told_to_go_saves_what_fits(
+    world, coordinator, told_at, seconds, anchor
+) -> None:
+    calm, calls = coordinator(steps_max=6), coordinator(steps_max=6)
     replace(world, folder=world.folder / "calm").run(calm)
     parts = world.parts(calls)
-    stopping = Watch(stopping=lambda: calls.committed == 2)
-    assert run_learner(parts, parts.session.start(1, "here"), stopping) == "Interrupted"
-    assert calls.anchors[-1].step == 2
+    ticks = itertools.count()
+    told = Watch(
+        clock=lambda: float(next(ticks)),
+        told_seconds=lambda: seconds if calls.committed == told_at else None,
+    )
+    assert run_learner(parts, parts.session.start(1, "here"), told) == "Preempted"
+    assert [saved.step for saved in calls.anchors][-1:] == ([] if anchor is None else [anchor])
     world.run(calls)
     assert calls.records == calm.records
 

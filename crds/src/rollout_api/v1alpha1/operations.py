@@ -23,7 +23,8 @@ class Snapshots(ApiModel):
     max_replay_steps: int = filled(50, ge=1, le=100_000)
     """Most steps that a restart may have to replay; an anchor is forced before."""
     on_preemption: Literal["Drain", "SnapshotIfTime"] = filled("Drain")
-    """On notice: hand work back and rely on anchor and replay, or try to save first."""
+    """When the learner is told to go (SIGTERM): end at the next step boundary and rely on anchor and replay, or
+    save an anchor there first when the grace period leaves time."""
 
 
 class TensorBoard(ApiModel):

@@ -48,6 +48,7 @@ def build_order(inputs: Inputs) -> WorkerOrder:
         ),
         threads=plan_threads(inputs),
         grace_seconds=plan_grace_seconds(inputs, "actor"),
+        learner_grace_seconds=plan_grace_seconds(inputs, "learner"),
     )
 
 

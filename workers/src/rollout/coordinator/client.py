@@ -274,6 +274,10 @@ class CoordinatorClient:
         """Say that this pod's ranks work. Raises Fenced when their group is over."""
         self._post("/v1/learner/stay", ask, m.Empty)
 
+    def leaving(self, ask: cm.Leaving) -> cm.MayLeave:
+        """Say that this pod was told to go while its ranks work. Raises Fenced for an older incarnation."""
+        return self._post("/v1/learner/leaving", ask, cm.MayLeave)
+
     def left(self, ask: cm.Left) -> None:
         """Say how this pod's ranks ended. Raises Fenced for an older incarnation."""
         self._post("/v1/learner/left", ask, m.Empty)

@@ -49,6 +49,22 @@ class Stay(Message, frozen=True, kw_only=True):
     rendezvous: str
 
 
+class Leaving(Message, frozen=True, kw_only=True):
+    """A pod was told to go (SIGTERM) while its ranks work; they may save for so long."""
+
+    worker: str
+    group: int
+    rank: int
+    nonce: str
+    seconds: float
+
+
+class MayLeave(Message, frozen=True, kw_only=True):
+    """``saves``: let the ranks work on, they are stopped at the next boundary; else end them now."""
+
+    saves: bool
+
+
 class Left(Message, frozen=True, kw_only=True):
     """A pod's ranks have ended; the pod stays until it is deleted."""
 

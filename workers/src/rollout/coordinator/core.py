@@ -59,6 +59,7 @@ HANDLERS: dict[str, Handler] = {
     "/v1/actor/outcome": actors.outcome,
     "/v1/learner/join": group.join,
     "/v1/learner/stay": group.stay_in,
+    "/v1/learner/leaving": group.leaving,
     "/v1/learner/left": group.left,
     "/v1/learner/start": learner.start,
     "/v1/learner/heartbeat": learner.heartbeat,

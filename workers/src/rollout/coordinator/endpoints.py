@@ -16,7 +16,9 @@ from blake3 import blake3
 from rollout.coordinator.cluster_messages import (
     Join,
     Joined,
+    Leaving,
     Left,
+    MayLeave,
     Settings,
     SettingsTaken,
     Stay,
@@ -82,6 +84,7 @@ ENDPOINTS: dict[str, Endpoint] = {
         "learner",
         ("/v1/learner/join", Join, Joined),
         ("/v1/learner/stay", Stay, Empty),
+        ("/v1/learner/leaving", Leaving, MayLeave),
         ("/v1/learner/left", Left, Empty),
         ("/v1/learner/start", LearnerStart, LearnerStarted),
         ("/v1/learner/heartbeat", Heartbeat, HeartbeatAnswer),

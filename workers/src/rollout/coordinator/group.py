@@ -12,6 +12,7 @@ import logging
 from rollout.coordinator import cluster_messages as cm
 from rollout.coordinator import messages as m
 from rollout.coordinator.live import remember
+from rollout.coordinator.notice import give_notice, may_save
 from rollout.coordinator.run import WAIT_MAX_SECONDS, Run, wait_for
 from rollout.coordinator.seats import Seat, describe_missing, leave, renew, sit_down, stay
 from rollout.errors import CoordinatorError, Fenced
@@ -92,6 +93,18 @@ async def stay_in(run: Run, ask: cm.Stay) -> m.Empty:
     if not stay(run.group, ask.rank, seat, ask.rendezvous):
         raise Fenced(f"rank {ask.rank} works in a meeting of the group that is over")
     return m.Empty()
+
+
+async def leaving(run: Run, ask: cm.Leaving) -> cm.MayLeave:
+    """A pod was told to go: the learner saves first, where it was asked to and can. Raises Fenced."""
+    await _enter(run, ask.group, ask.rank)
+    seat = run.group.seats.get(ask.rank)
+    if seat is not None and seat.nonce != ask.nonce:
+        raise Fenced(f"another process of rank {ask.rank} has asked for its place since")
+    saves = ask.seconds > 0 and may_save(run) and run.stop_reason() is None
+    if saves:
+        give_notice(run, ask.seconds, ask.worker)
+    return cm.MayLeave(saves=saves)
 
 
 async def left(run: Run, ask: cm.Left) -> m.Empty:

@@ -23,6 +23,7 @@ from rollout.coordinator.batching import (
     is_exhausted,
     window_end,
 )
+from rollout.coordinator.notice import answer_told, give_notice
 from rollout.coordinator.plan import HELD_OUT
 from rollout.coordinator.run import WAIT_MAX_SECONDS, Run, wait_for
 from rollout.coordinator.state import Worker, build_state
@@ -53,6 +54,7 @@ async def start(run: Run, ask: m.LearnerStart) -> m.LearnerStarted:
             seen_at=run.clock(),
             state="starting",
         )
+        run.learner_until = None
         anchor = await _usable_anchor(run)
         replay = await run.ledger.records_after(0 if anchor is None else anchor.step)
     run.wake()
@@ -133,6 +135,8 @@ async def _require_object(run: Run, version: WeightVersion) -> None:
 async def batch(run: Run, ask: m.BatchRequest) -> m.Batch:
     """The next batch as soon as it is complete; until then, whom it waits for."""
     hear(run, ask.worker, LEARNER, ask.incarnation)
+    if ask.told_seconds is not None:
+        give_notice(run, ask.told_seconds, ask.worker)
     deadline = run.clock() + min(ask.wait_seconds, WAIT_MAX_SECONDS)
     while True:
         ticket = run.batches.ticket()
@@ -163,13 +167,8 @@ def _stop_waiting(run: Run) -> None:
 
 async def _try_batch(run: Run, ask: m.BatchRequest) -> m.Batch | None:
     state = run.state
-    reason = run.stop_reason()
-    if reason is not None:
-        return m.Batch(step=ask.step, stop=reason)
-    if ask.step != state.step + 1:
-        raise CoordinatorError(f"step {state.step} is committed; step {ask.step} cannot be next")
-    if is_last_step_done(run):
-        return m.Batch(step=ask.step, stop=FINISHED)
+    if (end := _find_end(run, ask.step)) is not None:
+        return end
     if state.version is None or run.damaged == state.version:
         return _without_version(run, ask.step)
     if run.plan.offline:
@@ -182,6 +181,18 @@ async def _try_batch(run: Run, ask: m.BatchRequest) -> m.Batch | None:
         await run.end("Failed", "AllSamplesLost", describe_loss(ask.step))
         return m.Batch(step=ask.step, stop="AllSamplesLost")
     return build_next_groups(run.plan, run.state.groups, ask.step, decision)
+
+
+def _find_end(run: Run, step: int) -> m.Batch | None:
+    """The stop of a learner: the run ends, has all its steps, or the learner was told to go."""
+    reason = run.stop_reason()
+    if reason is not None:
+        return m.Batch(step=step, stop=reason)
+    if step != run.state.step + 1:
+        raise CoordinatorError(f"step {run.state.step} is committed; step {step} cannot be next")
+    if is_last_step_done(run):
+        return m.Batch(step=step, stop=FINISHED)
+    return answer_told(run, step)
 
 
 def _without_version(run: Run, step: int) -> m.Batch | None:

@@ -253,12 +253,16 @@ class PublishInitial(Message, frozen=True, kw_only=True):
 
 
 class BatchRequest(Message, frozen=True, kw_only=True):
-    """Ask for the batch of ``step`` (1-based, committed step + 1), waiting up to ``wait_seconds``."""
+    """Ask for the batch of ``step`` (1-based, committed step + 1), waiting up to ``wait_seconds``.
+
+    ``told_seconds``: the learner was told to go, and may save for so long; None: it was not.
+    """
 
     worker: str
     incarnation: int
     step: int
     wait_seconds: float = 0.0
+    told_seconds: float | None = None
 
 
 class DataRow(Message, frozen=True, kw_only=True):
@@ -271,7 +275,8 @@ class DataRow(Message, frozen=True, kw_only=True):
 class Batch(Message, frozen=True, kw_only=True):
     """The batch of one step, or why there is none yet.
 
-    Exactly one of these holds: ``stop`` is set (save an anchor, report the outcome, end);
+    Exactly one of these holds: ``stop`` is set (save an anchor, report the outcome, end;
+    where ``save_seconds`` is set, save only what is durable by then);
     ``waiting`` is set (ask again; it names whom the run waits for); or the batch is complete.
     ``groups`` (generated) or ``rows`` (offline) are in data order. ``ids[i]`` names, in sample order,
     the trajectories of ``groups[i]``, or holds the one id of ``rows[i]``: what a commit lists as
@@ -290,6 +295,7 @@ class Batch(Message, frozen=True, kw_only=True):
     num_excluded: int = 0
     waiting: str | None = None
     stop: str | None = None
+    save_seconds: float | None = None
     store_again: bool = False
     anchor_every_steps: int | None = None
 

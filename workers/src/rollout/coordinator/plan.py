@@ -69,6 +69,7 @@ class RunPlan:
     After ``attempts_max`` tries a group goes on with the samples that infrastructure trouble spared, if
     they are ``samples_min`` at least; None: a group is whole or excluded. ``actors`` is there when
     the number of actors follows the learner. ``learner_nodes`` pods of the learner are waited for together.
+    A learner that is told to go before its time saves an anchor first, where ``saves_on_notice`` and there is time.
     A full disk is borne for ``full_seconds``.
     A step asks for ``extra_groups`` more than it takes. ``stragglers`` None: nothing is moved for being slow.
     """
@@ -96,6 +97,7 @@ class RunPlan:
     heartbeat_seconds: float = 2.0
     anchors_kept: int = 3
     anchor_every_steps: int | None = None
+    saves_on_notice: bool = False
     learner_nodes: int = 1
     attempt: int = 1
     generation: int = 0

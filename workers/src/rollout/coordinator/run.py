@@ -134,7 +134,7 @@ class Run:
     """One run being coordinated.
 
     ``packer`` None: nobody will ask for the models of this run. ``handed`` are the places of the packed ones
-    by the snapshot's name; None while they are still to be packed. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers.
+    by the snapshot's name; None while they are still to be packed. ``learner_until``: the learner was told to go and is killed then. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers.
     """
 
     plan: RunPlan
@@ -166,6 +166,7 @@ class Run:
     packer: Packer | None = None
     handed: Mapping[str, str] | None = None
     stuck: Stuck | None = None
+    learner_until: float | None = None
     closing: bool = False
     superseded: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -226,6 +226,7 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         heartbeat_seconds=config.heartbeat_seconds,
         anchors_kept=spec.snapshots.keep_last,
         anchor_every_steps=min(spec.snapshots.every_steps, spec.snapshots.max_replay_steps),
+        saves_on_notice=spec.snapshots.on_preemption == "SnapshotIfTime",
         learner_nodes=spec.learner.nodes,
         attempt=config.attempt,
         generation=config.generation,

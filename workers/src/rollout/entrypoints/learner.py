@@ -1,6 +1,7 @@
 """The learner process: ``python -m rollout.entrypoints.learner --config W``, alone or under torchrun.
 
-Rank 0 talks to the coordinator. What ends a run for good (a loss that is not finite, a manifest that
+Rank 0 talks to the coordinator. SIGTERM: it ends at the next step boundary, and saves an anchor first where
+``snapshots.onPreemption: SnapshotIfTime`` and the grace period leave time for it. What ends a run for good (a loss that is not finite, a manifest that
 cannot be done) is reported before the process ends; anything else ends the process, and a new one goes
 on from the last anchor.
 """
@@ -12,7 +13,7 @@ import os
 import signal
 import socket
 import sys
-import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
@@ -37,6 +38,9 @@ log = logging.getLogger(__name__)
 
 WORKER = "learner"
 
+PARTING_SECONDS = 5.0
+"""What is kept of the grace period for reporting and leaving."""
+
 FOR_GOOD = (RunFailed, SpecError, DataError)
 """Failures that the next process would only repeat."""
 
@@ -44,7 +48,7 @@ FOR_GOOD = (RunFailed, SpecError, DataError)
 def main() -> None:
     """Run one learner process to its end."""
     config = read_worker_config(parse_arguments(__doc__).config)
-    watch = Watch(stopping=_heed_signals())
+    watch = Watch(told_seconds=_heed_signals(config.learner_grace_seconds))
     apply_numerics(threads=config.threads, exact=config.spec.numerics.mode == "Exact")
     keep_freed_memory()
     learner = config.spec.learner
@@ -114,18 +118,26 @@ def _report(client: CoordinatorClient, incarnation: int, error: RolloutError) ->
         log.warning("could not report the failure error=%s", second)
 
 
-def _heed_signals() -> Callable[[], bool]:
-    """The first SIGTERM or SIGINT ends the run's loop at the next boundary, the second at once."""
-    asked = threading.Event()
+def _heed_signals(grace_seconds: float) -> Callable[[], float | None]:
+    """The first SIGTERM or SIGINT ends the run's loop at the next boundary, the second at once.
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    Gives the seconds that are left for saving since then; None while there was none.
+    """
+    told_at: list[float] = []
+
+    def tell(number: int, frame: FrameType | None) -> None:
         del frame
-        asked.set()
+        told_at.append(time.monotonic())
         signal.signal(number, signal.SIG_DFL)
 
+    def told_seconds() -> float | None:
+        if not told_at:
+            return None
+        return max(0.0, told_at[0] + grace_seconds - PARTING_SECONDS - time.monotonic())
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, ask)
-    return asked.is_set
+        signal.signal(number, tell)
+    return told_seconds
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import logging
 import re
 import secrets
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,11 @@ MEETING_PORT, MEETING_PORT_DEFAULT = "ROLLOUT_MEETING_PORT", "29400"
 ASK_SECONDS = 5.0
 """How long one question for a place waits at the coordinator; a signal is heeded between two."""
 STAY_SECONDS = 5.0
+PARTING_SECONDS = 5.0
+"""What is kept of the grace period for ending ranks that have not ended by themselves."""
+ANSWER_SECONDS_MAX = 5.0
+"""How long a pod that was told to go waits to hear whether it saves first."""
+TOLD_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +65,16 @@ class Node:
             address=self.address,
             nonce=self.nonce,
             rendezvous=rendezvous,
+        )
+
+    def leaving(self, seconds: float) -> cm.Leaving:
+        """The word that it was told to go, and how long its ranks may save."""
+        return cm.Leaving(
+            worker=self.worker,
+            group=self.group,
+            rank=self.rank,
+            nonce=self.nonce,
+            seconds=seconds,
         )
 
     def left(self, code: int) -> cm.Left:
@@ -155,11 +171,58 @@ def _run_ranks(
     module, arguments = plan_ranks(str(config_path(order)), learner.processes_per_node, place)
     meeting = {**environment, RENDEZVOUS_VARIABLE: joined.rendezvous}
     log.info("rank %d starts rendezvous=%s", node.rank, joined.rendezvous)
-    over = threading.Event()
-    with _staying(client, node, joined.rendezvous, over):
-        code = run_child(module, arguments, meeting, told, over)
+    over, end = threading.Event(), threading.Event()
+    with _staying(client, node, joined.rendezvous, over), _leaving(order, node, told, end):
+        code = run_child(module, arguments, meeting, end, over)
     if not over.is_set():
         client.left(node.left(0 if told.is_set() else code))
+
+
+@contextmanager
+def _leaving(
+    order: WorkerOrder, node: Node, told: threading.Event, end: threading.Event
+) -> Iterator[None]:
+    """Once this pod is ``told`` to go, set ``end`` for its ranks: now, or when the time for saving is over.
+
+    A notice reaches one pod, and often not the one of rank 0: the coordinator stops all ranks at one boundary.
+    """
+    ended = threading.Event()
+
+    def heed() -> None:
+        while not told.is_set():
+            if ended.wait(TOLD_POLL_SECONDS):
+                return
+        until = time.monotonic() + max(0.0, order.learner_grace_seconds - PARTING_SECONDS)
+        if _may_save(order, node, until):
+            log.info("told to go: rank %d works on to the next boundary", node.rank)
+            ended.wait(max(0.0, until - time.monotonic()))
+        end.set()
+
+    heeding = threading.Thread(target=heed, daemon=True, name="heeding")
+    heeding.start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _may_save(order: WorkerOrder, node: Node, until: float) -> bool:
+    """What the coordinator says to that; no, when it does not say so within seconds."""
+    answers: list[bool] = []
+
+    def ask() -> None:
+        client = CoordinatorClient.open(order, "learner", patience_seconds=ANSWER_SECONDS_MAX)
+        try:
+            answers.append(client.leaving(node.leaving(until - time.monotonic())).saves)
+        except RolloutError as error:
+            log.warning("cannot save before leaving: %s", error)
+        finally:
+            client.close()
+
+    asking = threading.Thread(target=ask, daemon=True, name="leaving")
+    asking.start()
+    asking.join(ANSWER_SECONDS_MAX)
+    return answers == [True]
 
 
 @contextmanager

@@ -49,31 +49,36 @@ class Phases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """What the loop asks of its surroundings: the time, and whether to end at the next boundary."""
+    """What the loop asks of its surroundings: the time, and whether it was told to go.
+
+    ``told_seconds``: how long it may still save then; None: it was not told.
+    """
 
     clock: Callable[[], float] = time.perf_counter
     wall_clock: Callable[[], float] = time.time
-    stopping: Callable[[], bool] = bool
+    told_seconds: Callable[[], float | None] = lambda: None
     stepped: Callable[[int, str], None] = lambda _step, _state: None
 
 
 def run_learner(parts: LearnerParts, started: LearnerStarted, watch: Watch) -> str:
-    """Train until the coordinator says stop; returns its reason. An anchor is saved on the way out.
+    """Train until the coordinator says stop; returns its reason. An anchor is saved on the way out, if there is time.
 
     Raises RunFailed when the run cannot go on, CoordinatorError and StoreError when others failed.
     """
     phases = Phases(watch.clock)
     progress = resume.resume(parts, started, watch.wall_clock)
     anchored = -1 if started.anchor is None else started.anchor.step
+    anchoring = 0.0
     phases.end("resume")
     while True:
         watch.stepped(progress.step, "waiting for a batch")
-        batch = parts.session.next_batch(progress.step + 1, watch.stopping)
+        batch = parts.session.next_batch(progress.step + 1, watch.told_seconds)
         phases.end("wait")
         if batch.stop is not None:
-            if progress.step != anchored:
+            if progress.step != anchored and _has_time(parts, batch, anchoring):
                 resume.anchor(parts, progress, watch.wall_clock)
-            _export(parts)
+            if batch.save_seconds is None:
+                _export(parts)
             return batch.stop
         if batch.store_again:
             watch.stepped(progress.step, "storing the version again")
@@ -83,9 +88,23 @@ def run_learner(parts: LearnerParts, started: LearnerStarted, watch: Watch) -> s
         progress = _step(parts, progress, batch, phases)
         every = batch.anchor_every_steps or parts.trainer.settings.anchor_every_steps
         if progress.step % every == 0:
+            began = watch.clock()
             resume.anchor(parts, progress, watch.wall_clock)
-            anchored = progress.step
+            anchored, anchoring = progress.step, watch.clock() - began
             phases.end("anchor")
+
+
+def _has_time(parts: LearnerParts, batch: Batch, anchoring: float) -> bool:
+    """Whether an anchor that takes as long as the last one is durable in time; rank 0 decides for all.
+
+    The first one of a process has no measure and is tried: one that is not done in time never was.
+    """
+    left = batch.save_seconds
+    if left is None:
+        return True
+    fits = parts.parallel.on_main(lambda: anchoring < left)
+    log.info("told to go seconds=%.1f anchor_seconds=%.1f saves=%s", left, anchoring, fits)
+    return fits
 
 
 def _export(parts: LearnerParts) -> None:

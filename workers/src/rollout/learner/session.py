@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from rollout.coordinator import messages as m
 from rollout.learner.model.parallel import Parallel
 from rollout.types import WeightVersion
@@ -97,10 +99,11 @@ class Session:
             )
         )
 
-    def next_batch(self, step: int, stopping: Callable[[], bool]) -> m.Batch:
+    def next_batch(self, step: int, told_seconds: Callable[[], float | None]) -> m.Batch:
         """The batch of ``step``, however long it takes, or the answer that says stop.
 
-        ``stopping`` (asked on rank 0, between questions) ends the wait from this side.
+        ``told_seconds`` (asked on rank 0, between questions): how long this process, which was told to go,
+        may still save; None: it was not told. The coordinator then says stop.
         """
         ask = m.BatchRequest(
             worker=self._worker,
@@ -110,9 +113,10 @@ class Session:
         )
 
         def poll(calls: Calls) -> m.Batch:
-            if stopping():
-                return m.Batch(step=step, stop="Interrupted")
-            return calls.batch(ask)
+            seconds = told_seconds()
+            if seconds is None:
+                return calls.batch(ask)
+            return calls.batch(replace(ask, told_seconds=seconds, wait_seconds=0.0))
 
         while not _is_answer(batch := self._ask(poll)):
             pass
