@@ -3,11 +3,13 @@
 import base64
 import json
 import re
+import secrets
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +48,28 @@ def server(fake_cluster: Any) -> Kubectl:
     return fake_cluster.kubectl
 
 
+@pytest.fixture(scope="module")
+def webhook(
+    server: Kubectl, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[webhooks.Webhook]:
+    """One for every test that leaves it as it is."""
+    name = f"test-{secrets.token_hex(4)}"
+    server("create", "namespace", name)
+    with ready(replace(server, namespace=name), tmp_path_factory.mktemp("webhook")) as made:
+        yield made
+    server("delete", "namespace", name, "--wait=false")
+
+
 @pytest.fixture
-def webhook(server: Kubectl, fake: Kubectl, tmp_path: Path):
-    with webhooks.serving(fake, tmp_path) as made:
+def own_webhook(server: Kubectl, fake: Kubectl, tmp_path: Path) -> Iterator[webhooks.Webhook]:
+    """One to be restarted, renewed or cut off."""
+    with ready(fake, tmp_path) as made:
+        yield made
+
+
+@contextmanager
+def ready(kubectl: Kubectl, scratch: Path) -> Iterator[webhooks.Webhook]:
+    with webhooks.serving(kubectl, scratch) as made:
         made.mount()
         webhooks.wait_until(lambda: made.ready()[0] == 200, "the webhook is ready")
         yield made
@@ -82,9 +103,9 @@ def test_everything_is_judged_as_the_command_line_judges_it(webhook: webhooks.We
     assert num_words >= 80
 
 
-def test_ready_comes_first_and_creation_never_fails_after_it(webhook: webhooks.Webhook):
-    webhook.kubectl.apply(build_run(spec=QUIET))
-    assert "arithmetic" in webhook.kubectl("get", "rrun", "-o", "name")
+def test_ready_comes_first_and_creation_never_fails_after_it(own_webhook: webhooks.Webhook):
+    own_webhook.kubectl.apply(build_run(spec=QUIET))
+    assert "arithmetic" in own_webhook.kubectl("get", "rrun", "-o", "name")
 
 
 def test_what_is_risky_is_let_in_with_warnings(webhook: webhooks.Webhook):
@@ -122,14 +143,14 @@ def test_kinds_that_nothing_acts_on_yet_say_so(webhook: webhooks.Webhook):
     assert "does not act on RolloutSnapshots yet" in dry_create(webhook.kubectl, snapshot).stderr
 
 
-def test_an_update_is_asked_about_its_spec_only(webhook: webhooks.Webhook):
-    kubectl = webhook.kubectl
+def test_an_update_is_asked_about_its_spec_only(own_webhook: webhooks.Webhook):
+    kubectl = own_webhook.kubectl
     kubectl.apply(build_run(spec=QUIET))
     patch = ("patch", "rrun", "arithmetic", "--type=merge", "-p")
 
     refused = kubectl.attempt(*patch, '{"spec":{"actors":{"replicas":0}}}')
     assert "spec.actors.replicas: grpo samples from the policy" in refused.stderr
-    with_nobody_there(webhook)
+    with_nobody_there(own_webhook)
     kubectl(*patch, '{"metadata":{"labels":{"a":"b"}}}')
     assert kubectl.attempt(*patch, '{"spec":{"suspend":true}}').returncode != 0
     kubectl("delete", "rrun", "arithmetic", "--wait=false")
@@ -189,32 +210,32 @@ def load(kubectl: Kubectl) -> Iterator[list[str]]:
             worker.join()
 
 
-def test_a_rotation_under_load_refuses_nobody(webhook: webhooks.Webhook):
+def test_a_rotation_under_load_refuses_nobody(own_webhook: webhooks.Webhook):
     """Another certificate of the same authority is mounted while runs are created."""
-    before = (webhook.folder / "tls.crt").read_bytes()
-    with load(webhook.kubectl) as failures:
-        renew_server_certificate(webhook)
-        webhook.mount()
-        assert (webhook.folder / "tls.crt").read_bytes() != before
+    before = (own_webhook.folder / "tls.crt").read_bytes()
+    with load(own_webhook.kubectl) as failures:
+        renew_server_certificate(own_webhook)
+        own_webhook.mount()
+        assert (own_webhook.folder / "tls.crt").read_bytes() != before
         time.sleep(5)
     assert failures == []
 
 
-def test_a_roll_out_refuses_nobody(webhook: webhooks.Webhook):
+def test_a_roll_out_refuses_nobody(own_webhook: webhooks.Webhook):
     """A second process comes and is ready, new connections go to it, the first one ends."""
-    before = webhook.kubectl("get", "validatingwebhookconfiguration", "-o", "yaml")
+    before = own_webhook.kubectl("get", "validatingwebhookconfiguration", "-o", "yaml")
     review, health = find_free_ports([LOOPBACK] * 2)
     ports = {"ROLLOUT_WEBHOOK_PORT": str(review), "ROLLOUT_HEALTH_PORT": str(health)}
-    second = webhooks.process("rollout_operator.webhook", webhook.environment | ports)
-    with second, load(webhook.kubectl) as failures:
+    second = webhooks.process("rollout_operator.webhook", own_webhook.environment | ports)
+    with second, load(own_webhook.kubectl) as failures:
         ready = f"http://{LOOPBACK}:{health}/readyz"
         webhooks.wait_until(lambda: webhooks.fetch(ready)[0] == 200, "the second one is ready")
-        webhook.balancer.backend = review
-        webhook.first.terminate()
-        webhook.first.wait(60)
+        own_webhook.balancer.backend = review
+        own_webhook.first.terminate()
+        own_webhook.first.wait(60)
         time.sleep(3)
     assert failures == []
-    assert webhook.kubectl("get", "validatingwebhookconfiguration", "-o", "yaml") == before
+    assert own_webhook.kubectl("get", "validatingwebhookconfiguration", "-o", "yaml") == before
 
 
 def renew_server_certificate(webhook: webhooks.Webhook) -> None:

@@ -93,7 +93,7 @@ def build_api_server(root: Path, ports: Ports, options: Options) -> list[str]:
 
 
 def build_controller_manager(root: Path, ports: Ports, options: Options) -> list[str]:
-    """Every controller that `options` asks for, quick to see a node lost."""
+    """Every controller that `options` asks for, quick to see a node lost and a scale changed."""
     pki = root / "pki"
     flags = {
         "kubeconfig": pki / "controller-manager.kubeconfig",
@@ -105,6 +105,7 @@ def build_controller_manager(root: Path, ports: Ports, options: Options) -> list
         "leader-elect": "false",
         "node-monitor-period": "1s",
         "node-monitor-grace-period": f"{options.node_grace_seconds}s",
+        "horizontal-pod-autoscaler-sync-period": "2s",
         "controllers": options.controllers,
         **QUERIES_PER_SECOND,
     }
