@@ -15,6 +15,7 @@ import yaml
 
 import charts
 from cluster import addons
+from cluster.errors import CannotRunHereError
 from cluster.kubectl import Kubectl
 from cluster.paths import REPOSITORY
 from cluster.ports import LOOPBACK, find_free_port
@@ -75,11 +76,15 @@ def _set_policy(kubectl: Kubectl, policy: str) -> None:
     kubectl("patch", *words)
 
 
-def previous(folder: Path) -> Path | None:
-    """Charts, operator and kinds as they were before the charts last changed; None without history."""
+def previous(folder: Path) -> Path:
+    """Charts, operator and kinds as they were before the charts last changed.
+
+    Raises:
+        CannotRunHereError: this checkout has no history.
+    """
     commit = _previous_commit()
     if not commit:
-        return None
+        raise CannotRunHereError("no earlier commit of the charts in this checkout")
     archive = _git("archive", commit, "charts", "operator", "crds", "constraints.txt")
     subprocess.run(("tar", "-x", "-C", str(folder)), input=archive, timeout=60, check=True)
     return folder

@@ -43,9 +43,8 @@ def living(
 ) -> Iterator[Living]:
     runs = tuple(f"run-{number}" for number in range(request.param))
     num_nodes = 2 + len(runs) * PODS_PER_RUN // PODS_PER_NODE
-    before = releases.previous(tmp_path_factory.mktemp("before"))
-    if before is None:
-        pytest.skip("cannot run here: no earlier commit of the charts in this checkout")
+    with or_skip():
+        before = releases.previous(tmp_path_factory.mktemp("before"))
     with or_skip(), running(Shape(fake_nodes=num_nodes)) as cluster:
         yield start(cluster.kubectl, before, tmp_path_factory.mktemp("scratch"), runs)
 
