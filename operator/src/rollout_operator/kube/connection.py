@@ -21,6 +21,8 @@ import aiohttp
 import yaml
 from yarl import URL
 
+from rollout_operator.errors import NotLeader
+
 ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_SECONDS_MAX = 60.0
 REQUEST_SECONDS_MAX = 30.0
@@ -177,13 +179,26 @@ def open_session(
 
 
 def _guarded(may_send: Callable[[], None]) -> type[aiohttp.ClientRequest]:
-    """Requests that ask at the last moment: one may have waited for its connection, or been frozen."""
+    """Requests that ask at the last moment: one may have waited for its connection, or been frozen.
+
+    aiohttp writes a body in a task of its own, later than ``send``: it is asked there once more, so that
+    what a freeze leaves between question and socket is one request, not all that were on their way.
+    """
 
     class Guarded(aiohttp.ClientRequest):
         async def send(self, conn: Any) -> aiohttp.ClientResponse:
             if self.method != "GET":
                 may_send()
             return await super().send(conn)
+
+        async def write_bytes(self, writer: Any, conn: Any, *arguments: Any) -> None:
+            try:
+                may_send()
+            except NotLeader as error:
+                conn.protocol.set_exception(aiohttp.ClientConnectionError(str(error)))
+                conn.close()
+                return
+            await super().write_bytes(writer, conn, *arguments)
 
     return Guarded
 
