@@ -191,14 +191,16 @@ def _guarded(may_send: Callable[[], None]) -> type[aiohttp.ClientRequest]:
                 may_send()
             return await super().send(conn)
 
-        async def write_bytes(self, writer: Any, conn: Any, *arguments: Any) -> None:
+        async def write_bytes(
+            self, writer: Any, conn: Any, content_length: int | None = None
+        ) -> None:
             try:
                 may_send()
             except NotLeader as error:
                 conn.protocol.set_exception(aiohttp.ClientConnectionError(str(error)))
                 conn.close()
                 return
-            await super().write_bytes(writer, conn, *arguments)
+            await super().write_bytes(writer, conn, content_length)
 
     return Guarded
 
