@@ -25,6 +25,7 @@ ELSEWHERE = {
     "BeyondQuota": "queues",
     "Evicted": "queues",
     "KueueNotInstalled": "queues",
+    "DefinitionsOutdated": "what the API server refuses",
     "NamespacedMode": "an operator that serves namespaces",
 }
 """Met in tests of their own."""

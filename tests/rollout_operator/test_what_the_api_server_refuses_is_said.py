@@ -8,7 +8,7 @@ import pytest
 from worlds import SPEC, World
 
 from rollout_api.conditions import Reason
-from rollout_operator.errors import Conflict, Forbidden, NotFound, Unavailable
+from rollout_operator.errors import Conflict, Forbidden, NotFound, Outdated, Unavailable
 from rollout_operator.keys import Key, KeyQueue
 from rollout_operator.planning.model import Gate
 from rollout_operator.planning.plan import plan_run
@@ -56,6 +56,7 @@ class Refusing:
     def __init__(self, error, *, when="act"):
         self.error, self.when, self.told, self.order = error, when, [], []
         self.removed = False
+        self.unknown = set()
         self.world = World()
         self.queue = KeyQueue()
         self.store = Store()
@@ -103,6 +104,8 @@ class Refusing:
         self.order.append(f"event {note.reason.value}")
 
     async def apply(self, body, *_, **__):
+        if unknown := self.unknown & body["status"].keys():
+            raise Outdated("apply runs x", 500, f"upgrade: {unknown}")
         self.order.append("status")
         self.told.append(body["status"])
         return {**body, "metadata": {**body["metadata"], "namespace": "ns", "resourceVersion": "2"}}
@@ -157,6 +160,31 @@ async def test_children_that_may_not_be_removed_are_told_and_tried_again():
     assert one.removed
     assert "CleanedUp" not in {c["type"] for c in one.told[-1]["conditions"]}
     assert one.queue.failures(KEY) == 0
+
+
+async def test_definitions_that_lack_a_field_are_named_once_and_the_rest_is_kept():
+    one = Refusing(None)
+    one.world.settle()
+    one.reconciler.clock = lambda: one.world.now
+    one.world.status = {k: v for k, v in one.world.status.items() if k != "selector"}
+    one.unknown = {"selector"}
+    for _ in range(3):
+        with pytest.raises(Outdated):
+            await one.reconcile()
+        one.world.status = {**one.told[-1]}
+    assert len(one.told) == 1
+    assert one.stalled()["reason"] == "DefinitionsOutdated"
+    assert one.stalled()["message"].startswith("upgrade: ")
+    assert one.told[0]["startTime"] and one.told[0]["attempt"] == 1
+    kinds = {c["type"]: c for c in one.told[0]["conditions"]}
+    assert kinds["Ready"]["status"] == "False"
+    assert kinds["LearnerReady"]["status"] == "True"
+    assert one.order.count("event DefinitionsOutdated") == 1
+
+    one.unknown = set()
+    await one.reconcile()
+    assert one.told[-1]["selector"]
+    assert one.stalled() is None
 
 
 async def test_a_server_that_asks_for_patience_is_left_alone_for_that_long():

@@ -277,6 +277,11 @@ class Reason(StrEnum):
         "The API server refuses an object that the operator makes, or keeps failing.",
         "Read the message; it names the object and the server's words.",
     )
+    DEFINITIONS_OUTDATED = (
+        "DefinitionsOutdated",
+        "The installed definitions are older than the operator, so that its status is refused.",
+        "Upgrade the chart `rollout-crds` (or apply its definitions); the run goes on by itself.",
+    )
     TRACKED_ELSEWHERE = (
         "TrackedElsewhere",
         "`limits.ttlAction` is `DeleteRun`, and a tool that keeps the object would make it again: it stays.",

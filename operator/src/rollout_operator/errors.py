@@ -29,6 +29,10 @@ class NotFound(KubeError):  # noqa: N818 - an answer, by its name
     """404: there is no such object, or no such kind."""
 
 
+class Outdated(KubeError):  # noqa: N818 - a state
+    """The installed definitions of our kinds lack a field that we write: they are older than we are."""
+
+
 class Refused(KubeError):  # noqa: N818 - an answer, by its name
     """400 or 422: the object itself is refused; trying again changes nothing."""
 

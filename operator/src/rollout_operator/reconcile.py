@@ -28,6 +28,7 @@ from rollout_operator.errors import (
     KubeError,
     NotFound,
     NotLeader,
+    Outdated,
     Refused,
     Terminating,
     Unavailable,
@@ -38,8 +39,9 @@ from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import resource_of
 from rollout_operator.kueue.keeper import AGAIN_SECONDS, Keeper
 from rollout_operator.observing import Observer
-from rollout_operator.planning.model import Gate, Observed, Plan
+from rollout_operator.planning.model import Gate, Note, Observed, Plan
 from rollout_operator.planning.others import plan_other
+from rollout_operator.planning.outdated import plan_outdated
 from rollout_operator.planning.plan import plan_run
 from rollout_operator.store import Store, Stored
 
@@ -207,10 +209,26 @@ class Reconciler:
         attempt = int(plan.status.get("attempt", 0))
         for note in plan.notes:  # before the status, which would make them old news
             await self.poster.post(observed, attempt, note)
-        await self._send_status(stored, plan.status)
+        try:
+            await self._send_status(stored, plan.status)
+        except Outdated as error:
+            await self._tell_outdated(stored, observed, error)
+            raise
         self._wrote_at[stored.key] = time.monotonic()
         if _has_finished(plan.status):
             self._wake(FOR_RUN, stored.key.namespace)
+
+    async def _tell_outdated(self, stored: Stored, observed: Observed, error: Outdated) -> None:
+        """Say what the definitions that are there have room for."""
+        status = plan_outdated(observed, error.message, self.clock())
+        if status is None:
+            return
+        log.error("definitions are outdated error=%s", error)
+        note = Note(
+            type="Warning", reason=Reason.DEFINITIONS_OUTDATED, message=error.message, key="fields"
+        )
+        await self.poster.post(observed, observed.status.attempt, note)
+        await self._send_status(stored, status)
 
     async def _send_status(self, stored: Stored, status: Mapping[str, Any]) -> None:
         key = stored.key

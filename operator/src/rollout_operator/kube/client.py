@@ -19,6 +19,7 @@ from rollout_operator.errors import (
     Gone,
     KubeError,
     NotFound,
+    Outdated,
     Refused,
     Terminating,
     Unavailable,
@@ -29,6 +30,9 @@ from rollout_operator.kube.resources import Resource
 Body = dict[str, Any]
 MESSAGE_LENGTH_MAX = 1000
 TERMINATING = "because it is being terminated"
+UNKNOWN_FIELD = "field not declared in schema"
+OUR_PATHS = "/apis/rollout.dev/"
+UPGRADE = "the installed definitions are older than the operator: upgrade the chart rollout-crds"
 LINE_BYTES_MAX = 8 << 20
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _APPLY = "application/apply-patch+yaml"
@@ -252,6 +256,8 @@ def _error(what: str, response: aiohttp.ClientResponse, text: str) -> KubeError:
     message = message[:MESSAGE_LENGTH_MAX]
     if response.status == 403 and TERMINATING in message:
         return Terminating(what, response.status, message)
+    if UNKNOWN_FIELD in message and OUR_PATHS in what:
+        return Outdated(what, response.status, f"{UPGRADE} ({message})")
     if kind := _ERRORS.get(response.status):
         return kind(what, response.status, message)
     after = response.headers.get("Retry-After", "")
