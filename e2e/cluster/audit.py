@@ -22,11 +22,12 @@ class AuditedCall:
     client: str
 
 
-def read(log: Path) -> Iterator[AuditedCall]:
-    """Every call of a log that is still being written; a last line without its end is left out."""
-    with log.open() as lines:
+def read(log: Path, start: int = 0) -> Iterator[AuditedCall]:
+    """Every call of a log that is still being written, from a byte on; a last line without its end is left out."""
+    with log.open("rb") as lines:
+        lines.seek(start)
         for line in lines:
-            if line.endswith("\n"):
+            if line.endswith(b"\n"):
                 yield _parse(json.loads(line))
 
 
