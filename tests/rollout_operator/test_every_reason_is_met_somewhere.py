@@ -1,4 +1,4 @@
-"""Each reason of the closed list can be met, and is as kstatus wants it; those that come later are named here."""
+"""Each reason of the closed list can be met, and is as kstatus wants it."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -6,19 +6,12 @@ from datetime import timedelta
 import pytest
 from worlds import SPEC, World
 
+from rollout import errors
 from rollout_api.conditions import ConditionType, Reason
 from rollout_operator.observed import Node
+from rollout_operator.planning.endings import WORDS, reason_of
 from rollout_operator.planning.model import Gate
 
-LATER = {
-    "CatchingUp": "a learner that replays says so in its own status",
-    "Cancelled": "nothing cancels a run yet: it is deleted, or suspended",
-    "Promoted": "endpoints",
-    "PurgeTimedOut": "snapshot objects",
-    "DigestMismatch": "snapshot objects",
-    "SnapshotFailed": "snapshot objects",
-    "NoSandbox": "sandboxes",
-}
 ELSEWHERE = {
     "Queued": "queues",
     "QuotaReserved": "queues",
@@ -228,7 +221,7 @@ SCENES = {
 
 def test_the_list_is_closed():
     names = {reason.value for reason in Reason}
-    assert set(SCENES) | set(LATER) | set(ELSEWHERE) == names
+    assert set(SCENES) | set(ELSEWHERE) == names
 
 
 @pytest.mark.parametrize("reason", sorted(SCENES))
@@ -253,3 +246,10 @@ def check_kstatus(world):
         assert not {"Reconciling", "Stalled"} & set(kinds)
     elif "Suspended" not in kinds:
         assert {"Reconciling", "Stalled"} & set(kinds), kinds
+
+
+def test_words_of_the_data_plane_are_errors_that_it_has():
+    known = {name for name in vars(errors) if isinstance(getattr(errors, name), type)}
+    assert set(WORDS) <= known
+    assert reason_of("LedgerBroken") is Reason.LEDGER_CORRUPT
+    assert reason_of("SomethingNew") is Reason.FAILED

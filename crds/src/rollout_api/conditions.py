@@ -95,11 +95,6 @@ class Reason(StrEnum):
     )
     STARTING = "Starting", "Children are being created or are loading.", "Wait."
     RUNNING = "Running", "The work goes on.", "Nothing."
-    CATCHING_UP = (
-        "CatchingUp",
-        "Committed steps since the last anchor are being replayed.",
-        "Wait; `limits` and `snapshots.maxReplaySteps` bound it.",
-    )
     DRAINING = "Draining", "Work is being handed back before pods go.", "Wait."
     SUSPENDED = "Suspended", "`spec.suspend` is true and the pods are gone.", "Set it to false."
     EVICTED = (
@@ -135,7 +130,6 @@ class Reason(StrEnum):
     )
     SNAPSHOT_TAKEN = "SnapshotTaken", "The newest snapshot is durable.", "Nothing."
     NO_SNAPSHOT_YET = "NoSnapshotYet", "The first anchor is still to come.", "Nothing."
-    PROMOTED = "Promoted", "The endpoint serves the model of the spec.", "Nothing."
 
     # Endings
     SUCCEEDED = "Succeeded", "The work is done.", "Nothing."
@@ -144,7 +138,6 @@ class Reason(StrEnum):
         "The work ended badly; the message names the culprit.",
         "Read the message and `rollout runs report`.",
     )
-    CANCELLED = "Cancelled", "Somebody stopped the run for good.", "Nothing."
     ACTIVE_SECONDS_EXCEEDED = (
         "ActiveSecondsExceeded",
         "The run went on longer than `limits.activeSeconds`.",
@@ -317,11 +310,6 @@ class Reason(StrEnum):
         "A tracker refused or lost metrics; the run's own file has them all.",
         "Look at the message; `rollout runs export` gives the metrics again.",
     )
-    NO_SANDBOX = (
-        "NoSandbox",
-        "Tools run model-written code, and the runtime offers no sandbox for it.",
-        "Give the runtime a sandbox, or run without tools.",
-    )
     WEIGHTS_MISMATCH = (
         "WeightsMismatch",
         "An actor's weights did not verify; it is set aside and loads anew.",
@@ -332,25 +320,10 @@ class Reason(StrEnum):
         "More than half of the actors failed verification.",
         "Look at engine image and accelerator; the run has stopped.",
     )
-    SNAPSHOT_FAILED = (
-        "SnapshotFailed",
-        "The last snapshot did not become durable; the one before still stands.",
-        "Check the object store; the next step tries again.",
-    )
-    DIGEST_MISMATCH = (
-        "DigestMismatch",
-        "Stored bytes differ from their digest.",
-        "Use another snapshot; `rollout snapshot verify` lists the damage.",
-    )
     NOT_SUPPORTED = (
         "NotSupported",
         "The cluster or runtime cannot do what is asked.",
         "Read the message; choose another way.",
-    )
-    PURGE_TIMED_OUT = (
-        "PurgeTimedOut",
-        "Bytes of a deleted snapshot may remain.",
-        "Run `rollout snapshot prune --orphans`.",
     )
     NAMESPACED_MODE = (
         "NamespacedMode",

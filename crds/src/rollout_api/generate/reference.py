@@ -21,7 +21,7 @@ _CONDITIONS = """\
 
 `status.conditions` says what is so; there is no phase. Each carries `observedGeneration`. A condition
 called *abnormal* is there only while it is True. `kubectl wait --for=condition=Finished` waits for the
-end of a run, good or bad; its reason is `Succeeded`, `Failed` or `Cancelled`.
+end of a run, good or bad; its reason is `Succeeded` or `Failed`.
 """
 
 

@@ -18,15 +18,15 @@ from rollout_operator.planning.model import REASONS, Ending, Observed
 EXIT_INPUT = 2
 OUT_OF_MEMORY = "OOMKilled"
 """What a kubelet says of a container that the kernel killed for memory."""
-_WORDS = {
+WORDS = {
     "SpecError": Reason.INVALID_SPEC,
     "DataError": Reason.BAD_RECORD,
     "StoreError": Reason.STORAGE_UNREACHABLE,
     "ObjectMissing": Reason.STORAGE_UNREACHABLE,
     "PlaceUnreachable": Reason.STORAGE_UNREACHABLE,
     "LedgerError": Reason.LEDGER_UNREACHABLE,
+    "LedgerBroken": Reason.LEDGER_CORRUPT,
     "RewardError": Reason.REWARD_ERROR,
-    "GateRefused": Reason.GATE_FAILED,
 }
 """Words of the data plane's errors, as reasons of the API; the others are reasons themselves."""
 
@@ -87,7 +87,7 @@ def reason_of(word: str) -> Reason:
 
 
 def _known(word: str) -> Reason | None:
-    return _WORDS.get(word) or REASONS.get(word)
+    return WORDS.get(word) or REASONS.get(word)
 
 
 def _at_once(ended: Ended, rule: Rule, message: str) -> Ending:
