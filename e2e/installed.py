@@ -70,7 +70,8 @@ class Installed:
         A touched pod is looked at at once by its kubelet, which else takes up to two minutes over a Secret.
         """
         for pod in self.names("webhook"):
-            self.system("annotate", "pod", pod, f"touched={datetime.now(UTC).timestamp()}")
+            mark = f"touched={datetime.now(UTC).timestamp()}"
+            self.system("annotate", "--overwrite", "pod", pod, mark)
 
         def newer() -> bool:
             pairs = zip(self.num_loads(), loads_before, strict=True)

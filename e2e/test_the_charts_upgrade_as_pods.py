@@ -42,8 +42,8 @@ class Trained:
     values: Path
 
     def step(self) -> int:
-        progress = self.kubectl.get("rolloutrun", "arithmetic")["status"].get("progress", {})
-        return progress.get("step", 0)
+        status = self.kubectl.get("rolloutrun", "arithmetic").get("status", {})
+        return status.get("progress", {}).get("step", 0)
 
     def wait_for_a_step(self) -> None:
         """Whatever happened before, the run goes on."""

@@ -16,6 +16,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -35,6 +36,7 @@ import (
 	_ "github.com/cert-manager/cert-manager/pkg/controller/issuers"
 	_ "github.com/cert-manager/cert-manager/pkg/issuer/ca"
 	_ "github.com/cert-manager/cert-manager/pkg/issuer/selfsigned"
+	"github.com/cert-manager/cert-manager/pkg/util"
 )
 
 const workers = 5
@@ -88,6 +90,8 @@ func inject(ctx context.Context, kubeconfig string) error {
 	if err != nil {
 		return err
 	}
+	config = util.RestConfigWithUserAgent(config, "cainjector") // the name it applies under
+	ctrl.SetLogger(klog.Background())
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{kscheme.AddToScheme, cmscheme.AddToScheme, apiext.AddToScheme, apireg.AddToScheme} {
 		utilruntime.Must(add(scheme))
