@@ -27,20 +27,6 @@ def selected(world):
     return found["spec"]["podSelector"]["matchLabels"]["rollout.dev/role"]
 
 
-def test_a_deleted_child_comes_back(world):
-    world.apply()
-    world.wait_for("Ready", "True")
-    before = world.kubectl.get("service", "arithmetic-learner")["metadata"]["uid"]
-    world.kubectl("delete", "service", "arithmetic-learner")
-
-    def is_back():
-        found = world.kubectl("get", "service", "--ignore-not-found", "-o", "name")
-        return "service/arithmetic-learner" in found
-
-    eventually(is_back, "the Service did not come back")
-    assert world.kubectl.get("service", "arithmetic-learner")["metadata"]["uid"] != before
-
-
 @pytest.mark.parametrize("disturb", ["deleted", "changed"])
 def test_a_disturbed_child_is_back_within_two_seconds(world, disturb):
     """Each of six comes back; the promise is held by their median, since one may meet a busy moment."""
