@@ -1,5 +1,7 @@
 """With no webhook at all: what cannot run makes nothing and names field, reason and remedy."""
 
+import time
+
 import pytest
 from operators import eventually
 
@@ -7,6 +9,7 @@ from runs import build_run
 
 pytestmark = pytest.mark.process
 
+NO_CLASS_SECONDS_MAX = 10.0
 CASES = {
     "invalid": ({"actors": {"nodesPerReplica": 2}}, "InvalidSpec"),
     "runtime": ({"runtimeRef": {"name": "none"}}, "RuntimeNotFound"),
@@ -32,6 +35,23 @@ def test_each_reason_is_said_and_nothing_is_made(world):
         stalled = world.wait_for("Stalled", "True", reason, name)
         assert len(stalled["message"]) > 20
     assert world.kubectl.get("statefulsets")["items"] == []
+
+
+def test_a_missing_storage_class_is_said_within_ten_seconds_and_noticed_when_it_comes(world):
+    """A promised bound, so the clock is asked."""
+    name = f"fast-{world.kubectl.namespace}"
+    ledger = {"sqlite": {"storageClassName": name}}
+    began = time.monotonic()
+    world.apply(spec={"storage": {"ledger": ledger}})
+    said = world.wait_for("Stalled", "True", "NoStorageClass")
+    assert time.monotonic() - began < NO_CLASS_SECONDS_MAX
+    assert name in said["message"]
+
+    provisioner = "kubernetes.io/no-provisioner"
+    kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass"}
+    world.kubectl.apply({**kind, "metadata": {"name": name}, "provisioner": provisioner})
+    world.wait_for("Ready", "True", "Running")
+    world.kubectl("delete", "storageclass", name)
 
 
 def test_a_mended_run_starts(world):
