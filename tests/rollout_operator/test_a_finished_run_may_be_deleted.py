@@ -13,7 +13,7 @@ from rollout_operator.kueue.quota import Quota
 from rollout_operator.planning.gates import check_form
 from rollout_operator.planning.model import Gate
 from rollout_operator.planning.plan import plan_run
-from rollout_operator.store import parse_stored
+from rollout_operator.stored import parse_stored
 
 LIMITS = {"ttlSecondsAfterFinished": 100, "ttlAction": "DeleteRun"}
 MARKS = [("annotations", key) for key in ANNOTATIONS] + [("labels", key) for key in LABELS]

@@ -5,7 +5,7 @@ from worlds import SPEC, World, build_inputs
 
 from rollout_operator.desired.order import build_order
 from rollout_operator.desired.volumes import claim_name
-from rollout_operator.planning.gates import (
+from rollout_operator.planning.upstreams import (
     Upstream,
     check_upstreams,
     from_runs,

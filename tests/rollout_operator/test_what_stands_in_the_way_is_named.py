@@ -8,14 +8,9 @@ from worlds import SPEC
 
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.planning.gates import (
-    Class,
-    Upstream,
-    access_mode,
     check_form,
     check_platform,
     check_queue,
-    check_storage,
-    check_upstreams,
     count_devices,
     parse_runtime,
     queue_of,
@@ -23,6 +18,8 @@ from rollout_operator.planning.gates import (
     resolve_spec,
 )
 from rollout_operator.planning.model import Gate
+from rollout_operator.planning.storage import Class, access_mode, check_storage
+from rollout_operator.planning.upstreams import Upstream, check_upstreams
 
 CLASSES = [{"name": "h100", "memory": "80Gi", "perNode": 8}]
 

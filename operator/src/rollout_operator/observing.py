@@ -31,27 +31,32 @@ from rollout_operator.kueue.asking import Asker
 from rollout_operator.observed import Node
 from rollout_operator.planning.attempts import current_attempt, find_record
 from rollout_operator.planning.gates import (
-    DEFAULT_CLASS,
-    Class,
-    Upstream,
-    access_mode,
     check_form,
     check_platform,
-    check_storage,
-    check_upstreams,
-    from_runs,
-    handed_on,
-    needs_volume,
     parse_runtime,
     queue_of,
     referenced,
     resolve_spec,
+)
+from rollout_operator.planning.model import Gate, Observed
+from rollout_operator.planning.storage import (
+    DEFAULT_CLASS,
+    Class,
+    access_mode,
+    check_storage,
+    needs_volume,
     wanted_class,
+)
+from rollout_operator.planning.upstreams import (
+    Upstream,
+    check_upstreams,
+    from_runs,
+    handed_on,
     wanted_model,
     with_uris,
 )
-from rollout_operator.planning.model import Gate, Observed
-from rollout_operator.store import Store, Stored
+from rollout_operator.store import Store
+from rollout_operator.stored import Stored
 
 SPECS_MAX = 256
 CLUSTER_SECONDS = 5.0

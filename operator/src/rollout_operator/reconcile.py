@@ -43,7 +43,8 @@ from rollout_operator.planning.model import Gate, Note, Observed, Plan
 from rollout_operator.planning.others import plan_other
 from rollout_operator.planning.outdated import plan_outdated
 from rollout_operator.planning.plan import plan_run
-from rollout_operator.store import Store, Stored
+from rollout_operator.store import Store
+from rollout_operator.stored import Stored
 
 log = logging.getLogger(__name__)
 

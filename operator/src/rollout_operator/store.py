@@ -6,85 +6,17 @@ Deletions are final by UID. Every change names the key that must be looked at ag
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from math import inf
-from typing import Any
 
-from rollout_api import tracked
 from rollout_operator.keys import Key
 from rollout_operator.kube.resources import NODES, PODS, Resource
 from rollout_operator.kueue.quota import Quota, parse_quota
 from rollout_operator.kueue.resources import WORKLOADS
 from rollout_operator.observed import Child, Node, Pod, parse_child, parse_node, parse_pod
+from rollout_operator.stored import Document, Stored, key_of, parse_stored
 
-Document = Mapping[str, Any]
 GONE_MAX = 10_000
-META_KEPT = ("name", "namespace", "uid", "generation", "labels", "creationTimestamp")
-ANNOTATIONS_KEPT = frozenset(tracked.ANNOTATIONS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """One object of our kinds; ``spec`` and ``status`` are JSON, parsed when they are needed."""
-
-    key: Key
-    uid: str
-    version: int
-    generation: int
-    deleting: bool
-    meta: bytes
-    spec: bytes
-    status: bytes
-
-    def document(self) -> dict[str, Any]:
-        """The object as it came, without what only the API server needs."""
-        return {
-            "apiVersion": "rollout.dev/v1alpha1",
-            "kind": self.key.kind,
-            "metadata": json.loads(self.meta),
-            "spec": json.loads(self.spec),
-        }
-
-    def labels(self) -> dict[str, str]:
-        """The object's labels."""
-        return json.loads(self.meta).get("labels") or {}
-
-    def tracker(self) -> str:
-        """Who would make the object again if it were deleted; empty when nobody would."""
-        return tracked.find_tracker(self.labels(), json.loads(self.meta).get("annotations") or {})
-
-    def read_status(self) -> dict[str, Any]:
-        """The status; empty when there is none yet."""
-        return json.loads(self.status)
-
-
-def parse_stored(kind: str, live: Document) -> Stored:
-    """An object of ours, compact."""
-    meta = live["metadata"]
-    kept = {name: meta[name] for name in META_KEPT if name in meta}
-    annotations = meta.get("annotations") or {}
-    if marks := {key: annotations[key] for key in ANNOTATIONS_KEPT & annotations.keys()}:
-        kept["annotations"] = marks
-    return Stored(
-        key=_key_of(kind, meta),
-        uid=meta["uid"],
-        version=int(meta["resourceVersion"]),
-        generation=meta.get("generation", 0),
-        deleting="deletionTimestamp" in meta,
-        meta=_pack(kept),
-        spec=_pack(live.get("spec") or {}),
-        status=_pack(live.get("status") or {}),
-    )
-
-
-def _key_of(kind: str, meta: Document) -> Key:
-    return Key(namespace=meta.get("namespace", ""), name=meta["name"], kind=kind)
-
-
-def _pack(document: Any) -> bytes:
-    return json.dumps(document, separators=(",", ":")).encode()
 
 
 class Store:
@@ -107,7 +39,7 @@ class Store:
 
     def put_object(self, kind: str, live: Document, *, notify: bool = True) -> None:
         """An object of ours as it is now; the answer to our own write is no news."""
-        known = self._objects.get(_key_of(kind, live["metadata"]))
+        known = self._objects.get(key_of(kind, live["metadata"]))
         if known is not None and known.version >= int(live["metadata"]["resourceVersion"]):
             return
         stored = parse_stored(kind, live)

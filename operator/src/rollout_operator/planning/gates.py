@@ -1,10 +1,9 @@
-"""What stands between a run and its first pod: form, runtime, ceilings, references, storage, queue. Pure."""
+"""What stands between a run and its first pod: form, runtime, ceilings, references, queue. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -16,49 +15,10 @@ from rollout_api.presets import fill
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import RuntimeSpec
-from rollout_operator.desired.volumes import CLAIM, claim_name
 from rollout_operator.planning.model import Gate
 
-DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 CLUSTER = Facts(platform="cluster")
 SHOWN_MAX = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Class:
-    """A StorageClass."""
-
-    name: str
-    provisioner: str
-    default: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upstream:
-    """Another run whose result is wanted. ``uri``: where the model of that snapshot lies, when there is one."""
-
-    name: str
-    snapshot: str = "Latest"
-    state: Literal["Missing", "Waiting", "Failed", "Succeeded", "Cycle"]
-    uri: str | None = None
-    claim: str = ""
-
-
-def handed_on(name: str, uid: str, snapshot: str, status: Mapping[str, Any]) -> Upstream:
-    """The model that a run which has succeeded offers. A volume is taken only when it is that run's own."""
-    wanted = {"Latest": "lastSnapshot", "Best": "best"}.get(snapshot, "")
-    uri = (status.get(wanted) or {}).get("modelUri")
-    if uri is None or not uri.startswith(CLAIM):
-        return Upstream(name=name, snapshot=snapshot, state="Succeeded", uri=uri)
-    claim = claim_name(name, uid)
-    own = uri.startswith(f"{CLAIM}{claim}/")
-    return Upstream(
-        name=name,
-        snapshot=snapshot,
-        state="Succeeded",
-        uri=uri if own else None,
-        claim=claim if own else "",
-    )
 
 
 def check_form(document: Mapping[str, Any]) -> Gate | None:
@@ -202,69 +162,6 @@ def check_queue(queue: str, *, served: bool) -> Gate | None:
     return Gate(reason=Reason.KUEUE_NOT_INSTALLED, message=message, retry_seconds=5)
 
 
-def check_upstreams(upstreams: Iterable[Upstream]) -> Gate | None:
-    """Other runs come first."""
-    for one in upstreams:
-        if one.state == "Cycle":
-            message = f"fromRun {one.name}: the runs wait for each other in a circle"
-            return Gate(reason=Reason.INVALID_SPEC, message=message)
-        if one.state == "Missing":
-            message = f"fromRun {one.name}: there is no such run in this namespace"
-            return Gate(reason=Reason.REFERENCE_NOT_FOUND, message=message, retry_seconds=10)
-        if one.state == "Failed":
-            message = f"run {one.name} has failed; this run waits for one that finishes well"
-            return Gate(reason=Reason.WAITING_FOR_RUN, message=message)
-        if one.state == "Waiting":
-            message = f"waits for run {one.name}"
-            return Gate(reason=Reason.WAITING_FOR_RUN, message=message, stalled=False)
-        if one.uri is None:
-            message = (
-                f"run {one.name} has finished and has handed on no model {one.snapshot!r}; there is "
-                "Latest where the log of its coordinator names no trouble, and Best where an "
-                "evaluation selects; a run with Postgres needs storage.uri for it"
-            )
-            return Gate(reason=Reason.REFERENCE_NOT_FOUND, message=message)
-    return None
-
-
-def check_storage(spec: RolloutRunSpec, classes: tuple[Class, ...] | None) -> Gate | None:
-    """A volume for the ledger needs a StorageClass; ``classes`` None is not known."""
-    if classes is None or not needs_volume(spec):
-        return None
-    wanted = wanted_class(spec)
-    if wanted is None and not any(one.default for one in classes):
-        message = "the ledger needs a volume, and the cluster has no default StorageClass"
-        return Gate(reason=Reason.NO_STORAGE_CLASS, message=message, retry_seconds=5)
-    if wanted is not None and all(one.name != wanted for one in classes):
-        message = f"the ledger's StorageClass {wanted!r} does not exist"
-        return Gate(reason=Reason.NO_STORAGE_CLASS, message=message, retry_seconds=5)
-    return None
-
-
-def needs_volume(spec: RolloutRunSpec) -> bool:
-    """Whether the ledger is a file."""
-    storage = spec.storage
-    return storage is None or storage.ledger is None or storage.ledger.postgres is None
-
-
-def wanted_class(spec: RolloutRunSpec) -> str | None:
-    """The StorageClass that is named."""
-    storage = spec.storage
-    ledger = storage.ledger if storage is not None else None
-    return ledger.sqlite.storage_class_name if ledger and ledger.sqlite else None
-
-
-def access_mode(
-    spec: RolloutRunSpec, classes: tuple[Class, ...] | None, drivers: frozenset[str]
-) -> str:
-    """One pod only where the volume's driver can promise it (CSI), else one node."""
-    wanted = wanted_class(spec)
-    for one in classes or ():
-        if one.name == wanted or (wanted is None and one.default):
-            return "ReadWriteOncePod" if one.provisioner in drivers else "ReadWriteOnce"
-    return "ReadWriteOnce"
-
-
 def referenced(document: Any) -> Iterator[tuple[str, str]]:
     """Secrets and ConfigMaps that a spec names, as (kind, name)."""
     if isinstance(document, dict):
@@ -285,35 +182,6 @@ _REFERENCES = {
     "configMap": "ConfigMap",
     "apiKey": "Secret",
 }
-
-
-def from_runs(document: Any) -> Iterator[Mapping[str, Any]]:
-    """Every ``fromRun`` of a spec."""
-    if isinstance(document, dict):
-        for key, value in document.items():
-            if key == "fromRun" and isinstance(value, dict):
-                yield value
-            else:
-                yield from from_runs(value)
-    elif isinstance(document, list):
-        for item in document:
-            yield from from_runs(item)
-
-
-def wanted_model(reference: Mapping[str, Any]) -> tuple[str, str]:
-    """Run and snapshot of a ``fromRun``."""
-    return reference.get("name", ""), reference.get("snapshot") or "Latest"
-
-
-def with_uris(document: Any, uris: Mapping[tuple[str, str], str]) -> Any:
-    """A spec in which every ``fromRun`` has become the place of that run's model, by name and snapshot."""
-    if isinstance(document, dict):
-        found = document.get("fromRun")
-        rest = {key: with_uris(value, uris) for key, value in document.items() if key != "fromRun"}
-        if isinstance(found, dict) and (uri := uris.get(wanted_model(found))):
-            return {**rest, "uri": uri}
-        return {**rest, **({"fromRun": found} if found is not None else {})}
-    return [with_uris(item, uris) for item in document] if isinstance(document, list) else document
 
 
 def parse_runtime(spec: Mapping[str, Any]) -> RuntimeSpec | Gate:

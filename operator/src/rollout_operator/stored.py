@@ -1,0 +1,78 @@
+"""One object of our kinds, as the operator keeps it: compact bytes, parsed when they are needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rollout_api import tracked
+from rollout_operator.keys import Key
+
+Document = Mapping[str, Any]
+META_KEPT = ("name", "namespace", "uid", "generation", "labels", "creationTimestamp")
+ANNOTATIONS_KEPT = frozenset(tracked.ANNOTATIONS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """One object of our kinds; ``spec`` and ``status`` are JSON, parsed when they are needed."""
+
+    key: Key
+    uid: str
+    version: int
+    generation: int
+    deleting: bool
+    meta: bytes
+    spec: bytes
+    status: bytes
+
+    def document(self) -> dict[str, Any]:
+        """The object as it came, without what only the API server needs."""
+        return {
+            "apiVersion": "rollout.dev/v1alpha1",
+            "kind": self.key.kind,
+            "metadata": json.loads(self.meta),
+            "spec": json.loads(self.spec),
+        }
+
+    def labels(self) -> dict[str, str]:
+        """The object's labels."""
+        return json.loads(self.meta).get("labels") or {}
+
+    def tracker(self) -> str:
+        """Who would make the object again if it were deleted; empty when nobody would."""
+        return tracked.find_tracker(self.labels(), json.loads(self.meta).get("annotations") or {})
+
+    def read_status(self) -> dict[str, Any]:
+        """The status; empty when there is none yet."""
+        return json.loads(self.status)
+
+
+def parse_stored(kind: str, live: Document) -> Stored:
+    """An object of ours, compact."""
+    meta = live["metadata"]
+    kept = {name: meta[name] for name in META_KEPT if name in meta}
+    annotations = meta.get("annotations") or {}
+    if marks := {key: annotations[key] for key in ANNOTATIONS_KEPT & annotations.keys()}:
+        kept["annotations"] = marks
+    return Stored(
+        key=key_of(kind, meta),
+        uid=meta["uid"],
+        version=int(meta["resourceVersion"]),
+        generation=meta.get("generation", 0),
+        deleting="deletionTimestamp" in meta,
+        meta=_pack(kept),
+        spec=_pack(live.get("spec") or {}),
+        status=_pack(live.get("status") or {}),
+    )
+
+
+def key_of(kind: str, meta: Document) -> Key:
+    """The place of an object of ours."""
+    return Key(namespace=meta.get("namespace", ""), name=meta["name"], kind=kind)
+
+
+def _pack(document: Any) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
