@@ -12,8 +12,10 @@ import aiohttp
 from cluster.kubectl import Kubectl
 from rollout_operator.kube.connection import find_connection, open_session
 from runs import build_run
+from webhooks import wait_until
 
 NUM_RUNS = 4
+REVIEWS_MIN = 50
 SECONDS_MIN = 3600
 
 
@@ -24,15 +26,23 @@ class Load:
     num_taken: int = 0
     refused: list[str] = field(default_factory=list)
 
+    @property
+    def num_reviewed(self) -> int:
+        return self.num_taken + len(self.refused)
+
 
 @contextmanager
 def applying(kubectl: Kubectl, *, per_second: float = 10.0) -> Iterator[Load]:
-    """Apply runs that are suspended, each time with another spec, so that each is reviewed."""
+    """Apply runs that are suspended, each time with another spec, so that each is reviewed.
+
+    It goes on after the block until enough were reviewed, on a slow machine too.
+    """
     load, stop = Load(), threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(_apply(kubectl, load, stop, per_second)))
     thread.start()
     try:
         yield load
+        wait_until(lambda: load.num_reviewed >= REVIEWS_MIN, "enough reviews")
     finally:
         stop.set()
         thread.join(60)

@@ -107,7 +107,6 @@ def test_a_roll_out_of_operator_and_webhook_refuses_no_valid_run(installed: Inst
     with loads.applying(installed.kubectl) as load:
         installed.restart("webhook", "operator")
     assert load.refused == []
-    assert load.num_taken >= 50
     assert installed.configuration() == before
     test_one_of_two_operators_leads(installed)
 
@@ -136,7 +135,6 @@ def test_a_renewal_in_the_middle_refuses_no_valid_run(installed: Installed):
         installed.wait_until_served(loads_before)
         installed.restart("webhook")
     assert load.refused == []
-    assert load.num_taken >= 50
 
 
 def test_uninstalling_leaves_a_living_run_as_it_is(installed: Installed):
