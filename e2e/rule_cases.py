@@ -112,11 +112,7 @@ START = {
     "seed": 7,
     "storage": {"uri": "s3://bucket/runs"},
     "managedBy": "rollout.dev/operator",
-    "train": {
-        "data": JSONL,
-        "oldLogprobs": "Learner",
-        "schedule": {"cosine": {"horizonSteps": 400}},
-    },
+    "train": {"data": JSONL, "oldLogprobs": "Learner"},
     "actors": {"replicas": 2},
     "env": [{"name": "A", "value": "1"}],
 }
@@ -137,16 +133,19 @@ NEVER: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "whose logprobs": ({"train": {"oldLogprobs": "Actor"}}, "oldLogprobs is immutable"),
     "fewer steps": ({"train": {"maxSteps": 300}}, "maxSteps may only grow"),
-    "another horizon": (
-        {"train": {"schedule": {"cosine": {"horizonSteps": 500}}}},
-        "horizonSteps is immutable: maxSteps may grow without bending the schedule",
-    ),
     "no data": ({"train": {"data": None}}, "data may change its location, not come or go"),
     "other rows": (
         {"train": {"data": {"jsonl": {"digest": "blake3:" + "1" * 64}}}},
         "a digest that is set stays: the rows may move, other rows are another run",
     ),
 }
+SEVERAL_PLACES: dict[str, tuple[Any, Any]] = {
+    "horizonSteps is immutable: maxSteps may grow without bending the schedule": (
+        {"horizonSteps": 400},
+        {"horizonSteps": 500},
+    ),
+}
+"""Rules about changes that stand more than once: what is there before, and what it may not become."""
 TRAIN = SETTLED.format("all of train but algorithm, maxSteps, oldLogprobs")
 ACTORS = SETTLED.format("all of actors but autoscale, replicas")
 WHEN_SUSPENDED: dict[str, tuple[dict[str, Any], str]] = {
@@ -197,6 +196,5 @@ SNAPSHOTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 def messages_of_changes() -> set[str]:
     """What is said to changes, in all tables."""
-    return {words for _, words in (NEVER | WHEN_SUSPENDED).values()} | {
-        words for _, _, words in (OTHER_WORK | SNAPSHOTS).values()
-    }
+    once = {words for _, words in (NEVER | WHEN_SUSPENDED).values()}
+    return once | {words for _, _, words in (OTHER_WORK | SNAPSHOTS).values()} | set(SEVERAL_PLACES)

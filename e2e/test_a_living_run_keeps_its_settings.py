@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from cluster.kubectl import Kubectl
-from rule_cases import NEVER, OTHER_WORK, SNAPSHOTS, START, WHEN_SUSPENDED
+from rule_cases import NEVER, OTHER_WORK, SEVERAL_PLACES, SNAPSHOTS, START, WHEN_SUSPENDED
 from runs import build_run, install_crds
+from schemas import Rule, build_document, read_rules, read_schemas
 
 pytestmark = pytest.mark.control_plane
 
@@ -113,6 +114,25 @@ def test_other_work_is_settled_likewise(kubectl: Kubectl, work: str):
     assert words in change(kubectl, {work: changed})
     report(kubectl, suspended("True"))
     assert not change(kubectl, {work: changed})
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [one for one in read_rules() if one.message in SEVERAL_PLACES],
+    ids=lambda one: one.field,
+)
+def test_a_rule_holds_at_each_of_its_places(server: Kubectl, fake: Kubectl, rule: Rule):
+    before, changed = SEVERAL_PLACES[rule.message]
+    schema = read_schemas()[rule.kind]
+    old, new = (build_document(rule.kind, schema, rule.path, value) for value in (before, changed))
+    fake.apply(old)
+
+    refused = fake.attempt("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(new))
+
+    assert rule.message in refused.stderr
+    assert rule.field in refused.stderr
+    old["spec"] |= {"limits": {"activeSeconds": 3600}}
+    fake.apply(old)
 
 
 @pytest.mark.parametrize("what", SNAPSHOTS)
