@@ -16,9 +16,9 @@ from rollout_operator.reconcile import (
     FAILURES_TOLD_MAX,
     TOLD_SECONDS_MIN,
     Reconciler,
-    Workers,
 )
 from rollout_operator.store import Store
+from rollout_operator.workers import Workers
 
 REFUSED = Gate(reason=Reason.FORBIDDEN, message="apply services: 403 no", retry_seconds=10.0)
 KEY = Key(namespace="ns", name="run")

@@ -5,7 +5,6 @@ What is asked of the API server (Secrets, StorageClasses) is asked only before a
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections import OrderedDict
@@ -17,18 +16,17 @@ from rollout_api.conditions import Reason
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import RunStatus
 from rollout_api.v1alpha1.runtime import RuntimeSpec
+from rollout_operator.cluster import Cluster
 from rollout_operator.desired.inputs import Inputs, Platform
-from rollout_operator.errors import Forbidden, NotFound
+from rollout_operator.errors import NotFound
 from rollout_operator.keys import Key
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import (
-    CSI_DRIVERS,
-    STORAGE_CLASSES,
-    Resource,
     resource_of,
 )
 from rollout_operator.kueue.asking import Asker
 from rollout_operator.observed import Node
+from rollout_operator.other_runs import find_upstreams
 from rollout_operator.planning.attempts import current_attempt, find_record
 from rollout_operator.planning.gates import (
     check_form,
@@ -40,8 +38,6 @@ from rollout_operator.planning.gates import (
 )
 from rollout_operator.planning.model import Gate, Observed
 from rollout_operator.planning.storage import (
-    DEFAULT_CLASS,
-    Class,
     access_mode,
     check_storage,
     needs_volume,
@@ -50,17 +46,14 @@ from rollout_operator.planning.storage import (
 from rollout_operator.planning.upstreams import (
     Upstream,
     check_upstreams,
-    from_runs,
-    handed_on,
-    wanted_model,
     with_uris,
 )
 from rollout_operator.store import Store
 from rollout_operator.stored import Stored
 
 SPECS_MAX = 256
-CLUSTER_SECONDS = 5.0
-"""What is asked of the whole cluster (StorageClasses, drivers) is asked once in this time."""
+COUNT_SECONDS = 5.0
+"""Runs that write progress are counted once in this time."""
 PROGRESS_SECONDS_MIN = 10.0
 RUNS_PER_SECOND = 20.0
 
@@ -85,9 +78,12 @@ class Observer:
     watches_cluster: bool = True
     unreachable: dict[str, float] = field(default_factory=dict)
     _counted: tuple[float, int] = (0.0, 0)
-    _asked: dict[str, tuple[float, Any]] = field(default_factory=dict)
-    _asking: dict[str, asyncio.Lock] = field(default_factory=dict)
+    _cluster: Cluster = field(init=False)
     _specs: OrderedDict[tuple[str, int, int], Looked] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        """Questions about the cluster have a memory of their own."""
+        self._cluster = Cluster(client=self.client, allowed=self.watches_cluster)
 
     def leave_alone(self, uid: str, seconds: float) -> None:
         """Do not ask a run's coordinator for a while; runs that are gone are forgotten by then."""
@@ -127,10 +123,10 @@ class Observer:
     async def build_inputs(self, observed: Observed, stored: Stored) -> Inputs:
         """What rendering a new attempt takes."""
         assert observed.spec is not None
-        upstreams = self._upstreams(stored, json.loads(stored.spec))
+        upstreams = find_upstreams(self.store, stored, json.loads(stored.spec))
         spec = _substitute(observed.spec, upstreams)
-        classes = await self._classes() if needs_volume(spec) else None
-        drivers = await self._drivers() if classes else frozenset()
+        classes = await self._cluster.classes() if needs_volume(spec) else None
+        drivers = await self._cluster.drivers() if classes else frozenset()
         quota = observed.quota
         return replace(
             self._inputs(observed),
@@ -161,7 +157,7 @@ class Observer:
         until, count = self._counted
         if time.monotonic() >= until:
             count = sum(_works(one) for one in self.store.objects())
-            self._counted = (time.monotonic() + CLUSTER_SECONDS, count)
+            self._counted = (time.monotonic() + COUNT_SECONDS, count)
         return max(PROGRESS_SECONDS_MIN, round(count / RUNS_PER_SECOND))
 
     # -- the spec on its runtime ------------------------------------------------------------------------
@@ -213,11 +209,11 @@ class Observer:
         if started or observed.gate or observed.suspend or observed.spec is None:
             return observed
         spec = json.loads(stored.spec)
-        gate = check_upstreams(self._upstreams(stored, spec))
+        gate = check_upstreams(find_upstreams(self.store, stored, spec))
         if gate is None:
             gate = await self._missing(stored.key.namespace, spec)
         if gate is None and needs_volume(observed.spec):
-            gate = check_storage(observed.spec, await self._classes())
+            gate = check_storage(observed.spec, await self._cluster.classes())
         if gate is not None:
             return replace(observed, gate=gate)
         return await self.asker.check(observed, stored.labels(), lambda: self._inputs(observed))
@@ -230,73 +226,6 @@ class Observer:
                 message = f"{kind} {name!r} does not exist in namespace {namespace}"
                 return Gate(reason=Reason.REFERENCE_NOT_FOUND, message=message, retry_seconds=10)
         return None
-
-    async def _classes(self) -> tuple[Class, ...] | None:
-        found = await self._ask(STORAGE_CLASSES) if self.watches_cluster else None
-        if found is None:
-            return None
-        return tuple(
-            Class(
-                name=one["metadata"]["name"],
-                provisioner=one.get("provisioner", ""),
-                default=(one["metadata"].get("annotations") or {}).get(DEFAULT_CLASS) == "true",
-            )
-            for one in found
-        )
-
-    async def _drivers(self) -> frozenset[str]:
-        found = await self._ask(CSI_DRIVERS) or ()
-        return frozenset(one["metadata"]["name"] for one in found)
-
-    async def _ask(self, resource: Resource) -> list[Any] | None:
-        """All objects of a kind of the cluster, remembered for a moment; None when that is forbidden."""
-        async with self._asking.setdefault(resource.plural, asyncio.Lock()):
-            until, known = self._asked.get(resource.plural, (0.0, None))
-            if time.monotonic() < until:
-                return known
-            try:
-                known = (await self.client.list(resource))["items"]
-            except Forbidden:
-                known = None
-            self._asked[resource.plural] = (time.monotonic() + CLUSTER_SECONDS, known)
-            return known
-
-    # -- other runs -----------------------------------------------------------------------------------------
-
-    def _upstreams(self, stored: Stored, spec: Mapping[str, Any]) -> tuple[Upstream, ...]:
-        namespace = stored.key.namespace
-        return tuple(
-            self._upstream(stored.key, Key(namespace=namespace, name=one.get("name", "")), one)
-            for one in from_runs(spec)
-        )
-
-    def _upstream(self, mine: Key, key: Key, reference: Mapping[str, Any]) -> Upstream:
-        if key == mine or self._leads_to(key, mine):
-            return Upstream(name=key.name, state="Cycle")
-        found = self.store.find(key)
-        if found is None:
-            return Upstream(name=key.name, state="Missing")
-        status = found.read_status()
-        ends = [c for c in status.get("conditions", ()) if c["type"] == "Finished"]
-        if not ends or ends[0]["status"] != "True":
-            return Upstream(name=key.name, state="Waiting")
-        if ends[0]["reason"] != Reason.SUCCEEDED.value:
-            return Upstream(name=key.name, state="Failed")
-        return handed_on(key.name, found.uid, wanted_model(reference)[1], status)
-
-    def _leads_to(self, start: Key, goal: Key) -> bool:
-        seen: set[Key] = set()
-        waiting = [start]
-        while waiting:
-            key = waiting.pop()
-            found = None if key in seen else self.store.find(key)
-            seen.add(key)
-            for one in from_runs(json.loads(found.spec)) if found else ():
-                following = Key(namespace=key.namespace, name=one.get("name", ""))
-                if following == goal:
-                    return True
-                waiting.append(following)
-        return False
 
 
 def _works(stored: Stored) -> bool:

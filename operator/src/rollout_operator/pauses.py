@@ -6,7 +6,10 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rollout_operator.errors import Unavailable
+
 PAUSE_SECONDS_MIN = 0.2
+ASKED_SECONDS_MAX = 300.0
 
 
 def pause_seconds(num_failures: int, seconds_max: float, noise: float) -> float:
@@ -27,3 +30,9 @@ class Pauses:
         while True:
             yield pause_seconds(num_failures, self.seconds_max, random.random())
             num_failures += 1
+
+
+def asked_seconds(error: Exception) -> float:
+    """How long the API server asks us to wait."""
+    asked = error.retry_after_seconds if isinstance(error, Unavailable) else None
+    return min(asked or 0.0, ASKED_SECONDS_MAX)

@@ -6,13 +6,9 @@ Everything that watches starts at once on every replica; only the holder of the 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
-import secrets
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,13 +18,11 @@ from rollout_api.names import LABEL_MANAGED_BY, MANAGER_CHILDREN
 from rollout_operator.applying import Applier
 from rollout_operator.authorities import Authorities
 from rollout_operator.coordinator import HttpCoordinators
-from rollout_operator.desired.inputs import Platform
-from rollout_operator.errors import KubeError, NotFound
 from rollout_operator.events import Poster
 from rollout_operator.health import build_app, serve
 from rollout_operator.keys import KeyQueue
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.connection import Connection, open_session
+from rollout_operator.kube.connection import Connection
 from rollout_operator.kube.opened import OpenedWatches
 from rollout_operator.kube.reader import Reader
 from rollout_operator.kube.resources import (
@@ -37,27 +31,21 @@ from rollout_operator.kube.resources import (
     PODS,
     WATCHED_CHILDREN,
     Resource,
-    own_paths,
 )
 from rollout_operator.kueue.asking import Asker
 from rollout_operator.kueue.following import Follower
 from rollout_operator.kueue.keeper import Keeper
 from rollout_operator.kueue.resources import WORKLOADS
 from rollout_operator.leader import Leader
-from rollout_operator.metrics import Metrics, build_metrics, watch_gauges
+from rollout_operator.metrics import Metrics, watch_gauges
 from rollout_operator.observing import Observer
-from rollout_operator.pauses import Pauses
-from rollout_operator.reconcile import FOR_QUEUE, Reconciler, Workers
+from rollout_operator.reconcile import FOR_QUEUE, Reconciler
 from rollout_operator.settings import Settings
 from rollout_operator.store import Store
+from rollout_operator.surroundings import Surroundings
+from rollout_operator.workers import Workers
 
 log = logging.getLogger(__name__)
-
-DEFAULT_ACCOUNT = "rollout-operator"
-KEYS_SECONDS = 300.0
-LEARN_SECONDS_MAX = 15.0
-LEASE_CONNECTIONS = 2
-"""The Lease has connections of its own: writes that hang do not keep it from being renewed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,14 +62,16 @@ class Process:
     opened: OpenedWatches
     metrics: Metrics
     readers: list[Reader] = field(default_factory=list)
-    platform: Platform = field(default_factory=lambda: Platform(worker_image="", vllm_image=""))
-    jwks: str = ""
+    known: Surroundings = field(init=False)
     ending: asyncio.Event = field(default_factory=asyncio.Event)
     kueue: Follower = field(init=False)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """The follower of Kueue asks the store who needs it."""
+        self.known = Surroundings(
+            client=self.client, settings=self.settings, connection=self.connection
+        )
         self.kueue = Follower(
             client=self.client,
             build_readers=self._build_quota_readers,
@@ -104,13 +94,13 @@ class Process:
             )
             runner = await serve(app, self.settings.health_port)
             self._run(_until_cancelled(runner.cleanup))
-        await self._learn_patiently()
+        await self.known.learn_patiently()
         self.readers = list(self._build_readers())
         for reader in self.readers:
             self._run(reader.run())
         self._run(self.kueue.run())
         self._run(self.leader.run())
-        self._run(self._refresh())
+        self._run(self.known.follow(self._look_again))
         self._run(self._work())
 
     async def stop(self) -> None:
@@ -152,7 +142,7 @@ class Process:
         watches = {path.rpartition("/")[2] for path in self.opened.waiting()}
         lists = {one.resource.plural for one in self.readers if not one.synced.is_set()}
         waits = sorted(watches) + sorted(lists) + self.kueue.missing()
-        return waits if self.jwks else ["discovery", *waits]
+        return waits if self.known.jwks else ["discovery", *waits]
 
     def _build_gauges(self) -> None:
         watch_gauges(
@@ -202,7 +192,7 @@ class Process:
         observer = Observer(
             client=self.client,
             store=self.store,
-            platform=lambda: self.platform,
+            platform=lambda: self.known.platform,
             asker=Asker(client=self.client, served=lambda: self.kueue.served),
             watches_cluster=clusterwide,
         )
@@ -214,14 +204,14 @@ class Process:
             applier=Applier(
                 client=self.client,
                 store=self.store,
-                keys=lambda: self.jwks,
+                keys=lambda: self.known.jwks,
                 authorities=Authorities(client=self.client),
             ),
             coordinators=HttpCoordinators(
                 client=self.client,
                 session=self.session,
-                namespace=self.platform.operator_namespace,
-                account=self.platform.operator_account,
+                namespace=self.known.platform.operator_namespace,
+                account=self.known.platform.operator_account,
             ),
             poster=Poster(client=self.client, instance=self.leader.identity),
             keeper=Keeper(client=self.client, store=self.store),
@@ -239,50 +229,10 @@ class Process:
                 self.queue.put_later(stored.key, random.random() * self.settings.resync_seconds)
             await asyncio.sleep(self.settings.resync_seconds)
 
-    async def _refresh(self) -> None:
-        """Follow the cluster's token keys; runs take a change at their next look."""
-        while True:
-            await asyncio.sleep(KEYS_SECONDS)
-            before = self.jwks
-            try:
-                await self._learn_cluster()
-            except KubeError as error:
-                log.warning("token keys not read error=%s", error)
-            if self.jwks != before:
-                for stored in list(self.store.objects()):
-                    self.queue.put(stored.key)
-
-    async def _learn_patiently(self) -> None:
-        """As ``_learn_cluster``, for as long as it takes: an API server may be away when we start."""
-        pauses = iter(Pauses(seconds_max=LEARN_SECONDS_MAX))
-        while not self.jwks:
-            try:
-                await self._learn_cluster()
-            except KubeError as error:
-                log.warning("waits for the API server error=%s", error)
-                await asyncio.sleep(next(pauses))
-
-    async def _learn_cluster(self) -> None:
-        """How tokens are checked, and which optional kinds exist. Raises KubeError."""
-        issuer = await self.client.read("/.well-known/openid-configuration")
-        keys = await self.client.read("/openid/v1/jwks")
-        settings = self.settings
-        self.platform = Platform(
-            worker_image=settings.worker_image,
-            vllm_image=settings.vllm_image,
-            issuer=issuer["issuer"],
-            operator_namespace=settings.operator_namespace or self.connection.namespace,
-            operator_account=settings.account or self.connection.account or DEFAULT_ACCOUNT,
-            pod_monitors=await self._has(POD_MONITORS),
-        )
-        self.jwks = json.dumps(keys, sort_keys=True, separators=(",", ":"))
-
-    async def _has(self, resource: Resource) -> bool:
-        try:
-            found = await self.client.read(f"/apis/{resource.group}/{resource.version}")
-        except NotFound:
-            return False
-        return any(one["name"] == resource.plural for one in found.get("resources", ()))
+    def _look_again(self) -> None:
+        """Runs take new token keys at their next look."""
+        for stored in list(self.store.objects()):
+            self.queue.put(stored.key)
 
     def _build_quota_readers(self) -> Iterator[Reader]:
         for namespace in self.settings.namespaces or (None,):
@@ -290,7 +240,7 @@ class Process:
 
     def _build_readers(self) -> Iterator[Reader]:
         children = (*WATCHED_CHILDREN, PODS)
-        children += (POD_MONITORS,) if self.platform.pod_monitors else ()
+        children += (POD_MONITORS,) if self.known.platform.pod_monitors else ()
         for namespace in self.settings.namespaces or (None,):
             for resource in children:
                 yield self._reader(resource, namespace, f"{LABEL_MANAGED_BY}={MANAGER_CHILDREN}")
@@ -315,41 +265,3 @@ async def _until_cancelled(cleanup: Callable[[], Awaitable[None]]) -> None:
         await asyncio.Event().wait()
     finally:
         await cleanup()
-
-
-@asynccontextmanager
-async def open_process(settings: Settings, connection: Connection) -> AsyncIterator[Process]:
-    """The process, with its sessions; nothing runs yet."""
-    metrics = build_metrics()
-    identity = settings.identity or f"{socket.gethostname()}-{secrets.token_hex(4)}"
-    async with AsyncExitStack() as stack:
-        apart = open_session(connection, connections_max=LEASE_CONNECTIONS)
-        leader = Leader(
-            client=KubeClient(
-                await stack.enter_async_context(apart),
-                connection.server,
-                count=metrics.count_request,
-            ),
-            namespace=settings.operator_namespace or connection.namespace,
-            identity=identity,
-            enabled=settings.leader_election,
-        )
-        session = open_session(connection, may_send=leader.require)
-        await stack.enter_async_context(session)
-        queue = KeyQueue()
-        yield Process(
-            settings=settings,
-            connection=connection,
-            session=session,
-            client=KubeClient(
-                session,
-                connection.server,
-                may_write=leader.require,
-                count=metrics.count_request,
-            ),
-            store=Store(queue.put),
-            queue=queue,
-            leader=leader,
-            opened=OpenedWatches(own_paths(settings.namespaces)),
-            metrics=metrics,
-        )

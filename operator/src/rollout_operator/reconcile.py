@@ -6,16 +6,13 @@ pauses; what passes by itself is tried again quietly. Nothing here decides anyth
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from rollout_api import API_VERSION, names
 from rollout_api.conditions import Reason
 from rollout_api.live import live_part
 from rollout_operator.applying import Applier
@@ -26,12 +23,8 @@ from rollout_operator.errors import (
     FieldConflict,
     Forbidden,
     KubeError,
-    NotFound,
-    NotLeader,
-    Outdated,
     Refused,
     Terminating,
-    Unavailable,
 )
 from rollout_operator.events import Poster
 from rollout_operator.keys import Key, KeyQueue
@@ -39,10 +32,11 @@ from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import resource_of
 from rollout_operator.kueue.keeper import AGAIN_SECONDS, Keeper
 from rollout_operator.observing import Observer
-from rollout_operator.planning.model import Gate, Note, Observed, Plan
+from rollout_operator.pauses import asked_seconds
+from rollout_operator.planning.model import Gate, Observed, Plan
 from rollout_operator.planning.others import plan_other
-from rollout_operator.planning.outdated import plan_outdated
 from rollout_operator.planning.plan import plan_run
+from rollout_operator.saying import Speaker
 from rollout_operator.store import Store
 from rollout_operator.stored import Stored
 
@@ -52,13 +46,8 @@ CONTROLLER = "rollout.dev/operator"
 UNREACHABLE_SECONDS = 15.0
 FAILURES_TOLD_MAX = 5
 TOLD_SECONDS_MIN = 10.0
-ASKED_SECONDS_MAX = 300.0
 WORDS_LENGTH_MAX = 600
-NOT_LEADER_SECONDS = 2.0
-COUNTS_SECONDS = 1.0
-"""Counts of pods alone are written no more often than this; conditions are written at once."""
 FOR_RUNTIME = ("RuntimeNotFound", "InvalidSpec", "CeilingExceeded")
-FOR_RUN = ("WaitingForRun", "ReferenceNotFound")
 FOR_QUEUE = (Reason.KUEUE_NOT_INSTALLED.value,)
 
 
@@ -75,14 +64,24 @@ class Reconciler:
     poster: Poster
     keeper: Keeper
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
-    _wrote_at: dict[Key, float] = field(default_factory=dict)
+    _speaker: Speaker = field(init=False)
+
+    def __post_init__(self) -> None:
+        """What is said has a memory of its own."""
+        self._speaker = Speaker(
+            client=self.client,
+            store=self.store,
+            queue=self.queue,
+            poster=self.poster,
+            clock=self.clock,
+        )
 
     async def reconcile(self, key: Key) -> None:
         """Work on one key. Raises KubeError for what the queue shall try again."""
         stored = self.store.find(key)
         await self._release_quota(key, stored)
         if stored is None:
-            self._wrote_at.pop(key, None)
+            self._speaker.forget(key)
         elif stored.deleting:
             self.applier.forget(stored.uid)
         elif key.kind != "RolloutRun":
@@ -121,7 +120,7 @@ class Reconciler:
                 await self._tell(observed, stored, error)
                 return
             raise
-        await self._write_status(stored, observed, plan)
+        await self._speaker.say(stored, observed, plan)
         self.queue.forgive(stored.key)
         if plan.requeue_seconds is not None:
             self.queue.put_later(stored.key, plan.requeue_seconds)
@@ -188,8 +187,8 @@ class Reconciler:
         gate = _gate_of(error)
         told = replace(observed, blocked=gate, gate=observed.gate or gate)
         plan = plan_run(told, self.clock())
-        await self._write_status(stored, observed, plan)
-        wait = self.queue.retry(stored.key, gate.retry_seconds, _asked_seconds(error))
+        await self._speaker.say(stored, observed, plan)
+        wait = self.queue.retry(stored.key, gate.retry_seconds, asked_seconds(error))
         log.warning(
             "run blocked run=%s/%s reason=%s retry_seconds=%.0f error=%s",
             observed.namespace,
@@ -198,59 +197,6 @@ class Reconciler:
             wait,
             error,
         )
-
-    async def _write_status(self, stored: Stored, observed: Observed, plan: Plan) -> None:
-        if plan.status is None:
-            return
-        if not says_more(observed, plan.status):
-            wait = self._wrote_at.get(stored.key, 0.0) + COUNTS_SECONDS - time.monotonic()
-            if wait > 0:
-                self.queue.put_later(stored.key, wait)
-                return
-        attempt = int(plan.status.get("attempt", 0))
-        for note in plan.notes:  # before the status, which would make them old news
-            await self.poster.post(observed, attempt, note)
-        try:
-            await self._send_status(stored, plan.status)
-        except Outdated as error:
-            await self._tell_outdated(stored, observed, error)
-            raise
-        self._wrote_at[stored.key] = time.monotonic()
-        if _has_finished(plan.status):
-            self._wake(FOR_RUN, stored.key.namespace)
-
-    async def _tell_outdated(self, stored: Stored, observed: Observed, error: Outdated) -> None:
-        """Say what the definitions that are there have room for."""
-        status = plan_outdated(observed, error.message, self.clock())
-        if status is None:
-            return
-        log.error("definitions are outdated error=%s", error)
-        note = Note(
-            type="Warning", reason=Reason.DEFINITIONS_OUTDATED, message=error.message, key="fields"
-        )
-        await self.poster.post(observed, observed.status.attempt, note)
-        await self._send_status(stored, status)
-
-    async def _send_status(self, stored: Stored, status: Mapping[str, Any]) -> None:
-        key = stored.key
-        meta = {"name": key.name, "uid": stored.uid, "resourceVersion": str(stored.version)}
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": key.kind,
-            "metadata": meta | ({"namespace": key.namespace} if key.namespace else {}),
-            "status": dict(status),
-        }
-        try:
-            answer = await self.client.apply(
-                body,
-                resource_of(key.kind),
-                manager=names.MANAGER_STATUS,
-                force=True,
-                subresource="status",
-            )
-        except NotFound:
-            return
-        self.store.put_object(key.kind, answer, notify=False)
 
     async def _reconcile_other(self, stored: Stored) -> None:
         status = plan_other(
@@ -261,32 +207,10 @@ class Reconciler:
             self.clock(),
         )
         if status is not None:
-            await self._send_status(stored, status)
+            await self._speaker.send(stored, status)
         if stored.key.kind.endswith("Runtime"):
-            self._wake(FOR_RUNTIME, stored.key.namespace)
+            self._speaker.wake(FOR_RUNTIME, stored.key.namespace)
         self.queue.forgive(stored.key)
-
-    def _wake(self, reasons: tuple[str, ...], namespace: str) -> None:
-        """Look again at runs that wait for what has just changed."""
-        for key in self.store.waiting(reasons, namespace):
-            self.queue.put(key)
-
-
-def says_more(observed: Observed, after: Mapping[str, Any]) -> bool:
-    """Whether a status differs from the one there is in more than counts and words."""
-    before = {(c.type, c.status, c.reason) for c in observed.status.conditions}
-    now = {(c["type"], c["status"], c["reason"]) for c in after["conditions"]}
-    status = observed.status
-    same = (status.observed_generation, status.attempt, status.configuration, status.start_time)
-    told = tuple(
-        after.get(name) for name in ("observedGeneration", "attempt", "configuration", "startTime")
-    )
-    learner = status.learner.incarnation if status.learner else 0
-    return (before, same, learner) != (now, told, after.get("learner", {}).get("incarnation", 0))
-
-
-def _has_finished(status: Mapping[str, Any]) -> bool:
-    return any(c["type"] == "Finished" for c in status["conditions"])
 
 
 def _given(inputs: Inputs | None) -> Inputs:
@@ -306,47 +230,3 @@ def _gate_of(error: Exception) -> Gate:
     reason = Reason.FORBIDDEN if isinstance(error, Forbidden) else Reason.API_SERVER_REFUSED
     message = str(error)[:WORDS_LENGTH_MAX]
     return Gate(reason=reason, message=message, retry_seconds=TOLD_SECONDS_MIN)
-
-
-def _asked_seconds(error: Exception) -> float:
-    """How long the API server asks us to wait."""
-    asked = error.retry_after_seconds if isinstance(error, Unavailable) else None
-    return min(asked or 0.0, ASKED_SECONDS_MAX)
-
-
-@dataclass(slots=True, kw_only=True)
-class Workers:
-    """Takes keys while this replica leads, and counts how it went."""
-
-    reconciler: Reconciler
-    queue: KeyQueue
-    leading: asyncio.Event
-    count: Callable[[str, float, float], None]
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        while True:
-            await self.leading.wait()
-            key, waited = await self.queue.take()
-            began = time.monotonic()
-            try:
-                result = await self._one(key)
-            finally:
-                self.queue.done(key)
-            self.count(result, time.monotonic() - began, waited)
-
-    async def _one(self, key: Key) -> str:
-        try:
-            await self.reconciler.reconcile(key)
-        except KubeError as error:
-            wait = self.queue.retry(key, asked_seconds=_asked_seconds(error))
-            log.info("reconcile again key=%s seconds=%.1f error=%s", key, wait, error)
-            return "retry"
-        except NotLeader:
-            self.queue.put_later(key, NOT_LEADER_SECONDS)
-            return "not-leader"
-        except Exception:
-            self.queue.retry(key)
-            log.exception("reconcile failed key=%s", key)
-            return "error"
-        return "success"
