@@ -105,6 +105,12 @@ def test_a_pod_that_was_replaced_stops_nobody(at_work):
     assert learner.ask().stop is None
 
 
+def test_a_coordinator_that_does_not_know_the_pod_stops_nobody(at_work, bench):
+    at_work(SAVES)
+    client = bench.start(replace(SAVES, learner_nodes=2))
+    assert client.leaving(leaving(1)) == cm.MayLeave(saves=False)
+
+
 def test_a_run_that_stops_saves_whatever_time_it_takes(at_work):
     client, learner, _ = at_work(DRAINS)
     client.stop("Suspended")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ from rollout.errors import RolloutError, RunFailed
 from rollout.types import (
     WeightVersion,
 )
+
+GRACE_SECONDS, ANCHOR_SECONDS = 5.0, 2.0
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,12 +39,17 @@ class Learner:
         self._started: m.LearnerStarted
         self._lineage = 0
         self._anchored = -1
+        self._told_at: float | None = None
 
     @property
     def _me(self) -> dict[str, Any]:
         return {"worker": "learner", "incarnation": self._started.incarnation}
 
+    def _tell(self) -> None:
+        self._told_at = self._world.now
+
     async def run(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._tell)
         self._started = await self._client.start_learner(worker="learner")
         self._lineage = self._started.lineage
         beating = asyncio.ensure_future(self._beat())
@@ -70,8 +78,11 @@ class Learner:
         while True:
             batch = await self._next_batch(state.step + 1)
             if batch.stop is not None:
-                if state.step != self._anchored:
+                self._world.count(f"stop {batch.stop}")
+                left = batch.save_seconds
+                if state.step != self._anchored and (left is None or left > ANCHOR_SECONDS):
                     await self._anchor(state)
+                    self._world.count("saved on notice" if left else "saved at a stop")
                 return
             await asyncio.sleep(self._world.draw.uniform(0.2, 2.0))
             await self._process.gate()
@@ -82,12 +93,19 @@ class Learner:
     async def _next_batch(self, step: int) -> m.Batch:
         while True:
             batch = await self._client.batch(
-                m.BatchRequest(**self._me, step=step, wait_seconds=2.0)
+                m.BatchRequest(
+                    **self._me, step=step, wait_seconds=2.0, told_seconds=self._told_seconds()
+                )
             )
             if batch.waiting is None:
                 return batch
             if not batch.waiting:
                 self._world.break_promise("a wait without a culprit")
+
+    def _told_seconds(self) -> float | None:
+        if self._told_at is None:
+            return None
+        return max(0.0, self._told_at + GRACE_SECONDS - self._world.now)
 
     def _take(self, state: State, batch: m.Batch) -> State:
         return take_step(state, batch.ids, batch.cursor, self._salt, self._world.store.put)

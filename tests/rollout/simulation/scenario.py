@@ -48,6 +48,7 @@ KINDS = (
 )
 
 
+NOTICE = "leave-learner"
 SLOW_FIRST = 1000
 """Seeds from here on are of runs in which work is slow, is interrupted and moves between actors."""
 
@@ -124,7 +125,23 @@ class Scenario:
 
 def build_scenario(seed: int) -> Scenario:
     """Everything that a seed decides before the run begins; from ``SLOW_FIRST`` on, work is slow and moves."""
-    return _slow(seed) if seed >= SLOW_FIRST else _any(seed)
+    return _with_notices(_slow(seed) if seed >= SLOW_FIRST else _any(seed))
+
+
+def _with_notices(base: Scenario) -> Scenario:
+    """One run in three has a learner that is told to go; what else a seed decides is not touched."""
+    draw = random.Random(f"notice {base.seed}")
+    if draw.random() > 1 / 3:
+        return base
+    notices = tuple(
+        Fault(at=draw.uniform(1.0, 40.0), kind=NOTICE, who=0, seconds=draw.uniform(0.0, 10.0))
+        for _ in range(draw.randint(1, 3))
+    )
+    return replace(
+        base,
+        plan=replace(base.plan, saves_on_notice=draw.random() < 0.7),
+        faults=tuple(sorted((*base.faults, *notices), key=lambda fault: fault.at)),
+    )
 
 
 def _slow(seed: int) -> Scenario:

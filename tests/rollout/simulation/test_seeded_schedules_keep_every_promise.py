@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from scenario import KINDS, SLOW_FIRST, build_scenario
+from scenario import KINDS, NOTICE, SLOW_FIRST, build_scenario
 from simulate import run_scenario, simulate
 
 QUICK = 20
@@ -32,6 +32,8 @@ def test_a_few_schedules():
     done = check(range(QUICK))
     assert done["equal to the undisturbed run"] >= 1
     assert done["late copies"] > 0
+    assert done["stop Preempted"] > 0
+    assert done["saved on notice"] > 0
 
 
 def test_slow_work_that_is_interrupted_and_moves():
@@ -57,7 +59,7 @@ def test_many_schedules(first):
 
 def test_the_seeds_meet_every_fault_and_every_kind_of_run():
     scenarios = [build_scenario(seed) for seed in range(LONG)]
-    assert {fault.kind for one in scenarios for fault in one.faults} == set(KINDS)
+    assert {fault.kind for one in scenarios for fault in one.faults} == {*KINDS, NOTICE}
     assert {one.num_actors for one in scenarios} == {1, 2, 3, 4}
     assert {one.plan.staleness_max for one in scenarios} == {0, 1, 2, 3}
     for staleness in range(4):

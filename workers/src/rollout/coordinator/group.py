@@ -101,7 +101,8 @@ async def leaving(run: Run, ask: cm.Leaving) -> cm.MayLeave:
     seat = run.group.seats.get(ask.rank)
     if seat is not None and seat.nonce != ask.nonce:
         raise Fenced(f"another process of rank {ask.rank} has asked for its place since")
-    saves = ask.seconds > 0 and may_save(run) and run.stop_reason() is None
+    # A coordinator that has not heard of this process yet could be listening to an old copy of the call.
+    saves = seat is not None and ask.seconds > 0 and may_save(run) and run.stop_reason() is None
     if saves:
         give_notice(run, ask.seconds, ask.worker)
     return cm.MayLeave(saves=saves)
