@@ -1,7 +1,7 @@
 """Namespaced mode: a Role and no cluster-wide right is enough, and other namespaces are not seen."""
 
 import pytest
-from operators import operating
+from operators import eventually, operating
 from stage import World, free_port
 
 from faults.proxy import running
@@ -15,6 +15,7 @@ RUNTIME = {
     "metadata": {"name": "default"},
     "spec": {},
 }
+ENDS = {"ttlSecondsAfterFinished": 0, "ttlAction": "DeleteRun"}
 
 
 def grant(kubectl):
@@ -49,10 +50,12 @@ def test_a_role_is_enough(bare, puppets, tmp_path):
     }
     with running(bare.kubeconfig) as proxy:
         path.write_text(proxy.kubeconfig(token=grant(bare)))
-        bare.apply(RUNTIME, build_run())
+        bare.apply(RUNTIME, build_run(spec={"limits": ENDS}))
         with operating(path, free_port(), tmp_path / "log", **settings) as operator:
             world = World(kubectl=bare, puppets=puppets, operator=operator)
             world.wait_for("Ready", "True", "Running")
+            world.report({"step": 400, "outcome": {"kind": "Succeeded", "reason": "Done"}})
+            eventually(lambda: not bare.get("rolloutruns")["items"], "the run outlived its time")
         assert [one.call.path for one in proxy.records() if one.status == 403] == []
         seen = {one.call.namespace for one in proxy.records() if one.call.resource}
     assert seen == {bare.namespace}
