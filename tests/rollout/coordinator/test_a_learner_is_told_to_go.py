@@ -132,6 +132,10 @@ def test_the_next_learner_goes_on_from_the_anchor_with_nothing_to_replay(at_work
         message=PREEMPTED,
     )
     assert client.status().outcome is None
+    run = bench.coordinator.run
+    now, run.clock = run.clock, lambda: now() + 60.0
+    assert "told to go; there is no other one for 60 s" in str(client.status().waiting)
+    run.clock = now
     after = FakeLearner(client, bench.store)
     assert (after.started.anchor.step, after.started.replay) == (1, ())
     assert run_to_end(actor, after).stop == "Finished"

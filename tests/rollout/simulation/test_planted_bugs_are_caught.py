@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from simulate import simulate
 
-from rollout.coordinator import actors, batching, commits
+from rollout.coordinator import actors, batching, commits, core
 from rollout.ledger.sql import steps, submitting, tasks
 
 
@@ -100,3 +100,19 @@ def test_a_learner_that_is_not_fenced_is_found(monkeypatch):
     report = first_broken(range(100))
     assert report is not None
     assert any("replaced" in text or "acknowledged" in text for text in report.broken)
+
+
+def test_a_notice_that_outlives_its_learner_is_found(monkeypatch):
+    path = "/v1/learner/start"
+    start = core.HANDLERS[path]
+
+    async def remember(run, ask):
+        until = run.learner_until
+        answer = await start(run, ask)
+        run.learner_until = until
+        return answer
+
+    monkeypatch.setitem(core.HANDLERS, path, remember)
+    report = first_broken(range(20))
+    assert report is not None
+    assert any("not ended" in text and "told to go" in text for text in report.broken)

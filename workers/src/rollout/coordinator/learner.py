@@ -323,13 +323,15 @@ def describe_wait(run: Run) -> str:
 
 
 def _silence(run: Run) -> str:
-    """Of a learner that was not heard for a while; empty for one that was."""
+    """Of a learner that was not heard for a while; empty for one that was, or is not needed any more."""
     learners = [w for w in run.state.workers.values() if w.role == LEARNER]
-    if any(worker.outcome is not None for worker in learners):
-        return ""
+    has_ended = any(worker.outcome is not None for worker in learners)
     silent = run.clock() - max((w.seen_at for w in learners), default=run.started_at)
-    quiet = silent > run.plan.heartbeat_seconds * 2
-    return f"the learner is silent for {silent:.0f} s" if quiet else ""
+    if silent <= run.plan.heartbeat_seconds * 2 or (has_ended and run.learner_until is None):
+        return ""
+    if has_ended:
+        return f"the learner was told to go; there is no other one for {silent:.0f} s"
+    return f"the learner is silent for {silent:.0f} s"
 
 
 def describe_hold(run: Run) -> tuple[str, str] | None:
