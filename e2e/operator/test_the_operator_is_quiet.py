@@ -14,6 +14,8 @@ from runs import build_run
 pytestmark = pytest.mark.process
 
 RUNS = ("a", "b", "c")
+APPLIED_AT_ONCE = 100
+"""What one call of kubectl does in its time on a busy machine."""
 WRITES = {"create", "update", "patch", "delete", "deletecollection"}
 
 
@@ -61,7 +63,9 @@ def test_many_runs_in_order_are_looked_at_and_not_written(
     log = control_plane.local.instance.audit_log
     settings = {"ROLLOUT_RESYNC_SECONDS": "10"}
     with operating(bare.kubeconfig, free_port(), tmp_path / "log", **settings) as operator:
-        bare.apply(*(build_run(f"run-{number}") for number in range(num_runs)))
+        for first in range(0, num_runs, APPLIED_AT_ONCE):
+            numbers = range(first, first + APPLIED_AT_ONCE)
+            bare.apply(*(build_run(f"run-{number}") for number in numbers))
         eventually(lambda: num_working(bare) == num_runs, "not all runs work", 3000, 2.0)
         before = at_rest(bare)
         seen, start = operator.metric("rollout_reconcile_total"), log.stat().st_size
