@@ -201,6 +201,20 @@ def test_the_time_to_live_removes_children_and_never_the_run():
     assert world.condition("Finished") == ("True", "Succeeded")
 
 
+@pytest.mark.parametrize("first", ["coordinator", "learner", "actor"])
+def test_counts_come_to_nothing_whichever_child_went_before_the_operator_died(first):
+    world = World(spec={**SPEC, "limits": {"ttlSecondsAfterFinished": 0}})
+    world.settle()
+    world.report(step=400, outcome={"kind": "Succeeded", "reason": "Done"})
+    while not world.plan().remove_children:
+        world.tick()
+    del world.workloads[first]
+    world.settle()
+    assert not world.children()
+    counts = [world.status[field] for field in ("coordinator", "learner", "actors")]
+    assert [(one["ready"], one["desired"], one["summary"]) for one in counts] == [(0, 0, "0/0")] * 3
+
+
 def test_a_run_that_does_not_begin_in_time_has_failed_and_says_who_was_late():
     world = World(pending=frozenset({"coordinator"}))
     world.tick()

@@ -35,7 +35,8 @@ def plan_finished(observed: Observed, now: datetime) -> Plan:
         )
         if over and _nothing_left(observed) and _deletes_run(observed):
             plan = replace(plan, delete_run=not observed.tracker)
-        return finish_plan(observed, plan, _frozen(observed, over=over), now, frozen=True)
+        said = _frozen(observed, over=over)
+        return finish_plan(observed, plan, said, now, emptied=not observed.pods, frozen=True)
     wanted = want(observed, record, phase, attempt)
     wake = earliest(phase.due, due if due is not None and now < due else None)
     step = plan_step(observed, alive=False) if phase.gone else None

@@ -26,6 +26,7 @@ _COUNTS: tuple[tuple[str, Role], ...] = (
     ("learner", "learner"),
     ("actors", "actor"),
 )
+NOBODY: Status = {"ready": 0, "desired": 0, "replicas": 0, "summary": "0/0"}
 
 
 def finish_plan(
@@ -36,16 +37,22 @@ def finish_plan(
     *,
     live: Mapping[Role, Live] | None = None,
     keep_counts: bool = False,
+    emptied: bool = False,
     frozen: bool = False,
     **fields: Any,
 ) -> Plan:
-    """The plan with its status, when that differs from what is there, and the events it means."""
+    """The plan with its status, when that differs from what is there, and the events it means.
+
+    ``emptied``: the children are gone or going, so that counts come to nothing whichever of them went first.
+    """
     before = own_part(observed.status.model_dump(mode="json", by_alias=True, exclude_none=True))
     status = {**before, **describe_snapshots(observed), **fields}
     status["observedGeneration"] = observed.generation
     said = aspects if frozen else [*aspects, *cluster_aspects(observed)]
     status["conditions"] = stamp(said, observed.status.conditions, observed.generation, now)
-    if not keep_counts and observed.blocked is None:
+    if emptied:
+        status |= {field: {**before[field], **NOBODY} for field, _ in _COUNTS if field in before}
+    elif not keep_counts and observed.blocked is None:
         attempt = status.get("attempt") or observed.status.attempt
         for field, role in _COUNTS:
             status[field] = build_role_status(observed, role, live or {}, attempt)
