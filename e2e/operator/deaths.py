@@ -1,6 +1,7 @@
 """Plays a part of a life again and again, with a fault at its first call, its second, its third ..."""
 
 import itertools
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -106,8 +107,13 @@ class Crew:
         self.kubectl("delete", "rolloutrun", run, "--wait=false")
         return met
 
-    def play_under(self, life: Life, rules: Iterable[Rule], clean: Played) -> None:
-        """With rules in force from the act on. Asserts that the end is the clean one, events left out."""
+    def play_under(
+        self, life: Life, rules: Iterable[Rule], clean: Played, seconds_max: float = 60.0
+    ) -> None:
+        """With rules in force from the act on. Asserts that the end is the clean one, events left out.
+
+        ``seconds_max``: pauses grow with each fault that a run meets in a row.
+        """
         run = self.next_run()
         world = self.world()
         life.prepare(world, run)
@@ -115,14 +121,14 @@ class Crew:
         for rule in rules:
             self.proxy.inject(rule)
         life.act(world, run)
-        life.arrive(world, run)
+        _arrive(life, world, run, seconds_max)
         wanted = {**clean.end, "events": []}
 
         def left() -> list[str]:
             return differences({**end_of(world, run), "events": []}, wanted)[:10]
 
         try:
-            eventually(lambda: not left(), life.name, every=0.5)
+            eventually(lambda: not left(), life.name, seconds=seconds_max, every=0.5)
         except AssertionError:
             raise AssertionError(f"{life.name}: the end is another one: {left()}") from None
         assert world.operator.process.poll() is None
@@ -149,6 +155,19 @@ class Crew:
     def _calls(self) -> list[Record]:
         found = (one for one in self.proxy.records() if CLIENT in one.call.client)
         return [one for one in found if one.call.verb in CALLS]
+
+
+def _arrive(life: Life, world: World, run: str, seconds_max: float) -> None:
+    """As often as a life's own wait is too short."""
+    deadline = time.monotonic() + seconds_max
+    while True:
+        try:
+            life.arrive(world, run)
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
 
 
 @contextmanager

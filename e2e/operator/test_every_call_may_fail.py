@@ -5,7 +5,6 @@ What passes by itself leaves no trace; what a person must mend is said, with the
 
 import itertools
 from collections import defaultdict
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -39,8 +38,8 @@ APPLIED = (
     "poddisruptionbudgets", "statefulsets",
 )  # fmt: skip
 SLACK = 0.9
-HANGS_SECONDS_MAX = 900.0
-"""Each kind of call is left without an answer once, for half a minute, most of them one after the other."""
+FAULTS_SECONDS_MAX = 900.0
+"""Each kind of call fails, most of them one after the other: pauses grow, and one that hangs takes half a minute."""
 
 
 def pairs():
@@ -77,7 +76,7 @@ def test_each_call_of_a_life_fails_twice(life, fault, bare, puppets, tmp_path):
     with crew(bare, puppets, tmp_path) as team:
         clean = team.play(life)
         rules = [rule_for(*pair, FAULTS[fault], times=EACH) for pair in pairs()]
-        team.play_under(life, rules, clean)
+        team.play_under(life, rules, clean, FAULTS_SECONDS_MAX)
 
 
 @pytest.mark.slow
@@ -85,14 +84,7 @@ def test_calls_that_hang_are_given_up(bare, puppets, tmp_path):
     with crew(bare, puppets, tmp_path) as team:
         clean = team.play(LIVES[0])
         rules = [rule_for(*pair, Hang(), times=1) for pair in pairs() if pair[0] != "watch"]
-        team.play_under(replace(LIVES[0], arrive=wait_through_hangs), rules, clean)
-
-
-def wait_through_hangs(world, run):
-    def ready():
-        return world.condition("Ready", run).get("status") == "True"
-
-    eventually(ready, f"{run} is not ready", seconds=HANGS_SECONDS_MAX)
+        team.play_under(LIVES[0], rules, clean, FAULTS_SECONDS_MAX)
 
 
 @pytest.fixture
