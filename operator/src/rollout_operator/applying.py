@@ -26,10 +26,10 @@ from rollout_operator.desired.record import (
     render_record,
     with_live,
 )
-from rollout_operator.errors import Conflict, FieldConflict
+from rollout_operator.errors import Conflict, FieldConflict, Terminating
 from rollout_operator.kube.client import KubeClient, gather_bounded
 from rollout_operator.kube.owned import differences, owned_digest, seal, writer_of
-from rollout_operator.kube.resources import CONFIG_MAPS, PODS, resource_of
+from rollout_operator.kube.resources import CONFIG_MAPS, PODS, RUNS, resource_of
 from rollout_operator.observed import Child
 from rollout_operator.planning.model import Observed, PodDeletion, Wanted
 from rollout_operator.planning.writes import Place, Writes, is_drifted, live_of, plan_writes
@@ -61,7 +61,12 @@ class Applier:
     async def ensure(
         self, observed: Observed, wanted: Wanted, inputs: Callable[[], Inputs], now: datetime
     ) -> str:
-        """Bring the children to what is wanted; the name of the attempt's record."""
+        """Bring the children to what is wanted; the name of the attempt's record.
+
+        Raises Terminating when the run itself turns out to be gone.
+        """
+        if observed.status.attempt >= wanted.attempt and self._misses(observed, wanted):
+            await self._confirm(observed)
         if wanted.record is None:
             known = self._records.get((observed.uid, wanted.attempt))
             record = known if known is not None else render_record(inputs())
@@ -95,15 +100,30 @@ class Applier:
 
     # -- recorded children --------------------------------------------------------------------------
 
+    def _misses(self, observed: Observed, wanted: Wanted) -> bool:
+        """Whether something is not there that was."""
+        children = self.store.children(observed.uid)
+        record = children.get(("ConfigMap", wanted.record or ""))
+        if record is None:
+            return True
+        places = set(_parse_places(record.expected)) - wanted.without
+        return not places <= children.keys()
+
+    async def _confirm(self, observed: Observed) -> None:
+        """Children that vanish are often those of a run that is gone, of which nobody has told us yet."""
+        chosen = f"metadata.name={observed.name}"
+        found = await self.client.list(RUNS, observed.namespace, fieldSelector=chosen)
+        metas = [one["metadata"] for one in found["items"]]
+        if not any(one["uid"] == observed.uid and "deletionTimestamp" not in one for one in metas):
+            raise Terminating(f"run {observed.namespace}/{observed.name}", 404, "is gone")
+
     async def _ensure_recorded(self, observed: Observed, wanted: Wanted, name: str) -> None:
         children = self.store.children(observed.uid)
         record = children.get(("ConfigMap", name))
         listed = record.expected if record is not None else ""
         if not listed:
             listed = ",".join(_places(self._records[observed.uid, wanted.attempt]))
-        expected: tuple[Place, ...] = tuple(
-            (kind, child) for kind, _, child in (one.partition("/") for one in listed.split(","))
-        )
+        expected = _parse_places(listed)
         aimed = Wanted(
             attempt=wanted.attempt, record=name, live=wanted.live, without=wanted.without
         )
@@ -244,6 +264,12 @@ class Applier:
 def _is_new(observed: Observed, wanted: Wanted) -> bool:
     """Whether nothing of the run has been made yet, as far as anybody knows."""
     return wanted.record is None and wanted.attempt == 1 and not observed.children
+
+
+def _parse_places(listed: str) -> tuple[Place, ...]:
+    return tuple(
+        (kind, name) for kind, _, name in (one.partition("/") for one in listed.split(","))
+    )
 
 
 def _places(record: Record) -> list[str]:

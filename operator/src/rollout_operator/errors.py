@@ -38,7 +38,7 @@ class Refused(KubeError):  # noqa: N818 - an answer, by its name
 
 
 class Terminating(KubeError):  # noqa: N818 - a state
-    """403 because the namespace is going: nothing is left to be done in it."""
+    """The run, or its namespace, is going: nothing is left to be done for it."""
 
 
 class Unavailable(KubeError):  # noqa: N818 - an answer, by its name
