@@ -45,6 +45,23 @@ async def test_a_new_version_is_what_is_sampled_from(
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "mistral"])
+async def test_what_becomes_of_the_file_does_not_reach_weights_that_were_verified(
+    kind, tiny_model, start_engine, request_of, tmp_path
+):
+    engine = await start_engine(tiny_model(kind))
+    file = tmp_path / "model" / "model.safetensors"
+    with file.open("r+b") as written:
+        head = 8 + int.from_bytes(written.read(8), "little")
+        written.seek(head)
+        written.write(bytes(file.stat().st_size - head))
+    [answer] = await engine.generate([request_of(5)])
+
+    untouched = await start_engine(tiny_model(kind))
+    [expected] = await untouched.generate([request_of(5)])
+    assert answer == expected
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "mistral"])
 async def test_a_missing_tensor_is_named_and_the_engine_serves_nothing(
     kind, tiny_model, start_engine, request_of, tmp_path
 ):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save_file
 
 from rollout_vllm.digest import combine_digests, digest_tensor
 
@@ -24,5 +24,9 @@ def save_weights(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
 
 
 def load_weights(path: Path) -> dict[str, torch.Tensor]:
-    """Read a safetensors file into CPU tensors."""
-    return load_file(path)
+    """Read a safetensors file into CPU tensors in memory of their own.
+
+    A file that is mapped would go on changing under what was made of it: a mirror is patched in place,
+    and what was verified must stay what it was.
+    """
+    return load(path.read_bytes())
