@@ -66,7 +66,7 @@ def test_each_call_of_a_create_fails_twice_in_one_way_or_another(bare, puppets, 
     with crew(bare, puppets, tmp_path) as team:
         clean = team.play(LIVES[0])
         rules = [rule_for(*pair, next(kinds), times=EACH) for pair in pairs()]
-        team.play_under(LIVES[0], rules, clean)
+        team.play_under(LIVES[0], rules, clean, FAULTS_SECONDS_MAX)
 
 
 @pytest.mark.slow
