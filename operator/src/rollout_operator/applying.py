@@ -12,7 +12,7 @@ import logging
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -65,7 +65,10 @@ class Applier:
 
         Raises Terminating when the run itself turns out to be gone.
         """
-        if observed.status.attempt >= wanted.attempt and self._misses(observed, wanted):
+        expected = self._expected(observed, wanted)
+        there = self.store.children(observed.uid).keys()
+        missing = not expected or not set(expected) - wanted.without <= there
+        if missing and observed.status.attempt >= wanted.attempt:
             await self._confirm(observed)
         if wanted.record is None:
             known = self._records.get((observed.uid, wanted.attempt))
@@ -77,7 +80,8 @@ class Applier:
             name = wanted.record
         if any(one.replicas for one in wanted.live.values()):
             await self._ensure_keys(observed, wanted, now)
-        await self._ensure_recorded(observed, wanted, name)
+        expected = expected or _places(self._records[observed.uid, wanted.attempt])
+        await self._ensure_recorded(observed, replace(wanted, record=name), expected)
         await self._delete_pods(wanted)
         return name
 
@@ -100,14 +104,10 @@ class Applier:
 
     # -- recorded children --------------------------------------------------------------------------
 
-    def _misses(self, observed: Observed, wanted: Wanted) -> bool:
-        """Whether something is not there that was."""
-        children = self.store.children(observed.uid)
-        record = children.get(("ConfigMap", wanted.record or ""))
-        if record is None:
-            return True
-        places = set(_parse_places(record.expected)) - wanted.without
-        return not places <= children.keys()
+    def _expected(self, observed: Observed, wanted: Wanted) -> tuple[Place, ...]:
+        """Every child that the attempt's record lists; none while there is no record."""
+        record = self.store.children(observed.uid).get(("ConfigMap", wanted.record or ""))
+        return _parse_places(record.expected) if record is not None else ()
 
     async def _confirm(self, observed: Observed) -> None:
         """Children that vanish are often those of a run that is gone, of which nobody has told us yet."""
@@ -117,19 +117,13 @@ class Applier:
         if not any(one["uid"] == observed.uid and "deletionTimestamp" not in one for one in metas):
             raise Terminating(f"run {observed.namespace}/{observed.name}", 404, "is gone")
 
-    async def _ensure_recorded(self, observed: Observed, wanted: Wanted, name: str) -> None:
+    async def _ensure_recorded(
+        self, observed: Observed, wanted: Wanted, expected: tuple[Place, ...]
+    ) -> None:
         children = self.store.children(observed.uid)
-        record = children.get(("ConfigMap", name))
-        listed = record.expected if record is not None else ""
-        if not listed:
-            listed = ",".join(_places(self._records[observed.uid, wanted.attempt]))
-        expected = _parse_places(listed)
-        aimed = Wanted(
-            attempt=wanted.attempt, record=name, live=wanted.live, without=wanted.without
-        )
-        writes = plan_writes(observed.name, aimed, expected, children, self.accepted)
+        writes = plan_writes(observed.name, wanted, expected, children, self.accepted)
         if writes:
-            await self._write(observed, aimed, writes)
+            await self._write(observed, wanted, writes)
 
     async def _write(self, observed: Observed, wanted: Wanted, writes: Writes) -> None:
         record = await self._record(observed, wanted)
@@ -272,8 +266,8 @@ def _parse_places(listed: str) -> tuple[Place, ...]:
     )
 
 
-def _places(record: Record) -> list[str]:
-    return [f"{child['kind']}/{child['metadata']['name']}" for child in record.children]
+def _places(record: Record) -> tuple[Place, ...]:
+    return tuple((child["kind"], child["metadata"]["name"]) for child in record.children)
 
 
 def _comparable(manifest: Manifest) -> Mapping[str, Any]:

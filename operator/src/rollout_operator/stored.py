@@ -43,7 +43,8 @@ class Stored:
 
     def tracker(self) -> str:
         """Who would make the object again if it were deleted; empty when nobody would."""
-        return tracked.find_tracker(self.labels(), json.loads(self.meta).get("annotations") or {})
+        meta = json.loads(self.meta)
+        return tracked.find_tracker(meta.get("labels") or {}, meta.get("annotations") or {})
 
     def read_status(self) -> dict[str, Any]:
         """The status; empty when there is none yet."""

@@ -186,16 +186,19 @@ def _guarded(may_send: Callable[[], None]) -> type[aiohttp.ClientRequest]:
     """
 
     class Guarded(aiohttp.ClientRequest):
-        async def send(self, conn: Any) -> aiohttp.ClientResponse:
+        def _ask(self) -> None:
             if self.method != "GET":
                 may_send()
+
+        async def send(self, conn: Any) -> aiohttp.ClientResponse:
+            self._ask()
             return await super().send(conn)
 
         async def write_bytes(
             self, writer: Any, conn: Any, content_length: int | None = None
         ) -> None:
             try:
-                may_send()
+                self._ask()
             except NotLeader as error:
                 conn.protocol.set_exception(aiohttp.ClientConnectionError(str(error)))
                 conn.close()
