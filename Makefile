@@ -40,8 +40,8 @@ test: setup ## All tests
 test-long: setup ## The slow tiers too: many seeds, many kills
 	@BIN=$(BIN) tests/run.sh --long
 
-e2e: cluster-build ## Tests on a real Kubernetes cluster (built once; see e2e/README.md)
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile e2e -m "not slow and not bench" --timeout 1200
+e2e: setup ## Tests on a real Kubernetes cluster (built once; see e2e/README.md)
+	@BIN=$(BIN) tests/run.sh --clusters
 
 cluster-build: setup ## Install and build what the test cluster lacks
 	@PYTHONPATH=e2e $(BIN)/python -m cluster build

@@ -7,8 +7,13 @@ cd "$(dirname "$0")/.."
 BIN=${BIN:-.venv/bin}
 long="not slow" most_seconds=900
 [ "${1:-}" = "--long" ] && long="slow or not slow" most_seconds=3600
+clusters() {
+  PYTHONPATH=e2e "$BIN/python" -m cluster build > /dev/null
+  "$BIN/python" -m pytest -q -n 2 --dist loadfile e2e -m "not bench and ($long)" --timeout "$most_seconds"
+}
 export PYTHONDONTWRITEBYTECODE=
 export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 MPLBACKEND=Agg
+[ "${1:-}" = "--clusters" ] && { clusters; exit; }
 "$BIN/ruff" check .
 "$BIN/ruff" format --check .
 "$BIN/pyrefly" check
@@ -16,5 +21,4 @@ export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 HF_DATASE
 "$BIN/python" -m rollout_api.generate --check
 "$BIN/python" -m pytest -q -n 2 --dist loadfile -m "not process and not vllm and not bench and ($long)" --timeout 300
 "$BIN/python" -m pytest -q -n 2 --dist loadfile -m "(process or vllm) and not bench and ($long)" --timeout "$most_seconds"
-PYTHONPATH=e2e "$BIN/python" -m cluster build > /dev/null
-"$BIN/python" -m pytest -q -n 2 --dist loadfile e2e -m "not bench and ($long)" --timeout "$most_seconds"
+clusters
