@@ -53,7 +53,7 @@ def fail_a_rank(world: World, run: str) -> None:
 
 
 def finish(world: World, run: str) -> None:
-    world.report({"step": 400, "outcome": {"kind": "Succeeded", "reason": "Done"}}, run)
+    world.succeed(run)
 
 
 def nothing(_: World, __: str) -> None:

@@ -15,7 +15,7 @@ def finish(world, name="arithmetic", **metadata):
     run = build_run(name, {"limits": LIMITS})
     world.kubectl.apply({**run, "metadata": {**run["metadata"], **metadata}})
     world.wait_for("Ready", "True", "Running", name)
-    world.report({"step": 400, "outcome": {"kind": "Succeeded", "reason": "Done"}}, name)
+    world.succeed(name)
 
 
 def runs(world):

@@ -72,7 +72,7 @@ def test_deleting_the_run_leaves_nothing(world):
 def test_a_healthy_run_posts_at_most_five_events(world):
     world.apply()
     world.wait_for("Ready", "True")
-    world.report({"step": 400, "outcome": {"kind": "Succeeded", "reason": "Done"}})
+    world.succeed()
     world.wait_for("Finished", "True", "Succeeded")
     eventually(lambda: not world.pod_uids("coordinator"), "pods of a finished run are still there")
 

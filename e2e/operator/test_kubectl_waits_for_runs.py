@@ -12,7 +12,7 @@ MINE = ("-l", "rollout.dev/run=arithmetic")
 def test_waits_end_when_the_run_has_succeeded(world):
     world.apply()
     world.kubectl.wait("--for=condition=Ready", "rrun/arithmetic")
-    world.report({"step": 400, "outcome": {"kind": "Succeeded", "reason": "Done"}})
+    world.succeed()
     world.kubectl.wait("--for=condition=Finished", "rrun/arithmetic")
     world.kubectl.wait(f"--for=jsonpath={SUCCEEDED}=Succeeded", "rrun/arithmetic")
     world.kubectl.wait("--for=condition=Ready", "rrun/arithmetic")

@@ -29,7 +29,7 @@ def test_neither_a_resync_nor_a_restart_writes_anything(bare, puppets, tmp_path)
             for name in RUNS:
                 world.wait_for("Ready", "True", "Running", name)
             time.sleep(2)
-            versions = statuses(bare)
+            before = versions(bare)
             proxy.clear()
             seen = operator.metric("rollout_reconcile_total")
             eventually(
@@ -44,12 +44,7 @@ def test_neither_a_resync_nor_a_restart_writes_anything(bare, puppets, tmp_path)
                 "the second operator looked at nothing",
             )
             assert [record.call for record in proxy.writes()] == []
-        assert statuses(bare) == versions
-
-
-def statuses(kubectl):
-    found = kubectl.get("rolloutruns")["items"]
-    return {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in found}
+        assert versions(bare) == before
 
 
 @pytest.mark.timeout(3600)

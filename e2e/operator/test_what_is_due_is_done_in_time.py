@@ -7,18 +7,15 @@ What came due while nobody operated is in test_nobody_operates.py.
 from statistics import median
 
 import pytest
-from clocks import STAMP_SECONDS, Watcher, seconds_of
+from clocks import LATE_SECONDS_MAX, RUNS, STAMP_SECONDS, Watcher, seconds_of
 
 from runs import build_run
 
 pytestmark = pytest.mark.process
 
-RUNS = ("a", "b", "c")
-LATE_SECONDS_MAX = 2.0
 ACTIVE_SECONDS, TTL_SECONDS = 10, 6
 LIMITS = {"activeSeconds": ACTIVE_SECONDS, "noProgressSeconds": 5}
 BRIEF = {"limits": {"ttlSecondsAfterFinished": TTL_SECONDS}}
-DONE = {"step": 400, "outcome": {"kind": "Succeeded", "reason": "Done"}}
 
 
 def test_a_run_ends_when_its_time_is_over(world):
@@ -41,7 +38,7 @@ def test_children_go_when_their_time_is_over(world):
     for name in RUNS:
         world.wait_for("Ready", "True", "Running", name)
     for name in RUNS:
-        watcher.report(name, DONE)
+        watcher.succeed(name)
     watcher.wait_for_all(watcher.finished, "a run did not finish")
     ended = {name: seconds_of(watcher.status(name)["completionTime"]) for name in RUNS}
 

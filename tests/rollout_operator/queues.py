@@ -16,6 +16,18 @@ from rollout_operator.observed import render_time
 from rollout_operator.planning.attempts import current_attempt, find_record
 from rollout_operator.planning.model import Observed, Plan, QuotaStep
 
+QUOTA = Quota(
+    namespace="ns",
+    name="run",
+    uid="w",
+    version=1,
+    generation=1,
+    run="run",
+    run_uid="uid-0001",
+    queue="q",
+    digest="d",
+)
+
 
 @dataclass(slots=True, kw_only=True)
 class QueuedWorld(World):
