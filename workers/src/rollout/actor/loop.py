@@ -33,6 +33,7 @@ from rollout.coordinator.messages import (
     TaskResult,
 )
 from rollout.errors import EngineError, Fenced
+from rollout.grace import working_seconds
 from rollout.ledger.records import FailureKind
 from rollout.seams import WeightSource
 from rollout.types import WeightVersion
@@ -43,8 +44,6 @@ CLAIM_WAIT_SECONDS = 10.0
 """How long one claim waits at the coordinator; then it is asked again."""
 LEAVE_SECONDS = 1.0
 """How long a leaving actor still waits for a claim that is on its way."""
-PARTING_SECONDS = 5.0
-"""What is kept of the grace period for handing back what could not be finished."""
 EVALUATION_TASKS_MAX = 256
 """Groups to claim at once while nothing but evaluations is handed out: they are many and short."""
 ENGINE_FAILURES_MAX = 3
@@ -113,7 +112,7 @@ class Actor:
         if self._parts.stage.keeps_prefixes:
             self._hand.return_all()
         else:
-            seconds = max(0.0, self._parts.grace_seconds - PARTING_SECONDS)
+            seconds = working_seconds(self._parts.grace_seconds)
             asyncio.get_running_loop().call_later(seconds, self._hand.return_all)
 
     async def run(self) -> None:

@@ -24,6 +24,7 @@ from rollout.coordinator.client import CoordinatorClient
 from rollout.coordinator.messages import LearnerStarted
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
 from rollout.errors import DataError, RolloutError, RunFailed, SpecError
+from rollout.grace import working_seconds
 from rollout.learner.build import build_parts
 from rollout.learner.forward.memory import keep_freed_memory
 from rollout.learner.heartbeat import Heart
@@ -37,9 +38,6 @@ from rollout_api.worker import WorkerConfig
 log = logging.getLogger(__name__)
 
 WORKER = "learner"
-
-PARTING_SECONDS = 5.0
-"""What is kept of the grace period for reporting and leaving."""
 
 FOR_GOOD = (RunFailed, SpecError, DataError)
 """Failures that the next process would only repeat."""
@@ -133,7 +131,7 @@ def _heed_signals(grace_seconds: float) -> Callable[[], float | None]:
     def told_seconds() -> float | None:
         if not told_at:
             return None
-        return max(0.0, told_at[0] + grace_seconds - PARTING_SECONDS - time.monotonic())
+        return max(0.0, told_at[0] + working_seconds(grace_seconds) - time.monotonic())
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, tell)

@@ -17,6 +17,7 @@ from rollout.coordinator.seats import RENDEZVOUS_VARIABLE
 from rollout.entrypoints.child import run_child
 from rollout.entrypoints.orders import config_path
 from rollout.errors import Fenced, RolloutError, SpecError
+from rollout.grace import working_seconds
 from rollout.local.ranks import Place, plan_ranks
 from rollout_api.worker import WorkerOrder
 
@@ -28,8 +29,6 @@ MEETING_PORT, MEETING_PORT_DEFAULT = "ROLLOUT_MEETING_PORT", "29400"
 ASK_SECONDS = 5.0
 """How long one question for a place waits at the coordinator; a signal is heeded between two."""
 STAY_SECONDS = 5.0
-PARTING_SECONDS = 5.0
-"""What is kept of the grace period for ending ranks that have not ended by themselves."""
 ANSWER_SECONDS_MAX = 5.0
 """How long a pod that was told to go waits to hear whether it saves first."""
 TOLD_POLL_SECONDS = 0.2
@@ -192,7 +191,7 @@ def _leaving(
         while not told.is_set():
             if ended.wait(TOLD_POLL_SECONDS):
                 return
-        until = time.monotonic() + max(0.0, order.learner_grace_seconds - PARTING_SECONDS)
+        until = time.monotonic() + working_seconds(order.learner_grace_seconds)
         if _may_save(order, node, until):
             log.info("told to go: rank %d works on to the next boundary", node.rank)
             ended.wait(max(0.0, until - time.monotonic()))
