@@ -54,4 +54,4 @@ def test_a_wrong_name_is_an_attribute_error():
     import rollout_api
 
     with pytest.raises(AttributeError, match="no attribute 'parse_runs'"):
-        rollout_api.parse_runs  # noqa: B018
+        rollout_api.parse_runs  # noqa: B018 - the access is what is tested

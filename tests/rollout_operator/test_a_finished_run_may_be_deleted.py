@@ -4,12 +4,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from queues import QUOTA
 from worlds import SPEC, World
 
 from rollout_api.conditions import Reason
 from rollout_api.live import live_part
 from rollout_api.tracked import ANNOTATIONS, LABELS
-from rollout_operator.kueue.quota import Quota
 from rollout_operator.planning.gates import check_form
 from rollout_operator.planning.model import Gate
 from rollout_operator.planning.plan import plan_run
@@ -18,18 +18,6 @@ from rollout_operator.stored import parse_stored
 LIMITS = {"ttlSecondsAfterFinished": 100, "ttlAction": "DeleteRun"}
 MARKS = [("annotations", key) for key in ANNOTATIONS] + [("labels", key) for key in LABELS]
 REFUSED = Gate(reason=Reason.FORBIDDEN, message="delete services x: 403 cannot delete")
-
-QUOTA = Quota(
-    namespace="ns",
-    name="run",
-    uid="w",
-    version=1,
-    generation=1,
-    run="run",
-    run_uid="uid-0001",
-    queue="q",
-    digest="d",
-)
 
 
 def finished(limits=LIMITS, **world):

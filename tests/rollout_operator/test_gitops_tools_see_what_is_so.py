@@ -60,7 +60,7 @@ def by_command(command, script, document):
 def interpreter():
     """How Lua is run on this machine; None when it cannot."""
     try:
-        import lupa  # noqa: F401
+        import lupa  # noqa: F401 - asks whether it is there
     except ImportError:
         found = next((name for name in INTERPRETERS if shutil.which(name)), None)
         return (lambda *given: by_command(found, *given)) if found else None

@@ -56,8 +56,8 @@ class Clock:
 
 def pair():
     leases, clock = Leases(), Clock()
-    make = lambda name: Leader(client=leases, namespace="n", identity=name, clock=clock)  # noqa: E731
-    return leases, clock, make("a"), make("b")
+    both = (Leader(client=leases, namespace="n", identity=name, clock=clock) for name in "ab")
+    return leases, clock, *both
 
 
 async def test_the_first_takes_it_and_the_second_waits():

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from queues import QUOTA
 from worlds import World
 
 from rollout_api import names
@@ -12,7 +13,6 @@ from rollout_operator.desired.record import Live
 from rollout_operator.errors import Conflict, Forbidden, NotFound
 from rollout_operator.kube.resources import PODS, SECRETS, SERVICES, STATEFUL_SETS
 from rollout_operator.kueue.keeper import Keeper
-from rollout_operator.kueue.quota import Quota
 from rollout_operator.kueue.resources import WORKLOADS
 from rollout_operator.planning.model import PodDeletion, QuotaStep, Wanted
 
@@ -144,17 +144,7 @@ async def test_a_workload_that_is_not_the_one_that_was_seen_stays(live):
     server = Server()
     place = (WORKLOADS.plural, "run")
     server.put(place, **live)
-    quota = Quota(
-        namespace="ns",
-        name="run",
-        uid="seen",
-        version=1,
-        generation=1,
-        run="run",
-        run_uid="uid-0001",
-        queue="q",
-        digest="d",
-    )
+    quota = replace(QUOTA, uid="seen")
     keeper = Keeper(client=server, store=Known())
     with pytest.raises(Conflict):
         await keeper.act(replace(observed(), quota=quota), QuotaStep(verb="GiveUp"))

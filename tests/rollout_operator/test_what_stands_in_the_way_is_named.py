@@ -200,7 +200,7 @@ def test_storage_and_engine_of_the_platform_hold_where_the_run_names_none():
     own = resolve_spec({**SPEC, "storage": {"uri": "s3://other/y"}}, runtime)
     assert own.storage is not None and own.storage.uri == "s3://other/y"
     assert own.storage.ledger is not None and own.storage.ledger.postgres is not None
-    assert resolve_spec(SPEC, RuntimeSpec()).actors.engine.chosen == "vllm"  # pyrefly: ignore
+    assert resolve_spec(SPEC, RuntimeSpec()).actors.engine.chosen == "vllm"  # pyrefly: ignore - there, or the test fails
 
 
 def test_every_named_secret_and_config_map_is_looked_for():

@@ -73,7 +73,7 @@ def watch_gauges(
     depth.set_function(queue_depth)
     leader = Gauge("rollout_leader", "1 while this replica writes.", registry=metrics.registry)
     leader.set_function(lambda: float(leading()))
-    metrics.registry.register(_Looked(ages, reasons))  # pyrefly: ignore[bad-argument-type]
+    metrics.registry.register(_Looked(ages, reasons))  # pyrefly: ignore[bad-argument-type] - a collector by its method collect
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,7 @@ class Process:
     # -- tasks --------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        while self.missing():  # noqa: ASYNC110
+        while self.missing():  # noqa: ASYNC110 - nobody announces it
             await asyncio.sleep(0.05)
         await self.leader.leading.wait()
         reconciler = self._build_reconciler()

@@ -37,7 +37,7 @@ def ppo_world(world, ppo_settings):
 def work_of(model_path, settings):
     """A trainer, and the work of some groups on it, prepared; with one update unless ``rules`` say more."""
 
-    def build(algorithm, groups, rules=PlanRules(tokens_max=4096), base=settings):  # noqa: B008
+    def build(algorithm, groups, rules=PlanRules(tokens_max=4096), base=settings):  # noqa: B008 - frozen
         trainer = build_trainer(model_path, replace(base, algorithm=algorithm), Parallel())
         reference = build_reference(model_path, trainer.settings, Parallel())
         assert trainer.critic is not None

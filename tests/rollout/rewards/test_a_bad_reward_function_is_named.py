@@ -258,7 +258,7 @@ def test_a_killed_parent_leaves_no_child(build, tmp_path):
 
 def _runs(pid):
     try:
-        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - no file of ours
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False

@@ -96,7 +96,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
 
 def test_a_full_disk_is_an_error_and_the_step_is_not_counted():
     tracker = JsonlTracker.__new__(JsonlTracker)
-    with open("/dev/full", "ab") as full:  # noqa: PTH123
+    with open("/dev/full", "ab") as full:  # noqa: PTH123 - a device, open while it is written to
         tracker._path, tracker._file, tracker.last_step = "/dev/full", full, -1
         with pytest.raises(StoreError, match="cannot be written"):
             tracker.log(1, METRICS)

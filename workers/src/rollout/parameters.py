@@ -41,7 +41,7 @@ def given_parameters(what: str, holder: Parametrised) -> dict[str, str]:
 
 def parse_parameters(what: str, kind: type[T], given: Mapping[str, str]) -> T:
     """An instance of ``kind`` (a dataclass). ``what`` names the builtin in messages."""
-    known = {_camel(field.name): field for field in fields(kind)}  # pyrefly: ignore[bad-argument-type]
+    known = {_camel(field.name): field for field in fields(kind)}  # pyrefly: ignore[bad-argument-type] - every kind is a dataclass
     for name in given:
         if name not in known:
             listed = ", ".join(known) or "none"

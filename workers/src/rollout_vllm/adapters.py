@@ -32,7 +32,7 @@ class AdapterWatch:
             return original(cls, *arguments, **named)
 
         setattr(LoRAModel, MARK, original)
-        LoRAModel.from_lora_tensors = classmethod(hashed)  # pyrefly: ignore
+        LoRAModel.from_lora_tensors = classmethod(hashed)  # pyrefly: ignore - a classmethod is put in another's place
 
 
 WATCH = AdapterWatch()

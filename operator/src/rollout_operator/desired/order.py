@@ -69,7 +69,7 @@ def build_layout(inputs: Inputs) -> Layout:
     return Layout(
         run_dir=contract.RUN_FOLDER,
         coordinator_url=coordinator_url(inputs.name, inputs.namespace),
-        listen_host="0.0.0.0",  # noqa: S104
+        listen_host="0.0.0.0",  # noqa: S104 - the other pods come to its address
         ca_file=f"{contract.CA_FOLDER}/{contract.AUTHORITY}",
         certificate_file=f"{contract.TLS_FOLDER}/{contract.CERTIFICATE}",
         key_file=f"{contract.TLS_FOLDER}/{contract.PRIVATE_KEY}",

@@ -171,7 +171,7 @@ def _engine(inputs: Inputs, mounts: list[Mount]) -> Manifest:
         "command": contract.ENGINE_COMMAND,
         "env": [
             {"name": "PYTHONPATH", "value": f"{contract.ENGINE_FOLDER}/plugin"},
-            {"name": "HOME", "value": "/tmp"},  # noqa: S108
+            {"name": "HOME", "value": "/tmp"},  # noqa: S108 - a volume of the pod
             _NAMED,
             *(one for one in build_env(inputs, "actor") if "value" in one),
         ],

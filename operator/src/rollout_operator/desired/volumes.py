@@ -79,7 +79,7 @@ def build_mounts(inputs: Inputs, role: names.Role, configuration: str) -> list[M
             read_only=True,
         ),
         _run_folder(inputs, role),
-        Mount(name="tmp", path="/tmp", source={"emptyDir": {}}, engine=True),  # noqa: S108
+        Mount(name="tmp", path="/tmp", source={"emptyDir": {}}, engine=True),  # noqa: S108 - a volume of the pod
         Mount(name="home", path=contract.HOME_FOLDER, source={"emptyDir": {}}),
         Mount(name="cache", path=contract.CACHE_FOLDER, source=_cache(inputs), engine=True),
         _shm(inputs, role),
@@ -180,7 +180,7 @@ def _cache(inputs: Inputs) -> Manifest:
 def _shm(inputs: Inputs, role: names.Role) -> Mount:
     size = shared_memory(inputs, role)
     source = {"medium": "Memory"} | ({"sizeLimit": size} if size else {})
-    return Mount(name="shm", path="/dev/shm", source={"emptyDir": source}, engine=True)  # noqa: S108
+    return Mount(name="shm", path="/dev/shm", source={"emptyDir": source}, engine=True)  # noqa: S108 - a volume of the pod
 
 
 def _config_map(name: str, key: str) -> Manifest:

@@ -118,7 +118,7 @@ async def _report(parts: ActorParts, incarnation: int, *, ok: bool, message: str
 
 def _import_engine() -> None:
     """Load what takes longest before the configuration is there."""
-    import rollout.engines.embedded  # noqa: F401
+    import rollout.engines.embedded  # noqa: F401 - imported early, while others start
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def apply_numerics(*, threads: int, exact: bool) -> None:
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(exact)
     # Filling fresh memory with NaN finds reads of it; nothing here reads any.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # pyrefly: ignore
+    torch.utils.deterministic.fill_uninitialized_memory = False  # pyrefly: ignore - a property of a module
     torch.backends.cudnn.benchmark = not exact
     if exact:
         torch.backends.cuda.matmul.allow_tf32 = False

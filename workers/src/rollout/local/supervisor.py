@@ -320,7 +320,7 @@ class Supervisor:
             if descriptor == self._wake_read:
                 os.read(self._wake_read, 1024)
 
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - signal's signature
         """Count it and wake the loop, which acts: nothing else is safe in a signal handler."""
         self._interrupts += 1
         os.write(self._wake_write, b"!")

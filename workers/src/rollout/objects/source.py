@@ -67,7 +67,7 @@ class _PartsReader(io.RawIOBase):
         self._position = max(0, base + offset)
         return self._position
 
-    def readinto(self, buffer: memoryview) -> int:  # pyrefly: ignore
+    def readinto(self, buffer: memoryview) -> int:  # pyrefly: ignore - the base class names it otherwise
         index = bisect_right(self._ends, self._position)
         if index == len(self._parts):
             return 0

@@ -47,7 +47,7 @@ def compile_template(text: str) -> Template:
         autoescape=False,
     )
     environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _refuse  # pyrefly: ignore[unsupported-operation]
+    environment.globals["raise_exception"] = _refuse  # pyrefly: ignore[unsupported-operation] - jinja's globals take any function
     try:
         return environment.from_string(text)
     except TemplateSyntaxError as error:

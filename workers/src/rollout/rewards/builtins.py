@@ -164,4 +164,4 @@ def build_builtin(name: str, given: Mapping[str, str]) -> RewardModel:
     """A builtin by name. Raises SpecError for an unknown name or parameter."""
     if name not in KINDS:
         raise SpecError(f"no reward {name!r}; there are {', '.join(sorted(KINDS))}")
-    return parse_parameters(f"reward {name}", KINDS[name], given)  # pyrefly: ignore[bad-argument-type]
+    return parse_parameters(f"reward {name}", KINDS[name], given)  # pyrefly: ignore[bad-argument-type] - of the kind that its name says

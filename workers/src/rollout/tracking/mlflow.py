@@ -123,7 +123,7 @@ def _import() -> tuple[type[MlflowClient], type[Exception]]:
         os.environ.setdefault(name, value)
     try:
         import alembic  # noqa: F401 - what the SQLite store needs
-        import sqlalchemy  # noqa: F401
+        import sqlalchemy  # noqa: F401 - what the SQLite store needs
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
     except ImportError as error:

@@ -47,7 +47,7 @@ def _parse(data: Bits, path: Path) -> dict[str, Bits]:
 
 
 def _view(body: Bits, item: Mapping[str, object]) -> Bits:
-    start, stop = item["data_offsets"]  # pyrefly: ignore
+    start, stop = item["data_offsets"]  # pyrefly: ignore - two numbers, by the format
     if not 0 <= start <= stop <= body.size:
         raise ValueError(f"offsets {start} to {stop} of {body.size}")
     return body[start:stop].view(UNSIGNED[_SIZES[str(item["dtype"])]])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 _FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001 - see above
-_FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward  # noqa: SLF001
+_FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward  # noqa: SLF001 - torch has no public name for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,7 +58,7 @@ class _SelectedLogprobs(torch.autograd.Function):
         targets_C: torch.Tensor,
         temperature: float,
         entropy: bool,  # noqa: FBT001 - autograd functions take positional arguments
-        spread: bool,  # noqa: FBT001
+        spread: bool,  # noqa: FBT001 - autograd passes by position
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
         scaled = logits_UV if temperature == 1.0 else logits_UV / temperature
         exact = torch.promote_types(scaled.dtype, torch.float32)

@@ -43,7 +43,7 @@ class ValueModel(nn.Module):
 
     def gradient_checkpointing_enable(self, options: dict[str, Any]) -> None:
         """Recompute activations in the backward pass."""
-        self.decoder.gradient_checkpointing_enable(options)  # pyrefly: ignore
+        self.decoder.gradient_checkpointing_enable(options)  # pyrefly: ignore - to torch an attribute may be a tensor
 
     def forward(self, row: PackedRow) -> Tensor:
         """Values ``[U]``, float32, at the row's predicting positions."""
@@ -71,7 +71,7 @@ def build_value_model(path: Path, seed: int) -> ValueModel:
             head.weight.copy_(scorer.score.weight)
             head.bias.zero_()
         return ValueModel(scorer.model, head)
-    decoder = load_model(path).get_decoder()  # pyrefly: ignore
+    decoder = load_model(path).get_decoder()  # pyrefly: ignore - to torch an attribute may be a tensor
     width = int(decoder.config.hidden_size)
     head = nn.Linear(width, 1)
     noise = torch.Generator().manual_seed(derive_seed(seed, "critic", 0))

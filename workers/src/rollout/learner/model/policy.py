@@ -220,7 +220,7 @@ def _shard_masters(
     """
     if adapted:
         _freeze_rest(model, dtype)
-    layers = list(model.get_decoder().layers)  # pyrefly: ignore
+    layers = list(model.get_decoder().layers)  # pyrefly: ignore - to torch an attribute may be a tensor
     shard(model, layers, None if adapted else dtype, reshards=parallel.reshards)
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 

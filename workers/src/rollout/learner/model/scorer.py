@@ -52,7 +52,7 @@ class Scorer(nn.Module):
 
     def gradient_checkpointing_enable(self, options: dict[str, Any]) -> None:
         """Recompute activations in the backward pass."""
-        self.model.gradient_checkpointing_enable(options)  # pyrefly: ignore
+        self.model.gradient_checkpointing_enable(options)  # pyrefly: ignore - to torch an attribute may be a tensor
 
     def forward(self, row: PackedRow, positions_S: Tensor) -> Tensor:
         """Scores ``[S]`` at positions of the row."""
@@ -63,7 +63,7 @@ class Scorer(nn.Module):
 
 def answer_scores(model: nn.Module, groups: Sequence[Answers], device: torch.device) -> Tensor:
     """The score of every answer, group by group ``[S]``; each prompt is computed once. Differentiable."""
-    pad_id = int(model.pad_id)  # pyrefly: ignore
+    pad_id = int(model.pad_id)  # pyrefly: ignore - to torch an attribute may be a tensor
     row = build_group_row(
         [
             # The row leaves the last token out, as nothing follows it; here it is the one that counts.
