@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,16 @@ class Recorder:
         pass
 
 
+@dataclass(slots=True)
+class HeldClock:
+    """Whole seconds that stand still, so that bounds are met exactly; the run's start lies before them."""
+
+    now: float
+
+    def __call__(self) -> float:
+        return self.now
+
+
 class Bench:
     """A run's folder; ``start`` gives a client of a new coordinator life, ``stop`` ends that life."""
 
@@ -105,6 +116,12 @@ class Bench:
             return self.coordinator
 
         return self._stack.enter_context(serve_in_process(opened))
+
+    def hold_clock(self) -> HeldClock:
+        """From here on the run's time goes on by the test's word only."""
+        run = self.coordinator.run
+        run.clock = held = HeldClock(now=float(math.ceil(run.clock())))
+        return held
 
     def stop(self) -> None:
         self._stack.close()

@@ -97,9 +97,7 @@ def test_a_refill_has_a_deadline_of_its_own(crew, bench):
         PLAN, exact=False, waves_max=3, sample_wait_seconds=10.0, steps_max=1, lease_seconds=1000.0
     )
     client, learner, actor = crew(plan)
-    run = bench.coordinator.run
-    now = [100.0]
-    run.clock = lambda: now[0]
+    run, clock = bench.coordinator.run, bench.hold_clock()
     first = actor.claim().tasks
     actor.reward = lambda task, sample: float(sample % 2) if task.ordinal == 0 else 0.0
     assert all(actor.submit(*map(actor.play, first)).accepted)
@@ -107,18 +105,18 @@ def test_a_refill_has_a_deadline_of_its_own(crew, bench):
     assert refill, "one group had no signal"
     assert learner.ask().waiting is not None
 
-    now[0] += 9.0
+    clock.now += 9.0
     assert learner.ask().waiting is not None
-    now[0] += 2.0
+    clock.now += 2.0
     learner.ask()
     assert run.state.groups[refill[0].ordinal].state == "expired"
     newer = actor.claim(held=tuple(task.task_id for task in refill)).tasks
     assert newer, "what expired is made good"
     assert run.state.groups[newer[0].ordinal].state == "leased"
-    now[0] += 5.0
+    clock.now += 5.0
     assert learner.ask().waiting is not None, "a new refill is given its time"
     assert run.state.groups[newer[0].ordinal].state == "leased"
-    now[0] += 6.0
+    clock.now += 6.0
     batch = learner.ask()
     assert [group.ordinal for group in batch.groups] == [0]
     learner.commit(batch)

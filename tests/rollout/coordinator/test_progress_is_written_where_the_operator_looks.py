@@ -46,13 +46,12 @@ class Clocked:
     """A poster of a bench's run, looked after by hand: the run's clock is ours."""
 
     def __init__(self, bench) -> None:
-        self.now, self.writer = 1000.0, Written()
+        self.clock, self.writer = bench.hold_clock(), Written()
         self.bench = bench
         self.poster = Poster(writer=self.writer, every_seconds=10.0)
-        bench.coordinator.run.clock = lambda: self.now
 
     def look(self, after: float = 0.0) -> float:
-        self.now += after
+        self.clock.now += after
         return asyncio.run(self.poster.look(self.bench.coordinator.run))
 
     @property

@@ -12,13 +12,15 @@ class Watched:
     """A bench's run, its clock ours, and a watch of 60 seconds."""
 
     def __init__(self, bench):
-        self.client, self.bench, self.now = bench.start(), bench, 1000.0
-        self.run = bench.coordinator.run
-        self.run.clock = lambda: self.now
+        self.client, self.bench = bench.start(), bench
+        self.run, self.clock = bench.coordinator.run, bench.hold_clock()
         self.watch = Watch(seconds=60.0)
 
-    def look(self, after=0.0):
-        self.now += after
+    def look(self, after=0.0, asks=None):
+        """``asks`` is a learner that has waited all the time, and is heard."""
+        self.clock.now += after
+        if asks is not None:
+            asks.ask()
         self.watch.look(self.run)
         return describe_progress(self.run).stuck
 
@@ -28,14 +30,13 @@ def test_an_actor_that_keeps_its_task_is_named_and_given_its_time_again(bench):
     learner = FakeLearner(watched.client, bench.store)
     actor = FakeActor(watched.client)
     actor.claim()
-    learner.ask()
-    assert watched.look() is None
-    assert watched.look(after=59.0) is None
-    stuck = watched.look(after=2.0)
+    assert watched.look(asks=learner) is None
+    assert watched.look(after=59.0, asks=learner) is None
+    stuck = watched.look(after=2.0, asks=learner)
     assert stuck.worker == actor.name
     assert "nothing has moved for 61 s" in stuck.message
     first = stuck.time
-    assert watched.look(after=30.0).time == first
+    assert watched.look(after=30.0, asks=learner).time == first
 
 
 def test_a_step_ends_it(bench):

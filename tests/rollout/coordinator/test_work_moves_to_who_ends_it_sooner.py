@@ -108,14 +108,6 @@ def test_a_deadline_is_a_multiple_of_the_longest_samples_time():
     assert deadline_seconds(10.0, Lengths([5]), 2.0) is None
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def start(bench):
     """A run with two actors; the first holds all four groups, at 10 tokens a second."""
@@ -123,7 +115,7 @@ def start(bench):
     def started(plan=FAST, lengths=HUNDREDS):
         client = bench.start(plan)
         run = bench.coordinator.run
-        run.clock = Clock()
+        bench.hold_clock()
         FakeLearner(client, bench.store)
         slow, other = FakeActor(client), FakeActor(client, index=1)
         tasks = ()
