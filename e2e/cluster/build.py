@@ -4,6 +4,7 @@ Two builders never work at the same time (a lock file), a binary appears whole o
 there is never built again. About 15 minutes from empty caches on two idle cores; the control plane is 6 of them.
 """
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -26,12 +27,18 @@ GO_OLDEST = (1, 21)
 
 def path(name: str) -> Path:
     """Where a binary is, or will be once built."""
-    return build_cache() / BINARIES[name].module.folder / name
+    return folder(name) / name
 
 
 def folder(name: str) -> Path:
-    """The cache folder of the binary's module: its other binaries and its kept source folders."""
-    return path(name).parent
+    """The cache folder of the binary's module: its other binaries and its kept source folders.
+
+    Commands of our own change without a new version of their module: their text is a part of the name.
+    """
+    binary = BINARIES[name]
+    text = b"".join(one.read_bytes() for one in _own_source(binary))
+    mark = f"-{hashlib.sha256(text).hexdigest()[:12]}" if text else ""
+    return build_cache() / f"{binary.module.name}-{binary.module.version}{mark}"
 
 
 def missing(names: Iterable[str]) -> tuple[str, ...]:
@@ -52,6 +59,13 @@ def ensure(names: Iterable[str]) -> None:
             start = time.monotonic()
             _build(name, BINARIES[name])
             _say(f"built {name} {BINARIES[name].module.version}: {time.monotonic() - start:.0f} s")
+
+
+def _own_source(binary: Binary) -> list[Path]:
+    """The files of a command that is written here; none of one that its module brings."""
+    if not binary.module.wrapper or not binary.package.startswith("."):
+        return []
+    return sorted((HERE / binary.module.wrapper / binary.package).glob("*.go"))
 
 
 def _build(name: str, binary: Binary) -> None:

@@ -24,11 +24,6 @@ class Module:
     version_variable: str = ""
     keep: tuple[str, ...] = ()
 
-    @property
-    def folder(self) -> str:
-        """Name of the cache folder: a new version never meets an old one's files."""
-        return f"{self.name}-{self.version}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binary:
@@ -112,7 +107,6 @@ _kuberay = Module(
     keep=("config/crd/bases",),
 )
 _twin = Module(name="twin", path="rollout-bench/twin", version="v1", wrapper="rivals/twin")
-"""Our own: a new number with every change, or what was built stays."""
 _cert_manager = Module(
     name="cert-manager",
     path="github.com/cert-manager/cert-manager",

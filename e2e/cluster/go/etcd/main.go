@@ -12,6 +12,9 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
+// More than etcd's 2 GiB: thousands of runs and their children, each with its past of five minutes.
+const spaceBytes = 8 << 30
+
 func mustParse(raw string) []url.URL {
 	parsed, err := url.Parse(raw)
 	if err != nil {
@@ -35,6 +38,7 @@ func main() {
 	config.AdvertisePeerUrls = config.ListenPeerUrls
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
 	config.UnsafeNoFsync = *unsafe
+	config.QuotaBackendBytes = spaceBytes
 	config.LogLevel = "warn"
 
 	member, err := embed.StartEtcd(config)
