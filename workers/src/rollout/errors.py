@@ -6,6 +6,7 @@ RolloutError
  ├─ LedgerError      the ledger refused, is corrupt, or belongs to another run
  ├─ StoreError       an object is missing, corrupt, or could not be written
  ├─ EngineError      the generation engine failed (infrastructure, never reward)
+ ├─ HubUnreachable   a hub that has the model or the data does not answer     exit code 4
  ├─ InfrastructureError  what one sample needed failed: for environments to raise
  ├─ RewardError      a reward raised, hung, or returned something that is not a finite number
  ├─ DataError        a data set has broken records                          exit code 2
@@ -41,6 +42,12 @@ class DataError(RolloutError):
 
 class DataNotFound(DataError):  # noqa: N818 - the reason shown in status
     """A data set cannot be had, or is not the one that was planned with."""
+
+
+class HubUnreachable(RolloutError):  # noqa: N818 - a state
+    """A hub that may have what the manifest names does not answer: the next try may succeed."""
+
+    exit_code = 4
 
 
 class LedgerError(RolloutError):

@@ -15,7 +15,8 @@ from typing import IO
 
 from blake3 import blake3
 
-from rollout.errors import DataError, DataNotFound
+from rollout.errors import DataError, DataNotFound, HubUnreachable
+from rollout.hub import did_not_answer
 
 FILES_MAX = 100_000
 PACKED = (".gz", ".zst")
@@ -26,7 +27,7 @@ def find_files(uri: str, base_dir: Path, cache_dir: Path) -> tuple[Path, ...]:
     """The files that ``uri`` names, by name, unpacked.
 
     A relative path starts at ``base_dir`` (the manifest's folder). Raises DataNotFound when nothing
-    is there or the place cannot be read from here.
+    is there or the place cannot be read from here, HubUnreachable when the hub does not answer.
     """
     if uri.startswith("hf://"):
         found = [_fetch_hub_file(uri)]
@@ -82,7 +83,8 @@ def _fetch_hub_file(uri: str) -> Path:
     try:
         return Path(hf_hub_download(f"{owner}/{name}", file, repo_type="dataset"))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise DataNotFound(
+        kind = HubUnreachable if did_not_answer(error) else DataNotFound
+        raise kind(
             f"data {uri} is not in the local cache and was not found on the hub "
             f"({str(error).strip().splitlines()[0][:160]})"
         ) from error

@@ -18,7 +18,8 @@ from blake3 import blake3
 
 from rollout.data.mapping import BadRecord, FieldMapping, map_record
 from rollout.data.records import BadRecords, OnBadRecord
-from rollout.errors import DataError, DataNotFound
+from rollout.errors import DataError, DataNotFound, HubUnreachable
+from rollout.hub import did_not_answer
 from rollout.types import Row
 
 STREAM_WINDOW = 1024
@@ -203,7 +204,9 @@ def _load(name: DatasetName, *, streaming: bool) -> Any:
             streaming=streaming,
         )
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise DataNotFound(
+        silent = not datasets.config.HF_HUB_OFFLINE and did_not_answer(error)
+        kind = HubUnreachable if silent else DataNotFound
+        raise kind(
             f"{name} cannot be loaded: {str(error).strip().splitlines()[0][:300]}. A data set of the hub "
             f"must be in the cache (HF_HOME) when there is no network."
         ) from error

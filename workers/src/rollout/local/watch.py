@@ -14,7 +14,7 @@ EXIT_OK, EXIT_FAILED, EXIT_INPUT, EXIT_GATE, EXIT_OUTSIDE, EXIT_INTERRUPTED = 0,
 
 INPUT_REASONS = frozenset({"SpecError", "ModelNotFound", "DataError", "DataNotFound"})
 GATE_REASONS = frozenset({"GateRefused", "GateFailed"})
-OUTSIDE_REASONS = frozenset({"CoordinatorError", "Unreachable"})
+OUTSIDE_REASONS = frozenset({"CoordinatorError", "HubUnreachable", "Unreachable"})
 WORKING_PHASES = frozenset({"Starting", "Running"})
 """Phases in which every worker is needed, whatever it said when it ended."""
 

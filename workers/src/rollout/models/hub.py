@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rollout.errors import ModelNotFound, SpecError
+from rollout.errors import HubUnreachable, ModelNotFound, SpecError
+from rollout.hub import did_not_answer
 
 ALLOW_PATTERNS = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt"]
 IGNORE_PATTERNS = ["*/*"]
@@ -20,7 +21,8 @@ def fetch_model(repo: str, revision: str | None, *, offline: bool = False) -> tu
     """The model's local snapshot folder and its commit.
 
     ``offline`` looks in the cache only, as ``HF_HUB_OFFLINE=1`` does. Raises ModelNotFound when the
-    repository, revision or access is missing, or when it is not cached and cannot be reached.
+    repository, revision or access is missing, or when it is not cached and may not be fetched; HubUnreachable
+    when it is not cached and the hub does not answer.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -55,7 +57,8 @@ def fetch_model(repo: str, revision: str | None, *, offline: bool = False) -> tu
             f"model {at}: no such repository, or it is private and no token was given (HF_TOKEN)"
         ) from error
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise ModelNotFound(
+        kind = HubUnreachable if not offline and did_not_answer(error) else ModelNotFound
+        raise kind(
             f"model {at} is not in the local cache and the hub was not reached ({_first(error)}). "
             f"Download it once where there is a network (`hf download {repo}`), set HF_HOME to a "
             f"cache that has it, or use file:///folder"
