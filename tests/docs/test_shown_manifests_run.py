@@ -138,6 +138,7 @@ def test_samples_and_metrics_are_exported_as_shown(tutorial):
     assert (tutorial / "exported" / "metrics.jsonl").read_text().count("\n") == 2
 
 
+@pytest.mark.slow
 def test_the_sweep_shown_runs_and_its_points_are_compared(tmp_path):
     page = HOW_TO / "compare-runs.md"
     folder = write_files(page, tmp_path)

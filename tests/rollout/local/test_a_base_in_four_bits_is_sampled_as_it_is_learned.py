@@ -8,6 +8,7 @@ from local_jobs import MANIFEST, start_job
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
 
+@pytest.mark.slow
 def test_actors_and_learner_have_one_policy_and_a_kill_changes_nothing(tmp_path):
     model = MANIFEST[MANIFEST.index("uri:") : MANIFEST.index("}\n  train:")]
     text = MANIFEST.replace(model, model + ", lora: {rank: 4, alpha: 8, quantization: NF4}")

@@ -91,6 +91,7 @@ def test_a_function_given_in_memory_is_the_reward(tmp_path, monkeypatch):
         assert row["reward/threes"] == 2 * sum(token % 3 == 0 for token in row["token_ids"])
 
 
+@pytest.mark.slow
 def test_two_ranks_survive_the_loss_of_one(tmp_path):
     overrides = ["learner.processesPerNode=2", "evaluations=[]"]
     whole = start_job(tmp_path / "whole", overrides=overrides).finish()

@@ -69,6 +69,7 @@ def test_the_sample_runs_without_a_reward(tmp_path) -> None:
     assert "No learning signal" not in (run / "report.json").read_text()
 
 
+@pytest.mark.slow
 def test_rewards_may_stand_beside_the_teacher(tmp_path) -> None:
     manifest = tmp_path / "both.yaml"
     manifest.write_text(BESIDE_REWARDS)

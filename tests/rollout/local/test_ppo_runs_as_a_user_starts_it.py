@@ -74,6 +74,7 @@ def test_the_sample_runs_and_shows_its_critic(tmp_path) -> None:
     assert anchor["step"] == 6
 
 
+@pytest.mark.slow
 def test_a_critic_starts_from_the_reward_model_of_the_same_pipeline(tmp_path) -> None:
     sample = str(SAMPLES / "addition-sft-rm-ppo.yaml")
     few = ("--set", "train.maxSteps=6", "--set", "evaluations=[]", *FEW[2:])
@@ -86,6 +87,7 @@ def test_a_critic_starts_from_the_reward_model_of_the_same_pipeline(tmp_path) ->
     assert {"instructed-rm", "exact-match"} <= set(first["reward_by_source"])
 
 
+@pytest.mark.slow
 def test_what_an_adapter_learned_is_handed_on_as_dense_weights(tmp_path) -> None:
     manifest = tmp_path / "adapter.yaml"
     manifest.write_text(ADAPTER_THEN_MORE)
