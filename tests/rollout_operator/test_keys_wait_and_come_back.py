@@ -49,6 +49,23 @@ async def test_a_later_key_does_not_delay_an_earlier_one():
     waiting.cancel()
 
 
+async def test_a_key_that_is_due_wakes_one_of_those_who_wait():
+    looks = []
+    queue = KeyQueue(lambda: looks.append(1) or 0.0)
+    waiting = [asyncio.ensure_future(queue.get()) for _ in range(64)]
+    await asyncio.sleep(0.01)
+    looks.clear()
+    queue.put(A)
+    await asyncio.sleep(0.01)
+    assert [one.result() for one in waiting if one.done()] == [A]
+    assert len(looks) < 10
+    queue.put(B)
+    await asyncio.sleep(0.01)
+    assert [one.result() for one in waiting if one.done()] == [A, B]
+    for one in waiting:
+        one.cancel()
+
+
 async def test_failures_wait_longer_until_forgiven():
     queue = KeyQueue(Clock(), lambda: 0.0)
     waits = [queue.retry(A) for _ in range(4)]

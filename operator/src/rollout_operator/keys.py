@@ -11,6 +11,7 @@ import heapq
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rollout_operator.pauses import pause_seconds
@@ -52,6 +53,8 @@ class KeyQueue:
         self._failures: dict[Key, int] = {}
         self._held: dict[Key, float] = {}
         self._ready = asyncio.Event()
+        self._turn = asyncio.Lock()
+        """One taker at a time waits for news: a key that is due wakes no other."""
 
     def __len__(self) -> int:
         """How many keys wait."""
@@ -118,22 +121,22 @@ class KeyQueue:
 
     async def take(self) -> tuple[Key, float]:
         """As ``get``, with the seconds that the key has waited."""
-        while True:
-            self._promote()
-            if self._waiting:
-                key = next(iter(self._waiting))
-                since = self._waiting.pop(key)
-                self._working.add(key)
-                return key, self._clock() - since
-            self._ready.clear()
-            await self._wait()
+        async with self._turn:
+            while True:
+                self._promote()
+                if self._waiting:
+                    key = next(iter(self._waiting))
+                    since = self._waiting.pop(key)
+                    self._working.add(key)
+                    return key, self._clock() - since
+                self._ready.clear()
+                await self._wait()
 
     async def _wait(self) -> None:
         seconds = max(0.0, self._later[0][0] - self._clock()) if self._later else None
-        try:
-            await asyncio.wait_for(self._ready.wait(), seconds)
-        except TimeoutError:
-            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ready.wait()
 
     def _promote(self) -> None:
         now = self._clock()

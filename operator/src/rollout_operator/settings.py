@@ -30,7 +30,7 @@ class Settings:
     worker_image: str = WORKER_IMAGE
     vllm_image: str = VLLM_IMAGE
     concurrency: int = 16
-    resync_seconds: int = 600
+    resync_seconds: int = 3600
     server_timeout_seconds: int = 120
     connect_timeout_seconds: int = 10
     watch_seconds: int = 70
@@ -57,7 +57,7 @@ def parse_settings(environment: Mapping[str, str]) -> Settings:
         worker_image=environment.get("ROLLOUT_WORKER_IMAGE") or WORKER_IMAGE,
         vllm_image=environment.get("ROLLOUT_VLLM_IMAGE") or VLLM_IMAGE,
         concurrency=_number(environment, "ROLLOUT_CONCURRENCY", 16, 1, 256, "a number"),
-        resync_seconds=_number(environment, "ROLLOUT_RESYNC_SECONDS", 600, 10, 86_400, "seconds"),
+        resync_seconds=_number(environment, "ROLLOUT_RESYNC_SECONDS", 3600, 10, 86_400, "seconds"),
         watch_seconds=_number(environment, "ROLLOUT_WATCH_SECONDS", 70, 65, 3600, "seconds"),
     )
 

@@ -119,10 +119,10 @@ class OperatorValues(PodValues):
     """Pods; one reconciles (a Lease says which), the others wait with a warm cache."""
     concurrency: int = Field(default=16, ge=1, le=256)
     """Objects reconciled at once."""
-    resync_seconds: int = Field(default=600, ge=30, le=86_400)
+    resync_seconds: int = Field(default=3600, ge=30, le=86_400)
     """Seconds after which every object is looked at again though nothing happened."""
     resources: Resources = Field(default_factory=lambda: _requests("100m", "192Mi", "512Mi"))
-    """Requests and limits; memory grows by about 40 kB a run."""
+    """Requests and limits; memory grows by about 25 kB a run."""
     pod_disruption_budget: BudgetValues = Field(default_factory=BudgetValues)
     """Its PodDisruptionBudget."""
 

@@ -27,7 +27,6 @@ class Platform:
     operator_namespace: str = "rollout-system"
     operator_account: str = "rollout-operator"
     pod_monitors: bool = False
-    resync_seconds: int = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
