@@ -26,7 +26,7 @@ from operator_load import User
 from operator_plane import Plane, number, open_plane, user_of
 from operator_turns import Stage, Turn
 
-IDLE_SECONDS = 10.0
+IDLE_SECONDS = 30.0
 RESYNC_SECONDS = 15
 RESYNC_RUNS = 1000
 RIVALS = ("jobset", "lws", "kuberay")
@@ -164,6 +164,9 @@ def _scale(stage: Stage) -> Iterator[Figure]:
 
 def _size(size: int, turn: Turn, process: Process) -> Iterator[Figure]:
     name, seen = f"{size} runs", turn.window
+    # every run is looked at once more after its last write
+    while process.metric("rollout_queue_depth"):
+        time.sleep(0.5)
     process.wait_until_calm()
     now = time.time()
     time.sleep(IDLE_SECONDS)
