@@ -290,9 +290,9 @@ def _parts(world: World, process: Process, index: int, engine: Any, way: Way) ->
         worker=process.name,
         index=index,
         client=client,
-        weights=world.store,  # type: ignore[arg-type]
+        weights=world.store,
         stage=stage,
-        scorer=EvenScorer(),  # type: ignore[arg-type]
+        scorer=EvenScorer(),
         tasks_max=way.tasks_max,
     )
 

@@ -314,7 +314,7 @@ async def act(world: World, process: Process, index: int) -> None:
         client=client,
         weights=world.store,
         stage=stage,
-        scorer=Scorer(world),  # type: ignore[arg-type]
+        scorer=Scorer(world),
         tasks_max=world.scenario.tasks_max,
     )
     await _live(parts)

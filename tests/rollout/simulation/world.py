@@ -172,7 +172,7 @@ class World:
         coordinator = await open_coordinator(
             self.scenario.plan,
             self.ledger,
-            self.store,  # type: ignore[arg-type]
+            self.store,
             Rows(),
             snapshots=self.folder / "snapshots",
             summarise=accuracy,
@@ -249,7 +249,7 @@ class World:
 
     def _is_replaced(self, ask: m.Message) -> bool:
         incarnation = getattr(ask, "incarnation", None)
-        return incarnation is not None and incarnation < self.newest.get(ask.worker, 0)  # type: ignore[attr-defined]
+        return incarnation is not None and incarnation < self.newest.get(ask.worker, 0)
 
     def _note(
         self, process: Process, path: str, ask: m.Message, status: int, replaced: bool

@@ -28,7 +28,7 @@ def build_next_groups(
     gone = (*decision.kept, *decision.filtered, *decision.surplus)
     lost = sum(len(groups[ordinal].lost) for ordinal in gone)
     # Groups are already msgpack: they go out as they are, and are decoded by the learner alone.
-    packed: tuple[TrajectoryGroup, ...] = tuple(msgspec.Raw(group.packed) for group in kept)  # type: ignore[bad-assignment]
+    packed: tuple[TrajectoryGroup, ...] = tuple(msgspec.Raw(group.packed) for group in kept)  # pyrefly: ignore[bad-assignment] - packed already: encoded as it is
     return m.Batch(
         step=step,
         ids=tuple(ids_of(group) for group in kept),

@@ -56,7 +56,7 @@ class ModuleBatch:
         self._module = module
         self._ids = ids
         self._group_size = group_size
-        self._cache = DynamicCache(config=module.config)  # type: ignore[bad-argument-type]
+        self._cache = DynamicCache(config=module.config)  # pyrefly: ignore[bad-argument-type] - to torch an attribute may be a tensor
 
     def first(self) -> torch.Tensor:
         """Compute the prompts once, then repeat their cache for every sample."""

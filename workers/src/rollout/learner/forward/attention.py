@@ -78,7 +78,7 @@ def _cross_calls(layout: RowLayout) -> Iterator[_Call]:
 
 class _RowAttention(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         query: torch.Tensor,
         key: torch.Tensor,
@@ -102,7 +102,7 @@ class _RowAttention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # pyrefly: ignore[bad-override] - autograd gives one gradient an output
         query, key, value, out, lse = ctx.saved_tensors
         row = (*(x[0].transpose(0, 1) for x in (query, key, value)), out, lse, grad_out[0])
         grads = tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in row[:3])

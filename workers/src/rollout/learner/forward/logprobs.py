@@ -51,7 +51,7 @@ class _SelectedLogprobs(torch.autograd.Function):
     """Keeps one [U, V] tensor (log-probabilities) and turns it into the gradient in place."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         logits_UV: torch.Tensor,
         source_C: torch.Tensor,
@@ -73,7 +73,7 @@ class _SelectedLogprobs(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(  # type: ignore[override]
+    def backward(  # pyrefly: ignore[bad-override] - autograd gives one gradient an output
         ctx: Any,
         grad_C: torch.Tensor | None,
         grad_entropy_U: torch.Tensor | None,

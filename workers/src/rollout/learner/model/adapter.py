@@ -191,7 +191,7 @@ class _MergedLinear(torch.autograd.Function):
     """``x W'^T + bias``; keeps no dense tensor, and gives A and B their gradients in low rank."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         x: Tensor,
         weight: Tensor,
@@ -207,7 +207,7 @@ class _MergedLinear(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyrefly: ignore[bad-override] - autograd gives one gradient an output
         x, weight, a, b = ctx.saved_tensors
         grad_x = None
         if ctx.needs_input_grad[0]:

@@ -130,7 +130,7 @@ class _RestoredLinear(torch.autograd.Function):
     """Keeps the packed weight for the backward pass, not the dense one."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, packing: Packing
     ) -> Tensor:
         ctx.save_for_backward(weight)
@@ -139,6 +139,6 @@ class _RestoredLinear(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyrefly: ignore[bad-override] - autograd gives one gradient an output
         (weight,) = ctx.saved_tensors
         return grad @ restore(weight, ctx.packing), None, None, None
