@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rollout.errors import HubUnreachable, RolloutError
+
 BUSY = frozenset({408, 425, 429})
 """Answers below 500 that another try may change."""
 
 
-def did_not_answer(error: BaseException) -> bool:
-    """Whether asking again may help, from what the hub's libraries raised.
+def judge(
+    error: BaseException, missing: type[RolloutError], *, offline: bool = False
+) -> type[RolloutError]:
+    """HubUnreachable where asking again may help, from what the hub's libraries raised; else ``missing``.
 
-    False for an answer (no such repository, no access), and in offline mode (``HF_HUB_OFFLINE=1``), where it stays so.
+    ``missing`` for an answer (no such repository, no access), and offline (also by ``HF_HUB_OFFLINE=1``), where it stays so.
     """
     from huggingface_hub import is_offline_mode
+
+    silent = not offline and not is_offline_mode() and _did_not_answer(error)
+    return HubUnreachable if silent else missing
+
+
+def _did_not_answer(error: BaseException) -> bool:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    if is_offline_mode():
-        return False
     chain = tuple(_chain(error))
     answers = [one.response.status_code for one in chain if isinstance(one, HfHubHTTPError)]
     if answers:

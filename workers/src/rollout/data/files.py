@@ -15,8 +15,8 @@ from typing import IO
 
 from blake3 import blake3
 
-from rollout.errors import DataError, DataNotFound, HubUnreachable
-from rollout.hub import did_not_answer
+from rollout.errors import DataError, DataNotFound
+from rollout.hub import judge
 
 FILES_MAX = 100_000
 PACKED = (".gz", ".zst")
@@ -83,7 +83,7 @@ def _fetch_hub_file(uri: str) -> Path:
     try:
         return Path(hf_hub_download(f"{owner}/{name}", file, repo_type="dataset"))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        kind = HubUnreachable if did_not_answer(error) else DataNotFound
+        kind = judge(error, DataNotFound)
         raise kind(
             f"data {uri} is not in the local cache and was not found on the hub "
             f"({str(error).strip().splitlines()[0][:160]})"

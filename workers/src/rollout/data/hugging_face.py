@@ -18,8 +18,8 @@ from blake3 import blake3
 
 from rollout.data.mapping import BadRecord, FieldMapping, map_record
 from rollout.data.records import BadRecords, OnBadRecord
-from rollout.errors import DataError, DataNotFound, HubUnreachable
-from rollout.hub import did_not_answer
+from rollout.errors import DataError, DataNotFound
+from rollout.hub import judge
 from rollout.types import Row
 
 STREAM_WINDOW = 1024
@@ -204,8 +204,7 @@ def _load(name: DatasetName, *, streaming: bool) -> Any:
             streaming=streaming,
         )
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        silent = not datasets.config.HF_HUB_OFFLINE and did_not_answer(error)
-        kind = HubUnreachable if silent else DataNotFound
+        kind = judge(error, DataNotFound, offline=datasets.config.HF_HUB_OFFLINE)
         raise kind(
             f"{name} cannot be loaded: {str(error).strip().splitlines()[0][:300]}. A data set of the hub "
             f"must be in the cache (HF_HOME) when there is no network."

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rollout.errors import HubUnreachable, ModelNotFound, SpecError
-from rollout.hub import did_not_answer
+from rollout.errors import ModelNotFound, SpecError
+from rollout.hub import judge
 
 ALLOW_PATTERNS = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt"]
 IGNORE_PATTERNS = ["*/*"]
@@ -57,7 +57,7 @@ def fetch_model(repo: str, revision: str | None, *, offline: bool = False) -> tu
             f"model {at}: no such repository, or it is private and no token was given (HF_TOKEN)"
         ) from error
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        kind = HubUnreachable if not offline and did_not_answer(error) else ModelNotFound
+        kind = judge(error, ModelNotFound, offline=offline)
         raise kind(
             f"model {at} is not in the local cache and the hub was not reached ({_first(error)}). "
             f"Download it once where there is a network (`hf download {repo}`), set HF_HOME to a "
