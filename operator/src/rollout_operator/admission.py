@@ -20,10 +20,6 @@ WARNING_LENGTH_MAX = 256
 """The API server cuts longer warnings once there are many of them."""
 NUM_WARNINGS_MAX = 16
 FACTS = Facts(platform="cluster")
-_NOT_YET = {
-    "RolloutSnapshot": "this version of rollout does not act on RolloutSnapshots yet",
-    "RolloutEndpoint": "this version of rollout does not act on RolloutEndpoints yet",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +42,7 @@ def review(request: Mapping[str, Any]) -> Verdict:
     fresh = [problem for problem in errors if _identity(problem) not in known]
     if fresh:
         return Verdict(allowed=False, message="\n".join(map(str, fresh)))
-    return Verdict(allowed=True, warnings=tuple(_warnings(new, problems)))
+    return Verdict(allowed=True, warnings=tuple(_warnings(problems)))
 
 
 def find_problems(document: Mapping[str, Any]) -> Sequence[Problem]:
@@ -73,10 +69,8 @@ def _is_leaving(document: Mapping[str, Any]) -> bool:
     return bool((document.get("metadata") or {}).get("deletionTimestamp"))
 
 
-def _warnings(document: Mapping[str, Any], problems: Iterable[Problem]) -> list[str]:
+def _warnings(problems: Iterable[Problem]) -> list[str]:
     found = [str(problem) for problem in problems]
-    if later := _NOT_YET.get(str(document.get("kind"))):
-        found.insert(0, later)
     return [_cut(text) for text in found[:NUM_WARNINGS_MAX]]
 
 

@@ -55,7 +55,8 @@ def test_the_gsm8k_manifest_passes_a_plan_without_a_network(sample_plan):
         "spec.code",
         "spec.model.uri",
         "spec.storage.uri",
-        "spec.train.data.jsonl.uri",
+        "spec.train.data.huggingFace.path",
+        "spec.evaluations[0].suite.builtin",
     }
     assert set(run.memory) == {"learner", "actor"}
 

@@ -1,4 +1,4 @@
-"""rollout: LLM post-training and inference.
+"""rollout: LLM post-training.
 
 The library in three lines::
 

@@ -15,9 +15,11 @@ from rollout_api.checks import (
     preferences,
     rewards,
     storage,
+    unbuilt,
 )
 
 RULES = (
+    *unbuilt.RULES,
     *model.RULES,
     *batch.RULES,
     *logprobs.RULES,

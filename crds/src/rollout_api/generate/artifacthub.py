@@ -8,7 +8,7 @@ from rollout_api import API_VERSION, GROUP, VERSION
 from rollout_api.v1alpha1.kinds import Kind
 
 COMMON = {"category": "ai-machine-learning", "license": "MIT"}
-OPERATOR = {"operator": '"true"', "operatorCapabilities": "Full Lifecycle"}
+OPERATOR = {"operator": '"true"', "operatorCapabilities": "Seamless Upgrades"}
 EXAMPLE = f"""\
 - apiVersion: {API_VERSION}
   kind: RolloutRun

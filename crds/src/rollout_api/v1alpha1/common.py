@@ -69,7 +69,7 @@ class Builtin(ApiModel):
     parameters: Parameters = many(64, key="name")
     """Arguments; each builtin documents its own."""
     parameters_from: tuple[ParameterSource, ...] = many(8)
-    """Objects that hold further arguments; later ones win, `parameters` wins over all."""
+    """Objects that hold further arguments. Not supported by this version: refused."""
 
 
 class EnvVar(ApiModel):
@@ -109,7 +109,7 @@ class ModelSource(OneOf):
     members: ClassVar[tuple[str, ...]] = ("uri", "from_run")
 
     uri: Uri | None = None
-    """`hf://owner/name`, `s3://`, `gs://`, `file://` or `rollout://` (a model made locally)."""
+    """`hf://owner/name`, `file://` or `rollout://` (a model built locally). Buckets are refused by this version."""
     from_run: FromRun | None = None
     """Weights of another run's snapshot."""
     revision: Name | None = None

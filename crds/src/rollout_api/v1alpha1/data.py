@@ -34,7 +34,7 @@ class Jsonl(FieldMapping):
     """One JSON object a line; plain, gzip or zstd by its suffix."""
 
     uri: Uri
-    """File, folder or glob; `file://`, `s3://`, `gs://`, `hf://`, or a path beside the manifest."""
+    """File, folder or glob: `file://`, `hf://`, or a path beside the manifest. Buckets are refused by this version."""
     digest: Digest | None = None
     """Expected identity of the data. Unset: resolved at plan time and recorded."""
 

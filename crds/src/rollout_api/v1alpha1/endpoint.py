@@ -4,14 +4,24 @@ from typing import Literal
 
 from pydantic import Field
 
-from rollout_api.base import ApiModel, Name, Text, Timestamp, Uri, filled, many
+from rollout_api.base import ApiModel, Digest, Name, Text, Timestamp, Uri, filled, many
 from rollout_api.v1alpha1.common import Condition, RuntimeRef, SecretKeyRef
 from rollout_api.v1alpha1.evaluation import SuiteRun
 from rollout_api.v1alpha1.meta import RunMeta
 from rollout_api.v1alpha1.model import Model
 from rollout_api.v1alpha1.roles import Serving
-from rollout_api.v1alpha1.run_status import ResolvedModel
 from rollout_api.v1alpha1.sampling import Sampling
+
+
+class ResolvedModel(ApiModel):
+    """The model that was really used."""
+
+    uri: Uri | None = None
+    """Where it came from."""
+    revision: Name | None = None
+    """Commit it was resolved to."""
+    digest: Digest | None = None
+    """Digest of its tensors."""
 
 
 class Promotion(ApiModel):

@@ -23,7 +23,7 @@ class PythonClass(ApiModel):
     parameters: Parameters = many(64, key="name")
     """Keyword arguments of its constructor, as text."""
     parameters_from: tuple[ParameterSource, ...] = many(8)
-    """Objects that hold further arguments; `parameters` wins."""
+    """Objects that hold further arguments. Not supported by this version: refused."""
 
 
 class Environment(OneOf):
@@ -49,7 +49,7 @@ class PythonFunction(OneOf):
     parameters: Parameters = many(64, key="name")
     """Further keyword arguments, as text."""
     parameters_from: tuple[ParameterSource, ...] = many(8)
-    """Objects that hold further arguments; `parameters` wins."""
+    """Objects that hold further arguments. Not supported by this version: refused."""
 
 
 class Reward(OneOf):

@@ -15,11 +15,11 @@ class Snapshots(ApiModel):
     every_steps: int = filled(25, ge=1, le=10_000_000)
     """Steps between anchors."""
     include: tuple[Layer, ...] = many(4, default=("TrainState",), extra={"x-rollout-preset": True})
-    """What is saved beside the train state, which always is."""
+    """What is saved beside the train state, which always is. This version saves `TrainState` only and refuses the others."""
     keep_last: int = filled(3, ge=1, le=10_000)
     """Newest snapshots kept; `Best` and `Latest` are kept besides."""
     keep_labeled: bool = filled(default=True)
-    """Keep snapshots that somebody labelled."""
+    """Keep labelled snapshots. This version has no labels and refuses `false`."""
     max_replay_steps: int = filled(50, ge=1, le=100_000)
     """Most steps that a restart may have to replay; an anchor is forced before."""
     on_preemption: Literal["Drain", "SnapshotIfTime"] = filled("Drain")

@@ -72,9 +72,9 @@ class RolloutRunSpec(OneOf):
     train: Train | None = None
     """Change its weights."""
     infer: Infer | None = None
-    """Complete rows with it."""
+    """Complete rows with it. Not supported by this version: refused."""
     evaluate: Evaluate | None = None
-    """Measure it by `evaluations`, each once."""
+    """Measure it by `evaluations`, each once. Not supported by this version: refused."""
     preset: PresetName | None = None
     """Settings to start from, `name@version`, or several joined with `+` such as
     `qwen2.5-0.5b@v1+dapo@v1`; what the manifest says wins. Unset: `defaults@v1`."""
@@ -83,7 +83,7 @@ class RolloutRunSpec(OneOf):
     numerics: Numerics = filled(default_factory=Numerics)
     """What is claimed about equality; immutable."""
     restore_from: RestoreFrom | None = None
-    """Continue from a snapshot. Unset: start anew."""
+    """Continue from a snapshot. Not supported by this version: refused. Unset: start from `model`."""
     suspend: bool = False
     """Save, stop and give the devices back; false goes on from there."""
     runtime_ref: RuntimeRef | None = None

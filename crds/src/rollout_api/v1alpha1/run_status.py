@@ -36,8 +36,6 @@ class RoleStatus(ApiModel):
     """Restarts in this run attempt."""
     incarnation: int = Field(default=0, ge=0)
     """Group start that these numbers speak about (learner only)."""
-    quarantined: int = Field(default=0, ge=0)
-    """Actors set aside because loaded weights did not verify."""
 
 
 class Dispositions(ApiModel):
@@ -173,26 +171,6 @@ class Progress(ApiModel):
     """When this was written."""
 
 
-class ResolvedModel(ApiModel):
-    """The model that was really used."""
-
-    uri: Uri | None = None
-    """Where it came from."""
-    revision: Name | None = None
-    """Commit it was resolved to."""
-    digest: Digest | None = None
-    """Digest of its tensors."""
-
-
-class ResolvedData(ApiModel):
-    """The data that was really used."""
-
-    digest: Digest
-    """Digest of its identity."""
-    rows: int | None = Field(default=None, ge=0)
-    """Rows of one epoch, when known."""
-
-
 class RunStatus(ApiModel):
     """What is."""
 
@@ -226,9 +204,3 @@ class RunStatus(ApiModel):
     """Newest durable snapshot."""
     best: SnapshotSummary | None = None
     """Best snapshot, by the evaluation that selects."""
-    model: ResolvedModel | None = None
-    """Resolved model."""
-    data: ResolvedData | None = None
-    """Resolved data."""
-    grade: Grade | None = None
-    """What may be claimed about equality of this run."""

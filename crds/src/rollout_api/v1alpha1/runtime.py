@@ -231,7 +231,7 @@ class ModelCache(OneOf):
 
 
 class Sandbox(ApiModel):
-    """How model-written code is kept in. Without one, tools refuse to run."""
+    """How model-written code is kept in."""
 
     runtime_class_name: ObjectName | None = None
     """RuntimeClass such as gvisor or kata."""
@@ -272,7 +272,7 @@ class RuntimeSpec(ApiModel):
     queue_name: Name | None = None
     """Kueue queue of runs that name none."""
     sandbox: Sandbox | None = None
-    """How model-written code is kept in. Unset: there is none, and tools are refused."""
+    """How model-written code is kept in. Not supported by this version: refused, as there are no tools yet."""
     ceilings: Ceilings | None = None
     """Most that one run may ask for."""
 

@@ -34,7 +34,7 @@ class Sampling(ApiModel):
     repetition_penalty: Real = filled(1.0, gt=0, le=10)
     """Divides the logits of tokens already there; 1 is off."""
     stop: tuple[Name, ...] = many(16)
-    """Texts that end a completion, beside the renderer's end tokens."""
+    """Texts that end a completion, beside the renderer's end tokens. Not supported by this version: refused."""
 
     @property
     def new_tokens_max(self) -> int:

@@ -29,7 +29,7 @@ from rollout.errors import RolloutError
 
 app = typer.Typer(
     name="rollout",
-    help="LLM post-training and inference as one manifest: on this machine, or as a Kubernetes object.",
+    help="LLM post-training as one manifest: on this machine, or as a Kubernetes object.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -56,7 +56,7 @@ def options(
     *,
     debug: bool = typer.Option(False, "--debug", help="Show tracebacks."),
 ) -> None:
-    """LLM post-training and inference as one manifest."""
+    """LLM post-training as one manifest."""
 
 
 def main() -> None:

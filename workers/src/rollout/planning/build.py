@@ -105,7 +105,8 @@ def _resolve(spec: RolloutRunSpec, *, offline: bool) -> tuple[dict[str, Any], li
     """What a look at model and data gives; the rest by field, when looking is not possible."""
     pending = [*find_pending(spec), *(find_remote(spec) if offline else ())]
     if any(item.field != "spec.code" for item in pending):
-        return {}, [*pending, *(find_hub_model(spec) if offline else ())]
+        hub = (*find_hub_model(spec), *find_hub_data(spec)) if offline else ()
+        return {}, [*pending, *hub]
     try:
         return _look(spec, offline=offline), pending
     except (SpecError, DataError) as error:

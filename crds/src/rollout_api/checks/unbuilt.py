@@ -1,0 +1,146 @@
+"""What the schema declares and nothing reads yet: refused by name, so that no field is accepted in vain.
+
+An entry goes when the part that reads its field arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel
+
+from rollout_api.checks.facts import Facts
+from rollout_api.problems import Problem, Severity
+from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.v1alpha1.runtime import RuntimeSpec
+
+_BUCKETS = frozenset({"s3", "gs"})
+_DATA_SCHEMES = frozenset({"", "file", "hf"})
+
+
+def work_is_training(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Runs that train are the only ones so far."""
+    if spec.infer is not None:
+        yield _unbuilt("spec.infer", "batch inference", "remove the run")
+    if spec.evaluate is not None:
+        fix = "measure beside training: train with evaluations"
+        yield _unbuilt("spec.evaluate", "a run that only evaluates", fix)
+
+
+def restore_is_by_resume(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Snapshots are no objects yet that another run could start from."""
+    if spec.restore_from is not None:
+        yield _unbuilt(
+            "spec.restoreFrom",
+            "restoring another run's snapshot",
+            "go on with a run by rollout run --resume, or start from its model: model.fromRun",
+        )
+
+
+def snapshots_hold_the_train_state(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Layers other than the train state, and labels, belong to snapshot objects."""
+    others = [layer for layer in spec.snapshots.include if layer != "TrainState"]
+    if others:
+        what = f"a snapshot of {', '.join(others)}"
+        yield _unbuilt("spec.snapshots.include", what, "leave it out, or write [TrainState]")
+    if not spec.snapshots.keep_labeled:
+        what = "a label on a snapshot"
+        yield _unbuilt("spec.snapshots.keepLabeled", what, "leave it out")
+
+
+def completions_end_at_end_tokens(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """No engine looks for texts in what it samples."""
+    if spec.train is not None and spec.train.sampling.stop:
+        yield _unbuilt(
+            "spec.train.sampling.stop",
+            "a text that ends a completion",
+            "leave it out: a completion ends at the template's end token or maxNewTokens",
+        )
+
+
+def models_come_from_known_places(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Models in buckets are taken by ``fromRun`` only."""
+    scheme = urlsplit(spec.model.uri or "").scheme
+    if scheme in _BUCKETS:
+        yield _unbuilt(
+            "spec.model.uri",
+            f"a model at {scheme}://",
+            "use hf://owner/name, file:///folder, or fromRun for the model of another run",
+        )
+
+
+def rows_come_from_known_places(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Data are read from folders and from the hub."""
+    for path, value in _leaves(spec, "spec"):
+        scheme = urlsplit(value).scheme if path.endswith("jsonl.uri") else ""
+        if scheme not in _DATA_SCHEMES:
+            yield _unbuilt(
+                path,
+                f"data at {scheme}://",
+                "name a file (file:///... or a path beside the manifest), hf://, or use huggingFace",
+            )
+
+
+def parameters_stand_in_the_manifest(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Nothing reads ConfigMaps and Secrets as parameters."""
+    for path, model in _models(spec, "spec"):
+        if getattr(model, "parameters_from", ()):
+            yield _unbuilt(
+                f"{path}.parametersFrom",
+                "a parameter from a ConfigMap or Secret",
+                "write parameters: [{name: ..., value: ...}]",
+            )
+
+
+def check_runtime(spec: RuntimeSpec) -> Iterator[Problem]:
+    """The same for what a platform declares."""
+    if spec.sandbox is not None:
+        yield _unbuilt("spec.sandbox", "a sandbox for tools", "leave it out")
+
+
+def check_kind(kind: str) -> Iterator[Problem]:
+    """A warning for kinds that nothing reconciles: their objects may be stored, and do nothing."""
+    yield Problem(
+        field="kind",
+        reason="NotSupported",
+        message=f"this version of rollout does not act on {kind}s yet",
+        fix="its object says so in Stalled",
+        severity=Severity.warning,
+    )
+
+
+def _unbuilt(field: str, what: str, fix: str) -> Problem:
+    message = f"{what} is not supported by this version"
+    return Problem(field=field, reason="NotSupported", message=message, fix=fix)
+
+
+def _models(value: Any, path: str) -> Iterator[tuple[str, BaseModel]]:
+    """Every model inside a value, with its path as it is written in files."""
+    if isinstance(value, BaseModel):
+        yield path, value
+        for name, info in type(value).model_fields.items():
+            yield from _models(getattr(value, name), f"{path}.{info.alias or name}")
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from _models(item, f"{path}[{index}]")
+
+
+def _leaves(value: BaseModel, path: str) -> Iterator[tuple[str, str]]:
+    """Every text of a model, with its path."""
+    for where, model in _models(value, path):
+        for name, info in type(model).model_fields.items():
+            if isinstance(text := getattr(model, name), str):
+                yield f"{where}.{info.alias or name}", text
+
+
+RULES = (
+    work_is_training,
+    restore_is_by_resume,
+    snapshots_hold_the_train_state,
+    completions_end_at_end_tokens,
+    models_come_from_known_places,
+    rows_come_from_known_places,
+    parameters_stand_in_the_manifest,
+)
