@@ -2,6 +2,7 @@ import pytest
 from local_status import make_status
 
 from rollout.coordinator.status import RunOutcome, Waiting, WorkerStatus
+from rollout.coordinator.stuck import name_culprit
 from rollout.local.watch import (
     Bounds,
     Progress,
@@ -28,6 +29,11 @@ def worker(name: str, age: float = 0.0, outcome: str | None = None) -> WorkerSta
         restarts=0,
         outcome=outcome,
     )
+
+
+def wait_for_one(name: str, doing: str = "") -> Waiting:
+    text = f"t/3 is with {name}{doing}, try 2"
+    return Waiting(who="learner", what="groups", culprit=text, seconds=40, workers=(name,))
 
 
 @pytest.mark.parametrize(
@@ -59,13 +65,28 @@ def test_a_step_a_sample_or_an_evaluation_is_progress():
 
 
 def test_the_named_culprit_is_restarted_when_nothing_moves():
-    waiting = (
-        Waiting(who="learner", what="groups", culprit="t/3 is with actor-1, try 2", seconds=40),
-    )
+    waiting = (wait_for_one("actor-1"),)
     status = make_status(workers=(worker("actor-0", 99), worker("actor-1")), waiting=waiting)
 
     assert find_stuck(status, Progress(at=0), 31, BOUNDS) == "actor-1"
     assert find_stuck(status, Progress(at=0), 29, BOUNDS) is None
+
+
+@pytest.mark.parametrize("meant", ["actor-10", "actor-1"])
+def test_names_that_are_part_of_each_other_are_told_apart(meant):
+    workers = (worker("actor-1"), worker("actor-10"))
+    status = make_status(workers=workers, waiting=(wait_for_one(meant),))
+
+    assert find_stuck(status, Progress(at=0), 31, BOUNDS) == meant
+    assert name_culprit(status, 30.0) == meant
+
+
+def test_a_name_in_the_words_of_another_worker_is_not_the_one_waited_for():
+    told = wait_for_one("actor-1", doing=" (took over from actor-0)")
+    status = make_status(workers=(worker("actor-0"), worker("actor-1")), waiting=(told,))
+
+    assert find_stuck(status, Progress(at=0), 31, BOUNDS) == "actor-1"
+    assert name_culprit(status, 30.0) == "actor-1"
 
 
 def test_without_a_culprit_the_most_silent_worker_is_restarted():

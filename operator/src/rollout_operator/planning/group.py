@@ -22,6 +22,8 @@ FREE_RESTARTS = 3
 RESTART_SECONDS_MAX = 300.0
 HOLD_SECONDS_MIN = 30.0
 HOLD_SECONDS_MAX = 600.0
+LEARNER = "learner"
+"""The one name of the learner among a run's workers, whatever its pods are called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,7 @@ def _trouble(
 def _stuck(progress: Progress | None, group: Group) -> str:
     """What the coordinator says of a learner that does not move, when it means these pods."""
     found = progress.stuck if progress is not None else None
-    if found is None or not (found.worker or "").startswith("learner") or not group.pods:
+    if found is None or found.worker != LEARNER or not group.pods:
         return ""
     meant = max(pod.created for pod in group.pods) < parse_time(found.time)
     return found.message if meant else ""

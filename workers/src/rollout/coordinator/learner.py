@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 import msgspec
 
@@ -37,6 +38,14 @@ log = logging.getLogger(__name__)
 LEARNER = "learner"
 FINISHED = "Finished"
 """The stop reason of a learner whose run has all its steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Culprit:
+    """Because of whom somebody waits: a text for people, and the workers that it names."""
+
+    text: str
+    workers: tuple[str, ...] = ()
 
 
 async def start(run: Run, ask: m.LearnerStart) -> m.LearnerStarted:
@@ -148,7 +157,7 @@ async def batch(run: Run, ask: m.BatchRequest) -> m.Batch:
         _start_waiting(run, ask.step)
         left = deadline - run.clock()
         if left <= 0:
-            return m.Batch(step=ask.step, waiting=describe_wait(run))
+            return m.Batch(step=ask.step, waiting=find_wait(run).text)
         worker.state = f"waiting for the batch of step {ask.step}"
         await wait_for(ticket, min(left, run.plan.lease_seconds / 4))
 
@@ -199,7 +208,7 @@ def _without_version(run: Run, step: int) -> m.Batch | None:
     """While nobody can sample: wait for the first version, or have a damaged one stored again."""
     if run.state.version is None:
         return None
-    return m.Batch(step=step, waiting=describe_wait(run), store_again=True)
+    return m.Batch(step=step, waiting=find_wait(run).text, store_again=True)
 
 
 def is_last_step_done(run: Run) -> bool:
@@ -305,64 +314,73 @@ async def failed(run: Run, ask: m.Failed) -> m.Empty:
     return m.Empty()
 
 
-def describe_wait(run: Run) -> str:
+def find_wait(run: Run) -> Culprit:
     """Whom the learner waits for, in one line: which task, which worker, which try."""
     state = run.state
     if state.version is None:
-        return "version 0 is not published"
+        return Culprit(text="version 0 is not published")
     if run.damaged == state.version:
-        return f"the learner has not stored version {state.step} again, which was damaged"
+        text = f"the learner has not stored version {state.step} again, which was damaged"
+        return Culprit(text=text, workers=_learners(run))
     decision: Decision = decide_batch(run.plan, state.cursor.next_ordinal, state.views())
     if not isinstance(decision, NotReady):
-        return _silence(run) or "nobody: the batch is complete"
+        return _find_silence(run) or Culprit(text="nobody: the batch is complete")
     group = state.groups.get(decision.ordinal)
     if group is None:
-        return f"task t/{decision.ordinal} is not admitted yet"
+        return Culprit(text=f"task t/{decision.ordinal} is not admitted yet")
     more = f", {decision.missing} tasks missing" if decision.missing > 1 else ""
-    return f"{group.task.task_id} {_holder(run, group.lease)}{more}"
+    return _find_holder(run, group.task.task_id, group.lease, more)
 
 
-def _silence(run: Run) -> str:
-    """Of a learner that was not heard for a while; empty for one that was, or is not needed any more."""
+def _learners(run: Run) -> tuple[str, ...]:
+    return tuple(w.name for w in run.state.workers.values() if w.role == LEARNER)
+
+
+def _find_silence(run: Run) -> Culprit | None:
+    """Of a learner that was not heard for a while; None for one that was, or is not needed any more."""
     learners = [w for w in run.state.workers.values() if w.role == LEARNER]
     has_ended = any(worker.outcome is not None for worker in learners)
     silent = run.clock() - max((w.seen_at for w in learners), default=run.started_at)
     if silent <= run.plan.heartbeat_seconds * 2 or (has_ended and run.learner_until is None):
-        return ""
+        return None
     if has_ended:
-        return f"the learner was told to go; there is no other one for {silent:.0f} s"
-    return f"the learner is silent for {silent:.0f} s"
+        text = f"the learner was told to go; there is no other one for {silent:.0f} s"
+        return Culprit(text=text)
+    return Culprit(text=f"the learner is silent for {silent:.0f} s", workers=_learners(run))
 
 
-def describe_hold(run: Run) -> tuple[str, str] | None:
+def find_hold(run: Run) -> tuple[str, Culprit] | None:
     """What the run as a whole waits for, and whom; None while its workers go on, or say so themselves."""
     if run.state.outcome is not None:
         return None
-    silence = _silence(run)
+    silence = _find_silence(run)
     if not is_last_step_done(run):
         return (f"step {run.state.step + 1}", silence) if silence else None
     pending = run.state.pending_evaluations()
     if not pending:
-        return "the learner's last anchor", silence or "the learner has not saved it"
+        missing = Culprit(text="the learner has not saved it", workers=_learners(run))
+        return "the learner's last anchor", silence or missing
     first = pending[0]
     name, split, _, step = first.key
     prompts = (n for n in range(first.num_tasks) if n not in first.rewards.keys() | first.excluded)
     position = next(prompts, 0)
-    holder = _holder(run, first.leased.get(position))
-    return f"evaluation {name} ({split}) of step {step}", f"prompt {position} {holder}"
+    holder = _find_holder(run, f"prompt {position}", first.leased.get(position))
+    return f"evaluation {name} ({split}) of step {step}", holder
 
 
-def _holder(run: Run, lease: Lease | None) -> str:
+def _find_holder(run: Run, what: str, lease: Lease | None, more: str = "") -> Culprit:
     now = run.clock()
     if lease is None:
         alive = [w for w in run.state.workers.values() if w.role == "actor" and w.outcome is None]
         alive = [w for w in alive if is_alive(run, w.name, now)]
         if not alive:
-            return "is not started: no actor is alive"
+            return Culprit(text=f"{what} is not started: no actor is alive{more}")
         busy = ", ".join(f"{worker.name} {worker.state}".strip() for worker in alive[:3])
-        return f"is not started: {busy}"
+        names = tuple(worker.name for worker in alive[:3])
+        return Culprit(text=f"{what} is not started: {busy}{more}", workers=names)
     seen = run.state.workers.get(lease.worker)
     silent = now - (run.started_at if seen is None else seen.seen_at)
     doing = "" if seen is None or not seen.state else f" ({seen.state})"
     quiet = f", silent for {silent:.0f} s" if silent > run.plan.heartbeat_seconds * 2 else ""
-    return f"is with {lease.worker}{doing}, try {lease.attempt}{quiet}"
+    text = f"{what} is with {lease.worker}{doing}, try {lease.attempt}{quiet}{more}"
+    return Culprit(text=text, workers=(lease.worker,))

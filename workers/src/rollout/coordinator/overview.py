@@ -7,7 +7,13 @@ from typing import Any, Literal
 from rollout.coordinator.actors import idle_reason, is_alive
 from rollout.coordinator.drift import judge_drift, judge_retokenised
 from rollout.coordinator.keeper import describe_best, find_best
-from rollout.coordinator.learner import describe_hold, describe_wait, is_last_step_done
+from rollout.coordinator.learner import (
+    LEARNER,
+    Culprit,
+    find_hold,
+    find_wait,
+    is_last_step_done,
+)
 from rollout.coordinator.learning import Learning, judge_learning
 from rollout.coordinator.run import Run
 from rollout.coordinator.seats import describe
@@ -93,14 +99,8 @@ def _waiting(run: Run) -> tuple[Waiting, ...]:
     found: list[Waiting] = []
     waits, now = run.waits, run.clock()
     if waits.learner_since is not None and run.state.outcome is None:
-        found.append(
-            Waiting(
-                who="learner",
-                what=waits.learner_for,
-                culprit=describe_wait(run),
-                seconds=now - waits.learner_since,
-            )
-        )
+        seconds = now - waits.learner_since
+        found.append(_wait_for("learner", waits.learner_for, find_wait(run), seconds))
     if run.full is not None and run.is_full():
         found.append(
             Waiting(
@@ -120,14 +120,20 @@ def _waiting(run: Run) -> tuple[Waiting, ...]:
                 seconds=now - since,
             )
         )
-    hold = describe_hold(run)
+    hold = find_hold(run)
     if hold is not None:
         since = run.state.step_ended_at or run.started_at
-        found.append(Waiting(who="run", what=hold[0], culprit=hold[1], seconds=now - since))
-    for worker, since in waits.idle.items():
-        text = idle_reason(run)
-        found.append(Waiting(who=worker, what="a task", culprit=text, seconds=now - since))
+        found.append(_wait_for("run", *hold, now - since))
+    # Whatever an idle actor waits for, the learner is the one to bring it.
+    learner = Culprit(text=idle_reason(run), workers=(LEARNER,))
+    found += [_wait_for(who, "a task", learner, now - since) for who, since in waits.idle.items()]
     return tuple(found)
+
+
+def _wait_for(who: str, what: str, culprit: Culprit, seconds: float) -> Waiting:
+    return Waiting(
+        who=who, what=what, culprit=culprit.text, seconds=seconds, workers=culprit.workers
+    )
 
 
 def bottleneck(run: Run) -> Literal["Actors", "Learner", "Balanced"]:

@@ -13,12 +13,17 @@ from rollout.coordinator.messages import Message
 
 
 class Waiting(Message, frozen=True, kw_only=True):
-    """Who waits for what, since when, and because of whom. Every wait has a named culprit."""
+    """Who waits for what, since when, and because of whom. Every wait has a named culprit.
+
+    ``culprit`` is text for people; ``workers`` are the names in it of those that could be started anew,
+    the likeliest first: names are never looked for in text, where ``actor-1`` is found in ``actor-10``.
+    """
 
     who: str
     what: str
     culprit: str
     seconds: float
+    workers: tuple[str, ...] = ()
 
 
 class WorkerStatus(Message, frozen=True, kw_only=True):
@@ -112,3 +117,13 @@ class Status(Message, frozen=True, kw_only=True):
     settings_generation: int = 0
     group: GroupStatus | None = None
     outcome: RunOutcome | None = None
+
+
+def find_waited_for(status: Status) -> WorkerStatus | None:
+    """The worker that has not ended and is waited for the longest; None where no worker is."""
+    working = {worker.worker: worker for worker in status.workers if worker.outcome is None}
+    for waiting in sorted(status.waiting, key=lambda one: -one.seconds):
+        for name in waiting.workers:
+            if name in working:
+                return working[name]
+    return None

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rollout.coordinator.overview import build_status, phase
 from rollout.coordinator.run import Run, Stuck
-from rollout.coordinator.status import Status
+from rollout.coordinator.status import Status, find_waited_for
 
 log = logging.getLogger(__name__)
 
@@ -67,11 +66,10 @@ def describe(status: Status, seconds: float, lease_seconds: float) -> Stuck:
 
 def name_culprit(status: Status, lease_seconds: float) -> str:
     """The worker to be started anew; empty where no one of them holds the run up."""
+    waited_for = find_waited_for(status)
+    if waited_for is not None:
+        return waited_for.worker
     working = [worker for worker in status.workers if worker.outcome is None]
-    for waiting in sorted(status.waiting, key=lambda one: -one.seconds):
-        for worker in working:
-            if re.search(rf"\b{re.escape(worker.worker)}\b", waiting.culprit):
-                return worker.worker
     silent = max(working, key=lambda one: one.heartbeat_age_seconds, default=None)
     if silent is None or silent.heartbeat_age_seconds <= lease_seconds:
         return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rollout.coordinator.status import RunOutcome, Status
+from rollout.coordinator.status import RunOutcome, Status, find_waited_for
 
 EXIT_OK, EXIT_FAILED, EXIT_INPUT, EXIT_GATE, EXIT_OUTSIDE, EXIT_INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -101,10 +101,9 @@ def find_stuck(status: Status, progress: Progress, now: float, bounds: Bounds) -
     """The worker to restart because nothing moved for too long, or None."""
     if now - progress.at <= bounds.no_progress_seconds:
         return None
-    for waiting in sorted(status.waiting, key=lambda waiting: -waiting.seconds):
-        for worker in status.workers:
-            if worker.worker in waiting.culprit and worker.outcome is None:
-                return worker.worker
+    waited_for = find_waited_for(status)
+    if waited_for is not None:
+        return waited_for.worker
     working = [worker for worker in status.workers if worker.outcome is None]
     silent = sorted(working, key=lambda worker: -worker.heartbeat_age_seconds)
     return silent[0].worker if silent else None
