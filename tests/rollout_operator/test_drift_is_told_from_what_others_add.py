@@ -81,7 +81,14 @@ def child_of(found, version, known=None, **flags):
     found["metadata"] |= {
         "resourceVersion": str(version),
         "labels": found["metadata"]["labels"] | {names.LABEL_RUN: "r"},
-        "ownerReferences": [{"kind": "RolloutRun", "uid": "run", "controller": True}],
+        "ownerReferences": [
+            {
+                "apiVersion": "rollout.dev/v1alpha1",
+                "kind": "RolloutRun",
+                "uid": "run",
+                "controller": True,
+            }
+        ],
     }
     return parse_child("Service", found, known, **flags)
 

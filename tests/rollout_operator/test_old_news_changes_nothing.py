@@ -4,7 +4,7 @@ import pytest
 
 from rollout_api import names
 from rollout_operator.keys import Key
-from rollout_operator.kube.resources import NODES, PODS, SERVICES
+from rollout_operator.kube.resources import NODES, PODS, SERVICES, STATEFUL_SETS
 from rollout_operator.store import Store
 
 RUN = Key(namespace="n", name="r")
@@ -23,9 +23,19 @@ def child(version=1, uid="s"):
             "uid": uid,
             "resourceVersion": str(version),
             "labels": {names.LABEL_RUN: "r", names.LABEL_ATTEMPT: "1"},
-            "ownerReferences": [{"kind": "RolloutRun", "uid": "u", "controller": True}],
+            "ownerReferences": [owner("rollout.dev/v1alpha1", "RolloutRun", "u")],
         }
     }
+
+
+def owner(version, kind, uid):
+    return {"apiVersion": version, "kind": kind, "name": uid, "uid": uid, "controller": True}
+
+
+def stateful_set():
+    live = child(uid="set")
+    spec = {"replicas": 1, "template": {"metadata": {}}}
+    return live | {"metadata": live["metadata"] | {"name": "r-actors"}, "spec": spec}
 
 
 def pod(version=1, node="", phase="Pending"):
@@ -37,6 +47,7 @@ def pod(version=1, node="", phase="Pending"):
         "resourceVersion": str(version),
         "creationTimestamp": "2026-01-01T00:00:00Z",
         "labels": labels,
+        "ownerReferences": [owner("apps/v1", "StatefulSet", "set")],
     }
     return {"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": phase}}
 
@@ -93,7 +104,7 @@ def test_only_the_version_that_was_written_is_its_echo_and_only_once(store):
 def test_an_answer_that_comes_after_newer_news_is_not_the_child(store):
     store.put(SERVICES, child(5))
     assert store.learn(SERVICES, child(4)) is None
-    assert store.children("u")["Service", "svc"].version == 5
+    assert store.children("n", "u")["Service", "svc"].version == 5
 
 
 def test_a_namesake_made_anew_replaces_the_old_one_and_late_news_of_that_are_dropped(store):
@@ -106,17 +117,17 @@ def test_a_namesake_made_anew_replaces_the_old_one_and_late_news_of_that_are_dro
 def test_a_child_names_its_run(store, told):
     store.put(SERVICES, child())
     assert told == [RUN]
-    assert ("Service", "svc") in store.children("u")
+    assert ("Service", "svc") in store.children("n", "u")
     store.drop(SERVICES, child(2))
     assert told == [RUN, RUN]
-    assert store.children("u") == {}
+    assert store.children("n", "u") == {}
 
 
 def test_a_deleted_child_does_not_come_back_by_late_news(store):
     store.put(SERVICES, child(1))
     store.drop(SERVICES, child(2))
     store.put(SERVICES, child(1))
-    assert store.children("u") == {}
+    assert store.children("n", "u") == {}
 
 
 def test_objects_without_a_run_are_nobodys(store, told):
@@ -128,14 +139,17 @@ def test_objects_without_a_run_are_nobodys(store, told):
 
 def test_a_list_forgets_what_it_does_not_show(store):
     store.put(SERVICES, child())
+    store.put(STATEFUL_SETS, stateful_set())
     store.put(PODS, pod())
     store.keep_only(SERVICES, None, set())
-    assert store.children("u") == {}
-    assert len(store.pods("u")) == 1
+    assert store.children("n", "u").keys() == {("StatefulSet", "r-actors")}
+    store.keep_only(STATEFUL_SETS, None, set())
+    assert store.children("n", "u") == {}
+    assert len(store.pods("n", "u")) == 1
     store.keep_only(PODS, "other", set())
-    assert len(store.pods("u")) == 1
+    assert len(store.pods("n", "u")) == 1
     store.keep_only(PODS, "n", set())
-    assert store.pods("u") == ()
+    assert store.pods("n", "u") == ()
 
 
 def test_a_node_that_falls_silent_names_the_runs_on_it_and_heartbeats_do_not(store, told):
@@ -162,12 +176,12 @@ def test_late_news_of_a_namesake_do_not_replace_the_one_there_is(store):
     assert store.find(RUN).uid == "new"
     store.put(SERVICES, child(9, uid="new"))
     store.put(SERVICES, child(5))
-    assert store.children("u")["Service", "svc"].uid == "new"
+    assert store.children("n", "u")["Service", "svc"].uid == "new"
 
 
 def test_a_list_does_not_forget_what_we_have_made_since(store):
     store.put(SERVICES, child(7), notify=False)
     store.keep_only(SERVICES, None, set(), 6)
-    assert ("Service", "svc") in store.children("u")
+    assert ("Service", "svc") in store.children("n", "u")
     store.keep_only(SERVICES, None, set(), 7)
-    assert store.children("u") == {}
+    assert store.children("n", "u") == {}

@@ -68,7 +68,7 @@ class Known:
     def __init__(self, *children):
         self.found = {(one.kind, one.name): one for one in children}
 
-    def children(self, _uid):
+    def children(self, _namespace, _uid):
         return self.found
 
 

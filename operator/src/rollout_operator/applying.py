@@ -66,7 +66,7 @@ class Applier:
         Raises Terminating when the run itself turns out to be gone.
         """
         expected = self._expected(observed, wanted)
-        there = self.store.children(observed.uid).keys()
+        there = self.store.children(observed.namespace, observed.uid).keys()
         missing = not expected or not set(expected) - wanted.without <= there
         if missing and observed.status.attempt >= wanted.attempt:
             await self._confirm(observed)
@@ -90,7 +90,11 @@ class Applier:
 
         Records go last: while one is there, it is known that something is left.
         """
-        children = [one for one in self.store.children(observed.uid).values() if not one.deleting]
+        children = [
+            one
+            for one in self.store.children(observed.namespace, observed.uid).values()
+            if not one.deleting
+        ]
         others = [self._delete(one) for one in children if not one.expected]
         await gather_bounded([self.authorities.remove(observed), *others], WRITES_AT_ONCE_MAX)
         records = [self._delete(one) for one in children if one.expected]
@@ -106,7 +110,9 @@ class Applier:
 
     def _expected(self, observed: Observed, wanted: Wanted) -> tuple[Place, ...]:
         """Every child that the attempt's record lists; none while there is no record."""
-        record = self.store.children(observed.uid).get(("ConfigMap", wanted.record or ""))
+        record = self.store.children(observed.namespace, observed.uid).get(
+            ("ConfigMap", wanted.record or "")
+        )
         return _parse_places(record.expected) if record is not None else ()
 
     async def _confirm(self, observed: Observed) -> None:
@@ -120,7 +126,7 @@ class Applier:
     async def _ensure_recorded(
         self, observed: Observed, wanted: Wanted, expected: tuple[Place, ...]
     ) -> None:
-        children = self.store.children(observed.uid)
+        children = self.store.children(observed.namespace, observed.uid)
         writes = plan_writes(observed.name, wanted, expected, children, self.accepted)
         if writes:
             await self._write(observed, wanted, writes)
@@ -128,7 +134,7 @@ class Applier:
     async def _write(self, observed: Observed, wanted: Wanted, writes: Writes) -> None:
         record = await self._record(observed, wanted)
         live = live_of(observed.name, wanted)
-        children = self.store.children(observed.uid)
+        children = self.store.children(observed.namespace, observed.uid)
         for round_ in (writes.first, writes.workloads):
             tasks = []
             for place in round_:
@@ -241,7 +247,7 @@ class Applier:
     async def _ensure_keys(self, observed: Observed, wanted: Wanted, now: datetime) -> None:
         """The run's Secret, and the token keys, which tell us when the Secret goes."""
         name = names.keys_name(observed.name)
-        child = self.store.children(observed.uid).get(("ConfigMap", name))
+        child = self.store.children(observed.namespace, observed.uid).get(("ConfigMap", name))
         doubted = child is None or child.deleting or is_drifted(child, self.accepted)
         secret = await self.authorities.ensure(
             observed, now, is_new=_is_new(observed, wanted), doubted=doubted

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from sys import intern
 from typing import Any
 
-from rollout_api import names
+from rollout_api import GROUP, names
 from rollout_operator.kube.owned import fields_digest, owned_digest
 
 Document = Mapping[str, Any]
@@ -68,12 +68,16 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """One pod of a run. ``waiting``: why a container cannot start; ``restarts`` of its containers."""
+    """One pod of a run. ``waiting``: why a container cannot start; ``restarts`` of its containers.
+
+    ``owner`` is the UID of the StatefulSet that controls it.
+    """
 
     namespace: str
     name: str
     uid: str
     version: int
+    owner: str = ""
     run: str
     run_uid: str
     role: str
@@ -119,7 +123,7 @@ def parse_child(
     """
     meta = live["metadata"]
     labels = meta.get("labels") or {}
-    owner = _owner_uid(meta)
+    owner = controller_uid(meta, GROUP, "RolloutRun")
     if names.LABEL_RUN not in labels or not owner:
         return None
     digest = (meta.get("annotations") or {}).get(names.ANNOTATION_APPLIED, "")
@@ -150,10 +154,12 @@ def _owned(live: Document, known: Child | None, digest: str, fields: str) -> str
     return digest if owned == digest else owned
 
 
-def _owner_uid(meta: Document) -> str:
+def controller_uid(meta: Document, group: str, kind: str) -> str:
+    """UID of the object of this kind that controls another one; empty when none does."""
     for owner in meta.get("ownerReferences") or ():
-        if owner.get("controller") and owner["kind"] == "RolloutRun":
-            return owner["uid"]
+        if owner.get("controller") and owner["kind"] == kind:
+            found = owner.get("apiVersion", "").partition("/")[0]
+            return owner["uid"] if found == group else ""
     return ""
 
 
@@ -172,10 +178,11 @@ def _workload(live: Document) -> Workload:
 
 
 def parse_pod(live: Document) -> Pod | None:
-    """A pod's scalars; None for a pod of no run."""
+    """A pod's scalars; None for a pod of no run, or of no StatefulSet."""
     meta, spec, status = live["metadata"], live.get("spec") or {}, live.get("status") or {}
     labels = meta.get("labels") or {}
-    if names.LABEL_RUN_UID not in labels:
+    owner = controller_uid(meta, "apps", "StatefulSet")
+    if names.LABEL_RUN_UID not in labels or not owner:
         return None
     containers = [
         one
@@ -192,6 +199,7 @@ def parse_pod(live: Document) -> Pod | None:
         name=meta["name"],
         uid=meta["uid"],
         version=int(meta["resourceVersion"]),
+        owner=intern(owner),
         run=labels.get(names.LABEL_RUN, ""),
         run_uid=labels[names.LABEL_RUN_UID],
         role=labels.get(names.LABEL_ROLE, ""),

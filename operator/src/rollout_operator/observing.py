@@ -97,7 +97,10 @@ class Observer:
         spec = json.loads(stored.spec)
         status = RunStatus.model_validate(_known_only(stored.read_status()))
         looked = self._look(stored, spec)
-        nodes = {pod.node: self.store.node(pod.node) for pod in self.store.pods(stored.uid)}
+        nodes = {
+            pod.node: self.store.node(pod.node)
+            for pod in self.store.pods(stored.key.namespace, stored.uid)
+        }
         return Observed(
             name=stored.key.name,
             namespace=stored.key.namespace,
@@ -108,15 +111,15 @@ class Observer:
             runtime=looked.runtime,
             status=status,
             gate=looked.gate,
-            children=dict(self.store.children(stored.uid)),
-            pods=self.store.pods(stored.uid),
+            children=dict(self.store.children(stored.key.namespace, stored.uid)),
+            pods=self.store.pods(stored.key.namespace, stored.uid),
             nodes={name: node for name, node in nodes.items() if isinstance(node, Node)},
             watches_nodes=self.watches_cluster,
             namespaced=not self.watches_cluster,
             coordinator_reachable=self.unreachable.get(stored.uid, 0.0) < time.monotonic(),
             queue=queue_of(looked.spec, looked.runtime, stored.labels()) if looked.spec else "",
             kueue_served=self.asker.served(),
-            quota=self.store.quota(stored.uid),
+            quota=self.store.quota(stored.key.namespace, stored.uid),
             tracker=stored.tracker(),
         )
 

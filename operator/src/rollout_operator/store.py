@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 
 from rollout_operator.keys import Key
-from rollout_operator.kube.resources import NODES, PODS, Resource
+from rollout_operator.kube.resources import NODES, PODS, STATEFUL_SETS, Resource
 from rollout_operator.kueue.quota import Quota, parse_quota
 from rollout_operator.kueue.resources import WORKLOADS
 from rollout_operator.observed import Child, Node, Pod, parse_child, parse_node, parse_pod
 from rollout_operator.stored import Document, Stored, key_of, parse_stored
 
 GONE_MAX = 10_000
+Owner = tuple[str, str]
+"""Namespace and UID of a run. Both decide: whoever may write in another namespace may name any UID there."""
 
 
 class Store:
@@ -25,13 +27,14 @@ class Store:
     def __init__(self, changed: Callable[[Key], None] = lambda _: None) -> None:
         self._changed = changed
         self._objects: dict[Key, Stored] = {}
-        self._children: dict[str, dict[tuple[str, str], Child]] = {}
-        self._pods: dict[str, dict[str, Pod]] = {}
+        self._children: dict[Owner, dict[tuple[str, str], Child]] = {}
+        self._pods: dict[Owner, dict[str, Pod]] = {}
+        self._sets: dict[Owner, set[str]] = {}
         self._nodes: dict[str, Node] = {}
         self._quotas: dict[Key, dict[str, Quota]] = {}
-        self._quota_keys: dict[str, Key] = {}
+        self._quota_keys: dict[Owner, Key] = {}
         self._runs_by_uid: dict[str, Key] = {}
-        self._owners: dict[str, str] = {}
+        self._owners: dict[str, Owner] = {}
         self._written: dict[str, int] = {}
         self._gone: dict[str, None] = {}
 
@@ -144,17 +147,20 @@ class Store:
                 meta = {"uid": live.uid, "name": live.name, "namespace": live.namespace}
                 self.drop(resource, {"metadata": meta})
 
-    def children(self, uid: str) -> Mapping[tuple[str, str], Child]:
+    def children(self, namespace: str, uid: str) -> Mapping[tuple[str, str], Child]:
         """Children of a run by (kind, name)."""
-        return self._children.get(uid, {})
+        return self._children.get((namespace, uid), {})
 
-    def pods(self, uid: str) -> tuple[Pod, ...]:
-        """Pods of a run, by name."""
-        return tuple(sorted(self._pods.get(uid, {}).values(), key=lambda pod: pod.name))
+    def pods(self, namespace: str, uid: str) -> tuple[Pod, ...]:
+        """Pods of a run's StatefulSets, by name; what only bears the run's labels is none of them."""
+        sets = self._sets.get((namespace, uid), ())
+        mine = self._pods.get((namespace, uid), {}).values()
+        return tuple(sorted((pod for pod in mine if pod.owner in sets), key=lambda pod: pod.name))
 
-    def quota(self, uid: str) -> Quota | None:
+    def quota(self, namespace: str, uid: str) -> Quota | None:
         """The Workload of a run."""
-        return self._quotas[key].get(uid) if (key := self._quota_keys.get(uid)) else None
+        key = self._quota_keys.get((namespace, uid))
+        return self._quotas[key].get(uid) if key else None
 
     def quotas_of(self, key: Key) -> list[Quota]:
         """Workloads of a run of this name, and of those that had it before and are gone."""
@@ -173,43 +179,48 @@ class Store:
         child = parse_child(resource.kind, live, known, written=written)
         if child is None:
             return
-        mine = self._children.setdefault(child.run_uid, {})
+        owner = (child.namespace, child.run_uid)
+        mine = self._children.setdefault(owner, {})
         before = mine.get((child.kind, child.name))
         if before is not None and before.version >= child.version:
             return
         mine[child.kind, child.name] = child
-        self._owners[child.uid] = child.run_uid
+        self._owners[child.uid] = owner
+        if resource is STATEFUL_SETS:
+            self._sets.setdefault(owner, set()).add(child.uid)
         if notify:
-            self._touch(child.run_uid)
+            self._touch(owner)
 
     def _find_child(self, resource: Resource, meta: Document) -> Child | None:
-        owner = self._owners.get(meta["uid"], "")
-        return self._children.get(owner, {}).get((resource.kind, meta["name"]))
+        owner = self._owners.get(meta["uid"])
+        return self._children.get(owner, {}).get((resource.kind, meta["name"])) if owner else None
 
     def _put_pod(self, live: Document) -> None:
         pod = parse_pod(live)
         if pod is None:
             return
-        mine = self._pods.setdefault(pod.run_uid, {})
+        owner = (pod.namespace, pod.run_uid)
+        mine = self._pods.setdefault(owner, {})
         before = mine.get(pod.uid)
         if before is None or before.version < pod.version:
             mine[pod.uid] = pod
-            self._owners[pod.uid] = pod.run_uid
-            self._touch(pod.run_uid)
+            self._owners[pod.uid] = owner
+            self._touch(owner)
 
     def _put_quota(self, live: Document, *, notify: bool) -> None:
         quota = parse_quota(live)
         if quota is None:
             return
         key = Key(namespace=quota.namespace, name=quota.run)
-        before = self.quota(quota.run_uid)
+        owner = (quota.namespace, quota.run_uid)
+        before = self.quota(*owner)
         if before is not None and before.version >= quota.version:
             return
         self._quotas.setdefault(key, {})[quota.run_uid] = quota
-        self._quota_keys[quota.run_uid] = key
-        self._owners[quota.uid] = quota.run_uid
+        self._quota_keys[owner] = key
+        self._owners[quota.uid] = owner
         if notify:
-            self._touch(quota.run_uid)
+            self._touch(owner)
 
     def _put_node(self, live: Document) -> None:
         node = parse_node(live)
@@ -239,7 +250,7 @@ class Store:
             )
         return (one for one in found if namespace is None or one.namespace == namespace)
 
-    def _forget(self, resource: Resource, meta: Document) -> str | None:
+    def _forget(self, resource: Resource, meta: Document) -> Owner | None:
         self._written.pop(meta["uid"], None)
         owner = self._owners.pop(meta["uid"], None)
         if owner is None:
@@ -256,29 +267,41 @@ class Store:
         self._prune(owner)
         return owner
 
-    def _forget_quota(self, owner: str, uid: str) -> None:
-        quota = self.quota(owner)
+    def _forget_quota(self, owner: Owner, uid: str) -> None:
+        quota = self.quota(*owner)
         if quota is None or quota.uid != uid:
             return
         key = self._quota_keys.pop(owner)
-        del self._quotas[key][owner]
+        del self._quotas[key][quota.run_uid]
         if not self._quotas[key]:
             del self._quotas[key]
 
-    def _prune(self, owner: str) -> None:
-        if not self._children.get(owner):
+    def _prune(self, owner: Owner) -> None:
+        """A StatefulSet that is gone is known by its UID until its last pod is."""
+        children, pods = self._children.get(owner, {}), self._pods.get(owner, {})
+        if owner in self._sets:
+            self._sets[owner] &= {one.uid for one in children.values()} | {
+                pod.owner for pod in pods.values()
+            }
+        if not children:
             self._children.pop(owner, None)
-        if not self._pods.get(owner):
+        if not pods:
             self._pods.pop(owner, None)
+        if not self._sets.get(owner):
+            self._sets.pop(owner, None)
 
-    def _touch(self, uid: str) -> None:
-        if key := self._runs_by_uid.get(uid) or self._quota_keys.get(uid):
+    def _touch(self, owner: Owner) -> None:
+        namespace, uid = owner
+        key = self._runs_by_uid.get(uid)
+        if key is None or key.namespace != namespace:
+            key = self._quota_keys.get(owner)
+        if key is not None:
             self._changed(key)
 
     def _touch_node(self, name: str) -> None:
-        for uid, mine in self._pods.items():
+        for owner, mine in self._pods.items():
             if any(pod.node == name for pod in mine.values()):
-                self._touch(uid)
+                self._touch(owner)
 
     def _bury(self, uid: str) -> None:
         """Remember a deleted UID for a while: late news of it is no news."""

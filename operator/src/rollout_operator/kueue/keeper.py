@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from rollout_api import names
+from rollout_api import GROUP, names
 from rollout_operator.keys import Key
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import PODS, STATEFUL_SETS
@@ -25,7 +25,8 @@ from rollout_operator.kueue.writing import (
     build_let_go,
     build_requeue,
 )
-from rollout_operator.planning.model import Observed, QuotaStep
+from rollout_operator.observed import controller_uid
+from rollout_operator.planning.model import ROLES, Observed, QuotaStep
 from rollout_operator.store import Store
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,9 @@ class Keeper:
         elif step.verb == "Finish":
             body = build_condition(quota, "Finished", change, now)
             await self._write(quota, body, subresource="status")
-            await self._let_go(self.store.quota(quota.run_uid) or quota, delete=False)
+            await self._let_go(
+                self.store.quota(quota.namespace, quota.run_uid) or quota, delete=False
+            )
         else:
             await self._let_go(quota, delete=step.verb == "GiveUp")
         return True
@@ -78,7 +81,7 @@ class Keeper:
         for quota in self.store.quotas_of(key):
             if quota.run_uid == living or not quota.held:
                 continue
-            if self.store.pods(quota.run_uid) or not await self._is_empty(quota):
+            if self.store.pods(quota.namespace, quota.run_uid) or not await self._is_empty(quota):
                 done = False
                 continue
             log.info("quota of a deleted run given back run=%s uid=%s", key.name, quota.run_uid)
@@ -120,10 +123,25 @@ class Keeper:
         """Whether no pod of the run is left, and nothing will make one."""
         mine = f"{names.LABEL_RUN_UID}={quota.run_uid}"
         sets = await self.client.list(STATEFUL_SETS, quota.namespace, labelSelector=mine)
-        if not all(is_at_rest(one) for one in sets["items"]):
+        ours = [one for one in sets["items"] if _controlled_by(one, quota.run_uid)]
+        if not all(is_at_rest(one) for one in ours):
             return False
-        pods = await self.client.list(PODS, quota.namespace, labelSelector=mine, limit="1")
-        return not pods["items"]
+        pods = await self.client.list(PODS, quota.namespace, labelSelector=mine)
+        return not any(is_pod_of(quota.run, one) for one in pods["items"])
+
+
+def is_pod_of(run: str, live: Body) -> bool:
+    """A pod of one of the run's StatefulSets; others may bear its labels, and hold nothing."""
+    workloads = {names.workload_name(run, role) for role in ROLES}
+    owners = live["metadata"].get("ownerReferences") or ()
+    return any(
+        one.get("controller") and one["kind"] == "StatefulSet" and one["name"] in workloads
+        for one in owners
+    )
+
+
+def _controlled_by(live: Body, uid: str) -> bool:
+    return controller_uid(live["metadata"], GROUP, "RolloutRun") == uid
 
 
 def is_at_rest(live: Body) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rollout_api import names
+from rollout_api import GROUP, names
+from rollout_operator.observed import controller_uid
 
 Document = Mapping[str, Any]
 
@@ -77,10 +78,11 @@ class Quota:
 
 
 def parse_quota(live: Document) -> Quota | None:
-    """A Workload's scalars; None for one that is not of a run."""
+    """A Workload's scalars; None for one that is not of the run that it names."""
     meta, spec, status = live["metadata"], live.get("spec") or {}, live.get("status") or {}
     labels = meta.get("labels") or {}
-    if names.LABEL_RUN_UID not in labels:
+    uid = controller_uid(meta, GROUP, "RolloutRun")
+    if not uid or labels.get(names.LABEL_RUN_UID) != uid:
         return None
     return Quota(
         namespace=meta["namespace"],
@@ -89,7 +91,7 @@ def parse_quota(live: Document) -> Quota | None:
         version=int(meta["resourceVersion"]),
         generation=meta.get("generation", 0),
         run=labels.get(names.LABEL_RUN, ""),
-        run_uid=labels[names.LABEL_RUN_UID],
+        run_uid=uid,
         queue=spec.get("queueName", ""),
         digest=(meta.get("annotations") or {}).get(names.ANNOTATION_APPLIED, ""),
         active=spec.get("active", True) is not False,
