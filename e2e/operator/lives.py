@@ -88,6 +88,13 @@ def wait_until_removed(world: World, run: str) -> None:
         lambda: not world.kubectl.get(kinds, "-l", f"rollout.dev/run={run}")["items"],
         "children outlived their time",
     )
+    eventually(lambda: counts_nothing(world, run), "the status still counts what is gone")
+
+
+def counts_nothing(world: World, run: str) -> bool:
+    status = world.run(run)["status"]
+    roles = [status.get(field, {}) for field in ("coordinator", "learner", "actors")]
+    return not any(one.get("desired") or one.get("replicas") for one in roles)
 
 
 LIVES = (

@@ -46,7 +46,7 @@ class Speaker:
         """The events and the status of a plan. Raises KubeError."""
         if plan.status is None:
             return
-        if not says_more(observed, plan.status):
+        if not says_more(observed, plan.status) and not _is_last_word(observed):
             wait = self._wrote_at.get(stored.key, 0.0) + COUNTS_SECONDS - time.monotonic()
             if wait > 0:
                 self.queue.put_later(stored.key, wait)
@@ -118,6 +118,12 @@ def says_more(observed: Observed, after: Mapping[str, Any]) -> bool:
     )
     learner = status.learner.incarnation if status.learner else 0
     return (before, same, learner) != (now, told, after.get("learner", {}).get("incarnation", 0))
+
+
+def _is_last_word(observed: Observed) -> bool:
+    """Whether no pod is left to be counted: no later write would say it."""
+    ended = any(c.type == "Finished" and c.status == "True" for c in observed.status.conditions)
+    return ended and not observed.pods
 
 
 def _has_finished(status: Mapping[str, Any]) -> bool:

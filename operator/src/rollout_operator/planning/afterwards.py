@@ -24,7 +24,6 @@ def plan_finished(observed: Observed, now: datetime) -> Plan:
     attempt = observed.status.attempt
     record = find_record(observed, attempt)
     phase = plan_down(observed, END, now)
-    live = {role: replace(one, replicas=0) for role, one in phase.live.items()}
     due = _removal_time(observed)
     over = due is not None and now >= due
     if record is None or (over and phase.gone):
@@ -36,12 +35,12 @@ def plan_finished(observed: Observed, now: datetime) -> Plan:
         if over and _nothing_left(observed) and _deletes_run(observed):
             plan = replace(plan, delete_run=not observed.tracker)
         said = _frozen(observed, over=over)
-        return finish_plan(observed, plan, said, now, emptied=not observed.pods, frozen=True)
+        return finish_plan(observed, plan, said, now, frozen=True)
     wanted = want(observed, record, phase, attempt)
     wake = earliest(phase.due, due if due is not None and now < due else None)
     step = plan_step(observed, alive=False) if phase.gone else None
     plan = Plan(wanted=wanted, quota=step, requeue_seconds=until(wake, now))
-    return finish_plan(observed, plan, _frozen(observed, over=over), now, live=live, frozen=True)
+    return finish_plan(observed, plan, _frozen(observed, over=over), now, frozen=True)
 
 
 def _removal_time(observed: Observed) -> datetime | None:

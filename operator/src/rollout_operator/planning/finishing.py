@@ -26,7 +26,6 @@ _COUNTS: tuple[tuple[str, Role], ...] = (
     ("learner", "learner"),
     ("actors", "actor"),
 )
-NOBODY: Status = {"ready": 0, "desired": 0, "replicas": 0, "summary": "0/0"}
 
 
 def finish_plan(
@@ -37,21 +36,20 @@ def finish_plan(
     *,
     live: Mapping[Role, Live] | None = None,
     keep_counts: bool = False,
-    emptied: bool = False,
     frozen: bool = False,
     **fields: Any,
 ) -> Plan:
     """The plan with its status, when that differs from what is there, and the events it means.
 
-    ``emptied``: the children are gone or going, so that counts come to nothing whichever of them went first.
+    ``frozen``: the run has finished; what its end has said stays, and what is left of its pods is counted.
     """
     before = own_part(observed.status.model_dump(mode="json", by_alias=True, exclude_none=True))
     status = {**before, **describe_snapshots(observed), **fields}
     status["observedGeneration"] = observed.generation
     said = aspects if frozen else [*aspects, *cluster_aspects(observed)]
     status["conditions"] = stamp(said, observed.status.conditions, observed.generation, now)
-    if emptied:
-        status |= {field: {**before[field], **NOBODY} for field, _ in _COUNTS if field in before}
+    if frozen:
+        status |= _count_leftovers(observed, before)
     elif not keep_counts and observed.blocked is None:
         attempt = status.get("attempt") or observed.status.attempt
         for field, role in _COUNTS:
@@ -61,6 +59,22 @@ def finish_plan(
         return plan
     notes = build_final_notes(observed, after) if frozen else build_notes(observed, after)
     return replace(plan, status=after, notes=notes)
+
+
+def _count_leftovers(observed: Observed, before: Mapping[str, Any]) -> Status:
+    """Counts of the pods that are left, of which none is wanted; restarts stay as the end has said them."""
+    return {
+        field: {**before[field], **_count_left(observed, role)}
+        for field, role in _COUNTS
+        if field in before
+    }
+
+
+def _count_left(observed: Observed, role: Role) -> Status:
+    left = observed.pods_of(role)
+    current = [pod for pod in left if pod.attempt == observed.status.attempt]
+    ready = sum(pod.ready and not pod.deleting for pod in current)
+    return {"ready": ready, "desired": 0, "replicas": len(left), "summary": f"{ready}/0"}
 
 
 def _same(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

@@ -144,6 +144,13 @@ def at_rest(observed: Observed) -> Phase:
     return Phase(live=live, gone=True)
 
 
+def as_ended(observed: Observed) -> Phase:
+    """Every role of the run as it is when it ends, one whose StatefulSet is missing included."""
+    return Phase(
+        live={role: current_live(observed, role) for role in ROLES if has_role(observed, role)}
+    )
+
+
 SUSPENSION: tuple[tuple[Role, ...], ...] = (("learner",), ("actor",), ("coordinator",))
 END: tuple[tuple[Role, ...], ...] = (("learner", "actor"), ("coordinator",))
 

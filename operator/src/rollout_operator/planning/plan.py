@@ -36,6 +36,7 @@ from rollout_operator.planning.model import (
 )
 from rollout_operator.planning.phases import (
     Phase,
+    as_ended,
     at_rest,
     coordinator_ready,
     has_role,
@@ -173,7 +174,7 @@ def _seconds_so_far(observed: Observed, now: datetime) -> int:
 
 
 def _plan_ending(observed: Observed, ending: Ending, attempt: int, now: datetime) -> Plan:
-    """Say how it ended; the pods go once that is written."""
+    """Say how it ended and with which pods; they go once that is written."""
     terminal = Reason.SUCCEEDED if ending.succeeded else Reason.FAILED
     aspects = [
         Aspect(
@@ -186,12 +187,13 @@ def _plan_ending(observed: Observed, ending: Ending, attempt: int, now: datetime
         *([] if ending.succeeded else [yes(ConditionType.STALLED, ending.reason, ending.message)]),
         *reported(observed.status.progress, attempt),
     ]
+    unblocked = replace(observed, blocked=None)  # nothing is written now that could be refused
     return finish_plan(
-        observed,
+        unblocked,
         Plan(requeue_seconds=0.0),
         aspects,
         now,
-        keep_counts=True,
+        live=aimed(unblocked, as_ended(unblocked)),
         attempt=attempt,
         completionTime=render_time(now),
     )
