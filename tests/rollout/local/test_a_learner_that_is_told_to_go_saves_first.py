@@ -42,7 +42,9 @@ def test_where_there_is_time_its_state_is_saved_at_the_boundary(undisturbed, tmp
     check_same(job, result, undisturbed)
 
 
+@pytest.mark.slow
 def test_with_drain_the_next_learner_replays(undisturbed, tmp_path):
+    """Quick: coordinator/test_a_learner_is_told_to_go.py::test_with_drain_the_pod_is_not_held_up_and_the_others_work_on."""
     job, result, committed, anchor, saved = tell_to_go(tmp_path / "runs", "Drain")
     assert 4 <= committed < 12
     assert anchor == "None"

@@ -57,7 +57,9 @@ def rollout(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_sample_runs_without_a_reward(tmp_path) -> None:
+    """Quick: learner/test_a_teacher_teaches_what_the_policy_samples.py; that it starts: a dry run of `train distill`."""
     done = rollout(tmp_path, "train", "distill", "-c", str(SAMPLE), *FEW, "--set", "evaluations=[]")
     assert done.returncode == 0, done.stderr
     run = tmp_path / "taught-pupil-1"

@@ -21,7 +21,9 @@ def endings(job, ending: str) -> int:
         return tx.execute(wanted, (ending,)).fetchone()[0]
 
 
+@pytest.mark.slow
 def test_a_learner_that_slept_through_its_replacement_leaves(undisturbed, tmp_path):
+    """Quick: coordinator/test_a_replaced_process_does_not_end_its_successor.py, and freezes in simulation/."""
     job = start_job(tmp_path / "runs", lease_seconds=LEASE_SECONDS, slow_rewards=0.3)
     job.wait_until(lambda status: status.step >= 3)
     job.signal("learner", signal.SIGSTOP)

@@ -8,9 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from rollout.local.prepare import prepare_run
+from rollout.local.sweep import find_earlier
+from rollout.manifest import load_documents
+from rollout.validation import apply_overrides
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -30,7 +36,11 @@ spec:
     maxSteps: 2
 """
 REWARDS = """
+import pathlib, time
+
 def even(prompts, completions, rows):
+    if pathlib.Path(__file__).with_name("held").exists():
+        time.sleep(0.5)
     return [sum(token % 2 == 0 for token in c.token_ids) / len(c.token_ids) for c in completions]
 
 def broken(prompts, completions, rows):
@@ -87,70 +97,105 @@ def test_a_point_that_fails_is_named_and_stops_no_other(folder):
     assert (folder / "runs" / "tiny-function-even-1" / "report.html").exists()
 
 
-def test_what_is_finished_is_not_run_again_and_a_page_compares(folder):
-    words = ("--over", "train.rewards[0].python.function=even", "--seeds", "2")
-    ledger = folder / "runs" / "tiny-function-even-seed-3-1" / "ledger.db"
+OVER = ("--set", "train.maxSteps=8", "--over", "seed=7,8")
 
-    first = finish(start(folder, *words))
-    before = ledger.stat().st_mtime_ns
-    second = finish(start(folder, *words, "--output", "json"))
 
-    assert (first[0], second[0]) == (0, 0), first[2] + second[2]
-    assert "ranked by reward" in first[1]
-    assert ledger.stat().st_mtime_ns == before
-    document = json.loads(second[1])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One sweep given three times: what each said, and how its points stood then."""
+
+    interrupted: tuple[int, str, str]
+    states_then: list[str]
+    finished: tuple[int, str, str]
+    again: tuple[int, str, str]
+    before_and_after: tuple[int, int]
+
+
+@pytest.fixture(scope="module")
+def told(folder) -> Told:
+    """Interrupted at its first point, killed at the same, gone on with to its end, and given once more."""
+    run = folder / "runs" / "tiny-seed-7-1"
+    (folder / "held").touch()
+    process = start(folder, *OVER)
+    wait_for_steps(run, 2)
+    process.send_signal(signal.SIGINT)
+    interrupted = finish(process)
+    states = [point["state"] for point in points(folder, "tiny-sweep").values()]
+    process = start(folder, *OVER)
+    wait_for_steps(run, 5)
+    process.kill()
+    process.communicate(timeout=60)
+    (folder / "held").unlink()
+    finished = finish(start(folder, *OVER))
+    before = (run / "ledger.db").stat().st_mtime_ns
+    again = finish(start(folder, *OVER, "--output", "json"))
+    return Told(
+        interrupted=interrupted,
+        states_then=states,
+        finished=finished,
+        again=again,
+        before_and_after=(before, (run / "ledger.db").stat().st_mtime_ns),
+    )
+
+
+def test_an_interrupted_sweep_saves_and_says_130(told):
+    code, _, said = told.interrupted
+
+    assert code == 130, said
+    assert told.states_then == ["interrupted", "waiting"]
+
+
+def test_a_killed_sweep_goes_on_with_the_point_it_was_at(told, folder):
+    code, out, said = told.finished
+
+    assert code == 0, said
+    assert "ranked by reward" in out
+    assert "tiny-seed-7: going on with tiny-seed-7-1" in said
+    assert {point["state"] for point in points(folder, "tiny-sweep").values()} == {"finished"}
+    assert not (folder / "runs" / "tiny-seed-7-2").exists()
+    metrics = folder / "runs" / "tiny-seed-7-1" / "metrics.jsonl"
+    steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
+    assert steps == list(range(9))
+
+
+def test_what_is_finished_is_not_run_again_and_a_page_compares(told, folder):
+    code, out, said = told.again
+
+    assert code == 0, said
+    assert told.before_and_after[0] == told.before_and_after[1]
+    document = json.loads(out)
     assert [point["skipped"] for point in document["points"]] == [True, True]
-    assert document["comparison"]["settings"] == {"seed": [3, 4]} or document["comparison"][
-        "settings"
-    ] == {"seed": [4, 3]}
+    [(field, values)] = document["comparison"]["settings"].items()
+    assert (field, sorted(values)) == ("seed", [7, 8])
     assert "2 runs compared" in (folder / "runs" / "tiny-sweep" / "compare.html").read_text()
 
 
-def test_a_changed_manifest_is_another_experiment(folder):
-    words = ("--name", "other", "--over", "train.rewards[0].python.function=even")
-    code, _, said = finish(start(folder, *words, "--set", "train.sampling.maxNewTokens=4"))
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ((), "tiny-seed-7-1"),
+        (("train.maxSteps=9",), "tiny-seed-7-1"),
+        (("train.maxSteps=7",), None),
+        (("train.sampling.maxNewTokens=4",), None),
+        (("train.optimizer.adamw.learningRate=0.01",), None),
+    ],
+)
+def test_a_changed_manifest_is_another_experiment(told, folder, changed, found):
+    assert told.finished[0] == 0
+    [document] = load_documents(folder / "tiny.yaml")
+    wanted = prepare_run(apply_overrides(document, ["train.maxSteps=8", "seed=7", *changed])).spec
 
-    assert code == 0, said
-    assert (folder / "runs" / "tiny-function-even-2" / "result.json").exists()
+    earlier = find_earlier(folder / "runs", "tiny-seed-7", wanted)
 
-
-def test_a_killed_sweep_goes_on_with_the_point_it_was_at(folder):
-    words = ("--name", "killed", "--set", "train.maxSteps=40", "--over", "seed=7,8")
-    run = folder / "runs" / "tiny-seed-7-1"
-    process = start(folder, *words)
-    wait_for_steps(run)
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
-
-    code, _, said = finish(start(folder, *words))
-
-    assert code == 0, said
-    assert "tiny-seed-7: going on with tiny-seed-7-1" in said
-    assert {point["state"] for point in points(folder, "killed").values()} == {"finished"}
-    assert not (folder / "runs" / "tiny-seed-7-2").exists()
-    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert steps == list(range(41))
+    assert (earlier and earlier.name) == found
 
 
-def test_an_interrupted_sweep_saves_and_says_130(folder):
-    words = ("--name", "stopped", "--set", "train.maxSteps=4000", "--over", "seed=17,18")
-    process = start(folder, *words)
-    wait_for_steps(folder / "runs" / "tiny-seed-17-1")
-    process.send_signal(signal.SIGINT)
-
-    code, _, said = finish(process)
-
-    assert code == 130, said
-    states = [point["state"] for point in points(folder, "stopped").values()]
-    assert states == ["interrupted", "waiting"]
-
-
-def wait_for_steps(run: Path) -> None:
-    """Until the run has committed a few steps."""
+def wait_for_steps(run: Path, num_steps: int) -> None:
+    """Until the run has committed so many steps."""
     deadline = time.monotonic() + 400
     while time.monotonic() < deadline:
         file = run / "metrics.jsonl"
-        if file.exists() and len(file.read_text().splitlines()) > 3:
+        if file.exists() and len(file.read_text().splitlines()) > num_steps:
             return
         time.sleep(0.05)
     raise AssertionError(f"{run} never committed a step")

@@ -55,7 +55,9 @@ def test_dapo_drops_groups_without_signal_and_refills(tmp_path) -> None:
     assert all("overlong_penalty" in step for step in steps)
 
 
+@pytest.mark.slow
 def test_rloo_pays_the_kl_from_the_reward(tmp_path) -> None:
+    """Quick: learner/test_every_named_algorithm_is_cut_freely.py takes the name to the same settings and a step."""
     result, steps = run(tmp_path, "rloo@v1")
 
     assert result["step"] == 3
@@ -65,7 +67,9 @@ def test_rloo_pays_the_kl_from_the_reward(tmp_path) -> None:
     assert steps[-1]["reference_kl"] > 0
 
 
+@pytest.mark.slow
 def test_reinforce_plus_plus_learns_from_lone_completions(tmp_path) -> None:
+    """Quick: learner/test_every_named_algorithm_is_cut_freely.py, coordinator/test_a_run_that_cannot_learn_says_so.py (pooled)."""
     result, steps = run(tmp_path, "reinforce-plus-plus@v1", more="epochs: 2")
 
     assert result["step"] == 3

@@ -85,7 +85,9 @@ def test_a_bucket_that_is_away_for_a_while_is_waited_for(s3_endpoint, bucket, tm
     assert "starting it again" not in job.said()
 
 
-def test_the_chain_is_that_of_a_run_in_a_folder_also_through_trouble(s3_endpoint, bucket, tmp_path):
+def test_the_chain_is_that_of_a_run_in_a_folder_through_trouble_and_it_goes_on_from_the_bucket_alone(
+    s3_endpoint, bucket, tmp_path
+):
     plain = start_job(tmp_path / "plain", manifest=SHORT)
     expected = plain.finish()
     with kit.proxy_before(s3_endpoint) as proxy:
@@ -93,26 +95,21 @@ def test_the_chain_is_that_of_a_run_in_a_folder_also_through_trouble(s3_endpoint
         job = start_job(tmp_path / "far", manifest=in_bucket(proxy.url, bucket))
         result = job.finish()
 
-    assert result["step"] == 7
-    assert result["chain"] == expected["chain"]
-    uid = json.loads((job.run_dir / "worker.json").read_text())["run"]["uid"]
-    keys = keys_of(s3_endpoint, bucket)
-    assert all(key.startswith(f"team/{uid}/blake3/") for key in keys)
-    assert {key.rpartition("/")[2] for key in keys} == objects_of(plain.run_dir)
+        assert result["step"] == 7
+        assert result["chain"] == expected["chain"]
+        uid = json.loads((job.run_dir / "worker.json").read_text())["run"]["uid"]
+        keys = keys_of(s3_endpoint, bucket)
+        assert all(key.startswith(f"team/{uid}/blake3/") for key in keys)
+        assert {key.rpartition("/")[2] for key in keys} == objects_of(plain.run_dir)
+
+        shutil.rmtree(job.run_dir / "objects")
+        more = in_bucket(proxy.url, bucket).replace("maxSteps: 7", "maxSteps: 9")
+        resumed = start_job(tmp_path / "far", manifest=more, resume="Latest").finish()
+
+    assert resumed["step"] == 9
+    assert resumed["anchor"] is not None
     logs = "".join(path.read_text() for path in (job.run_dir / "logs").glob("*.log"))
     assert "a-secret-nobody-may-read" not in logs + job.said()
-
-
-def test_a_run_goes_on_from_the_bucket_alone(s3_endpoint, bucket, tmp_path):
-    first = start_job(tmp_path / "runs", manifest=in_bucket(s3_endpoint, bucket))
-    first.finish()
-    shutil.rmtree(first.run_dir / "objects")
-
-    more = in_bucket(s3_endpoint, bucket).replace("maxSteps: 7", "maxSteps: 9")
-    result = start_job(tmp_path / "runs", manifest=more, resume="Latest").finish()
-
-    assert result["step"] == 9
-    assert result["anchor"] is not None
 
 
 @pytest.mark.slow
