@@ -1,5 +1,7 @@
 """What Prometheus reads: names that dashboards and alerts rely on, few series, none of a run that is gone."""
 
+from collections import Counter
+
 from rollout_operator.metrics import build_metrics, watch_gauges
 
 NAMES = {
@@ -25,7 +27,7 @@ def build(reasons):
         queue_depth=lambda: 3,
         leading=lambda: True,
         ages=lambda: {"pods": 1.5},
-        reasons=lambda: reasons,
+        reasons=lambda: Counter(reasons),
     )
     return metrics
 

@@ -165,9 +165,9 @@ def test_a_node_that_falls_silent_names_the_runs_on_it_and_heartbeats_do_not(sto
 def test_runs_that_wait_for_a_reason_are_found(store):
     waiting = {"conditions": [{"type": "Ready", "reason": "RuntimeNotFound"}]}
     store.put_object("RolloutRun", run(2, status=waiting))
-    assert store.waiting(("RuntimeNotFound",), "") == [RUN]
-    assert store.waiting(("RuntimeNotFound",), "other") == []
-    assert store.waiting(("WaitingForRun",), "n") == []
+    assert store.runs.waiting(("RuntimeNotFound",), "") == [RUN]
+    assert store.runs.waiting(("RuntimeNotFound",), "other") == []
+    assert store.runs.waiting(("WaitingForRun",), "n") == []
 
 
 def test_late_news_of_a_namesake_do_not_replace_the_one_there_is(store):

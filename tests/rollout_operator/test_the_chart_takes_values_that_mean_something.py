@@ -96,7 +96,7 @@ def metrics_that_exist(tmp_path):
     """Every series of our three processes, under the names that Prometheus stores."""
     ours = build_metrics()
     watch_gauges(
-        ours, queue_depth=int, leading=bool, ages=lambda: {"x": 1.0}, reasons=lambda: ["x"]
+        ours, queue_depth=int, leading=bool, ages=lambda: {"x": 1.0}, reasons=lambda: {"x": 1}
     )
     pair = KeyPair(certificate=tmp_path / "tls.crt", key=tmp_path / "tls.key")
     server = WebhookServer(Certificate(pair), Ports(host="127.0.0.1"))

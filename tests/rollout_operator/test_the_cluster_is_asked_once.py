@@ -50,14 +50,28 @@ def test_all_running_runs_together_write_their_progress_twenty_times_a_second(nu
         meta = {"name": f"r-{index}", "namespace": "n", "uid": str(index), "resourceVersion": "1"}
         status = {} if index < num_running else over
         store.put_object("RolloutRun", {"metadata": meta, "spec": {}, "status": status})
+    assert lonely_observer(store).progress_seconds() == seconds
+
+
+def test_words_of_a_coordinator_do_not_make_a_run_one_that_has_ended():
+    store = Store()
+    words = {"outcome": {"kind": "Stopped", "reason": "Suspended"}, "conditions": []}
+    again = {"conditions": [{"type": "Suspended", "status": "False", "reason": "Finished"}]}
+    for index in range(400):
+        meta = {"name": f"r-{index}", "namespace": "n", "uid": str(index), "resourceVersion": "1"}
+        status = {**again, "progress": words}
+        store.put_object("RolloutRun", {"metadata": meta, "spec": {}, "status": status})
+    assert lonely_observer(store).progress_seconds() == 20.0
+
+
+def lonely_observer(store):
     nobody = cast("KubeClient", None)
-    observer = Observer(
+    return Observer(
         client=nobody,
         store=store,
         platform=lambda: PLATFORM,
         asker=Asker(client=nobody, served=lambda: False),
     )
-    assert observer.progress_seconds() == seconds
 
 
 async def test_runs_that_start_at_once_ask_once():

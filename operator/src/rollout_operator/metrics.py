@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter as Count
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -66,7 +65,7 @@ def watch_gauges(
     queue_depth: Callable[[], int],
     leading: Callable[[], bool],
     ages: Callable[[], Mapping[str, float]],
-    reasons: Callable[[], Iterable[str]],
+    reasons: Callable[[], Mapping[str, int]],
 ) -> None:
     """Series that are looked up when somebody asks."""
     depth = Gauge("rollout_queue_depth", "Keys that wait.", registry=metrics.registry)
@@ -81,7 +80,7 @@ class _Looked:
     """Watch ages and runs by reason, counted when scraped."""
 
     ages: Callable[[], Mapping[str, float]]
-    reasons: Callable[[], Iterable[str]]
+    reasons: Callable[[], Mapping[str, int]]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """One family each."""
@@ -92,6 +91,6 @@ class _Looked:
             ages.add_metric([resource], age)
         yield ages
         runs = GaugeMetricFamily("rollout_runs", "Runs by the reason of Ready.", labels=["reason"])
-        for reason, count in Count(self.reasons()).items():
+        for reason, count in self.reasons().items():
             runs.add_metric([reason], count)
         yield runs

@@ -52,8 +52,6 @@ from rollout_operator.store import Store
 from rollout_operator.stored import Stored
 
 SPECS_MAX = 256
-COUNT_SECONDS = 5.0
-"""Runs that write progress are counted once in this time."""
 PROGRESS_SECONDS_MIN = 10.0
 RUNS_PER_SECOND = 20.0
 
@@ -77,7 +75,6 @@ class Observer:
     asker: Asker
     watches_cluster: bool = True
     unreachable: dict[str, float] = field(default_factory=dict)
-    _counted: tuple[float, int] = (0.0, 0)
     _cluster: Cluster = field(init=False)
     _specs: OrderedDict[tuple[str, int, int], Looked] = field(default_factory=OrderedDict)
 
@@ -157,11 +154,7 @@ class Observer:
 
     def progress_seconds(self) -> float:
         """Time between progress writes of one run, so that all that run together write 20 a second."""
-        until, count = self._counted
-        if time.monotonic() >= until:
-            count = sum(_works(one) for one in self.store.objects())
-            self._counted = (time.monotonic() + COUNT_SECONDS, count)
-        return max(PROGRESS_SECONDS_MIN, round(count / RUNS_PER_SECOND))
+        return max(PROGRESS_SECONDS_MIN, round(self.store.runs.num_at_work / RUNS_PER_SECOND))
 
     # -- the spec on its runtime ------------------------------------------------------------------------
 
@@ -229,13 +222,6 @@ class Observer:
                 message = f"{kind} {name!r} does not exist in namespace {namespace}"
                 return Gate(reason=Reason.REFERENCE_NOT_FOUND, message=message, retry_seconds=10)
         return None
-
-
-def _works(stored: Stored) -> bool:
-    """Whether an object is a run with a coordinator that writes: neither over nor suspended."""
-    if stored.key.kind != "RolloutRun":
-        return False
-    return b'"Finished"' not in stored.status and b'"Suspended"' not in stored.status
 
 
 def runtime_keys(namespace: str, reference: Mapping[str, str] | None) -> tuple[Key, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,8 +43,8 @@ def _leads_to(store: Store, start: Key, goal: Key) -> bool:
         key = waiting.pop()
         found = None if key in seen else store.find(key)
         seen.add(key)
-        for one in from_runs(json.loads(found.spec)) if found else ():
-            following = Key(namespace=key.namespace, name=one.get("name", ""))
+        for name in found.facts.upstreams if found else ():
+            following = Key(namespace=key.namespace, name=name)
             if following == goal:
                 return True
             waiting.append(following)

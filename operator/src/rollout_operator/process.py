@@ -75,7 +75,7 @@ class Process:
         self.kueue = Follower(
             client=self.client,
             build_readers=self._build_quota_readers,
-            wanted=lambda: bool(self.store.waiting(FOR_QUEUE, "")),
+            wanted=lambda: bool(self.store.runs.waiting(FOR_QUEUE, "")),
             appeared=self._wake_queued,
             vanished=self._lose_quotas,
         )
@@ -150,15 +150,8 @@ class Process:
             queue_depth=lambda: len(self.queue),
             leading=self.leader.is_leader,
             ages=self.ages,
-            reasons=self._reasons,
+            reasons=self.store.runs.by_ready,
         )
-
-    def _reasons(self) -> Iterator[str]:
-        for stored in self.store.objects():
-            if stored.key.kind == "RolloutRun":
-                conditions = stored.read_status().get("conditions", ())
-                ready = next((c for c in conditions if c["type"] == "Ready"), None)
-                yield ready["reason"] if ready else "Pending"
 
     # -- tasks --------------------------------------------------------------------------------------------
 
@@ -180,7 +173,7 @@ class Process:
         )
 
     def _wake_queued(self) -> None:
-        for key in self.store.waiting(FOR_QUEUE, ""):
+        for key in self.store.runs.waiting(FOR_QUEUE, ""):
             self.queue.put(key)
 
     def _lose_quotas(self) -> None:

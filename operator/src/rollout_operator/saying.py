@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 COUNTS_SECONDS = 1.0
 """Counts of pods alone are written no more often than this; conditions are written at once."""
-FOR_RUN = ("WaitingForRun", "ReferenceNotFound")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,7 +60,8 @@ class Speaker:
             raise
         self._wrote_at[stored.key] = time.monotonic()
         if _has_finished(plan.status):
-            self.wake(FOR_RUN, stored.key.namespace)
+            for key in self.store.runs.dependents(stored.key):
+                self.queue.put(key)
 
     async def _say_outdated(self, stored: Stored, observed: Observed, error: Outdated) -> None:
         """What the definitions that are there have room for."""
@@ -99,7 +99,7 @@ class Speaker:
 
     def wake(self, reasons: tuple[str, ...], namespace: str) -> None:
         """Look again at runs that wait for what has just changed."""
-        for key in self.store.waiting(reasons, namespace):
+        for key in self.store.runs.waiting(reasons, namespace):
             self.queue.put(key)
 
     def forget(self, key: Key) -> None:

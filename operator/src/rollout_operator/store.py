@@ -6,9 +6,10 @@ Deletions are final by UID. Every change names the key that must be looked at ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import inf
 
+from rollout_operator.indexes import RunIndex
 from rollout_operator.keys import Key
 from rollout_operator.kube.resources import NODES, PODS, STATEFUL_SETS, Resource
 from rollout_operator.kueue.quota import Quota, parse_quota
@@ -26,6 +27,7 @@ class Store:
 
     def __init__(self, changed: Callable[[Key], None] = lambda _: None) -> None:
         self._changed = changed
+        self.runs = RunIndex()
         self._objects: dict[Key, Stored] = {}
         self._children: dict[Owner, dict[tuple[str, str], Child]] = {}
         self._pods: dict[Owner, dict[str, Pod]] = {}
@@ -51,6 +53,7 @@ class Store:
         if late or stored.uid in self._gone:
             return
         self._objects[stored.key] = stored
+        self.runs.replace(before, stored)
         self._runs_by_uid[stored.uid] = stored.key
         if notify:
             self._changed(stored.key)
@@ -62,6 +65,7 @@ class Store:
         self._bury(meta["uid"])
         if (stored := self._objects.get(key)) is not None and stored.uid == meta["uid"]:
             del self._objects[key]
+            self.runs.replace(stored, None)
         self._runs_by_uid.pop(meta["uid"], None)
         self._changed(key)
 
@@ -80,17 +84,6 @@ class Store:
     def objects(self) -> Iterator[Stored]:
         """All objects of ours."""
         return iter(self._objects.values())
-
-    def waiting(self, reasons: Iterable[str], namespace: str) -> list[Key]:
-        """Runs whose status names one of the reasons; no namespace means all of them."""
-        marks = [f'"{reason}"'.encode() for reason in reasons]
-        return [
-            key
-            for key, stored in self._objects.items()
-            if key.kind == "RolloutRun"
-            and namespace in {"", key.namespace}
-            and any(mark in stored.status for mark in marks)
-        ]
 
     # -- children, pods, nodes: a Sink of readers ---------------------------------------------------
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rollout_api import tracked
+from rollout_operator.facts import Document, Facts, read_facts
 from rollout_operator.keys import Key
 
-Document = Mapping[str, Any]
 META_KEPT = ("name", "namespace", "uid", "generation", "labels", "creationTimestamp")
 ANNOTATIONS_KEPT = frozenset(tracked.ANNOTATIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """One object of our kinds; ``spec`` and ``status`` are JSON, parsed when they are needed."""
+    """One object of our kinds; ``spec`` and ``status`` are JSON, parsed when they are needed.
+
+    ``facts`` are of runs alone.
+    """
 
     key: Key
     uid: str
@@ -27,6 +29,7 @@ class Stored:
     meta: bytes
     spec: bytes
     status: bytes
+    facts: Facts
 
     def document(self) -> dict[str, Any]:
         """The object as it came, without what only the API server needs."""
@@ -58,6 +61,7 @@ def parse_stored(kind: str, live: Document) -> Stored:
     annotations = meta.get("annotations") or {}
     if marks := {key: annotations[key] for key in ANNOTATIONS_KEPT & annotations.keys()}:
         kept["annotations"] = marks
+    spec, status = live.get("spec") or {}, live.get("status") or {}
     return Stored(
         key=key_of(kind, meta),
         uid=meta["uid"],
@@ -65,8 +69,9 @@ def parse_stored(kind: str, live: Document) -> Stored:
         generation=meta.get("generation", 0),
         deleting="deletionTimestamp" in meta,
         meta=_pack(kept),
-        spec=_pack(live.get("spec") or {}),
-        status=_pack(live.get("status") or {}),
+        spec=_pack(spec),
+        status=_pack(status),
+        facts=read_facts(spec, status) if kind == "RolloutRun" else Facts(),
     )
 
 

@@ -70,7 +70,7 @@ def from_runs(document: Any) -> Iterator[Mapping[str, Any]]:
         for key, value in document.items():
             if key == "fromRun" and isinstance(value, dict):
                 yield value
-            else:
+            elif isinstance(value, dict | list):
                 yield from from_runs(value)
     elif isinstance(document, list):
         for item in document:

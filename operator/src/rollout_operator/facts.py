@@ -1,0 +1,51 @@
+"""What is asked of many runs at once, read when an object is taken in: no scan parses a status again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from sys import intern
+from typing import Any
+
+from rollout_operator.planning.upstreams import from_runs
+
+Document = Mapping[str, Any]
+PENDING = "Pending"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """``ready`` is the reason of Ready, ``upstreams`` are runs that it starts from.
+
+    ``reasons`` are those of every condition, of a run that has not finished.
+    """
+
+    ready: str = PENDING
+    reasons: tuple[str, ...] = ()
+    finished: bool = False
+    suspended: bool = False
+    upstreams: tuple[str, ...] = ()
+
+    @property
+    def at_work(self) -> bool:
+        """Whether its coordinator writes, or will: it is neither over nor suspended."""
+        return not self.finished and not self.suspended
+
+
+def read_facts(spec: Document, status: Document) -> Facts:
+    """The facts of one run."""
+    conditions = {one["type"]: one for one in status.get("conditions") or ()}
+    finished = _holds(conditions, "Finished")
+    said = () if finished else conditions.values()
+    reasons = {intern(one.get("reason", "")) for one in said}
+    return Facts(
+        ready=intern(conditions.get("Ready", {}).get("reason", PENDING)),
+        reasons=tuple(sorted(reasons)),
+        finished=finished,
+        suspended=_holds(conditions, "Suspended"),
+        upstreams=tuple(sorted({one.get("name", "") for one in from_runs(spec)})),
+    )
+
+
+def _holds(conditions: Mapping[str, Document], kind: str) -> bool:
+    return conditions.get(kind, {}).get("status") == "True"

@@ -1,0 +1,89 @@
+"""What is asked of many runs at once is kept by the store, and is what a scan of all of them would find."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rollout_operator.keys import Key
+from rollout_operator.store import Store
+
+REASONS = ("RuntimeNotFound", "InvalidSpec", "Running", "Succeeded")
+NAMES = ("a", "b", "c")
+STATUSES = st.sampled_from(
+    [
+        {},
+        *({"conditions": [{"type": "Ready", "status": "False", "reason": one}]} for one in REASONS),
+        {"conditions": [{"type": "Suspended", "status": "True", "reason": "Suspended"}]},
+        {
+            "conditions": [
+                {"type": "Finished", "status": "True", "reason": "Failed"},
+                {"type": "Ready", "status": "False", "reason": "InvalidSpec"},
+            ]
+        },
+    ]
+)
+
+
+def live(name, uid, version, status, upstream):
+    meta = {"name": name, "namespace": "n", "uid": uid, "resourceVersion": str(version)}
+    spec = {"model": {"fromRun": {"name": upstream}}} if upstream else {}
+    return {"metadata": meta, "spec": spec, "status": status}
+
+
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(NAMES), st.sampled_from(["put", "drop"]), STATUSES, st.sampled_from(["", *NAMES])),
+    max_size=20,
+)  # fmt: skip
+
+
+@settings(max_examples=80, deadline=None)
+@given(CHANGES)
+def test_the_index_says_what_a_scan_would_say(changes):
+    store, there, uids = Store(), {}, dict.fromkeys(NAMES, 0)
+    for version, (name, verb, status, upstream) in enumerate(changes, 1):
+        document = live(name, f"{name}{uids[name]}", version, status, upstream)
+        if verb == "put":
+            store.put_object("RolloutRun", document)
+            there[name] = document
+        else:
+            store.drop_object("RolloutRun", document)
+            there.pop(name, None)
+            uids[name] += 1
+
+    for reason in REASONS:
+        assert set(store.runs.waiting((reason,), "n")) == {
+            Key(namespace="n", name=name) for name, one in there.items() if waits(one, reason)
+        }
+    for upstream in NAMES:
+        assert {key.name for key in store.runs.dependents(Key(namespace="n", name=upstream))} == {
+            name for name, one in there.items() if one["spec"].get("model") == {"fromRun": {"name": upstream}}
+        }  # fmt: skip
+    assert store.runs.num_at_work == sum(works(one) for one in there.values())
+    assert sum(store.runs.by_ready().values()) == len(there)
+
+
+def waits(one, reason):
+    conditions = one["status"].get("conditions", ())
+    over = any(c["type"] == "Finished" for c in conditions)
+    return not over and any(c["reason"] == reason for c in conditions)
+
+
+def works(one):
+    return not {c["type"] for c in one["status"].get("conditions", ())} & {"Finished", "Suspended"}
+
+
+def test_only_runs_are_looked_up():
+    store = Store()
+    found = {"conditions": [{"type": "Ready", "status": "False", "reason": "InvalidSpec"}]}
+    store.put_object("RolloutRuntime", live("a", "u", 1, found, ""))
+    assert store.runs.waiting(("InvalidSpec",), "") == []
+    assert store.runs.by_ready() == {}
+
+
+def test_a_run_that_has_finished_waits_for_nothing_and_wakes_those_that_start_from_it():
+    store = Store()
+    over = {"conditions": [{"type": "Finished", "status": "True", "reason": "Succeeded"}]}
+    store.put_object("RolloutRun", live("a", "a", 1, over, ""))
+    store.put_object("RolloutRun", live("b", "b", 2, {}, "a"))
+    store.put_object("RolloutRun", live("c", "c", 3, {}, "b"))
+    assert store.runs.dependents(Key(namespace="n", name="a")) == [Key(namespace="n", name="b")]
+    assert store.runs.dependents(Key(namespace="other", name="a")) == []
