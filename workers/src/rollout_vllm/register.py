@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
+import signal
+
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.version import __version__
 
@@ -14,6 +17,9 @@ BACKEND = "rollout"
 def register() -> None:
     """Make our weight-transfer engine known. Raises UnsupportedVllmError; may be called again."""
     require_supported(__version__)
+    faulthandler.register(
+        signal.SIGUSR1, all_threads=True
+    )  # a server that does not move is asked where it stands
     if BACKEND not in WeightTransferEngineFactory._registry:  # noqa: SLF001 - it has no look-up
         WeightTransferEngineFactory.register_engine(
             BACKEND, "rollout_vllm.transfer", "FileTransferEngine"

@@ -26,6 +26,7 @@ from rollout.errors import RolloutError
 from rollout.models.shapes import read_shape
 from rollout.objects.opening import open_store
 from rollout.rendering import build_renderer
+from rollout.stacks import run_loop
 from rollout.weights.mirror import WeightFiles
 from rollout_api.worker import WorkerConfig
 
@@ -41,7 +42,7 @@ def main() -> None:
     client = CoordinatorClient.open(config, "actor")
     try:
         judges.start()
-        asyncio.run(_live(build_parts(config, arguments.index, client, judges)))
+        run_loop(_live(build_parts(config, arguments.index, client, judges)))
     finally:
         judges.close()
         client.close()

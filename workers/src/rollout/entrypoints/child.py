@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from rollout.lifeline import tied_argv
 from rollout.local.processes import signal_group
+from rollout.stacks import ask_for_stacks
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ def run_child(
 ) -> int:
     """Run ``python -m module``; its exit code as a shell gives it.
 
-    ``told`` passes SIGTERM on, once; ``over`` ends it at once. Nothing that it started is left.
+    ``told`` has it show where it stands and passes SIGTERM on, once; ``over`` ends it at once. Nothing that it started is left.
     """
     process = subprocess.Popen(
         tied_argv(module, *arguments, parent=os.getpid()),
@@ -34,11 +35,14 @@ def run_child(
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
-    asked = False
+    shown = asked = False
     while (code := _wait(process)) is None:
         if over is not None and over.is_set():
             signal_group(process, signal.SIGKILL)
-        elif told.is_set() and not asked:
+        elif told.is_set() and not shown:
+            ask_for_stacks(process.pid)
+            shown = True
+        elif shown and not asked:
             process.terminate()
             asked = True
     signal_group(process, signal.SIGKILL)

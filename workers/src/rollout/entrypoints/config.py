@@ -18,6 +18,8 @@ from pydantic import ValidationError
 
 from rollout.errors import RolloutError, SpecError
 from rollout.lifeline import collect_from_here
+from rollout.logs import configure_logging
+from rollout.stacks import show_on_signal
 from rollout_api.worker import WorkerConfig
 
 CONFIG_SECONDS_MAX = 1800.0
@@ -53,11 +55,9 @@ def parse_arguments(description: str | None) -> argparse.Namespace:
 def run_process(main: Callable[[], None]) -> int:
     """Run a process' main function; its exit code, with one line of error for people, and for a pod's status."""
     collect_from_here()
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    show_on_signal()
     try:
+        configure_logging(os.environ)
         main()
     except RolloutError as error:
         logging.getLogger("rollout").exception("ended by %s", type(error).__name__)

@@ -6,7 +6,6 @@ instant loses nothing, and its next life goes on from the last acknowledged writ
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -22,13 +21,14 @@ from rollout.coordinator.wiring import open_from_config
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
 from rollout.entrypoints.handing import build_packer
 from rollout.errors import CoordinatorError, SpecError
+from rollout.stacks import run_loop
 from rollout_api.worker import WorkerConfig
 
 
 def main() -> None:
     """Coordinate until SIGTERM."""
     arguments = parse_arguments(__doc__)
-    asyncio.run(coordinate(read_worker_config(arguments.config)))
+    run_loop(coordinate(read_worker_config(arguments.config)))
 
 
 async def coordinate(config: WorkerConfig) -> None:

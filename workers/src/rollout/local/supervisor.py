@@ -23,6 +23,7 @@ from typing import Any
 
 from rollout.coordinator.client import PATIENCE_SECONDS
 from rollout.coordinator.status import Status
+from rollout.local.evidence import FOLDER, keep_evidence
 from rollout.local.poller import StatusPoller
 from rollout.local.processes import (
     ProcessSpec,
@@ -185,9 +186,21 @@ class Supervisor:
         child = self._children.get(name or "")
         if child is None or child.process is None or now - child.started_at < SILENT_SECONDS_MAX:
             return
-        self._display.note(f"{name} has not moved for too long: starting it again")
+        kept = self._keep_evidence(child, child.process.pid)
+        self._display.note(f"{name} has not moved for too long: starting it again{kept}")
         signal_group(child.process, signal.SIGKILL)
         self._progress = Progress(mark=self._progress.mark, at=now)
+
+    def _keep_evidence(self, child: _Child, pid: int) -> str:
+        """Keep where a process stands before it is ended; how the user is told."""
+        log = child.spec.log
+        environment = {**os.environ, **child.spec.env}
+        try:
+            folder = log.parent.parent / FOLDER
+            file = keep_evidence(child.spec.name, pid, log, folder, environment)
+        except OSError as error:
+            return f" (its stacks could not be kept: {error})"
+        return f" (where it stood: {file})" if file is not None else ""
 
     def _scale(self, wanted: int | None, now: float) -> None:
         """Have as many actors as the coordinator wants: the highest go first, in peace."""
