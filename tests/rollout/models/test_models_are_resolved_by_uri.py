@@ -48,7 +48,7 @@ def test_another_user_may_read_a_cached_model(tmp_path):
     path = resolve_model("rollout://tiny-qwen2", cache_dir=tmp_path).path
 
     assert stat.S_IMODE(path.stat().st_mode) == 0o755
-    assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()} == {0o644}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()} == {0o444}
 
 
 def test_a_model_folder_is_used_where_it_lies_and_has_the_same_digest(tmp_path):

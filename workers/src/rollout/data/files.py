@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import gzip
 import os
-import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from blake3 import blake3
 
@@ -19,6 +19,7 @@ from rollout.errors import DataError, DataNotFound
 from rollout.hub import judge
 
 FILES_MAX = 100_000
+UNPACKED_BYTES_MAX = 1 << 40
 PACKED = (".gz", ".zst")
 ENDINGS = (".jsonl", ".ndjson", ".json")
 
@@ -91,13 +92,14 @@ def _fetch_hub_file(uri: str) -> Path:
 
 
 def _unpack(path: Path, cache_dir: Path) -> Path:
+    """The unpacked file in the cache. One that is there already is compared, byte for byte: others write there too."""
     if path.suffix not in PACKED:
         return path
     digest = blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()
     final = cache_dir / "data" / f"{digest}.jsonl"
-    if final.is_file():
-        return final
     try:
+        if final.is_file() and _is_unpacked(path, final):
+            return final
         final.parent.mkdir(parents=True, exist_ok=True)
         _unpack_into(path, final)
     except (OSError, EOFError, ValueError) as error:
@@ -105,27 +107,43 @@ def _unpack(path: Path, cache_dir: Path) -> Path:
     return final
 
 
+def _is_unpacked(path: Path, final: Path) -> bool:
+    with final.open("rb") as found:
+        same = all(found.read(len(part)) == part for part in _unpacked(path))
+        return same and not found.read(1)
+
+
 def _unpack_into(path: Path, final: Path) -> None:
     handle, name = tempfile.mkstemp(dir=final.parent, prefix=".unpacking-")
     work = Path(name)
     try:
         with os.fdopen(handle, "wb") as plain:
-            _unpack_to(path, plain)
-        work.chmod(0o644)
+            plain.writelines(_unpacked(path))
+        work.chmod(0o444)
         work.replace(final)
     finally:
         work.unlink(missing_ok=True)
 
 
-def _unpack_to(path: Path, plain: IO[bytes]) -> None:
-    if path.suffix == ".gz":
-        with gzip.open(path, "rb") as packed:
-            shutil.copyfileobj(packed, plain, 1 << 20)
-        return
-    from zstandard import ZstdDecompressor, ZstdError
+def _unpacked(path: Path) -> Iterator[bytes]:
+    """The plain bytes, in parts; the bound holds on what comes out, while it comes out."""
+    from zstandard import ZstdError
 
-    try:
-        with path.open("rb") as packed:
-            ZstdDecompressor().copy_stream(packed, plain)
-    except ZstdError as error:
-        raise OSError(str(error)) from error
+    size = 0
+    with path.open("rb") as packed, _open_packed(path.suffix, packed) as plain:
+        try:
+            while part := plain.read(1 << 20):
+                size += len(part)
+                if size > UNPACKED_BYTES_MAX:
+                    raise ValueError(f"it unpacks to more than {UNPACKED_BYTES_MAX >> 20} MiB")
+                yield part
+        except ZstdError as error:
+            raise OSError(str(error)) from error
+
+
+def _open_packed(suffix: str, packed: IO[bytes]) -> IO[bytes]:
+    if suffix == ".gz":
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=packed))
+    from zstandard import ZstdDecompressor
+
+    return ZstdDecompressor().stream_reader(packed, read_across_frames=True)

@@ -15,7 +15,7 @@ from rollout.coordinator.run import Packer
 from rollout.errors import ModelNotFound, ObjectMissing, SpecError
 from rollout.local.pipeline import materialise_model
 from rollout.models.files import build_cached, default_cache_dir
-from rollout.models.packed import CLAIM, PackedModel, pack, parse_packed, unpack
+from rollout.models.packed import CLAIM, PackedModel, is_unpacked, pack, parse_packed, unpack
 from rollout.models.roles import further_models
 from rollout.objects.opening import Role, open_place, open_store
 from rollout.objects.reading import ObjectFiles
@@ -57,14 +57,14 @@ def pack_version(config: WorkerConfig, store: ObjectStore, version: WeightVersio
 def bring_models(order: WorkerOrder) -> dict[str, str]:
     """Folders of all packed models of a run, by role, in the coordinator's pod. Raises StoreError, SpecError, ModelNotFound."""
     return {
-        role: str(_unfold(_bring(order, packed), packed)) for role, packed in _named(order).items()
+        role: str(unfold(_bring(order, packed), packed)) for role, packed in _named(order).items()
     }
 
 
 def take_models(order: WorkerOrder, role: Role) -> dict[str, str]:
     """The same in another pod. Raises StoreError, SpecError, ModelNotFound."""
     return {
-        name: str(_unfold(_fetch(_reach(order, role, packed), packed), packed))
+        name: str(unfold(_fetch(_reach(order, role, packed), packed), packed))
         for name, packed in _named(order).items()
     }
 
@@ -115,6 +115,12 @@ def _reach(order: WorkerOrder, role: Role, packed: PackedModel) -> ObjectSource:
     return open_place(place, uid, Path(order.layout.objects_dir))
 
 
-def _unfold(packed: Path, model: PackedModel) -> Path:
+def unfold(packed: Path, model: PackedModel) -> Path:
+    """The folder of a packed model in this machine's cache: exactly its files. Raises StoreError."""
     name = model.digest.replace(":", "-")
-    return build_cached(default_cache_dir(), name, lambda folder: unpack(packed, folder))
+    return build_cached(
+        default_cache_dir(),
+        name,
+        lambda folder: unpack(packed, folder),
+        lambda folder: is_unpacked(folder, model.digest),
+    )

@@ -1,11 +1,16 @@
 """A model on disk: which files belong to it, its content digest, and a cache that is written atomically.
 
 Folders under the cache are named by what they hold and appear complete or not at all: they are made
-beside their place and moved there in one rename, so any number of processes may build at once.
+beside their place and moved there in one rename, so any number of processes may build at once. That a folder
+is there proves nothing: a cache is shared, so a folder is used only once its files were read and are those
+that it must hold; another is made in its place.
 """
 
 from __future__ import annotations
 
+import fcntl
+import json
+import logging
 import os
 import shutil
 import tempfile
@@ -17,8 +22,14 @@ from blake3 import blake3
 
 from rollout.errors import ModelNotFound, StoreError
 
+log = logging.getLogger(__name__)
+
 SUFFIXES = (".safetensors", ".json", ".jinja", ".model", ".txt")
 """Endings of files that define a model; anything else in the folder is no part of it."""
+
+MARKER = ".files"
+"""Names and digests of a cached folder's files; the last one that is written."""
+MARKER_BYTES_MAX = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,17 +81,25 @@ def check_model(directory: Path, uri: str) -> None:
         )
 
 
-def build_cached(cache_dir: Path, name: str, build: Callable[[Path], None]) -> Path:
-    """``cache_dir/models/name``, made by ``build(folder)`` if it is not there yet.
+def build_cached(
+    cache_dir: Path,
+    name: str,
+    build: Callable[[Path], None],
+    holds: Callable[[Path], bool] | None = None,
+) -> Path:
+    """``cache_dir/models/name``, made by ``build(folder)`` where it is not there or not what it must be.
 
-    Concurrent builders are safe: each makes its own copy and the first rename wins. Raises StoreError
-    when the cache cannot be written.
+    ``holds`` judges a folder by what is known from elsewhere, such as a digest; without it the folder must
+    be as its own marker says, which finds damage and no forgery. Concurrent builders are safe: each makes
+    its own copy and the first rename wins. Raises StoreError when the cache cannot be written.
     """
+    judge = holds or _is_as_marked
     final = cache_dir / "models" / name
-    if final.is_dir():
+    if _is_good(final, judge):
         return final
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
+        _discard(final, judge)
         work = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=final.parent))
     except OSError as error:
         raise StoreError(
@@ -89,18 +108,62 @@ def build_cached(cache_dir: Path, name: str, build: Callable[[Path], None]) -> P
         ) from error
     try:
         build(work)
-        _publish(work, final)
+        _publish(work, final, judge)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return final
 
 
-def _publish(work: Path, final: Path) -> None:
+def list_digests(folder: Path) -> dict[str, str] | None:
+    """Digests of all files of a cached folder by name; None where there is anything but plain files."""
+    entries = sorted(path for path in folder.iterdir() if path.name != MARKER)
+    if any(path.is_symlink() or not path.is_file() for path in entries):
+        return None
+    return {
+        path.name: blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest() for path in entries
+    }
+
+
+def _is_as_marked(folder: Path) -> bool:
+    try:
+        with (folder / MARKER).open("rb") as file:
+            marked = json.loads(file.read(MARKER_BYTES_MAX))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return marked == list_digests(folder)
+
+
+def _is_good(final: Path, judge: Callable[[Path], bool]) -> bool:
+    try:
+        return not final.is_symlink() and final.is_dir() and judge(final)
+    except OSError:
+        return False
+
+
+def _discard(final: Path, judge: Callable[[Path], bool]) -> None:
+    """Move away what stands in a folder's place. Under a lock: another builder's good folder stays."""
+    if not final.exists() and not final.is_symlink():
+        return
+    with (final.parent / ".lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _is_good(final, judge) or not os.path.lexists(final):
+            return
+        log.warning("model cache folder is not what it must be and is made again path=%s", final)
+        aside = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
+        final.rename(aside / "refused")
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _publish(work: Path, final: Path, judge: Callable[[Path], bool]) -> None:
+    (work / MARKER).write_text(json.dumps(list_digests(work)))
     work.chmod(0o755)
     for path in work.iterdir():
-        path.chmod(0o644)
+        path.chmod(0o444)
     try:
         work.rename(final)
     except OSError as error:
-        if not final.is_dir():
-            raise StoreError(f"model cache: {final} could not be put in place: {error}") from error
+        if not _is_good(final, judge):
+            raise StoreError(
+                f"model cache: {final} does not hold what it should and could not be replaced"
+                f" ({error}); remove it"
+            ) from error

@@ -19,7 +19,7 @@ from typing import IO
 from blake3 import blake3
 
 from rollout.errors import StoreError
-from rollout.models.files import SUFFIXES, model_files
+from rollout.models.files import MARKER, SUFFIXES, model_files
 
 CLAIM = "pvc://"
 """Scheme of a place that is a folder of another run's volume: ``pvc://CLAIM/FOLDER``."""
@@ -57,12 +57,18 @@ def pack(folder: Path) -> Sequence[bytes | memoryview]:
     return [*_parts(folder), bytes(2 * tarfile.BLOCKSIZE)]
 
 
-def pack_digest(folder: Path) -> str:
-    """The digest of the object that ``pack`` makes of a folder, without making it. Raises StoreError."""
+def is_unpacked(folder: Path, digest: str) -> bool:
+    """Whether a cached folder holds the files of the packed model of this digest, and nothing else."""
+    found = {path for path in folder.iterdir() if path.name != MARKER}
+    if found != set(model_files(folder)) or any(path.is_symlink() for path in found):
+        return False
     root = blake3(max_threads=blake3.AUTO)
-    for part in pack(folder):
-        root.update(part)
-    return f"blake3:{root.hexdigest()}"
+    try:
+        for part in pack(folder):
+            root.update(part)
+    except StoreError:
+        return False
+    return f"blake3:{root.hexdigest()}" == digest
 
 
 def _parts(folder: Path) -> Iterator[bytes | memoryview]:

@@ -49,7 +49,7 @@ class ReferenceStore:
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
-                data = file.read()
+                data = file.read(max(0, self._bytes_max - self._offset))
         except OSError:
             return
         usable = len(data) - len(data) % RECORD_BYTES
@@ -121,4 +121,5 @@ def _records(data: bytes) -> Iterator[tuple[bytes, float]]:
         body = data[start : start + BODY.size]
         if CHECK.unpack_from(data, start + BODY.size)[0] == zlib.crc32(body):
             key, value = BODY.unpack(body)
-            yield key, value
+            if math.isfinite(value):
+                yield key, value
