@@ -84,7 +84,7 @@ PAIRS: dict[str, tuple[Any, Any]] = {
         {"metadata": {"name": "1-a"}},
     ),
     "replicas lies outside autoscale: start inside the range": (
-        {"autoscale": {"min": 1, "max": 4}, "replicas": 4},
+        {"autoscale": {"min": 2, "max": 4}, "replicas": 1},
         {"autoscale": {"min": 1, "max": 4}, "replicas": 5},
     ),
     "min must not be above max": ({"min": 1, "max": 1}, {"min": 2, "max": 1}),

@@ -5,6 +5,7 @@ import copy
 import pytest
 
 from rollout_api import parse_run, resolve
+from rollout_api.checks import check_spec
 from rollout_api.presets import DEFAULTS, PRESETS, canonical_json, fill
 
 
@@ -30,6 +31,35 @@ ARITHMETIC = {
     "rewards": [{"builtin": {"name": "exact-match"}}],
     "maxSteps": 400,
 }
+
+
+@pytest.mark.parametrize(
+    ("actors", "replicas"),
+    [
+        ({"autoscale": {"min": 2, "max": 8}}, 2),
+        ({"replicas": 1, "autoscale": {"min": 2, "max": 8}}, 2),  # the schema fills 1 in
+        ({"replicas": 5, "autoscale": {"min": 2, "max": 8}}, 5),
+        ({"autoscale": {"min": 1, "max": 8}}, 1),
+        ({}, 1),
+        ({"replicas": 3}, 3),
+    ],
+)
+def test_a_run_with_a_range_starts_at_its_lower_end_unless_it_says_where(actors, replicas):
+    run = spec_of({"model": {"uri": "rollout://tiny-adder"}, "train": ARITHMETIC, "actors": actors})
+
+    resolved = resolve(run).spec
+
+    assert check_spec(run) == ()
+    assert resolved.actors.replicas == replicas
+    assert resolve(resolved).spec == resolved
+
+
+@pytest.mark.parametrize("replicas", [0, 9])
+def test_a_number_outside_the_range_is_refused(replicas):
+    actors = {"replicas": replicas, "autoscale": {"min": 2, "max": 8}}
+    run = spec_of({"model": {"uri": "rollout://tiny-adder"}, "train": ARITHMETIC, "actors": actors})
+
+    assert "spec.actors.replicas" in {one.field for one in check_spec(run)}
 
 
 @pytest.mark.parametrize(

@@ -311,3 +311,12 @@ def test_what_becomes_of_the_runtime_does_not_touch_a_living_attempt():
     plan = world.tick()
     assert plan.status is None
     assert world.condition("Ready") == ("True", "Running")
+
+
+def test_actors_with_a_range_start_at_its_lower_end_and_follow_the_coordinator():
+    world = World(spec={**SPEC, "actors": {"autoscale": {"min": 2, "max": 8}}})
+    world.settle()
+    assert world.status["actors"]["summary"] == "2/2"
+    world.report(step=3, actorsWanted=5)
+    world.settle()
+    assert world.status["actors"]["summary"] == "5/5"

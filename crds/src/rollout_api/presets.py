@@ -172,7 +172,7 @@ def model_at(model: type[ApiModel], alias: str) -> type[ApiModel] | None:
 
 def derive(document: Document, engine: EngineName) -> None:
     """Fill, in a complete document, what depends on other fields."""
-    document["actors"].setdefault("engine", {engine: {}})
+    _derive_actors(document["actors"], engine)
     vllm = document["actors"]["engine"].get("vllm")
     if vllm is not None and document["numerics"]["mode"] == "Exact":
         vllm.setdefault("maxNumSeqs", 1)
@@ -185,6 +185,13 @@ def derive(document: Document, engine: EngineName) -> None:
     tokens = (train or {}).get("sampling", {}).get("maxNewTokens")
     for index, evaluation in enumerate(document["evaluations"]):
         _derive_evaluation(evaluation, index, tokens)
+
+
+def _derive_actors(actors: Document, engine: EngineName) -> None:
+    """The engine, and with a range the number to begin with: 1 is what the schema fills in for unset."""
+    actors.setdefault("engine", {engine: {}})
+    if (scale := actors.get("autoscale")) is not None and actors["replicas"] == 1:
+        actors["replicas"] = scale["min"]
 
 
 def _derive_train(train: Document, engine: Document, rates: Mapping[str, str]) -> None:

@@ -77,12 +77,12 @@ def anchors_bound_the_replay(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem
 def replicas_and_autoscale_agree(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """The number of actors has one owner."""
     scale = spec.actors.autoscale
-    if scale and not scale.min <= spec.actors.replicas <= scale.max:
+    if scale and spec.actors.replicas != 1 and not scale.min <= spec.actors.replicas <= scale.max:
         yield Problem(
             field="spec.actors.replicas",
             reason="OutOfRange",
             message=f"{spec.actors.replicas} replicas lie outside autoscale {scale.min} to {scale.max}",
-            fix="start inside the range",
+            fix="start inside the range, or leave replicas away to start at autoscale.min",
         )
 
 

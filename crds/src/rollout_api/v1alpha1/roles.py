@@ -71,7 +71,7 @@ class Serving(PodSettings):
     rules: ClassVar[tuple[Rule, ...]] = (
         *PodSettings.rules,
         Rule(
-            "!has(self.autoscale) || !has(self.replicas)"
+            "!has(self.autoscale) || !has(self.replicas) || self.replicas == 1"
             " || (self.autoscale.min <= self.replicas && self.replicas <= self.autoscale.max)",
             "replicas lies outside autoscale: start inside the range",
             "replicas",
@@ -87,7 +87,8 @@ class Serving(PodSettings):
     )
 
     replicas: int = Field(default=1, ge=0, le=4096)
-    """Workers wanted; may change at any time. `kubectl scale` sets this field."""
+    """Workers wanted; may change at any time. `kubectl scale` sets this field, which therefore always has a
+    value: 1, the default, counts as unset under `autoscale`, and as `autoscale.min`."""
     engine: Engine | None = None
     """What generates. Unset: the runtime's (vllm in a cluster, embedded on a laptop)."""
     nodes_per_replica: int = filled(1, ge=1, le=64)
@@ -97,7 +98,7 @@ class Serving(PodSettings):
     preemptible: bool = filled(default=False)
     """Run on capacity that may be taken away; losing an actor loses no trajectory."""
     autoscale: Autoscale | None = None
-    """Let the number follow the learner, beginning at `replicas`; refused together with an HPA."""
+    """Let the number follow the learner, beginning at `replicas` (unset: at `min`); refused together with an HPA."""
 
 
 class Actors(Serving):
