@@ -2,6 +2,7 @@
 
 Bounded by the number of objects: a key waits at most once, however many events name it. A key that
 is being worked on is not handed out again; news that come meanwhile bring it back afterwards.
+Namespaces take turns: one with thousands of keys holds up the key of another by one of its own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import heapq
 import random
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,8 +37,36 @@ def backoff_seconds(num_failures: int, jitter: float) -> float:
     return pause_seconds(num_failures, BACKOFF_SECONDS_MAX, jitter)
 
 
+class Turns:
+    """Keys that wait, with the time since when: in each namespace first in, first out; namespaces take turns."""
+
+    def __init__(self) -> None:
+        self._namespaces: OrderedDict[str, dict[Key, float]] = OrderedDict()
+        self._num_waiting = 0
+
+    def __len__(self) -> int:
+        """How many keys wait."""
+        return self._num_waiting
+
+    def add(self, key: Key, now: float) -> None:
+        """Add a key unless it already waits."""
+        waiting = self._namespaces.setdefault(key.namespace, {})
+        self._num_waiting += key not in waiting
+        waiting.setdefault(key, now)
+
+    def take(self) -> tuple[Key, float]:
+        """The key whose turn it is; its namespace goes to the end. There must be one."""
+        namespace, waiting = self._namespaces.popitem(last=False)
+        key = next(iter(waiting))
+        since = waiting.pop(key)
+        if waiting:
+            self._namespaces[namespace] = waiting
+        self._num_waiting -= 1
+        return key, since
+
+
 class KeyQueue:
-    """First in, first out; a key that already waits is not added again."""
+    """First in, first out among the keys of a namespace; a key that already waits is not added again."""
 
     def __init__(
         self,
@@ -45,7 +75,7 @@ class KeyQueue:
     ) -> None:
         self._clock = clock
         self._noise = noise
-        self._waiting: dict[Key, float] = {}
+        self._waiting = Turns()
         self._working: set[Key] = set()
         self._again: set[Key] = set()
         self._later: list[tuple[float, Key]] = []
@@ -69,7 +99,7 @@ class KeyQueue:
         if (held := self._held.get(key, now)) > now:
             self.put_later(key, held - now)
             return
-        self._waiting.setdefault(key, now)
+        self._waiting.add(key, now)
         self._ready.set()
 
     def put_later(self, key: Key, seconds: float) -> None:
@@ -116,7 +146,7 @@ class KeyQueue:
             self.put(key)
 
     async def get(self) -> Key:
-        """The key that has waited longest; waits for one. ``done`` gives it back."""
+        """The key whose turn it is; waits for one. ``done`` gives it back."""
         return (await self.take())[0]
 
     async def take(self) -> tuple[Key, float]:
@@ -125,8 +155,7 @@ class KeyQueue:
             while True:
                 self._promote()
                 if self._waiting:
-                    key = next(iter(self._waiting))
-                    since = self._waiting.pop(key)
+                    key, since = self._waiting.take()
                     self._working.add(key)
                     return key, self._clock() - since
                 self._ready.clear()
