@@ -10,14 +10,20 @@ from rollout_api.conditions import Reason
 from rollout_operator.desired.volumes import CLAIM, claim_name
 from rollout_operator.planning.model import Gate
 
+RUNS_AHEAD_MAX = 256
+"""Runs that are looked at for whether they wait for the one that asks: a chain may be as long as it likes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """Another run whose result is wanted. ``uri``: where the model of that snapshot lies, when there is one."""
+    """Another run whose result is wanted. ``uri``: where the model of that snapshot lies, when there is one.
+
+    ``Far``: it waits behind more runs than are looked at.
+    """
 
     name: str
     snapshot: str = "Latest"
-    state: Literal["Missing", "Waiting", "Failed", "Succeeded", "Cycle"]
+    state: Literal["Missing", "Waiting", "Far", "Failed", "Succeeded", "Cycle"]
     uri: str | None = None
     claim: str = ""
 
@@ -53,6 +59,12 @@ def check_upstreams(upstreams: Iterable[Upstream]) -> Gate | None:
             return Gate(reason=Reason.WAITING_FOR_RUN, message=message)
         if one.state == "Waiting":
             message = f"waits for run {one.name}"
+            return Gate(reason=Reason.WAITING_FOR_RUN, message=message, stalled=False)
+        if one.state == "Far":
+            message = (
+                f"waits for run {one.name}, behind more than {RUNS_AHEAD_MAX} others; whether those wait "
+                "in a circle is not looked at: if none of them is at work, start one from a model's uri"
+            )
             return Gate(reason=Reason.WAITING_FOR_RUN, message=message, stalled=False)
         if one.uri is None:
             message = (
