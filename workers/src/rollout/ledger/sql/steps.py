@@ -232,7 +232,8 @@ def _next_ordinal(tx: Transaction, step: int) -> int:
 
 def _reopen(tx: Transaction, next_ordinal: int) -> None:
     tx.execute(
-        "UPDATE tasks SET state = 'open', worker = NULL WHERE kind = 'train' AND ordinal >= ?"
+        "UPDATE tasks SET state = 'open', worker = NULL WHERE kind = 'train' AND kind <> 'eval'"
+        " AND ordinal >= ?"
         " AND state IN ('surplus', 'expired')",
         (next_ordinal,),
     )

@@ -18,6 +18,7 @@ import psutil
 
 from rollout.errors import LedgerBelongsToAnotherRun, LedgerBroken, LedgerError
 from rollout.ledger.records import RunIdentity
+from rollout.ledger.sqlite.statistics import write_statistics
 from rollout.ledger.sqlite.writer import wrap
 
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -69,6 +70,7 @@ def open_connection(path: Path, identity: RunIdentity) -> tuple[sqlite3.Connecti
         _check_damage(connection, path)
         _migrate(connection, path)
         _claim_identity(connection, path, identity)
+        write_statistics(connection)
         _fsync_folder(path.parent)
     except sqlite3.Error as error:
         lock.close()
