@@ -39,7 +39,7 @@ class Installed:
         """/metrics of each pod, as Prometheus would read it."""
         start = f"/api/v1/namespaces/{charts.NAMESPACE}/pods"
         paths = [f"{start}/{pod}:{PORTS[component]}/proxy/metrics" for pod in self.names(component)]
-        return [self.system("get", "--raw", path) for path in paths]
+        return [self.system.raw(path) for path in paths]
 
     def configuration(self) -> dict[str, Any]:
         """What the API server asks whom."""

@@ -32,8 +32,8 @@ def callers(fake: Kubectl, tmp_path: Path) -> AccountCallers:
     for account in ("arithmetic-actor", "arithmetic-learner"):
         fake("create", "serviceaccount", account)
     keys = tmp_path / "jwks.json"
-    keys.write_text(fake("get", "--raw", "/openid/v1/jwks"))
-    issuer = json.loads(fake("get", "--raw", "/.well-known/openid-configuration"))["issuer"]
+    keys.write_text(fake.raw("/openid/v1/jwks"))
+    issuer = json.loads(fake.raw("/.well-known/openid-configuration"))["issuer"]
     subject = f"system:serviceaccount:{fake.namespace}:arithmetic"
     accounts = {f"{subject}-actor": "actor", f"{subject}-learner": "learner"}
     wanted = Authentication.model_validate(

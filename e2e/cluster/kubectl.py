@@ -1,4 +1,4 @@
-"""Runs kubectl against one cluster and gives back text or parsed objects."""
+"""Runs kubectl against one cluster and gives back text or parsed objects; objects are read without a process."""
 
 import json
 import subprocess
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.errors import ClusterError
+from cluster.reader import reader
 
 CALL_SECONDS_MAX = 300.0
 
@@ -49,8 +50,21 @@ class Kubectl:
         return self("apply", "-f", "-", stdin=_as_list(objects))
 
     def get(self, *arguments: str) -> dict:
-        """`kubectl get ... -o json`."""
-        return json.loads(self("get", *arguments, "-o", "json"))
+        """`kubectl get ... -o json`, as often as a test likes: over a connection that is kept.
+
+        Raises:
+            ClusterError: the API server refused, or does not answer.
+        """
+        found = reader(self.kubeconfig).get(self.namespace, arguments)
+        return found if found is not None else json.loads(self("get", *arguments, "-o", "json"))
+
+    def raw(self, path: str) -> str:
+        """`kubectl get --raw`, likewise.
+
+        Raises:
+            ClusterError: the API server refused, or does not answer.
+        """
+        return reader(self.kubeconfig).text(path)
 
     def wait(self, *arguments: str, seconds: int = 120) -> None:
         """`kubectl wait`, bounded."""

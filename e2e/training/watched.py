@@ -50,9 +50,8 @@ class WatchedRun:
     def metrics(self) -> str:
         """The coordinator's page, through the API server."""
         pod = f"https:{self.name}-coordinator-0:{PORT}"
-        return self.kubectl(
-            "get", "--raw", f"/api/v1/namespaces/{self.kubectl.namespace}/pods/{pod}/proxy/metrics"
-        )
+        pods = f"/api/v1/namespaces/{self.kubectl.namespace}/pods"
+        return self.kubectl.raw(f"{pods}/{pod}/proxy/metrics")
 
     def step(self) -> int:
         """The last committed step; 0 while nobody answers."""
