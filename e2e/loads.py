@@ -12,7 +12,7 @@ import aiohttp
 from cluster.kubectl import Kubectl
 from rollout_operator.kube.connection import find_connection, open_session
 from runs import build_run
-from webhooks import wait_until
+from waiting import wait_until
 
 NUM_RUNS = 4
 REVIEWS_MIN = 50

@@ -21,7 +21,8 @@ from cluster.paths import REPOSITORY
 from cluster.ports import LOOPBACK, find_free_port
 from rollout_operator.kube.connection import find_connection, open_session
 from runs import build_run
-from webhooks import fetch, process, wait_until, write_kubeconfig
+from waiting import wait_until
+from webhooks import fetch, process, write_kubeconfig
 
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 BEFORE = "ROLLOUT_E2E_BEFORE"
@@ -30,6 +31,9 @@ CHILDREN = (
     "statefulsets", "services", "configmaps", "secrets", "serviceaccounts", "roles", "rolebindings",
     "networkpolicies", "poddisruptionbudgets", "pods",
 )  # fmt: skip
+LISTED = "rollout.dev/children"
+"""On the record of an attempt: the operator's own list of what it makes."""
+LOOK_SECONDS = 1.0
 State = dict[tuple[str, str], tuple[str, str]]
 
 
@@ -175,6 +179,27 @@ def state_of(kubectl: Kubectl) -> State:
     """Which children there are, each with what changes when it is made or written anew."""
     found = kubectl.get(",".join(CHILDREN), "-l", "rollout.dev/run")["items"]
     return {(one["kind"], one["metadata"]["name"]): _mark(one) for one in found}
+
+
+def promised(kubectl: Kubectl, run: str) -> set[tuple[str, str]]:
+    """The children that the record of a run's attempt names; none while there is no record."""
+    records = kubectl.get("configmaps", "-l", f"rollout.dev/run={run},rollout.dev/attempt")["items"]
+    lists = (one["metadata"].get("annotations", {}).get(LISTED, "") for one in records)
+    places = (place.partition("/") for listed in lists for place in listed.split(",") if listed)
+    return {(kind, name) for kind, _, name in places}
+
+
+def wait_for_children(kubectl: Kubectl, run: str) -> State:
+    """A run's children and those beside it, once all that its record names are there and are not written any more."""
+    looks: list[State] = [{}]
+
+    def settled() -> bool:
+        looks.append(state_of(kubectl))
+        named = promised(kubectl, run)
+        return bool(named) and named <= looks[-1].keys() and looks[-1] == looks[-2]
+
+    wait_until(settled, f"every child that the record of {run} names, at rest", every=LOOK_SECONDS)
+    return looks[-1]
 
 
 def _mark(child: dict[str, Any]) -> tuple[str, str]:

@@ -66,7 +66,9 @@ def publish(kubectl: Kubectl, definition: dict[str, Any]) -> None:
     kubectl.wait("--for=condition=Established", f"crd/{NAME}")
     for version in definition["spec"]["versions"]:
         name = version["name"]
-        wait_until(lambda name=name: kubectl.attempt("get", of(name)).returncode == 0)
+        wait_until(
+            lambda name=name: kubectl.attempt("get", of(name)).returncode == 0, f"{name} is served"
+        )
 
 
 def of(version: str) -> str:

@@ -38,6 +38,14 @@ def build_config(name: str, side: str) -> dict:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a": "b"}}
 
 
+def seen(live: dict) -> bool:
+    return "observedGeneration" in live.get("status", {})
+
+
+def names_of(found: dict) -> set[str]:
+    return {one["metadata"]["name"] for one in found["items"]}
+
+
 @pytest.fixture
 def furnished(fake: Kubectl) -> Kubectl:
     """A namespace with objects whose controllers have nothing more to write."""
@@ -45,8 +53,10 @@ def furnished(fake: Kubectl) -> Kubectl:
     waits["metadata"]["labels"] = {"side": "none"}
     fake.apply(build_config("one", "left"), build_config("two", "right"), waits)
     fake.apply(build_service("serves", "nobody", 80))
-    wait_until(lambda: "observedGeneration" in fake.get("statefulset", "waits").get("status", {}))
-    wait_until(lambda: len(fake.get("configmaps")["items"]) == 3)
+    wait_until(lambda: seen(fake.get("statefulset", "waits")), "its controller has seen waits")
+    wait_until(
+        lambda: "kube-root-ca.crt" in names_of(fake.get("configmaps")), "the namespace is furnished"
+    )
     return fake
 
 

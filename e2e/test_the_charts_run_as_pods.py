@@ -17,7 +17,7 @@ from installed import SECRET, Installed, image_values, real_nodes
 from rollout_operator.issuing import new_server
 from rollout_operator.rotation.plan import parse_certificates
 from runs import build_run
-from webhooks import wait_until
+from waiting import wait_until
 
 pytestmark = pytest.mark.real_nodes
 
@@ -89,8 +89,9 @@ def test_policies_and_budgets_are_there(installed: Installed):
 def test_a_run_that_is_applied_gets_its_children(installed: Installed):
     kubectl = installed.kubectl
     kubectl.apply(build_run("first"))
-    wait_until(lambda: len(releases.state_of(kubectl)) > 10, "the run has its children", 60)
-    kubectl("get", "statefulset", "first-coordinator", "first-learner", "first-actors")
+    children = releases.wait_for_children(kubectl, "first")
+    sets = {name for kind, name in children if kind == "StatefulSet"}
+    assert sets == {"first-coordinator", "first-learner", "first-actors"}
     kubectl("delete", "rolloutrun", "first", "--cascade=foreground", "--timeout=120s")
 
 
@@ -102,7 +103,9 @@ def test_what_the_schema_cannot_say_the_webhook_refuses_in_its_own_words(install
     assert "spec.actors.replicas: grpo samples from the policy" in answer.stderr
 
 
+@pytest.mark.slow
 def test_a_roll_out_of_operator_and_webhook_refuses_no_valid_run(installed: Installed):
+    """Quick: as processes, test_the_webhook_guards_runs.py."""
     before = installed.configuration()
     with loads.applying(installed.kubectl) as load:
         installed.restart("webhook", "operator")
@@ -126,7 +129,9 @@ def age_certificate(installed: Installed) -> None:
     installed.system("patch", "secret", SECRET, "--type=merge", "-p", json.dumps(patch))
 
 
+@pytest.mark.slow
 def test_a_renewal_in_the_middle_refuses_no_valid_run(installed: Installed):
+    """Quick: as processes, test_the_webhook_guards_runs.py."""
     with loads.applying(installed.kubectl) as load:
         age_certificate(installed)
         aged, loads_before = installed.certificate(), installed.num_loads()
@@ -140,10 +145,7 @@ def test_a_renewal_in_the_middle_refuses_no_valid_run(installed: Installed):
 def test_uninstalling_leaves_a_living_run_as_it_is(installed: Installed):
     kubectl, system = installed.kubectl, installed.system
     kubectl.apply(build_run("stays"))
-    wait_until(
-        lambda: ("StatefulSet", "stays-actors") in releases.state_of(kubectl), "children", 60
-    )
-    before = releases.state_of(kubectl)
+    before = releases.wait_for_children(kubectl, "stays")
     releases.helm(system, "uninstall", "rollout", "--wait")
     releases.helm(system, "uninstall", "rollout-crds", "--wait")
     kept = {key: mark for key, mark in releases.state_of(kubectl).items() if key[0] != "Pod"}

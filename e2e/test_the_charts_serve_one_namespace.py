@@ -14,7 +14,8 @@ from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster, Shape, running
 from cluster.skips import or_skip
 from runs import build_run
-from webhooks import fetch, wait_until, write_kubeconfig
+from waiting import wait_until
+from webhooks import fetch, write_kubeconfig
 
 pytestmark = pytest.mark.control_plane
 
@@ -83,12 +84,12 @@ def test_a_run_comes_up_and_says_that_nobody_watches_the_cluster(
     """There is no StorageClass at all: an operator of the whole cluster would stop here."""
     research.apply(build_run())
     cluster.kubectl.apply(build_run("elsewhere"))
-    wait_until(
-        lambda: ("StatefulSet", "arithmetic-coordinator") in releases.state_of(research),
-        "the run has its children",
+    said = wait_until(
+        lambda: releases.condition(research, "arithmetic", "ClusterWatched"),
+        "the run says whether its cluster is watched",
     )
-    said = releases.condition(research, "arithmetic", "ClusterWatched")
     assert (said["status"], said["reason"]) == ("False", "NamespacedMode")
+    releases.wait_for_children(research, "arithmetic")
     assert releases.condition(research, "arithmetic", "Stalled") == {}
     releases.give_volumes(cluster.kubectl, 1)
     wait_until(lambda: releases.is_running(research, "arithmetic"), "the run works")

@@ -13,7 +13,8 @@ from cluster.local import Shape, running
 from cluster.paths import REPOSITORY
 from cluster.skips import or_skip
 from runs import build_run
-from webhooks import fetch, wait_until
+from waiting import wait_until
+from webhooks import fetch
 
 pytestmark = pytest.mark.control_plane
 
@@ -79,17 +80,13 @@ def settle(living: Living, scratch: Path, source: Path, scaled: str) -> None:
         assert releases.state_of(living.kubectl) == living.state
         assert releases.working(living.kubectl) == set(living.runs)
         living.kubectl("scale", "rolloutrun", scaled, "--replicas=2")
-        pods = (
-            "get",
-            "pods",
-            "-l",
-            f"rollout.dev/run={scaled},rollout.dev/role=actor",
-            "-o",
-            "name",
-        )
-        wait_until(lambda: len(living.kubectl(*pods).split()) == 2, "a second actor is there")
+        wait_until(lambda: num_actors(living.kubectl, scaled) == 2, "a second actor is there")
         living.kubectl("scale", "rolloutrun", scaled, "--replicas=1")
-        wait_until(lambda: len(living.kubectl(*pods).split()) == 1, "it is gone again")
+        wait_until(lambda: num_actors(living.kubectl, scaled) == 1, "it is gone again")
+
+
+def num_actors(kubectl: Kubectl, run: str) -> int:
+    return len(kubectl.get("pods", "-l", f"rollout.dev/run={run},rollout.dev/role=actor")["items"])
 
 
 def num_reconciled(health: str) -> float:

@@ -17,7 +17,7 @@ from cluster.local import LocalCluster
 from cluster.skips import or_skip
 from installed import Installed, image_values, real_nodes
 from runs import build_run
-from webhooks import wait_until
+from waiting import wait_until
 
 pytestmark = [pytest.mark.real_nodes, pytest.mark.slow]
 

@@ -1,4 +1,7 @@
-"""Each fault, seen by a real client in front of a real API server."""
+"""Each fault, seen by a real client in front of a real API server.
+
+Quick: the files of operator/ that ask for a fault also ask whether it was met, first of all test_every_call_may_fail.py.
+"""
 
 import json
 import subprocess
@@ -26,7 +29,7 @@ from faults.proxy import Proxy, running
 from faults.rules import Rule
 from waiting import wait_until
 
-pytestmark = pytest.mark.control_plane
+pytestmark = [pytest.mark.control_plane, pytest.mark.slow, pytest.mark.kit]
 
 CREATES = {"create"}
 QUICK = "--request-timeout=2s"
@@ -158,7 +161,7 @@ def test_a_stalled_watch_stays_open_and_silent(client: Kubectl, fake: Kubectl, p
     rule = proxy.inject(Rule(verbs={"watch"}, fault=StallWatch()))
     watcher = watch(client)
     assert "kube-root-ca" in watcher.stdout.readline()
-    wait_until(lambda: proxy.matched(rule) == 1)
+    wait_until(lambda: proxy.matched(rule) == 1, "the rule is met")
     create(fake, "unseen")
     with pytest.raises(subprocess.TimeoutExpired):
         watcher.wait(timeout=2)
@@ -178,7 +181,7 @@ def test_a_lagging_watch_brings_events_late(client: Kubectl, fake: Kubectl, prox
     rule = proxy.inject(Rule(verbs={"watch"}, fault=LagWatch(seconds=1.0)))
     watcher = watch(client)
     assert "kube-root-ca" in watcher.stdout.readline()
-    wait_until(lambda: proxy.matched(rule) == 1)
+    wait_until(lambda: proxy.matched(rule) == 1, "the rule is met")
     start = time.monotonic()
     create(fake, "stale")
     assert "stale" in watcher.stdout.readline()

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -21,8 +20,8 @@ import yaml
 
 from cluster.kubectl import Kubectl
 from cluster.ports import LOOPBACK, find_free_ports
+from waiting import wait_until
 
-READY_SECONDS_MAX = 180.0
 SECRET = "webhook-tls"
 ROTATION = "certificates"
 
@@ -101,14 +100,6 @@ def fetch(url: str) -> tuple[int, str]:
         return error.code, error.read().decode()
     except OSError as error:
         return 0, str(error)
-
-
-def wait_until(check: Any, what: str, seconds: float = READY_SECONDS_MAX) -> None:
-    """Poll until `check()` is true. Raises AssertionError with `what`."""
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.3)
 
 
 @contextmanager

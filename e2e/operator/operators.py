@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from waiting import wait_until
 
 READY_SECONDS_MAX = 90.0
 
@@ -74,10 +75,4 @@ def eventually(
     ask: Callable[[], Any], what: str, seconds: float = READY_SECONDS_MAX, every: float = 0.1
 ) -> Any:
     """The first true answer. Raises AssertionError when none comes."""
-    deadline = time.monotonic() + seconds
-    answer = ask()
-    while not answer:
-        assert time.monotonic() < deadline, f"{what}; last answer: {answer!r}"
-        time.sleep(every)
-        answer = ask()
-    return answer
+    return wait_until(ask, what, seconds, every=every)

@@ -1,6 +1,9 @@
 """On the real StatefulSet controller: a group restarts whole, an actor alone, bad input ends the run."""
 
+import time
+
 import pytest
+from clocks import STAMP_SECONDS, seconds_of
 from operators import eventually
 
 pytestmark = pytest.mark.process
@@ -31,6 +34,8 @@ def test_a_failed_rank_restarts_its_group_and_nobody_else(world):
 def test_a_deleted_learner_pod_costs_no_retry(world):
     world.apply(spec={**TWO, "limits": {"retries": 0}})
     world.wait_for("Ready", "True", "Running")
+    ready = seconds_of(world.condition("LearnerReady")["lastTransitionTime"])
+    eventually(lambda: time.time() >= ready + STAMP_SECONDS, "the next second's stamp")
     world.kubectl("delete", "pod", "arithmetic-learner-0", "--wait=false")
     eventually(lambda: incarnations(world) == {"2"}, "the group did not start anew")
     world.wait_for("LearnerReady", "True")

@@ -14,6 +14,8 @@ from cluster import containers
 from cluster.kubectl import Kubectl
 from cluster.paths import REPOSITORY
 from cluster.providers import Cluster
+from terminal import why_of_pods
+from waiting import wait_until
 
 Manifest = dict[str, Any]
 
@@ -37,7 +39,20 @@ def install(cluster: Cluster, cache: Path) -> None:
         binary=cluster.kubectl.binary, kubeconfig=cluster.kubectl.kubeconfig, namespace=""
     )
     outside.apply(*build_operator(found), build_runtime(cache))
-    outside("rollout", "status", "-n", NAMESPACE, "deployment/rollout-operator", "--timeout=300s")
+    wait_for_operator(outside)
+
+
+def wait_for_operator(kubectl: Kubectl) -> None:
+    """Until the operator's pod is ready, on whichever node; a pod without its image is said at once."""
+
+    def ready() -> bool:
+        status = kubectl.get("deployment", "rollout-operator", "-n", NAMESPACE).get("status", {})
+        return status.get("readyReplicas") == 1 and "unavailableReplicas" not in status
+
+    def hopeless() -> str:
+        return why_of_pods(kubectl.get("pods", "-n", NAMESPACE)["items"])
+
+    wait_until(ready, "the operator is ready", every=0.5, hopeless=hopeless)
 
 
 def build_operator(rendered: list[Manifest]) -> list[Manifest]:

@@ -4,9 +4,9 @@ import pytest
 from samples import build_manifest
 from watched import Stage
 
-pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(600)]
 
-END_SECONDS = 600.0
+END_SECONDS = 180.0
 NOWHERE = "file:///nowhere/model"
 
 

@@ -10,10 +10,10 @@ import pytest
 from samples import build_manifest
 from watched import Result, Stage, WatchedRun, read_result, run_here
 
-pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(1200)]
 
 STEPS_BEGUN, STEPS = 8, 10
-START_SECONDS, GROUP_SECONDS, END_SECONDS = 900.0, 300.0, 1200.0
+START_SECONDS, GROUP_SECONDS, END_SECONDS = 300.0, 180.0, 300.0
 EVALUATION = {"suite": {"builtin": {"name": "arithmetic"}}, "maxPrompts": 64}
 PLACE = "/var/lib/rollout"
 RANKS = ("arithmetic-learner-0", "arithmetic-learner-1")

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,11 @@ from cluster import build
 from cluster.errors import ClusterError
 from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster
+from terminal import why_of_pods, why_of_run
+from waiting import wait_until
 
 PORT = 8443
+POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,14 +93,13 @@ class WatchedRun:
     # -- what is waited for ---------------------------------------------------------------------------------
 
     def until(self, holds: Callable[[], Any], what: str, seconds: float) -> Any:
-        """The first true answer; a run that ends or stalls before it says why."""
-        deadline = time.monotonic() + seconds
-        while not (answer := holds()):
+        """The first true answer; a run that ends or cannot go on before it says why."""
+
+        def hopeless() -> str:
             over = self.condition("Finished").get("status") == "True"
-            assert not over, f"the run ended before {what}: {self.describe()}"
-            assert time.monotonic() < deadline, f"{what}: not in {seconds:.0f} s; {self.describe()}"
-            time.sleep(0.5)
-        return answer
+            return "the run has ended" if over else self._hopeless()
+
+        return self._wait(holds, what, seconds, hopeless)
 
     def wait_for_end(self, seconds: float) -> dict[str, Any]:
         """The condition Finished, once it is true."""
@@ -107,18 +108,22 @@ class WatchedRun:
             found = self.condition("Finished")
             return found if found.get("status") == "True" else None
 
-        deadline = time.monotonic() + seconds
-        while not (found := ended()):
-            assert time.monotonic() < deadline, f"not over in {seconds:.0f} s; {self.describe()}"
-            time.sleep(1.0)
-        return found
+        return self._wait(ended, "the end of the run", seconds, self._hopeless)
 
     def wait_for_no_pods(self, seconds: float) -> None:
         """Until nothing of the run works any more."""
-        deadline = time.monotonic() + seconds
-        while self.pods():
-            assert time.monotonic() < deadline, f"pods after {seconds:.0f} s; {self.describe()}"
-            time.sleep(0.5)
+        self._wait(lambda: not self.pods(), "the end of every pod", seconds, str)
+
+    def _hopeless(self) -> str:
+        return why_of_run(self.status()) or why_of_pods(self.pods())
+
+    def _wait(
+        self, holds: Callable[[], Any], what: str, seconds: float, hopeless: Callable[[], str]
+    ) -> Any:
+        try:
+            return wait_until(holds, what, seconds, every=POLL_SECONDS, hopeless=hopeless)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {self.describe()}") from None
 
     def describe(self) -> str:
         """Everything that helps to understand a failure."""
