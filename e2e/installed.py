@@ -13,7 +13,7 @@ from cluster.errors import BuildError
 from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster, Shape, running
 from cluster.skips import or_skip
-from webhooks import wait_until
+from waiting import wait_until
 
 SECRET = "rollout-webhook-tls"
 PORTS = {"operator": 8080, "webhook": 8081, "certificates": 8082}
@@ -92,6 +92,5 @@ def real_nodes() -> Iterator[LocalCluster]:
     with or_skip(BuildError):
         archive = containers.ensure_operator()
     with or_skip(BuildError), running(Shape(fake_nodes=0, real_nodes=2)) as made:
-        for node in made.nodes:
-            node.import_image(archive)
+        made.import_image(archive)
         yield made

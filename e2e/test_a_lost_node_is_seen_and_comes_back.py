@@ -1,4 +1,10 @@
-"""A silent kubelet, a lost machine, an out-of-service taint: what Kubernetes does, and what it does not do."""
+"""A silent kubelet, a lost machine, an out-of-service taint: what Kubernetes does, and what it does not do.
+
+Quick: test_a_node_that_comes_back_has_its_images.py for the cluster's part.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -7,7 +13,7 @@ from cluster.local import LocalCluster
 from objects import build_pod, build_stateful_set
 from waiting import wait_until
 
-pytestmark = pytest.mark.real_nodes
+pytestmark = [pytest.mark.real_nodes, pytest.mark.slow, pytest.mark.kit]
 
 SHORT = [
     {
@@ -31,17 +37,13 @@ def test_a_silent_kubelet_makes_its_node_unknown_and_its_containers_go_on(
     real("rollout", "status", "statefulset/stays", "--timeout=120s")
     before = uid_of(real, "stays-0")
 
-    node.stop_kubelet()
-    try:
+    with real_local_cluster.silent(node):
         real.wait(NOT_READY, f"node/{node.name}")
         real.wait("--for=jsonpath={.metadata.deletionTimestamp}", "pod/stays-0")
         assert uid_of(real, "stays-0") == before
         assert "sleep" in node.run("ps", "-e", "-o", "args")
-    finally:
-        node.start_kubelet()
 
-    real.wait("--for=condition=Ready", f"node/{node.name}")
-    wait_until(lambda: uid_of(real, "stays-0") not in {before, ""})
+    wait_until(lambda: uid_of(real, "stays-0") not in {before, ""}, "another stays-0 is there")
     real.wait("--for=condition=Ready", "pod/stays-0")
 
 
@@ -50,24 +52,32 @@ def test_a_lost_machine_gives_up_its_pods_only_when_it_is_out_of_service(
 ):
     first, node = real_local_cluster.nodes
     template = build_pod("moves", tolerations=SHORT)
-    real("cordon", first.name)
-    real.apply(build_stateful_set("moves", 1, template))
-    real("rollout", "status", "statefulset/moves", "--timeout=120s")
-    real("uncordon", first.name)
+    with cordoned(real, first.name):
+        real.apply(build_stateful_set("moves", 1, template))
+        real("rollout", "status", "statefulset/moves", "--timeout=120s")
     before = uid_of(real, "moves-0")
 
-    node.lose()
-    real.wait(NOT_READY, f"node/{node.name}")
-    real.wait("--for=jsonpath={.metadata.deletionTimestamp}", "pod/moves-0")
-    assert uid_of(real, "moves-0") == before
-    real("taint", "node", node.name, OUT_OF_SERVICE)
+    with real_local_cluster.lost(node):
+        real.wait(NOT_READY, f"node/{node.name}")
+        real.wait("--for=jsonpath={.metadata.deletionTimestamp}", "pod/moves-0")
+        assert uid_of(real, "moves-0") == before
+        real("taint", "node", node.name, OUT_OF_SERVICE)
 
-    real.wait(f"--for=jsonpath={{.spec.nodeName}}={first.name}", "pod/moves-0")
-    real.wait("--for=condition=Ready", "pod/moves-0")
-    real("delete", "node", node.name)
-    real_local_cluster.start_node(node)
-    real_local_cluster.wait_for_node(node)
+        real.wait(f"--for=jsonpath={{.spec.nodeName}}={first.name}", "pod/moves-0")
+        real.wait("--for=condition=Ready", "pod/moves-0")
+
+
+@contextmanager
+def cordoned(kubectl: Kubectl, node: str) -> Iterator[None]:
+    """No new pod goes to the node for a block."""
+    kubectl("cordon", node)
+    try:
+        yield
+    finally:
+        kubectl("uncordon", node)
 
 
 def uid_of(kubectl: Kubectl, pod: str) -> str:
-    return kubectl("get", "pod", pod, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
+    """Empty while there is no such pod."""
+    found = kubectl.get("pods", f"--field-selector=metadata.name={pod}")["items"]
+    return found[0]["metadata"]["uid"] if found else ""

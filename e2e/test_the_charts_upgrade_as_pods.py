@@ -20,7 +20,7 @@ from cluster.kubectl import Kubectl
 from cluster.skips import or_skip
 from installed import image_values, real_nodes
 from runs import build_run
-from webhooks import wait_until
+from waiting import wait_until
 
 pytestmark = [pytest.mark.real_nodes, pytest.mark.slow, pytest.mark.timeout(2400)]
 
@@ -67,9 +67,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
     with real_nodes() as cluster:
         with or_skip(BuildError):
             archives = [containers.ensure_operator(before, BEFORE), containers.ensure_worker()]
-        for node in cluster.nodes:
-            for archive in archives:
-                node.import_image(archive)
+        for archive in archives:
+            cluster.import_image(archive)
         kubectl = cluster.kubectl
         kubectl.apply(build_volume("ledger", str(folders[1]), size="10Gi"))
         runtime = {"runtime": {"spec": installation.build_runtime(folders[0])["spec"]}}

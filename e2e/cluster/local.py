@@ -36,8 +36,38 @@ class LocalCluster:
     kubectl: Kubectl
     nodes: tuple[Node, ...] = ()
 
+    def import_image(self, archive: Path) -> None:
+        """Give every node an image, and remember it: there is no registry from which a node could get it later."""
+        kept = self.instance.root / "images" / archive.name
+        kept.unlink(missing_ok=True)
+        kept.symlink_to(archive)
+        for node in self.nodes:
+            if node.alive():
+                node.import_image(archive)
+
+    @contextmanager
+    def lost(self, node: Node) -> Iterator[None]:
+        """A node's machine is gone for a block; afterwards it is back under its old name, Ready, with its images."""
+        node.lose()
+        try:
+            yield
+        finally:
+            self.kubectl("delete", "node", node.name, "--ignore-not-found")
+            self.start_node(node)
+            self.wait_for_node(node)
+
+    @contextmanager
+    def silent(self, node: Node) -> Iterator[None]:
+        """A node's kubelet is gone for a block; afterwards the node is Ready again."""
+        node.stop_kubelet()
+        try:
+            yield
+        finally:
+            node.start_kubelet()
+            self.kubectl.wait("--for=condition=Ready", f"node/{node.name}")
+
     def start_node(self, node: Node) -> None:
-        """Start a node, empty; one that was lost comes back under its old name."""
+        """Start a node without pods, with every image that the cluster was given; also one that was lost."""
         user = f"system:node:{node.name}"
         living = [other for other in self.nodes if other is not node and other.alive()]
         node.start(self.control_plane.kubeconfig(user, "system:nodes"), living)

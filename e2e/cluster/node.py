@@ -45,7 +45,7 @@ class Node:
         return self.place.name
 
     def start(self, kubeconfig: str, others: list["Node"]) -> None:
-        """Start the node empty; `others` are the nodes it gets routes to, and they to it.
+        """Start the node without pods, with the cluster's images; `others` are the nodes it gets routes to, and they to it.
 
         Raises:
             StartError: a namespace or a link could not be made.
@@ -91,7 +91,7 @@ class Node:
         return done.stdout
 
     def import_image(self, archive: Path) -> None:
-        """Give the node an image: there is no registry to pull it from."""
+        """Give the node an image for as long as it lives; `LocalCluster.import_image` also for its next life."""
         self.run(str(build.path("ctr")), "-n", "k8s.io", "images", "import", str(archive))
 
     def stop_kubelet(self) -> None:

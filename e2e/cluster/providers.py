@@ -46,12 +46,7 @@ def open_cluster(
 @contextmanager
 def _open_local(shape: Shape, environment: Mapping[str, str]) -> Iterator[Cluster]:
     with local.running(shape) as made:
-
-        def import_image(archive: Path) -> None:
-            for node in made.nodes:
-                node.import_image(archive)
-
-        yield Cluster(kubectl=made.kubectl, import_image=import_image, local=made)
+        yield Cluster(kubectl=made.kubectl, import_image=made.import_image, local=made)
 
 
 @contextmanager
