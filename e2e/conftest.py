@@ -1,9 +1,7 @@
 """Clusters for tests: one control plane with fake nodes, and one with real nodes, each started once when asked for."""
 
-import secrets
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster, Shape
 from cluster.providers import Cluster, open_cluster
 from cluster.skips import or_skip
+from namespaces import in_namespace
 
 
 @pytest.fixture(scope="session")
@@ -51,19 +50,12 @@ def real_local_cluster(real_cluster: Cluster) -> LocalCluster:
 @pytest.fixture
 def fake(fake_cluster: Cluster) -> Iterator[Kubectl]:
     """kubectl in a namespace of the test's own, on fake nodes."""
-    yield from _in_namespace(fake_cluster.kubectl)
+    with in_namespace(fake_cluster.kubectl) as mine:
+        yield mine
 
 
 @pytest.fixture
 def real(real_cluster: Cluster) -> Iterator[Kubectl]:
     """kubectl in a namespace of the test's own, on real nodes."""
-    yield from _in_namespace(real_cluster.kubectl)
-
-
-def _in_namespace(kubectl: Kubectl) -> Iterator[Kubectl]:
-    name = f"test-{secrets.token_hex(4)}"
-    kubectl("create", "namespace", name)
-    mine = replace(kubectl, namespace=name)
-    mine.wait("--for=create", "serviceaccount/default")
-    yield mine
-    kubectl("delete", "namespace", name, "--wait=false")
+    with in_namespace(real_cluster.kubectl) as mine:
+        yield mine

@@ -1,9 +1,7 @@
 """A control plane with fake nodes for each file, Kueue in it, and an operator with its rights and no other."""
 
-import secrets
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +23,14 @@ from kueue_objects import (
 from operators import Operator, operating
 from puppets import Puppets
 from queue_stage import Stage
-from stage import free_port
 
 from cluster.commands import Options
 from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster, Shape
+from cluster.ports import find_free_port
 from cluster.providers import Cluster, open_cluster
 from cluster.skips import or_skip
+from namespaces import in_namespace
 from runs import install_crds
 
 RUNTIME = {
@@ -94,19 +93,16 @@ def operator(
     cluster: Cluster, kueue: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Operator]:
     log = tmp_path_factory.mktemp("operator") / "log"
-    with operating(cluster.kubectl.kubeconfig, free_port(), log) as process:
+    with operating(cluster.kubectl.kubeconfig, find_free_port(), log) as process:
         yield process
 
 
 @pytest.fixture
 def bare(cluster: Cluster) -> Iterator[Kubectl]:
     """A namespace with the Secret that its runs name."""
-    name = f"test-{secrets.token_hex(4)}"
-    cluster.kubectl("create", "namespace", name)
-    mine = replace(cluster.kubectl, namespace=name)
-    mine.apply(LEDGER)
-    yield mine
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    with in_namespace(cluster.kubectl) as mine:
+        mine.apply(LEDGER)
+        yield mine
 
 
 @pytest.fixture

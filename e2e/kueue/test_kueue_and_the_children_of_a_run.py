@@ -5,7 +5,8 @@ from kueue_manager import FRAMEWORKS, running
 from kueue_objects import API, build_cluster_queue, build_flavor, build_local_queue, spec_of
 from operators import operating
 from queue_stage import Stage
-from stage import free_port
+
+from cluster.ports import find_free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -24,7 +25,7 @@ def test_children_stay_alone_where_kueue_manages_everything(local, bare, idle, t
     log = tmp_path / "log"
     with (
         running(local, tmp_path, integrations=ASK_THE_RUN, **everything),
-        operating(bare.kubeconfig, free_port(), log) as operator,
+        operating(bare.kubeconfig, find_free_port(), log) as operator,
     ):
         bare.apply(
             build_flavor("reserved", nodeLabels={"pool": "reserved"}),

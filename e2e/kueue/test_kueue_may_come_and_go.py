@@ -7,8 +7,8 @@ from kueue_manager import running
 from kueue_objects import build_cluster_queue, build_flavor, build_local_queue, spec_of
 from operators import operating
 from queue_stage import Stage
-from stage import free_port
 
+from cluster.ports import find_free_port
 from faults.proxy import running as proxied
 from runs import build_run
 
@@ -21,7 +21,7 @@ def test_kueue_that_comes_later_is_found(local, bare, idle, tmp_path):
     path = tmp_path / "kubeconfig"
     with proxied(bare.kubeconfig) as proxy:
         path.write_text(proxy.kubeconfig())
-        with operating(path, free_port(), tmp_path / "log") as operator:
+        with operating(path, find_free_port(), tmp_path / "log") as operator:
             stage = Stage(kubectl=bare, puppets=idle, operator=operator)
             began = time.monotonic()
             bare.apply(build_run("arithmetic", spec_of(1)))

@@ -6,8 +6,8 @@ import pytest
 from kueue_objects import build_priority, spec_of
 from operators import eventually, operating
 from queue_stage import Stage
-from stage import free_port
 
+from cluster.ports import find_free_port
 from faults.proxy import running
 from rollout_operator.rbac import RULES
 
@@ -23,7 +23,7 @@ def test_every_right_on_queues_is_used_and_none_is_missing(bare, idle, kueue, qu
     with running(bare.kubeconfig) as proxy:
         path.write_text(proxy.kubeconfig(token=grant(bare, bare.namespace)))
         namespace = {"ROLLOUT_OPERATOR_NAMESPACE": bare.namespace}
-        with operating(path, free_port(), tmp_path / "log", **namespace) as operator:
+        with operating(path, find_free_port(), tmp_path / "log", **namespace) as operator:
             live(Stage(kubectl=bare, puppets=idle, operator=operator))
         with suppress(AssertionError):  # a watch is known when it has ended
             eventually(lambda: not unused(proxy), "some rights were not used", seconds=20)

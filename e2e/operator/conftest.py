@@ -1,9 +1,7 @@
 """A control plane without nodes for the session, an operator for each file, a namespace for each test."""
 
-import secrets
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,13 +12,15 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from operators import Operator, operating
 from puppets import Puppets
-from stage import World, free_port
+from stage import World
 
 from cluster.commands import Options
 from cluster.kubectl import Kubectl
 from cluster.local import Shape
+from cluster.ports import find_free_port
 from cluster.providers import Cluster, open_cluster
 from cluster.skips import or_skip
+from namespaces import in_namespace
 from runs import RUNTIME, STORAGE, install_crds
 
 AUDIT_MEGABYTES_MAX = 4000
@@ -45,20 +45,16 @@ def operator(
     control_plane: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Operator]:
     log = tmp_path_factory.mktemp("operator") / "log"
-    with operating(control_plane.kubectl.kubeconfig, free_port(), log) as process:
+    with operating(control_plane.kubectl.kubeconfig, find_free_port(), log) as process:
         yield process
 
 
 @pytest.fixture
 def bare(control_plane: Cluster) -> Iterator[Kubectl]:
     """A namespace; nobody operates."""
-    kubectl = control_plane.kubectl
-    name = f"test-{secrets.token_hex(4)}"
-    kubectl("create", "namespace", name)
-    mine = replace(kubectl, namespace=name)
-    yield mine
-    _delete_runs(mine)
-    kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+    with in_namespace(control_plane.kubectl) as mine:
+        yield mine
+        _delete_runs(mine)
 
 
 def _delete_runs(kubectl: Kubectl) -> None:
@@ -71,16 +67,13 @@ def on_nodes(fake_cluster: Cluster) -> Iterator[Kubectl]:
     """A namespace on fake nodes, with a runtime of its name and a Secret `dsn` for ledgers; nobody operates."""
     kubectl = fake_cluster.kubectl
     install_crds(kubectl)
-    name = f"test-{secrets.token_hex(4)}"
-    kubectl("create", "namespace", name)
-    mine = replace(kubectl, namespace=name)
-    runtime = {"metadata": {"name": name}, "spec": {"acceleratorClasses": [GPUS]}}
-    kubectl.apply(RUNTIME | runtime)
-    mine("create", "secret", "generic", "dsn", "--from-literal=dsn=postgresql://nowhere/x")
-    yield mine
-    _delete_runs(mine)
-    kubectl("delete", "clusterrolloutruntime", name)
-    kubectl("delete", "namespace", name, "--wait=false")
+    with in_namespace(kubectl) as mine:
+        runtime = {"metadata": {"name": mine.namespace}, "spec": {"acceleratorClasses": [GPUS]}}
+        kubectl.apply(RUNTIME | runtime)
+        mine("create", "secret", "generic", "dsn", "--from-literal=dsn=postgresql://nowhere/x")
+        yield mine
+        _delete_runs(mine)
+        kubectl("delete", "clusterrolloutruntime", mine.namespace)
 
 
 @pytest.fixture

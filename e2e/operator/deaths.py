@@ -12,9 +12,10 @@ from endings import differences, end_of
 from lives import Life
 from operators import Operator, eventually, operating
 from puppets import Puppets
-from stage import World, free_port
+from stage import World
 
 from cluster.kubectl import Kubectl
+from cluster.ports import find_free_port
 from faults.kinds import Fault, KillProcess, LoseAnswer
 from faults.proxy import Proxy, running
 from faults.rules import Record, Rule
@@ -59,7 +60,7 @@ class Crew:
         """With an operator that lives."""
         if self._operator is None or self._operator.process.poll() is not None:
             self._stack.close()
-            opened = operating(self.kubeconfig, free_port(), self.log)
+            opened = operating(self.kubeconfig, find_free_port(), self.log)
             self._operator = self._stack.enter_context(opened)
         return World(kubectl=self.kubectl, puppets=self.puppets, operator=self._operator)
 

@@ -1,7 +1,6 @@
 """A namespace with an operator that watches it, and what tests do and ask there."""
 
 import json
-import socket
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,9 +69,3 @@ class World:
     def pod_uids(self, role: str) -> set[str]:
         pods = self.kubectl.get("pods", "-l", f"rollout.dev/role={role}")["items"]
         return {one["metadata"]["uid"] for one in pods}
-
-
-def free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]

@@ -2,8 +2,8 @@
 
 import pytest
 from operators import eventually, operating
-from stage import free_port
 
+from cluster.ports import find_free_port
 from runs import build_run
 
 pytestmark = pytest.mark.control_plane
@@ -29,7 +29,7 @@ def pods(kubectl, *roles):
 
 def test_the_learner_and_the_coordinator_keep_their_pods(on_nodes, tmp_path):
     runtime = {"runtimeRef": {"kind": "ClusterRolloutRuntime", "name": on_nodes.namespace}}
-    with operating(on_nodes.kubeconfig, free_port(), tmp_path / "log"):
+    with operating(on_nodes.kubeconfig, find_free_port(), tmp_path / "log"):
         on_nodes.apply(build_run(spec={**SPEC, **runtime}))
         on_nodes.wait("--for=condition=Ready", "rrun/arithmetic", seconds=280)
         before = pods(on_nodes, "learner", "coordinator")

@@ -6,8 +6,9 @@ from contextlib import contextmanager
 
 import pytest
 from operators import operating
-from stage import World, free_port
+from stage import World
 
+from cluster.ports import find_free_port
 from runs import install_crds
 
 CRD = "rolloutruns.rollout.dev"
@@ -28,7 +29,7 @@ def older(kubectl):
 
 @pytest.mark.process
 def test_a_status_that_is_refused_names_the_definitions(bare, puppets, tmp_path):
-    with operating(bare.kubeconfig, free_port(), tmp_path / "log") as operator:
+    with operating(bare.kubeconfig, find_free_port(), tmp_path / "log") as operator:
         world = World(kubectl=bare, puppets=puppets, operator=operator)
         with older(bare):
             time.sleep(2)

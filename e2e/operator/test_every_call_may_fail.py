@@ -12,8 +12,9 @@ from deaths import CLIENT, crew
 from endings import events_of
 from lives import LIVES
 from operators import eventually, operating
-from stage import World, free_port
+from stage import World
 
+from cluster.ports import find_free_port
 from faults.kinds import Answer, Cut, Hang, LoseAnswer
 from faults.proxy import running
 from faults.rules import Rule
@@ -93,7 +94,7 @@ def proxied(bare, puppets, tmp_path):
     path = tmp_path / "kubeconfig"
     with running(bare.kubeconfig) as proxy:
         path.write_text(proxy.kubeconfig())
-        with operating(path, free_port(), tmp_path / "log") as operator:
+        with operating(path, find_free_port(), tmp_path / "log") as operator:
             yield proxy, World(kubectl=bare, puppets=puppets, operator=operator)
 
 

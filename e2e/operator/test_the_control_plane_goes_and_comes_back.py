@@ -4,8 +4,9 @@ import time
 
 import pytest
 from operators import eventually, operating
-from stage import World, free_port
+from stage import World
 
+from cluster.ports import find_free_port
 from runs import build_run
 
 pytestmark = pytest.mark.process
@@ -40,9 +41,17 @@ def end_store(local):
     local.start_store()
 
 
-@pytest.mark.parametrize("happens", [end_api_server, pause_api_server, end_store])
+@pytest.mark.parametrize(
+    "happens",
+    [
+        end_api_server,
+        pytest.param(pause_api_server, marks=pytest.mark.slow),
+        pytest.param(end_store, marks=pytest.mark.slow),
+    ],
+)
 def test_runs_that_are_being_made_are_made(happens, local, bare, puppets, tmp_path):
-    with operating(bare.kubeconfig, free_port(), tmp_path / "log") as operator:
+    """Quick: the first; of a server that stands still, tests/rollout_operator/test_a_watch_never_dies_silently.py."""
+    with operating(bare.kubeconfig, find_free_port(), tmp_path / "log") as operator:
         world = World(kubectl=bare, puppets=puppets, operator=operator)
         world.apply("before")
         world.wait_for("Ready", "True", "Running", "before")
@@ -60,7 +69,7 @@ def test_runs_that_are_being_made_are_made(happens, local, bare, puppets, tmp_pa
 def test_an_operator_that_starts_before_its_api_server_waits_for_it(local, bare, puppets, tmp_path):
     bare.apply(build_run("early"))
     local.kill_api_server()
-    with operating(bare.kubeconfig, free_port(), tmp_path / "log", wait=False) as operator:
+    with operating(bare.kubeconfig, find_free_port(), tmp_path / "log", wait=False) as operator:
         time.sleep(AWAY_SECONDS)
         assert operator.process.poll() is None
         assert not operator.is_ready()

@@ -4,8 +4,9 @@ from functools import partial
 
 import pytest
 from operators import eventually, operating
-from stage import World, free_port
+from stage import World
 
+from cluster.ports import find_free_port
 from faults.kinds import KillProcess
 from faults.proxy import running
 from faults.rules import Rule
@@ -40,7 +41,7 @@ def live_through_deaths(kubectl, puppets, tmp_path, num_deaths, performed):
     with running(kubectl.kubeconfig) as proxy:
         path.write_text(proxy.kubeconfig())
         for number in range(num_deaths):
-            with operating(path, free_port(), log, wait=False) as operator:
+            with operating(path, find_free_port(), log, wait=False) as operator:
                 world = World(kubectl=kubectl, puppets=puppets, operator=operator)
                 fault = KillProcess(pid=operator.process.pid, performed=performed)
                 rule = Rule(
@@ -49,7 +50,7 @@ def live_through_deaths(kubectl, puppets, tmp_path, num_deaths, performed):
                 proxy.inject(rule)
                 eventually(partial(is_over, world), f"neither dead nor done; see {log}")
             proxy.clear()
-        with operating(path, free_port(), log) as operator:
+        with operating(path, find_free_port(), log) as operator:
             world = World(kubectl=kubectl, puppets=puppets, operator=operator)
             world.wait_for("Ready", "True", "Running")
             assert count_children(kubectl) == EXPECTED

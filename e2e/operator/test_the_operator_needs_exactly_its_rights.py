@@ -6,8 +6,9 @@ from functools import partial
 
 import pytest
 from operators import eventually, operating
-from stage import World, free_port
+from stage import World
 
+from cluster.ports import find_free_port
 from faults.proxy import running
 from rollout_operator.rbac import RULES
 from runs import build_run
@@ -94,7 +95,7 @@ def test_a_whole_life_uses_every_right_and_is_refused_nothing(bare, puppets, tmp
         path.write_text(proxy.kubeconfig(token=grant(bare, bare.namespace)))
         namespace = {"ROLLOUT_OPERATOR_NAMESPACE": bare.namespace}
         for part in (begin, live):
-            with operating(path, free_port(), tmp_path / "log", **namespace) as operator:
+            with operating(path, find_free_port(), tmp_path / "log", **namespace) as operator:
                 part(World(kubectl=bare, puppets=puppets, operator=operator))
         unused = partial(find_unused, proxy)
         with suppress(AssertionError):

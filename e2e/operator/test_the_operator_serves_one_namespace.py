@@ -2,8 +2,9 @@
 
 import pytest
 from operators import eventually, operating
-from stage import World, free_port
+from stage import World
 
+from cluster.ports import find_free_port
 from faults.proxy import running
 from rollout_operator.rbac import RULES
 from runs import build_run
@@ -51,7 +52,7 @@ def test_a_role_is_enough(bare, puppets, tmp_path):
     with running(bare.kubeconfig) as proxy:
         path.write_text(proxy.kubeconfig(token=grant(bare)))
         bare.apply(RUNTIME, build_run(spec={"limits": ENDS}))
-        with operating(path, free_port(), tmp_path / "log", **settings) as operator:
+        with operating(path, find_free_port(), tmp_path / "log", **settings) as operator:
             world = World(kubectl=bare, puppets=puppets, operator=operator)
             world.wait_for("Ready", "True", "Running")
             world.succeed()

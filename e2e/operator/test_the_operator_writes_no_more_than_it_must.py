@@ -4,8 +4,9 @@ from collections import Counter
 
 import pytest
 from operators import eventually, operating
-from stage import World, free_port
+from stage import World
 
+from cluster.ports import find_free_port
 from faults.proxy import running
 from runs import build_run
 
@@ -46,7 +47,7 @@ def test_each_child_is_written_once_and_the_status_when_it_says_more(bare, puppe
     path = tmp_path / "kubeconfig"
     with running(bare.kubeconfig) as proxy:
         path.write_text(proxy.kubeconfig())
-        with operating(path, free_port(), tmp_path / "log") as operator:
+        with operating(path, find_free_port(), tmp_path / "log") as operator:
             proxy.clear()
             bare.apply(build_run())
             eventually(lambda: bare.get("pods")["items"], "no pod was made")
@@ -64,7 +65,7 @@ def test_a_pod_monitor_is_made_only_where_that_kind_exists(bare, puppets, tmp_pa
     bare.apply(MONITORS)
     bare.wait("--for=condition=Established", "crd/podmonitors.monitoring.coreos.com")
     try:
-        with operating(bare.kubeconfig, free_port(), tmp_path / "log") as operator:
+        with operating(bare.kubeconfig, find_free_port(), tmp_path / "log") as operator:
             world = World(kubectl=bare, puppets=puppets, operator=operator)
             world.apply()
             world.wait_for("Ready", "True")

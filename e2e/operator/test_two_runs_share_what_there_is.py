@@ -2,8 +2,8 @@
 
 import pytest
 from operators import eventually, operating
-from stage import free_port
 
+from cluster.ports import find_free_port
 from runs import build_run
 
 LEDGER = {"ledger": {"postgres": {"secretRef": {"name": "dsn"}}}}
@@ -46,7 +46,7 @@ def finish(kubectl, name):
 @pytest.mark.control_plane
 def test_both_finish(on_nodes, tmp_path):
     runtime = {"runtimeRef": {"kind": "ClusterRolloutRuntime", "name": on_nodes.namespace}}
-    with operating(on_nodes.kubeconfig, free_port(), tmp_path / "log"):
+    with operating(on_nodes.kubeconfig, find_free_port(), tmp_path / "log"):
         on_nodes.apply(*(build_run(name, {**WIDE, **runtime}) for name in RUNS))
         first = eventually(
             lambda: runs_now(on_nodes), "neither run began", seconds=SECONDS_MAX, every=1.0

@@ -10,8 +10,9 @@ import pytest
 from deaths import CLIENT, crew
 from lives import LIVES
 from operators import eventually, operating
-from stage import World, free_port
+from stage import World
 
+from cluster.ports import find_free_port
 from faults.kinds import Answer, CutWatch, ExpireWatch, LagWatch, StallWatch
 from faults.proxy import running
 from faults.rules import Rule
@@ -42,7 +43,7 @@ def stage(bare, puppets, tmp_path):
         def begin(found=(), *, wait=True):
             for rule in found:
                 proxy.inject(rule)
-            return operating(path, free_port(), tmp_path / "log", wait=wait)
+            return operating(path, find_free_port(), tmp_path / "log", wait=wait)
 
         yield begin, proxy, lambda one: World(kubectl=bare, puppets=puppets, operator=one)
 
@@ -77,8 +78,9 @@ def test_watches_that_end_at_once_are_opened_with_pauses(stage):
         world.wait_for("Ready", "True", "Running")
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_watches_that_are_half_open_are_given_up_in_time(stage):
+    """Quick: tests/rollout_operator/test_a_watch_never_dies_silently.py."""
     begin, proxy, build = stage
     with begin(rules(StallWatch(), times=1)) as operator:
         world = build(operator)
@@ -91,7 +93,7 @@ def test_watches_that_are_half_open_are_given_up_in_time(stage):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("life", LIVES[2:4], ids=lambda life: life.name)
+@pytest.mark.parametrize("life", LIVES[2:3], ids=lambda life: life.name)
 def test_what_is_known_is_old(life, bare, puppets, tmp_path):
     live_with_lag(life, bare, puppets, tmp_path, seconds=1.5)
 
@@ -99,6 +101,7 @@ def test_what_is_known_is_old(life, bare, puppets, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("life", LIVES, ids=lambda life: life.name)
 def test_what_is_known_is_very_old(life, bare, puppets, tmp_path):
+    """Quick: one life above, and tests/rollout_operator/test_old_news_changes_nothing.py."""
     live_with_lag(life, bare, puppets, tmp_path, seconds=5.0)
 
 
@@ -170,8 +173,11 @@ def test_watches_that_end_in_an_error(status, stage):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("status", [401, 403, 404, 503])
+@pytest.mark.parametrize(
+    "status", [403, *(pytest.param(one, marks=pytest.mark.slow) for one in (401, 404, 503))]
+)
 def test_a_server_that_refuses_everything_for_a_while(status, stage):
+    """Quick for one status: what each comes to is tests/rollout_operator/test_what_the_api_server_refuses_is_said.py."""
     begin, proxy, build = stage
     with begin() as operator:
         world = build(operator)

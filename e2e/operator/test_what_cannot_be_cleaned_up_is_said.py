@@ -2,8 +2,9 @@
 
 import pytest
 from operators import eventually, operating
-from stage import World, free_port
+from stage import World
 
+from cluster.ports import find_free_port
 from faults.kinds import Answer
 from faults.proxy import running
 from faults.rules import Rule
@@ -19,7 +20,7 @@ def test_services_that_may_not_be_deleted_are_named_and_keep_nothing_else(bare, 
         path.write_text(proxy.kubeconfig())
         fault = Answer(status=403)
         proxy.inject(Rule(verbs={"delete"}, resources={"services"}, fault=fault, times=None))
-        with operating(path, free_port(), tmp_path / "log") as operator:
+        with operating(path, find_free_port(), tmp_path / "log") as operator:
             world = World(kubectl=bare, puppets=puppets, operator=operator)
             world.apply(spec={"limits": LIMITS})
             world.wait_for("Ready", "True", "Running")

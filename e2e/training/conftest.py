@@ -1,9 +1,7 @@
 """Real nodes with an operator on them for the session; a namespace and a volume for each module."""
 
-import secrets
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from installation import install
+from installation import install, wait_for_operator
 from watched import Stage
 
 from cluster.addons import build_volume
@@ -19,6 +17,7 @@ from cluster.errors import BuildError
 from cluster.local import LocalCluster
 from cluster.providers import Cluster
 from cluster.skips import or_skip
+from namespaces import in_namespace
 
 
 @pytest.fixture(scope="session")
@@ -35,10 +34,9 @@ def operated(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def stage(operated: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    name = f"test-{secrets.token_hex(4)}"
+    wait_for_operator(operated.kubectl)
     folder = tmp_path_factory.mktemp("ledger")
     folder.chmod(0o777)
-    operated.kubectl("create", "namespace", name)
-    operated.kubectl.apply(build_volume(name, str(folder), size="10Gi"))
-    yield Stage(kubectl=replace(operated.kubectl, namespace=name), cluster=operated)
-    operated.kubectl("delete", "namespace", name, "--wait=false")
+    with in_namespace(operated.kubectl) as mine:
+        operated.kubectl.apply(build_volume(mine.namespace, str(folder), size="10Gi"))
+        yield Stage(kubectl=mine, cluster=operated)
