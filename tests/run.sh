@@ -1,19 +1,43 @@
 #!/usr/bin/env bash
 # All tests, in four tiers, so that a failure shows early: gates, unit tests, tests that start processes, tests on real
-# Kubernetes clusters (built once, see e2e/README.md; what a machine cannot run is skipped with its reason). On two cores:
-# nothing is measured, and a file's tests stay together.
+# Kubernetes clusters (see e2e/README.md; what a machine cannot run is skipped with its reason). What the clusters need is
+# built once, beside the first three tiers and last in turn; its words are in build/cluster-build.log. On two cores: nothing
+# is measured, and a file's tests stay together.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BIN=${BIN:-.venv/bin}
-long="not slow" most_seconds=900
+long="not slow" most_seconds=900 builds_log=build/cluster-build.log builds=
 [ "${1:-}" = "--long" ] && long="slow or not slow" most_seconds=3600
+begin_builds() {
+  mkdir -p build
+  PYTHONPATH=e2e "$BIN/python" -m cluster build --images --background > "$builds_log" 2>&1 &
+  builds=$!
+  trap end_builds EXIT
+}
+end_builds() {
+  kill "$builds" 2> /dev/null && wait "$builds" 2> /dev/null || true
+}
+wait_for_builds() {
+  echo "waiting for what the clusters need ($builds_log)"
+  if ! wait "$builds"; then
+    echo "what the clusters need could not be built:" >&2
+    tail -n 60 "$builds_log" >&2
+    exit 1
+  fi
+  trap - EXIT
+  grep '^no ' "$builds_log" || true
+}
 clusters() {
-  PYTHONPATH=e2e "$BIN/python" -m cluster build > /dev/null
-  "$BIN/python" -m pytest -q -n 2 --dist loadfile e2e -m "not bench and ($long)" --timeout "$most_seconds"
+  "$BIN/python" -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder e2e -m "not bench and ($long)" --timeout "$most_seconds"
 }
 export PYTHONDONTWRITEBYTECODE=
 export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 MPLBACKEND=Agg
-[ "${1:-}" = "--clusters" ] && { clusters; exit; }
+if [ "${1:-}" = "--clusters" ]; then
+  PYTHONPATH=e2e "$BIN/python" -m cluster build --images > /dev/null
+  clusters
+  exit
+fi
+begin_builds
 "$BIN/ruff" check .
 "$BIN/ruff" format --check .
 "$BIN/pyrefly" check
@@ -21,4 +45,5 @@ export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 HF_DATASE
 "$BIN/python" -m rollout_api.generate --check
 "$BIN/python" -m pytest -q -n 2 --dist loadfile -m "not process and not vllm and not bench and ($long)" --timeout 300
 "$BIN/python" -m pytest -q -n 2 --dist loadfile -m "(process or vllm) and not bench and ($long)" --timeout "$most_seconds"
+wait_for_builds
 clusters

@@ -3,10 +3,10 @@
 import argparse
 import sys
 
-from cluster import build, local, machine, packages, pins
+from cluster import background, build, containers, local, machine, packages, pins
 from cluster import instance as instances
 from cluster.commands import Options
-from cluster.errors import ClusterError
+from cluster.errors import BuildError, ClusterError
 
 GROUPS = {
     "control-plane": (*pins.CONTROL_PLANE, *pins.FAKE_NODES),
@@ -30,11 +30,24 @@ def main() -> int:
 
 
 def _build(arguments: argparse.Namespace) -> None:
+    if arguments.background:
+        background.step_back()
     packages.ensure()
     names = GROUPS[arguments.group] if arguments.group else _useful_here()
     build.ensure(names)
     for name in names:
         print(build.path(name))
+    if arguments.images and not machine.why_no_real_nodes():
+        _build_images()
+
+
+def _build_images() -> None:
+    """What tests would make when they first ask for it. One that cannot be made is theirs to skip for."""
+    for ensure in (containers.ensure_worker, containers.ensure_operator):
+        try:
+            print(ensure())
+        except BuildError as error:
+            print(f"no image, its tests will be skipped: {error}", file=sys.stderr)
 
 
 def _useful_here() -> tuple[str, ...]:
@@ -81,6 +94,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True)
     building = commands.add_parser("build", help="build what is missing and can run here")
     building.add_argument("group", nargs="?", choices=GROUPS)
+    building.add_argument("--images", action="store_true", help="also the images of real nodes")
+    building.add_argument(
+        "--background", action="store_true", help="last in turn; ends with whoever started it"
+    )
     building.set_defaults(act=_build)
     starting = commands.add_parser("up", help="start a cluster; prints what to source")
     starting.add_argument("name")

@@ -16,7 +16,7 @@ from pathlib import Path
 from cluster import images
 from cluster.errors import BuildError
 from cluster.oci import Image, write_archive, write_layer
-from cluster.paths import REPOSITORY, build_cache
+from cluster.paths import REPOSITORY, build_cache, locked
 
 SUITE = "bookworm"
 PACKAGES = ("ca-certificates", "libgomp1", "libnuma1", "python3-venv")
@@ -63,10 +63,11 @@ def build_environment_mounts() -> tuple[list[dict], list[dict]]:
 
 def _ensure_built(target: str, name: str, source: Path = REPOSITORY) -> Path:
     archive = images.folder() / f"{target}-{_digest(target, name, source)}.tar"
-    if not archive.exists():
-        base = _ensure_base()
-        with tempfile.TemporaryDirectory(dir=build_cache()) as scratch:
-            _build(target, name, source, base, archive, Path(scratch))
+    with locked(f"image-{target}"):
+        if not archive.exists():
+            base = _ensure_base()
+            with tempfile.TemporaryDirectory(dir=build_cache()) as scratch:
+                _build(target, name, source, base, archive, Path(scratch))
     return archive
 
 
@@ -90,18 +91,23 @@ def _build(target: str, name: str, source: Path, base: Path, archive: Path, scra
 def _ensure_base() -> Path:
     digest = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:12]
     archive = images.folder() / f"base-{SUITE}-{digest}.tar"
-    if not archive.exists():
-        with tempfile.TemporaryDirectory(dir=build_cache()) as scratch:
-            root = Path(scratch) / "root"
-            include = f"--include={','.join(PACKAGES)}"
-            _run("debootstrap", "--variant=minbase", include, SUITE, str(root))
-            for folder in SWEPT:
-                shutil.rmtree(root / folder, ignore_errors=True)
-            # the machine's interpreter may be mounted below a home that only its owner may enter
-            (root / "root").chmod(0o711)
-            layer = write_layer(root, Path(scratch) / "layer.tar", keep_owners=True)
-            write_archive(Image(name=BASE, layers=[layer], command=["bash"]), archive)
+    with locked("image-base"):
+        if not archive.exists():
+            _write_base(archive)
     return archive
+
+
+def _write_base(archive: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=build_cache()) as scratch:
+        root = Path(scratch) / "root"
+        include = f"--include={','.join(PACKAGES)}"
+        _run("debootstrap", "--variant=minbase", include, SUITE, str(root))
+        for folder in SWEPT:
+            shutil.rmtree(root / folder, ignore_errors=True)
+        # the machine's interpreter may be mounted below a home that only its owner may enter
+        (root / "root").chmod(0o711)
+        layer = write_layer(root, Path(scratch) / "layer.tar", keep_owners=True)
+        write_archive(Image(name=BASE, layers=[layer], command=["bash"]), archive)
 
 
 def _digest(target: str, name: str, source: Path) -> str:

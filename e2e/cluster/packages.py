@@ -11,7 +11,12 @@ from pathlib import Path
 
 from cluster.errors import BuildError
 
-BUILDING = {"gcc": "gcc", "pkg-config": "pkg-config", "/usr/include/seccomp.h": "libseccomp-dev"}
+BUILDING = {
+    "gcc": "gcc",
+    "/usr/include/stdio.h": "libc6-dev",
+    "pkg-config": "pkg-config",
+    "/usr/include/seccomp.h": "libseccomp-dev",
+}
 RUNNING = {
     "unshare": "util-linux",
     "nsenter": "util-linux",
@@ -20,7 +25,8 @@ RUNNING = {
     "busybox": "busybox-static",
     "gcc": "gcc",
 }
-IMAGES = {"debootstrap": "debootstrap", "buildah": "buildah"}
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+IMAGES = {"debootstrap": "debootstrap", KEYRING: "debian-archive-keyring", "buildah": "buildah"}
 
 
 def missing(wanted: dict[str, str]) -> list[str]:
@@ -39,7 +45,7 @@ def ensure() -> None:
         return
     print(f"installing {' '.join(lacking)}", file=sys.stderr, flush=True)
     _apt_get("update", "-qq")
-    _apt_get("install", "-y", "-qq", *lacking)
+    _apt_get("install", "-y", "-qq", "--no-install-recommends", *lacking)
 
 
 def _is_here(what: str) -> bool:
