@@ -14,6 +14,12 @@ from cluster.local import LocalCluster, Shape
 from cluster.providers import Cluster, open_cluster
 from cluster.skips import or_skip
 from namespaces import in_namespace
+from sharing import share
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For `--dist loadgroup --no-loadscope-reorder`, as tests/run.sh has it."""
+    share(items)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,7 @@
-"""A control plane comes back on its port, meets no other one, and does not outlive a killed owner."""
+"""A control plane comes back on its port, meets no other one, and does not outlive a killed owner.
+
+Quick: test_objects_are_read_without_a_process.py restarts one, test_ports_stay_free_until_they_are_used.py keeps two apart.
+"""
 
 from dataclasses import astuple
 
@@ -9,7 +12,7 @@ from cluster.instance import everything
 from cluster.local import LocalCluster, Shape
 from owners import start_and_kill
 
-pytestmark = pytest.mark.control_plane
+pytestmark = [pytest.mark.control_plane, pytest.mark.slow, pytest.mark.kit]
 
 
 def test_a_killed_api_server_comes_back_with_everything(local_cluster: LocalCluster):

@@ -1,4 +1,7 @@
-"""On real nodes pods really run: logs, exec, limits, names, Services, volumes, probes, eviction."""
+"""On real nodes pods really run: logs, exec, limits, names, Services, volumes, probes, eviction.
+
+Quick: training/test_a_run_trains_in_pods.py needs all of it but limits, and test_the_charts_run_as_pods.py restricted pods.
+"""
 
 from pathlib import Path
 
@@ -9,7 +12,7 @@ from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster
 from objects import build_pod, build_service, build_stateful_set
 
-pytestmark = pytest.mark.real_nodes
+pytestmark = [pytest.mark.real_nodes, pytest.mark.slow, pytest.mark.kit]
 
 RESTRICTED = {
     "runAsNonRoot": True,

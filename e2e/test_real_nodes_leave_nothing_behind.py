@@ -1,4 +1,7 @@
-"""A cluster of real nodes whose owner was killed leaves no process, link, route, cgroup, mount or file once swept."""
+"""A cluster of real nodes whose owner was killed leaves no process, link, route, cgroup, mount or file once swept.
+
+Quick: `down` itself fails where something is left of a cluster of real nodes, and each file with one ends so.
+"""
 
 import subprocess
 from pathlib import Path
@@ -10,7 +13,7 @@ from cluster.machine import CGROUPS, why_no_real_nodes
 from cluster.network import Network
 from owners import start_and_kill
 
-pytestmark = pytest.mark.real_nodes
+pytestmark = [pytest.mark.real_nodes, pytest.mark.slow, pytest.mark.kit]
 
 
 def test_nothing_is_left_of_a_swept_cluster():

@@ -8,10 +8,19 @@ from deaths import FAULTS, crew, spread
 from lives import LIVES
 
 SAMPLES = 3
+QUICK = ("create", "end")
+"""What makes the most, and what takes it away. Of all lives, quick: tests/rollout_operator/test_planning_survives_death_at_any_moment.py."""
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("life", LIVES, ids=lambda life: life.name)
+@pytest.mark.parametrize(
+    "life",
+    [
+        pytest.param(life, marks=[pytest.mark.slow] if life.name not in QUICK else [])
+        for life in LIVES
+    ],
+    ids=lambda life: life.name,
+)
 def test_at_some_calls(life, bare, puppets, tmp_path):
     with crew(bare, puppets, tmp_path) as team:
         clean = team.play(life)
