@@ -13,8 +13,10 @@ TOOLS = ("ruff", "pyrefly", "lint-imports")
 PYTHON = """#!/bin/bash
 case "$*" in
   "-m cluster build"*) echo "begins" >> "$LOG"; {build} ;;
+  "tests/timing.py"*) echo "timing" >> "$LOG" ;;
   "-m pytest"*" e2e "*) echo "clusters" >> "$LOG" ;;
-  *) echo "tests" >> "$LOG" ;;
+  "-m pytest"*) echo "tests" >> "$LOG"; exit {failed} ;;
+  *) echo "generated" >> "$LOG" ;;
 esac
 """
 TOOL = """#!/bin/bash
@@ -28,14 +30,16 @@ echo "gate" >> "$LOG"
 def run(tmp_path: Path):
     """Runs the script with other tools: what they wrote, and how it ended."""
 
-    def act(build: str, gate: str = "") -> tuple[list[str], subprocess.CompletedProcess[str]]:
+    def act(
+        build: str, gate: str = "", failed: int = 0
+    ) -> tuple[list[str], subprocess.CompletedProcess[str]]:
         (tmp_path / "tests").mkdir()
         shutil.copy(REPOSITORY / "tests" / "run.sh", tmp_path / "tests" / "run.sh")
         tools = tmp_path / "bin"
         tools.mkdir()
         for name in TOOLS:
             (tools / name).write_text(TOOL.format(gate=gate))
-        (tools / "python").write_text(PYTHON.format(build=build))
+        (tools / "python").write_text(PYTHON.format(build=build, failed=failed))
         for file in tools.iterdir():
             file.chmod(0o755)
         log = tmp_path / "log"
@@ -54,12 +58,12 @@ def run(tmp_path: Path):
 
 def test_clusters_wait_for_builds_that_began_first(run):
     wrote, done = run(
-        'until [ "$(grep -c tests "$LOG")" = 3 ]; do sleep 0.01; done; echo built >> "$LOG"'
+        'until [ "$(grep -c tests "$LOG")" = 2 ]; do sleep 0.01; done; echo built >> "$LOG"'
     )
     assert done.returncode == 0, done.stderr
     assert wrote[0] == "begins"
-    assert wrote[-2:] == ["built", "clusters"]
-    assert wrote.count("tests") == 3
+    assert wrote[-3:] == ["built", "clusters", "timing"]
+    assert wrote.count("tests") == 2
 
 
 def test_builds_that_fail_are_reported_and_no_cluster_starts(run):
@@ -68,6 +72,13 @@ def test_builds_that_fail_are_reported_and_no_cluster_starts(run):
     assert "could not be built" in done.stderr
     assert "no compiler here" in done.stderr
     assert "clusters" not in wrote
+
+
+def test_a_tier_that_fails_tells_its_seconds_and_is_the_last(run):
+    wrote, done = run(":", failed=1)
+    assert done.returncode == 1
+    assert wrote[-2:] == ["tests", "timing"]
+    assert wrote.count("tests") == 1
 
 
 def test_a_gate_that_fails_ends_the_builds(run, tmp_path: Path):

@@ -6,8 +6,16 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BIN=${BIN:-.venv/bin}
-long="not slow" most_seconds=900 builds_log=build/cluster-build.log builds=
-[ "${1:-}" = "--long" ] && long="slow or not slow" most_seconds=3600
+long="not slow" most_seconds=900 enforce= builds_log=build/cluster-build.log builds=
+[ "${1:-}" = "--long" ] && long="slow or not slow" most_seconds=3600 enforce=--enforce
+# A tier's tests, and where their seconds went (tests/timing.py): its name, its longest test, and what pytest is told.
+tier() {
+  local report="build/junit/$1.xml" failed=0
+  rm -f "$report"
+  "$BIN/python" -m pytest -q -n 2 --timeout "$2" --junitxml "$report" "${@:3}" || failed=$?
+  if [ "$failed" -gt 1 ]; then return "$failed"; fi
+  "$BIN/python" tests/timing.py $enforce "$report" && return "$failed"
+}
 begin_builds() {
   mkdir -p build
   PYTHONPATH=e2e "$BIN/python" -m cluster build --images --background > "$builds_log" 2>&1 &
@@ -28,7 +36,7 @@ wait_for_builds() {
   grep '^no ' "$builds_log" || true
 }
 clusters() {
-  "$BIN/python" -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder e2e -m "not bench and ($long)" --timeout "$most_seconds"
+  tier clusters "$most_seconds" --dist loadgroup --no-loadscope-reorder e2e -m "not bench and ($long)"
 }
 export PYTHONDONTWRITEBYTECODE=
 export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 MPLBACKEND=Agg
@@ -43,7 +51,7 @@ begin_builds
 "$BIN/pyrefly" check
 "$BIN/lint-imports"
 "$BIN/python" -m rollout_api.generate --check
-"$BIN/python" -m pytest -q -n 2 --dist loadfile -m "not process and not vllm and not bench and ($long)" --timeout 300
-"$BIN/python" -m pytest -q -n 2 --dist loadfile -m "(process or vllm) and not bench and ($long)" --timeout "$most_seconds"
+tier unit 300 --dist loadfile -m "not process and not vllm and not bench and ($long)"
+tier processes "$most_seconds" --dist loadfile -m "(process or vllm) and not bench and ($long)"
 wait_for_builds
 clusters

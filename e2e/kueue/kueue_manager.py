@@ -21,7 +21,7 @@ import psutil
 import yaml
 
 from cluster import build, pins
-from cluster.errors import CannotRunHereError, StartError
+from cluster.errors import CannotRunHereError, ClusterError, StartError
 from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster
 from cluster.ports import LOOPBACK, find_free_ports
@@ -181,9 +181,14 @@ class Mounting:
     def _play(self) -> None:
         assert self._stop is not None
         while not self._stop.wait(0.5):
-            done = self.kubectl.attempt("get", "secret", SECRET, "-n", NAMESPACE, "-o", "json")
-            data = json.loads(done.stdout).get("data") or {} if done.returncode == 0 else {}
-            for name, text in data.items():
+            for name, text in self._read().items():
                 path, value = self.folder / name, base64.b64decode(text)
                 if not path.exists() or path.read_bytes() != value:
                     path.write_bytes(value)
+
+    def _read(self) -> dict[str, str]:
+        """The Secret's keys; none while it, or the API server, is away."""
+        try:
+            return self.kubectl.get("secret", SECRET, "-n", NAMESPACE).get("data") or {}
+        except ClusterError:
+            return {}
