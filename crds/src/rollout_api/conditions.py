@@ -203,7 +203,7 @@ class Reason(StrEnum):
     REWARD_ERROR = (
         "RewardError",
         "A reward raised, hung, or returned something that is not a finite number.",
-        "Correct the reward; `rollout plugins test` runs it alone.",
+        "Correct the reward: the message names it and the first row that fails; then resume.",
     )
     OUT_OF_MEMORY = (
         "OutOfMemory",
@@ -233,7 +233,7 @@ class Reason(StrEnum):
     STORAGE_UNREACHABLE = (
         "StorageUnreachable",
         "The object store does not answer or refuses.",
-        "Check URI, credentials and network; `rollout cloud doctor` names the fault.",
+        "Check URI, credentials and network; the message holds the answer of the store.",
     )
     LEDGER_UNREACHABLE = (
         "LedgerUnreachable",

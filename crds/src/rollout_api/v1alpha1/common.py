@@ -65,7 +65,7 @@ class Builtin(ApiModel):
     """Something rollout ships, by name."""
 
     name: Name
-    """Name in the registry; `rollout plugins list` prints what there is."""
+    """Its name; an unknown one is refused with the names that there are."""
     parameters: Parameters = many(64, key="name")
     """Arguments; each builtin documents its own."""
     parameters_from: tuple[ParameterSource, ...] = many(8)

@@ -16,7 +16,7 @@ class Suite(OneOf):
     members: ClassVar[tuple[str, ...]] = ("builtin", "data", "python")
 
     builtin: Builtin | None = None
-    """One that rollout ships: `gsm8k`, `mmlu`, `ifeval`, `arithmetic`, ..."""
+    """One that rollout ships: `gsm8k`, `arithmetic`."""
     data: Data | None = None
     """Rows of one's own, scored by `rewards`."""
     python: PythonClass | None = None
