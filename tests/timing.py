@@ -1,7 +1,7 @@
 """Where the seconds of a tier went, and whether its folders keep their budget. Reads pytest's JUnit files.
 
 `timing.py build/junit/unit.xml`: the twenty slowest files and every folder's sum. `--enforce`: fails where the quick
-tests of a folder took over 110 % of their budget (budgets.toml, seconds on two cores), or have none. `--write`: the
+tests of a folder took over 110 % of their budget (budgets.toml, seconds on two cores), or have none of all that there are. `--write`: the
 budgets of the folders in these files as they were measured. Slow tests are shown and have no budget: how long they
 take is theirs to say.
 """
@@ -120,8 +120,9 @@ def main(words: list[str] | None = None) -> int:
     if given.write:
         write_budgets(sums)
     print(render(cases, load_budgets()))
-    wrong = find_overdrawn(sums, load_budgets()) if given.enforce else []
-    print(*wrong, sep="\n", file=sys.stderr)
+    budgets = load_budgets()
+    wrong = find_overdrawn(sums, budgets) if given.enforce and budgets else []
+    print(*wrong, sep="\n", end="\n" if wrong else "", file=sys.stderr)
     return 1 if wrong else 0
 
 

@@ -62,6 +62,11 @@ def test_budgets_are_held_only_when_that_is_asked_for(report, tmp_path, monkeypa
     assert "tests/ledger: 35 s of 10 s" in capsys.readouterr().err
 
 
+def test_nothing_is_held_while_no_budget_is_written(report, monkeypatch):
+    monkeypatch.setattr(timing, "load_budgets", dict)
+    assert timing.main([str(report), "--enforce"]) == 0
+
+
 def test_budgets_that_are_written_keep_the_words_above_and_the_other_folders(tmp_path):
     path = tmp_path / "budgets.toml"
     path.write_text('# why\n\n[seconds]\n"e2e" = 7\n"tests/ledger" = 9\n')
