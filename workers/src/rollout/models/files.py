@@ -144,7 +144,7 @@ def _discard(final: Path, judge: Callable[[Path], bool]) -> None:
     """Move away what stands in a folder's place. Under a lock: another builder's good folder stays."""
     if not final.exists() and not final.is_symlink():
         return
-    with (final.parent / ".lock").open("ab") as lock:
+    with final.parent.with_suffix(".lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if _is_good(final, judge) or not os.path.lexists(final):
             return
