@@ -25,17 +25,15 @@ def format_manifest(name: str, text: str) -> str:
 
 
 def _format_yaml(name: str, text: str) -> str:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
+    from rollout.yaml_reading import load_all, round_trip
 
-    yaml = YAML(typ="rt", pure=True)
+    yaml = round_trip()
     yaml.preserve_quotes = True
     yaml.width = LINE_WIDTH
     yaml.indent(mapping=2, sequence=2, offset=0)
-    try:
-        documents = list(yaml.load_all(text))
-    except YAMLError as error:
-        raise SpecError(f"{name}: not valid YAML: {error}") from error
+    documents = load_all(yaml, name, text)
+    if not documents:
+        raise SpecError(f"{name}: no manifest in it; expected at least one document")
     for document in documents:
         _quote_document(document)
     out = io.StringIO()
@@ -49,7 +47,7 @@ def _format_toml(name: str, text: str) -> str:
 
     try:
         document = tomlkit.parse(text)
-    except TOMLKitError as error:
+    except (TOMLKitError, ValueError, RecursionError) as error:
         raise SpecError(f"{name}: not valid TOML: {error}") from error
     _quote_document(document)
     return tomlkit.dumps(document).rstrip("\n") + "\n"

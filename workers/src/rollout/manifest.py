@@ -1,7 +1,7 @@
 """Reads manifest files: YAML (several documents) and TOML, from a path or from standard input.
 
 Keeps the line of every field, so that a problem can be printed as ``file:line``. Refuses duplicate
-keys, broken syntax and documents that are not mappings, each with its place. Knows nothing of what
+keys, aliases, broken syntax and documents that are not mappings, each with its place. Knows nothing of what
 the fields mean: that is ``rollout_api``.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from rollout.errors import SpecError
 
-FILE_BYTES_MAX = 4 * 1024 * 1024
+FILE_BYTES_MAX = 1024 * 1024
 API_VERSION = "rollout.dev/v1alpha1"
 FieldPath = tuple[str | int, ...]
 
@@ -68,7 +68,10 @@ def load_folder_or_file(source: str | Path) -> tuple[Document, ...]:
 def read_text(source: str | Path) -> tuple[str, str]:
     """Name and text of a manifest file, ``-`` meaning standard input. Raises SpecError."""
     if str(source) == "-":
-        return "<stdin>", sys.stdin.read(FILE_BYTES_MAX)
+        text = sys.stdin.read(FILE_BYTES_MAX + 1)
+        if len(text) > FILE_BYTES_MAX:
+            raise SpecError(f"<stdin>: larger than {FILE_BYTES_MAX} bytes; is it a manifest?")
+        return "<stdin>", text
     path = Path(source)
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
@@ -81,18 +84,9 @@ def read_text(source: str | Path) -> tuple[str, str]:
 
 
 def _parse_yaml(name: str, text: str) -> Iterator[Document]:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from rollout.yaml_reading import load_all, round_trip
 
-    try:
-        roots = list(YAML(typ="rt", pure=True).load_all(text))
-    except MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f"{name}:{mark.line + 1}" if mark else name
-        problem = str(error.problem).split("\n", maxsplit=1)[0]
-        raise SpecError(f"{place}: not valid YAML: {problem}") from error
-    except YAMLError as error:
-        raise SpecError(f"{name}: not valid YAML: {error}") from error
+    roots = load_all(round_trip(), name, text)
     for root in roots:
         if root is None:
             continue
@@ -127,7 +121,7 @@ def _scalar(node: Any) -> Any:
 def _parse_toml(name: str, text: str) -> Iterator[Document]:
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         found = re.search(r"line (\d+)", str(error))
         place = f"{name}:{found.group(1)}" if found else name
         raise SpecError(f"{place}: not valid TOML: {error}") from error

@@ -104,10 +104,6 @@ def _set(data: Any, path: list[str | int], value: Any, item: str) -> None:
 
 def parse_scalar(text: str) -> Any:
     """A command-line value as YAML: numbers, true/false, null, flow mappings, else a string."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
+    from rollout.yaml_reading import load_plain
 
-    try:
-        return YAML(typ="safe", pure=True).load(text) if text else ""
-    except YAMLError as error:
-        raise SpecError(f"{text!r}: not a YAML value: {error}") from error
+    return load_plain(repr(text), text) if text else ""
