@@ -22,12 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     share(items)
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Slow tests are told from quick ones in the JUnit file, for tests/timing.py."""
-    if item.get_closest_marker("slow"):
-        item.user_properties.append(("slow", "true"))
-
-
 @pytest.fixture(scope="session")
 def fake_cluster() -> Iterator[Cluster]:
     """A control plane and two fake nodes of eight GPUs; pods become Ready without containers."""

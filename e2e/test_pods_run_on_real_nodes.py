@@ -10,6 +10,7 @@ import pytest
 from cluster.addons import STORAGE_CLASS, build_volume
 from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster
+from ended import wait_for_end
 from objects import build_pod, build_service, build_stateful_set
 
 pytestmark = [pytest.mark.real_nodes, pytest.mark.slow, pytest.mark.kit]
@@ -118,9 +119,8 @@ def test_a_pod_over_its_memory_is_killed_and_says_so(real: Kubectl):
     limits = {"resources": {"limits": {"memory": "16Mi"}}}
     real.apply(build_pod("eater", *eater, container=limits, restartPolicy="Never"))
 
-    real.wait("--for=jsonpath={.status.phase}=Failed", "pod/eater")
-
-    ended = real.get("pod", "eater")["status"]["containerStatuses"][0]["state"]["terminated"]
+    (main,) = wait_for_end(real, "eater")["status"]["containerStatuses"]
+    ended = main["state"]["terminated"]
     assert ended["reason"] in {"OOMKilled", "Error"}
     assert ended["exitCode"] == 137 or ended["reason"] == "OOMKilled"
 

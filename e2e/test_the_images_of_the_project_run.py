@@ -7,6 +7,7 @@ from cluster.errors import BuildError
 from cluster.kubectl import Kubectl
 from cluster.providers import Cluster
 from cluster.skips import or_skip
+from ended import wait_for_success
 from objects import build_pod
 
 pytestmark = pytest.mark.real_nodes
@@ -53,9 +54,8 @@ def test_the_worker_image_runs_the_command_line(real: Kubectl, worker_image: str
         )
     )
 
-    real.wait("--for=jsonpath={.status.phase}=Succeeded", "pod/worker")
-
-    assert "rollout run" in real("logs", "worker") or "Usage" in real("logs", "worker")
+    wrote = wait_for_success(real, "worker")
+    assert "rollout run" in wrote or "Usage" in wrote
 
 
 @pytest.mark.slow
@@ -72,6 +72,4 @@ def test_the_operator_image_holds_the_operator_and_no_torch(real: Kubectl, opera
         )
     )
 
-    real.wait("--for=jsonpath={.status.phase}=Succeeded", "pod/operator")
-
-    assert real("logs", "operator").strip() == "None"
+    assert wait_for_success(real, "operator").strip() == "None"

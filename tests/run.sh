@@ -8,6 +8,9 @@ cd "$(dirname "$0")/.."
 BIN=${BIN:-.venv/bin}
 long="not slow" most_seconds=900 enforce= builds_log=build/cluster-build.log builds=
 [ "${1:-}" = "--long" ] && long="slow or not slow" most_seconds=3600 enforce=--enforce
+# ROLLOUT_TEST_ORDER=<seed> draws the order of the files (conftest.py); else the longest begin first.
+if [ -n "${ROLLOUT_TEST_ORDER:-}" ]; then echo "order of files: ROLLOUT_TEST_ORDER=$ROLLOUT_TEST_ORDER"; fi
+by_file=(--dist loadfile ${ROLLOUT_TEST_ORDER:+--no-loadscope-reorder})
 # A tier's tests, and where their seconds went (tests/timing.py): its name, its longest test, and what pytest is told.
 tier() {
   local report="build/junit/$1.xml" failed=0
@@ -51,7 +54,7 @@ begin_builds
 "$BIN/pyrefly" check
 "$BIN/lint-imports"
 "$BIN/python" -m rollout_api.generate --check
-tier unit 300 --dist loadfile -m "not process and not vllm and not bench and ($long)"
-tier processes "$most_seconds" --dist loadfile -m "(process or vllm) and not bench and ($long)"
+tier unit 300 "${by_file[@]}" -m "not process and not vllm and not bench and ($long)"
+tier processes "$most_seconds" "${by_file[@]}" -m "(process or vllm) and not bench and ($long)"
 wait_for_builds
 clusters
