@@ -30,6 +30,7 @@ LABEL_COMPONENT = "app.kubernetes.io/component"
 LABEL_PART_OF = "app.kubernetes.io/part-of"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
+LABEL_PRIORITY = "kueue.x-k8s.io/priority-class"
 
 ANNOTATION_TEMPLATE_VERSION = f"{DOMAIN}/template-version"
 """Version of the templates that a child was rendered with; live attempts are not re-rendered."""

@@ -20,7 +20,8 @@ from rollout_operator.store import Store
 
 KOPF_PAUSE_SECONDS_MAX = 15.0
 LIST_SECONDS_MAX = 30.0
-PAGE_SIZE = 500
+PAGE_SIZE = 50
+"""Of the largest objects that etcd takes, a page has 75 MB."""
 
 
 def register(

@@ -173,6 +173,9 @@ class Observer:
     def _resolve(
         self, stored: Stored, spec: Mapping[str, Any], runtime: RuntimeSpec, gate: Gate | None
     ) -> Looked:
+        if stored.excess:
+            too_large = Gate(reason=Reason.INVALID_SPEC, message=stored.excess)
+            return Looked(runtime=runtime, spec=None, gate=too_large)
         if invalid := check_form(stored.document()):
             return Looked(runtime=runtime, spec=None, gate=invalid)
         try:

@@ -7,10 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollout_api import tracked
+from rollout_api.checks.sizes import find_excess
+from rollout_api.names import LABEL_PRIORITY, LABEL_QUEUE
 from rollout_operator.facts import Document, Facts, read_facts
 from rollout_operator.keys import Key
 
-META_KEPT = ("name", "namespace", "uid", "generation", "labels", "creationTimestamp")
+LABELS_KEPT = frozenset({LABEL_QUEUE, LABEL_PRIORITY, *tracked.LABELS})
+MARK_LENGTH_MAX = 256
+KEPT_BYTES_MAX = 96 * 1024
+"""Of a spec as it is written. What is larger is refused whatever it says (the bound on what it comes to is
+lower), and is not kept: hundreds of the size that etcd takes would fill our memory."""
+UNBOUNDED = frozenset({"RolloutRuntime", "ClusterRolloutRuntime"})
+"""Kinds that administrators write."""
+STUB = ("managedBy", "suspend", "runtimeRef")
+"""Fields of a spec that is not kept which say whether anybody may look at it at all."""
+META_KEPT = ("name", "namespace", "uid", "generation", "creationTimestamp")
 ANNOTATIONS_KEPT = frozenset(tracked.ANNOTATIONS)
 
 
@@ -18,7 +29,7 @@ ANNOTATIONS_KEPT = frozenset(tracked.ANNOTATIONS)
 class Stored:
     """One object of our kinds; ``spec`` and ``status`` are JSON, parsed when they are needed.
 
-    ``facts`` are of runs alone.
+    ``facts`` are of runs alone. ``excess`` says what is too large about a spec that is not kept.
     """
 
     key: Key
@@ -30,6 +41,7 @@ class Stored:
     spec: bytes
     status: bytes
     facts: Facts
+    excess: str = ""
 
     def document(self) -> dict[str, Any]:
         """The object as it came, without what only the API server needs."""
@@ -58,10 +70,9 @@ def parse_stored(kind: str, live: Document) -> Stored:
     """An object of ours, compact."""
     meta = live["metadata"]
     kept = {name: meta[name] for name in META_KEPT if name in meta}
-    annotations = meta.get("annotations") or {}
-    if marks := {key: annotations[key] for key in ANNOTATIONS_KEPT & annotations.keys()}:
-        kept["annotations"] = marks
-    spec, status = live.get("spec") or {}, live.get("status") or {}
+    kept |= _marks("annotations", meta, ANNOTATIONS_KEPT) | _marks("labels", meta, LABELS_KEPT)
+    status = live.get("status") or {}
+    spec, packed, excess = _bound(kind, live.get("spec") or {})
     return Stored(
         key=key_of(kind, meta),
         uid=meta["uid"],
@@ -69,10 +80,27 @@ def parse_stored(kind: str, live: Document) -> Stored:
         generation=meta.get("generation", 0),
         deleting="deletionTimestamp" in meta,
         meta=_pack(kept),
-        spec=_pack(spec),
+        spec=packed,
         status=_pack(status),
         facts=read_facts(spec, status) if kind == "RolloutRun" else Facts(),
+        excess=excess,
     )
+
+
+def _bound(kind: str, spec: Document) -> tuple[Document, bytes, str]:
+    """A spec and its bytes, or what is left of one that is too large, and why."""
+    packed = _pack(spec)
+    if len(packed) <= KEPT_BYTES_MAX or kind in UNBOUNDED:
+        return spec, packed, ""
+    stub = {name: spec[name] for name in STUB if name in spec}
+    return stub, _pack(stub), str(find_excess(spec))
+
+
+def _marks(part: str, meta: Document, wanted: frozenset[str]) -> dict[str, Any]:
+    """The labels or annotations that are read, none of them long."""
+    there = meta.get(part) or {}
+    found = {key: str(there[key])[:MARK_LENGTH_MAX] for key in wanted & there.keys()}
+    return {part: found} if found else {}
 
 
 def key_of(kind: str, meta: Document) -> Key:
@@ -81,4 +109,5 @@ def key_of(kind: str, meta: Document) -> Key:
 
 
 def _pack(document: Any) -> bytes:
-    return json.dumps(document, separators=(",", ":")).encode()
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    return text.encode(errors="surrogatepass")

@@ -14,11 +14,13 @@ from rollout_api.checks import (
     ppo,
     preferences,
     rewards,
+    sizes,
     storage,
     unbuilt,
 )
 
 RULES = (
+    *sizes.RULES,
     *unbuilt.RULES,
     *model.RULES,
     *batch.RULES,

@@ -21,7 +21,8 @@ from rollout_operator.pauses import pause_seconds
 
 log = logging.getLogger(__name__)
 
-PAGE_SIZE = 500
+PAGE_SIZE = 50
+"""Of the largest objects that etcd takes, a page has 75 MB; who may make objects may put our labels on them."""
 PAUSE_SECONDS_MAX = 15.0
 RETRY_AFTER_SECONDS_MAX = 60.0
 SHORT_SECONDS = 1.0
