@@ -167,5 +167,7 @@ class WorkerConfig(WorkerOrder):
 
     spec_digest: Digest
     """blake3 of the canonical resolved spec; the root of the hash chain."""
+    identity_format: int = Field(default=1, ge=1)
+    """Form of the identity that `specDigest` covers; a run goes on under the form that it began with."""
     resolved: ResolvedRun
     """What a look at model and data has found."""

@@ -105,7 +105,12 @@ def ask(order: WorkerOrder, role: Role, code: str | None = None) -> WorkerConfig
     }
     here = resolved.model_copy(update={"model_path": policy, "models": further})
     given = {name: getattr(order, name) for name in WorkerOrder.model_fields}
-    return WorkerConfig(**given, spec_digest=found.spec_digest, resolved=here)
+    return WorkerConfig(
+        **given,
+        spec_digest=found.spec_digest,
+        identity_format=found.identity_format,
+        resolved=here,
+    )
 
 
 def find_here(field: str, source: ModelSource, digest: str, taken: str | None = None) -> str:

@@ -1,7 +1,9 @@
 """What makes two runs the same run: the digest at the root of the hash chain and of the ledger.
 
 Covers what decides tokens and parameters. Leaves out what may change while a run goes on
-(api.md, rules of form), where things lie, how many actors sample, and who watches.
+(api.md, rules of form), where things lie, how many actors sample, and who watches; and every field that
+is at its default, so that a field that a later version adds changes no run that does without it. A default
+is therefore never changed: it is given by a preset with a version of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from blake3 import blake3
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import Grade
 
+IDENTITY_FORMAT = 2
+"""Raised when an equal spec would get another identity. 1 held defaults, too."""
 SPEC_FIELDS = ("model", "train", "infer", "evaluate", "seed", "numerics")
 TRAIN_LIVE_FIELDS = ("maxSteps", "epochs", "heldOut")
 LOCATION_FIELDS = frozenset({"uri", "path", "fromRun", "revision", "digest"})
@@ -46,8 +50,9 @@ def spec_digest(
 
 def spec_identity(spec: RolloutRunSpec) -> dict[str, Any]:
     """The part of a resolved spec that decides tokens and parameters, as plain data."""
-    document = spec.model_dump(mode="json", exclude_none=True)
-    kept = {name: document[name] for name in SPEC_FIELDS if name in document}
+    document = spec.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    kept: dict[str, Any] = {"format": IDENTITY_FORMAT}
+    kept |= {name: document[name] for name in SPEC_FIELDS if name in document}
     kept["model"] = _without(kept["model"], LOCATION_FIELDS)
     if "train" in kept:
         train = _without(kept["train"], frozenset(TRAIN_LIVE_FIELDS))

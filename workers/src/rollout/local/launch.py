@@ -148,9 +148,23 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
     )
     dtype = choose_dtype(prepared.spec, accelerated=machine.accelerators > 0)
     config = complete(order, found, dtype)
-    if previous is not None and previous.spec_digest != config.spec_digest:
-        raise SpecError(describe_drift(previous, prepared, found))
+    if previous is not None:
+        require_same_run(previous, config, prepared, found)
     return config
+
+
+def require_same_run(
+    previous: WorkerConfig, config: WorkerConfig, prepared: Prepared, found: Resolution
+) -> None:
+    """Raise SpecError when a run would go on as another one than it began."""
+    if previous.identity_format != config.identity_format:
+        raise SpecError(
+            f"this run began under identity format {previous.identity_format}, this version of rollout"
+            f" writes format {config.identity_format}: go on with the version it began with, or start a"
+            " new run without --resume"
+        )
+    if previous.spec_digest != config.spec_digest:
+        raise SpecError(describe_drift(previous, prepared, found))
 
 
 def describe_drift(previous: WorkerConfig, prepared: Prepared, found: Resolution) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollout.local.identity import grade_of, spec_digest
+from rollout.local.identity import IDENTITY_FORMAT, grade_of, spec_digest
 from rollout.local.resolve import Resolution
 from rollout_api.v1alpha1.common import Dtype
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -25,7 +25,12 @@ def complete(order: WorkerOrder, found: Resolution, dtype: Dtype) -> WorkerConfi
         further_digests=found.model_digests,
     )
     given = {name: getattr(order, name) for name in WorkerOrder.model_fields}
-    return WorkerConfig(**given, spec_digest=digest, resolved=_resolved(spec, found, dtype))
+    return WorkerConfig(
+        **given,
+        spec_digest=digest,
+        identity_format=IDENTITY_FORMAT,
+        resolved=_resolved(spec, found, dtype),
+    )
 
 
 def _resolved(spec: RolloutRunSpec, found: Resolution, dtype: Dtype) -> ResolvedRun:
