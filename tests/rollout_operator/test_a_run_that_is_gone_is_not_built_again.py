@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from worlds import World
+from worlds import RING, World
 
 from rollout_operator.applying import Applier
 from rollout_operator.authorities import Authorities
@@ -45,7 +45,7 @@ class Known:
 
 def record():
     made = World()._child("ConfigMap", "run-1", 1, None)
-    return replace(made, expected="/".join(SERVICE))
+    return replace(made, expected="/".join(SERVICE), content="c", signature=RING.sign("c"))
 
 
 def service():
@@ -55,8 +55,15 @@ def service():
 async def ensure(server, *children, attempt=1, wanted=PLAIN):
     world = World(status={"attempt": attempt})
     found = Known(*children)
-    made = Applier(client=server, store=found, keys=str, authorities=Authorities(client=server))
-    await made.ensure(world.observe(), wanted, dict, world.now)
+    made = Applier(
+        client=server,
+        store=found,
+        keys=str,
+        keyring=lambda: RING,
+        authorities=Authorities(client=server),
+    )
+    observed = replace(world.observe(), children=found.found)
+    await made.ensure(observed, wanted, dict, world.now)
 
 
 GONE = [(), ({"uid": "another"},), ({"uid": "uid-0001", "deletionTimestamp": "now"},)]

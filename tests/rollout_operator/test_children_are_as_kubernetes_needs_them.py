@@ -4,12 +4,13 @@ import json
 from dataclasses import replace
 
 import pytest
-from worlds import PLATFORM, SPEC, build_inputs
+from worlds import PLATFORM, RING, SPEC, build_inputs
 
 from rollout_api import names
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.worker import WorkerOrder
-from rollout_operator.desired.record import Live, read_record, render_record, with_live
+from rollout_operator.desired.record import Live, read_record, render_record, sign_record, with_live
+from rollout_operator.errors import RecordUnverified
 from rollout_operator.kube.owned import digest_of, seal
 
 VLLM = {**SPEC, "actors": {"replicas": 2, "engine": {"vllm": {"tensorParallel": 2}}}}
@@ -68,15 +69,16 @@ def test_rendering_is_a_function_of_its_inputs():
 
 
 def test_a_record_gives_back_what_was_rendered():
-    record = children(DEVICES, RUNTIME)[1]
-    assert read_record(record.config_map).children == record.children
+    record = sign_record(children(DEVICES, RUNTIME)[1], RING)
+    read = read_record(record.config_map, RING)
+    assert (read.children, read.allowances) == (record.children, record.allowances)
     assert record.config_map["immutable"] is True
     assert len(record.name) <= 63
 
 
 def test_a_config_map_of_somebody_else_is_no_record():
-    with pytest.raises(ValueError, match="no record of a run attempt"):
-        read_record({"metadata": {"name": "x", "labels": {}}, "data": {}})
+    with pytest.raises(RecordUnverified, match="ConfigMap x is no record of ours"):
+        read_record({"metadata": {"name": "x", "labels": {}}, "data": {}}, RING)
 
 
 def test_the_order_is_what_the_workers_read():

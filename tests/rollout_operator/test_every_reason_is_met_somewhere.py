@@ -19,6 +19,7 @@ ELSEWHERE = {
     "Evicted": "queues",
     "KueueNotInstalled": "queues",
     "DefinitionsOutdated": "what the API server refuses",
+    "RecordUnverified": "records that are not ours",
     "NamespacedMode": "an operator that serves namespaces",
 }
 """Met in tests of their own."""
@@ -54,7 +55,7 @@ GATES = [
     "WaitingForRun",
     "Pending",
 ]
-BLOCKS = ("FieldConflict", "Forbidden", "ApiServerRefused")
+BLOCKS = ("ChildRefused", "FieldConflict", "Forbidden", "ApiServerRefused")
 
 
 def running(**spec):

@@ -9,12 +9,14 @@ from worlds import World
 from rollout_api import names
 from rollout_operator.applying import Applier
 from rollout_operator.authorities import Authorities
+from rollout_operator.desired.inputs import owner_reference
 from rollout_operator.desired.record import Live
 from rollout_operator.errors import Conflict, Forbidden, NotFound
 from rollout_operator.kube.resources import PODS, SECRETS, SERVICES, STATEFUL_SETS
 from rollout_operator.kueue.keeper import Keeper
 from rollout_operator.kueue.resources import WORKLOADS
 from rollout_operator.planning.model import PodDeletion, QuotaStep, Wanted
+from rollout_operator.signing import Keyring
 
 SERVICE, SET, SECRET, POD = (
     ("services", "svc"),
@@ -32,7 +34,7 @@ class Server:
         self.forbidden = forbidden
 
     def put(self, place, uid="seen", version="1", owner="uid-0001"):
-        owners = [{"kind": "RolloutRun", "uid": owner, "controller": True}]
+        owners = [owner_reference("run", owner)]
         meta = {"name": place[1], "uid": uid, "resourceVersion": version, "namespace": "ns"}
         labels = {names.LABEL_RUN: "run", names.LABEL_ATTEMPT: "1"}
         self.objects[place] = {"metadata": {**meta, "ownerReferences": owners, "labels": labels}}
@@ -79,7 +81,9 @@ def child(kind, name, expected=""):
 
 def applier(server, *children):
     authorities = Authorities(client=server)
-    return Applier(client=server, store=Known(*children), keys=str, authorities=authorities)
+    return Applier(
+        client=server, store=Known(*children), keys=str, keyring=Keyring, authorities=authorities
+    )
 
 
 def observed():

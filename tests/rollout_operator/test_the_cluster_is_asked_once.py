@@ -13,6 +13,7 @@ from rollout_operator.keys import Key
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kueue.asking import Asker
 from rollout_operator.observing import Observer
+from rollout_operator.signing import Keyring
 from rollout_operator.store import Store
 
 RUNS = [Key(namespace="n", name=f"run-{index}") for index in range(8)]
@@ -71,6 +72,7 @@ def lonely_observer(store):
         store=store,
         platform=lambda: PLATFORM,
         asker=Asker(client=nobody, served=lambda: False),
+        keyring=Keyring,
     )
 
 
@@ -85,6 +87,7 @@ async def test_runs_that_start_at_once_ask_once():
             store=store,
             platform=lambda: PLATFORM,
             asker=Asker(client=client, served=lambda: False),
+            keyring=Keyring,
         )
 
         async def look(key):

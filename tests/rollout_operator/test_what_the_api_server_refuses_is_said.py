@@ -71,6 +71,7 @@ class Refusing:
             keeper=self,
             coordinators=self,
             poster=self,
+            record_keys=self,
         )
 
     def look(self, _):
@@ -80,6 +81,9 @@ class Refusing:
         if self.when == "check":
             raise self.error
         return observed
+
+    async def lower(self, *_):
+        return None
 
     async def build_inputs(self, *_):
         return None

@@ -17,6 +17,7 @@ from rollout_operator.planning.attempts import current_attempt
 from rollout_operator.planning.gates import resolve_spec
 from rollout_operator.planning.model import ROLES, Gate, Observed, Plan
 from rollout_operator.planning.plan import plan_run
+from rollout_operator.signing import KEY_BYTES, Keyring
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 SPEC: dict[str, Any] = {
@@ -28,6 +29,8 @@ SPEC: dict[str, Any] = {
         "maxSteps": 400,
     },
 }
+RING = Keyring(current=b"k" * KEY_BYTES)
+"""The operator's key for records."""
 PLATFORM = Platform(worker_image="worker:1", vllm_image="vllm:1")
 
 
@@ -100,7 +103,8 @@ class World:
             found["StatefulSet", name] = self._child("StatefulSet", name, attempt, workload)
         for name, record in self.records.items():
             one = self._child("ConfigMap", name, record.attempt, None)
-            found["ConfigMap", name] = replace(one, expected="x/y")
+            signed = {"content": name, "signature": RING.sign(name)}
+            found["ConfigMap", name] = replace(one, expected="x/y", **signed)
         return found
 
     def _child(self, kind: str, name: str, attempt: int, workload: Workload | None) -> Child:

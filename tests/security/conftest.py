@@ -1,6 +1,7 @@
-"""Helpers of the operator's tests serve here, too."""
+"""Helpers beside these tests, and those of the operator's, are modules."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "rollout_operator"))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "rollout_operator")]

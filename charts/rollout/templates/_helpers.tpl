@@ -78,7 +78,8 @@ capabilities: {drop: [ALL]}
 
 {{- /* Rules of one scope of files/rbac.yaml: (dict "root" . "scope" "watched"). */ -}}
 {{- define "rollout.rules" -}}
-{{- $all := .root.Files.Get "files/rbac.yaml" | fromYaml -}}
+{{- $account := include "rollout.account" (dict "root" .root "part" "operator" "values" .root.Values.operator) -}}
+{{- $all := .root.Files.Get "files/rbac.yaml" | replace "$(account)" $account | fromYaml -}}
 {{ toYaml (index $all .scope) }}
 {{- end -}}
 

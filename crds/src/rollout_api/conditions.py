@@ -260,6 +260,16 @@ class Reason(StrEnum):
         "Somebody else keeps changing a field that the operator owns.",
         "Stop the other writer; the message names it.",
     )
+    CHILD_REFUSED = (
+        "ChildRefused",
+        "The operator itself refuses to send an object of the run: it is more than a run may have.",
+        "Read the message: change the run or its runtime, suspend and resume; where neither explains it, report it.",
+    )
+    RECORD_UNVERIFIED = (
+        "RecordUnverified",
+        "The attempt's record was forged or changed, or the operator's key is lost: it is not read. Pods go on.",
+        "Bring the Secret `rollout-operator-records` back, or suspend the run, wait for `Suspended`, resume.",
+    )
     FORBIDDEN = (
         "Forbidden",
         "The API server refused a call of the operator.",

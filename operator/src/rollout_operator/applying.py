@@ -16,23 +16,28 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from rollout_api import names
+from rollout_api import GROUP, names
+from rollout_api.names import Role
 from rollout_operator.authorities import Authorities
 from rollout_operator.desired.inputs import Inputs, Manifest, plain_meta
+from rollout_operator.desired.permitted import Permit, check_permitted
 from rollout_operator.desired.record import (
+    Live,
     Record,
     build_keys,
     read_record,
     render_record,
+    sign_record,
     with_live,
 )
-from rollout_operator.errors import Conflict, FieldConflict, Terminating
+from rollout_operator.errors import Conflict, FieldConflict, NotFound, Terminating
 from rollout_operator.kube.client import KubeClient, gather_bounded
-from rollout_operator.kube.owned import differences, owned_digest, seal, writer_of
-from rollout_operator.kube.resources import CONFIG_MAPS, PODS, RUNS, resource_of
-from rollout_operator.observed import Child
+from rollout_operator.kube.owned import controller_uid, differences, owned_digest, seal, writer_of
+from rollout_operator.kube.resources import CONFIG_MAPS, PODS, RUNS, STATEFUL_SETS, resource_of
+from rollout_operator.observed import Child, parse_child
 from rollout_operator.planning.model import Observed, PodDeletion, Wanted
 from rollout_operator.planning.writes import Place, Writes, is_drifted, live_of, plan_writes
+from rollout_operator.signing import Keyring
 from rollout_operator.store import Store
 
 log = logging.getLogger(__name__)
@@ -52,6 +57,7 @@ class Applier:
     client: KubeClient
     store: Store
     keys: Callable[[], str]
+    keyring: Callable[[], Keyring]
     authorities: Authorities
     clock: Callable[[], float] = time.monotonic
     accepted: dict[str, str] = field(default_factory=dict)
@@ -72,8 +78,9 @@ class Applier:
             await self._confirm(observed)
         if wanted.record is None:
             known = self._records.get((observed.uid, wanted.attempt))
-            record = known if known is not None else render_record(inputs())
-            await self._apply_new(record.config_map)
+            rendered = known if known is not None else render_record(inputs())
+            record = sign_record(rendered, self.keyring())
+            await self._apply_new(record.config_map, observed.permit())
             self._remember(observed.uid, record)
             name = record.name
         else:
@@ -81,9 +88,33 @@ class Applier:
         if any(one.replicas for one in wanted.live.values()):
             await self._ensure_keys(observed, wanted, now)
         expected = expected or _places(self._records[observed.uid, wanted.attempt])
+        await self._sign_again(observed.children.get(("ConfigMap", name)))
         await self._ensure_recorded(observed, replace(wanted, record=name), expected)
         await self._delete_pods(wanted)
         return name
+
+    async def lower(self, observed: Observed, live: Mapping[Role, Live]) -> None:
+        """Give StatefulSets fewer pods, as they were seen; all else of them stays."""
+        children = self.store.children(observed.namespace, observed.uid)
+        for role, wanted in live.items():
+            child = children.get(("StatefulSet", names.workload_name(observed.name, role)))
+            if child is None or child.workload is None or child.deleting:
+                continue
+            if child.workload.replicas > wanted.replicas:
+                await self._lower(child, wanted.replicas)
+
+    async def _lower(self, child: Child, replicas: int) -> None:
+        answer = await self.client.merge(
+            {
+                "metadata": {"uid": child.uid, "resourceVersion": str(child.version)},
+                "spec": {"replicas": replicas},
+            },
+            STATEFUL_SETS,
+            child.namespace,
+            child.name,
+            manager=names.MANAGER_CHILDREN,
+        )
+        self.store.learn(STATEFUL_SETS, answer)
 
     async def remove(self, observed: Observed) -> None:
         """Delete every child of a run; the run stays. One that cannot be deleted keeps no other.
@@ -110,9 +141,7 @@ class Applier:
 
     def _expected(self, observed: Observed, wanted: Wanted) -> tuple[Place, ...]:
         """Every child that the attempt's record lists; none while there is no record."""
-        record = self.store.children(observed.namespace, observed.uid).get(
-            ("ConfigMap", wanted.record or "")
-        )
+        record = observed.children.get(("ConfigMap", wanted.record or ""))
         return _parse_places(record.expected) if record is not None else ()
 
     async def _confirm(self, observed: Observed) -> None:
@@ -122,6 +151,21 @@ class Applier:
         metas = [one["metadata"] for one in found["items"]]
         if not any(one["uid"] == observed.uid and "deletionTimestamp" not in one for one in metas):
             raise Terminating(f"run {observed.namespace}/{observed.name}", 404, "is gone")
+
+    async def _sign_again(self, record: Child | None) -> None:
+        """With the key that signs now, while the one before it still verifies."""
+        if record is None or self.keyring().is_current(record.signature):
+            return
+        signature = self.keyring().sign(record.content)
+        meta = {"uid": record.uid, "resourceVersion": str(record.version)}
+        answer = await self.client.merge(
+            {"metadata": {**meta, "annotations": {names.ANNOTATION_SIGNATURE: signature}}},
+            CONFIG_MAPS,
+            record.namespace,
+            record.name,
+            manager=names.MANAGER_CHILDREN,
+        )
+        self.store.learn(CONFIG_MAPS, answer)
 
     async def _ensure_recorded(
         self, observed: Observed, wanted: Wanted, expected: tuple[Place, ...]
@@ -133,6 +177,7 @@ class Applier:
 
     async def _write(self, observed: Observed, wanted: Wanted, writes: Writes) -> None:
         record = await self._record(observed, wanted)
+        permit = observed.permit(record.allowances)
         live = live_of(observed.name, wanted)
         children = self.store.children(observed.namespace, observed.uid)
         for round_ in (writes.first, writes.workloads):
@@ -142,7 +187,8 @@ class Applier:
                 if manifest is None:
                     continue
                 manifest = with_live(manifest, live[place]) if place in live else seal(manifest)
-                tasks.append(self._apply(manifest, children.get(place), wanted.attempt))
+                child = children.get(place)
+                tasks.append(self._apply(manifest, child, wanted.attempt, permit))
             await gather_bounded(tasks, WRITES_AT_ONCE_MAX)
         for child in writes.delete:
             await self._delete(child)
@@ -152,7 +198,7 @@ class Applier:
         if key not in self._records:
             assert wanted.record is not None
             live = await self.client.get(CONFIG_MAPS, observed.namespace, wanted.record)
-            self._remember(observed.uid, read_record(live))
+            self._remember(observed.uid, read_record(live, self.keyring()))
         self._records.move_to_end(key)
         return self._records[key]
 
@@ -161,30 +207,57 @@ class Applier:
         while len(self._records) > RECORDS_MAX:
             self._records.popitem(last=False)
 
-    async def _apply(self, manifest: Manifest, child: Child | None, attempt: int) -> None:
+    async def _apply(
+        self, manifest: Manifest, child: Child | None, attempt: int, permit: Permit
+    ) -> None:
         if child is None:
-            await self._apply_new(manifest)
+            await self._apply_new(manifest, permit)
             return
         drifted = child.attempt == attempt and is_drifted(child, self.accepted)
         if drifted and not await self._must_repair(manifest, child):
             return
         meta = {**manifest["metadata"], "uid": child.uid, "resourceVersion": str(child.version)}
-        await self._send({**manifest, "metadata": meta}, force=True)
+        await self._send({**manifest, "metadata": meta}, permit, new=False)
 
-    async def _apply_new(self, manifest: Manifest) -> None:
-        """Make a child; one of that name that is somebody else's is not taken over."""
+    async def _apply_new(self, manifest: Manifest, permit: Permit) -> None:
+        """Make a child. One of that name that is there is never taken over: ours is looked at again first."""
         try:
-            await self._send(manifest, force=False)
-        except Conflict as error:
-            name = f"{manifest['kind']} {manifest['metadata']['name']}"
-            message = f"{name} exists and is not this run's: {error.message}"
-            raise FieldConflict(message, 30.0) from error
+            await self._send(manifest, permit, new=True)
+        except Conflict:
+            await self._meet(manifest, permit)
+            raise
 
-    async def _send(self, manifest: Manifest, *, force: bool) -> None:
-        resource = resource_of(manifest["kind"])
-        answer = await self.client.apply(
-            manifest, resource, manager=names.MANAGER_CHILDREN, force=force
-        )
+    async def _meet(self, manifest: Manifest, permit: Permit) -> None:
+        """Learn what is there already. Raises FieldConflict when it is not this run's, or no record of it."""
+        resource, name = resource_of(manifest["kind"]), manifest["metadata"]["name"]
+        try:
+            live = await self.client.get(resource, permit.namespace, name)
+        except NotFound:
+            return
+        what = f"{manifest['kind']} {name}"
+        if controller_uid(live["metadata"], GROUP, "RolloutRun") != permit.uid:
+            message = (
+                f"{what} exists and is not this run's; delete it, or give the run another name"
+            )
+            raise FieldConflict(message, 30.0)
+        child = parse_child(resource.kind, live)
+        if child is None or not self._is_believed(child):
+            message = f"{what} exists and was not made by this operator; delete it"
+            raise FieldConflict(message, 30.0)
+        self.store.put(resource, live)
+
+    def _is_believed(self, child: Child) -> bool:
+        """Whether a child is no record, or one that verifies."""
+        return not child.expected or self.keyring().verify(child.content, child.signature)
+
+    async def _send(self, manifest: Manifest, permit: Permit, *, new: bool) -> None:
+        """The only way out for what a run is made of."""
+        check_permitted(manifest, permit)
+        resource, manager = resource_of(manifest["kind"]), names.MANAGER_CHILDREN
+        if new:
+            answer = await self.client.apply_new(manifest, resource, manager=manager)
+        else:
+            answer = await self.client.apply(manifest, resource, manager=manager, force=True)
         child = self.store.learn(resource, answer)
         owned = child.owned if child is not None else owned_digest(answer)
         if owned != answer["metadata"].get("annotations", {}).get(names.ANNOTATION_APPLIED):
@@ -258,7 +331,7 @@ class Applier:
         if child is not None and child.deleting:
             return
         if child is None or child.digest != digest or is_drifted(child, self.accepted):
-            await self._apply(manifest, child, wanted.attempt)
+            await self._apply(manifest, child, wanted.attempt, observed.permit())
 
 
 def _is_new(observed: Observed, wanted: Wanted) -> bool:

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from rollout_api import names
+from rollout_api import GROUP, names
 from rollout_operator.certificates import Issued, issue, must_renew, renew
 from rollout_operator.desired.inputs import Manifest, plain_meta
+from rollout_operator.desired.permitted import check_permitted
 from rollout_operator.errors import Conflict, FieldConflict, NotFound
 from rollout_operator.kube.client import KubeClient
+from rollout_operator.kube.owned import controller_uid
 from rollout_operator.kube.resources import SECRETS
 from rollout_operator.observed import parse_time, render_time
 from rollout_operator.planning.model import Observed
@@ -63,7 +65,7 @@ class Authorities:
         except NotFound:
             return
         meta = found["metadata"]
-        if observed.uid not in _owners(meta):
+        if not _is_runs(meta, observed):
             return
         await self.client.delete(
             SECRETS,
@@ -81,6 +83,7 @@ class Authorities:
         """Make the Secret; one that is there already, and ours, is never replaced."""
         issued = issue(observed.name, observed.namespace, now)
         secret = build_secret(observed, issued)
+        check_permitted(secret, observed.permit())
         try:
             made = await self.client.create(secret, SECRETS, manager=names.MANAGER_CHILDREN)
         except Conflict:
@@ -96,7 +99,7 @@ class Authorities:
         except NotFound:
             return None
         meta = live["metadata"]
-        if observed.uid not in _owners(meta):
+        if not _is_runs(meta, observed):
             raise FieldConflict(f"Secret {name} exists and is not this run's", 30.0)
         not_after = parse_time(meta["annotations"][names.ANNOTATION_NOT_AFTER])
         return Known(uid=meta["uid"], not_after=not_after)
@@ -109,6 +112,7 @@ class Authorities:
         manifest = build_secret(observed, issued)
         meta = live["metadata"]
         manifest["metadata"] |= {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        check_permitted(manifest, observed.permit())
         await self.client.apply(manifest, SECRETS, manager=names.MANAGER_CHILDREN, force=True)
         return Known(uid=meta["uid"], not_after=issued.not_after)
 
@@ -128,5 +132,5 @@ def build_secret(observed: Observed, issued: Issued) -> Manifest:
     }
 
 
-def _owners(meta: Mapping[str, Any]) -> list[str]:
-    return [owner["uid"] for owner in meta.get("ownerReferences") or ()]
+def _is_runs(meta: Mapping[str, Any], observed: Observed) -> bool:
+    return controller_uid(meta, GROUP, "RolloutRun") == observed.uid

@@ -30,9 +30,9 @@ def render_rules(rules: Iterable[Rule] = RULES) -> str:
 def _line(rule: Rule) -> str:
     group = f'["{rule.group}"]'
     resources, verbs = ", ".join(rule.resources), ", ".join(rule.verbs)
-    return (
-        f"  # {rule.why}\n  - {{apiGroups: {group}, resources: [{resources}], verbs: [{verbs}]}}\n"
-    )
+    names = f", resourceNames: [{', '.join(rule.names)}]" if rule.names else ""
+    said = f"apiGroups: {group}, resources: [{resources}]{names}, verbs: [{verbs}]"
+    return f"  # {rule.why}\n  - {{{said}}}\n"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -59,6 +59,21 @@ class FieldConflict(Exception):  # noqa: N818 - the reason shown in status
         self.retry_seconds = retry_seconds
 
 
+class ChildRefused(Exception):  # noqa: N818 - the reason shown in status
+    """An object that may not be a run's: our own last look before the API server refuses it."""
+
+
+class RecordUnverified(Exception):  # noqa: N818 - the reason shown in status
+    """A record that no key of ours has signed: it is not read."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"ConfigMap {name} is no record of ours: its signature does not verify. Its pods go on. Bring the "
+            "key back (Secret rollout-operator-records in the operator's namespace), or suspend the run, "
+            "wait for its condition Suspended, and resume it"
+        )
+
+
 class NotLeader(Exception):  # noqa: N818 - a state
     """The Lease is not ours (any more): nothing may be written."""
 

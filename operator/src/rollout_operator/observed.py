@@ -9,7 +9,8 @@ from sys import intern
 from typing import Any
 
 from rollout_api import GROUP, names
-from rollout_operator.kube.owned import fields_digest, owned_digest
+from rollout_operator.kube.owned import controller_uid, fields_digest, owned_digest
+from rollout_operator.signing import record_content
 
 Document = Mapping[str, Any]
 NODE_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
@@ -37,7 +38,8 @@ class Child:
 
     ``digest`` is what was applied, ``owned`` what of it is there now: they differ after a drift.
     ``fields``: which fields are ours; while that stays, so does ``owned``.
-    ``expected``: what a record says there must be.
+    ``expected``: what a record says there must be, ``generation`` what it was rendered from, ``content`` the
+    digest of all it says, ``signature`` the proof of that: believed only where it verifies.
     """
 
     kind: str
@@ -53,6 +55,9 @@ class Child:
     owned: str = ""
     fields: str = ""
     expected: str = ""
+    generation: int = 0
+    content: str = ""
+    signature: str = ""
     workload: Workload | None = None
 
 
@@ -126,7 +131,9 @@ def parse_child(
     owner = controller_uid(meta, GROUP, "RolloutRun")
     if names.LABEL_RUN not in labels or not owner:
         return None
-    digest = (meta.get("annotations") or {}).get(names.ANNOTATION_APPLIED, "")
+    annotations = meta.get("annotations") or {}
+    digest = annotations.get(names.ANNOTATION_APPLIED, "")
+    expected = annotations.get(names.ANNOTATION_CHILDREN, "") if kind == "ConfigMap" else ""
     fields = fields_digest(dict(live))
     return Child(
         kind=kind,
@@ -141,7 +148,10 @@ def parse_child(
         digest=digest,
         owned=digest if written else _owned(live, known, digest, fields),
         fields=fields,
-        expected=(meta.get("annotations") or {}).get(names.ANNOTATION_CHILDREN, ""),
+        expected=expected,
+        generation=_number(annotations.get(names.ANNOTATION_GENERATION)),
+        content=record_content(live) if expected else "",
+        signature=annotations.get(names.ANNOTATION_SIGNATURE, "") if expected else "",
         workload=_workload(live) if kind == "StatefulSet" else None,
     )
 
@@ -152,15 +162,6 @@ def _owned(live: Document, known: Child | None, digest: str, fields: str) -> str
         return known.owned
     owned = owned_digest(dict(live))
     return digest if owned == digest else owned
-
-
-def controller_uid(meta: Document, group: str, kind: str) -> str:
-    """UID of the object of this kind that controls another one; empty when none does."""
-    for owner in meta.get("ownerReferences") or ():
-        if owner.get("controller") and owner["kind"] == kind:
-            found = owner.get("apiVersion", "").partition("/")[0]
-            return owner["uid"] if found == group else ""
-    return ""
 
 
 def _workload(live: Document) -> Workload:

@@ -25,7 +25,7 @@ from rollout_operator.kube.resources import (
     resource_of,
 )
 from rollout_operator.kueue.asking import Asker
-from rollout_operator.observed import Node
+from rollout_operator.observed import Child, Node
 from rollout_operator.other_runs import find_upstreams
 from rollout_operator.planning.attempts import current_attempt, find_record
 from rollout_operator.planning.gates import (
@@ -48,6 +48,7 @@ from rollout_operator.planning.upstreams import (
     check_upstreams,
     with_uris,
 )
+from rollout_operator.signing import Keyring
 from rollout_operator.store import Store
 from rollout_operator.stored import Stored
 
@@ -73,6 +74,7 @@ class Observer:
     store: Store
     platform: Callable[[], Platform]
     asker: Asker
+    keyring: Callable[[], Keyring]
     watches_cluster: bool = True
     unreachable: dict[str, float] = field(default_factory=dict)
     _cluster: Cluster = field(init=False)
@@ -94,10 +96,10 @@ class Observer:
         spec = json.loads(stored.spec)
         status = RunStatus.model_validate(_known_only(stored.read_status()))
         looked = self._look(stored, spec)
-        nodes = {
-            pod.node: self.store.node(pod.node)
-            for pod in self.store.pods(stored.key.namespace, stored.uid)
-        }
+        place = (stored.key.namespace, stored.uid)
+        children, pods = self.store.children(*place), self.store.pods(*place)
+        unverified = find_unverified(children, self.keyring())
+        nodes = {pod.node: self.store.node(pod.node) for pod in pods}
         return Observed(
             name=stored.key.name,
             namespace=stored.key.namespace,
@@ -108,15 +110,16 @@ class Observer:
             runtime=looked.runtime,
             status=status,
             gate=looked.gate,
-            children=dict(self.store.children(stored.key.namespace, stored.uid)),
-            pods=self.store.pods(stored.key.namespace, stored.uid),
+            children={at: one for at, one in children.items() if at not in unverified},
+            unverified=tuple(sorted(name for _, name in unverified)),
+            pods=pods,
             nodes={name: node for name, node in nodes.items() if isinstance(node, Node)},
             watches_nodes=self.watches_cluster,
             namespaced=not self.watches_cluster,
             coordinator_reachable=self.unreachable.get(stored.uid, 0.0) < time.monotonic(),
             queue=queue_of(looked.spec, looked.runtime, stored.labels()) if looked.spec else "",
             kueue_served=self.asker.served(),
-            quota=self.store.quota(stored.key.namespace, stored.uid),
+            quota=self.store.quota(*place),
             tracker=stored.tracker(),
         )
 
@@ -225,6 +228,17 @@ class Observer:
                 message = f"{kind} {name!r} does not exist in namespace {namespace}"
                 return Gate(reason=Reason.REFERENCE_NOT_FOUND, message=message, retry_seconds=10)
         return None
+
+
+def find_unverified(
+    children: Mapping[tuple[str, str], Child], keyring: Keyring
+) -> frozenset[tuple[str, str]]:
+    """Places of ConfigMaps that would be records and that no key of ours has signed."""
+    return frozenset(
+        place
+        for place, child in children.items()
+        if child.expected and not keyring.verify(child.content, child.signature)
+    )
 
 
 def runtime_keys(namespace: str, reference: Mapping[str, str] | None) -> tuple[Key, ...]:

@@ -40,6 +40,7 @@ from rollout_operator.leader import Leader
 from rollout_operator.metrics import Metrics, watch_gauges
 from rollout_operator.observing import Observer
 from rollout_operator.reconcile import FOR_QUEUE, Reconciler
+from rollout_operator.record_keys import RecordKeys
 from rollout_operator.settings import Settings
 from rollout_operator.store import Store
 from rollout_operator.surroundings import Surroundings
@@ -64,6 +65,7 @@ class Process:
     readers: list[Reader] = field(default_factory=list)
     known: Surroundings = field(init=False)
     ending: asyncio.Event = field(default_factory=asyncio.Event)
+    record_keys: RecordKeys = field(init=False)
     kueue: Follower = field(init=False)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -71,6 +73,10 @@ class Process:
         """The follower of Kueue asks the store who needs it."""
         self.known = Surroundings(
             client=self.client, settings=self.settings, connection=self.connection
+        )
+        self.record_keys = RecordKeys(
+            client=self.client,
+            namespace=lambda: self.known.platform.operator_namespace,
         )
         self.kueue = Follower(
             client=self.client,
@@ -159,6 +165,7 @@ class Process:
         while self.missing():  # noqa: ASYNC110 - nobody announces it
             await asyncio.sleep(0.05)
         await self.leader.leading.wait()
+        await self.record_keys.learn_patiently()
         reconciler = self._build_reconciler()
         for stored in list(self.store.objects()):
             self.queue.put(stored.key)
@@ -169,7 +176,9 @@ class Process:
             count=self._count,
         )
         await asyncio.gather(
-            self._resync(), *(workers.run() for _ in range(self.settings.concurrency))
+            self._resync(),
+            self.record_keys.follow(self._look_again),
+            *(workers.run() for _ in range(self.settings.concurrency)),
         )
 
     def _wake_queued(self) -> None:
@@ -187,6 +196,7 @@ class Process:
             store=self.store,
             platform=lambda: self.known.platform,
             asker=Asker(client=self.client, served=lambda: self.kueue.served),
+            keyring=lambda: self.record_keys.ring,
             watches_cluster=clusterwide,
         )
         return Reconciler(
@@ -198,6 +208,7 @@ class Process:
                 client=self.client,
                 store=self.store,
                 keys=lambda: self.known.jwks,
+                keyring=lambda: self.record_keys.ring,
                 authorities=Authorities(client=self.client),
             ),
             coordinators=HttpCoordinators(
@@ -208,6 +219,7 @@ class Process:
             ),
             poster=Poster(client=self.client, instance=self.leader.identity),
             keeper=Keeper(client=self.client, store=self.store),
+            record_keys=self.record_keys,
         )
 
     def _count(self, result: str, seconds: float, waited: float) -> None:

@@ -9,20 +9,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rollout_operator.signing import SECRET_NAME
+
 Scope = Literal["watched", "cluster", "own"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One line of a role."""
+    """One line of a role. ``names``: only objects of these names; ``ACCOUNT`` is the operator's own account."""
 
     group: str
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
     scope: Scope
     why: str
+    names: tuple[str, ...] = ()
 
 
+ACCOUNT = "$(account)"
+"""Stands for a name that the chart knows when it is rendered."""
 _CHILD = ("get", "list", "watch", "create", "patch", "delete")
 _READ = ("list", "watch")
 
@@ -185,6 +190,22 @@ RULES: tuple[Rule, ...] = (
         resources=("serviceaccounts/token",),
         verbs=("create",),
         scope="own",
+        names=(ACCOUNT,),
         why="tokens for coordinators, of the operator's own account",
+    ),
+    Rule(
+        group="",
+        resources=("secrets",),
+        verbs=("get",),
+        scope="own",
+        names=(SECRET_NAME,),
+        why="the keys that records are signed with",
+    ),
+    Rule(
+        group="",
+        resources=("secrets",),
+        verbs=("create",),
+        scope="own",
+        why="the first of these keys; a create knows no name",
     ),
 )

@@ -19,10 +19,12 @@ from rollout_operator.applying import Applier
 from rollout_operator.coordinator import Coordinators
 from rollout_operator.desired.inputs import Inputs
 from rollout_operator.errors import (
+    ChildRefused,
     CoordinatorUnreachable,
     FieldConflict,
     Forbidden,
     KubeError,
+    RecordUnverified,
     Refused,
     Terminating,
 )
@@ -36,6 +38,7 @@ from rollout_operator.pauses import asked_seconds
 from rollout_operator.planning.model import Gate, Observed, Plan
 from rollout_operator.planning.others import plan_other
 from rollout_operator.planning.plan import plan_run
+from rollout_operator.record_keys import RecordKeys
 from rollout_operator.saying import Speaker
 from rollout_operator.store import Store
 from rollout_operator.stored import Stored
@@ -46,6 +49,8 @@ CONTROLLER = "rollout.dev/operator"
 UNREACHABLE_SECONDS = 15.0
 FAILURES_TOLD_MAX = 5
 TOLD_SECONDS_MIN = 10.0
+REFUSED_SECONDS = 120.0
+"""Trying again changes nothing that we refuse ourselves."""
 WORDS_LENGTH_MAX = 600
 FOR_RUNTIME = ("RuntimeNotFound", "InvalidSpec", "CeilingExceeded")
 FOR_QUEUE = (Reason.KUEUE_NOT_INSTALLED.value,)
@@ -63,6 +68,7 @@ class Reconciler:
     coordinators: Coordinators
     poster: Poster
     keeper: Keeper
+    record_keys: RecordKeys
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     _speaker: Speaker = field(init=False)
 
@@ -97,8 +103,16 @@ class Reconciler:
         elif stored is None:
             self.queue.forget(key)
 
-    async def _reconcile_run(self, stored: Stored) -> None:
+    async def _look(self, stored: Stored) -> Observed:
+        """What is there. Where a record does not verify, its key may have been rotated a moment ago."""
         observed = self.observer.look(stored)
+        if not observed.unverified:
+            return observed
+        await self.record_keys.look_again()
+        return self.observer.look(stored)
+
+    async def _reconcile_run(self, stored: Stored) -> None:
+        observed = await self._look(stored)
         now = self.clock()
         inputs: Inputs | None = None
         try:
@@ -112,7 +126,7 @@ class Reconciler:
             plan = await self._act(observed, plan, inputs, now)
         except Terminating:
             return
-        except (FieldConflict, Forbidden, Refused) as error:
+        except (ChildRefused, FieldConflict, Forbidden, RecordUnverified, Refused) as error:
             await self._tell(observed, stored, error)
             return
         except KubeError as error:
@@ -147,6 +161,7 @@ class Reconciler:
             name = await self.applier.ensure(observed, plan.wanted, lambda: _given(inputs), now)
             if plan.wanted.record is None and plan.status is not None:
                 plan = replace(plan, status={**plan.status, "configuration": name})
+        await self.applier.lower(observed, plan.lower)
         if plan.stop_coordinator:
             await self._ask(observed, self.coordinators.stop(observed, "Suspended"))
         if plan.send_settings and not await self._send_settings(observed):
@@ -227,6 +242,11 @@ def _gate_of(error: Exception) -> Gate:
         return Gate(
             reason=Reason.FIELD_CONFLICT, message=str(error), retry_seconds=error.retry_seconds
         )
+    if isinstance(error, RecordUnverified | ChildRefused):
+        known = isinstance(error, ChildRefused)
+        reason = Reason.CHILD_REFUSED if known else Reason.RECORD_UNVERIFIED
+        message = str(error)[:WORDS_LENGTH_MAX]
+        return Gate(reason=reason, message=message, retry_seconds=REFUSED_SECONDS)
     reason = Reason.FORBIDDEN if isinstance(error, Forbidden) else Reason.API_SERVER_REFUSED
     message = str(error)[:WORDS_LENGTH_MAX]
     return Gate(reason=reason, message=message, retry_seconds=TOLD_SECONDS_MIN)

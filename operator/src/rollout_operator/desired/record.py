@@ -9,14 +9,16 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rollout_api import names
 from rollout_operator.desired import contract
 from rollout_operator.desired.inputs import TEMPLATE_VERSION, Inputs, Manifest
 from rollout_operator.desired.order import build_order
+from rollout_operator.desired.permitted import Allowances, build_allowances, parse_allowances
 from rollout_operator.desired.security import (
     build_account,
     build_disruption_budget,
@@ -26,10 +28,14 @@ from rollout_operator.desired.security import (
     build_role_binding,
 )
 from rollout_operator.desired.workloads import build_roles, build_service, build_stateful_set
+from rollout_operator.errors import RecordUnverified
 from rollout_operator.kube.owned import digest_of, seal
+from rollout_operator.signing import ALLOWANCES_FILE, CHILDREN_FILE, Keyring, record_content
 
-CHILDREN_FILE = "children.json.gz"
 PACK_LEVEL = 3
+CHILDREN_BYTES_MAX = 8 << 20
+"""Most that the children of a record may unpack to; those of the largest runs are a twentieth of it."""
+_GZIP = 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +45,7 @@ class Record:
     attempt: int
     config_map: Manifest
     children: tuple[Manifest, ...]
+    allowances: Allowances
 
     @property
     def name(self) -> str:
@@ -63,30 +70,67 @@ def render_record(inputs: Inputs) -> Record:
     text = json.dumps(children, sort_keys=True)
     packed = gzip.compress(text.encode(), PACK_LEVEL, mtime=0)
     meta = inputs.meta(name)
+    meta["annotations"][names.ANNOTATION_GENERATION] = str(inputs.generation)
     meta["annotations"][names.ANNOTATION_CHILDREN] = ",".join(
         f"{child['kind']}/{child['metadata']['name']}" for child in children
     )
+    allowances = build_allowances(inputs.runtime)
     manifest = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": meta,
         "immutable": True,
-        "data": {contract.ORDER_FILE: order},
+        "data": {
+            contract.ORDER_FILE: order,
+            ALLOWANCES_FILE: json.dumps(allowances.document(), sort_keys=True),
+        },
         "binaryData": {CHILDREN_FILE: base64.b64encode(packed).decode()},
     }
-    return Record(attempt=inputs.attempt, config_map=seal(manifest), children=tuple(children))
+    return Record(
+        attempt=inputs.attempt,
+        config_map=seal(manifest),
+        children=tuple(children),
+        allowances=allowances,
+    )
 
 
-def read_record(live: Mapping[str, Any]) -> Record:
-    """The record in a ConfigMap that was found. Raises ValueError when it is not readable."""
+def sign_record(record: Record, keyring: Keyring) -> Record:
+    """The record with the proof that we made it."""
+    manifest = record.config_map
+    signature = keyring.sign(record_content(manifest))
+    meta = manifest["metadata"]
+    annotations = {**meta["annotations"], names.ANNOTATION_SIGNATURE: signature}
+    signed = seal({**manifest, "metadata": {**meta, "annotations": annotations}})
+    return replace(record, config_map=signed)
+
+
+def read_record(live: Mapping[str, Any], keyring: Keyring) -> Record:
+    """The record in a ConfigMap that was found. Raises RecordUnverified when we have not made it."""
+    meta = live["metadata"]
+    signature = (meta.get("annotations") or {}).get(names.ANNOTATION_SIGNATURE, "")
+    if not keyring.verify(record_content(live), signature):
+        raise RecordUnverified(meta["name"])
     try:
-        packed = base64.b64decode(live["binaryData"][CHILDREN_FILE])
-        children = json.loads(gzip.decompress(packed))
-        attempt = int(live["metadata"]["labels"][names.LABEL_ATTEMPT])
-    except (KeyError, OSError, ValueError) as error:
-        name = live["metadata"]["name"]
-        raise ValueError(f"ConfigMap {name} is no record of a run attempt: {error}") from error
-    return Record(attempt=attempt, config_map=dict(live), children=tuple(children))
+        children = json.loads(unpack(base64.b64decode(live["binaryData"][CHILDREN_FILE])))
+        attempt = int(meta["labels"][names.LABEL_ATTEMPT])
+        allowances = parse_allowances(json.loads(live["data"][ALLOWANCES_FILE]))
+    except (KeyError, TypeError, zlib.error, ValueError) as error:
+        message = f"ConfigMap {meta['name']} is no record of a run attempt: {error}"
+        raise ValueError(message) from error
+    return Record(
+        attempt=attempt, config_map=dict(live), children=tuple(children), allowances=allowances
+    )
+
+
+def unpack(packed: bytes) -> bytes:
+    """What was packed; the bound holds while it comes out. Raises ValueError past it, zlib.error for no gzip."""
+    stream = zlib.decompressobj(wbits=_GZIP)
+    text = stream.decompress(packed, CHILDREN_BYTES_MAX)
+    if stream.unconsumed_tail or not stream.eof:
+        raise ValueError(
+            f"expected children of at most {CHILDREN_BYTES_MAX} bytes, and all of them"
+        )
+    return text
 
 
 def build_children(inputs: Inputs, configuration: str) -> list[Manifest]:

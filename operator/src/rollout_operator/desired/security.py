@@ -6,6 +6,7 @@ from rollout_api import names
 from rollout_api.names import Role
 from rollout_operator.desired import contract
 from rollout_operator.desired.inputs import Inputs, Manifest
+from rollout_operator.desired.permitted import coordinator_rules
 
 ACTORS_DISTURBED = "50%"
 
@@ -33,14 +34,7 @@ def build_role(inputs: Inputs) -> Manifest:
         "metadata": inputs.meta(
             names.service_account_name(inputs.name, "coordinator"), "coordinator"
         ),
-        "rules": [
-            {
-                "apiGroups": ["rollout.dev"],
-                "resources": ["rolloutruns/status"],
-                "resourceNames": [inputs.name],
-                "verbs": ["patch"],
-            }
-        ],
+        "rules": coordinator_rules(inputs.name),
     }
 
 

@@ -34,6 +34,8 @@ UNKNOWN_FIELD = "field not declared in schema"
 OUR_PATHS = "/apis/rollout.dev/"
 UPGRADE = "the installed definitions are older than the operator: upgrade the chart rollout-crds"
 LINE_BYTES_MAX = 8 << 20
+VERSION_OF_NOTHING = "1"
+"""etcd counts from 1 before it holds anything: its first object has version 2."""
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
@@ -101,6 +103,15 @@ class KubeClient:
             headers={"Content-Type": _APPLY},
             parameters={"fieldManager": manager, "force": str(force).lower()},
         )
+
+    async def apply_new(self, body: Body, resource: Resource, *, manager: str) -> Body:
+        """Server-side apply that only ever creates. Raises Conflict when there is anything of that name.
+
+        Bound to a version that no object has: the API server creates what is not there, and refuses to touch
+        what is. Unlike a POST it leaves the fields as applied, so that a later apply may take one away.
+        """
+        bound = {**body, "metadata": {**body["metadata"], "resourceVersion": VERSION_OF_NOTHING}}
+        return await self.apply(bound, resource, manager=manager, force=False)
 
     async def create(
         self, body: Body, resource: Resource, *, manager: str, name: str = "", subresource: str = ""

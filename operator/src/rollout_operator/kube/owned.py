@@ -44,6 +44,15 @@ def digest_of(document: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
+def controller_uid(meta: Mapping[str, Any], group: str, kind: str) -> str:
+    """UID of the object of this kind that controls another one; empty when none does."""
+    for owner in meta.get("ownerReferences") or ():
+        if owner.get("controller") and owner["kind"] == kind:
+            found = owner.get("apiVersion", "").partition("/")[0]
+            return owner["uid"] if found == group else ""
+    return ""
+
+
 def _without_identity(document: Document) -> Document:
     body = {k: v for k, v in document.items() if k not in ("apiVersion", "kind", "status")}
     meta = {k: v for k, v in body.pop("metadata", {}).items() if k not in _IDENTITY}

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from rollout_api import GROUP, names
+from rollout_operator.desired.permitted import check_permitted
 from rollout_operator.keys import Key
 from rollout_operator.kube.client import KubeClient
+from rollout_operator.kube.owned import controller_uid
 from rollout_operator.kube.resources import PODS, STATEFUL_SETS
 from rollout_operator.kueue.claim import build_workload
 from rollout_operator.kueue.quota import Quota
@@ -25,7 +27,6 @@ from rollout_operator.kueue.writing import (
     build_let_go,
     build_requeue,
 )
-from rollout_operator.observed import controller_uid
 from rollout_operator.planning.model import ROLES, Observed, QuotaStep
 from rollout_operator.store import Store
 
@@ -91,6 +92,7 @@ class Keeper:
     async def _ask(self, observed: Observed) -> None:
         assert observed.claim is not None
         body = build_workload(observed.name, observed.namespace, observed.uid, observed.claim)
+        check_permitted(body, observed.permit())
         made = await self.client.create(body, WORKLOADS, manager=names.MANAGER_CHILDREN)
         self.store.put(WORKLOADS, made, notify=False)
 

@@ -26,9 +26,12 @@ def plan_finished(observed: Observed, now: datetime) -> Plan:
     phase = plan_down(observed, END, now)
     due = _removal_time(observed)
     over = due is not None and now >= due
+    if record is None and observed.unverified and not phase.gone:
+        plan = Plan(lower=phase.live, requeue_seconds=until(phase.due, now))
+        return finish_plan(observed, plan, _frozen(observed, over=over), now, frozen=True)
     if record is None or (over and phase.gone):
         plan = Plan(
-            remove_children=bool(observed.children) and over,
+            remove_children=bool(observed.children or observed.unverified) and over,
             quota=plan_step(observed, alive=False, over=over),
             requeue_seconds=None if over else until(due, now),
         )
@@ -56,7 +59,8 @@ def _deletes_run(observed: Observed) -> bool:
 
 
 def _nothing_left(observed: Observed) -> bool:
-    return not observed.children and not observed.pods and observed.quota is None
+    children = observed.children or observed.unverified
+    return not children and not observed.pods and observed.quota is None
 
 
 def _frozen(observed: Observed, *, over: bool) -> list[Aspect]:

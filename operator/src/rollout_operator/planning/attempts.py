@@ -37,6 +37,16 @@ def find_record(observed: Observed, attempt: int) -> Child | None:
     return next((child for child in records(observed) if child.attempt == attempt), None)
 
 
+def lives_unverified(observed: Observed) -> bool:
+    """Whether the attempt of which the status speaks may have pods, and no record of it verifies.
+
+    Before an attempt was ever told of, a record that does not verify is a stranger's, and means nothing.
+    """
+    if not observed.unverified or observed.status.attempt == 0 or is_suspended(observed):
+        return False
+    return find_record(observed, current_attempt(observed)) is None
+
+
 def is_suspended(observed: Observed) -> bool:
     """Whether the status says that the pods are gone for a suspension."""
     return any(c.type == "Suspended" and c.status == "True" for c in observed.status.conditions)

@@ -11,6 +11,7 @@ from rollout_api.names import Role
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import RunStatus
 from rollout_api.v1alpha1.runtime import RuntimeSpec
+from rollout_operator.desired.permitted import Allowances, Permit
 from rollout_operator.desired.record import Live
 from rollout_operator.kueue.claim import Claim
 from rollout_operator.kueue.quota import Quota
@@ -48,7 +49,8 @@ class Observed:
     ``watches_nodes``: a node that is not in ``nodes`` is gone. ``namespaced``: nothing of the cluster
     is looked at. ``queue`` is empty for a run without one; ``claim`` is what it would ask for, when
     nothing else is in the way of a start; ``quota`` is what its Workload says. ``tracker`` is who would
-    make the object again if it were deleted.
+    make the object again if it were deleted. ``children`` has no record that does not verify;
+    ``unverified`` names those.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Observed:
     gate: Gate | None = None
     blocked: Gate | None = None
     children: Mapping[tuple[str, str], Child] = field(default_factory=dict)
+    unverified: tuple[str, ...] = ()
     pods: tuple[Pod, ...] = ()
     nodes: Mapping[str, Node] = field(default_factory=dict)
     watches_nodes: bool = False
@@ -72,6 +75,15 @@ class Observed:
     claim: Claim | None = None
     quota: Quota | None = None
     tracker: str = ""
+
+    def permit(self, allowances: Allowances | None = None) -> Permit:
+        """What may be sent for the run; without a record nothing but what every run may have."""
+        return Permit(
+            run=self.name,
+            namespace=self.namespace,
+            uid=self.uid,
+            allowances=allowances or Allowances(),
+        )
 
     def pods_of(self, role: Role) -> tuple[Pod, ...]:
         """Pods of one role, whatever attempt they are of."""
@@ -129,11 +141,13 @@ class QuotaStep:
 class Plan:
     """What to do, in this order: children, the coordinator, quota, the status, events.
 
+    ``lower``: StatefulSets that get fewer pods by themselves, where no record says what they are.
     ``status`` None writes nothing. ``remove_children``: the time to live is over. ``delete_run``: and
     nothing is left of the run but its object, which shall go too.
     """
 
     wanted: Wanted | None = None
+    lower: Mapping[Role, Live] = field(default_factory=dict)
     remove_children: bool = False
     delete_run: bool = False
     stop_coordinator: bool = False

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rollout_api.conditions import ConditionType, Reason
+from rollout_operator.errors import RecordUnverified
 from rollout_operator.observed import parse_time, render_time
 from rollout_operator.planning.afterwards import plan_finished
-from rollout_operator.planning.attempts import current_attempt, find_record
+from rollout_operator.planning.attempts import current_attempt, find_record, lives_unverified
 from rollout_operator.planning.conditions import (
     Aspect,
     Status,
@@ -62,6 +63,8 @@ def plan_run(observed: Observed, now: datetime) -> Plan:
         return plan_finished(observed, now)
     attempt = current_attempt(observed)
     record = find_record(observed, attempt)
+    if lives_unverified(observed):
+        return _plan_unverified(observed, attempt, now)
     if observed.spec is None or (record is None and observed.gate and not observed.suspend):
         return _plan_refused(observed, observed.gate, now, alive=record is not None)
     if observed.suspend:
@@ -102,6 +105,23 @@ def _state(gate: Gate) -> Aspect:
     return yes(kind, gate.reason, gate.message)
 
 
+# -- a run whose record is not ours ---------------------------------------------------------------
+
+
+def _plan_unverified(observed: Observed, attempt: int, now: datetime) -> Plan:
+    """Pods go on, and go when they are told to; nothing is made until a person has it begin anew."""
+    if observed.suspend:
+        return _plan_suspended(observed, attempt, BY_SPEC, now)
+    if lost := lost_quota(observed):
+        return _plan_suspended(observed, attempt, replace(EVICTED, message=lost.message), now)
+    group = observe_group(observed, attempt) if observed.spec is not None else None
+    if observed.spec is not None and (ending := find_ending(observed, group, attempt, now)):
+        return _plan_ending(observed, ending, attempt, now)
+    message = str(RecordUnverified(observed.unverified[0]))
+    gate = Gate(reason=Reason.RECORD_UNVERIFIED, message=message, retry_seconds=120.0)
+    return _plan_refused(observed, gate, now, alive=True)
+
+
 # -- suspension -----------------------------------------------------------------------------------
 
 
@@ -119,12 +139,12 @@ EVICTED = Stop(reason=Reason.EVICTED, message="the queue took the quota back")
 
 def _plan_suspended(observed: Observed, attempt: int, why: Stop, now: datetime) -> Plan:
     record = find_record(observed, attempt)
-    alive = record is not None
+    alive = record is not None or lives_unverified(observed)
     phase = plan_suspension(observed, attempt, now) if alive else at_rest(observed)
     wanted = want(observed, record, phase, attempt) if record is not None else None
     aspects = _stopping_aspects(phase, why, observed.blocked)
     gives_back = alive and phase.gone and observed.quota is not None
-    last = attempt if record is not None else observed.status.attempt
+    last = attempt if alive else observed.status.attempt
     extra: Status = {"attempt": last}
     if phase.gone:
         extra |= {"activeSeconds": _seconds_so_far(observed, now), "startTime": None}
@@ -132,6 +152,7 @@ def _plan_suspended(observed: Observed, attempt: int, why: Stop, now: datetime) 
         observed,
         Plan(
             wanted=wanted,
+            lower=phase.live if alive and record is None else {},
             stop_coordinator=phase.cutting,
             quota=plan_step(observed, alive=alive),
             requeue_seconds=0.0 if gives_back else until(phase.due, now),
