@@ -1,7 +1,8 @@
 """The two things that the operator asks a run's coordinator: take new settings, and make the cut.
 
 Called with a token of the operator's own account for the run's audience, over TLS known by the run's
-authority. Everything else it learns from ``status.progress``.
+authority alone. A coordinator is the tenant's: what it answers is short, plain and no redirect, or it is
+not reached. Everything else it learns from ``status.progress``.
 """
 
 from __future__ import annotations
@@ -24,8 +25,19 @@ from rollout_operator.kube.resources import SECRETS, SERVICE_ACCOUNTS
 from rollout_operator.planning.model import Observed
 
 CALL_SECONDS_MAX = 5.0
+ANSWER_BYTES_MAX = 64 << 10
 RENEW_SECONDS = 300.0
 TOKENS_MAX = 10_000
+
+
+async def _read_bounded(response: aiohttp.ClientResponse) -> str:
+    """The answer's text. Raises ClientPayloadError past the bound."""
+    body = b""
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > ANSWER_BYTES_MAX:
+            raise aiohttp.ClientPayloadError(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
+    return body.decode(errors="replace")
 
 
 class Coordinators(Protocol):
@@ -66,8 +78,9 @@ class HttpCoordinators:
                 headers=headers,
                 ssl=await self._tls(observed),
                 timeout=aiohttp.ClientTimeout(total=CALL_SECONDS_MAX),
+                allow_redirects=False,
             ) as response:
-                text = await response.text()
+                text = await _read_bounded(response)
         except (aiohttp.ClientError, TimeoutError, OSError, KubeError, KeyError) as error:
             raise CoordinatorUnreachable(f"{url}: {type(error).__name__}: {error}") from error
         if response.status >= 300:

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from rollout_operator.keys import KeyQueue
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.connection import Connection, open_session
+from rollout_operator.kube.connection import Connection, open_outer_session, open_session
 from rollout_operator.kube.opened import OpenedWatches
 from rollout_operator.kube.resources import own_paths
 from rollout_operator.leader import Leader
@@ -41,11 +41,14 @@ async def open_process(settings: Settings, connection: Connection) -> AsyncItera
         )
         session = open_session(connection, may_send=leader.require)
         await stack.enter_async_context(session)
+        outer = open_outer_session(may_send=leader.require)
+        await stack.enter_async_context(outer)
         queue = KeyQueue()
         yield Process(
             settings=settings,
             connection=connection,
             session=session,
+            outer=outer,
             client=KubeClient(
                 session,
                 connection.server,

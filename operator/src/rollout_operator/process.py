@@ -56,6 +56,7 @@ class Process:
     settings: Settings
     connection: Connection
     session: aiohttp.ClientSession
+    outer: aiohttp.ClientSession
     client: KubeClient
     store: Store
     queue: KeyQueue
@@ -213,7 +214,7 @@ class Process:
             ),
             coordinators=HttpCoordinators(
                 client=self.client,
-                session=self.session,
+                session=self.outer,
                 namespace=self.known.platform.operator_namespace,
                 account=self.known.platform.operator_account,
             ),

@@ -207,7 +207,9 @@ class KubeClient:
         )
         url = self._server + resource.path(namespace)
         try:
-            async with self._session.get(url, params=query, timeout=timeout) as response:
+            async with self._session.get(
+                url, params=query, timeout=timeout, allow_redirects=False
+            ) as response:
                 self._count("watch", response.status)
                 if response.status != 200:
                     raise _error(what, response, await response.text())
@@ -232,7 +234,12 @@ class KubeClient:
         what = f"{verb} {path}"
         try:
             async with self._session.request(
-                method, self._server + path, data=data, headers=sent, params=parameters
+                method,
+                self._server + path,
+                data=data,
+                headers=sent,
+                params=parameters,
+                allow_redirects=False,
             ) as response:
                 text = await response.text()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

@@ -125,7 +125,8 @@ def _bytes(entry: Mapping[str, Any], name: str) -> bytes:
 class Bearer:
     """Puts the newest token on every request to the API server: an aiohttp middleware.
 
-    Nobody else gets it: the session also speaks to coordinators, with tokens of their own.
+    Nobody else gets it, and a server of a tenant is never spoken to over this session: what it redirects to
+    could be the API server.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -176,6 +177,19 @@ def open_session(
         keepalive_timeout=KEEP_SECONDS,
     )
     return _session(connection, connector, owns=True, request_class=_guarded(may_send))
+
+
+def open_outer_session(may_send: Callable[[], None] = lambda: None) -> aiohttp.ClientSession:
+    """A session for servers that tenants run: it knows no token of ours, and unpacks and remembers nothing."""
+    connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX, keepalive_timeout=KEEP_SECONDS)
+    return aiohttp.ClientSession(
+        request_class=_guarded(may_send),
+        connector=connector,
+        auto_decompress=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS_MAX, sock_connect=10),
+        headers={"User-Agent": "rollout-operator", "Accept-Encoding": "identity"},
+    )
 
 
 def _guarded(may_send: Callable[[], None]) -> type[aiohttp.ClientRequest]:
