@@ -16,7 +16,7 @@ from typing import Any
 
 from rollout.errors import RolloutError
 from rollout.rewards.frames import Answer, Request, read_frame, write_frame
-from rollout.rewards.source import load_reward
+from rollout.rewards.source import RewardSource, load_reward
 from rollout.user_code import describe_failure
 
 
@@ -27,14 +27,14 @@ def main(arguments: Sequence[str]) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     threading.Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
     try:
-        function = load_reward(read_frame(requests))
+        function = load_reward(read_frame(requests, RewardSource))
     except RolloutError as error:
         write_frame(answers, Answer(failure=str(error)))
         return
     write_frame(answers, Answer())
     while True:
         try:
-            request = read_frame(requests)
+            request = read_frame(requests, Request)
         except EOFError:
             return
         _send(answers, _score(function, request))
@@ -68,6 +68,8 @@ def _plain(values: Any) -> Any:
     """Tensors and arrays as lists of Python numbers; the rest as it is."""
     if hasattr(values, "tolist"):
         return values.tolist()
+    if isinstance(values, set | frozenset):
+        raise TypeError("it returned a set, which has no order; return a list")
     if not isinstance(values, Sequence) or isinstance(values, str):
         return values
     return [value.item() if hasattr(value, "item") else value for value in values]
@@ -76,7 +78,7 @@ def _plain(values: Any) -> Any:
 def _send(answers: int, answer: Answer) -> None:
     try:
         write_frame(answers, answer)
-    except (TypeError, AttributeError, ValueError) as error:  # what it returned cannot be pickled
+    except (TypeError, AttributeError, ValueError, RecursionError) as error:  # what it returned
         write_frame(answers, Answer(failure=f"its return value cannot be sent: {error}"))
 
 

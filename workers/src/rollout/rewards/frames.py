@@ -1,30 +1,36 @@
-"""What goes between a reward host and its child: pickled messages over pipes, with deadlines.
+"""What goes between a reward host and its child: msgpack over pipes, with deadlines and bounds.
 
-A frame is 8 bytes of length, then the body. Both ends are this package.
+A frame is 8 bytes of length, then the body. The child runs the user's code, which may write what it likes to
+its pipe: an answer is plain data of a known form and never an object that comes to life when it is read.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import select
 import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from numbers import Real
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
 
 from rollout.types import Completion, Message, Row
 
 HEAD = struct.Struct("<Q")
 FRAME_BYTES_MAX = 1 << 32
+ANSWER_BYTES_MAX = 64 << 20
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One batch; the three sequences have one length."""
 
-    prompts: Sequence[Sequence[Message]]
+    prompts: Sequence[tuple[Message, ...]]
     completions: Sequence[Completion]
     rows: Sequence[Row]
 
@@ -39,20 +45,55 @@ class Answer:
 
 
 def write_frame(descriptor: int, message: Any, deadline: float | None = None) -> None:
-    """Write one message. Raises BrokenPipeError when nobody reads, TimeoutError past the deadline."""
-    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    """Write one message.
+
+    Raises BrokenPipeError when nobody reads, TimeoutError past the deadline, TypeError, ValueError or
+    RecursionError for what cannot be said.
+    """
+    body = msgspec.msgpack.encode(message, enc_hook=_plain)
     view = memoryview(HEAD.pack(len(body)) + body)
     while view:
         _wait(descriptor, deadline, write=True)
         view = view[os.write(descriptor, view[:65536]) :]
 
 
-def read_frame(descriptor: int, deadline: float | None = None) -> Any:
-    """Read one message. Raises EOFError when the writer is gone, TimeoutError past the deadline."""
+def read_frame(
+    descriptor: int,
+    kind: type[T],
+    deadline: float | None = None,
+    *,
+    bytes_max: int = FRAME_BYTES_MAX,
+) -> T:
+    """Read one message.
+
+    Raises EOFError when the writer is gone, TimeoutError past the deadline, ValueError for what is too large
+    or no message of this kind.
+    """
     (size,) = HEAD.unpack(_read(descriptor, HEAD.size, deadline))
-    if size > FRAME_BYTES_MAX:
-        raise EOFError(f"a frame of {size} bytes: not one of ours")
-    return pickle.loads(_read(descriptor, size, deadline))  # noqa: S301 - both ends are ours
+    if size > bytes_max:
+        raise ValueError(f"a frame of {size} bytes, expected at most {bytes_max}")
+    try:
+        return msgspec.msgpack.decode(
+            _read(descriptor, size, deadline), type=kind, dec_hook=_unplain
+        )
+    except RecursionError as error:
+        raise ValueError("a frame that is nested too deeply") from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Real):
+        return float(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is neither a number nor a list or mapping of numbers")
+
+
+def _unplain(kind: type, value: Any) -> Any:
+    if kind is Path:
+        return Path(value)
+    raise NotImplementedError(kind)
 
 
 def _read(descriptor: int, size: int, deadline: float | None) -> bytes:

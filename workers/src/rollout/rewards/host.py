@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from rollout.errors import RewardError, SpecError
-from rollout.rewards.frames import Answer, Request, read_frame, write_frame
+from rollout.rewards.frames import ANSWER_BYTES_MAX, Answer, Request, read_frame, write_frame
 from rollout.rewards.source import RewardSource
 from rollout.types import Completion, Message, Row
 
@@ -28,6 +28,7 @@ START_SECONDS_MAX = 120.0
 STACK_SECONDS_MAX = 0.5
 """How long a hung child may take to say where it hangs."""
 STDERR_BYTES_SHOWN = 2000
+FAILURE_CHARACTERS_MAX = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ class RewardHost:
         """What the function returned, unchecked. Raises RewardError when it raised, hung or died."""
         with self._lock:
             child = self._started()
-            request = Request(prompts=prompts, completions=completions, rows=rows)
+            request = Request(prompts=[*map(tuple, prompts)], completions=completions, rows=rows)
             deadline = time.monotonic() + self.source.timeout_seconds
             answer = self._ask(child, request, deadline, lambda: self._hung(child, rows))
         if answer.failure is not None:
@@ -96,15 +97,15 @@ class RewardHost:
     ) -> Answer:
         try:
             write_frame(child.requests, message, deadline)
-            return read_frame(child.answers, deadline)
+            return read_frame(child.answers, Answer, deadline, bytes_max=ANSWER_BYTES_MAX)
         except TimeoutError as error:
             problem = hung()
             self._end()
             raise RewardError(
                 f"reward {self.source.name!r} ({self.source.origin}) {problem}"
             ) from error
-        except (EOFError, BrokenPipeError) as error:
-            problem = _died(child)
+        except (EOFError, BrokenPipeError, ValueError) as error:
+            problem = f"sent no answer: {error}" if isinstance(error, ValueError) else _died(child)
             self._end()
             raise RewardError(
                 f"reward {self.source.name!r} ({self.source.origin}) {problem}"
@@ -185,7 +186,7 @@ def _raised(source: RewardSource, answer: Answer, rows: Sequence[Row]) -> str:
         where = (
             f"first for row {answer.row_index} of the batch, {describe_row(rows[answer.row_index])}"
         )
-    return f"reward {source.name!r} ({source.origin}) raised {answer.failure}; {where}"
+    return f"reward {source.name!r} ({source.origin}) raised {(answer.failure or '')[:FAILURE_CHARACTERS_MAX]}; {where}"
 
 
 def describe_row(row: Row) -> str:
