@@ -16,6 +16,7 @@ import msgspec
 import zstandard
 from blake3 import blake3
 
+from rollout.bounded import unpack_zstd
 from rollout.errors import LedgerError
 from rollout.types import Prefix, Trajectory
 
@@ -94,9 +95,8 @@ def decode_prefixes(body: bytes) -> tuple[Prefix, ...]:
 
 def _decompress(body: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
     try:
-        plain = zstandard.ZstdDecompressor().decompress(body, max_output_size=BODY_BYTES_MAX)
-        return decoder.decode(plain)
-    except (zstandard.ZstdError, msgspec.DecodeError) as error:
+        return decoder.decode(unpack_zstd(body, BODY_BYTES_MAX))
+    except (ValueError, RecursionError) as error:
         raise LedgerError(
             f"a stored trajectory body of {len(body)} bytes cannot be read: {error};"
             " restore the ledger from a copy"

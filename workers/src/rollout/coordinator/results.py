@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Sequence
 
 from rollout.codec import encode_body, encode_prefixes, name_trajectory
 from rollout.coordinator import messages as m
 from rollout.coordinator.actors import hear
+from rollout.coordinator.numbers import check_numbers, check_prefix_numbers
 from rollout.coordinator.prefixes import (
     BySample,
     check_prefixes,
@@ -66,6 +66,11 @@ async def submit(run: Run, ask: m.Submit) -> m.Submitted:
 
 def _check(result: m.TaskResult, lease: Lease | None, kept: BySample) -> str:
     """What is wrong with a result's form; empty when nothing is, or when the ledger must judge it."""
+    numbers = map(check_numbers, result.trajectories)
+    if wrong := next(filter(None, numbers), ""):
+        return wrong
+    if wrong := next(filter(None, map(check_prefix_numbers, result.prefixes)), ""):
+        return wrong
     if lease is None or lease.epoch != result.epoch:
         return ""
     made, whole = [t.sample for t in result.trajectories], range(lease.task.num_samples)
@@ -87,8 +92,6 @@ def _check_one(trajectory: Trajectory, lease: Lease, kept: BySample) -> str:
         return f"sample {trajectory.sample}: tokens, logprobs and mask differ in length"
     if trajectory.ordinal != lease.task.ordinal:
         return f"sample {trajectory.sample}: ordinal {trajectory.ordinal} is not the task's"
-    if not all(map(math.isfinite, (trajectory.reward, *trajectory.rewards.values()))):
-        return f"sample {trajectory.sample}: reward is not a finite number"
     return check_versions(trajectory, lease, kept)
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
+from rollout.bounded import unpack_zstd
 from rollout.errors import StoreError
 from rollout.weights.changes import UNSIGNED, Bits, Changes, find_changes, positions_of
 
@@ -239,4 +240,4 @@ def _decompress(frame: memoryview, size_max: int) -> bytes:
     found = zstandard.frame_content_size(frame)
     if found < 0 or found > size_max:
         raise ValueError(f"a frame of {found} bytes, expected at most {size_max}")
-    return zstandard.ZstdDecompressor().decompress(frame, max_output_size=size_max)
+    return unpack_zstd(frame, size_max)

@@ -1,0 +1,80 @@
+"""Whether the numbers of a sample are ones that a learner can use: looked at before anything is kept of it.
+
+JSON and msgpack carry NaN, infinities and integers of any size. Kept, one of them ends the step that consumes
+its group, at every try.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from rollout.types import Prefix, Trajectory, VersionSpan
+
+TOKEN_ID_MAX = 2**31 - 1
+COUNT_MAX = 2**53
+LOGPROB_MAX = 1e6
+"""Nats; a learner computes in float32 and exponentiates differences."""
+REWARD_MAX = 3e38
+"""The largest float32, nearly."""
+NAMES_MAX = 256
+"""Rewards and timings of one sample."""
+
+
+def check_numbers(made: Trajectory) -> str:
+    """What is wrong with the numbers of a trajectory; empty when nothing is."""
+    if wrong := _check_tokens(
+        made.token_ids, made.actor_logprobs, made.loss_mask, "actor_logprobs"
+    ):
+        return f"sample {made.sample}: {wrong}"
+    if not _are_tokens(made.prompt_ids):
+        return f"sample {made.sample}: prompt_ids hold what is no token id"
+    if not _are_counts((made.ordinal, made.sample, *_span_numbers(made.spans))):
+        return f"sample {made.sample}: ordinal, sample or spans are out of range"
+    if max(len(made.rewards), len(made.timings)) > NAMES_MAX:
+        return f"sample {made.sample}: more than {NAMES_MAX} rewards or timings"
+    if not _within((made.reward, *made.rewards.values()), REWARD_MAX):
+        return f"sample {made.sample}: reward is not a finite number"
+    if not _within(made.timings.values(), REWARD_MAX):
+        return f"sample {made.sample}: a timing is not a finite number"
+    return ""
+
+
+def check_prefix_numbers(made: Prefix) -> str:
+    """What is wrong with the numbers of a beginning; empty when nothing is."""
+    wrong = _check_tokens(made.token_ids, made.logprobs, made.loss_mask, "logprobs")
+    if not wrong and not _are_tokens(made.prompt_ids):
+        wrong = "prompt_ids hold what is no token id"
+    numbers = (made.sample, made.segment, *made.turn_ends, *_span_numbers(made.spans))
+    if not wrong and not _are_counts(numbers):
+        wrong = "sample, segment, turn_ends or spans are out of range"
+    return f"beginning of sample {made.sample}: {wrong}" if wrong else ""
+
+
+def _check_tokens(
+    ids: Sequence[int], logprobs: Sequence[float], mask: Sequence[int], what: str
+) -> str:
+    if not _within(logprobs, LOGPROB_MAX):
+        at = next(n for n, one in enumerate(logprobs) if not abs(one) <= LOGPROB_MAX)
+        return f"{what}[{at}] is {logprobs[at]}, not a finite log-probability"
+    if not _are_tokens(ids):
+        return "token_ids hold what is no token id"
+    return "" if {0, 1}.issuperset(mask) else "loss_mask holds other numbers than 0 and 1"
+
+
+def _are_tokens(ids: Sequence[int]) -> bool:
+    return not ids or (min(ids) >= 0 and max(ids) <= TOKEN_ID_MAX)
+
+
+def _are_counts(numbers: Collection[int]) -> bool:
+    return all(0 <= one <= COUNT_MAX for one in numbers)
+
+
+def _span_numbers(spans: Iterable[VersionSpan]) -> Iterator[int]:
+    for span in spans:
+        yield from (span.start, span.end, span.lineage, span.step)
+
+
+def _within(values: Collection[float], bound: float) -> bool:
+    finite = all(map(math.isfinite, values))
+    return finite and (not values or (max(values) <= bound and min(values) >= -bound))
