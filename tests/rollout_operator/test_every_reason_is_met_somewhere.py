@@ -53,8 +53,10 @@ GATES = [
     "NoStorageClass",
     "NotSupported",
     "WaitingForRun",
+    "TooManyRuns",
     "Pending",
 ]
+WAITS = {"WaitingForRun", "TooManyRuns"}
 BLOCKS = ("ChildRefused", "FieldConflict", "Forbidden", "ApiServerRefused")
 
 
@@ -65,7 +67,7 @@ def running(**spec):
 
 
 def gated(reason):
-    world = World(gate=Gate(reason=Reason(reason), message="m", stalled=reason != "WaitingForRun"))
+    world = World(gate=Gate(reason=Reason(reason), message="m", stalled=reason not in WAITS))
     world.settle()
     return world
 

@@ -175,6 +175,11 @@ class Reason(StrEnum):
         "The run asks for more than its runtime allows.",
         "Ask for less, or let the platform raise the ceiling.",
     )
+    TOO_MANY_RUNS = (
+        "TooManyRuns",
+        "As many runs of the namespace are started as the operator lets start; this one waits for a place.",
+        "Wait, suspend another run, or let the platform raise the chart's `operator.runsPerNamespace`.",
+    )
     KUEUE_NOT_INSTALLED = (
         "KueueNotInstalled",
         "The run names a queue, and the cluster does not serve Kueue's Workloads.",

@@ -17,13 +17,16 @@ PENDING = "Pending"
 class Facts:
     """``ready`` is the reason of Ready, ``upstreams`` are runs that it starts from.
 
-    ``reasons`` are those of every condition, of a run that has not finished.
+    ``reasons`` are those of every condition, of a run that has not finished. ``started``: it has children of
+    an attempt, and goes on. ``created`` is RFC 3339.
     """
 
     ready: str = PENDING
     reasons: tuple[str, ...] = ()
     finished: bool = False
     suspended: bool = False
+    started: bool = False
+    created: str = ""
     upstreams: tuple[str, ...] = ()
 
     @property
@@ -32,17 +35,19 @@ class Facts:
         return not self.finished and not self.suspended
 
 
-def read_facts(spec: Document, status: Document) -> Facts:
+def read_facts(meta: Document, spec: Document, status: Document) -> Facts:
     """The facts of one run."""
     conditions = {one["type"]: one for one in status.get("conditions") or ()}
-    finished = _holds(conditions, "Finished")
+    finished, suspended = _holds(conditions, "Finished"), _holds(conditions, "Suspended")
     said = () if finished else conditions.values()
     reasons = {intern(one.get("reason", "")) for one in said}
     return Facts(
         ready=intern(conditions.get("Ready", {}).get("reason", PENDING)),
         reasons=tuple(sorted(reasons)),
         finished=finished,
-        suspended=_holds(conditions, "Suspended"),
+        suspended=suspended,
+        started=status.get("attempt", 0) > 0 and not finished and not suspended,
+        created=meta.get("creationTimestamp", ""),
         upstreams=tuple(sorted({one.get("name", "") for one in from_runs(spec)})),
     )
 

@@ -76,6 +76,7 @@ class Observer:
     asker: Asker
     keyring: Callable[[], Keyring]
     watches_cluster: bool = True
+    runs_per_namespace: int = 0
     unreachable: dict[str, float] = field(default_factory=dict)
     _cluster: Cluster = field(init=False)
     _specs: OrderedDict[tuple[str, int, int], Looked] = field(default_factory=OrderedDict)
@@ -216,6 +217,8 @@ class Observer:
             gate = await self._missing(stored.key.namespace, spec)
         if gate is None and needs_volume(observed.spec):
             gate = check_storage(observed.spec, await self._cluster.classes())
+        if gate is None:
+            gate = self.store.places.take(stored, self.runs_per_namespace)
         if gate is not None:
             return replace(observed, gate=gate)
         return await self.asker.check(observed, stored.labels(), lambda: self._inputs(observed))

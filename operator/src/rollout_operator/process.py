@@ -199,6 +199,7 @@ class Process:
             asker=Asker(client=self.client, served=lambda: self.kueue.served),
             keyring=lambda: self.record_keys.ring,
             watches_cluster=clusterwide,
+            runs_per_namespace=self.settings.runs_per_namespace,
         )
         return Reconciler(
             client=self.client,

@@ -93,7 +93,11 @@ class Reconciler:
         elif key.kind != "RolloutRun":
             await self._reconcile_other(stored)
         elif _is_ours(json.loads(stored.spec)):
-            await self._reconcile_run(stored)
+            try:
+                await self._reconcile_run(stored)
+            finally:
+                if (freed := self.store.places.settle(stored)) is not None:
+                    self.queue.put(freed)
 
     async def _release_quota(self, key: Key, stored: Stored | None) -> None:
         """Of runs that are gone, or going: the Workload stays until the last pod is gone."""

@@ -30,6 +30,7 @@ class Settings:
     worker_image: str = WORKER_IMAGE
     vllm_image: str = VLLM_IMAGE
     concurrency: int = 16
+    runs_per_namespace: int = 0
     resync_seconds: int = 3600
     server_timeout_seconds: int = 120
     connect_timeout_seconds: int = 10
@@ -57,6 +58,9 @@ def parse_settings(environment: Mapping[str, str]) -> Settings:
         worker_image=environment.get("ROLLOUT_WORKER_IMAGE") or WORKER_IMAGE,
         vllm_image=environment.get("ROLLOUT_VLLM_IMAGE") or VLLM_IMAGE,
         concurrency=_number(environment, "ROLLOUT_CONCURRENCY", 16, 1, 256, "a number"),
+        runs_per_namespace=_number(
+            environment, "ROLLOUT_RUNS_PER_NAMESPACE", 0, 0, 10_000, "a number"
+        ),
         resync_seconds=_number(environment, "ROLLOUT_RESYNC_SECONDS", 3600, 10, 86_400, "seconds"),
         watch_seconds=_number(environment, "ROLLOUT_WATCH_SECONDS", 70, 65, 3600, "seconds"),
     )

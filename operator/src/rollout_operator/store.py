@@ -15,6 +15,7 @@ from rollout_operator.kube.resources import NODES, PODS, STATEFUL_SETS, Resource
 from rollout_operator.kueue.quota import Quota, parse_quota
 from rollout_operator.kueue.resources import WORKLOADS
 from rollout_operator.observed import Child, Node, Pod, parse_child, parse_node, parse_pod
+from rollout_operator.places import Places
 from rollout_operator.stored import Document, Stored, key_of, parse_stored
 
 GONE_MAX = 10_000
@@ -28,6 +29,7 @@ class Store:
     def __init__(self, changed: Callable[[Key], None] = lambda _: None) -> None:
         self._changed = changed
         self.runs = RunIndex()
+        self.places = Places()
         self._objects: dict[Key, Stored] = {}
         self._children: dict[Owner, dict[tuple[str, str], Child]] = {}
         self._pods: dict[Owner, dict[str, Pod]] = {}
@@ -53,7 +55,7 @@ class Store:
         if late or stored.uid in self._gone:
             return
         self._objects[stored.key] = stored
-        self.runs.replace(before, stored)
+        self._look_up(before, stored)
         self._runs_by_uid[stored.uid] = stored.key
         if notify:
             self._changed(stored.key)
@@ -65,7 +67,7 @@ class Store:
         self._bury(meta["uid"])
         if (stored := self._objects.get(key)) is not None and stored.uid == meta["uid"]:
             del self._objects[key]
-            self.runs.replace(stored, None)
+            self._look_up(stored, None)
         self._runs_by_uid.pop(meta["uid"], None)
         self._changed(key)
 
@@ -84,6 +86,11 @@ class Store:
     def objects(self) -> Iterator[Stored]:
         """All objects of ours."""
         return iter(self._objects.values())
+
+    def _look_up(self, before: Stored | None, after: Stored | None) -> None:
+        self.runs.replace(before, after)
+        if (key := self.places.replace(before, after)) is not None:
+            self._changed(key)
 
     # -- children, pods, nodes: a Sink of readers ---------------------------------------------------
 

@@ -82,7 +82,7 @@ def parse_stored(kind: str, live: Document) -> Stored:
         meta=_pack(kept),
         spec=packed,
         status=_pack(status),
-        facts=read_facts(spec, status) if kind == "RolloutRun" else Facts(),
+        facts=read_facts(meta, spec, status) if kind == "RolloutRun" else Facts(),
         excess=excess,
     )
 

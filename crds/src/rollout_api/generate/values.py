@@ -119,6 +119,8 @@ class OperatorValues(PodValues):
     """Pods; one reconciles (a Lease says which), the others wait with a warm cache."""
     concurrency: int = Field(default=16, ge=1, le=256)
     """Objects reconciled at once."""
+    runs_per_namespace: int = Field(default=50, ge=0, le=10_000)
+    """Runs of a namespace that are started at once; further ones wait, the oldest first. 0: no bound."""
     resync_seconds: int = Field(default=3600, ge=30, le=86_400)
     """Seconds after which every object is looked at again though nothing happened."""
     resources: Resources = Field(default_factory=lambda: _requests("100m", "192Mi", "512Mi"))

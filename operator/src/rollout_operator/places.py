@@ -1,0 +1,112 @@
+"""Places for runs at work: no more of a namespace are started than may be, and those that wait go by age.
+
+A run that is being started holds a place from the decision until its status says so: of two that are
+looked at in the same moment one takes the last place.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+from rollout_api.conditions import Reason
+from rollout_operator.keys import Key
+from rollout_operator.planning.model import Gate
+from rollout_operator.stored import Stored
+
+AGAIN_SECONDS = 300.0
+"""A safety net: whoever gives a place back wakes the run that has waited longest."""
+Waiting = tuple[str, Key]
+
+
+class Places:
+    """Which runs of each namespace are started, are being started, and wait for a place."""
+
+    def __init__(self) -> None:
+        self._started: dict[str, set[str]] = {}
+        self._starting: dict[str, set[str]] = {}
+        self._waiting: dict[str, list[Waiting]] = {}
+
+    def replace(self, before: Stored | None, after: Stored | None) -> Key | None:
+        """A run has come, changed or gone; the run that may have a place now."""
+        if _stand(before) == _stand(after):
+            return None
+        if before is not None:
+            self._remove(before)
+        if after is not None:
+            self._add(after)
+        freed = before is not None and _stand(before)[1:] != (False, False)
+        return self._first(before.key.namespace) if before is not None and freed else None
+
+    def take(self, stored: Stored, most: int) -> Gate | None:
+        """A place for a run that is about to start, or why it waits. 0 is no bound."""
+        namespace = stored.key.namespace
+        mine = self._started.get(namespace, set()) | self._starting.get(namespace, set())
+        num_started = len(mine - {stored.uid})
+        ahead = bisect_left(self._waiting.get(namespace, []), _place(stored))
+        if most and most - num_started <= ahead:
+            return _wait(namespace, num_started, ahead, most)
+        self._starting.setdefault(namespace, set()).add(stored.uid)
+        return None
+
+    def settle(self, stored: Stored) -> Key | None:
+        """What was about to start has been started, or has not; the run that may have its place then."""
+        namespace = stored.key.namespace
+        was_starting = stored.uid in self._starting.get(namespace, ())
+        _discard(self._starting, namespace, stored.uid)
+        started = stored.uid in self._started.get(namespace, ())
+        return self._first(namespace) if was_starting and not started else None
+
+    def _first(self, namespace: str) -> Key | None:
+        waiting = self._waiting.get(namespace)
+        return waiting[0][1] if waiting else None
+
+    def _add(self, stored: Stored) -> None:
+        namespace = stored.key.namespace
+        if stored.facts.started:
+            self._started.setdefault(namespace, set()).add(stored.uid)
+        if _waits(stored):
+            insort(self._waiting.setdefault(namespace, []), _place(stored))
+
+    def _remove(self, stored: Stored) -> None:
+        namespace = stored.key.namespace
+        _discard(self._started, namespace, stored.uid)
+        if _waits(stored):
+            self._stop_waiting(namespace, _place(stored))
+
+    def _stop_waiting(self, namespace: str, place: Waiting) -> None:
+        waiting = self._waiting[namespace]
+        del waiting[bisect_left(waiting, place)]
+        if not waiting:
+            del self._waiting[namespace]
+
+
+def _stand(stored: Stored | None) -> tuple[str, bool, bool]:
+    """Which run it is, whether it is started, and whether it waits for a place."""
+    if stored is None:
+        return "", False, False
+    return stored.uid, stored.facts.started, _waits(stored)
+
+
+def _waits(stored: Stored) -> bool:
+    return Reason.TOO_MANY_RUNS.value in stored.facts.reasons
+
+
+def _place(stored: Stored) -> Waiting:
+    return stored.facts.created, stored.key
+
+
+def _discard(found: dict[str, set[str]], namespace: str, uid: str) -> None:
+    mine = found.get(namespace, set())
+    mine.discard(uid)
+    if not mine:
+        found.pop(namespace, None)
+
+
+def _wait(namespace: str, num_started: int, ahead: int, most: int) -> Gate:
+    message = (
+        f"{num_started} runs of namespace {namespace} are started, and {most} may be "
+        f"(operator.runsPerNamespace); {ahead} of those that wait were made before this one"
+    )
+    return Gate(
+        reason=Reason.TOO_MANY_RUNS, message=message, stalled=False, retry_seconds=AGAIN_SECONDS
+    )
