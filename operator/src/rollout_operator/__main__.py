@@ -12,6 +12,7 @@ import time
 
 import kopf
 
+from rollout_api.visible import log_visibly
 from rollout_operator.handlers import register, register_login
 from rollout_operator.kube.connection import borrow_session, find_connection, wait_for_token
 from rollout_operator.kube.listed import ListedObjects
@@ -38,7 +39,7 @@ class _EveryTask(frozenset["asyncio.Task[None]"]):
 
 def main() -> None:
     """Run until SIGTERM."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    log_visibly("%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("kopf").setLevel(logging.WARNING)
     gc.freeze()
     gc.set_threshold(*COLLECT)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from rollout.errors import SpecError
+from rollout_api.visible import VisibleFormatter
 
 LEVEL_VARIABLE, FORMAT_VARIABLE = "ROLLOUT_LOG_LEVEL", "ROLLOUT_LOG_FORMAT"
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -38,7 +39,7 @@ def configure_logging(environment: Mapping[str, str]) -> None:
     level = _one_of(LEVELS, LEVEL_VARIABLE, environment.get(LEVEL_VARIABLE, "INFO").upper())
     kind = _one_of(FORMATS, FORMAT_VARIABLE, environment.get(FORMAT_VARIABLE, "text").lower())
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter() if kind == "json" else logging.Formatter(_TEXT))
+    handler.setFormatter(JsonFormatter() if kind == "json" else VisibleFormatter(_TEXT))
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.getLogger("httpx").setLevel(max(logging.WARNING, logging.getLevelName(level)))
 

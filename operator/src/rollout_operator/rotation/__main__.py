@@ -14,6 +14,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge
 from prometheus_client.exposition import generate_latest
 
+from rollout_api.visible import log_visibly
 from rollout_operator.errors import KubeError
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.connection import find_connection, open_session
@@ -120,8 +121,6 @@ async def run(environment: Mapping[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(
-        level=logging.INFO, format="ts=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
-    )
+    log_visibly("ts=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s")
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     asyncio.run(run(os.environ))

@@ -8,6 +8,7 @@ import os
 
 import kopf
 
+from rollout_api.visible import log_visibly
 from rollout_operator.kube.connection import find_connection, open_session
 from rollout_operator.webhook.handlers import register
 from rollout_operator.webhook.server import WebhookServer
@@ -30,9 +31,7 @@ async def run(settings: Settings) -> None:
 
 def main() -> None:
     """Entry point of the webhook's Deployment."""
-    logging.basicConfig(
-        level=logging.INFO, format="ts=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
-    )
+    log_visibly("ts=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s")
     logging.getLogger("kopf.objects").setLevel(logging.CRITICAL)  # refusals are answers
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     asyncio.run(run(parse_settings(os.environ)))

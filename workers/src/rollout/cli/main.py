@@ -25,6 +25,7 @@ from rollout.cli import (
     sweeping,
     training,
 )
+from rollout.cli.output import print_note
 from rollout.errors import RolloutError
 
 app = typer.Typer(
@@ -67,8 +68,8 @@ def main() -> None:
     except RolloutError as error:
         if show_traceback:
             raise
-        sys.stderr.write(f"error: {error}\n")
+        print_note(f"error: {error}")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
+        print_note("interrupted")
         sys.exit(130)

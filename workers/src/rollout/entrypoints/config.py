@@ -20,6 +20,7 @@ from rollout.errors import RolloutError, SpecError
 from rollout.lifeline import collect_from_here
 from rollout.logs import configure_logging
 from rollout.stacks import show_on_signal
+from rollout_api.visible import visible
 from rollout_api.worker import WorkerConfig
 
 CONFIG_SECONDS_MAX = 1800.0
@@ -61,7 +62,7 @@ def run_process(main: Callable[[], None]) -> int:
         main()
     except RolloutError as error:
         logging.getLogger("rollout").exception("ended by %s", type(error).__name__)
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(visible(f"error: {error}\n"))
         leave_word(error)
         return error.exit_code
     except Exception as error:

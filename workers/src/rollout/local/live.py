@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rollout.coordinator.status import Status
 from rollout.local.facts import Fact, render_facts, render_seconds
+from rollout_api.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,7 +41,7 @@ class LiveDisplay:
 
     def note(self, text: str) -> None:
         """Print above the block."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Stop redrawing; the last block stays. Idempotent."""
@@ -73,7 +74,7 @@ def _head(title: str, status: Status | None, text: str) -> Table:
     done = 0 if status is None else status.step
     bar = ProgressBar(total=total, completed=done, width=BAR_COLUMNS, pulse=not total or not done)
     head = Table.grid(padding=(0, 2))
-    head.add_row(Text(title, style="bold"), bar, Text(text))
+    head.add_row(Text(visible(title), style="bold"), bar, Text(visible(text)))
     return head
 
 
@@ -83,5 +84,5 @@ def _grid(facts: Iterable[Fact]) -> Table:
 
     grid = Table.grid(padding=(0, 2))
     for fact in facts:
-        grid.add_row("", Text(fact.label, style="dim"), Text(fact.value))
+        grid.add_row("", Text(fact.label, style="dim"), Text(visible(fact.value)))
     return grid

@@ -13,6 +13,7 @@ from typing import Literal, Protocol, TextIO
 from rollout.coordinator.status import Status
 from rollout.local.facts import render_line
 from rollout.local.live import LiveDisplay
+from rollout_api.visible import visible
 
 Mode = Literal["auto", "live", "plain", "none"]
 PLAIN_SECONDS_MIN = 2.0
@@ -74,7 +75,7 @@ class PlainDisplay:
 
     def note(self, text: str) -> None:
         """Print at once."""
-        self._stream.write(text + "\n")
+        self._stream.write(visible(text) + "\n")
         self._stream.flush()
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from rollout.finite import finite
 from rollout.report.data import DISPOSITIONS, ReportInput, headlines, is_right, summarise
 from rollout.report.gather import gather
 from rollout.report.panels import plan_plots
@@ -30,7 +31,10 @@ def write_report(run_dir: Path) -> dict[str, Any]:
         "spec": data.spec,
         "versions": data.versions,
     }
-    replace_file(run_dir / "report.json", json.dumps(document, indent=1, default=str))
+    replace_file(
+        run_dir / "report.json",
+        json.dumps(finite(document), indent=1, default=str, allow_nan=False),
+    )
     replace_file(run_dir / "report.html", render_page(data, summary))
     return summary
 

@@ -68,7 +68,8 @@ def render_svg(plot: Plot, width: float = WIDTH_INCHES, height: float = HEIGHT_I
 
     # A fixed salt: the same plot is the same bytes. Two plots of a page must not share their names.
     salt = plot.title if plot.x_label == "step" else f"{plot.title}/{plot.x_label}"
-    with rc_context({"svg.hashsalt": salt, "svg.fonttype": "path"}):
+    settings = {"svg.hashsalt": salt, "svg.fonttype": "path", "text.parse_math": False}
+    with rc_context(settings):  # a name with a dollar is a name, no formula
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.add_subplot()
