@@ -8,16 +8,16 @@ import pytest
 
 REAL = "real-nodes"
 LONG = (
-    "test_every_call_may_fail",
     "test_watches_break_and_nothing_is_lost",
-    "test_the_operator_may_die_at_any_call",
-    "test_the_operator_may_die_again_and_again",
     "test_one_of_two_operators_writes",
-    "test_every_rule_of_the_schema_refuses",
-    "test_the_operator_needs_exactly_its_rights",
+    "test_every_call_may_fail",
     "test_the_control_plane_goes_and_comes_back",
-    "test_what_others_change_is_taken_back",
+    "test_the_operator_is_quiet",
+    "test_two_runs_share_what_there_is",
     "test_the_webhook_guards_runs",
+    "test_nobody_operates",
+    "test_a_living_run_keeps_its_settings",
+    "test_the_operator_may_die_at_any_call",
 )
 """Of those without real nodes, the longest first."""
 

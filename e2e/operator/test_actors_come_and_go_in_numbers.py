@@ -31,7 +31,7 @@ def test_the_learner_and_the_coordinator_keep_their_pods(on_nodes, tmp_path):
     runtime = {"runtimeRef": {"kind": "ClusterRolloutRuntime", "name": on_nodes.namespace}}
     with operating(on_nodes.kubeconfig, find_free_port(), tmp_path / "log"):
         on_nodes.apply(build_run(spec={**SPEC, **runtime}))
-        on_nodes.wait("--for=condition=Ready", "rrun/arithmetic", seconds=280)
+        on_nodes.wait("--for=condition=Ready", "rrun/arithmetic", seconds=180)
         before = pods(on_nodes, "learner", "coordinator")
         assert len(before) == 3
         kept = pods(on_nodes, "actor")
@@ -40,7 +40,7 @@ def test_the_learner_and_the_coordinator_keep_their_pods(on_nodes, tmp_path):
             eventually(
                 lambda wanted=wanted: len(pods(on_nodes, "actor")) == wanted,
                 f"there are not {wanted} actors",
-                seconds=300,
+                seconds=180,
                 every=0.5,
             )
             assert pods(on_nodes, "learner", "coordinator") == before

@@ -15,7 +15,7 @@ WIDE = {
 }
 """Three pods of four devices; there are sixteen, so one run's learner fits, and a third of the other's."""
 RUNS = ("one", "two")
-SECONDS_MAX = 400.0
+SECONDS_MAX = 180.0
 
 
 def conditions(kubectl, name):
