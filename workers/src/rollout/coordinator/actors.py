@@ -120,7 +120,21 @@ async def _try_claim(run: Run, ask: m.Claim) -> tuple[m.Task, ...]:
         run.state.lease(lease)
     if claims.freed.excluded:
         run.wake()
-    return await build_tasks(run, claims.leases)
+    return await build_tasks(run, await _with_versions(run, claims.leases))
+
+
+async def _with_versions(run: Run, leases: Sequence[Lease]) -> list[Lease]:
+    """The leases whose version is kept; others are taken back, to be claimed under the policy of now.
+
+    One that is handed out again may be of a version that was retired since, or of a dead lineage.
+    """
+    versions = run.state.versions
+    gone = [one for one in leases if (one.version_lineage, one.version_step) not in versions]
+    if gone:
+        await take_back(run, gone, "its version is not kept any more")
+        log.info("taken back num=%d worker=%s: version retired", len(gone), gone[0].worker)
+        run.work.beat()
+    return [one for one in leases if one not in gone]
 
 
 def _worth_asking(run: Run, ask: m.Claim) -> bool:
