@@ -170,8 +170,8 @@ def test_dynamic_sampling_accounts_for_every_sample(bench):
     assert kept == sorted(kept)
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_a_missing_sample_expires_where_time_may_have_a_say(bench, late):
+@pytest.mark.parametrize("when", ["before the commit", "after it"])
+def test_a_missing_sample_expires_where_time_may_have_a_say(bench, when):
     plan = replace(PLAN, exact=False, sample_wait_seconds=0.05)
     client = bench.start(plan)
     learner, actor = FakeLearner(client, bench.store), FakeActor(client)
@@ -182,13 +182,13 @@ def test_a_missing_sample_expires_where_time_may_have_a_say(bench, late):
     while batch.waiting:
         batch = learner.ask(wait=5.0)
     assert [group.ordinal for group in batch.groups] == [1]
-    if late:
-        assert actor.submit(actor.play(task)).accepted == (True,)
+    if when == "before the commit":
+        assert actor.submit(actor.play(task)).accepted == (False,)
     client = bench.start(plan)
     learner.client = actor.client = client
     learner.commit(batch)
     assert client.status().dispositions == {"consumed": 2, "expired": 2, "pending": 4}
-    assert actor.submit(actor.play(task)).accepted == (late,)
+    assert actor.submit(actor.play(task)).accepted == (False,)
 
 
 def test_what_dynamic_sampling_lost_to_time_is_made_good(bench):

@@ -48,6 +48,21 @@ async def test_a_task_that_entered_after_the_version_asked_for_waits_for_a_young
     assert [(x.task.ordinal, x.version_step) for x in younger.leases] == [(3, 1)]
 
 
+async def test_a_task_that_was_given_up_is_neither_claimed_nor_given_a_result(ledger):
+    _, actor = await started(ledger)
+    late, done = (await ledger.claim(claim_request("actor-0", actor, tasks_max=2))).leases
+    await ledger.submit("actor-0", actor, [finished(done)])
+    given_up = await ledger.expire([late.task.task_id, done.task.task_id, "t/3", "t/99"])
+    assert sorted(given_up) == [late.task.task_id, "t/3"]
+    verdict = (await ledger.submit("actor-0", actor, [finished(late)]))[0]
+    assert (verdict.accepted, verdict.state) == (False, "expired")
+    assert await ledger.renew("actor-0", actor, [late.task.task_id], TERM) == (late.task.task_id,)
+    again = (await ledger.claim(claim_request("actor-0", actor))).leases
+    assert [lease.task.ordinal for lease in again] == [2]
+    states = {one.task.task_id: one.state for one in (await ledger.load()).groups}
+    assert [states[f"t/{n}"] for n in range(4)] == ["expired", "done", "leased", "expired"]
+
+
 async def test_a_claim_whose_answer_was_lost_gets_the_same_leases_again(ledger):
     _, actor = await started(ledger)
     first = (await ledger.claim(claim_request("actor-0", actor, tasks_max=2))).leases

@@ -17,6 +17,7 @@ from rollout.types import (
     WeightVersion,
 )
 
+SALTS = ("", "other")
 GRACE_SECONDS, ANCHOR_SECONDS = 5.0, 2.0
 
 
@@ -35,7 +36,8 @@ class Learner:
     def __init__(self, world: World, process: Process) -> None:
         self._world, self._process = world, process
         self._client = Client(world, process)
-        self._salt = world.salt
+        # A machine of its own: what a salted run computes depends on where a learner comes back.
+        self._salt = world.draw.choice(SALTS) if world.scenario.salted else ""
         self._started: m.LearnerStarted
         self._lineage = 0
         self._anchored = -1

@@ -51,6 +51,8 @@ KINDS = (
 NOTICE = "leave-learner"
 SLOW_FIRST = 1000
 """Seeds from here on are of runs in which work is slow, is interrupted and moves between actors."""
+LATE_FIRST = 2000
+"""Seeds from here on are of runs that give samples up while they are being made, and hear of them later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +126,42 @@ class Scenario:
 
 
 def build_scenario(seed: int) -> Scenario:
-    """Everything that a seed decides before the run begins; from ``SLOW_FIRST`` on, work is slow and moves."""
-    return _with_notices(_slow(seed) if seed >= SLOW_FIRST else _any(seed))
+    """Everything that a seed decides before the run begins; see ``SLOW_FIRST`` and ``LATE_FIRST``."""
+    build = _late if seed >= LATE_FIRST else _slow if seed >= SLOW_FIRST else _any
+    return _with_notices(build(seed))
+
+
+def _late(seed: int) -> Scenario:
+    """A learner that waits for less time than some samples take, with and without refills."""
+    base, draw = _any(seed), random.Random(f"late {seed}")
+    num_actors = draw.randint(2, 4)
+    plan = replace(
+        base.plan,
+        exact=False,
+        staleness_max=seed % 3 % 2,
+        waves_max=draw.choice([None, 2, 3]),
+        samples_min=None,
+        steps_max=draw.randint(8, 12),
+        sample_wait_seconds=draw.uniform(3.0, 8.0),
+    )
+    kills = [
+        Fault(at=draw.uniform(5.0, 60.0), kind="kill-learner", who=0, seconds=1.0) for _ in range(3)
+    ]
+    return replace(
+        base,
+        plan=plan,
+        num_actors=num_actors,
+        tasks_max=draw.choice([1, 2]),
+        trouble=draw.choice([0.0, 0.1]),
+        lost={},
+        broken_task=None,
+        flat=draw.choice([1, 2]) if plan.waves_max else 1,
+        salted=draw.random() < 0.5,
+        anchor_every=draw.randint(2, 6),
+        slowness=draw.uniform(1.0, 3.0),
+        drift={f"actor-{n}": draw.choice([0.5, 1.0, 4.0]) for n in range(num_actors)},
+        faults=tuple(sorted((*base.faults, *kills), key=lambda fault: fault.at)),
+    )
 
 
 def _with_notices(base: Scenario) -> Scenario:

@@ -19,6 +19,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from rollout.coordinator.quarantine import WRONG_MAX
+from rollout.ledger.sqlite.reader import LedgerReader
 
 sys.path.append(str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "ledger"))
@@ -343,6 +344,8 @@ class _Story:
         elif world.outcome == "Finished":
             for text in check_end(file, world):
                 world.break_promise(text)
+        with LedgerReader(file) as ledger:
+            world.counts["given up"] = ledger.dispositions().get("expired", 0)
 
 
 def main(arguments: list[str]) -> int:

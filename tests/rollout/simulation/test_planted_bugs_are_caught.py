@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from scenario import LATE_FIRST
 from simulate import simulate
 
-from rollout.coordinator import actors, batching, commits, core
+from rollout.coordinator import actors, batching, commits, core, windows
 from rollout.ledger.sql import steps, submitting, tasks
 
 
@@ -19,6 +20,12 @@ def first_broken(seeds):
         if report.broken:
             return report
     return None
+
+
+def consume_at_any_age(monkeypatch):
+    """The last look at ages, where a batch is decided, would hide what let groups become too old."""
+    for module in (commits, windows):
+        monkeypatch.setattr(module, "expire_old", lambda plan, step, window: window)
 
 
 def test_without_fencing_a_late_result_is_found(monkeypatch):
@@ -75,12 +82,13 @@ def test_a_sample_that_is_left_without_a_disposition_is_found(monkeypatch):
 
 def test_leases_that_are_not_armed_again_are_found(monkeypatch):
     monkeypatch.setattr(tasks, "rearm", lambda tx, lease_seconds: 0)
-    report = first_broken([*range(15, 100), *range(15)])
+    report = first_broken([*range(78, 140), *range(78)])
     assert report is not None
     assert any("came back" in text for text in report.broken), report.broken
 
 
 def test_tasks_that_enter_too_early_are_found(monkeypatch):
+    consume_at_any_age(monkeypatch)
     end = batching.window_end
     monkeypatch.setattr(
         "rollout.coordinator.windows.window_end",
@@ -91,6 +99,24 @@ def test_tasks_that_enter_too_early_are_found(monkeypatch):
     report = first_broken(range(40))
     assert report is not None
     assert any("sampled from" in text for text in report.broken), report.broken
+
+
+def test_samples_that_are_given_up_in_memory_only_are_found(monkeypatch):
+    """As it was: the ledger takes their results, and ages are not looked at again."""
+    monkeypatch.setattr(tasks, "expire", lambda tx, task_ids: tuple(task_ids))
+    consume_at_any_age(monkeypatch)
+    report = first_broken([*range(LATE_FIRST + 5, LATE_FIRST + 60)])
+    assert report is not None
+    assert any("sampled from" in text for text in report.broken), report.broken
+
+
+def test_attempts_that_a_fork_finds_still_under_way_are_found(monkeypatch):
+    """As it was: a task that is given up, opened again and made leaves two attempts that were accepted."""
+    for module in (steps, tasks):
+        monkeypatch.setattr(module, "give_up_attempts", lambda tx, task_ids: None)
+    report = first_broken([*range(LATE_FIRST + 5, LATE_FIRST + 60)])
+    assert report is not None
+    assert any("attempts were accepted" in text for text in report.broken), report.broken
 
 
 def test_a_learner_that_is_not_fenced_is_found(monkeypatch):

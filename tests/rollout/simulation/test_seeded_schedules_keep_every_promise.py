@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from scenario import KINDS, NOTICE, SLOW_FIRST, build_scenario
+from scenario import KINDS, LATE_FIRST, NOTICE, SLOW_FIRST, build_scenario
 from simulate import run_scenario, simulate
 
 QUICK = 20
 LONG = 300
 SLOW_QUICK = (SLOW_FIRST + 7, SLOW_FIRST + 8)
+LATE_QUICK = (LATE_FIRST + 5, LATE_FIRST + 45)
+LATE_LONG = range(LATE_FIRST, LATE_FIRST + 180)
 SLOW_LONG = range(SLOW_FIRST, SLOW_FIRST + 120)
 
 
@@ -41,6 +43,19 @@ def test_slow_work_that_is_interrupted_and_moves():
     assert done["beginnings"]
     assert done["gone on with"]
     assert done["moved: steal"] + done["moved: deadline"]
+
+
+def test_samples_that_are_given_up_and_come_late():
+    done = check(LATE_QUICK)
+    assert done["given up"]
+    assert done["forks"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(LATE_LONG.start, LATE_LONG.stop, 60))
+def test_many_samples_that_are_given_up_and_come_late(first):
+    done = check(range(first, min(LATE_LONG.stop, first + 60)))
+    assert done["given up"] > done["forks"] > 0
 
 
 @pytest.mark.slow

@@ -75,7 +75,6 @@ class World:
         self.skew = 0.0
         self.lives: list[float] = []
         self.kills_at_the_end: list[int] = []
-        self.salt = ""
         self.kill_after_commits: int | None = None
         self.down_seconds = 0.5
         self.wrong_weights: dict[int, int] = {}

@@ -25,7 +25,7 @@ def build_next_groups(
 ) -> m.Batch:
     """The batch that ``decision`` makes of the window ``groups``."""
     kept = [groups[ordinal] for ordinal in decision.kept]
-    gone = (*decision.kept, *decision.filtered, *decision.surplus)
+    gone = (*decision.kept, *decision.filtered, *decision.expired, *decision.surplus)
     lost = sum(len(groups[ordinal].lost) for ordinal in gone)
     # Groups are already msgpack: they go out as they are, and are decoded by the learner alone.
     packed: tuple[TrajectoryGroup, ...] = tuple(msgspec.Raw(group.packed) for group in kept)  # pyrefly: ignore[bad-assignment] - packed already: encoded as it is

@@ -12,7 +12,7 @@ Over-provisioning is the exception (Fast only): a step takes the first groups th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rollout.coordinator.learning import VARIANCE_MIN
 from rollout.coordinator.plan import RunPlan
@@ -21,10 +21,14 @@ from rollout.ledger.records import TaskState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """What decisions need of one admitted group. ``rewards`` are of its accepted samples."""
+    """What decisions need of one admitted group.
+
+    ``rewards`` are of its accepted samples, ``oldest_step`` is that of the version of their oldest token.
+    """
 
     state: TaskState
     rewards: tuple[float, ...] = ()
+    oldest_step: int | None = None
 
     @property
     def resolved(self) -> bool:
@@ -38,6 +42,22 @@ class GroupView:
 
 
 Window = Mapping[int, GroupView]
+
+
+def expire_old(plan: RunPlan, step: int, window: Window) -> Window:
+    """The window as the policy of ``step`` may consume it: what has become too old for it is expired.
+
+    The rules of admission keep every group young enough; here that is certain, whatever those allowed.
+    """
+    oldest = step - plan.staleness_max
+    return {
+        ordinal: replace(group, state="expired", rewards=()) if _is_older(group, oldest) else group
+        for ordinal, group in window.items()
+    }
+
+
+def _is_older(group: GroupView, oldest: int) -> bool:
+    return group.state == "done" and group.oldest_step is not None and group.oldest_step < oldest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,21 @@ from dataclasses import replace
 from rollout.coordinator import messages as m
 from rollout.coordinator.actors import hear, working_actors
 from rollout.coordinator.batches import ids_of
-from rollout.coordinator.batching import Decision, GroupView, Ready, decide_batch
+from rollout.coordinator.batching import (
+    Decision,
+    GroupView,
+    Ready,
+    Window,
+    decide_batch,
+    expire_old,
+)
 from rollout.coordinator.drift import judge_drift, judge_retokenised
 from rollout.coordinator.learner import FINISHED, LEARNER, is_last_step_done
 from rollout.coordinator.learning import observe_signal
 from rollout.coordinator.pacing import Pace, StepShares, next_pace
 from rollout.coordinator.run import Run
-from rollout.coordinator.state import INFRASTRUCTURE, Group
-from rollout.coordinator.windows import plan_admission, plan_evaluations
+from rollout.coordinator.state import INFRASTRUCTURE
+from rollout.coordinator.windows import plan_admission, plan_evaluations, view_window
 from rollout.errors import CoordinatorError
 from rollout.ledger.records import (
     Admission,
@@ -25,7 +32,6 @@ from rollout.ledger.records import (
     DispositionKind,
     NewTask,
     StepCommit,
-    TaskState,
 )
 
 log = logging.getLogger(__name__)
@@ -56,8 +62,9 @@ async def _commit_new(run: Run, ask: m.Commit) -> None:
     state = run.state
     taken = range(state.cursor.next_ordinal, ask.cursor.next_ordinal)
     dispositions, rows = _offline(ask, taken) if run.plan.offline else (_dispose(run, ask), ())
-    views = {n: view for n, view in state.views().items() if n not in taken}
-    tasks = plan_admission(run.plan, ask.step, ask.cursor, state.next_admitted, views)
+    left = {n: view for n, view in state.views().items() if n not in taken}
+    window = expire_old(run.plan, ask.step, left)
+    tasks = plan_admission(run.plan, ask.step, ask.cursor, state.next_admitted, window)
     admission = Admission(
         tasks=tasks.tasks,
         next_admitted=tasks.next_admitted,
@@ -139,12 +146,15 @@ def _dispose(run: Run, ask: m.Commit) -> tuple[Disposition, ...]:
     others: tuple[tuple[DispositionKind, str, tuple[int, ...]], ...] = (
         ("excluded", INFRASTRUCTURE, decision.excluded),
         ("filtered", "zero variance", decision.filtered),
-        ("expired", "not back in time", decision.expired),
         ("surplus", _why_surplus(run), decision.surplus),
     )
     for kind, reason, ordinals in others:
         for ordinal in ordinals:
             rest.extend(groups[ordinal].dispose(kind, reason))
+    for ordinal in decision.expired:
+        group = groups[ordinal]
+        late = group.state != "done"
+        rest.extend(group.dispose("expired", "not back in time" if late else "over maxStaleness"))
     lost = [
         one
         for ordinal in decision.kept
@@ -170,16 +180,11 @@ def _check_named(ask: m.Commit, batch: set[str]) -> None:
 
 def _decision(run: Run, ask: m.Commit) -> Ready:
     """The batch that was handed out, found again; by its own account where time had a say."""
-    cursor, views = run.state.cursor.next_ordinal, run.state.views()
-    decision = decide_batch(run.plan, cursor, views)
-    if not run.plan.exact and not _is_of(run, decision, ask):
-        # Samples expired that have come since, or this coordinator never saw them expire.
-        named = {*ask.consumed, *ask.filtered}
-        for ordinal in range(cursor, ask.cursor.next_ordinal):
-            group = run.state.groups.get(ordinal)
-            if group is not None and group.state != "excluded" and not named & set(ids_of(group)):
-                views[ordinal] = GroupView(state=_left_out(run, group))
-        decision = decide_batch(run.plan, cursor, views)
+    cursor, window = run.state.cursor.next_ordinal, view_window(run)
+    decision = decide_batch(run.plan, cursor, window)
+    if run.plan.extra_groups and not _is_of(run, decision, ask):
+        # Groups of a lower ordinal have come since: the batch was made without them.
+        decision = decide_batch(run.plan, cursor, _without_later(run, window, ask))
     if not isinstance(decision, Ready) or decision.next_ordinal != ask.cursor.next_ordinal:
         raise CoordinatorError(
             f"step {ask.step} was never handed out with cursor {ask.cursor.next_ordinal}:"
@@ -188,9 +193,16 @@ def _decision(run: Run, ask: m.Commit) -> Ready:
     return decision
 
 
-def _left_out(run: Run, group: Group) -> TaskState:
-    """What became of a group that the batch was made without."""
-    return "surplus" if run.plan.extra_groups and group.state != "expired" else "expired"
+def _without_later(run: Run, window: Window, ask: m.Commit) -> Window:
+    """The window without the results of groups that a commit does not name: they are surplus."""
+    named, groups = {*ask.consumed, *ask.filtered}, run.state.groups
+    later = (
+        ordinal
+        for ordinal in range(run.state.cursor.next_ordinal, ask.cursor.next_ordinal)
+        if ordinal in groups and window[ordinal].state not in {"excluded", "expired"}
+    )
+    left_out = {n: GroupView(state="surplus") for n in later if not named & set(ids_of(groups[n]))}
+    return {**window, **left_out}
 
 
 def _is_of(run: Run, decision: Decision, ask: m.Commit) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -27,8 +28,8 @@ from rollout.coordinator.batching import (
 from rollout.coordinator.notice import answer_told, give_notice
 from rollout.coordinator.plan import HELD_OUT
 from rollout.coordinator.run import WAIT_MAX_SECONDS, Run, wait_for
-from rollout.coordinator.state import Worker, build_state
-from rollout.coordinator.windows import admit_more, plan_admission, plan_evaluations
+from rollout.coordinator.state import Group, Worker, build_state
+from rollout.coordinator.windows import admit_more, plan_admission, plan_evaluations, view_window
 from rollout.errors import CoordinatorError
 from rollout.ledger.records import Admission, AnchorManifest, Lease
 from rollout.types import WeightVersion
@@ -122,7 +123,9 @@ async def open_version(run: Run) -> None:
     state = run.state
     if state.version is None:
         return
-    tasks = plan_admission(run.plan, state.step, state.cursor, state.next_admitted, state.views())
+    tasks = plan_admission(
+        run.plan, state.step, state.cursor, state.next_admitted, view_window(run)
+    )
     admission = Admission(
         tasks=tasks.tasks,
         next_admitted=tasks.next_admitted,
@@ -183,7 +186,7 @@ async def _try_batch(run: Run, ask: m.BatchRequest) -> m.Batch | None:
     if run.plan.offline:
         return await _offline_batch(run, ask.step)
     await _expire_overdue(run)
-    decision = decide_batch(run.plan, state.cursor.next_ordinal, state.views())
+    decision = decide_batch(run.plan, state.cursor.next_ordinal, view_window(run))
     if not isinstance(decision, Ready):
         return None
     if not decision.kept:
@@ -241,11 +244,19 @@ async def _expire_overdue(run: Run) -> None:
     waited_for = [group for group in groups if group is not None and not group.view().resolved]
     # A refill that came while the learner waited has its own time.
     overdue = [group for group in waited_for if max(since, group.entered_at) <= until]
-    for group in overdue:
-        log.warning("sample expired task=%s", group.task.task_id)
-        run.state.release(group.task, "expired")
     if overdue:
+        await _expire(run, overdue)
         await admit_more(run)
+
+
+async def _expire(run: Run, overdue: Sequence[Group]) -> None:
+    """Give groups up for good, in the ledger first: what comes of them later must not be consumed."""
+    expired = set(await run.ledger.expire([group.task.task_id for group in overdue]))
+    for group in overdue:
+        # A result may have become durable meanwhile.
+        if group.task.task_id in expired:
+            log.warning("sample expired task=%s", group.task.task_id)
+            run.state.release(group.task, "expired")
 
 
 def step_window(run: Run) -> range:
@@ -253,7 +264,7 @@ def step_window(run: Run) -> range:
     start, plan = run.state.cursor.next_ordinal, run.plan
     if plan.waves_max is None:
         return range(start, start + plan.groups_per_step)
-    return range(start, window_end(plan, start, run.state.views()))
+    return range(start, window_end(plan, start, view_window(run)))
 
 
 async def _offline_batch(run: Run, step: int) -> m.Batch:
@@ -322,7 +333,7 @@ def find_wait(run: Run) -> Culprit:
     if run.damaged == state.version:
         text = f"the learner has not stored version {state.step} again, which was damaged"
         return Culprit(text=text, workers=_learners(run))
-    decision: Decision = decide_batch(run.plan, state.cursor.next_ordinal, state.views())
+    decision: Decision = decide_batch(run.plan, state.cursor.next_ordinal, view_window(run))
     if not isinstance(decision, NotReady):
         return _find_silence(run) or Culprit(text="nobody: the batch is complete")
     group = state.groups.get(decision.ordinal)

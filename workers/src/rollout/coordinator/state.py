@@ -8,6 +8,7 @@ restart every worker is given one lease term to be heard again.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +55,7 @@ class Group:
     lease: Lease | None = None
     samples: tuple[SampleRow, ...] = ()
     packed: bytes = b""
+    oldest_step: int | None = None
     entered_at: float = 0.0
     _view: GroupView | None = None
 
@@ -81,7 +83,7 @@ class Group:
         """What decisions need. Rewards only come with a change of state."""
         if self._view is None or self._view.state != self.state:
             rewards = tuple(sample.reward for sample in self.samples)
-            self._view = GroupView(state=self.state, rewards=rewards)
+            self._view = GroupView(state=self.state, rewards=rewards, oldest_step=self.oldest_step)
         return self._view
 
 
@@ -247,6 +249,7 @@ class RunState:
         elif (group := self.groups.get(task.ordinal)) is not None:
             group.state, group.lease, group.samples = "done", None, samples
             group.packed = pack_group(task.ordinal, made)
+            group.oldest_step = find_oldest_step(made)
 
     def remember_step(self, metrics: dict[str, Any], signal: StepSignal | None) -> None:
         """Keep the last few steps for detectors and displays."""
@@ -263,6 +266,11 @@ def evaluation_key(task: NewTask) -> Key:
 def pack_group(ordinal: int, trajectories: tuple[Trajectory, ...]) -> bytes:
     """A TrajectoryGroup in msgpack, made once and sent as it is."""
     return msgspec.msgpack.encode(TrajectoryGroup(ordinal=ordinal, trajectories=trajectories))
+
+
+def find_oldest_step(trajectories: Iterable[Trajectory]) -> int | None:
+    """The step of the version of the oldest token; None of trajectories without any."""
+    return min((span.step for made in trajectories for span in made.spans), default=None)
 
 
 def build_state(stored: LedgerState, *, pools_rewards: bool = False) -> RunState:
@@ -307,11 +315,12 @@ def build_state(stored: LedgerState, *, pools_rewards: bool = False) -> RunState
 
 
 def _group(stored: StoredGroup) -> Group:
-    made = b"" if stored.body is None else pack_group(stored.task.ordinal, decode_body(stored.body))
+    made = () if stored.body is None else decode_body(stored.body)
     return Group(
         task=stored.task,
         state=stored.state,
         lease=stored.lease,
         samples=stored.samples,
-        packed=made,
+        packed=pack_group(stored.task.ordinal, made) if made else b"",
+        oldest_step=find_oldest_step(made),
     )

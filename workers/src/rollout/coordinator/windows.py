@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from rollout.coordinator.batching import GroupView, is_finished, window_end
+from rollout.coordinator.batching import Window, expire_old, is_finished, window_end
 from rollout.coordinator.evaluating import build_evaluation, plan_due
 from rollout.coordinator.messages import Cursor
 from rollout.coordinator.plan import RunPlan
@@ -13,7 +11,7 @@ from rollout.ledger.records import Admission, NewEvaluation, NewTask
 
 
 def plan_admission(
-    plan: RunPlan, step: int, cursor: Cursor, next_admitted: int, window: Mapping[int, GroupView]
+    plan: RunPlan, step: int, cursor: Cursor, next_admitted: int, window: Window
 ) -> Admission:
     """The training tasks that may enter after ``step``, given a cursor and the groups after it.
 
@@ -40,6 +38,11 @@ def plan_evaluations(
     return tuple(build_evaluation(item, lineage, step) for item in due)
 
 
+def view_window(run: Run) -> Window:
+    """The groups after the cursor, as the step after the last committed one may take them."""
+    return expire_old(run.plan, run.state.step, run.state.views())
+
+
 async def admit_more(run: Run) -> None:
     """Let in what results or a longer run now allow. Cheap when there is nothing."""
     if run.state.version is None or run.plan.offline:
@@ -47,7 +50,7 @@ async def admit_more(run: Run) -> None:
     async with run.turn:
         state = run.state
         admission = plan_admission(
-            run.plan, state.step, state.cursor, state.next_admitted, state.views()
+            run.plan, state.step, state.cursor, state.next_admitted, view_window(run)
         )
         if admission.tasks:
             await run.ledger.admit(admission)

@@ -17,7 +17,7 @@ from rollout.coordinator.batches import (
     plan_next_rows,
     recorded_ordinals,
 )
-from rollout.coordinator.batching import Ready, decide_batch
+from rollout.coordinator.batching import Ready, decide_batch, expire_old
 from rollout.coordinator.state import RunState, build_state
 from rollout.coordinator.wiring import DataRows, build_plan, build_rows
 from rollout.errors import SpecError
@@ -78,7 +78,8 @@ class Recording:
         if self._offline:
             ordinals, cursor = plan_next_rows(plan, state.cursor.next_ordinal)
             return build_rows_batch(step, ordinals, self._rows.train(ordinals), cursor)
-        decision = decide_batch(plan, state.cursor.next_ordinal, state.views())
+        window = expire_old(plan, state.step, state.views())
+        decision = decide_batch(plan, state.cursor.next_ordinal, window)
         if not isinstance(decision, Ready):
             raise SpecError(f"step {step}: not committed, and its batch {_describe_lack(state)}")
         built = msgspec.msgpack.encode(build_next_groups(plan, state.groups, step, decision))

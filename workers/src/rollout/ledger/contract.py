@@ -80,6 +80,10 @@ class Ledger(Protocol):
         """
         ...
 
+    async def expire(self, task_ids: Sequence[str]) -> tuple[str, ...]:
+        """Give up those of these tasks that have no result yet; returns them. Later results are refused."""
+        ...
+
     async def prefixes_of(self, task_ids: Sequence[str]) -> dict[str, bytes]:
         """The beginnings that returned attempts left of tasks without a result."""
         ...

@@ -90,6 +90,10 @@ class SqlLedger:
             lambda tx: submitting.submit(tx, self._limits, worker, incarnation, ends), shares=True
         )
 
+    async def expire(self, task_ids: Sequence[str]) -> tuple[str, ...]:
+        """See the contract."""
+        return await self._write(lambda tx: tasks.expire(tx, task_ids))
+
     async def prefixes_of(self, task_ids: Sequence[str]) -> dict[str, bytes]:
         """See the contract."""
         return await self._read(lambda tx: loading.read_prefixes(tx, task_ids))

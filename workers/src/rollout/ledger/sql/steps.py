@@ -11,7 +11,13 @@ import msgspec
 
 from rollout.errors import LedgerError
 from rollout.ledger.records import AnchorManifest, Disposition, StepCommit
-from rollout.ledger.sql.tasks import admit, check_incarnation, insert_tasks, lock_run
+from rollout.ledger.sql.tasks import (
+    admit,
+    check_incarnation,
+    give_up_attempts,
+    insert_tasks,
+    lock_run,
+)
 from rollout.ledger.sql.transaction import EVERYTHING, Transaction, marks, slices
 from rollout.types import WeightVersion
 
@@ -133,6 +139,7 @@ def _insert_dispositions(
                 f" AND task_id IN ({marks(some)})",
                 (kind, *some),
             )
+        give_up_attempts(tx, closed)
 
 
 def _check_consumed(tx: Transaction, step: StepCommit) -> None:
@@ -231,12 +238,13 @@ def _next_ordinal(tx: Transaction, step: int) -> int:
 
 
 def _reopen(tx: Transaction, next_ordinal: int) -> None:
-    tx.execute(
+    rows = tx.execute(
         "UPDATE tasks SET state = 'open', worker = NULL WHERE kind = 'train' AND kind <> 'eval'"
-        " AND ordinal >= ?"
-        " AND state IN ('surplus', 'expired')",
+        " AND ordinal >= ? AND state IN ('surplus', 'expired') RETURNING task_id",
         (next_ordinal,),
-    )
+    ).fetchall()
+    # Ledgers of older versions leave attempts under way when they close a task.
+    give_up_attempts(tx, [row[0] for row in rows])
 
 
 def _drop_dead_evaluations(tx: Transaction, lineage: int, base_step: int) -> None:

@@ -310,6 +310,32 @@ def renew(
     return tuple(task_id for task_id in task_ids if task_id not in mine)
 
 
+def expire(tx: Transaction, task_ids: Sequence[str]) -> tuple[str, ...]:
+    """Close tasks that nobody waits for any more; those that have ended otherwise stay as they are."""
+    found: list[str] = []
+    for some in slices(sorted(task_ids)):
+        rows = tx.execute(
+            f"SELECT task_id FROM tasks WHERE task_id IN ({marks(some)})"
+            f" AND state IN ('open', 'leased') ORDER BY task_id{tx.for_update}",
+            some,
+        ).fetchall()
+        found += [row[0] for row in rows]
+    for some in slices(found):
+        tx.execute(f"UPDATE tasks SET state = 'expired' WHERE task_id IN ({marks(some)})", some)
+    give_up_attempts(tx, found)
+    return tuple(found)
+
+
+def give_up_attempts(tx: Transaction, task_ids: Sequence[str]) -> None:
+    """End what is under way of tasks that are closed: reopened by a fork, they begin another attempt."""
+    for some in slices(task_ids):
+        tx.execute(
+            "UPDATE attempts SET ended_at = ?, ending = 'given up' WHERE ending IS NULL"
+            f" AND task_id IN ({marks(some)})",
+            (tx.now, *some),
+        )
+
+
 def rearm(tx: Transaction, lease_seconds: float) -> int:
     """Give every lease one full term."""
     until = tx.now + lease_seconds
