@@ -10,6 +10,7 @@ import pytest
 from rollout.errors import SpecError, StoreError
 from rollout.tracking.build import build_trackers
 from rollout.tracking.jsonl import JsonlTracker
+from rollout.tracking.last_step import FILE, NOTHING, read_last_step
 from rollout_api.v1alpha1.operations import Tracking
 
 METRICS = {"reward": 0.5, "lineage": 0, "phase_seconds": {"train": 0.25}, "note": "text"}
@@ -57,6 +58,72 @@ def test_a_step_is_written_once_however_often_it_is_logged(tmp_path):
     assert [line["step"] for line in lines(tmp_path)] == [0, 1, 2, 3]
 
 
+FORK = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (1, 4)]
+"""The steps of a run that forked after step 1, as the coordinator sends them."""
+
+
+def log_places(trackers, places):
+    for lineage, step in places:
+        for tracker in trackers:
+            tracker.log(step, {**METRICS, "lineage": lineage, "reward": lineage + step / 10})
+
+
+@pytest.mark.parametrize("before", range(1, len(FORK)))
+def test_steps_of_a_younger_lineage_are_not_those_that_were_written(tmp_path, before):
+    """A process that ends anywhere is sent the live chain's steps again by the next one."""
+    first = build(tmp_path)
+    log_places(first, FORK[:before])
+    close(first)
+    second = build(tmp_path)
+    log_places(second, FORK[before - 1 :])
+    close(second)
+
+    assert [(line["lineage"], line["step"]) for line in lines(tmp_path)] == FORK
+
+
+def test_the_last_step_of_an_older_version_is_of_the_first_lineage(tmp_path):
+    (tmp_path / FILE).write_text("7\n")
+
+    assert read_last_step(tmp_path) == (0, 7)
+
+
+def test_tensorboard_has_the_steps_of_a_younger_lineage(tmp_path):
+    for places in (FORK[:5], FORK[4:]):
+        trackers = build(tmp_path, {"tensorboard": {}})
+        log_places(trackers, places)
+        close(trackers)
+
+    found = scalars(tmp_path / "tracking/tensorboard")
+    assert [f[1:] for f in found if f[0] == "reward"] == [
+        (step, round(lineage + step / 10, 6)) for lineage, step in FORK
+    ]
+
+
+@pytest.mark.process
+def test_mlflow_has_the_steps_of_a_younger_lineage(tmp_path):
+    for places in (FORK[:5], FORK[4:]):
+        trackers = build(tmp_path, {"mlflow": {}})
+        log_places(trackers, places)
+        close(trackers)
+
+    client, run = mlflow_run(tmp_path / "tracking/mlflow")
+    wanted = sorted((step, round(lineage + step / 10, 6)) for lineage, step in FORK)
+    assert sorted(history(client, run, "reward")) == wanted
+
+
+@pytest.mark.process
+def test_wandb_has_the_steps_of_a_younger_lineage(tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    trackers = build(tmp_path, {"wandb": {"project": "gsm8k", "mode": "Offline"}})
+    log_places(trackers, FORK)
+    close(trackers)
+
+    rows, _ = written_history(tmp_path / "tracking/wandb", num_steps=len(FORK))
+    assert [round(float(items["reward"]), 6) for _, items in rows] == [
+        round(lineage + step / 10, 6) for lineage, step in FORK
+    ]
+
+
 @pytest.mark.parametrize("cut", [1, 5, 60])
 def test_a_line_that_a_crash_left_unfinished_is_written_again(tmp_path, cut):
     first = build(tmp_path)
@@ -97,10 +164,10 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
 def test_a_full_disk_is_an_error_and_the_step_is_not_counted():
     tracker = JsonlTracker.__new__(JsonlTracker)
     with open("/dev/full", "ab") as full:  # noqa: PTH123 - a device, open while it is written to
-        tracker._path, tracker._file, tracker.last_step = "/dev/full", full, -1
+        tracker._path, tracker._file, tracker.last_step = "/dev/full", full, NOTHING
         with pytest.raises(StoreError, match="cannot be written"):
             tracker.log(1, METRICS)
-        assert tracker.last_step == -1
+        assert tracker.last_step == NOTHING
         full.close = lambda: None
 
 
@@ -270,7 +337,7 @@ def test_a_step_that_mlflow_does_not_take_is_not_counted(tmp_path):
 
     with pytest.raises(StoreError, match="MLflow does not take step 1"):
         tracker.log(1, METRICS)
-    assert tracker.last_step == -1
+    assert tracker.last_step == NOTHING
 
 
 def test_a_tracker_that_is_not_installed_says_what_to_install(tmp_path):

@@ -201,7 +201,8 @@ async def track(run: Run) -> None:
 
 def _evaluated(run: Run, step: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for result in run.state.results():
+    # Of a fork's base, its own version's come last: they take the place of the parent's.
+    for result in sorted(run.state.results(), key=lambda one: one.lineage):
         if result.step == step:
             prefix = f"eval/{result.name}/{result.split}"
             found |= {f"{prefix}/{name}": value for name, value in _flat(result.summary)}

@@ -310,10 +310,11 @@ async def fork(run: Run, ask: m.Fork) -> m.Forked:
 
 
 async def reload_state(run: Run) -> None:
-    """Build the picture anew from the ledger; keep who is alive."""
-    workers = run.state.workers
-    run.state = build_state(await run.ledger.load(), pools_rewards=run.plan.pools_rewards)
-    run.state.workers = workers
+    """Build the picture anew from the ledger; keep what only this process knows, an order to stop above all."""
+    stored = await run.ledger.load()
+    known, run.state = run.state, build_state(stored, pools_rewards=run.plan.pools_rewards)
+    run.state.workers, run.state.stopping = known.workers, known.stopping
+    run.state.tokens, run.state.unfinished = known.tokens, known.unfinished
 
 
 async def failed(run: Run, ask: m.Failed) -> m.Empty:

@@ -144,6 +144,7 @@ class RunState:
     """
 
     lineage: int = 0
+    ancestry: tuple[tuple[int, int | None], ...] = ((0, None),)
     step: int = 0
     chain: str = ""
     cursor: Cursor = field(default_factory=lambda: Cursor(next_ordinal=0))
@@ -183,8 +184,18 @@ class RunState:
         return [
             Result(name=name, split=split, lineage=lineage, step=step, summary=run.summary)
             for (name, split, lineage, step), run in self.evaluations.items()
-            if run.summary is not None and "dropped" not in run.summary
+            if run.summary is not None
+            and "dropped" not in run.summary
+            and self._is_live(lineage, step)
         ]
+
+    def _is_live(self, lineage: int, step: int) -> bool:
+        """Whether a version is of the live chain, and not of steps that a fork has left behind."""
+        bounds = dict(self.ancestry)
+        if lineage not in bounds:
+            return False
+        bound = bounds[lineage]
+        return bound is None or step <= bound
 
     def pending_evaluations(self) -> list[EvaluationRun]:
         """Evaluations without a result."""
@@ -278,6 +289,7 @@ def build_state(stored: LedgerState, *, pools_rewards: bool = False) -> RunState
     head, initial = stored.head, stored.initial
     state = RunState(
         lineage=stored.lineage,
+        ancestry=stored.ancestry,
         step=0 if head is None else head.step,
         cursor=Cursor(
             next_ordinal=stored.first_waiting,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rollout.errors import StoreError
+from rollout.tracking.last_step import NOTHING, is_new, place_of
 
 TAIL_BYTES = 1 << 20
 """Longest line; the last step is looked for in so many bytes at the end."""
@@ -20,7 +21,7 @@ class JsonlTracker:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.last_step = -1
+        self.last_step = NOTHING
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab")
@@ -38,11 +39,13 @@ class JsonlTracker:
         self._file.truncate(size - len(tail) + len(whole))
         lines = whole.splitlines()
         if lines:
-            self.last_step = int(json.loads(lines[-1])["step"])
+            last = json.loads(lines[-1])
+            self.last_step = place_of(int(last["step"]), last)
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Append one step; a step that is already there is left alone. Raises StoreError."""
-        if step <= self.last_step:
+        place = place_of(step, metrics)
+        if not is_new(self.last_step, place):
             return
         line = json.dumps({**metrics, "step": step}, default=_plain)
         try:
@@ -51,7 +54,7 @@ class JsonlTracker:
             os.fsync(self._file.fileno())
         except OSError as error:
             raise StoreError(f"metrics file {self._path} cannot be written: {error}") from error
-        self.last_step = step
+        self.last_step = place
 
     def close(self) -> None:
         """Close the file; idempotent."""

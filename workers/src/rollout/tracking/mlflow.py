@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rollout.errors import SpecError, StoreError
-from rollout.tracking.last_step import flat_numbers
+from rollout.tracking.last_step import Place, flat_numbers, is_new, place_of
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 UID_TAG = "rollout.uid"
-LAST_STEP = "step"
+LAST_STEP, LAST_STEP_TAG = "step", "rollout.last-step"
 METRICS_MAX, PARAMETERS_MAX = 1000, 100
 """Most in one request, by MLflow's protocol."""
 TEXT_MAX = 500
@@ -65,7 +65,7 @@ class MlflowTracker:
                 "spec.tracking mlflow.uri, or leave it out to write beside the run"
             ) from error
         self._run_id = found.info.run_id
-        self.last_step = int(found.data.metrics.get(LAST_STEP, -1))
+        self.last_step = _read_last(found)
 
     def _open(self, run: MlflowRun, artifacts: Path | None) -> Run:
         """The MLflow run of this uid, running again; made when there is none."""
@@ -93,9 +93,10 @@ class MlflowTracker:
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Log one step; a step already logged is left alone. Raises StoreError."""
-        if step <= self.last_step:
+        place = place_of(step, metrics)
+        if not is_new(self.last_step, place):
             return
-        from mlflow.entities import Metric
+        from mlflow.entities import Metric, RunTag
 
         now = int(time.time() * 1000)
         numbers = flat_numbers(metrics)
@@ -106,9 +107,11 @@ class MlflowTracker:
         try:
             for part in _parts(found, METRICS_MAX):
                 self._client.log_batch(self._run_id, metrics=part)
+            tag = RunTag(LAST_STEP_TAG, f"{place[0]} {place[1]}")
+            self._client.log_batch(self._run_id, tags=[tag])
         except self._error as error:
             raise StoreError(f"MLflow does not take step {step}: {error}") from error
-        self.last_step = step
+        self.last_step = place
 
     def close(self) -> None:
         """Mark the run as finished, for now; idempotent."""
@@ -116,6 +119,15 @@ class MlflowTracker:
             self._client.set_terminated(self._run_id, status="FINISHED")
         except self._error as error:
             raise StoreError(f"MLflow cannot be told of the end: {error}") from error
+
+
+def _read_last(found: Run) -> Place:
+    """The last step that is in the store whole."""
+    words = found.data.tags.get(LAST_STEP_TAG, "").split()
+    if len(words) == 2:
+        return int(words[0]), int(words[1])
+    # A run that an older version began.
+    return 0, int(found.data.metrics.get(LAST_STEP, -1))
 
 
 def _import() -> tuple[type[MlflowClient], type[Exception]]:

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rollout.errors import SpecError, StoreError
-from rollout.tracking.last_step import flat_numbers, read_last_step, write_last_step
+from rollout.tracking.last_step import (
+    flat_numbers,
+    is_new,
+    place_of,
+    read_last_step,
+    write_last_step,
+)
 
 
 class TensorBoardTracker:
@@ -31,7 +37,8 @@ class TensorBoardTracker:
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Write one step's numbers; a step already written is left alone."""
-        if step <= self.last_step:
+        place = place_of(step, metrics)
+        if not is_new(self.last_step, place):
             return
         from tensorboard.compat.proto import event_pb2
 
@@ -40,8 +47,8 @@ class TensorBoardTracker:
             event.summary.value.add(tag=name, simple_value=number)
         self._writer.add_event(event)
         self._writer.flush()
-        write_last_step(self._folder, step)
-        self.last_step = step
+        write_last_step(self._folder, place)
+        self.last_step = place
 
     def close(self) -> None:
         """Close the event file; idempotent."""

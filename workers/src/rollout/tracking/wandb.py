@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rollout.errors import SpecError
-from rollout.tracking.last_step import flat_numbers, read_last_step, write_last_step
+from rollout.tracking.last_step import (
+    flat_numbers,
+    is_new,
+    place_of,
+    read_last_step,
+    write_last_step,
+)
 
 INIT_SECONDS_MAX = 60.0
 
@@ -65,11 +71,13 @@ class WandbTracker:
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Log one step; a step already logged is left alone."""
-        if step <= self.last_step:
+        place = place_of(step, metrics)
+        if not is_new(self.last_step, place):
             return
-        self._run.log(flat_numbers(metrics), step=step, commit=True)
-        write_last_step(self._folder, step)
-        self.last_step = step
+        # W&B throws away what is not behind its last row: after a fork rows go on, ``step`` says the step.
+        self._run.log(flat_numbers(metrics), step=max(step, self._run.step), commit=True)
+        write_last_step(self._folder, place)
+        self.last_step = place
 
     def close(self) -> None:
         """Flush and finish; idempotent."""

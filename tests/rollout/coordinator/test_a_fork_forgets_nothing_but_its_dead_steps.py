@@ -1,0 +1,83 @@
+"""After a fork: an order to stop holds, and steps, their metrics and evaluations are those of the live chain."""
+
+from dataclasses import replace
+
+import pytest
+from coordinator_kit import HELDOUT, PLAN, FakeActor, FakeLearner
+
+from rollout.coordinator import keeper
+from rollout.coordinator import messages as m
+
+LONG = replace(PLAN, exact=False, steps_max=6)
+
+
+def commit_steps(learner, actor, num):
+    for _ in range(num):
+        batch = learner.ask()
+        while batch.waiting is not None:
+            actor.work()
+            batch = learner.ask()
+        learner.commit(batch)
+
+
+def fork(client, learner, step):
+    """The learner is restarted, and its replay meets another digest."""
+    version = learner.version(step, "other")
+    ask = m.Fork(
+        worker=learner.name,
+        incarnation=learner.incarnation,
+        step=step,
+        version=version,
+        chain="c",
+        reason=f"replay of step {step} met another digest",
+    )
+    learner.lineage, learner.step = client.fork(ask).lineage, step
+
+
+def test_an_order_to_stop_outlives_a_fork(bench):
+    client = bench.start(LONG)
+    learner, actor = FakeLearner(client, bench.store), FakeActor(client)
+    commit_steps(learner, actor, 1)
+    client.stop("Stopped")
+    learner = FakeLearner(client, bench.store)
+    fork(client, learner, 1)
+    assert learner.ask().stop == "Stopped"
+
+
+def test_what_was_counted_since_the_start_outlives_a_fork(bench):
+    client = bench.start(LONG)
+    learner, actor = FakeLearner(client, bench.store), FakeActor(client)
+    commit_steps(learner, actor, 1)
+    before = dict(bench.coordinator.run.state.tokens)
+    assert before["consumed"]
+    fork(client, learner, 1)
+    assert dict(bench.coordinator.run.state.tokens) == before
+
+
+@pytest.mark.parametrize("dead", [3, 2])
+def test_trackers_get_the_steps_of_the_younger_lineage_too(bench, dead):
+    client = bench.start(LONG)
+    learner, actor = FakeLearner(client, bench.store), FakeActor(client)
+    commit_steps(learner, actor, dead)
+    bench.stop()
+    client = bench.start(LONG)
+    learner, actor = FakeLearner(client, bench.store), FakeActor(client)
+    fork(client, learner, 1)
+    commit_steps(learner, actor, 2)
+    bench.stop()
+    seen = [(metrics["lineage"], step) for step, metrics in bench.tracker.seen]
+    assert seen[:4] == [(0, step) for step in range(4)][: dead + 1] + seen[dead + 1 : 4]
+    assert seen[-2:] == [(1, 2), (1, 3)]
+
+
+def test_evaluations_of_dead_steps_are_neither_tracked_nor_best(bench):
+    plan = replace(LONG, evaluations=(replace(HELDOUT, every_steps=1),))
+    client = bench.start(plan)
+    learner, actor = FakeLearner(client, bench.store), FakeActor(client)
+    commit_steps(learner, actor, 2)
+    run = bench.coordinator.run
+    for key, one in run.state.evaluations.items():
+        one.summary = {"accuracy": {"value": float(key[3]), "low": 0.0, "high": 1.0}}
+    run.state.ancestry = ((1, None), (0, 1))
+    assert sorted((one.lineage, one.step) for one in run.state.results()) == [(0, 0), (0, 1)]
+    assert keeper._evaluated(run, 2) == {}
