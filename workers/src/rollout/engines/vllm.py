@@ -147,8 +147,11 @@ class VllmEngine:
             if call.interrupted:
                 return NOTHING_YET
             call.begin(row, place)
-            answer = await self._ask(call.server, body)
-        completion = parse_completion(answer)
+            try:
+                completion = parse_completion(await self._ask(call.server, body))
+            except BaseException:
+                call.leave(row, place)
+                raise
         if completion.finish == "aborted" and call.interrupted:
             completion = replace(completion, finish="interrupted")
         call.end(row, place, len(completion.token_ids))

@@ -42,6 +42,10 @@ class Call:
             took = time.monotonic() - self._begun[row, place]
             self._token_seconds.append(took / num_tokens)
 
+    def leave(self, row: int, place: int) -> None:
+        """No answer of a sample will come: it failed, or nobody waits for it any more."""
+        self._ended.setdefault((row, place), 0)
+
     def interrupt(self) -> None:
         """Abort what runs. Idempotent."""
         if not self.interrupted:
@@ -54,13 +58,21 @@ class Call:
             await self._pausing
 
     async def _pause(self) -> None:
+        try:
+            await self._pause_until_all_ended()
+            await self.server.call("/resume", seconds_max=PAUSE_SECONDS_MAX)
+        except BaseException:
+            # It may stay paused, and would answer nobody.
+            self.server.broken = True
+            raise
+
+    async def _pause_until_all_ended(self) -> None:
         keep_cache = {"mode": "abort", "clear_cache": "false"}
         while self._begun.keys() - self._ended.keys() and not self.server.broken:
             await self.server.call("/pause", parameters=keep_cache, seconds_max=PAUSE_SECONDS_MAX)
             await asyncio.sleep(PAUSE_AGAIN_SECONDS)
         if self.server.broken:
             raise EngineError("vLLM broke while its samples were interrupted")
-        await self.server.call("/resume", seconds_max=PAUSE_SECONDS_MAX)
 
     def look(self) -> list[list[SampleProgress]]:
         """By request and seed.

@@ -173,7 +173,8 @@ class VllmServer:
             raise EngineError(self._describe(f"did not answer {path} ({error!r})")) from error
         if response.is_success:
             return response.content
-        self.broken = response.is_server_error
+        # For good: what a later call meets says nothing of what broke.
+        self.broken = self.broken or response.is_server_error
         if response.status_code == CONFLICT:
             raise VersionRefused(self._describe(f"serves another version: {response.text[:500]}"))
         raise EngineError(
