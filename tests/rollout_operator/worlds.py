@@ -64,6 +64,7 @@ class World:
     status: dict[str, Any] = field(default_factory=dict)
     workloads: dict[Role, tuple[Workload, int]] = field(default_factory=dict)
     records: dict[str, Record] = field(default_factory=dict)
+    rendered: dict[str, int] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     watches_nodes: bool = False
@@ -103,8 +104,9 @@ class World:
             found["StatefulSet", name] = self._child("StatefulSet", name, attempt, workload)
         for name, record in self.records.items():
             one = self._child("ConfigMap", name, record.attempt, None)
-            signed = {"content": name, "signature": RING.sign(name)}
-            found["ConfigMap", name] = replace(one, expected="x/y", **signed)
+            signed = replace(one, content=name, signature=RING.sign(name))
+            generation = self.rendered.get(name, self.generation)
+            found["ConfigMap", name] = replace(signed, expected="x/y", generation=generation)
         return found
 
     def _child(self, kind: str, name: str, attempt: int, workload: Workload | None) -> Child:
@@ -139,6 +141,8 @@ class World:
     def apply(self, plan: Plan, *, status: bool = True) -> None:
         if plan.wanted is not None:
             self._apply_children(plan)
+        for role, live in plan.lower.items():
+            self._set(role, live, self.workloads[role][1])
         if plan.remove_children:
             self.workloads.clear()
             self.records.clear()
@@ -160,6 +164,7 @@ class World:
             attempt = current_attempt(self.observe())
             record = render_record(build_inputs(self.spec, attempt=attempt))
             self.records = {record.name: record}
+            self.rendered[record.name] = self.generation
             for role in ROLES:
                 if record.child("StatefulSet", names.workload_name("run", role)):
                     self._set(role, wanted.live.get(role, Live(replicas=0)), attempt)

@@ -53,7 +53,9 @@ def live(manifest, version="7"):
 
 
 def genuine(ring=RING, **inputs):
-    return live(sign_record(render_record(replace(build_inputs(), **inputs)), ring).config_map)
+    return live(
+        sign_record(render_record(replace(build_inputs(), generation=1, **inputs)), ring).config_map
+    )
 
 
 def forged():
@@ -116,7 +118,7 @@ async def start(store, server, **seen):
     observed = look(store, **seen)
     plan = plan_run(observed, BEGIN)
     applier = build_applier(server, store)
-    record = render_record(build_inputs())
+    record = render_record(replace(build_inputs(), generation=1))
     applier._records[UID, 1] = record
     await applier.ensure(observed, plan.wanted, build_inputs, BEGIN)
     return plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rollout_api import names
 from rollout_api.names import Role
 from rollout_operator.observed import Child
-from rollout_operator.planning.model import Observed
+from rollout_operator.planning.model import ROLES, Observed
 
 
 def records(observed: Observed) -> list[Child]:
@@ -22,14 +22,32 @@ def current_attempt(observed: Observed) -> int:
     """The attempt that lives, or shall start: a suspended run's next one is a new one.
 
     Counted from the status and the children, whichever has seen more, so that neither a lost status
-    write nor a late watch repeats a number.
+    write nor a late watch repeats a number. One that was overtaken by an edit is never told of.
     """
     found = records(observed)
+    if is_overtaken(observed):
+        return found[0].attempt + 1
     seen = found[0].attempt if found else 0
     done = observed.status.attempt
     if seen > done:
         return seen
     return done + 1 if done == 0 or is_suspended(observed) else done
+
+
+def is_overtaken(observed: Observed) -> bool:
+    """Whether the spec was edited after the newest attempt was rendered, and before the status told of it.
+
+    The API server still let such an edit through: the attempt was not there yet for all that anybody knew.
+    """
+    found = records(observed)
+    if not found or observed.suspend or found[0].attempt <= observed.status.attempt:
+        return False
+    return observed.generation > found[0].generation
+
+
+def has_pods(observed: Observed) -> bool:
+    """Whether there are pods, or shall be."""
+    return bool(observed.pods) or any(replicas_of(observed, role) for role in ROLES)
 
 
 def find_record(observed: Observed, attempt: int) -> Child | None:

@@ -13,7 +13,13 @@ from rollout_api.conditions import ConditionType, Reason
 from rollout_operator.errors import RecordUnverified
 from rollout_operator.observed import parse_time, render_time
 from rollout_operator.planning.afterwards import plan_finished
-from rollout_operator.planning.attempts import current_attempt, find_record, lives_unverified
+from rollout_operator.planning.attempts import (
+    current_attempt,
+    find_record,
+    has_pods,
+    is_overtaken,
+    lives_unverified,
+)
 from rollout_operator.planning.conditions import (
     Aspect,
     Status,
@@ -36,12 +42,14 @@ from rollout_operator.planning.model import (
     Plan,
 )
 from rollout_operator.planning.phases import (
+    SUSPENSION,
     Phase,
     as_ended,
     at_rest,
     coordinator_ready,
     has_role,
     lost_node,
+    plan_down,
     plan_running,
     plan_suspension,
 )
@@ -63,8 +71,8 @@ def plan_run(observed: Observed, now: datetime) -> Plan:
         return plan_finished(observed, now)
     attempt = current_attempt(observed)
     record = find_record(observed, attempt)
-    if lives_unverified(observed):
-        return _plan_unverified(observed, attempt, now)
+    if (apart := _plan_apart(observed, attempt, now)) is not None:
+        return apart
     if observed.spec is None or (record is None and observed.gate and not observed.suspend):
         return _plan_refused(observed, observed.gate, now, alive=record is not None)
     if observed.suspend:
@@ -105,6 +113,15 @@ def _state(gate: Gate) -> Aspect:
     return yes(kind, gate.reason, gate.message)
 
 
+def _plan_apart(observed: Observed, attempt: int, now: datetime) -> Plan | None:
+    """Of an attempt that may have pods and has no record to go by; None for all others."""
+    if lives_unverified(observed):
+        return _plan_unverified(observed, attempt, now)
+    if is_overtaken(observed) and has_pods(observed):
+        return _plan_overtaken(observed, now)
+    return None
+
+
 # -- a run whose record is not ours ---------------------------------------------------------------
 
 
@@ -120,6 +137,22 @@ def _plan_unverified(observed: Observed, attempt: int, now: datetime) -> Plan:
     message = str(RecordUnverified(observed.unverified[0]))
     gate = Gate(reason=Reason.RECORD_UNVERIFIED, message=message, retry_seconds=120.0)
     return _plan_refused(observed, gate, now, alive=True)
+
+
+# -- an attempt that an edit has overtaken ------------------------------------------------------------
+
+
+def _plan_overtaken(observed: Observed, now: datetime) -> Plan:
+    """Its pods go, in order; then the spec as it is now is rendered as another attempt."""
+    phase = plan_down(observed, SUSPENSION, now)
+    words = "the spec was edited while the attempt began: its pods go, and it begins anew"
+    aspects = [
+        no(ConditionType.READY, Reason.STARTING, words),
+        yes(ConditionType.RECONCILING, Reason.STARTING, words),
+        *kept_suspension(observed),
+    ]
+    plan = Plan(lower=phase.live, requeue_seconds=until(phase.due, now))
+    return finish_plan(observed, plan, aspects, now, keep_counts=True)
 
 
 # -- suspension -----------------------------------------------------------------------------------
@@ -233,7 +266,8 @@ def _plan_running(observed: Observed, group: Group | None, attempt: int, now: da
     lost, lost_due = lost_node(observed, now)
     aspects = _running_aspects(observed, group, phase, attempt, lost)
     wake = earliest(phase.due, lost_due, *(due for due, _ in deadlines(observed)))
-    settled = observed.status.settings_generation if started else observed.generation
+    rendered = record.generation if record is not None else observed.generation
+    settled = observed.status.settings_generation if started else rendered
     plan = Plan(
         wanted=wanted,
         send_settings=settings and observed.coordinator_reachable,

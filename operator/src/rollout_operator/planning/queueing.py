@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from rollout_api.conditions import ConditionType, Reason
 from rollout_operator.kueue.quota import Quota
-from rollout_operator.planning.attempts import replicas_of
+from rollout_operator.planning.attempts import has_pods
 from rollout_operator.planning.conditions import Aspect, no, yes
 from rollout_operator.planning.group import find_condition
-from rollout_operator.planning.model import ROLES, Gate, Observed, QuotaStep
+from rollout_operator.planning.model import Gate, Observed, QuotaStep
 
 _QUEUED = frozenset({Reason.QUOTA_RESERVED.value, Reason.QUEUED.value, Reason.EVICTED.value})
 WAIT_SECONDS = 30.0
@@ -127,7 +127,7 @@ def plan_step(
     wanted = observed.claim is not None and not observed.suspend and observed.gate is None
     if quota is None:
         return QuotaStep(verb="Ask") if wanted else None
-    return None if _has_pods(observed) else _step_waiting(observed, quota, wanted=wanted)
+    return None if has_pods(observed) else _step_waiting(observed, quota, wanted=wanted)
 
 
 def _step_waiting(observed: Observed, quota: Quota, *, wanted: bool) -> QuotaStep | None:
@@ -144,13 +144,9 @@ def _step_waiting(observed: Observed, quota: Quota, *, wanted: bool) -> QuotaSte
     return QuotaStep(verb="GiveUp" if quota.reserved else "Change")
 
 
-def _has_pods(observed: Observed) -> bool:
-    return bool(observed.pods) or any(replicas_of(observed, role) for role in ROLES)
-
-
 def _step_finished(observed: Observed, *, succeeded: bool, over: bool) -> QuotaStep | None:
     quota = observed.quota
-    if quota is None or _has_pods(observed):
+    if quota is None or has_pods(observed):
         return None
     if quota.deleting or quota.holds("Finished"):
         if over and not quota.deleting:
