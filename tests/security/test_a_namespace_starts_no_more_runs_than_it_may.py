@@ -10,6 +10,7 @@ from worlds import PLATFORM, SPEC
 from rollout_operator.keys import Key
 from rollout_operator.kueue.asking import Asker
 from rollout_operator.observing import Observer
+from rollout_operator.signing import Keyring
 from rollout_operator.store import Store
 
 MOST = 3
@@ -38,6 +39,7 @@ class Cluster:
             platform=lambda: PLATFORM,
             asker=Asker(client=None, served=lambda: False),
             runs_per_namespace=most,
+            keyring=Keyring,
         )
         runtime = {"name": "default", "uid": "runtime", "resourceVersion": "1"}
         self.store.put_object("ClusterRolloutRuntime", {"metadata": runtime, "spec": {}})

@@ -17,6 +17,7 @@ from rollout_operator.admission import review
 from rollout_operator.keys import Key
 from rollout_operator.kueue.asking import Asker
 from rollout_operator.observing import Observer
+from rollout_operator.signing import Keyring
 from rollout_operator.store import Store
 from rollout_operator.stored import KEPT_BYTES_MAX, parse_stored
 
@@ -63,7 +64,9 @@ def build_observer(store):
     runtime = {"name": "default", "uid": "runtime", "resourceVersion": "1"}
     store.put_object("ClusterRolloutRuntime", {"metadata": runtime, "spec": {}})
     asker = Asker(client=None, served=lambda: False)
-    return Observer(client=None, store=store, platform=lambda: PLATFORM, asker=asker)
+    return Observer(
+        client=None, store=store, platform=lambda: PLATFORM, asker=asker, keyring=Keyring
+    )
 
 
 def bytes_of(quantity):
