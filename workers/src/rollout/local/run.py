@@ -247,7 +247,9 @@ def _record(stage: _Stage, prepared: Prepared) -> None:
         "spec": prepared.spec.model_dump(mode="json", exclude_none=True),
     }
     with stage.run.manifest.open("w") as file:
-        YAML(typ="safe", pure=True).dump(document, file)
+        yaml = YAML(typ="safe", pure=True)
+        yaml.representer.ignore_aliases = lambda *_: True  # what is read back may hold none
+        yaml.dump(document, file)
     if stage.source is not None:
         (stage.run.path / "source").write_text(stage.source.name)
 
