@@ -7,7 +7,7 @@ import pytest
 from local_jobs import MANIFEST, start_job
 
 from rollout.objects.filesystem import FilesystemStore
-from rollout.weights.adapters import read_shapes
+from rollout.weights.adapters import read_tensors
 
 pytestmark = [
     pytest.mark.process,
@@ -44,9 +44,9 @@ def test_versions_are_adapters_and_what_was_sampled_is_what_was_learned_from(tmp
     store = FilesystemStore(job.run_dir / "objects")
     for path in sorted((job.run_dir / "snapshots").glob("step-*.json")):
         version = json.loads(path.read_text())["version"]
-        shapes = read_shapes(store.path(version["object"]))
-        assert shapes
-        assert all("lora_" in name for name in shapes)
+        tensors = read_tensors(store.path(version["object"]))
+        assert tensors
+        assert all("lora_" in name for name in tensors)
     metrics = [
         json.loads(line) for line in (job.run_dir / "metrics.jsonl").read_text().splitlines()
     ]
@@ -54,5 +54,5 @@ def test_versions_are_adapters_and_what_was_sampled_is_what_was_learned_from(tmp
 
     after = start_job(tmp_path / "runs", manifest=NEXT, overrides=["train.maxSteps=1"])
     finish(after)
-    took_over = read_shapes(tmp_path / "runs" / "next-1" / "model" / "model.safetensors")
+    took_over = read_tensors(tmp_path / "runs" / "next-1" / "model" / "model.safetensors")
     assert not [name for name in took_over if "lora_" in name]

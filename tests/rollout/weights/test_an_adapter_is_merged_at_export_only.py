@@ -34,7 +34,7 @@ def merged(folder):
     return load_weights(folder / "dense")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_the_sum_is_the_learners_and_nothing_else_moves(tmp_path, dtype):
     base, adapter = write(tmp_path, dtype)
     a, b = adapter.values()

@@ -10,6 +10,7 @@ import json
 import shutil
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -62,36 +63,60 @@ def merge_adapter(base: Path, adapter: Path, scale: float, target: Path) -> None
         open_raw(base) as whole,
         open_raw(adapter) as factors,
     ):
-        shapes = {**read_shapes(base), **read_shapes(adapter)}
+        tensors = {**read_tensors(base), **read_tensors(adapter)}
         for name in [key.removesuffix(A) for key in factors if key.endswith(A)]:
             weight = f"{name.removeprefix(PREFIX)}.weight"
             if weight not in whole:
                 raise StoreError(f"adapter {adapter} changes {weight}, which {base} has not")
             a, b = (
-                factors[name + part].view(np.float32).reshape(shapes[name + part])
-                for part in (A, B)
+                _floats(factors[key], tensors[key]).reshape(tensors[key].shape)
+                for key in (name + A, name + B)
             )
-            summed = _floats(whole[weight]) + np.float32(scale) * (b @ a).reshape(-1)
-            dense[weight][:] = _bits(summed, whole[weight])
+            dense_of = tensors[weight]
+            summed = _floats(whole[weight], dense_of) + np.float32(scale) * (b @ a).reshape(-1)
+            dense[weight][:] = _bits(summed, dense_of)
 
 
-def read_shapes(path: Path) -> Mapping[str, tuple[int, ...]]:
-    """The shape of every tensor of a safetensors file."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorInfo:
+    """What a safetensors header says of one tensor: the format's name of its numbers (``F16``), its shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def read_tensors(path: Path) -> Mapping[str, TensorInfo]:
+    """Every tensor of a safetensors file, by name."""
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(length))
-    return {name: tuple(one["shape"]) for name, one in header.items() if name != "__metadata__"}
+    return {
+        name: TensorInfo(name=name, dtype=one["dtype"], shape=tuple(one["shape"]))
+        for name, one in header.items()
+        if name != "__metadata__"
+    }
 
 
-def _floats(bits: Bits) -> np.ndarray:
-    if bits.itemsize == np.dtype(np.float32).itemsize:
+def _floats(bits: Bits, of: TensorInfo) -> np.ndarray:
+    """The numbers as float32. Raises StoreError for numbers that no adapter can be added to."""
+    if of.dtype == "F32":
         return bits.view(np.float32)
-    return (bits.astype(np.uint32) << _BF16_SHIFT).view(np.float32)
+    if of.dtype == "F16":
+        return bits.view(np.float16).astype(np.float32)
+    if of.dtype == "BF16":
+        return (bits.astype(np.uint32) << _BF16_SHIFT).view(np.float32)
+    raise StoreError(
+        f"{of.name} holds {of.dtype}; an adapter is merged into F32, F16 or BF16 numbers: load the run's "
+        "folder adapter/ with PEFT instead"
+    )
 
 
-def _bits(values: np.ndarray, like: Bits) -> Bits:
-    """Raw float32, or the nearest bfloat16, ties to even."""
+def _bits(values: np.ndarray, like: TensorInfo) -> Bits:
+    """Raw numbers in the format of ``like``, the nearest ones, ties to even."""
+    if like.dtype == "F16":
+        return values.astype(np.float16).view(np.uint16)
     raw = values.astype(np.float32).view(np.uint32)
-    if like.itemsize == raw.itemsize:
+    if like.dtype == "F32":
         return raw
-    return ((raw + 0x7FFF + ((raw >> _BF16_SHIFT) & 1)) >> _BF16_SHIFT).astype(like.dtype)
+    return ((raw + 0x7FFF + ((raw >> _BF16_SHIFT) & 1)) >> _BF16_SHIFT).astype(np.uint16)
