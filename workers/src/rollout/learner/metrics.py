@@ -60,7 +60,9 @@ def describe_rewards(groups: Sequence[TrajectoryGroup], step: int) -> dict[str, 
     trajectories = [t for group in groups for t in group.trajectories]
     rewards = [t.reward for t in trajectories]
     lengths = [len(t.token_ids) for t in trajectories]
-    prompts = sum(len(group.trajectories[0].prompt_ids) for group in groups)
+    prompts = sum(
+        len(ids) for group in groups for ids in {t.prompt_ids for t in group.trajectories}
+    )
     return {
         "reward": fmean(rewards),
         "reward_min": min(rewards),

@@ -19,7 +19,7 @@ Axes: N tokens in the row, U predicting positions, C scored tokens, V vocabulary
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -42,6 +42,10 @@ __all__ = [
     "row_states",
     "token_logprobs",
 ]
+
+
+BARRED_LOGIT = -1e30
+"""Of a token that cannot be sampled: finite, so that its share of an entropy is 0 and not no number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +77,7 @@ class PackedRow:
     scored token c is ``targets_C[c]``, predicted at ``predict_U[source_C[c]]``. ``lengths`` is the
     number of scored tokens of every completion (or sequence) in the order given; sum == C.
     The last token of a completion is a target only: nothing follows it, so it is not in the row.
+    ``barred_U`` are the predicting positions where ``barred_ids`` could not be sampled; None: nowhere.
     """
 
     input_ids: torch.Tensor
@@ -82,6 +87,8 @@ class PackedRow:
     targets_C: torch.Tensor
     lengths: tuple[int, ...]
     layout: RowLayout
+    barred_U: torch.Tensor | None = None
+    barred_ids: tuple[int, ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -98,7 +105,18 @@ class PackedRow:
             targets_C=self.targets_C.to(device),
             lengths=self.lengths,
             layout=self.layout.to(device),
+            barred_U=None if self.barred_U is None else self.barred_U.to(device),
+            barred_ids=self.barred_ids,
         )
+
+    def barring(self, token_ids: Sequence[int], at_C: Sequence[bool]) -> PackedRow:
+        """The same row, where ``token_ids`` could not be sampled for scored tokens ``at_C``.
+
+        Completions that share a predicting position are equally long there, so that they agree.
+        """
+        barred_U = torch.zeros(len(self.predict_U), dtype=torch.bool, device=self.predict_U.device)
+        barred_U[self.source_C[torch.tensor(at_C, device=self.source_C.device)]] = True
+        return replace(self, barred_U=barred_U, barred_ids=tuple(token_ids))
 
 
 def build_group_row(groups: Sequence[GroupTokens]) -> PackedRow:
@@ -163,13 +181,22 @@ def token_logprobs(
     """
     output = model(**_arguments(row, row.predict_U), logits_to_keep=row.predict_U)
     return selected_logprobs(
-        output.logits[0],
+        _without_barred(output.logits[0], row),
         row.source_C,
         row.targets_C,
         temperature=temperature,
         entropy=entropy,
         spread=spread,
     )
+
+
+def _without_barred(logits_UV: torch.Tensor, row: PackedRow) -> torch.Tensor:
+    """What the sampler did to the logits, so that both score the same distribution."""
+    if row.barred_U is None:
+        return logits_UV
+    barred_V = torch.zeros(logits_UV.shape[1], dtype=torch.bool, device=logits_UV.device)
+    barred_V[[token for token in row.barred_ids if 0 <= token < len(barred_V)]] = True
+    return logits_UV.masked_fill(row.barred_U[:, None] & barred_V, BARRED_LOGIT)
 
 
 def row_states(decoder: nn.Module, row: PackedRow, positions_S: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,7 @@ from rollout.algorithms.grpo import GrpoSettings
 from rollout.learner.settings.sampled import (
     SampledSettings,
     plan_correction,
+    plan_end_bar,
     refuse_greedy,
 )
 from rollout_api.v1alpha1.train import Train
@@ -41,6 +42,7 @@ def build_distill(config: WorkerConfig, train: Train) -> DistillSettings:
         old_logprobs=train.old_logprobs,
         temperature=train.sampling.temperature,
         width=train.sampling.new_tokens_max,
+        end_bar=plan_end_bar(train, config.resolved.stop_token_ids),
         kl_coefficient=distill.kl_coefficient,
         kl_discount=distill.kl_discount,
         reward_coefficient=distill.reward_coefficient,

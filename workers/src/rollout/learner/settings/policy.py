@@ -12,6 +12,7 @@ from rollout.errors import SpecError
 from rollout.learner.settings.sampled import (
     SampledSettings,
     plan_correction,
+    plan_end_bar,
     refuse_greedy,
 )
 from rollout.learner.settings.surrogates import build_surrogate, vanishes
@@ -83,6 +84,7 @@ def build_policy(config: WorkerConfig, train: Train) -> PolicySettings:
         old_logprobs=train.old_logprobs,
         temperature=train.sampling.temperature,
         width=train.sampling.new_tokens_max,
+        end_bar=plan_end_bar(train, config.resolved.stop_token_ids),
         epochs=grpo.epochs,
         mini_batches=grpo.mini_batches,
     )

@@ -14,6 +14,7 @@ from rollout.learner.settings.policy import plan_overlong
 from rollout.learner.settings.sampled import (
     SampledSettings,
     plan_correction,
+    plan_end_bar,
     refuse_greedy,
 )
 from rollout_api.v1alpha1.algorithms import KlController
@@ -91,6 +92,7 @@ def build_ppo(
         old_logprobs=train.old_logprobs,
         temperature=train.sampling.temperature,
         width=train.sampling.new_tokens_max,
+        end_bar=plan_end_bar(train, config.resolved.stop_token_ids),
         kl_coefficient=ppo.kl_coefficient,
         kl_target=_target(ppo.kl_controller),
         whitens=ppo.whiten_advantages,

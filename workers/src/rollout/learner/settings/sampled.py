@@ -13,8 +13,16 @@ from rollout_api.v1alpha1.train import Train
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndBar:
+    """End tokens that actors do not sample among the first ``num_tokens`` of a reply (``minNewTokens``)."""
+
+    num_tokens: int
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SampledSettings:
-    """``width`` is the completion limit, for ``FixedLength``.
+    """``width`` is the completion limit, for ``FixedLength``; ``end_bar`` is part of the policy.
 
     ``old_logprobs`` and ``loss.correction`` are as in protocol section 10.
     """
@@ -25,6 +33,7 @@ class SampledSettings:
     width: int
     epochs: int = 1
     mini_batches: int = 1
+    end_bar: EndBar | None = None
 
     @property
     def num_updates(self) -> int:
@@ -44,6 +53,12 @@ def refuse_greedy(train: Train) -> None:
             "spec.train.sampling.temperature: expected more than 0: greedy samples of a group are all"
             " the same, and their logprobs are not those of the policy; 1.0 is usual"
         )
+
+
+def plan_end_bar(train: Train, stop_token_ids: tuple[int, ...]) -> EndBar | None:
+    """What ``minNewTokens`` keeps the actors from sampling; None for nothing."""
+    least = train.sampling.min_new_tokens
+    return EndBar(num_tokens=least, token_ids=stop_token_ids) if least and stop_token_ids else None
 
 
 def plan_correction(train: Train, engine: str) -> Correction | None:

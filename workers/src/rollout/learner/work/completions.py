@@ -5,8 +5,8 @@ Axes: C scored tokens of a micro-batch, completion after completion.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
 
 import torch
 from torch import Tensor, nn
@@ -23,34 +23,30 @@ Sample = tuple[int, int]
 
 
 class Completions:
-    """The groups of one step on a device; rows are built once. ``width`` is the completion limit.
+    """The groups of one step on a device; rows are built once.
 
-    ``dtype`` is of what was recorded, as losses see it.
+    ``dtype`` is of what was recorded, as losses see it. Samples of a group share their prompt where it is
+    the same one: an environment may give each its own.
     """
 
     def __init__(
         self,
         groups: Sequence[TrajectoryGroup],
         device: torch.device,
+        settings: SampledSettings,
         *,
-        width: int,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.groups = groups
         self.device = device
-        self._width = width
+        self._width = settings.width
+        self._end_bar = settings.end_bar
         self._dtype = dtype
         self._rows: dict[MicroBatch, PackedRow] = {}
 
     def shapes(self) -> Sequence[GroupShape]:
         """Lengths, for the plan."""
-        return [
-            GroupShape(
-                prompt_tokens=len(group.trajectories[0].prompt_ids),
-                completion_tokens=tuple(len(t.token_ids) for t in group.trajectories),
-            )
-            for group in self.groups
-        ]
+        return [_shape(group) for group in self.groups]
 
     def denominators(self, update: Update) -> Denominators:
         """Tokens and sequences of the mini-batch that count in the loss."""
@@ -126,12 +122,38 @@ class Completions:
     def _build(self, micro: MicroBatch, more: tuple[int, ...]) -> PackedRow:
         groups = [
             GroupTokens(
-                prompt_ids=self.groups[chunk.group].trajectories[0].prompt_ids,
-                completion_ids=tuple((*t.token_ids, *more) for t in self._of(chunk)),
+                prompt_ids=prompt_ids, completion_ids=tuple((*t.token_ids, *more) for t in same)
             )
             for chunk in micro.chunks
+            for prompt_ids, same in groupby(self._of(chunk), key=lambda t: t.prompt_ids)
         ]
-        return build_group_row(groups).to(self.device)
+        row = build_group_row(groups)
+        if (
+            self._end_bar is not None and not more
+        ):  # a longer row is for a critic, which has no logits
+            bar, chosen = self._end_bar, [self.trajectory(s) for s in samples_of(micro)]
+            at_C = [b for t in chosen for b in _barred(t.loss_mask, bar.num_tokens)]
+            row = row.barring(bar.token_ids, at_C)
+        return row.to(self.device)
+
+
+def _shape(group: TrajectoryGroup) -> GroupShape:
+    """A prompt that not all samples share counts as a part of each completion."""
+    trajectories = group.trajectories
+    prompt = trajectories[0].prompt_ids
+    lengths = tuple(len(t.token_ids) for t in trajectories)
+    if all(t.prompt_ids == prompt for t in trajectories):
+        return GroupShape(prompt_tokens=len(prompt), completion_tokens=lengths)
+    whole = tuple(len(t.prompt_ids) + n for t, n in zip(trajectories, lengths, strict=True))
+    return GroupShape(prompt_tokens=0, completion_tokens=whole)
+
+
+def _barred(loss_mask: Sequence[int], num_tokens: int) -> Iterator[bool]:
+    """Whether each token is among the first of a reply; a reply begins behind what was not sampled."""
+    place = 0
+    for sampled in loss_mask:
+        yield bool(sampled) and place < num_tokens
+        place = place + 1 if sampled else 0
 
 
 def samples_of(micro: MicroBatch) -> list[Sample]:

@@ -47,7 +47,7 @@ class DistillWork:
     def __init__(
         self, groups: Sequence[TrajectoryGroup], settings: DistillSettings, desk: Desk
     ) -> None:
-        self._completions = Completions(groups, desk.device, width=settings.width, dtype=desk.dtype)
+        self._completions = Completions(groups, desk.device, settings, dtype=desk.dtype)
         self._settings = settings
         self._desk = desk
         self._earned = _earned(groups, settings.reward_coefficient)

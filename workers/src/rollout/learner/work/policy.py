@@ -61,9 +61,7 @@ class PolicyWork:
         place: Place,
         reference: nn.Module | None,
     ) -> None:
-        self._completions = Completions(
-            groups, place.device, width=settings.width, dtype=place.dtype
-        )
+        self._completions = Completions(groups, place.device, settings, dtype=place.dtype)
         self._settings = settings
         self._place = place
         self._reference = reference

@@ -56,7 +56,7 @@ class PpoWork:
         helpers: Helpers,
         kl_coefficient: float,
     ) -> None:
-        self._completions = Completions(groups, helpers.parallel.device, width=settings.width)
+        self._completions = Completions(groups, helpers.parallel.device, settings)
         self._settings = settings
         self._helpers = helpers
         self._kl_coefficient = kl_coefficient
