@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import BertConfig, BertLMHeadModel
 
 from rollout.learner.forward.reference import plain_group_logprobs, plain_sequence_logprobs
 from rollout.learner.forward.rows import (
@@ -18,6 +19,8 @@ from rollout.learner.forward.rows import (
     prepare_model,
     token_logprobs,
 )
+
+BERT = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 
 LENGTHS = st.integers(1, 7) | st.sampled_from([49, 64, 90])
 
@@ -139,6 +142,29 @@ def test_lengths_split_the_scores_by_sample(tiny_model, ids):
     assert torch.allclose(parts[3], last, atol=5e-6)
 
 
+@pytest.mark.parametrize("window", [1, 3, 8, 64])
+@pytest.mark.parametrize("kind", ["mistral", "qwen2"])
+def test_windows_are_kept_in_packed_rows(kind, window, tiny_model, ids):
+    options = {"sliding_window": window}
+    if kind == "qwen2":
+        options |= {"use_sliding_window": True, "max_window_layers": 1}
+    model = prepared(tiny_model, kind, **options)
+
+    for shapes in (SHAPES[0], SHAPES[1], [(300, (290, 1, 20))]):
+        groups = groups_of(ids, shapes)
+        packed = token_logprobs(model, build_group_row(groups), entropy=True)
+        assert_equal(model, packed, plain_group_logprobs(model, groups))
+
+
+def test_a_window_longer_than_every_sequence_costs_nothing(tiny_model, ids, monkeypatch):
+    from rollout.learner.forward import attention
+
+    model, groups = prepared(tiny_model, "mistral", sliding_window=20), groups_of(ids, SHAPES[0])
+    monkeypatch.setattr(attention, "block_attention", None)
+
+    token_logprobs(model, build_group_row(groups))
+
+
 def test_temperature_divides_the_logits(tiny_model, ids):
     model, groups = prepared(tiny_model), groups_of(ids, [(5, (3, 4))])
     with torch.no_grad():
@@ -217,10 +243,8 @@ def test_sharded_parameters_change_nothing(tiny_model, ids, tmp_path):
 
 
 def test_models_that_rows_cannot_compute_are_refused(tiny_model):
-    with pytest.raises(ValueError, match="sliding"):
-        prepare_model(
-            tiny_model("qwen2", use_sliding_window=True, sliding_window=8, max_window_layers=0)
-        )
+    with pytest.raises(ValueError, match=r"look at later ones.*take a decoder"):
+        prepare_model(BertLMHeadModel(BertConfig(**BERT)))
     with pytest.raises(ValueError, match="dropout"):
         prepare_model(tiny_model("qwen2", attention_dropout=0.1))
 

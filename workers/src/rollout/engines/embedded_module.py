@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from rollout.engines.embedded_batch import BatchSize
 from rollout.errors import EngineError
+from rollout.models.forwards import frequencies_hold
 
 
 class ModuleDecoder:
@@ -25,11 +26,17 @@ class ModuleDecoder:
     def __init__(self, directory: Path, dtype: torch.dtype) -> None:
         try:
             config = AutoConfig.from_pretrained(directory, local_files_only=True)
-            self._module = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+            # SDPA leaves out what caps scores, and nothing says so.
+            capped = getattr(config, "attn_logit_softcapping", None)
+            self._module = AutoModelForCausalLM.from_config(
+                config, dtype=dtype, attn_implementation="eager" if capped else None
+            ).eval()
         except (OSError, ValueError, KeyError) as error:
             raise EngineError(f"transformers cannot build {directory}: {error}") from error
         self.vocab_size: int = config.vocab_size
-        self.positions_max: int = config.max_position_embeddings
+        self.positions_max: int = min(
+            config.max_position_embeddings, frequencies_hold(vars(config))
+        )
 
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Copy weights in by name. Raises EngineError when names or shapes do not fit."""

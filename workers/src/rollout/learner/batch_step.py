@@ -9,7 +9,7 @@ from rollout.coordinator.messages import Batch, Cursor
 from rollout.errors import RunFailed
 from rollout.learner import randomness
 from rollout.learner.held_out import measure
-from rollout.learner.kinds import kind_of
+from rollout.learner.kinds import cutting_rules, kind_of
 from rollout.learner.parts import LearnerParts
 from rollout.learner.plan import StepPlan, plan_step
 from rollout.learner.state import Progress
@@ -75,8 +75,7 @@ def prepare_step(
     kind = kind_of(settings)
     work, tokens = kind.build_work(parts, batch)
     if plan is None or _num_ranks(plan) != parts.parallel.world_size:
-        rules = kind.plan_rules(settings, parts.parallel.world_size)
-        plan = plan_step(work.shapes(), rules, seed=settings.seed, step=step)
+        plan = plan_step(work.shapes(), cutting_rules(parts), seed=settings.seed, step=step)
     randomness.seed_step(settings.seed, step, parts.parallel.rank, parts.parallel.device)
     return Prepared(step=step, work=work, plan=plan, tokens=tokens, cursor=batch.cursor)
 

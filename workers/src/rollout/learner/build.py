@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from rollout.errors import SpecError
+from rollout.learner.forward.check import ForwardCheck, check_forward
 from rollout.learner.kinds import kind_of
 from rollout.learner.model.adapter import AdapterOff, add_adapter, quantise_base
 from rollout.learner.model.critic import Critic, CriticPlan, build_critic
@@ -20,11 +22,13 @@ from rollout.learner.session import Session
 from rollout.learner.settings.distill import DistillSettings
 from rollout.learner.settings.learner import LearnerSettings
 from rollout.learner.settings.ppo import PpoSettings
+from rollout.learner.settings.preference import RewardSettings
 from rollout.learner.state import AnchorPlace
 from rollout.learner.step import Trainer
 from rollout.learner.work.reference_cache import ReferenceCache, store_name
 from rollout.learner.work.reference_store import open_reference_store
 from rollout.models.files import default_cache_dir, digest_model
+from rollout.models.forwards import LENGTHS_MAX, frequencies_hold
 from rollout.models.roles import CRITIC, REFERENCE, TEACHER
 from rollout.models.shapes import read_shape
 from rollout.models.teachers import check_teacher
@@ -46,6 +50,7 @@ def build_parts(
     reference = _reference(config, trainer)
     return LearnerParts(
         trainer=trainer,
+        check=_check(trainer),
         session=session,
         place=AnchorPlace(
             store=store,
@@ -59,6 +64,25 @@ def build_parts(
         stores_each_step=config.spec.needs_actors,
         publisher=Publisher(store),
     )
+
+
+def _check(trainer: Trainer) -> ForwardCheck | None:
+    """Compare the policy's packed rows with its plain forward; a reward model has no logits to compare."""
+    policy, settings = trainer.policy, trainer.settings
+    if isinstance(settings.algorithm, RewardSettings):
+        return None
+    if policy.parallel.sharded:
+        _refuse_lengths(policy.model.config)  # pyrefly: ignore - transformers' models have one
+    return check_forward(policy.model, DTYPES[settings.dtype], policy.parallel)
+
+
+def _refuse_lengths(config: Any) -> None:
+    """Ranks of a sharded model make every pass together; a row that is split for its length is several."""
+    if frequencies_hold(vars(config)) < LENGTHS_MAX:
+        raise SpecError(
+            f"spec.learner.strategy.fsdp: the rotary frequencies of {config.model_type} follow a sequence's "
+            "length, which shards do not support; train it in one process, or replicated"
+        )
 
 
 def build_trainer(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from rollout.coordinator.messages import Batch, DataRow
-from rollout.learner.kinds import kind_of
+from rollout.learner.kinds import cutting_rules, kind_of
 from rollout.learner.metrics import describe_losses
 from rollout.learner.parts import LearnerParts
 from rollout.learner.plan import micro_batches_of, plan_step
@@ -26,10 +26,11 @@ def measure(parts: LearnerParts, rows: tuple[DataRow, ...]) -> dict[str, Any]:
     settings, parallel = parts.trainer.settings, parts.parallel
     kind, model = kind_of(settings), parts.trainer.policy.model
     work, _ = kind.build_work(parts, Batch(step=0, rows=rows))
-    rules = kind.plan_rules(settings, parallel.world_size)
     totals, measured = Totals(), 0
     with torch.no_grad():
-        for update in plan_step(work.shapes(), rules, seed=settings.seed, step=0).updates:
+        for update in plan_step(
+            work.shapes(), cutting_rules(parts), seed=settings.seed, step=0
+        ).updates:
             passes = micro_batches_of(update, parallel.rank, aligned=parallel.sharded)
             work.prepare(model, [[micro for micro, _ in passes]])
             whole = work.denominators(update)

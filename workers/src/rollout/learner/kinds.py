@@ -7,7 +7,7 @@ with one entry in ``KINDS``; the step, resume and the rest of the learner look n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import nn
 
 from rollout.coordinator.messages import Batch
 from rollout.learner import chain
+from rollout.learner.forward.rows import is_packed
 from rollout.learner.model.policy import load_model
 from rollout.learner.parts import LearnerParts
 from rollout.learner.plan import PlanRules
@@ -156,3 +157,16 @@ KINDS: Mapping[type, Kind] = {
 def kind_of(settings: LearnerSettings) -> Kind:
     """The kind that these settings ask for."""
     return KINDS[type(settings.algorithm)]
+
+
+def cutting_rules(parts: LearnerParts) -> PlanRules:
+    """How steps are cut: a model that shares nothing within a row has every item in a row of its own.
+
+    Labelled answers stay together, since a micro-batch may be what they are compared within.
+    """
+    settings = parts.trainer.settings
+    rules = kind_of(settings).plan_rules(settings, parts.parallel.world_size)
+    decoder = parts.trainer.policy.model.get_decoder()  # pyrefly: ignore - transformers' models and ours have it
+    if is_packed(decoder) or isinstance(settings.algorithm, LabelSettings):
+        return rules
+    return replace(rules, tokens_max=0)

@@ -159,7 +159,7 @@ def _commit(
             version=reached.version,
             chain=reached.chain,
             cursor=done.cursor,
-            metrics=_with_rates(done.metrics, seconds),
+            metrics=_with_rates({**done.metrics, **_checked(parts)}, seconds),
             phase_seconds=seconds,
         )
     )
@@ -169,6 +169,16 @@ def _commit(
         )
     loss = done.metrics["loss"]
     log.info("step committed step=%d chain=%s loss=%.6g", done.step, reached.chain, loss)
+
+
+def _checked(parts: LearnerParts) -> dict[str, float]:
+    """How far packed rows were from the model's plain forward when this process started, and the limit."""
+    if parts.check is None:
+        return {}
+    return {
+        "forward_gap_nats": parts.check.gap_nats,
+        "forward_gap_limit_nats": parts.check.limit_nats,
+    }
 
 
 def _with_rates(metrics: dict[str, Any], seconds: dict[str, float]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import nn
 
+from rollout.learner.forward.check import ForwardCheck
 from rollout.learner.model.parallel import Parallel
 from rollout.learner.session import Session
 from rollout.learner.state import AnchorPlace
@@ -26,6 +27,7 @@ class LearnerParts:
     """``reference`` and ``teacher`` are None where nothing needs them; ``renderer`` when there are no rows.
 
     ``reference_cache`` stands before the reference of an offline run that asked for it.
+    ``check`` is what the start found; None: the model computes rows plainly, or has no logits.
     ``stores_each_step`` False: weights are stored with anchors only. ``publisher`` None: always whole.
     """
 
@@ -39,6 +41,7 @@ class LearnerParts:
     reference_cache: ReferenceCache | None = None
     stores_each_step: bool = True
     publisher: Publisher | None = None
+    check: ForwardCheck | None = None
 
     @property
     def keep_weights(self) -> Keep:

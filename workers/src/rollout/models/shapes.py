@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from rollout.errors import SpecError
+from rollout.models.forwards import frequencies_hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
     """Sizes of a dense decoder.
 
-    ``context`` is the longest sequence in tokens; ``qkv_bias`` and ``qk_norm`` are Qwen2's and Qwen3's
+    ``context`` is the longest sequence in tokens, with rotary frequencies that follow a sequence's length the
+    longest that leaves them as they are: an actor meets a sequence's length token by token, a learner at once.
+    ``qkv_bias`` and ``qk_norm`` are Qwen2's and Qwen3's
     extra parameters; ``template_family`` names the chat markup (``chatml``, ``llama3``, ``none``).
     """
 
@@ -81,7 +84,7 @@ def parse_shape_config(config: Mapping[str, Any]) -> ModelShape:
         head_dim=int(config.get("head_dim") or hidden // heads),
         intermediate=int(config["intermediate_size"]),
         vocab=int(config["vocab_size"]),
-        context=int(config["max_position_embeddings"]),
+        context=min(int(config["max_position_embeddings"]), frequencies_hold(config)),
         tied=bool(config.get("tie_word_embeddings", False)),
         qkv_bias=family == "qwen2",
         qk_norm=family == "qwen3",

@@ -3,7 +3,8 @@
 Two softmax pieces meet in a completion token: its prompt and its own past. Each piece is computed by
 the device's flash kernel and they are merged by their log-sum-exps; the backward calls the same
 kernels with the *merged* output and log-sum-exp, which is exact (as in ring attention). No mask of
-row x row and no copy of the prompt per sample is ever made.
+row x row and no copy of the prompt per sample is ever made. Layers with a window shorter than a sequence,
+capped scores or sinks go through ``blocks``.
 
 Axes: N tokens of the row, H heads, D head size, B stretches in a call, L tokens of a stretch.
 """
@@ -20,6 +21,12 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from rollout.learner.forward.blocks import (
+    Scoring,
+    block_attention,
+    masked_attention,
+    plan_blocks,
+)
 from rollout.learner.forward.kernels import Gradients, Inputs, attend, attend_backward
 from rollout.learner.forward.layout import Bucket, RowLayout, Run
 
@@ -44,13 +51,43 @@ def rows_attention(
     rollout_layout: RowLayout | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """[1, H, N, D] queries -> [1, N, H, D]. Without a layout: plain SDPA."""
-    if rollout_layout is None:
-        return sdpa_attention_forward(
-            module, query, key, value, attention_mask, scaling=scaling, **kwargs
-        )
+    """[1, H, N, D] queries -> [1, N, H, D]. Without a layout: plain attention under the given mask.
+
+    Of ``kwargs`` transformers' ``sliding_window`` (tokens that one sees, itself included), ``softcap`` and
+    ``s_aux`` (sinks) count.
+    """
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scoring = Scoring(scale=scale, cap=kwargs.pop("softcap", None), sinks=kwargs.pop("s_aux", None))
+    sliding_window = kwargs.pop("sliding_window", None)
+    plainly = scoring.cap is None and scoring.sinks is None
+    if rollout_layout is None:
+        if plainly:
+            return sdpa_attention_forward(
+                module, query, key, value, attention_mask, scaling=scaling, **kwargs
+            )
+        return _masked(query, key, value, attention_mask, scoring), None
+    window = sliding_window if (sliding_window or 0) < rollout_layout.longest else None
+    if window or not plainly or query.shape[-1] != value.shape[-1]:
+        plan = plan_blocks(rollout_layout.segments, window or None, query.device)
+        return block_attention(query, key, value, plan, scoring), None
     return _RowAttention.apply(query, key, value, rollout_layout, scale), None
+
+
+def _masked(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    scoring: Scoring,
+) -> torch.Tensor:
+    """Plain calls of layers whose scores SDPA does not know."""
+    num_queries, num_keys = query.shape[2], key.shape[2]
+    if mask is None:
+        shape = (1, 1, num_queries, num_keys)
+        ones = torch.ones(shape, dtype=torch.bool, device=query.device)
+        mask = ones.tril(num_keys - num_queries)
+    allowed = mask[..., :num_keys] if mask.dtype == torch.bool else mask[..., :num_keys] >= 0
+    return masked_attention(query, key, value, allowed, scoring).transpose(1, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

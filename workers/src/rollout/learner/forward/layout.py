@@ -82,7 +82,13 @@ class CrossBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowLayout:
-    """The whole plan. ``no_mask`` is an empty 4-D tensor: transformers takes it as a ready mask."""
+    """The whole plan. ``no_mask`` is an empty 4-D tensor: transformers takes it as a ready mask.
+
+    ``longest`` is the number of tokens of the longest sequence, prompt included.
+    """
+
+    segments: tuple[Segment, ...]
+    longest: int
 
     runs: tuple[Run, ...]
     buckets: tuple[Bucket, ...]
@@ -93,6 +99,8 @@ class RowLayout:
     def to(self, device: torch.device | str) -> RowLayout:
         """The same plan with its index tensors on ``device``."""
         return RowLayout(
+            segments=self.segments,
+            longest=self.longest,
             runs=self.runs,
             buckets=tuple(_move(bucket, device) for bucket in self.buckets),
             crosses=self.crosses,
@@ -116,12 +124,18 @@ def plan_layout(segments: Sequence[Segment]) -> RowLayout:
     small = [c for c in crosses if c.queries.length * c.keys.length <= SMALL_CROSS_MAX]
     large = [c for c in crosses if c.queries.length * c.keys.length > SMALL_CROSS_MAX]
     return RowLayout(
+        segments=tuple(segments),
+        longest=max((_sequence_length(s, segments) for s in segments), default=0),
         runs=tuple(_runs(long)),
         buckets=tuple(_buckets([Run(start=s.start, count=1, length=s.length) for s in short])),
         crosses=tuple(large),
         cross_buckets=(_cross_bucket(small),) if small else (),
         no_mask=torch.empty(1, 1, 0, 0),
     )
+
+
+def _sequence_length(segment: Segment, segments: Sequence[Segment]) -> int:
+    return segment.length + (0 if segment.prompt is None else segments[segment.prompt].length)
 
 
 def _runs(segments: Sequence[Segment]) -> Iterator[Run]:

@@ -1,6 +1,6 @@
 """The plain computation that packed rows must equal: every sequence whole, padded, prompts repeated.
 
-Slow on purpose; tests and benchmarks compare against it.
+Slow on purpose; tests, benchmarks and the check at a run's start compare against it.
 
 Axes: B sequences, T padded length, V vocabulary, C scored tokens.
 """
@@ -17,7 +17,11 @@ from rollout.learner.forward.rows import GroupTokens, SequenceTokens
 
 
 def plain_group_logprobs(
-    model: nn.Module, groups: Sequence[GroupTokens], *, temperature: float = 1.0
+    model: nn.Module,
+    groups: Sequence[GroupTokens],
+    *,
+    temperature: float = 1.0,
+    padding: int = 0,
 ) -> TokenStats:
     """What ``token_logprobs(model, build_group_row(groups))`` gives, prompts computed per sample."""
     sequences = [
@@ -28,17 +32,25 @@ def plain_group_logprobs(
         for group in groups
         for completion in group.completion_ids
     ]
-    return plain_sequence_logprobs(model, sequences, temperature=temperature)
+    return plain_sequence_logprobs(model, sequences, temperature=temperature, padding=padding)
 
 
 def plain_sequence_logprobs(
-    model: nn.Module, sequences: Sequence[SequenceTokens], *, temperature: float = 1.0
+    model: nn.Module,
+    sequences: Sequence[SequenceTokens],
+    *,
+    temperature: float = 1.0,
+    padding: int = 0,
 ) -> TokenStats:
-    """What ``token_logprobs(model, build_sequence_row(sequences))`` gives, right-padded."""
-    length = max(len(sequence.token_ids) for sequence in sequences)
-    ids_BT = _padded([sequence.token_ids for sequence in sequences], length)
-    scored_BT = _padded([sequence.scored for sequence in sequences], length).bool()
-    mask_BT = _padded([(1,) * len(sequence.token_ids) for sequence in sequences], length)
+    """What ``token_logprobs(model, build_sequence_row(sequences))`` gives, right-padded.
+
+    ``padding`` is how many tokens the longest has behind it.
+    """
+    length = max(len(sequence.token_ids) for sequence in sequences) + padding
+    device = next(model.parameters()).device
+    ids_BT = _padded([sequence.token_ids for sequence in sequences], length).to(device)
+    scored_BT = _padded([sequence.scored for sequence in sequences], length).bool().to(device)
+    mask_BT = _padded([(1,) * len(s.token_ids) for s in sequences], length).to(device)
     logits_BTV = model(input_ids=ids_BT, attention_mask=mask_BT, use_cache=False).logits
     logp_BTV = torch.log_softmax(logits_BTV[:, :-1].float() / temperature, dim=-1)
     picked_BT = logp_BTV.gather(-1, ids_BT[:, 1:, None])[..., 0]

@@ -3,7 +3,9 @@
 A ``PackedRow`` is one micro-batch: a single unpadded row of tokens, ``segments`` saying which stretch
 is a sequence of its own and, for groups, which prompt a completion continues. The *same* Hugging Face
 module computes it (autograd, PEFT and FSDP2 go on working); only its attention function is replaced,
-by one that never builds an N x N mask. Logits exist only where a token is scored.
+by one that never builds an N x N mask. Logits exist only where a token is scored. A model that
+``rollout.models.forwards`` does not call packed keeps its own attention, and its rows are computed sequence
+by sequence: slower and right.
 
     prepare_model(model)                                    # once, after loading
     row = build_group_row([GroupTokens(prompt_ids=(5, 6), completion_ids=((7, 2), (8, 9, 2)))])
@@ -11,7 +13,7 @@ by one that never builds an N x N mask. Logits exist only where a token is score
     per_sample = stats.logprobs_C.split(row.lengths)        # group by group, sample by sample
 
 Equal to the plain computation within float tolerance (``forward_reference`` holds that one).
-Refuses: sliding-window layers, attention dropout, sequences of one token that ask to be scored.
+Refuses: models that are not causal, attention dropout, sequences of one token that ask to be scored.
 
 Axes: N tokens in the row, U predicting positions, C scored tokens, V vocabulary.
 """
@@ -29,7 +31,9 @@ from transformers import PreTrainedModel
 from rollout.learner.forward.attention import IMPLEMENTATION, register
 from rollout.learner.forward.layout import RowLayout, Segment, plan_layout
 from rollout.learner.forward.logprobs import TokenStats, selected_logprobs
+from rollout.learner.forward.single import single_logits, single_states
 from rollout.learner.forward.skip import READ, skip_unread
+from rollout.models.forwards import forward_of, frequencies_hold
 
 __all__ = [
     "GroupTokens",
@@ -38,6 +42,7 @@ __all__ = [
     "TokenStats",
     "build_group_row",
     "build_sequence_row",
+    "is_packed",
     "prepare_model",
     "row_states",
     "token_logprobs",
@@ -149,20 +154,27 @@ def build_sequence_row(sequences: Sequence[SequenceTokens]) -> PackedRow:
 def prepare_model(model: nn.Module) -> None:
     """Make a transformers causal LM (bare, PEFT or FSDP2) compute packed rows; idempotent.
 
-    Plain calls of the model (without a row) go on as SDPA. Raises ValueError for models whose
-    attention is not plain causal (sliding windows) or that apply attention dropout.
+    Models that cannot be packed keep their own attention; plain calls of the others go on as SDPA. Raises
+    ValueError for models whose forward is not causal or that apply attention dropout.
     """
     pretrained = cast("PreTrainedModel", model)  # PEFT passes these two on
     config = pretrained.config
-    if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
-        raise ValueError(
-            f"packed rows need full attention; {config.model_type} has sliding windows"
-        )
     if getattr(config, "attention_dropout", 0.0):
         raise ValueError("packed rows need attention_dropout 0")
+    known = forward_of(config.to_dict())
+    if known.kind == "Refused":
+        raise ValueError(f"{config.model_type} cannot be trained: {known.reason}")
+    if known.kind == "Single":
+        return
     register()
     pretrained.set_attn_implementation(IMPLEMENTATION)
     skip_unread(model)
+
+
+def is_packed(model: nn.Module) -> bool:
+    """Whether a row of this model is one pass over its tokens, prompts shared."""
+    config: Any = model.config
+    return config._attn_implementation == IMPLEMENTATION  # noqa: SLF001 - transformers' own record
 
 
 def token_logprobs(
@@ -179,9 +191,12 @@ def token_logprobs(
     distribution, with ``spread`` the mean logprob of the whole vocabulary there (differentiable too).
     ``model`` must have gone through ``prepare_model``.
     """
-    output = model(**_arguments(row, row.predict_U), logits_to_keep=row.predict_U)
+    if _fits(model, row):
+        logits_UV = model(**_arguments(row, row.predict_U), logits_to_keep=row.predict_U).logits[0]
+    else:
+        logits_UV = single_logits(model, row.input_ids, row.layout.segments, row.predict_U)
     return selected_logprobs(
-        _without_barred(output.logits[0], row),
+        _without_barred(logits_UV, row),
         row.source_C,
         row.targets_C,
         temperature=temperature,
@@ -201,8 +216,15 @@ def _without_barred(logits_UV: torch.Tensor, row: PackedRow) -> torch.Tensor:
 
 def row_states(decoder: nn.Module, row: PackedRow, positions_S: torch.Tensor) -> torch.Tensor:
     """Hidden states ``[S, H]`` of a transformer without its head at positions of the row; differentiable."""
+    if not _fits(decoder, row):
+        return single_states(decoder, row.input_ids, row.layout.segments, positions_S)
     states_NH = decoder(**_arguments(row, positions_S.unique())).last_hidden_state[0]
     return states_NH.index_select(0, positions_S)
+
+
+def _fits(model: nn.Module, row: PackedRow) -> bool:
+    """Whether this row is computed packed: not where one sequence would change the frequencies of another."""
+    return is_packed(model) and row.layout.longest <= frequencies_hold(vars(model.config))
 
 
 def _arguments(row: PackedRow, read_U: torch.Tensor) -> dict[str, Any]:

@@ -226,6 +226,15 @@ class AdapterOff(nn.Module):
         super().__init__()
         self._held = (model,)  # not a submodule: its parameters are the policy's
 
+    @property
+    def config(self) -> Any:
+        """The model's own."""
+        return self._held[0].config
+
+    def get_base_model(self) -> nn.Module:
+        """The model itself, as PEFT calls it."""
+        return self._held[0]
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """As the model, with the adapter switched off."""
         (model,) = self._held

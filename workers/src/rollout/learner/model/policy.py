@@ -62,7 +62,19 @@ def freeze(model: nn.Module, dtype: torch.dtype) -> nn.Module:
 def recompute_activations(model: nn.Module) -> None:
     """Keep no activations of the layers; the backward computes them again."""
     model.gradient_checkpointing_enable({"use_reentrant": False})  # pyrefly: ignore - not of nn.Module
-    model.train()  # transformers checkpoints in training mode only; there is no dropout
+    model.train()  # transformers checkpoints in training mode only
+    drop_nothing(model)
+
+
+def drop_nothing(model: nn.Module) -> None:
+    """Switch dropout off for good: actors have none, and old logprobs would be another policy's."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        for name in [
+            n for n, value in vars(module).items() if "drop" in n and type(value) is float
+        ]:
+            setattr(module, name, 0.0)
 
 
 class Policy:
