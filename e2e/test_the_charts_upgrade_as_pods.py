@@ -78,7 +78,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
         old = releases.write_values(values, image_values(BEFORE) | runtime)
         wait = ("--wait", "--timeout", "10m", "--values", old)
         releases.helm(system, "install", "rollout", str(before / "charts" / "rollout"), *wait)
-        releases.write_values(values, image_values() | runtime)
+        folders_allowed = {"hostPaths": installation.build_folders(folders[0])}
+        allowed = {"admissionPolicy": {"podsMay": folders_allowed}}
+        releases.write_values(values, image_values() | runtime | allowed)
         made = Trained(kubectl=kubectl, system=system, values=values / "values.yaml")
         kubectl.apply(build_run(spec=SPEC))
         wait_until(lambda: made.step() >= 1, "a first step", START_SECONDS)

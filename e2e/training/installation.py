@@ -38,7 +38,7 @@ def install(cluster: Cluster, cache: Path) -> None:
     outside = Kubectl(
         binary=cluster.kubectl.binary, kubeconfig=cluster.kubectl.kubeconfig, namespace=""
     )
-    outside.apply(*build_operator(found), build_runtime(cache))
+    outside.apply(*build_operator(found, cache), build_runtime(cache))
     wait_for_operator(outside)
 
 
@@ -55,14 +55,28 @@ def wait_for_operator(kubectl: Kubectl) -> None:
     wait_until(ready, "the operator is ready", every=0.5, hopeless=hopeless)
 
 
-def build_operator(rendered: list[Manifest]) -> list[Manifest]:
+def build_operator(rendered: list[Manifest], cache: Path) -> list[Manifest]:
     """What `manifests/base` renders: one reconciler without its webhook, its packages from the node."""
     return [
-        _adapted(one)
+        _allowing(_adapted(one), build_folders(cache))
         for one in rendered
         if one["kind"] not in {"CustomResourceDefinition", "ValidatingWebhookConfiguration"}
         and not (one["kind"] == "Deployment" and one["metadata"]["name"] in WEBHOOK)
     ]
+
+
+def build_folders(cache: Path) -> list[str]:
+    """Folders of nodes that the runtime gives to the pods of runs."""
+    volumes, _ = containers.build_environment_mounts()
+    return [str(cache), *(one["hostPath"]["path"] for one in volumes)]
+
+
+def _allowing(manifest: Manifest, folders: list[str]) -> Manifest:
+    """As with `admissionPolicy.podsMay.hostPaths`: these folders of nodes, for the pods of runs."""
+    if manifest["kind"] == "ValidatingAdmissionPolicy":
+        for one in manifest["spec"]["validations"]:
+            one["expression"] = one["expression"].replace("path in []", f"path in {folders}")
+    return manifest
 
 
 def _adapted(manifest: Manifest) -> Manifest:

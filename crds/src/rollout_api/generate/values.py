@@ -10,6 +10,7 @@ from pydantic import Field, StringConstraints
 
 from rollout_api.base import ApiModel, Label, ObjectName, many
 from rollout_api.v1alpha1.common import EnvVars, NameRef
+from rollout_api.v1alpha1.data import FilePath
 from rollout_api.v1alpha1.pods import (
     Affinity,
     AnnotationValue,
@@ -188,6 +189,26 @@ class NetworkPolicyValues(ApiModel):
     """Namespaces from which metrics may be read. Empty: all."""
 
 
+class PodsMayValues(ApiModel):
+    """What pods of runs may have beyond the usual, where a runtime gives it: the operator can make no others."""
+
+    host_network: bool = False
+    """The node's network, as `acceleratorClasses[].network.hostNetwork`."""
+    host_paths: tuple[FilePath, ...] = many(32)
+    """Folders of nodes, as in `modelCache.hostPath` and `roles.<role>.volumes`; each exactly as it is there."""
+    service_accounts: tuple[ObjectName, ...] = many(32)
+    """Service accounts, as in `roles.<role>.serviceAccountName`."""
+
+
+class AdmissionPolicyValues(ApiModel):
+    """ValidatingAdmissionPolicies, which the API server keeps whatever our processes do."""
+
+    enabled: bool = True
+    """Install it. Not in namespaced mode, where an administrator does."""
+    pods_may: PodsMayValues = Field(default_factory=PodsMayValues)
+    """What runtimes give the pods of runs beyond the usual."""
+
+
 class MonitorValues(ApiModel):
     """A ServiceMonitor for the Prometheus operator."""
 
@@ -259,8 +280,9 @@ class ChartValues(ApiModel):
     """The reconciler."""
     webhook: WebhookValues = Field(default_factory=WebhookValues)
     """The validating webhook."""
-    admission_policy: Switch = Field(default_factory=Switch)
-    """ValidatingAdmissionPolicy that holds a run's coordinator to `status.progress` of its own run."""
+    admission_policy: AdmissionPolicyValues = Field(default_factory=AdmissionPolicyValues)
+    """ValidatingAdmissionPolicies that hold a run's coordinator to `status.progress` of its own run, and the operator to
+    what runs are made of."""
     flow_schema: Switch = Field(default_factory=Switch)
     """FlowSchema that keeps the operator's Lease alive on a crowded API server."""
     rbac: RbacValues = Field(default_factory=RbacValues)

@@ -1,0 +1,141 @@
+"""A mistake of the operator is stopped by the API server: the chart's policy on its own user, which may do everything else."""
+
+import json
+import sys
+from copy import deepcopy
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "rollout_operator"))
+
+from worlds import PLATFORM, RING, SPEC, build_inputs
+
+from charts import objects, render
+from cluster.kubectl import Kubectl
+from rollout_api import names
+from rollout_operator.authorities import build_secret
+from rollout_operator.certificates import issue
+from rollout_operator.desired.inputs import plain_meta
+from rollout_operator.desired.record import build_keys, render_record, sign_record
+from rollout_operator.record_keys import build_secret as build_key
+
+pytestmark = pytest.mark.control_plane
+OPERATOR = "system:serviceaccount:rollout-system:rollout-operator"
+VLLM = {**SPEC, "actors": {"engine": {"vllm": {}}}}
+
+
+@pytest.fixture(scope="module")
+def held(control_plane):
+    """The policy, on a user who may do everything but for it."""
+    kubectl = replace(control_plane.kubectl, namespace="")
+    policies = [one for one in objects(render()) if "AdmissionPolicy" in one["kind"]]
+    user = {"kind": "User", "name": OPERATOR, "apiGroup": "rbac.authorization.k8s.io"}
+    admin = {"apiGroup": user["apiGroup"], "kind": "ClusterRole", "name": "cluster-admin"}
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "policy-test"},
+        "roleRef": admin,
+        "subjects": [user],
+    }
+    kubectl.apply(*policies, binding)
+    for name in ("ns", "rollout-system"):
+        kubectl("create", "namespace", name)
+    yield kubectl
+    for one in (*policies, binding):
+        kubectl("delete", one["kind"], one["metadata"]["name"])
+    kubectl("delete", "namespace", "ns", "rollout-system", "--wait=false")
+
+
+def send(kubectl: Kubectl, manifest):
+    """What the API server says to the operator; nothing is kept."""
+    command = ("create", "--dry-run=server", "--as", OPERATOR, "-f", "-")
+    return kubectl.attempt(*command, stdin=json.dumps(manifest))
+
+
+def children():
+    inputs = build_inputs(VLLM, platform=replace(PLATFORM, pod_monitors=False))
+    record = sign_record(render_record(inputs), RING)
+    return [record.config_map, *record.children]
+
+
+def of_every_run(now):
+    seen = type("Seen", (), {"name": "run", "namespace": "ns", "uid": "uid-0001"})()
+    meta = plain_meta("run", "ns", "uid-0001", names.keys_name("run"))
+    yield build_secret(seen, issue("run", "ns", now))
+    yield build_keys(meta, "{}", "run-tls", "uid-0002")
+    yield build_key("rollout-system", b"k" * 32)
+
+
+def test_everything_that_a_run_is_made_of_passes(held):
+
+    for manifest in (*children(), *of_every_run(datetime.now(UTC))):
+        answer = send(held, manifest)
+        assert answer.returncode == 0, answer.stderr
+
+
+def one(kind):
+    name = {"StatefulSet": "run-actors"}.get(kind)
+    found = (child for child in children() if child["kind"] == kind)
+    return deepcopy(next(child for child in found if name in {None, child["metadata"]["name"]}))
+
+
+def pod(child):
+    return child["spec"]["template"]["spec"]
+
+
+EVERYTHING = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+WISHES = {
+    "an object of nobody": ("Service", lambda one: one["metadata"].pop("ownerReferences")),
+    "another name": ("Service", lambda one: one["metadata"].update(name="kubernetes")),
+    "another run's account": ("ServiceAccount", lambda one: one["metadata"].update(name="b-actor")),
+    "a mounted token": (
+        "ServiceAccount",
+        lambda one: one.update(automountServiceAccountToken=True),
+    ),
+    "a secret of another name": ("ConfigMap", lambda one: one["metadata"].update(name="run-env")),
+    "an address outside": ("Service", lambda one: one["spec"].update(externalIPs=["10.0.0.1"])),
+    "every right": ("Role", lambda one: one.update(rules=EVERYTHING)),
+    "a cluster role": ("RoleBinding", lambda one: one["roleRef"].update(kind="ClusterRole")),
+    "me": ("RoleBinding", lambda one: one["subjects"][0].update(name="default")),
+    "processes of the node": ("StatefulSet", lambda one: pod(one).update(hostPID=True)),
+    "memory of the node": ("StatefulSet", lambda one: pod(one).update(hostIPC=True)),
+    "network of the node": ("StatefulSet", lambda one: pod(one).update(hostNetwork=True)),
+    "another account": ("StatefulSet", lambda one: pod(one).update(serviceAccountName="default")),
+    "a folder of the node": (
+        "StatefulSet",
+        lambda one: pod(one)["volumes"].append({"name": "h", "hostPath": {"path": "/"}}),
+    ),
+    "privilege": (
+        "StatefulSet",
+        lambda one: pod(one)["initContainers"][0].update(securityContext={"privileged": True}),
+    ),
+    "capabilities": (
+        "StatefulSet",
+        lambda one: pod(one)["containers"][0]["securityContext"]["capabilities"].update(
+            add=["SYS_ADMIN"]
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "wish"), WISHES.values(), ids=WISHES.keys())
+def test_the_operator_makes(held, kind, wish):
+    manifest = one(kind)
+    wish(manifest)
+    answer = send(held, manifest)
+    assert answer.returncode != 0
+    assert "ValidatingAdmissionPolicy 'rollout-children'" in answer.stderr, answer.stderr
+
+
+def test_nobody_else_is_held_to_that(held):
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "x", "namespace": "ns"},
+    }
+    command = ("create", "--dry-run=server", "-f", "-")
+    assert held.attempt(*command, stdin=json.dumps(manifest)).returncode == 0
