@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from rollout.engines.vllm_command import (
     KV_CACHE_MAX_BYTES,
     KV_CACHE_MIN_BYTES,
-    RESERVED,
     AdapterSettings,
     VllmSettings,
     build_command,
@@ -18,6 +17,24 @@ from rollout.engines.vllm_command import (
 from rollout.errors import SpecError
 
 PRIVATE = Path("/tmp/rollout-x")
+RESERVED = frozenset(
+    {
+        *("host", "port", "uds", "api-key", "grpc-port", "grpc", "headless", "config", "root-path"),
+        *("ssl-keyfile", "ssl-certfile", "middleware", "allowed-origins", "api-server-count"),
+        *("data-parallel-supervisor-port", "data-parallel-address", "data-parallel-rpc-port"),
+        *("model", "served-model-name", "dtype", "max-model-len", "max-num-seqs", "seed"),
+        *(
+            "generation-config",
+            "override-generation-config",
+            "logprobs-mode",
+            "worker-extension-cls",
+            "weight-transfer-config",
+        ),
+        *("enable-scale-out", "tokens-only", "skip-tokenizer-init", "tensor-parallel-size"),
+        *("enable-lora", "lora-modules", "max-loras", "max-lora-rank", "max-cpu-loras"),
+        *("kv-cache-memory-bytes", "gpu-memory-utilization", "logits-processors"),
+    }
+)
 
 
 def settings(**changes) -> VllmSettings:

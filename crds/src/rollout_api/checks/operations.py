@@ -6,16 +6,10 @@ from collections.abc import Iterator
 
 from rollout_api.checks.facts import Facts
 from rollout_api.problems import Problem, Severity
+from rollout_api.reserved import VLLM_FLAGS, is_flag_value, is_loader_variable, is_vllm_flag
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 _RESERVED_ENV = ("ROLLOUT_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_RANK")
-_RESERVED_VLLM = frozenset(
-    {
-        "model", "host", "port", "uds", "dtype", "tensor-parallel-size", "max-model-len",
-        "max-num-seqs", "gpu-memory-utilization", "logprobs-mode", "generation-config", "api-key",
-        "middleware", "worker-extension-cls", "weight-transfer-config",
-    }
-)  # fmt: skip
 
 
 def warmup_fits(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
@@ -151,23 +145,29 @@ def devices_match_the_ranks(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]
 
 
 def server_flags_are_free(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """Flags that rollout sets itself keep their meaning."""
+    """Flags that tune the server and do nothing else."""
     vllm = spec.actors.engine.vllm if spec.actors.engine else None
     for index, argument in enumerate(vllm.extra_arguments if vllm else ()):
-        if argument.name.lstrip("-") in _RESERVED_VLLM:
+        field = f"spec.actors.engine.vllm.extraArguments[{index}]"
+        if not is_vllm_flag(argument.name):
             yield Problem(
-                field=f"spec.actors.engine.vllm.extraArguments[{index}].name",
+                field=f"{field}.name",
                 reason="ReservedName",
-                message=f"{argument.name!r} is set by rollout",
-                fix="use the field of engine.vllm, or leave it out",
+                message=f"{argument.name!r} is set by rollout, or is not a flag that only tunes the server",
+                fix=f"use the field of engine.vllm, or one of {', '.join(sorted(VLLM_FLAGS))}",
+            )
+        elif not is_flag_value(argument.value):
+            yield Problem(
+                field=f"{field}.value",
+                reason="NotSupported",
+                message=f"{argument.value!r:.80} is no plain word or number",
+                fix="write letters, digits and . , _ + - only",
             )
 
 
 def environment_names_are_free(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """Variables that the processes rely on."""
-    names = [(f"spec.env[{i}].name", item.name) for i, item in enumerate(spec.env)]
-    names += [(f"spec.secretEnv[{i}].name", item.name) for i, item in enumerate(spec.secret_env)]
-    for field, name in names:
+    for field, name in _variables(spec):
         if name.startswith(_RESERVED_ENV):
             yield Problem(
                 field=field,
@@ -175,6 +175,23 @@ def environment_names_are_free(spec: RolloutRunSpec, _: Facts) -> Iterator[Probl
                 message=f"the variable {name!r} is set by rollout",
                 fix="choose another name",
             )
+        elif is_loader_variable(name):
+            yield Problem(
+                field=field,
+                reason="ReservedName",
+                message=f"the variable {name!r} makes processes run other code than they were started with",
+                fix="put modules into spec.code and libraries into the image",
+            )
+
+
+def _variables(spec: RolloutRunSpec) -> Iterator[tuple[str, str]]:
+    """Names of all variables that an author sets, with their fields."""
+    places = (("spec", spec), ("spec.learner", spec.learner), ("spec.actors", spec.actors))
+    for place, settings in places:
+        for index, item in enumerate(settings.env):
+            yield f"{place}.env[{index}].name", item.name
+        for index, item in enumerate(settings.secret_env):
+            yield f"{place}.secretEnv[{index}].name", item.name
 
 
 def secrets_are_not_plain(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:

@@ -34,7 +34,7 @@ class Vllm(ApiModel):
     memory, the server loads the modules that changed; an actor may come and go. The others move weights between
     GPUs by vLLM's own engines; they are never chosen for you, and not built yet: a plan refuses them."""
     extra_arguments: Parameters = many(64, key="name")
-    """Further server flags, without dashes; those that rollout sets itself are refused."""
+    """Further server flags, without dashes; those that do more than tune the server are refused."""
 
 
 class Engine(OneOf):

@@ -1,7 +1,7 @@
 """What vLLM is started with: settings in, argument list and environment out. Starts nothing.
 
 The server's control routes (pause, reload, remote procedure call) are unauthenticated, so it listens
-on a Unix socket in a private folder and nowhere else; arguments that could change that are refused.
+on a Unix socket in a private folder and nowhere else; a user's arguments are those that only tune it.
 Sampling defaults and end tokens of the model's own files are never used: no generation file, no tokenizer.
 """
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from rollout.errors import SpecError
+from rollout_api.reserved import VLLM_FLAGS, find_bad_argument
 
 FOLDER_PATH_MAX = 107 - len("/01234567-89ab-cdef-0123-456789abcdef")
 """Bytes of the server's folder: Linux takes 107 for a socket, and vLLM names its own there by a UUID."""
@@ -32,26 +33,6 @@ POLICY = "policy"
 WORKER_EXTENSION = "rollout_vllm.worker.VersionReport"
 MIDDLEWARE = "rollout_vllm.gate.VersionGate"
 WEIGHT_TRANSFER = '{"backend": "rollout"}'
-
-RESERVED = frozenset(
-    {
-        *("host", "port", "uds", "api-key", "grpc-port", "grpc", "headless", "config", "root-path"),
-        *("ssl-keyfile", "ssl-certfile", "middleware", "allowed-origins", "api-server-count"),
-        *("data-parallel-supervisor-port", "data-parallel-address", "data-parallel-rpc-port"),
-        *("model", "served-model-name", "dtype", "max-model-len", "max-num-seqs", "seed"),
-        *(
-            "generation-config",
-            "override-generation-config",
-            "logprobs-mode",
-            "worker-extension-cls",
-            "weight-transfer-config",
-        ),
-        *("enable-scale-out", "tokens-only", "skip-tokenizer-init", "tensor-parallel-size"),
-        *("enable-lora", "lora-modules", "max-loras", "max-lora-rank", "max-cpu-loras"),
-        *("kv-cache-memory-bytes", "gpu-memory-utilization", "logits-processors"),
-    }
-)
-"""Arguments that are ours: where the server listens, and what the algorithm relies on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +101,7 @@ def build_arguments(settings: VllmSettings, private_dir: Path) -> tuple[str, ...
 
     Raises SpecError for an extra argument that is not the user's to set or a socket path too long.
     """
-    refuse_reserved(settings.extra_arguments)
+    refuse_others(settings.extra_arguments)
     return (
         *("--model", str(settings.model_dir), "--served-model-name", POLICY),
         *("--uds", str(socket_path(private_dir))),
@@ -148,18 +129,14 @@ def socket_path(private_dir: Path) -> Path:
     return private_dir / "api.sock"
 
 
-def refuse_reserved(arguments: Sequence[str]) -> None:
-    """Raise SpecError for an argument in RESERVED, in any spelling that vLLM's parser would take."""
-    for argument in arguments:
-        if not argument.startswith("-"):
-            continue
-        given = argument.split("=", 1)[0].lstrip("-").replace("_", "-")
-        ours = sorted(name for name in RESERVED if name.startswith(given))
-        if ours:
-            raise SpecError(
-                f"actors.engine.vllm.extraArguments: {argument} is not yours to set "
-                f"(rollout sets --{ours[0]}, or keeps the server off the network); remove it"
-            )
+def refuse_others(arguments: Sequence[str]) -> None:
+    """Raise SpecError for anything but flags that only tune the server, in their full spelling, and plain values."""
+    found = find_bad_argument(arguments)
+    if found is not None:
+        raise SpecError(
+            f"actors.engine.vllm.extraArguments: {found!r:.120} is not yours to set; expected one of"
+            f" {', '.join(sorted(VLLM_FLAGS))} with a plain word or number"
+        )
 
 
 def plan_kv_cache_bytes(
