@@ -185,6 +185,9 @@ class NetworkPolicyValues(ApiModel):
         8, default=(443, 6443)
     )
     """Ports of the API server, as pods reach it."""
+    api_server_addresses: tuple[Reference, ...] = many(64)
+    """Addresses (CIDR) from which the API server calls the webhook: its nodes, or the network of a managed
+    control plane. Empty: any, since they differ from cloud to cloud; the webhook bounds what one address may ask."""
     scrapers: LabelSelector = Field(default_factory=LabelSelector)
     """Namespaces from which metrics may be read. Empty: all."""
 

@@ -18,14 +18,15 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram
 from prometheus_client.exposition import generate_latest
 
+from rollout_operator.webhook.crowd import REVIEW_BYTES_MAX, Crowd, parse_review
 from rollout_operator.webhook.tls import Certificate
 
 log = logging.getLogger(__name__)
 Answer = Callable[..., Awaitable[Mapping[str, Any]]]
-REVIEW_BYTES_MAX = 8 * 1024 * 1024
-"""Twice the largest pair of old and new object that etcd takes."""
 REVIEW_SECONDS_MAX = 5.0
 """The configuration's ``timeoutSeconds``: nobody reads a later answer."""
+PARSED_MAX = 2
+"""Reviews that are parsed and judged at once: judging takes a processor, and a parsed body the memory."""
 CERTIFICATE_PATIENCE_SECONDS = 600.0
 SHARED_UID = "review"
 TRIAL: Mapping[str, Any] = {
@@ -66,10 +67,12 @@ class WebhookServer:
         self._ports = ports
         self._answer: Answer | None = None
         self._is_ending = False
+        self._crowd = Crowd()
+        self._judging = asyncio.Semaphore(PARSED_MAX)
         self._registry = CollectorRegistry()
         self._reviews = Counter(
             "rollout_webhook_reviews",
-            "Reviews answered, by verdict: allowed, refused, failed.",
+            "Reviews answered, by verdict: allowed, refused, failed; crowded out.",
             ["verdict"],
             registry=self._registry,
         )
@@ -112,18 +115,32 @@ class WebhookServer:
             self._answer = None
 
     async def _review(self, request: web.Request) -> web.Response:
-        loop = asyncio.get_running_loop()
-        begin, verdict = loop.time(), "failed"
-        try:
-            answer = await asyncio.wait_for(self._ask(await _read(request)), REVIEW_SECONDS_MAX)
-            verdict = "allowed" if answer["response"]["allowed"] else "refused"
-        finally:
-            self._reviews.labels(verdict).inc()
-            self._seconds.observe(loop.time() - begin)
-        response = web.json_response(answer)
+        peer, size_bytes = request.remote or "", _declared_size(request)
+        if not self._crowd.has_room(peer, size_bytes):
+            self._reviews.labels("crowded").inc()
+            raise web.HTTPTooManyRequests(headers={"Retry-After": "1", "Connection": "close"})
+        with self._crowd.inside(peer, size_bytes):
+            response = web.json_response(await self._judge(request))
         if self._is_ending:
             response.force_close()
         return response
+
+    async def _judge(self, request: web.Request) -> Mapping[str, Any]:
+        loop = asyncio.get_running_loop()
+        begin, verdict = loop.time(), "failed"
+        try:
+            async with asyncio.timeout(REVIEW_SECONDS_MAX):
+                body = await request.read()
+                async with self._judging:
+                    answer = await self._ask(_parse(body))
+            verdict = "allowed" if answer["response"]["allowed"] else "refused"
+        except TimeoutError as error:
+            reason = f"no answer within {REVIEW_SECONDS_MAX:g} s"
+            raise web.HTTPServiceUnavailable(reason=reason) from error
+        finally:
+            self._reviews.labels(verdict).inc()
+            self._seconds.observe(loop.time() - begin)
+        return answer
 
     async def _ask(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """The answer of kopf, which remembers objects by uid until it sees them deleted.
@@ -169,14 +186,21 @@ class WebhookServer:
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-async def _read(request: web.Request) -> dict[str, Any]:
+def _declared_size(request: web.Request) -> int:
+    """Bytes of the body, as its sender says before it comes; no more are read."""
+    size = request.content_length
+    if size is None:
+        raise web.HTTPLengthRequired
+    if size > REVIEW_BYTES_MAX:
+        raise web.HTTPRequestEntityTooLarge(max_size=REVIEW_BYTES_MAX, actual_size=size)
+    return size
+
+
+def _parse(body: bytes) -> dict[str, Any]:
     try:
-        body = await request.json()
-    except json.JSONDecodeError as error:
+        return parse_review(body)
+    except ValueError as error:
         raise web.HTTPBadRequest(reason=_one_line(error)) from error
-    if not isinstance(body, dict) or not isinstance(body.get("request"), dict):
-        raise web.HTTPBadRequest(reason="expected an AdmissionReview with a request")
-    return body
 
 
 async def _listen(
