@@ -15,7 +15,8 @@ from rollout.coordinator.messages import (
     Registered,
     Submitted,
 )
-from rollout.errors import EngineError, Fenced
+from rollout.duties import keep_going
+from rollout.errors import CoordinatorError, EngineError, Fenced
 from rollout.types import WeightVersion
 
 
@@ -191,6 +192,46 @@ async def test_work_that_went_to_another_is_dropped():
     await running
 
     assert [result.task_id for result in client.results] == ["t1"]
+
+
+async def test_a_heartbeat_that_is_refused_is_not_the_last_one(monkeypatch):
+    monkeypatch.setattr(keep_going, "__kwdefaults__", {"pause_seconds": 0.0})
+    beaten_again, go = threading.Event(), threading.Event()
+
+    class Refusing(ScriptedClient):
+        def heartbeat(self, ask):
+            super().heartbeat(ask)
+            if len(self.beats) == 2:
+                raise CoordinatorError("no answer from the coordinator within 120 s")
+            if len(self.beats) == 4:
+                beaten_again.set()
+            return HeartbeatAnswer()
+
+        def claim(self, ask):
+            go.wait(20)
+            return super().claim(ask)
+
+    running = asyncio.create_task(actor(Refusing(heartbeat_seconds=0.01)).run())
+    assert await asyncio.to_thread(beaten_again.wait, 20)
+    go.set()
+    await running
+
+
+async def test_an_actor_whose_heartbeats_are_all_refused_ends(monkeypatch):
+    monkeypatch.setattr(keep_going, "__kwdefaults__", {"pause_seconds": 0.0})
+    go = threading.Event()
+
+    class Refusing(ScriptedClient):
+        def heartbeat(self, ask):
+            raise CoordinatorError("422")
+
+        def claim(self, ask):
+            go.wait(20)
+            return super().claim(ask)
+
+    with pytest.raises(CoordinatorError, match="422"):
+        await asyncio.wait_for(actor(Refusing(heartbeat_seconds=0.01)).run(), 20)
+    go.set()
 
 
 async def test_a_fenced_actor_stops_claiming():

@@ -49,6 +49,7 @@ KINDS = (
 
 
 NOTICE = "leave-learner"
+REFUSED = "refuse-heartbeats"
 SLOW_FIRST = 1000
 """Seeds from here on are of runs in which work is slow, is interrupted and moves between actors."""
 LATE_FIRST = 2000
@@ -147,6 +148,10 @@ def _late(seed: int) -> Scenario:
     kills = [
         Fault(at=draw.uniform(5.0, 60.0), kind="kill-learner", who=0, seconds=1.0) for _ in range(3)
     ]
+    refusals = [
+        Fault(at=draw.uniform(2.0, 40.0), kind=REFUSED, who=0, seconds=draw.uniform(1.0, 10.0))
+        for _ in range(draw.randint(0, 2))
+    ]
     return replace(
         base,
         plan=plan,
@@ -160,7 +165,7 @@ def _late(seed: int) -> Scenario:
         anchor_every=draw.randint(2, 6),
         slowness=draw.uniform(1.0, 3.0),
         drift={f"actor-{n}": draw.choice([0.5, 1.0, 4.0]) for n in range(num_actors)},
-        faults=tuple(sorted((*base.faults, *kills), key=lambda fault: fault.at)),
+        faults=tuple(sorted((*base.faults, *kills, *refusals), key=lambda fault: fault.at)),
     )
 
 

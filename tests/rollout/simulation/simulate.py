@@ -27,7 +27,7 @@ sys.path.append(str(Path(__file__).parents[1] / "ledger"))
 import hash_learner
 import workers
 from promises import check_always, check_end, read_history
-from scenario import Fault, Scenario, build_scenario
+from scenario import REFUSED, Fault, Scenario, build_scenario
 from virtual_time import Stuck, run_virtual
 from world import World
 
@@ -36,6 +36,10 @@ SECONDS_MAX = 1800.0
 LOOK_SECONDS = 3.0
 QUIET_SECONDS = 20.0
 """A run that has not moved for so long must say whom it waits for."""
+SILENT_SECONDS_MAX = 60.0
+"""Longest time between two heartbeats of a process that lives: 20 s where its clock is slow, and a call's 30."""
+REFUSED_SECONDS_MAX = 12.0
+"""Shorter than what makes a process end because all its heartbeats are refused."""
 TRACE_LINES = 400
 
 
@@ -276,6 +280,8 @@ class _Story:
             world.skew += fault.seconds if fault.who % 2 else -fault.seconds
         elif fault.kind in {"wrong-weights", "never-right-weights"}:
             self._flip_bits(fault)
+        elif fault.kind == REFUSED:
+            world.refuses_beats_until = world.now + min(fault.seconds, REFUSED_SECONDS_MAX)
         elif fault.kind == "bad-network":
             world.bad_network_until = world.now + fault.seconds
 
@@ -295,10 +301,20 @@ class _Story:
         file = self._world.folder / "ledger.db"
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            self._look_at_hearts()
             if file.exists() and self._world.coordinator is not None:
                 for text in check_always(file, self._scenario, self._world.lives):
                     self._world.break_promise(text)
                 self._look_at_status()
+
+    def _look_at_hearts(self) -> None:
+        """An actor that lives and works goes on beating, whatever its heartbeats met."""
+        world = self._world
+        for name, process in world.processes.items():
+            if process.frozen or not process.alive:
+                world.beats.pop(name, None)
+            elif world.now - world.beats.get(name, world.now) > SILENT_SECONDS_MAX:
+                world.break_promise(f"{name} lives and has not beaten for {SILENT_SECONDS_MAX} s")
 
     def _look_at_status(self) -> None:
         """While nothing moves, the status names somebody."""

@@ -5,6 +5,7 @@ Where a search begins is where it ended the last time; it goes on from there whe
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from scenario import LATE_FIRST
@@ -108,6 +109,23 @@ def test_samples_that_are_given_up_in_memory_only_are_found(monkeypatch):
     report = first_broken([*range(LATE_FIRST + 5, LATE_FIRST + 60)])
     assert report is not None
     assert any("sampled from" in text for text in report.broken), report.broken
+
+
+def test_heartbeats_that_end_with_the_first_refusal_are_found(monkeypatch):
+    async def unwatched(work, duties):
+        """As it was: nobody looks at what became of a duty."""
+        beside = [asyncio.ensure_future(duty()) for duty in duties.values()]
+        try:
+            return await work
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+
+    monkeypatch.setattr("rollout.actor.loop.work_beside", unwatched)
+    report = first_broken([*range(LATE_FIRST, LATE_FIRST + 60)])
+    assert report is not None
+    assert any("has not beaten" in text for text in report.broken), report.broken
 
 
 def test_attempts_that_a_fork_finds_still_under_way_are_found(monkeypatch):

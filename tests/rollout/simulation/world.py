@@ -39,6 +39,9 @@ WRITES = frozenset(
 """Calls whose success changes the run: nobody who was replaced may have one."""
 
 
+BEAT = "/v1/actor/heartbeat"
+
+
 class Broken(AssertionError):  # noqa: N818 - it is a finding
     """A promise that was not kept."""
 
@@ -82,6 +85,9 @@ class World:
         self.lost_for_good: set[str] = set()
         self.outcome = ""
         self.bad_network_until = 0.0
+        self.refuses_beats_until = 0.0
+        self.beats: dict[str, float] = {}
+        """When an actor's heartbeat was last on its way."""
         self.failed_once: set[str] = set()
         self.failures: dict[str, int] = {}
         self.coordinator: Coordinator | None = None
@@ -227,6 +233,8 @@ class World:
         deadline = self.now + PATIENCE_SECONDS + wait
         pause, body = BACKOFF_FIRST_SECONDS, msgspec.msgpack.encode(ask)
         while True:
+            if path == BEAT:
+                self.beats[process.name] = self.now
             await process.gate()
             replaced = self._is_replaced(ask)
             try:
@@ -261,6 +269,11 @@ class World:
 
     async def _send(self, path: str, body: bytes, timeout: float) -> tuple[int, bytes]:
         await asyncio.sleep(self.draw.uniform(0.001, 0.05))
+        if path == BEAT and self.now < self.refuses_beats_until:
+            self.count("refused heartbeats")
+            return 422, msgspec.msgpack.encode(
+                m.Refusal(error="CoordinatorError", message="the coordinator refuses it")
+            )
         rough = self.scenario.network
         if self.now < self.bad_network_until:
             rough = 0.4
@@ -335,6 +348,7 @@ class Client:
         ask = m.Register(worker=worker, index=index, pid=pid, host=host)
         done = await self._post("/v1/actor/register", ask, m.Registered)
         self._world.newest[worker] = max(self._world.newest.get(worker, 0), done.incarnation)
+        self._world.beats[worker] = self._world.now
         drift = self._world.scenario.drift.get(worker, 1.0)
         return msgspec.structs.replace(done, heartbeat_seconds=done.heartbeat_seconds * drift)
 

@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 
 from rollout.actor.activation import Activator, Loaded
@@ -32,6 +33,7 @@ from rollout.coordinator.messages import (
     TaskProgress,
     TaskResult,
 )
+from rollout.duties import work_beside
 from rollout.errors import EngineError, Fenced
 from rollout.grace import working_seconds
 from rollout.ledger.records import FailureKind
@@ -122,16 +124,15 @@ class Actor:
             parts.client.register, worker=parts.worker, index=parts.index
         )
         self._incarnation = registered.incarnation
-        beating = asyncio.create_task(self._beat(registered.heartbeat_seconds))
+        beat = partial(self._beat, registered.heartbeat_seconds)
         try:
-            self._state = "starting the engine"
-            await parts.stage.engine.start()
-            await self._work_until_stopped()
+            await work_beside(self._work_until_stopped(), {"heartbeat": beat})
         finally:
-            beating.cancel()
             await parts.stage.engine.stop()
 
     async def _work_until_stopped(self) -> None:
+        self._state = "starting the engine"
+        await self._parts.stage.engine.start()
         while not self._leaving.is_set():
             self._state = "waiting for tasks"
             tasks = await self._claim()

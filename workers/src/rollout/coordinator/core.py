@@ -26,6 +26,7 @@ from rollout.coordinator.plan import RunPlan, TaskRows
 from rollout.coordinator.run import RowCache, Run, Summarise
 from rollout.coordinator.seats import Group
 from rollout.coordinator.state import build_state
+from rollout.duties import keep_going
 from rollout.errors import (
     CoordinatorError,
     DataError,
@@ -87,13 +88,16 @@ DECODERS: dict[Wire, Callable[[type[m.Message]], Any]] = {
 
 
 class Coordinator:
-    """One run's coordinator in this process; ``boot`` names this life of it."""
+    """One run's coordinator in this process; ``boot`` names this life of it.
+
+    ``keeping`` does what happens beside the calls: a coordinator whose keeping failed must end.
+    """
 
     def __init__(self, run: Run, tuning: Tuning) -> None:
         self.run = run
         self.boot = secrets.token_hex(8)
         self.unexpected_errors = 0
-        self._keeping = asyncio.create_task(keep(run))
+        self.keeping = asyncio.create_task(keep_going("keep", partial(keep, run)))
         self._handlers: dict[str, Handler] = {
             **HANDLERS,
             "/v1/operator/settings": partial(_take_settings, tuning),
@@ -152,8 +156,8 @@ class Coordinator:
         """Wake everybody, stop the duties, close the ledger."""
         self.run.closing = True
         self.run.wake()
-        self._keeping.cancel()
-        await asyncio.gather(self._keeping, return_exceptions=True)
+        self.keeping.cancel()
+        await asyncio.gather(self.keeping, return_exceptions=True)
         try:
             if not self.run.superseded.is_set():
                 await settle(self.run)

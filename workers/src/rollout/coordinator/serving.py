@@ -7,6 +7,7 @@ import logging
 import signal
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from aiohttp import web
 
@@ -15,6 +16,7 @@ from rollout.coordinator.core import Coordinator
 from rollout.coordinator.run import Run
 from rollout.coordinator.service import build_app
 from rollout.coordinator.tls import Certificate
+from rollout.duties import Duty, keep_going, until_one_fails
 from rollout.errors import CoordinatorError, LedgerSuperseded
 
 log = logging.getLogger(__name__)
@@ -44,7 +46,8 @@ class Door:
 async def serve(coordinator: Coordinator, door: Door) -> None:
     """Serve until SIGTERM or SIGINT, then close.
 
-    Raises CoordinatorError when the address is taken, LedgerSuperseded when a newer one took over.
+    Raises CoordinatorError when the address is taken, LedgerSuperseded when a newer one took over, and what a
+    duty raised that failed too often.
     """
     app = build_app(coordinator, door.callers, config=door.config)
     runner = web.AppRunner(
@@ -64,7 +67,7 @@ async def serve(coordinator: Coordinator, door: Door) -> None:
     log.info("listening host=%s port=%d boot=%s", door.host, door.port, coordinator.boot)
     beside = _start_duties(coordinator.run, door)
     try:
-        await _signalled(coordinator.run.superseded)
+        await _until_told(coordinator.run.superseded, (coordinator.keeping, *beside))
     finally:
         for duty in beside:
             duty.cancel()
@@ -76,16 +79,25 @@ async def serve(coordinator: Coordinator, door: Door) -> None:
 
 
 def _start_duties(run: Run, door: Door) -> list[asyncio.Task[None]]:
-    watch = [] if door.certificate is None else [asyncio.create_task(door.certificate.watch())]
-    return watch + [asyncio.create_task(duty(run)) for duty in door.duties]
+    duties: list[tuple[str, Duty]] = [
+        (getattr(duty, "__name__", "duty"), partial(duty, run)) for duty in door.duties
+    ]
+    if door.certificate is not None:
+        duties.append(("certificate", door.certificate.watch))
+    return [asyncio.create_task(keep_going(name, duty)) for name, duty in duties]
 
 
-async def _signalled(superseded: asyncio.Event) -> None:
+async def _until_told(superseded: asyncio.Event, duties: Sequence[asyncio.Task[None]]) -> None:
+    """Until a signal, a newer coordinator, or a duty that failed too often: its error is raised."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    failing = asyncio.create_task(until_one_fails(duties))
     waits = [asyncio.create_task(event.wait()) for event in (stop, superseded)]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([failing, *waits], return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
+    if failing.done():
+        failing.result()
+    failing.cancel()
