@@ -21,6 +21,7 @@ from rollout.coordinator.drift import judge_drift, judge_retokenised
 from rollout.coordinator.learner import FINISHED, LEARNER, is_last_step_done
 from rollout.coordinator.learning import observe_signal
 from rollout.coordinator.pacing import Pace, StepShares, next_pace
+from rollout.coordinator.retention import objects_in
 from rollout.coordinator.run import Run
 from rollout.coordinator.state import INFRASTRUCTURE
 from rollout.coordinator.windows import plan_admission, plan_evaluations, view_window
@@ -40,18 +41,27 @@ log = logging.getLogger(__name__)
 async def commit(run: Run, ask: m.Commit) -> m.Committed:
     """Make one step true. Idempotent; refused when it is not the step that was handed out."""
     hear(run, ask.worker, LEARNER, ask.incarnation)
-    if run.plan.weights_are_read and not await run.has_object(ask.version.object):
-        raise CoordinatorError(
-            f"step {ask.step} names object {ask.version.object}, which is not in the store:"
-            " upload it first, then commit"
-        )
     async with run.turn:
+        await _require_weights(run, ask)
         if ask.step > run.state.step:
             await _commit_new(run, ask)
         else:
             await run.ledger.commit(_build(run, ask, (), (), Admission()))
     run.wake()
     return m.Committed(accepted=True, stop=_stop(run))
+
+
+async def _require_weights(run: Run, ask: m.Commit) -> None:
+    """Every object that the version builds on is there, and stays: retention waits for its turn."""
+    if not run.plan.weights_are_read:
+        return
+    kept = objects_in(run.state.versions.values())
+    for name in (ask.version.object, *(base for base in ask.version.bases if base not in kept)):
+        if not await run.has_object(name):
+            raise CoordinatorError(
+                f"step {ask.step} names object {name}, which is not in the store: upload it first,"
+                " then commit"
+            )
 
 
 def _stop(run: Run) -> str | None:
@@ -282,10 +292,11 @@ async def save_anchor(run: Run, ask: m.AnchorSaved) -> m.Empty:
     """A train state is durable; older ones may go."""
     hear(run, ask.worker, LEARNER, ask.incarnation)
     manifest: AnchorManifest = ask.manifest
-    missing = [n for n, digest in manifest.objects.items() if not await run.has_object(digest)]
-    if missing:
-        raise CoordinatorError(f"anchor {manifest.name}: {', '.join(missing)} not in the store")
     async with run.turn:
+        objects = manifest.objects.items()
+        missing = [n for n, digest in objects if not await run.has_object(digest)]
+        if missing:
+            raise CoordinatorError(f"anchor {manifest.name}: {', '.join(missing)} not in the store")
         await run.ledger.save_anchor(ask.incarnation, manifest)
         same = (manifest.lineage, manifest.step)
         kept = [a for a in run.state.anchors if (a.lineage, a.step) != same]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -135,10 +136,11 @@ async def retire(run: Run) -> None:
         retired = _plan_retired(run)
         for key in retired.versions:
             run.state.versions.pop(key, None)
-    if retired.versions:
-        # Deleted before it is written down: a crash in between only deletes nothing again.
-        await asyncio.to_thread(_delete_objects, run, retired.objects)
-        run.retired.extend(retired.versions)
+        if retired.versions:
+            # In turn with commits, which may name an object of equal weights that is about to go. Deleted
+            # before it is written down: a crash in between only deletes nothing again.
+            await asyncio.to_thread(_delete_objects, run, retired.objects)
+            run.retired.extend(retired.versions)
 
 
 def _plan_retired(run: Run) -> Retired:
@@ -174,10 +176,23 @@ async def _delete_anchors(run: Run, gone: tuple[AnchorManifest, ...]) -> None:
 
     def delete() -> None:
         for anchor in gone:
-            (run.snapshots / f"{anchor.name}.json").unlink(missing_ok=True)
+            _delete_manifest(run.snapshots / f"{anchor.name}.json", anchor)
         _delete_objects(run, tuple(free))
 
     await asyncio.to_thread(delete)
+
+
+def _delete_manifest(path: Path, anchor: AnchorManifest) -> None:
+    """Delete an anchor's file unless another one has taken its name: once, names had no lineage."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=AnchorManifest)
+    except FileNotFoundError:
+        return
+    except msgspec.DecodeError as error:
+        log.warning("manifest %s is left where it is, it cannot be read: %s", path, error)
+        return
+    if (found.lineage, found.step) == (anchor.lineage, anchor.step):
+        path.unlink(missing_ok=True)
 
 
 async def track(run: Run) -> None:

@@ -84,7 +84,7 @@ def save_anchor(
 ) -> AnchorManifest:
     """Make the state of ``progress`` durable; call on every rank. Raises StoreError.
 
-    The manifest is ``<snapshots_dir>/step-000123.json``. ``Latest`` and ``Best`` are the coordinator's.
+    The manifest is ``<snapshots_dir>/<name_anchor>.json``. ``Latest`` and ``Best`` are the coordinator's.
     """
     parallel = trainer.policy.parallel
     tensors = _whole_state(trainer)
@@ -92,7 +92,7 @@ def save_anchor(
 
     def write() -> AnchorManifest:
         manifest = AnchorManifest(
-            name=f"step-{progress.step:06d}",
+            name=name_anchor(progress.lineage, progress.step),
             lineage=progress.lineage,
             step=progress.step,
             chain=progress.chain,
@@ -112,6 +112,11 @@ def save_anchor(
         return manifest
 
     return parallel.on_main(write)
+
+
+def name_anchor(lineage: int, step: int) -> str:
+    """``step-000123``; of a younger lineage ``step-000123-lineage-1``, beside that of the step it replaces."""
+    return f"step-{step:06d}" + (f"-lineage-{lineage}" if lineage else "")
 
 
 def write_manifest(snapshots_dir: Path, manifest: AnchorManifest) -> None:

@@ -1,0 +1,106 @@
+"""Retention beside forks and commits: the files and objects of what is live stay."""
+
+import time
+from dataclasses import replace
+
+import msgspec
+import pytest
+from coordinator_kit import PLAN, FakeActor, FakeLearner
+
+from rollout.coordinator import messages as m
+from rollout.errors import CoordinatorError
+from rollout.learner.state import name_anchor, write_manifest
+
+LONG = replace(PLAN, exact=False, anchors_kept=1, steps_max=20)
+SECONDS_MAX = 20.0
+
+
+def wait_until(true):
+    deadline = time.monotonic() + SECONDS_MAX
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def commit_steps(learner, actor, num):
+    for _ in range(num):
+        batch = learner.ask()
+        while batch.waiting is not None:
+            actor.work()
+            batch = learner.ask()
+        learner.commit(batch)
+
+
+def save(bench, client, learner, name, tag):
+    """As the learner does: the file first, then the word to the coordinator."""
+    version = learner.version(learner.step, tag)
+    manifest = m.AnchorManifest(
+        name=name,
+        lineage=learner.lineage,
+        step=learner.step,
+        chain="x",
+        version=version,
+        objects={"weights": version.object, "optimizer": bench.store.put(tag.encode())},
+    )
+    write_manifest(bench.folder / "snapshots", manifest)
+    client.anchor(worker=learner.name, incarnation=learner.incarnation, manifest=manifest)
+    return bench.folder / "snapshots" / f"{name}.json"
+
+
+def test_the_file_of_a_live_anchor_outlives_that_of_its_namesake(bench):
+    """Written by a learner that left the lineage out of the name."""
+    client = bench.start(LONG)
+    learner, actor = FakeLearner(client, bench.store), FakeActor(client)
+    commit_steps(learner, actor, 1)
+    save(bench, client, learner, "step-000001", "a")
+    version = learner.version(1, "f")
+    ask = m.Fork(
+        worker=learner.name,
+        incarnation=learner.incarnation,
+        step=1,
+        version=version,
+        chain="c",
+        reason="the runtime changed",
+    )
+    learner.lineage = client.fork(ask).lineage
+    file = save(bench, client, learner, "step-000001", "b")
+    run = bench.coordinator.run
+    wait_until(lambda: [one.lineage for one in run.state.anchors] == [1])
+    bench.stop()
+    assert msgspec.json.decode(file.read_bytes(), type=m.AnchorManifest).lineage == 1
+
+
+def test_anchors_of_one_step_have_names_of_their_own():
+    assert name_anchor(0, 7) == "step-000007"
+    assert name_anchor(1, 7) == "step-000007-lineage-1"
+    assert len({name_anchor(lineage, step) for lineage in range(3) for step in range(3)}) == 9
+
+
+def test_objects_are_deleted_in_turn_with_commits(bench, monkeypatch):
+    client = bench.start(LONG)
+    learner, actor = FakeLearner(client, bench.store), FakeActor(client)
+    run, delete, turns = bench.coordinator.run, bench.store.delete, []
+
+    def note(digest):
+        turns.append(run.turn.locked())
+        delete(digest)
+
+    monkeypatch.setattr(bench.store, "delete", note)
+    commit_steps(learner, actor, 5)
+    wait_until(lambda: turns)
+    bench.stop()
+    assert all(turns)
+
+
+@pytest.mark.parametrize("gone", ["its own", "its base"])
+def test_a_commit_that_builds_on_what_was_deleted_is_refused(bench, gone):
+    client = bench.start(LONG)
+    learner, actor = FakeLearner(client, bench.store), FakeActor(client)
+    commit_steps(learner, actor, 1)
+    actor.work()
+    batch = learner.ask()
+    base = bench.store.put(b"a dense base")
+    version = replace(learner.version(batch.step, "delta"), bases=(base,))
+    bench.store.delete(base if gone == "its base" else version.object)
+    with pytest.raises(CoordinatorError, match="not in the store"):
+        learner.commit(batch, version=version)
