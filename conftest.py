@@ -5,8 +5,14 @@
 
 import os
 import random
+import sys
+from pathlib import Path
 
 import pytest
+
+sys.path.append(
+    str(Path(__file__).parent / "e2e")
+)  # cluster.ports: one owner of ports for all tests
 
 ORDER = "ROLLOUT_TEST_ORDER"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import Any
 
 from tls_kit import ISSUER, UID, Authority, Issuer, authentication
 
+from cluster.ports import find_free_port
 from rollout.coordinator.client import CoordinatorClient, HttpTransport
 from rollout.coordinator.tls import Trust
 from rollout.errors import RolloutError
@@ -59,12 +59,6 @@ def build_spec(folder: Path, **changes: Any) -> Any:
     return resolve(parse_run(manifest).spec).spec
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Cluster:
     """What lies in the pods' volumes, by pod; all share one folder here."""
 
@@ -73,7 +67,7 @@ class Cluster:
         authority.issue(folder / "tls")
         self.ca = authority.write_ca(folder / "ca.crt")
         self.keys = self.issuer.write_keys(folder / "jwks.json")
-        self.url = f"https://localhost:{free_port()}"
+        self.url = f"https://localhost:{find_free_port()}"
         self.places: dict[str, str] = {}
 
     def order(self, pod: str, role: str, **changes: Any) -> Path:
@@ -145,7 +139,7 @@ class Pods:
     def __init__(self, folder: Path, **spec) -> None:
         self.cluster = Cluster(folder)
         self.cluster.spec = spec
-        self.port = free_port()
+        self.port = find_free_port()
         self.all: list[Pod] = []
 
     def start(self, name: str, role: str, **environment: str) -> Pod:
@@ -205,4 +199,4 @@ def build_config(folder: Path, **changes: Any) -> WorkerConfig:
     return complete(order, FOUND, "Float32")
 
 
-__all__ = ["ISSUER", "Cluster", "Pods", "build_config", "build_spec", "free_port"]
+__all__ = ["ISSUER", "Cluster", "Pods", "build_config", "build_spec"]

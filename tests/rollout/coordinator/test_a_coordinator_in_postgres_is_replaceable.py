@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from coordinator_kit import IDENTITY, PLAN, FakeActor, FakeLearner, Rows, accuracy, wait_for_outcome
 
+from cluster.ports import find_free_port
 from rollout.coordinator.client import CoordinatorClient, read_token
 from rollout.coordinator.core import open_coordinator
 from rollout.coordinator.inprocess import serve_in_process
@@ -81,10 +81,7 @@ class Pod:
     def __init__(self, folder: Path, dsn: str) -> None:
         folder.mkdir()
         (folder / "token").write_text("secret")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.folder, self.url = folder, f"http://127.0.0.1:{port}"
+        self.folder, self.url = folder, f"http://127.0.0.1:{find_free_port()}"
         config = WorkerConfig(
             run=RunIdentity(name="arithmetic", uid="uid-1"),
             spec_digest="blake3:" + "0" * 64,

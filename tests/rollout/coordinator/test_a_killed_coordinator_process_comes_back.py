@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +12,7 @@ import time
 import pytest
 from coordinator_kit import FakeActor, FakeLearner, wait_for_outcome
 
+from cluster.ports import find_free_port
 from rollout.coordinator.client import CoordinatorClient, read_token
 from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.objects.filesystem import FilesystemStore
@@ -47,10 +47,7 @@ class Process:
 
     def __init__(self, folder):
         self.folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"http://127.0.0.1:{find_free_port()}"
         (folder / "token").write_text("secret")
         self.config = WorkerConfig(
             run=RunIdentity(name="arithmetic", uid="uid-1"),

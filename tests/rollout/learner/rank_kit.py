@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 
 import cloudpickle
 
+from cluster.ports import find_free_port
 from rollout.learner.model.parallel import Parallel, join
 
 RANKS = 2
@@ -34,7 +34,7 @@ CONTEXT.set_forkserver_preload(
 
 def spawn(work: Callable[..., Any], *args: Any, ranks: int = RANKS) -> list[Any]:
     """``work(rank, *args)`` in processes that torchrun could have started; their results by rank."""
-    payload, port = pack((work, args)), free_port()
+    payload, port = pack((work, args)), find_free_port()
     pipes = [CONTEXT.Pipe(duplex=False) for _ in range(ranks)]
     processes = [
         CONTEXT.Process(target=live, args=(rank, ranks, port, payload, sender), daemon=True)
@@ -104,12 +104,6 @@ def receive(receivers: Sequence[Connection]) -> list[tuple[Any, str]]:
 def told(process: BaseProcess, answer: tuple[Any, str]) -> str:
     """What went wrong with a rank; "" when nothing did."""
     return answer[1] and f"{process.name} (exit code {process.exitcode}): {answer[1]}"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def pack(value: Any) -> bytes:

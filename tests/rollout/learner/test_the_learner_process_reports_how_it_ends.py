@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from cluster.ports import find_free_port
 from rollout.coordinator.callers import SecretCallers
 from rollout.coordinator.client import CoordinatorClient, token_for
 from rollout.coordinator.core import open_coordinator
@@ -168,19 +168,13 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_step_and_parameter(
     assert status.outcome.reason == "RunFailed"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.mark.process
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_real_processes_train_to_the_end(tmp_path, model_path, ranks) -> None:
     launcher = [sys.executable, "-m"]
     if ranks > 1:
         launcher += ["torch.distributed.run", f"--nproc-per-node={ranks}", "--max-restarts=0"]
-        launcher += [f"--master-port={free_port()}", "-m"]
+        launcher += [f"--master-port={find_free_port()}", "-m"]
     with served(tmp_path) as (url, control):
         learner_spec = {"processesPerNode": ranks}
         path = write_config(tmp_path, url, model_path, learner=learner_spec)

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from cluster.ports import find_free_port
 from rollout.coordinator.callers import Caller, Unauthenticated
 from rollout.coordinator.load import Load
 from rollout.coordinator.objects import add_routes
@@ -39,9 +40,7 @@ HASTY = replace(QUICK, slow_seconds=0.3, rate_min=1 << 20)
 @contextmanager
 def s3_server(folder: Path):
     """The address of an S3 server in a process of its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = find_free_port()
     with (folder / "s3.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
