@@ -111,13 +111,24 @@ class VersionRefused(EngineError):  # noqa: N818 - a state
 class InfrastructureError(RolloutError):
     """A node, a network or a service that one sample needed failed, and nothing the policy did.
 
-    For environments to raise from ``start`` or ``step``: the sample is tried again with the same noise and,
+    For environments to raise from ``start`` or ``step``, and for rewards that ask a judge: the sample is tried again with the same noise and,
     when all tries fail, excluded; its group goes on without it above ``grpo.quorum``.
     """
 
 
 class RewardError(RolloutError):
     """A reward raised, hung past its deadline, or returned something that is not a finite number."""
+
+
+class RewardUnavailable(RewardError):  # noqa: N818 - a state
+    """What a reward asks was not to be had (InfrastructureError): says nothing about the completions.
+
+    ``lost``: which completions of the batch it could not score; the others it could.
+    """
+
+    def __init__(self, message: str, lost: tuple[int, ...]) -> None:
+        super().__init__(message)
+        self.lost = lost
 
 
 class CoordinatorError(RolloutError):

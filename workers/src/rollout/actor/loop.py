@@ -57,8 +57,10 @@ T = TypeVar("T")
 class Scorer(Protocol):
     """Rewards of tasks whose episodes have ended."""
 
-    async def score(self, played: Sequence[Played]) -> Sequence[tuple[Score, ...] | Failure]:
-        """For each task: one score per episode, or the failure of a reward."""
+    async def score(
+        self, played: Sequence[Played]
+    ) -> Sequence[tuple[Score | Failure, ...] | Failure]:
+        """For each task: one score per episode, or why it was lost; or the failure of a reward."""
         ...
 
 
@@ -325,7 +327,7 @@ def hand_over(one: Played) -> TaskResult:
 
 
 def finish_task(
-    played: Played, scores: tuple[Score, ...] | Failure, timings: dict[str, float]
+    played: Played, scores: tuple[Score | Failure, ...] | Failure, timings: dict[str, float]
 ) -> TaskResult:
     """The result of one attempt: the trajectory of every sample that was scored, and what failed."""
     task = played.task
@@ -334,7 +336,12 @@ def finish_task(
     trajectories = tuple(
         finish_trajectory(episode, task.row, score, timings)
         for episode, score in zip(played.episodes, scores, strict=True)
+        if isinstance(score, Score)
     )
+    lost = next((score for score in scores if isinstance(score, Failure)), None)
     return TaskResult(
-        task_id=task.task_id, epoch=task.epoch, trajectories=trajectories, failure=played.failure
+        task_id=task.task_id,
+        epoch=task.epoch,
+        trajectories=trajectories,
+        failure=played.failure or lost,
     )

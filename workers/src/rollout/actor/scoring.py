@@ -2,6 +2,8 @@
 
 A reward that raises, hangs or returns no finite number is the task's failure, of kind ``data``: the
 coordinator has it tried once more and then stops the run with the message. It is never a reward of 0.
+One that raises InfrastructureError (a judge that answers 503) fails nobody's task: the samples that it could
+not score are lost to infrastructure, which are tried again with the same noise (protocol section 5).
 """
 
 from __future__ import annotations
@@ -13,9 +15,15 @@ from dataclasses import dataclass
 from rollout.actor.episodes import Episode, Score
 from rollout.actor.play import Played
 from rollout.coordinator.messages import Failure, Task
-from rollout.errors import RewardError
+from rollout.errors import RewardError, RewardUnavailable
 from rollout.rewards.pipeline import RewardPipeline
 from rollout.types import Completion, Message
+
+ROUNDS_MAX = 3
+"""Times that what is left of a batch is scored, when a reward could not get at a part of it."""
+
+Scores = tuple[Score | Failure, ...] | Failure
+"""Of a task: a score, or why it was lost, for each of its episodes; or the failure of the whole task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +37,12 @@ class PipelineScorer:
     pipelines: Callable[[Task], RewardPipeline]
     apart: bool
 
-    async def score(self, played: Sequence[Played]) -> Sequence[tuple[Score, ...] | Failure]:
+    async def score(self, played: Sequence[Played]) -> Sequence[Scores]:
         """For each task: one score per episode, or the failure of a reward."""
         return await asyncio.to_thread(self._score, played)
 
-    def _score(self, played: Sequence[Played]) -> list[tuple[Score, ...] | Failure]:
-        results: dict[str, tuple[Score, ...] | Failure] = {}
+    def _score(self, played: Sequence[Played]) -> list[Scores]:
+        results: dict[str, Scores] = {}
         for batch in self._batches(played):
             results.update(score_batch(self.pipelines(batch[0].task), batch))
         return [results.get(one.task.task_id, ()) for one in played]
@@ -49,22 +57,47 @@ class PipelineScorer:
         yield from batches.values()
 
 
-def score_batch(
-    pipeline: RewardPipeline, batch: Sequence[Played]
-) -> dict[str, tuple[Score, ...] | Failure]:
+def score_batch(pipeline: RewardPipeline, batch: Sequence[Played]) -> dict[str, Scores]:
     """The scores of some tasks in one call of their rewards, by task id."""
     episodes = [(one.task, episode) for one in batch for episode in one.episodes]
     try:
-        scored = pipeline.score(
-            [prompt_of(episode) for _, episode in episodes],
-            [completion_of(episode) for _, episode in episodes],
-            [task.row for task, _ in episodes],
-        )
+        scores = iter(_score_reachable(pipeline, episodes))
     except RewardError as error:
         failure = Failure(kind="data", message=str(error))
         return {one.task.task_id: failure for one in batch}
-    scores = iter(Score(rewards=parts, reward=total) for total, parts in scored)
     return {one.task.task_id: tuple(next(scores) for _ in one.episodes) for one in batch}
+
+
+def _score_reachable(
+    pipeline: RewardPipeline, episodes: Sequence[tuple[Task, Episode]]
+) -> list[Score | Failure]:
+    """One score an episode; the failure of what lies outside for those that a reward could not get at.
+
+    The others are scored together, as if they had been alone from the start. Raises RewardError.
+    """
+    found: dict[int, Score | Failure] = {}
+    for round_ in range(ROUNDS_MAX):
+        left = [place for place in range(len(episodes)) if place not in found]
+        try:
+            scored = _call(pipeline, [episodes[place] for place in left])
+        except RewardUnavailable as error:
+            # After the last round nobody knows who else is out of reach.
+            lost = error.lost if round_ + 1 < ROUNDS_MAX else range(len(left))
+            failure = Failure(kind="infrastructure", message=str(error))
+            found |= {left[place]: failure for place in lost}
+        else:
+            found |= dict(zip(left, scored, strict=True))
+            break
+    return [found[place] for place in range(len(episodes))]
+
+
+def _call(pipeline: RewardPipeline, episodes: Sequence[tuple[Task, Episode]]) -> list[Score]:
+    scored = pipeline.score(
+        [prompt_of(episode) for _, episode in episodes],
+        [completion_of(episode) for _, episode in episodes],
+        [task.row for task, _ in episodes],
+    )
+    return [Score(rewards=parts, reward=total) for total, parts in scored]
 
 
 def prompt_of(episode: Episode) -> tuple[Message, ...]:

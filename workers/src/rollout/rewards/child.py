@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rollout.errors import RolloutError
+from rollout.errors import InfrastructureError, RolloutError
 from rollout.rewards.frames import Answer, Request, read_frame, write_frame
 from rollout.rewards.source import RewardSource, load_reward
 from rollout.user_code import describe_failure
@@ -49,6 +49,8 @@ def _score(function: Callable[..., Any], request: Request) -> Answer:
     try:
         values = function(request.prompts, request.completions, request.rows)
         return Answer(values=_plain(values))
+    except InfrastructureError as error:
+        return Answer(failure=describe_failure(error), lost=_find_lost(function, request))
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything: it is the answer
         return Answer(failure=describe_failure(error), row_index=_first_failing(function, request))
 
@@ -62,6 +64,24 @@ def _first_failing(function: Callable[..., Any], request: Request) -> int | None
         except Exception:  # noqa: BLE001 - this is the row that was looked for
             return index
     return None
+
+
+def _find_lost(function: Callable[..., Any], request: Request) -> tuple[int, ...]:
+    """The rows that cannot be scored even alone; all of them where each can, and together they cannot."""
+    everything = range(len(request.rows))
+    found = tuple(index for index in everything if _is_out_of_reach(function, request, index))
+    return found or tuple(everything)
+
+
+def _is_out_of_reach(function: Callable[..., Any], request: Request, index: int) -> bool:
+    one = slice(index, index + 1)
+    try:
+        function(request.prompts[one], request.completions[one], request.rows[one])
+    except InfrastructureError:
+        return True
+    except Exception:  # noqa: BLE001 - a fault of the user's code, which the batch of the others will show
+        return False
+    return False
 
 
 def _plain(values: Any) -> Any:

@@ -37,11 +37,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """``values`` as the function returned them, or the failure and the first row that shows it alone."""
+    """``values`` as the function returned them, or the failure and the first row that shows it alone.
+
+    ``lost`` is filled when the failure was no fault of the function's: the rows that met it.
+    """
 
     values: Any = None
     failure: str | None = None
     row_index: int | None = None
+    lost: tuple[int, ...] = ()
 
 
 def write_frame(descriptor: int, message: Any, deadline: float | None = None) -> None:

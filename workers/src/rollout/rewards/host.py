@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from rollout.errors import RewardError, SpecError
+from rollout.errors import RewardError, RewardUnavailable, SpecError
 from rollout.rewards.frames import ANSWER_BYTES_MAX, Answer, Request, read_frame, write_frame
 from rollout.rewards.source import RewardSource
 from rollout.types import Completion, Message, Row
@@ -62,14 +62,19 @@ class RewardHost:
         completions: Sequence[Completion],
         rows: Sequence[Row],
     ) -> Any:
-        """What the function returned, unchecked. Raises RewardError when it raised, hung or died."""
+        """What the function returned, unchecked.
+
+        Raises RewardError when it raised, hung or died, RewardUnavailable for an InfrastructureError of its.
+        """
         with self._lock:
             child = self._started()
             request = Request(prompts=[*map(tuple, prompts)], completions=completions, rows=rows)
             deadline = time.monotonic() + self.source.timeout_seconds
             answer = self._ask(child, request, deadline, lambda: self._hung(child, rows))
         if answer.failure is not None:
-            raise RewardError(_raised(self.source, answer, rows))
+            message = _raised(self.source, answer, rows)
+            lost = tuple(index for index in answer.lost if 0 <= index < len(rows))
+            raise RewardUnavailable(message, lost) if lost else RewardError(message)
         return answer.values
 
     def close(self) -> None:

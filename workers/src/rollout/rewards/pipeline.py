@@ -81,7 +81,8 @@ class RewardPipeline:
         """One weighted sum and its parts per completion, ``completions[i]`` answering ``prompts[i]``.
 
         Raises RewardError naming source and row when a source raises, hangs, ends its process, or
-        returns anything but one finite number (or named finite numbers) per completion.
+        returns anything but one finite number (or named finite numbers) per completion. RewardUnavailable
+        names the completions that a source could not score for what lies outside of it.
         """
         if not completions:
             return []
