@@ -14,6 +14,7 @@ from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.pods import PodSettings
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
+_PLAIN = frozenset({"cpu", "memory", "ephemeral-storage"})
 _STEPS_WORTH_REPEATING = 200
 
 
@@ -28,6 +29,24 @@ def labels_are_free(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
                     message=f"the label {key!r} belongs to the operator",
                     fix="choose another key",
                 )
+
+
+def devices_come_from_accelerator(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """What no ceiling and no quota of devices would count."""
+    for role, settings in _roles(spec):
+        asked = settings.resources
+        for part, there in (
+            (("requests", asked.requests), ("limits", asked.limits)) if asked else ()
+        ):
+            for name in there:
+                if name not in _PLAIN and not name.startswith("hugepages-"):
+                    yield Problem(
+                        field=f"spec.{role}.resources.{part}",
+                        reason="NotAllowed",
+                        message=f"{name!r} is a device, which no ceiling of the runtime would count",
+                        fix="ask for devices with accelerator; here are cpu, memory, ephemeral-storage "
+                        "and hugepages",
+                    )
 
 
 def something_ends_the_run(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
@@ -94,6 +113,7 @@ def _roles(spec: RolloutRunSpec) -> Iterator[tuple[str, PodSettings]]:
 
 RULES = (
     labels_are_free,
+    devices_come_from_accelerator,
     something_ends_the_run,
     pods_ask_for_something,
     little_is_lost,

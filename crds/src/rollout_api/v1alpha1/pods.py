@@ -44,7 +44,7 @@ class Resources(ApiModel):
     """Compute resources of the main container."""
 
     requests: dict[LabelKey, Quantity] = Field(default_factory=dict, max_length=16)
-    """What is reserved, such as cpu, memory, ephemeral-storage."""
+    """What is reserved: cpu, memory, ephemeral-storage, hugepages."""
     limits: dict[LabelKey, Quantity] = Field(default_factory=dict, max_length=16)
     """What may not be passed. Accelerators come from `accelerator`, not from here."""
 

@@ -19,6 +19,7 @@ from rollout_operator.planning.group import Group
 from rollout_operator.planning.model import REASONS, Observed
 from rollout_operator.planning.phases import (
     Phase,
+    allowed_actors,
     has_role,
     running_actors,
     speaks_of,
@@ -123,13 +124,23 @@ def actors_aspect(observed: Observed, counts: Status | None) -> Aspect:
     message = f"{ready} of {desired} actors are ready"
     wanted = wanted_actors(observed)
     if running_actors(observed) < wanted:
-        message += f"; {wanted} are wanted, the queue gave quota for {running_actors(observed)}"
-        return no(kind, Reason.BEYOND_QUOTA, message)
+        return _held_back(observed, wanted, message)
     if desired and ready >= desired:
         return yes(kind, Reason.ACTORS_READY, message)
     if not observed.pods_of("actor"):
         message += "; they start once the learner runs"
     return no(kind, Reason.ACTORS_NOT_READY, message)
+
+
+def _held_back(observed: Observed, wanted: int, message: str) -> Aspect:
+    """More actors are wanted than may run: who says so."""
+    running, kind = running_actors(observed), ConditionType.ACTORS_READY
+    allowed = allowed_actors(observed)
+    if allowed is not None and allowed == running:
+        message += f"; {wanted} are wanted, the runtime allows {running}"
+        return no(kind, Reason.CEILING_EXCEEDED, message)
+    message += f"; {wanted} are wanted, the queue gave quota for {running}"
+    return no(kind, Reason.BEYOND_QUOTA, message)
 
 
 def learner_aspect(observed: Observed, group: Group | None, live: Mapping[Role, Live]) -> Aspect:

@@ -121,9 +121,9 @@ def _over_ceilings(spec: RolloutRunSpec, runtime: RuntimeSpec) -> Iterator[str]:
     ceilings = runtime.ceilings
     if ceilings is None:
         return
-    actors = spec.actors.autoscale.max if spec.actors.autoscale else spec.actors.replicas
+    actors = _most_actors(spec) if spec.needs_actors else 0
     asked = (
-        ("spec.actors.replicas", actors if spec.needs_actors else 0, ceilings.actor_replicas),
+        ("spec.actors.replicas", actors, ceilings.actor_replicas),
         ("spec.learner.nodes", spec.learner.nodes if spec.train else 0, ceilings.learner_nodes),
         ("devices over all roles", count_devices(spec), ceilings.accelerators),
         ("spec.limits.activeSeconds", spec.limits.active_seconds or 0, ceilings.active_seconds),
@@ -134,16 +134,37 @@ def _over_ceilings(spec: RolloutRunSpec, runtime: RuntimeSpec) -> Iterator[str]:
 
 
 def count_devices(spec: RolloutRunSpec) -> int:
-    """Devices over all roles."""
-    total = 0
-    if spec.learner.accelerator is not None and spec.train is not None:
-        each = spec.learner.accelerator.count or spec.learner.processes_per_node
-        total += each * spec.learner.nodes
-    if spec.actors.accelerator is not None and spec.needs_actors:
-        vllm = spec.actors.engine.vllm if spec.actors.engine else None
-        each = spec.actors.accelerator.count or (vllm.tensor_parallel if vllm else 1)
-        total += each * spec.actors.replicas
-    return total
+    """Devices over all roles, with as many actors as the run may come to have."""
+    return _learner_devices(spec) + _devices_of_an_actor(spec) * _most_actors(spec)
+
+
+def actors_ceiling(spec: RolloutRunSpec, runtime: RuntimeSpec) -> int | None:
+    """Actors that the runtime's ceilings leave room for; None without a bound."""
+    ceilings, each = runtime.ceilings, _devices_of_an_actor(spec)
+    if ceilings is None:
+        return None
+    bounds = [] if ceilings.actor_replicas is None else [ceilings.actor_replicas]
+    if ceilings.accelerators is not None and each:
+        bounds.append(max(0, ceilings.accelerators - _learner_devices(spec)) // each)
+    return min(bounds, default=None)
+
+
+def _most_actors(spec: RolloutRunSpec) -> int:
+    return spec.actors.autoscale.max if spec.actors.autoscale else spec.actors.replicas
+
+
+def _learner_devices(spec: RolloutRunSpec) -> int:
+    if spec.learner.accelerator is None or spec.train is None:
+        return 0
+    each = spec.learner.accelerator.count or spec.learner.processes_per_node
+    return each * spec.learner.nodes
+
+
+def _devices_of_an_actor(spec: RolloutRunSpec) -> int:
+    if spec.actors.accelerator is None or not spec.needs_actors:
+        return 0
+    vllm = spec.actors.engine.vllm if spec.actors.engine else None
+    return spec.actors.accelerator.count or (vllm.tensor_parallel if vllm else 1)
 
 
 def queue_of(spec: RolloutRunSpec, runtime: RuntimeSpec, labels: Mapping[str, str]) -> str:

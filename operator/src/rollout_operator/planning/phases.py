@@ -16,6 +16,7 @@ from rollout_api.v1alpha1.run_status import Progress
 from rollout_operator.desired.record import Live
 from rollout_operator.observed import Pod, parse_time
 from rollout_operator.planning.attempts import replicas_of, stateful_set
+from rollout_operator.planning.gates import actors_ceiling
 from rollout_operator.planning.group import (
     Group,
     as_live,
@@ -84,10 +85,17 @@ def _learner(
 
 
 def running_actors(observed: Observed) -> int:
-    """Actors that shall run: those that are wanted, and no more than the queue gave quota for."""
+    """Actors that shall run: those that are wanted, no more than the queue gave quota for and the runtime allows."""
     granted = observed.quota.granted("actor") if observed.quota is not None else None
-    wanted = wanted_actors(observed)
-    return wanted if granted is None else min(wanted, granted)
+    bounds = (wanted_actors(observed), granted, allowed_actors(observed))
+    return min(bound for bound in bounds if bound is not None)
+
+
+def allowed_actors(observed: Observed) -> int | None:
+    """Actors that the runtime's ceilings leave room for; those that run already stay when one is lowered."""
+    assert observed.spec is not None
+    ceiling = actors_ceiling(observed.spec, observed.runtime)
+    return None if ceiling is None else max(ceiling, replicas_of(observed, "actor"))
 
 
 def wanted_actors(observed: Observed) -> int:
