@@ -127,3 +127,22 @@ def test_frequencies_of_one_sequence_do_not_depend_on_another():
         alone = [plain_group_logprobs(model, [one]).logprobs_C for one in (short, long)]
 
     assert (packed - torch.cat(alone)).abs().max() <= 5e-6
+
+
+def test_a_sharded_model_is_checked_as_a_whole(tmp_path):
+    from torch import distributed
+    from torch.distributed.fsdp import fully_shard
+
+    model = build(8)
+    store = distributed.FileStore(str(tmp_path / "store"), 1)
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        mesh = distributed.device_mesh.init_device_mesh("cpu", (1,))
+        for part in (*model.model.layers, model):
+            fully_shard(part, mesh=mesh)
+        found = check_forward(model, torch.float32, Parallel(sharded=True))
+    finally:
+        distributed.destroy_process_group()
+
+    assert found is not None
+    assert found.passes

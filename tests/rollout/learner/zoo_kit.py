@@ -7,15 +7,19 @@ writes the table.
 from __future__ import annotations
 
 import copy
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES
 
+from rollout.engines.embedded_batch import BatchSize
+from rollout.engines.embedded_module import ModuleDecoder
 from rollout.learner.forward.rows import (
     GroupTokens,
     build_group_row,
@@ -208,6 +212,27 @@ def gradient_gap(found: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.T
     )
 
 
+def decoding_gap(model: torch.nn.Module) -> float:
+    """Log-probabilities of the embedded engine's decoder, two samples behind one prompt, against the plain ones."""
+    prompt, samples = ids(0, 20), (ids(1, 12), ids(2, 12))
+    with tempfile.TemporaryDirectory() as folder:
+        model.config.save_pretrained(folder)
+        decoder = ModuleDecoder(Path(folder), torch.float32)
+    decoder.load(model.state_dict())
+    batch = decoder.open([prompt], BatchSize(group_size=2, new_tokens_max=12))
+    with torch.inference_mode():
+        logits = [batch.first()]
+        logits += [batch.step(torch.tensor(tokens)) for tokens in zip(*samples, strict=True)]
+        gaps = [
+            model(input_ids=torch.tensor([prompt + one]), use_cache=False)
+            .logits[0, 19:]
+            .log_softmax(-1)
+            - torch.stack([found[i] for found in logits]).log_softmax(-1)
+            for i, one in enumerate(samples)
+        ]
+    return float(torch.stack(gaps).abs().max().nan_to_num(nan=torch.inf))
+
+
 def measure(kind: str) -> Verdict:
     """What becomes of a model of this type."""
     if kind not in CONFIG_MAPPING:
@@ -231,8 +256,10 @@ def _compare(kind: str, how: str, model: torch.nn.Module, reference: torch.nn.Mo
     whole = gradients(reference, want)
     gap = slope = 0.0
     for got in (token_logprobs(model, build_group_row(GROUPS)).logprobs_C, cut(model)):
-        gap = max(gap, float((got - want).abs().max().nan_to_num(nan=torch.inf)))
+        gap = max(gap, float((got - want).detach().abs().max().nan_to_num(nan=torch.inf)))
         slope = max(slope, gradient_gap(gradients(model, got), whole))
+    decoded = decoding_gap(reference)
+    gap = max(gap, decoded)
     right = gap <= GAP_MAX and slope <= GRADIENT_GAP_MAX
     return Verdict(kind=kind, outcome=how if right else "wrong", gap=gap, gradient_gap=slope)
 
@@ -241,18 +268,21 @@ HEAD = """# Models
 
 Which causal language models the learner trains, and how it computes them. A tiny random model of every type
 that transformers {version} maps was computed as the learner does (prompts shared, rows packed, and one sample a
-micro-batch) and by its own plain forward, in float32: log-probabilities within {gap:g} nats, gradients within
-{slope:g} of each tensor.
+micro-batch), decoded as the embedded engine does, and computed by its own plain forward, in float32:
+log-probabilities within {gap:g} nats, gradients within {slope:g} of each tensor.
 
 - **packed**: sequences share a row and samples share their prompt; windows, capped scores and sinks included.
 - **single**: every sequence is computed whole by the model's own code: as right, slower, and a prompt is
-  computed for every sample. Layers with a state (linear attention, state spaces, convolutions), and
+  computed for every sample; the embedded engine decodes it without a cache. Layers with a state (linear attention, state spaces, convolutions), and
   whatever is not known to keep neighbours in a row apart. `train.microBatchTokens` does not join samples.
-- **refused**: named at the start of a run; not a causal language model.
+- **refused**: named by `rollout plan`; not a causal language model.
 - **not built**: there is no tiny model of it here; it is computed `single`.
 
-Rotary frequencies that follow the length (`longrope`, `dynamic`): rows within the length that the model was first
-trained with are packed, longer ones computed one by one. Every run of a packed model checks itself before its
+`rollout plan` also refuses a configuration without the sizes that its arithmetic needs (`hidden_size`,
+`num_attention_heads`, `intermediate_size`, `max_position_embeddings`), such as GPT-2's and Mamba's.
+
+Rotary frequencies that follow the length (`longrope`, `dynamic`): the model's context counts as what it was first
+trained with, within which no sequence changes them. Every run of a packed model checks itself before its
 first step (`forward_gap_nats` in its metrics): a difference beyond rounding ends it.
 
 Written by `python tests/rollout/learner/zoo_kit.py`; `make test-long` measures it again.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rollout.errors import SpecError
-from rollout.models.forwards import frequencies_hold
+from rollout.models.forwards import forward_of, frequencies_hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +63,9 @@ def read_shape(directory: Path) -> ModelShape:
     path = directory / "config.json"
     try:
         config = json.loads(path.read_text())
+        known = forward_of(config)
+        if known.kind == "Refused":
+            raise SpecError(f"{path}: {config.get('model_type')} cannot be trained: {known.reason}")
         return parse_shape_config(config)
     except (OSError, ValueError, KeyError) as error:
         raise SpecError(
