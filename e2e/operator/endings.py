@@ -13,7 +13,7 @@ CHILDREN = (
 CHANGING = {
     "uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "status",
     "clusterIP", "clusterIPs", "lastTransitionTime", "startTime", "completionTime", "activeSeconds",
-    "rollout.dev/applied", "rollout.dev/not-after", "controller-revision-hash", "generateName",
+    "rollout.dev/applied", "rollout.dev/not-after", "rollout.dev/signature", "controller-revision-hash", "generateName",
     "binaryData", "kubectl.kubernetes.io/last-applied-configuration", "selfLink", "data", "nodeName",
 }  # fmt: skip
 """Named by the server, by the clock, or by the run's UID."""
