@@ -23,9 +23,13 @@ def wheel(tmp_path):
     return path
 
 
+def digest_of(path):
+    return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
 def test_its_modules_can_be_imported_from_the_folder(wheel, tmp_path):
     folder = tmp_path / "run" / "code"
-    digest = place_wheel(CodeWheel(uri=f"file://{wheel}"), folder)
+    digest = place_wheel(CodeWheel(uri=f"file://{wheel}", digest=digest_of(wheel)), folder)
     assert digest.startswith("blake3:")
     path = folder / "my_rewards" / "__init__.py"
     spec = importlib.util.spec_from_file_location("my_rewards", path)
@@ -38,7 +42,7 @@ def test_a_second_start_replaces_what_the_first_has_unpacked(wheel, tmp_path):
     folder = tmp_path / "code"
     folder.mkdir()
     (folder / "old.py").write_text("")
-    first = place_wheel(CodeWheel(uri=f"file://{wheel}"), folder)
+    first = place_wheel(CodeWheel(uri=f"file://{wheel}", digest=digest_of(wheel)), folder)
     assert place_wheel(CodeWheel(uri=f"file://{wheel}", digest=first), folder) == first
     assert not (folder / "old.py").exists()
     assert not list(tmp_path.glob(".code*"))
@@ -74,7 +78,7 @@ def test_what_is_no_wheel_or_too_large_is_refused(wheel, tmp_path, monkeypatch):
     other = tmp_path / "x.whl"
     other.write_text("text")
     with pytest.raises(SpecError, match="is no wheel"):
-        place_wheel(CodeWheel(uri=f"file://{other}"), tmp_path / "code")
+        place_wheel(CodeWheel(uri=f"file://{other}", digest=digest_of(other)), tmp_path / "code")
     monkeypatch.setattr(wheels, "BYTES_MAX", 10)
     with pytest.raises(SpecError, match="has more than"):
         place_wheel(CodeWheel(uri=f"file://{wheel}"), tmp_path / "code")
@@ -83,7 +87,7 @@ def test_what_is_no_wheel_or_too_large_is_refused(wheel, tmp_path, monkeypatch):
 def test_a_pod_works_with_the_folder_in_the_wheels_place(wheel, tmp_path):
     spec = {
         "model": {"uri": "rollout://tiny-adder"},
-        "code": {"wheel": {"uri": f"file://{wheel}"}},
+        "code": {"wheel": {"uri": f"file://{wheel}", "digest": digest_of(wheel)}},
         "train": {
             "algorithm": {"grpo": {"promptsPerStep": 2, "groupSize": 2}},
             "environment": {"builtin": {"name": "arithmetic"}},

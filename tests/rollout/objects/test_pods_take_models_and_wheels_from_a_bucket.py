@@ -4,6 +4,7 @@ import zipfile
 
 import objects_kit as kit
 import pytest
+from blake3 import blake3
 
 from rollout.entrypoints.handing import bring_models, take_models
 from rollout.errors import ModelNotFound, SpecError
@@ -67,7 +68,8 @@ def test_a_wheel_lies_where_its_uri_says(s3_endpoint, bucket, tmp_path):
     kit.s3_client(s3_endpoint).put_object(Bucket=bucket, Key="wheels/x.whl", Body=path.read_bytes())
     storage = Storage(endpoint=s3_endpoint)
     uri = f"s3://{bucket}/wheels/x.whl"
-    place_wheel(CodeWheel(uri=uri), tmp_path / "code", storage)
+    digest = f"blake3:{blake3(path.read_bytes()).hexdigest()}"
+    place_wheel(CodeWheel(uri=uri, digest=digest), tmp_path / "code", storage)
     assert (tmp_path / "code" / "mine.py").read_text() == "X = 1"
     with pytest.raises(SpecError, match="there is no s3://"):
         place_wheel(CodeWheel(uri=f"{uri}.gone"), tmp_path / "code", storage)

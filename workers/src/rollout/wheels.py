@@ -18,14 +18,15 @@ from rollout_api.v1alpha1.storage import CodeWheel, Storage
 FIELD = "spec.code.wheel"
 BYTES_MAX = 256 << 20
 CONNECT_SECONDS, READ_SECONDS = 10.0, 60.0
+REDIRECTS_MAX = 5
 _HASHES = {"blake3": blake3, "sha256": hashlib.sha256}
 
 
 def place_wheel(wheel: CodeWheel, folder: Path, storage: Storage | None = None) -> str:
     """Put the wheel's content into ``folder``; its ``blake3:`` digest. What was in the folder goes.
 
-    ``storage`` says which S3 server is meant. Raises SpecError for a wheel that is none, is too large or is
-    not the one of its digest (blake3 or sha256); PlaceUnreachable where it cannot be fetched now.
+    ``storage`` says which S3 server is meant. Raises SpecError for a wheel that is none, is too large, has no
+    digest or is not the one of its digest (blake3 or sha256); PlaceUnreachable where it cannot be fetched now.
     """
     uri = wheel.uri
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -62,15 +63,29 @@ def _read(uri: str, storage: Storage) -> Iterator[bytes]:
 
 
 def _read_web(uri: str) -> Iterator[bytes]:
+    """The body as it is sent: nothing is unpacked, and no redirect leaves https."""
     limit = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+    place = uri
     try:
-        with httpx.stream("GET", uri, timeout=limit, follow_redirects=True) as answer:
-            if answer.is_client_error:
-                raise SpecError(f"{FIELD}.uri: {uri}: HTTP {answer.status_code}")
-            answer.raise_for_status()
-            yield from answer.iter_bytes()
+        with httpx.Client(timeout=limit, headers={"Accept-Encoding": "identity"}) as client:
+            for _ in range(REDIRECTS_MAX + 1):
+                with client.stream("GET", place) as answer:
+                    if answer.next_request is None:
+                        yield from _read_answer(uri, answer)
+                        return
+                    place = str(answer.next_request.url)
+                if urlsplit(place).scheme != "https":
+                    raise SpecError(f"{FIELD}.uri: {uri} leads to {place}; expected https://")
     except httpx.HTTPError as error:
         raise PlaceUnreachable(f"{FIELD}.uri: {uri}: {type(error).__name__}: {error}") from error
+    raise SpecError(f"{FIELD}.uri: {uri} leads on more than {REDIRECTS_MAX} times")
+
+
+def _read_answer(uri: str, answer: httpx.Response) -> Iterator[bytes]:
+    if answer.is_client_error:
+        raise SpecError(f"{FIELD}.uri: {uri}: HTTP {answer.status_code}")
+    answer.raise_for_status()
+    yield from answer.iter_raw()
 
 
 def _read_bucket(uri: str, storage: Storage) -> bytes:
@@ -92,12 +107,15 @@ def _read_file(uri: str) -> bytes:
 
 
 def _check(uri: str, fetched: Path, digest: str | None) -> str:
-    name, _, wanted = (digest or "").partition(":")
-    if digest is not None and name not in _HASHES:
-        raise SpecError(f"{FIELD}.digest: expected blake3:... or sha256:..., got {digest}")
     data = fetched.read_bytes()
-    if digest is not None and _HASHES[name](data).hexdigest() != wanted:
-        found = _HASHES[name](data).hexdigest()
+    name, _, wanted = (digest or "").partition(":")
+    if digest is None:
+        met = f"blake3:{blake3(data).hexdigest()}"
+        raise SpecError(f"{FIELD}.digest: {uri} needs one, so that it stays this file; it is {met}")
+    if name not in _HASHES:
+        raise SpecError(f"{FIELD}.digest: expected blake3:... or sha256:..., got {digest}")
+    found = _HASHES[name](data).hexdigest()
+    if found != wanted:
         raise SpecError(f"{FIELD}.digest: {uri} is {name}:{found}, expected {digest}")
     return f"blake3:{blake3(data).hexdigest()}"
 

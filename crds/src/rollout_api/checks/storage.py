@@ -58,4 +58,16 @@ def folder_is_shared(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
         )
 
 
-RULES = (place_is_known, endpoint_has_a_bucket, folder_is_shared)
+def wheel_has_a_digest(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Code by name only is whatever lies there when a pod starts."""
+    wheel = spec.code.wheel if spec.code else None
+    if wheel is not None and wheel.digest is None:
+        yield Problem(
+            field="spec.code.wheel.digest",
+            reason="MissingField",
+            message=f"{wheel.uri} may be another file tomorrow, and each pod would run what it finds",
+            fix="write sha256:... of the file, as sha256sum prints it",
+        )
+
+
+RULES = (place_is_known, endpoint_has_a_bucket, folder_is_shared, wheel_has_a_digest)

@@ -76,7 +76,7 @@ class CodeWheel(ApiModel):
     uri: Uri
     """Location of the wheel."""
     digest: Digest | None = None
-    """Expected digest. Unset: resolved at plan time and recorded."""
+    """Digest of the file, `sha256:...` or `blake3:...`. Needed: a place may hold another file tomorrow."""
 
 
 class Code(OneOf):

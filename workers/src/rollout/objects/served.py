@@ -13,6 +13,7 @@ from http import HTTPStatus
 
 import httpx
 
+from rollout.errors import StoreError
 from rollout.objects.retry import Absent, Refused, Transient
 from rollout.objects.source import Source
 
@@ -44,7 +45,12 @@ class ServedRemote:
     """The coordinator at ``url``. Thread-safe."""
 
     def __init__(self, url: str, token: Token, context: Context | None = None) -> None:
-        """``token`` is asked for each call, ``context`` for TLS (None: plain HTTP) before each."""
+        """``token`` is asked for each call, ``context`` for TLS (None: plain HTTP) before each.
+
+        Raises StoreError for https without a context: it would be believed whoever answers.
+        """
+        if context is None and url.startswith("https:"):
+            raise StoreError(f"{url}: layout.caFile must say what it is known by")
         self._url = url.rstrip("/")
         self._token, self._context = token, context
         self._lock = threading.Lock()
@@ -64,7 +70,7 @@ class ServedRemote:
         return httpx.Client(
             base_url=self._url,
             auth=self._authorise,
-            verify=False if context is None else context,
+            verify=True if context is None else context,
             timeout=httpx.Timeout(CHUNK_SECONDS, connect=CONNECT_SECONDS),
             limits=httpx.Limits(max_connections=CONNECTIONS_MAX),
         )
