@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Literal
 
 from rollout.coordinator.actors import idle_reason, is_alive
@@ -57,7 +58,7 @@ def build_status(run: Run) -> Status:
         waiting=_waiting(run),
         bottleneck=bottleneck(run),
         dispositions=dispositions(run),
-        workers=tuple(_worker(run, worker) for worker in state.workers.values()),
+        workers=_workers(run),
         evaluations=_evaluations(run),
         conditions=conditions(run),
         actors_wanted=_actors_wanted(run),
@@ -157,7 +158,13 @@ def dispositions(run: Run) -> dict[str, int]:
     return {**run.state.dispositions, "pending": pending}
 
 
-def _worker(run: Run, worker: Worker) -> WorkerStatus:
+def _workers(run: Run) -> tuple[WorkerStatus, ...]:
+    """Leases are counted once for all: there may be a thousand workers and ten thousand leases."""
+    held = Counter(lease.worker for lease in run.state.leases.values())
+    return tuple(_worker(run, one, held[one.name]) for one in run.state.workers.values())
+
+
+def _worker(run: Run, worker: Worker, num_tasks: int) -> WorkerStatus:
     now = run.clock()
     return WorkerStatus(
         worker=worker.name,
@@ -167,7 +174,7 @@ def _worker(run: Run, worker: Worker) -> WorkerStatus:
         heartbeat_age_seconds=now - worker.seen_at,
         state=worker.trouble or worker.state,
         loaded_step=None if worker.loaded is None else worker.loaded.step,
-        num_tasks=sum(lease.worker == worker.name for lease in run.state.leases.values()),
+        num_tasks=num_tasks,
         restarts=worker.incarnation - 1,
         outcome=worker.outcome,
         num_wrong=worker.num_wrong,
