@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import select
+import shutil
 import signal
 import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +23,9 @@ import psutil
 from rollout.coordinator.client import CoordinatorClient, read_token
 from rollout.coordinator.status import Status
 from rollout.errors import RolloutError
-from rollout.local.processes import ProcessSpec, end_processes, start_process
+from rollout.lifeline import tied_argv
+from rollout.local.fork_server import FORKED, ForkServer, open_fork_server
+from rollout.local.processes import Process, ProcessSpec, end_processes, start_process
 
 HERE = Path(__file__).parent
 RUN_SECONDS_MAX = 600.0
@@ -55,36 +61,16 @@ def even(prompts, completions, rows):
     return [sum(token % 2 == 0 for token in c.token_ids) / len(c.token_ids) for c in completions]
 """
 
-START = """
-import json, sys
-from rollout.lifeline import die_with_parent
-die_with_parent()
-from rollout.errors import RolloutError
-from rollout.local import run_manifest
-arguments = json.loads(sys.argv[1])
-lease = arguments.pop("lease_seconds")
-if lease is not None:
-    from rollout.local import launch
-    build = launch.build_config
-    times = {"lease_seconds": lease, "heartbeat_seconds": lease / 3}
-    launch.build_config = lambda *given: build(*given).model_copy(update=times)
-try:
-    result = run_manifest(arguments.pop("manifest"), progress="plain", **arguments)
-except RolloutError as error:
-    sys.stderr.write(f"error: {error}\\n")
-    sys.exit(error.exit_code)
-sys.exit(result.exit_code)
-"""
-
 
 @dataclass
 class Job:
     """One supervised run under ``home``; ``stderr`` is what the user would have seen."""
 
-    process: subprocess.Popen
+    process: Process
     home: Path
     stderr: Path
     spells: Path
+    plain: bool
 
     @property
     def run_dir(self) -> Path:
@@ -99,8 +85,8 @@ class Job:
         try:
             return self.process.wait(seconds_max)
         except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGINT)
-            self.process.send_signal(signal.SIGINT)
+            os.kill(self.process.pid, signal.SIGINT)
+            os.kill(self.process.pid, signal.SIGINT)
             self.process.wait(30)
             raise AssertionError(f"the run did not end:\n{self.said()}\n{self.logs()}") from None
 
@@ -161,7 +147,8 @@ class Job:
         self.signal(name, signal.SIGCONT)
 
     def hold(self, name: str) -> None:
-        """Keep processes of this name that start from now on from doing anything (``spells.py``)."""
+        """Keep processes of this name that start from now on from doing anything (``spells/``)."""
+        assert self.plain, "spells reach processes that are started plainly"
         (self.spells / f"hold-{name}").touch()
 
     def release(self, name: str) -> None:
@@ -170,6 +157,7 @@ class Job:
 
     def set_clock(self, name: str, seconds: float) -> None:
         """Move the wall clock of processes of this name, those that run already included."""
+        assert self.plain, "spells reach processes that are started plainly"
         work = self.spells / f".skew-{name}"
         work.write_text(str(seconds))
         work.replace(self.spells / f"skew-{name}")
@@ -227,7 +215,9 @@ def members(run_dir: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            mine = process.environ().get("ROLLOUT_RUN_DIR") == str(run_dir)
+            mine = process.environ().get("ROLLOUT_RUN_DIR") == str(run_dir) or any(
+                word.startswith(f"{run_dir}/") for word in process.cmdline()
+            )
             if mine and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except psutil.Error:
@@ -244,8 +234,12 @@ def start_job(
     reward: str = EVEN,
     lease_seconds: float | None = None,
     slow_rewards: float = 0.0,
+    plain: bool = False,
 ) -> Job:
-    """Start a run of ``manifest`` in a supervisor of its own; ``reward`` is the source of ``even.py``."""
+    """Start a run of ``manifest`` in a supervisor of its own; ``reward`` is the source of ``even.py``.
+
+    ``plain``: all of it is started by ``python -m``; otherwise by what has imported torch already.
+    """
     home.mkdir(parents=True, exist_ok=True)
     path = home.parent / f"{home.name}.yaml"
     path.write_text(manifest)
@@ -260,17 +254,37 @@ def start_job(
         "resume": resume,
         "lease_seconds": lease_seconds,
     }
-    with stderr.open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-c", START, json.dumps(arguments)],
-            env={**os.environ, **enchanted(spells), "ROLLOUT_HOME": str(home)},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    STARTED.append(Job(process=process, home=home, stderr=stderr, spells=spells))
+    environment = {**os.environ, **enchanted(spells), "ROLLOUT_HOME": str(home)}
+    words = ("started_job", json.dumps(arguments))
+    with stderr.open("ab") as log, Path(os.devnull).open("rb") as nothing:
+        files = {0: nothing.fileno(), 1: log.fileno(), 2: log.fileno()}
+        if not plain and (server := warm_server()).serves(environment):
+            process = server.fork(words, environment=environment, files=files, passes_on=True)
+        else:
+            process = subprocess.Popen(
+                tied_argv(*words, parent=os.getpid()),
+                env={**environment, **({"ROLLOUT_FORK_SERVER": "0"} if plain else {})},
+                stdin=nothing,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+    STARTED.append(Job(process=process, home=home, stderr=stderr, spells=spells, plain=plain))
     return STARTED[-1]
+
+
+@cache
+def warm_server() -> ForkServer:
+    """What forks this test process's supervisors, each with a fork server for its own processes."""
+    folder = Path(tempfile.mkdtemp())
+    server = open_fork_server(
+        FORKED, {**os.environ, **enchanted(folder)}, folder / "fork-server.log"
+    )
+    atexit.register(shutil.rmtree, folder)
+    atexit.register(server.close)
+    while not server.is_ready():
+        select.select([server.descriptor], [], [], RUN_SECONDS_MAX)
+    return server
 
 
 def enchanted(spells: Path) -> dict[str, str]:
@@ -279,6 +293,8 @@ def enchanted(spells: Path) -> dict[str, str]:
     paths = [str(HERE / "spells"), *([found] if found else [])]
     return {
         "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
         "PYTHONPATH": os.pathsep.join(paths),
         "ROLLOUT_TEST_SPELLS": str(spells),
     }

@@ -31,7 +31,7 @@ LARGE = (
 
 def test_clocks_that_jump_change_nothing(undisturbed, tmp_path):
     """A day ahead, a day behind, and the clock that judges leases an hour to either side."""
-    job = start_job(tmp_path / "runs", slow_rewards=0.1)
+    job = start_job(tmp_path / "runs", slow_rewards=0.1, plain=True)
     job.set_clock("actor-0", -DAY_SECONDS)
     job.set_clock("learner", DAY_SECONDS)
     job.wait_until(lambda status: status.step >= 3)
@@ -172,7 +172,7 @@ def test_an_actor_with_one_flipped_weight_is_quarantined_and_mended(calm, tmp_pa
 
 @pytest.mark.slow
 def test_a_corrupted_delta_is_replaced_by_whole_weights(calm, tmp_path):
-    job = start_job(tmp_path / "runs", manifest=LARGE, slow_rewards=0.3)
+    job = start_job(tmp_path / "runs", manifest=LARGE, slow_rewards=0.3, plain=True)
     job.wait_until(lambda status: status.step >= 3)
     job.hold("actor-0")
     job.kill("actor-0")

@@ -27,6 +27,7 @@ def test_all_actors_are_lost_and_return(undisturbed, tmp_path):
     job = start_job(
         tmp_path / "runs",
         lease_seconds=LEASE_SECONDS,
+        plain=True,
         overrides=["actors.replicas=2"],
         slow_rewards=0.2,
     )
@@ -50,7 +51,7 @@ def _alive(status, role):
 
 @pytest.mark.slow
 def test_the_coordinator_is_away_for_a_minute(undisturbed, tmp_path):
-    job = start_job(tmp_path / "runs", lease_seconds=LEASE_SECONDS, slow_rewards=0.2)
+    job = start_job(tmp_path / "runs", lease_seconds=LEASE_SECONDS, plain=True, slow_rewards=0.2)
     job.wait_until(lambda status: status.step >= 3)
     job.hold("coordinator")
     job.kill("coordinator")
@@ -71,6 +72,7 @@ def test_one_of_four_actors_is_lost_for_good(undisturbed, tmp_path):
     job = start_job(
         tmp_path / "runs",
         lease_seconds=LEASE_SECONDS,
+        plain=True,
         overrides=["actors.replicas=4"],
         slow_rewards=0.2,
     )
@@ -87,7 +89,11 @@ def test_one_of_four_actors_is_lost_for_good(undisturbed, tmp_path):
 @pytest.mark.slow
 def test_a_lost_rank_restarts_the_learners_alone_and_actors_go_on(tmp_path):
     job = start_job(
-        tmp_path / "runs", overrides=STALE, lease_seconds=LEASE_SECONDS, slow_rewards=0.4
+        tmp_path / "runs",
+        overrides=STALE,
+        lease_seconds=LEASE_SECONDS,
+        plain=True,
+        slow_rewards=0.4,
     )
     before = job.wait_until(lambda status: status.step >= 3)
     lost_at = time.time()

@@ -24,6 +24,7 @@ import msgspec
 from rollout.coordinator.status import Status
 from rollout.errors import SpecError
 from rollout.ledger.opening import require_ledger
+from rollout.local.fork_server import open_starts
 from rollout.local.identity import spec_identity
 from rollout.local.plan import (
     Machine,
@@ -87,6 +88,8 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
     machine = observe_machine()
     url = f"http://127.0.0.1:{port}"
     run.worker_config.unlink(missing_ok=True)
+    specs = plan_processes(spec, run, machine)
+    starts = open_starts(specs, run.logs, accelerators=machine.accelerators, note=display.note)
     resolving = Resolving(
         ResolveRequest(
             spec=spec.model_dump(mode="json", exclude_none=True),
@@ -96,12 +99,13 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
         run.logs / "resolve.log",
     )
     supervisor = Supervisor(
-        plan_processes(spec, run, machine),
+        specs,
         poller=(poller := StatusPoller(url, run.token)),
         display=display,
         bounds=plan_bounds(spec),
         lock_fileno=lock.fileno,
         plan_actor=partial(plan_actor, spec, run, machine),
+        starts=starts,
     )
     try:
         supervisor.start()

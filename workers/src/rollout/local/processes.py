@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from rollout.lifeline import tied_argv
 from rollout.local.restarts import RestartRules
@@ -22,6 +23,36 @@ POLL_SECONDS = 0.02
 
 
 _LAST_WORDS = re.compile(r"error:|[A-Za-z_][\w.]*(Error|Exception)\b")
+
+
+class Process(Protocol):
+    """A child of ours, as ``subprocess.Popen`` shows it, however it was started."""
+
+    @property
+    def pid(self) -> int:
+        """Its id, and its session's."""
+        ...
+
+    @property
+    def returncode(self) -> int | None:
+        """What ``poll`` or ``wait`` have found."""
+        ...
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, waited for. Raises TimeoutExpired."""
+        ...
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        ...
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +90,7 @@ def open_pidfd(pid: int) -> int:
     return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
 
 
-def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def signal_group(process: Process, number: signal.Signals) -> None:
     """Signal a process and all it started in its session; a no-op when they are gone."""
     try:
         os.killpg(process.pid, number)
@@ -67,9 +98,7 @@ def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> No
         return
 
 
-def end_processes(
-    processes: Iterable[subprocess.Popen[bytes]], *, grace_seconds: float, ask: bool = True
-) -> None:
+def end_processes(processes: Iterable[Process], *, grace_seconds: float, ask: bool = True) -> None:
     """End them all: SIGTERM when ``ask``, then SIGKILL for what is left after the grace."""
     everyone = list(processes)
     if ask:
@@ -83,7 +112,7 @@ def end_processes(
         process.wait()
 
 
-def wait_processes(processes: Iterable[subprocess.Popen[bytes]], *, seconds_max: float) -> bool:
+def wait_processes(processes: Iterable[Process], *, seconds_max: float) -> bool:
     """Whether all ended within the bound."""
     deadline = time.monotonic() + seconds_max
     everyone = list(processes)

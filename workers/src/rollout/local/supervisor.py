@@ -11,7 +11,6 @@ import os
 import select
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -24,8 +23,10 @@ from typing import Any
 from rollout.coordinator.client import PATIENCE_SECONDS
 from rollout.coordinator.status import Status
 from rollout.local.evidence import FOLDER, keep_evidence
+from rollout.local.fork_server import WarmStarts
 from rollout.local.poller import StatusPoller
 from rollout.local.processes import (
+    Process,
     ProcessSpec,
     end_processes,
     last_error,
@@ -33,7 +34,6 @@ from rollout.local.processes import (
     log_tail,
     open_pidfd,
     signal_group,
-    start_process,
 )
 from rollout.local.progress import Display
 from rollout.local.restarts import Ending, GiveUp, describe_exit, plan_restart
@@ -79,7 +79,7 @@ class _Child:
     """One process and its history."""
 
     spec: ProcessSpec
-    process: subprocess.Popen[bytes] | None = None
+    process: Process | None = None
     pidfd: int = -1
     started_at: float = 0.0
     log_start: int = 0
@@ -100,14 +100,19 @@ class Supervisor:
         bounds: Bounds,
         lock_fileno: int,
         plan_actor: Callable[[int], ProcessSpec] | None = None,
+        starts: WarmStarts | None = None,
     ) -> None:
-        """``plan_actor`` gives the process of an actor by its index, where their number may change."""
+        """``plan_actor`` gives the process of an actor by its index, where their number may change.
+
+        ``starts`` is ours to close; None starts every process plainly.
+        """
         self._children = {spec.name: _Child(spec=spec) for spec in specs}
         self._plan_actor = plan_actor
         self._poller = poller
         self._display = display
         self._bounds = bounds
         self._lock_fileno = lock_fileno
+        self._starts = starts or WarmStarts(server=None)
         self._interrupts = 0
         self._stopping = False
         self._told_silence = False
@@ -117,9 +122,10 @@ class Supervisor:
     # -- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start every process; returns at once."""
+        """Start every process that can be by now; returns at once. ``run`` starts the others."""
         for child in self._children.values():
-            self._start(child)
+            if self._starts.is_ready(child.spec):
+                self._start(child)
 
     def run(self) -> Ended:
         """Watch until the end, then leave nothing running."""
@@ -139,6 +145,7 @@ class Supervisor:
 
     def kill(self) -> None:
         """End whatever still runs, at once."""
+        self._starts.close()
         end_processes(self._running(), grace_seconds=0.0, ask=False)
 
     def _watch(self, started_at: float) -> Ended:
@@ -154,7 +161,7 @@ class Supervisor:
                 return ended
             for child in self._children.values():
                 if child.process is None and child.start_at is not None and now >= child.start_at:
-                    self._start_again(child)
+                    self._start_due(child)
 
     def _observe(self, started_at: float, now: float) -> Ended | None:
         status = self._poller.latest
@@ -227,7 +234,7 @@ class Supervisor:
     def _all_left(self, now: float) -> Ended | None:
         """A stop whose workers are gone is over, also when one of them went without a word."""
         workers = [c for c in self._children.values() if c.spec.role != "coordinator"]
-        last = max((c.endings[-1].ended_at for c in workers if c.endings), default=now)
+        last = max((c.endings[-1].ended_at for c in workers if c.endings), default=0.0)
         if not self._stopping or self._running(workers) or now - last < SETTLE_SECONDS:
             return None
         return Ended(exit_code=EXIT_INTERRUPTED, reason="Stopped", message="Interrupted")
@@ -255,23 +262,23 @@ class Supervisor:
 
     # -- processes --------------------------------------------------------------------------------
 
-    def _running(self, children: Sequence[_Child] | None = None) -> list[subprocess.Popen[bytes]]:
+    def _running(self, children: Sequence[_Child] | None = None) -> list[Process]:
         everyone = self._children.values() if children is None else children
         return [child.process for child in everyone if child.process is not None]
 
     def _start(self, child: _Child) -> None:
         child.log_start = log_size(child.spec.log)
-        child.process = start_process(child.spec, keep=(self._lock_fileno,))
+        child.process = self._starts.start(child.spec, keep=(self._lock_fileno,))
         child.pidfd = open_pidfd(child.process.pid)
         child.started_at = time.monotonic()
         child.start_at = None
 
-    def _start_again(self, child: _Child) -> None:
-        """Start a process that ended, unless it was its time to go."""
+    def _start_due(self, child: _Child) -> None:
+        """Start a process once it can be, unless it was its time to go."""
         leaving = self._stopping and child.spec.role != "coordinator"
         if leaving or has_left(self._poller.latest, child.spec.name):
             child.start_at = None
-        else:
+        elif self._starts.is_ready(child.spec):
             self._start(child)
 
     def _close(self, child: _Child) -> None:
@@ -326,6 +333,8 @@ class Supervisor:
         """Sleep until a process ends, a signal comes, or the time is over."""
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
+        if self._starts.descriptor >= 0:
+            poll.register(self._starts.descriptor, select.POLLIN)
         for child in self._children.values():
             if child.pidfd >= 0:
                 poll.register(child.pidfd, select.POLLIN)

@@ -1,0 +1,22 @@
+"""``python -m started_job ARGUMENTS``: one supervised run, as a user's own program would start it."""
+
+import json
+import sys
+
+from rollout.errors import RolloutError
+from rollout.local import run_manifest
+
+arguments = json.loads(sys.argv[1])
+lease = arguments.pop("lease_seconds")
+if lease is not None:
+    from rollout.local import launch
+
+    build = launch.build_config
+    times = {"lease_seconds": lease, "heartbeat_seconds": lease / 3}
+    launch.build_config = lambda *given: build(*given).model_copy(update=times)
+try:
+    result = run_manifest(arguments.pop("manifest"), progress="plain", **arguments)
+except RolloutError as error:
+    sys.stderr.write(f"error: {error}\n")
+    sys.exit(error.exit_code)
+sys.exit(result.exit_code)
