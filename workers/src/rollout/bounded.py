@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import zstandard
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are no message: broken form, broken text, nesting without end."""
 BELIEVED_BYTES_MAX = 64 << 20
 """A frame that declares no more is unpacked at once; its size is allocated beforehand."""
 _CHUNK_BYTES = 1 << 20

@@ -90,7 +90,7 @@ def _parse_yaml(name: str, text: str) -> Iterator[Document]:
     for root in roots:
         if root is None:
             continue
-        lines: dict[FieldPath, int] = {(): getattr(getattr(root, "lc", None), "line", 0) + 1}
+        lines: dict[FieldPath, int] = {(): (getattr(getattr(root, "lc", None), "line", 0) or 0) + 1}
         yield _document(name, _plain(root, (), lines), lines)
 
 
@@ -100,15 +100,21 @@ def _plain(node: Any, path: FieldPath, lines: dict[FieldPath, int]) -> Any:
 
     if isinstance(node, Mapping):
         for key in node:
-            lines[(*path, str(key))] = (
-                node.lc.key(key)[0] + 1 if hasattr(node, "lc") else lines[path]
-            )
+            lines[(*path, str(key))] = _line_of(node, "key", key, lines[path])
         return {str(key): _plain(value, (*path, str(key)), lines) for key, value in node.items()}
     if isinstance(node, CommentedSeq):
         for index in range(len(node)):
-            lines[(*path, index)] = node.lc.item(index)[0] + 1
+            lines[(*path, index)] = _line_of(node, "item", index, lines[path])
         return [_plain(value, (*path, index), lines) for index, value in enumerate(node)]
     return _scalar(node)
+
+
+def _line_of(node: Any, kind: str, key: Any, parent: int) -> int:
+    """The line of a key or an item; its parent's where ruamel keeps none, as of a merged mapping."""
+    try:
+        return getattr(node.lc, kind)(key)[0] + 1
+    except (AttributeError, LookupError, TypeError):
+        return parent
 
 
 def _scalar(node: Any) -> Any:

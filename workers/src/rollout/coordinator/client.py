@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from rollout import errors
+from rollout.bounded import UNREADABLE
 from rollout.coordinator import cluster_messages as cm
 from rollout.coordinator import messages as m
 from rollout.coordinator.credentials import Credential, open_credential
@@ -352,7 +353,7 @@ class CoordinatorClient:
 def _refusal(path: str, answer: Answer) -> Exception:
     try:
         refusal = msgspec.msgpack.decode(answer.body, type=m.Refusal)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return CoordinatorError(f"the coordinator answered {path} with HTTP {answer.status}")
     kind: Any = getattr(errors, refusal.error, CoordinatorError)
     return kind(refusal.message)

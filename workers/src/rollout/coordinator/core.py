@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from rollout.bounded import UNREADABLE
 from rollout.coordinator import actors, commits, damage, group, learner, live, results
 from rollout.coordinator import cluster_messages as cm
 from rollout.coordinator import messages as m
@@ -121,7 +122,7 @@ class Coordinator:
         try:
             ask = await self._decode(endpoint.path, body, wire)
             answer = await self._handlers[endpoint.path](self.run, ask)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             return refuse(400, CoordinatorError(f"{endpoint.path}: cannot read the body: {error}"))
         except RolloutError as error:
             if self.run.closing:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from rollout.bounded import UNREADABLE
 from rollout.coordinator.evaluating import Best, check_gates, choose_best, plan_final_reports
 from rollout.coordinator.handing import hand_over
 from rollout.coordinator.learner import is_last_step_done
@@ -188,7 +189,7 @@ def _delete_manifest(path: Path, anchor: AnchorManifest) -> None:
         found = msgspec.json.decode(path.read_bytes(), type=AnchorManifest)
     except FileNotFoundError:
         return
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         log.warning("manifest %s is left where it is, it cannot be read: %s", path, error)
         return
     if (found.lineage, found.step) == (anchor.lineage, anchor.step):

@@ -20,6 +20,7 @@ import aiohttp
 import msgspec
 from blake3 import blake3
 
+from rollout.bounded import UNREADABLE
 from rollout.coordinator.credentials import read_account_token
 from rollout.coordinator.progress import describe_progress, stamp
 from rollout.coordinator.run import Run, wait_for
@@ -107,7 +108,7 @@ class ApiWriter:
                 )
         try:
             return msgspec.json.decode(said, type=Applied)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise Unwritten(f"the API server answered with no object: {error}") from error
 
 

@@ -6,6 +6,7 @@ Memory is 8 bytes a row, whatever the files' size. Blank lines are no records.
 from __future__ import annotations
 
 import json
+import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
 from blake3 import blake3
 
 from rollout.data.mapping import BadRecord, FieldMapping, map_record
@@ -20,6 +22,8 @@ from rollout.data.records import BadRecords, OnBadRecord
 from rollout.errors import DataError, DataNotFound
 from rollout.types import Row
 
+_SUSPECT = re.compile(rb"\\u[dD]|\d{19}|[eE]\+?\d{3}|\d{300}")
+"""Where half a character, an integer of more than 64 bits or an infinite number may be."""
 LINE_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -119,15 +123,30 @@ def parse_line(line: bytes) -> dict[str, Any]:
     """One line as an object. Raises BadRecord."""
     try:
         record = json.loads(line.decode("utf-8-sig"), parse_constant=_refuse_constant)
+    except BadRecord:
+        raise
     except UnicodeDecodeError as error:
         raise BadRecord(f"not UTF-8 (byte {error.start})") from error
     except json.JSONDecodeError as error:
         raise BadRecord(f"not JSON: {error.msg} at column {error.colno}") from error
     except RecursionError as error:
         raise BadRecord("not JSON: nested too deeply") from error
+    except ValueError as error:
+        raise BadRecord(f"a number that is too long: {error!s:.80}") from error
+    if _SUSPECT.search(line):
+        _check_sayable(record)
     if not isinstance(record, dict):
         raise BadRecord(f"expected an object {{...}}, got {type(record).__name__}")
     return record
+
+
+def _check_sayable(record: Any) -> None:
+    """Raise BadRecord for what JSON holds and a message between processes does not."""
+    try:
+        msgspec.msgpack.encode(record)
+        json.dumps(record, allow_nan=False)
+    except (OverflowError, UnicodeEncodeError, ValueError, RecursionError) as error:
+        raise BadRecord(f"a number or text out of range: {error!s:.80}") from error
 
 
 def _refuse_constant(name: str) -> NoReturn:

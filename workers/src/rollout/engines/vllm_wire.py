@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from rollout.bounded import UNREADABLE
 from rollout.engines.vllm_command import POLICY
 from rollout.errors import EngineError, SpecError
 from rollout.types import Completion, Finish, SamplingParams, VersionSpan, WeightVersion
@@ -137,7 +138,7 @@ def parse_loaded(answer: bytes) -> str:
     """The digest of the tensors that every worker handed to its loader. Raises EngineError."""
     try:
         results = msgspec.json.decode(answer, type=LoadAnswer).results
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise EngineError(f"vLLM's answer to a weight load is not understood: {error}") from error
     digests = {result.digest for result in results}
     if len(digests) != 1:
@@ -169,7 +170,7 @@ def _parse_span(span: Span) -> VersionSpan:
 def _parse_choice(answer: bytes) -> Choice:
     try:
         choices = msgspec.json.decode(answer, type=Answer).choices
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise EngineError(f"vLLM's answer is not understood: {error}") from error
     if len(choices) != 1:
         raise EngineError(f"vLLM returned {len(choices)} completions where one was asked for")

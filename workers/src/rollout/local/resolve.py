@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from rollout import errors
+from rollout.bounded import UNREADABLE
 from rollout.errors import RolloutError, RunFailed
 from rollout.lifeline import tied_argv
 
@@ -97,7 +98,7 @@ class Resolving:
             ) from error
         try:
             answer = msgspec.json.decode(body, type=ResolveAnswer)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise RunFailed(
                 f"the process that resolves model and data died (exit code "
                 f"{self._process.returncode}); see {self._log}"

@@ -1,0 +1,280 @@
+"""Feeds one parser with broken input under a memory limit: ``python hostile_bytes.py PARSER CASES``; not a test itself.
+
+A parser may return, or refuse with an error of ours. Anything else, and memory past the limit, ends this process.
+"""
+
+import io
+import os
+import resource
+import struct
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rollout import bounded
+from rollout.codec import decode_body, encode_body
+from rollout.coordinator import messages as m
+from rollout.coordinator.numbers import check_numbers
+from rollout.data.files import find_files
+from rollout.data.jsonl import BadRecord, parse_line
+from rollout.errors import RolloutError
+from rollout.formatting import format_manifest
+from rollout.manifest import load_documents
+from rollout.models.packed import pack, unpack
+from rollout.rewards.frames import Answer, read_frame
+from rollout.types import Trajectory, VersionSpan
+from rollout.validation import parse_scalar
+from rollout_api.checks import check_document
+from rollout_api.visible import visible
+
+GROWTH_BYTES_MAX = 512 << 20
+MANIFEST = """apiVersion: rollout.dev/v1alpha1
+kind: RolloutRun
+metadata: {name: x}
+spec:
+  model: {uri: rollout://tiny-adder}
+  train:
+    algorithm: {grpo: {promptsPerStep: 2, groupSize: 2}}
+    environment: {builtin: {name: arithmetic}}
+    rewards: [{builtin: {name: exact-match}}]
+    maxSteps: 1
+"""
+TOML = 'schema_version = 1\n[model]\nuri = "rollout://tiny-adder"\n[[rewards]]\nweight = 1.0\n'
+PIECES = [
+    *(
+        "*a",
+        "&a ",
+        "<<: ",
+        "!!binary ",
+        "!!float ",
+        "!!omap ",
+        "!!set ",
+        "!!timestamp ",
+        "!x ",
+        "? ",
+    ),
+    *(
+        "[",
+        "]",
+        "{",
+        "}",
+        "- ",
+        ": ",
+        "\n",
+        "\n  ",
+        "#",
+        "|",
+        ">",
+        "---\n",
+        "%YAML 1.1\n",
+        "'",
+        '"',
+        "\\",
+    ),
+    *(
+        "9" * 80,
+        "0x" + "f" * 80,
+        "1e999",
+        ".nan",
+        "2001-13-45",
+        "null",
+        "~",
+        "\t",
+        "\x1b",
+        "\u2028",
+        "\ufeff",
+    ),
+    *(
+        "=",
+        "[[",
+        "]]",
+        '"""',
+        "'''",
+        "\\u0000",
+        "inf",
+        "[" * 70,
+        "spec",
+        "metadata",
+        "train",
+        "data: ",
+    ),
+]
+TRAJECTORY = Trajectory(
+    ordinal=0, sample=0, prompt_ids=(1, 2), token_ids=(3,), actor_logprobs=(-0.1,), loss_mask=(1,),
+    spans=(VersionSpan(start=0, end=1, lineage=0, step=0),), rewards={"a": 1.0}, reward=1.0, ending="stop",
+)  # fmt: skip
+
+
+def texts(base):
+    """Text of pieces that matter, alone or put into a good one."""
+    noise = st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=12).map("".join)
+    places = st.integers(0, len(base))
+    return noise | st.builds(
+        lambda at, n, new: base[:at] + new + base[at + n :], places, st.integers(0, 9), noise
+    )
+
+
+def blobs(base):
+    """Bytes, alone or put into good ones, a few of which are lost."""
+    noise = st.binary(max_size=64)
+    places = st.integers(0, len(base))
+    cut = st.builds(
+        lambda at, n, new: base[:at] + new + base[at + n :], places, st.integers(0, 64), noise
+    )
+    return noise | cut | places.map(lambda at: base[:at])
+
+
+def read_manifest(folder, text, name="run.yaml"):
+    path = folder / name
+    path.write_bytes(text.encode(errors="surrogatepass"))
+    for document in load_documents(path):
+        for problem in check_document(document.data):
+            document.line(problem.field)
+            visible(str(problem))
+
+
+def read_toml(folder, text):
+    read_manifest(folder, text, "run.toml")
+
+
+def read_formatted(folder, text):
+    format_manifest("run.yaml", text)
+    format_manifest("run.toml", text)
+
+
+def read_scalar(folder, text):
+    parse_scalar(text)
+
+
+def read_archive(folder, data):
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        packed, target = Path(place, "packed"), Path(place, "model")
+        packed.write_bytes(data)
+        try:
+            unpack(packed, target)
+        finally:
+            assert {one.name for one in Path(place).iterdir()} <= {"packed", "model"}
+            assert not any(one.is_symlink() for one in Path(place).rglob("*"))
+
+
+def read_body(folder, data):
+    for made in decode_body(data):
+        check_numbers(made)
+
+
+def read_plain_body(folder, data):
+    read_body(folder, zstandard.compress(data))
+
+
+def read_zstd(folder, data):
+    try:
+        assert len(bounded.unpack_zstd(data, 1 << 16)) <= 1 << 16
+    except ValueError as error:
+        raise RolloutError(str(error)) from error
+
+
+def read_answer(folder, data):
+    ours, theirs = os.pipe()
+    try:
+        os.write(theirs, struct.pack("<Q", len(data)) + data)
+        os.close(theirs)
+        read_frame(ours, Answer, bytes_max=1 << 20)
+    except (ValueError, EOFError) as error:
+        raise RolloutError(str(error)) from error
+    finally:
+        os.close(ours)
+
+
+def read_submission(folder, data):
+    for decode in (msgspec.json.decode, msgspec.msgpack.decode):
+        try:
+            for result in decode(data, type=m.Submit).results:
+                list(map(check_numbers, result.trajectories))
+        except bounded.UNREADABLE as error:
+            last = error
+    raise RolloutError(str(last))
+
+
+def read_rows(folder, data):
+    path = folder / "rows.jsonl.zst"
+    path.write_bytes(data)
+    find_files(str(path), folder, folder / "cache")
+
+
+def read_record(folder, data):
+    try:
+        msgspec.msgpack.encode(parse_line(data))
+    except BadRecord as error:
+        raise RolloutError(str(error)) from error
+
+
+RECORD = (
+    b'{"prompt": "1+1", "answer": {"a": [2, 1.5e3, "\\ud83d\\ude00"]}, "n": 18446744073709551615}'
+)
+
+
+def archive():
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        (folder / "config.json").write_text("{}")
+        (folder / "model.safetensors").write_bytes(b"\x01" * 600)
+        out = io.BytesIO()
+        for part in pack(folder):
+            out.write(part)
+        return out.getvalue()
+
+
+BODY = encode_body([TRAJECTORY])
+PLAIN = zstandard.decompress(BODY)
+RESULT = m.TaskResult(task_id="t/0", epoch=1, trajectories=(TRAJECTORY,))
+SUBMIT = msgspec.json.encode(m.Submit(worker="actor-0", incarnation=1, results=(RESULT,)))
+PARSERS = {
+    "manifest": (read_manifest, texts(MANIFEST)),
+    "toml": (read_toml, texts(TOML)),
+    "formatted": (read_formatted, texts(MANIFEST)),
+    "scalar": (read_scalar, texts("[1, {a: b}]")),
+    "archive": (read_archive, blobs(archive())),
+    "body": (read_body, blobs(BODY)),
+    "plain-body": (read_plain_body, blobs(PLAIN)),
+    "zstd": (read_zstd, blobs(zstandard.compress(bytes(1 << 20)))),
+    "answer": (read_answer, blobs(msgspec.msgpack.encode(Answer(values=[1.0, {"a": 2}])))),
+    "submission": (read_submission, blobs(SUBMIT)),
+    "record": (
+        read_record,
+        blobs(RECORD) | texts(RECORD.decode()).map(lambda one: one.encode(errors="replace")),
+    ),
+    "rows": (read_rows, blobs(zstandard.compress(b'{"prompt": "1"}\n' * 100))),
+}
+
+
+def feed(parser, cases):
+    """Every case returns or is refused by an error of ours, within the limit."""
+    read, strategy = PARSERS[parser]
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + GROWTH_BYTES_MAX,) * 2)
+    with tempfile.TemporaryDirectory() as place:
+
+        @settings(
+            max_examples=cases,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(strategy)
+        def attack(content):
+            try:
+                read(Path(place), content)
+            except RolloutError as error:
+                visible(str(error))
+
+        attack()
+
+
+if __name__ == "__main__":
+    feed(sys.argv[1], int(sys.argv[2]))
