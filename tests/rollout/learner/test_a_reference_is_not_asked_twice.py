@@ -37,6 +37,7 @@ class Counted(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
+        self.config = model.config
         self.count = 0
 
     def forward(self, *args, **kwargs):

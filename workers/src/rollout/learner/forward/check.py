@@ -76,9 +76,17 @@ def _gaps(model: nn.Module, dtype: torch.dtype, device: torch.device) -> torch.T
     packed_C = token_logprobs(model, build_group_row(groups).to(device)).logprobs_C
     plain_C = plain_group_logprobs(model, groups).logprobs_C
     padded_C = plain_group_logprobs(model, groups, padding=PADDING).logprobs_C
-    limit = (ROUNDINGS * (plain_C - padded_C).abs().max()).clamp(min=LIMIT_MIN[dtype])
-    gap = (packed_C - plain_C).abs().max().nan_to_num(nan=torch.inf)
-    return torch.stack((gap, limit.nan_to_num(nan=0.0)))
+    limit = (ROUNDINGS * _difference(padded_C, plain_C)).clamp(min=LIMIT_MIN[dtype])
+    return torch.stack((_difference(packed_C, plain_C), limit.nan_to_num(posinf=0.0)))
+
+
+def _difference(logprobs_C: torch.Tensor, plain_C: torch.Tensor) -> torch.Tensor:
+    """The largest in nats, infinite where one of them is no number; what plain gives no number for is not compared.
+
+    A model whose own forward is broken is named, tensor by tensor, by the first step.
+    """
+    gaps_C = (logprobs_C - plain_C).abs().nan_to_num(nan=torch.inf)
+    return gaps_C.where(plain_C.isfinite(), 0.0).max()
 
 
 def _groups(model: nn.Module) -> Sequence[GroupTokens]:
