@@ -10,8 +10,8 @@ import yaml
 
 from cluster.kubectl import Kubectl
 from cluster.providers import Cluster
-from rollout.coordinator.callers import AccountCallers, Unauthenticated
-from rollout.coordinator.posting import ApiWriter, Unwritten
+from rollout.coordinator.server.callers import AccountCallers, Unauthenticated
+from rollout.coordinator.status.kubernetes import ApiWriter, Unwritten
 from rollout_api.v1alpha1.run_status import Outcome, Progress
 from rollout_api.worker import Authentication, ProgressWriting, RunIdentity
 from runs import build_run, install_crds

@@ -12,9 +12,9 @@ LIGHT = [
     ("rollout_api.checks", HEAVY | {"numpy"}),
     ("rollout_operator.__main__", HEAVY | {"numpy"}),
     ("rollout.cli.main", HEAVY | {"numpy", "httpx", "aiohttp"}),
-    ("rollout.validation", HEAVY | {"numpy", "httpx", "aiohttp"}),
-    ("rollout.planning", HEAVY),
-    ("rollout.local", HEAVY),
+    ("rollout.runs.validation", HEAVY | {"numpy", "httpx", "aiohttp"}),
+    ("rollout.runs.plan", HEAVY),
+    ("rollout.supervisor", HEAVY),
     ("rollout.entrypoints.coordinator", HEAVY),
     ("rollout.report", HEAVY),
 ]

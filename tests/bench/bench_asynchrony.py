@@ -20,8 +20,8 @@ from figures import RESAMPLES, Figure, level
 from real_run import run_to_end, write_manifest
 
 from rollout.ledger.sqlite.reader import LedgerReader
-from rollout.local.run_dir import RunDir
-from rollout.manifest import load_documents
+from rollout.runs.manifest import load_documents
+from rollout.runs.run_dir import RunDir
 
 MANIFEST = Path(__file__).parents[2] / "manifests" / "samples" / "addition-sft-grpo.yaml"
 SEEDS = range(5)

@@ -19,9 +19,9 @@ from pathlib import Path
 from fake_run import GROUPS, SAMPLES, SECRET
 from figures import Figure, level
 
-from rollout.coordinator import messages as m
-from rollout.coordinator.client import CoordinatorClient, token_for
 from rollout.objects.filesystem import FilesystemStore
+from rollout.protocol import messages as m
+from rollout.protocol.client import CoordinatorClient, token_for
 from rollout.types import Trajectory, VersionSpan, WeightVersion
 
 WARM_STEPS, STEPS = 20, 200

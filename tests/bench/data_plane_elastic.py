@@ -29,10 +29,10 @@ from coordinator_kit import Bench, FakeLearner
 
 from rollout.actor.episodes import Score
 from rollout.actor.loop import Actor, ActorParts
-from rollout.actor.play import Played, Stage
-from rollout.coordinator.client import CoordinatorClient
+from rollout.actor.runner import Played, Stage
 from rollout.coordinator.plan import RunPlan
 from rollout.errors import Fenced
+from rollout.protocol.client import CoordinatorClient
 from rollout.types import SamplingParams
 
 REPEATS = 3

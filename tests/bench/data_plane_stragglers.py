@@ -35,12 +35,12 @@ from world import Client, World
 
 from rollout.actor.episodes import Score
 from rollout.actor.loop import ActorParts
-from rollout.actor.play import Played, Stage
-from rollout.coordinator import messages as m
+from rollout.actor.runner import Played, Stage
 from rollout.coordinator.plan import RunPlan, StragglerPlan
 from rollout.entrypoints.actor import _live
 from rollout.environments.single_turn import SingleTurn
-from rollout.noise import derive_seed
+from rollout.protocol import messages as m
+from rollout.seeds import derive_seed
 from rollout.types import (
     Completion,
     GenerateRequest,

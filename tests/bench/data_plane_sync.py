@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 from figures import Figure, level, ratio
 
-from rollout.engines.vllm import STOP_ALL, VllmEngine
-from rollout.engines.vllm_command import VllmSettings
+from rollout.engines.vllm.command import VllmSettings
+from rollout.engines.vllm.engine import STOP_ALL, VllmEngine
 from rollout.models.files import default_cache_dir
 from rollout.models.resolve import resolve_model
 from rollout.models.shapes import read_shape

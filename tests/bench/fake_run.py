@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rollout.coordinator.callers import SecretCallers
-from rollout.coordinator.core import open_coordinator
+from rollout.coordinator.dispatcher import open_coordinator
 from rollout.coordinator.plan import RunPlan
-from rollout.coordinator.serving import Door, serve
+from rollout.coordinator.server.callers import SecretCallers
+from rollout.coordinator.server.server import Door, serve
 from rollout.ledger.records import RunIdentity
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.objects.filesystem import FilesystemStore

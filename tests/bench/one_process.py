@@ -18,37 +18,37 @@ from typing import Any
 
 from transformers.utils.logging import disable_progress_bar
 
-from rollout.actor.activation import Activator
-from rollout.actor.engine import build_engine
-from rollout.actor.judges import build_judges
 from rollout.actor.loop import finish_task
-from rollout.actor.play import Stage, play
+from rollout.actor.runner import Stage, play
 from rollout.actor.scoring import PipelineScorer
-from rollout.coordinator.batching import is_exhausted
-from rollout.coordinator.messages import Batch, Cursor, DataRow, Task
+from rollout.actor.task_scoring import build_judges
+from rollout.actor.weight_loader import Activator
+from rollout.coordinator.build import DataRows, build_plan, build_rows
 from rollout.coordinator.plan import RunPlan
-from rollout.coordinator.wiring import DataRows, build_plan, build_rows
-from rollout.engines.embedded import EmbeddedEngine
+from rollout.coordinator.rules.batch_selection import is_exhausted
+from rollout.engines.build import build_engine
+from rollout.engines.embedded.engine import EmbeddedEngine
 from rollout.entrypoints.resolve import resolve
-from rollout.learner import chain
+from rollout.learner import hash_chain as chain
 from rollout.learner.batch_step import take_step
 from rollout.learner.build import build_parts
+from rollout.learner.checkpoint import Progress
+from rollout.learner.config.learner import build_settings
+from rollout.learner.context import LearnerParts
 from rollout.learner.forward.memory import keep_freed_memory
+from rollout.learner.model.numerics import apply_numerics
 from rollout.learner.model.parallel import join
-from rollout.learner.numerics import apply_numerics
-from rollout.learner.parts import LearnerParts
 from rollout.learner.publish import publish
-from rollout.learner.sealing import seal_step
 from rollout.learner.session import Session
-from rollout.learner.settings.learner import build_settings
-from rollout.learner.state import Progress
-from rollout.local.launch import Launch, build_config, observe_machine
-from rollout.local.prepare import prepare_run
-from rollout.local.resolve import ResolveRequest
-from rollout.local.run_dir import prepare_run_dir
-from rollout.manifest import load_documents
+from rollout.learner.state_digest import seal_step
 from rollout.objects.filesystem import FilesystemStore
+from rollout.protocol.messages import Batch, Cursor, DataRow, Task
 from rollout.rendering import build_renderer
+from rollout.runs.manifest import load_documents
+from rollout.runs.prepare import prepare_run
+from rollout.runs.resolve import ResolveRequest
+from rollout.runs.run_dir import prepare_run_dir
+from rollout.supervisor.launch import Launch, build_config, observe_machine
 from rollout.types import TrajectoryGroup, WeightVersion
 from rollout.weights.mirror import WeightFiles
 from rollout_api.worker import WorkerConfig

@@ -18,7 +18,7 @@ from duel import environment
 
 from rollout.errors import LedgerError
 from rollout.ledger.sqlite.reader import LedgerReader
-from rollout.local.run_dir import RunDir
+from rollout.runs.run_dir import RunDir
 
 ROLLOUT = str(Path(sys.executable).with_name("rollout"))
 END_SECONDS_MAX = 60.0

@@ -12,11 +12,11 @@ from real_run import run_to_end, write_manifest
 from rollout.data.build import build_source
 from rollout.environments.build import build_environment
 from rollout.evaluations.build import build_suite
-from rollout.local.pipeline import materialise_model, order_runs, read_snapshot
-from rollout.local.prepare import prepare_run
-from rollout.manifest import Document, load_documents
 from rollout.models.resolve import resolve_model
 from rollout.objects.filesystem import FilesystemStore
+from rollout.runs.manifest import Document, load_documents
+from rollout.runs.pipeline import materialise_model, order_runs, read_snapshot
+from rollout.runs.prepare import prepare_run
 from rollout.types import Row
 from rollout_api.v1alpha1.run import RolloutRunSpec
 

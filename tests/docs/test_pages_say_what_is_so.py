@@ -9,8 +9,8 @@ import typer
 from docs_kit import GENERATED, PAGES, ROOT, SAMPLES, Block, blocks, commands, links, named_files
 
 from rollout.cli.main import app
-from rollout.manifest import load_documents, load_folder_or_file
-from rollout.validation import validate_documents
+from rollout.runs.manifest import load_documents, load_folder_or_file
+from rollout.runs.validation import validate_documents
 
 OTHERS = ("apiVersion: networking.k8s.io/v1\n",)
 """Kinds of Kubernetes itself that a page may show; no schema of ours knows them."""

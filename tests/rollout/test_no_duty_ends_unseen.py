@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from rollout.coordinator.serving import _until_told
-from rollout.duties import RESTARTS_MAX, keep_going, work_beside
+from rollout.common.duties import RESTARTS_MAX, keep_going, work_beside
+from rollout.coordinator.server.server import _until_told
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.manifest import load_documents
+from rollout.runs.manifest import load_documents
 from rollout_api.checks import check_document, check_together
 from rollout_api.checks.facts import DataFacts, Facts, ModelFacts
 from rollout_api.problems import Severity

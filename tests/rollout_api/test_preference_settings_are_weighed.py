@@ -2,7 +2,7 @@
 
 import pytest
 
-from rollout.planning.arithmetic import batch_arithmetic
+from rollout.runs.plan.arithmetic import batch_arithmetic
 from rollout_api.checks import check_spec
 from rollout_api.problems import Severity
 from rollout_api.v1alpha1.algorithms import Algorithm

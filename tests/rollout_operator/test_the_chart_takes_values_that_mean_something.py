@@ -112,7 +112,7 @@ def metrics_that_exist(tmp_path):
 
 def metrics_of_coordinators():
     """The names in the module that renders them; counters are stored with `_total`."""
-    text = (ROOT / "workers/src/rollout/coordinator/prometheus.py").read_text()
+    text = (ROOT / "workers/src/rollout/coordinator/status/prometheus.py").read_text()
     names = set(re.findall(r'"(rollout_[a-z_]+)"', text))
     return names | {f"{name}_total" for name in names}
 

@@ -16,19 +16,19 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rollout import bounded
 from rollout.codec import decode_body, encode_body
-from rollout.coordinator import messages as m
-from rollout.coordinator.numbers import check_numbers
+from rollout.common import bounded
+from rollout.coordinator.rules.numbers import check_numbers
 from rollout.data.files import find_files
 from rollout.data.jsonl import BadRecord, parse_line
 from rollout.errors import RolloutError
-from rollout.formatting import format_manifest
-from rollout.manifest import load_documents
 from rollout.models.packed import pack, unpack
+from rollout.protocol import messages as m
 from rollout.rewards.frames import Answer, read_frame
+from rollout.runs.formatting import format_manifest
+from rollout.runs.manifest import load_documents
+from rollout.runs.validation import parse_scalar
 from rollout.types import Trajectory, VersionSpan
-from rollout.validation import parse_scalar
 from rollout_api.checks import check_document
 from rollout_api.visible import visible
 

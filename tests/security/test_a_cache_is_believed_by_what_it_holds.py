@@ -7,11 +7,11 @@ import zstandard
 
 from rollout.data import files as data_files
 from rollout.data.files import find_files
-from rollout.entrypoints.handing import unfold
 from rollout.errors import DataError, StoreError
 from rollout.models.files import build_cached
 from rollout.models.packed import PackedModel, pack
 from rollout.objects.filesystem import FilesystemStore
+from rollout.runs.model_transfer import unfold
 
 
 def build_model(folder):

@@ -6,8 +6,8 @@ import logging
 import pytest
 
 from rollout.cli import main, output
+from rollout.common.logs import configure_logging
 from rollout.errors import SpecError
-from rollout.logs import configure_logging
 from rollout.report.plots import Plot, Series, render_svg
 from rollout_api.visible import visible
 

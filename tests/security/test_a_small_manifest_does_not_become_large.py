@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from rollout import yaml_reading
 from rollout.errors import SpecError
-from rollout.formatting import format_manifest
-from rollout.manifest import FILE_BYTES_MAX, load_documents
-from rollout.validation import parse_scalar
+from rollout.runs import yaml_reading
+from rollout.runs.formatting import format_manifest
+from rollout.runs.manifest import FILE_BYTES_MAX, load_documents
+from rollout.runs.validation import parse_scalar
 
 HEAD = "apiVersion: rollout.dev/v1alpha1\nkind: RolloutRun\nmetadata: {name: x}\nspec:\n"
 

@@ -7,10 +7,10 @@ from functools import partial
 import httpx
 import pytest
 
-from rollout import wheels
 from rollout.errors import SpecError, StoreError
-from rollout.objects.served import ServedRemote
-from rollout.wheels import place_wheel
+from rollout.objects.coordinator_remote import ServedRemote
+from rollout.runs import wheels
+from rollout.runs.wheels import place_wheel
 from rollout_api.v1alpha1.storage import CodeWheel
 
 

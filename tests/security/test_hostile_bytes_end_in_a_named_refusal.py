@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rollout.coordinator.endpoints import ENDPOINTS
 from rollout.data.jsonl import BadRecord, parse_line
+from rollout.protocol.routes import ENDPOINTS
 
 FEEDER = Path(__file__).with_name("hostile_bytes.py")
 PARSERS = (

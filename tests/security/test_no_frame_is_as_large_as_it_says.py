@@ -6,8 +6,8 @@ import pytest
 import zstandard
 
 from rollout import codec
-from rollout.bounded import unpack_zstd
 from rollout.codec import decode_body, decode_prefixes
+from rollout.common.bounded import unpack_zstd
 from rollout.errors import LedgerError
 
 

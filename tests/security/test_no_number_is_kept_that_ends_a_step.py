@@ -66,7 +66,7 @@ def test_a_result_of_nobodys_task_is_looked_at_like_any_other(played, change, sa
 
 
 def test_a_beginning_has_finite_numbers_too(played):
-    from rollout.coordinator import messages as m
+    from rollout.protocol import messages as m
 
     actor, (result, _) = played
     made = result.trajectories[0]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rollout.coordinator.messages import Task
+from rollout.protocol.messages import Task
 from rollout.types import Completion, GenerateRequest, Message, SamplingParams, WeightVersion
 
 END = 0

@@ -6,9 +6,9 @@ import pytest
 
 from rollout.actor.episodes import Episode, Score
 from rollout.actor.loop import finish_task
-from rollout.actor.play import Played
+from rollout.actor.runner import Played
 from rollout.actor.scoring import score_batch
-from rollout.coordinator.messages import Failure, Task
+from rollout.protocol.messages import Failure, Task
 from rollout.rewards.pipeline import RewardPipeline
 from rollout.rewards.source import RewardSource
 from rollout.types import Message, SamplingParams, WeightVersion

@@ -7,18 +7,18 @@ from actor_fakes import END, VERSION, CountingBuilder, CountingEnv, LetterRender
 from patient_engine import PatientEngine
 
 from rollout.actor.episodes import Score
-from rollout.actor.in_hand import InHand
+from rollout.actor.held_tasks import InHand
 from rollout.actor.loop import Actor, ActorParts
 from rollout.actor.pace import Pace
-from rollout.actor.play import Stage, play
-from rollout.coordinator.messages import (
+from rollout.actor.runner import Stage, play
+from rollout.protocol.messages import (
     Claimed,
     HeartbeatAnswer,
     Registered,
     Submitted,
     TaskProgress,
 )
-from rollout.noise import derive_seed
+from rollout.seeds import derive_seed
 from rollout.types import Message, VersionSpan, WeightVersion
 
 NEWER = WeightVersion(lineage=0, step=4, digest="blake3:ef", object="blake3:01")

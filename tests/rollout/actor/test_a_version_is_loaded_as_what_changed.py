@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from actor_fakes import VERSION, SayingEngine
 
-from rollout.actor.activation import ATTEMPTS_MAX, Activator
+from rollout.actor.weight_loader import ATTEMPTS_MAX, Activator
 from rollout.errors import EngineError
 from rollout.types import WeightVersion
 

@@ -7,16 +7,16 @@ from actor_fakes import VERSION, CountingBuilder, LetterRenderer, SayingEngine, 
 
 from rollout.actor.episodes import Score
 from rollout.actor.loop import Actor, ActorParts, split_by_version
-from rollout.actor.play import Stage
-from rollout.coordinator.messages import (
+from rollout.actor.runner import Stage
+from rollout.common.duties import keep_going
+from rollout.errors import CoordinatorError, EngineError, Fenced
+from rollout.protocol.messages import (
     Claimed,
     Failure,
     HeartbeatAnswer,
     Registered,
     Submitted,
 )
-from rollout.duties import keep_going
-from rollout.errors import CoordinatorError, EngineError, Fenced
 from rollout.types import WeightVersion
 
 

@@ -11,9 +11,9 @@ from actor_fakes import (
     make_task,
 )
 
-from rollout.actor.play import Stage, play
+from rollout.actor.runner import Stage, play
 from rollout.errors import DataError, EngineError, InfrastructureError
-from rollout.noise import derive_seed
+from rollout.seeds import derive_seed
 from rollout.types import Completion, Message, SamplingParams, VersionSpan
 
 

@@ -2,9 +2,9 @@ from collections.abc import Sequence
 
 from actor_fakes import CountingBuilder, LetterRenderer, SayingEngine, make_task
 
-from rollout.actor.play import Played, Stage, play
+from rollout.actor.runner import Played, Stage, play
 from rollout.actor.scoring import PipelineScorer
-from rollout.coordinator.messages import Failure
+from rollout.protocol.messages import Failure
 from rollout.rewards.build import build_rewards
 from rollout.rewards.pipeline import RewardPipeline
 from rollout_api.v1alpha1.environment import Reward

@@ -11,19 +11,19 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from rollout.learner.model.optim import build_optimizer
-from rollout.learner.model.parallel import Parallel
-from rollout.learner.model.policy import Policy
-from rollout.learner.numerics import apply_numerics
-from rollout.learner.plan import PlanRules, plan_step
-from rollout.learner.settings.learner import (
+from rollout.learner.config.learner import (
     AlgorithmSettings,
     LearnerSettings,
     OptimizerSettings,
     ScheduleSettings,
 )
-from rollout.learner.step import Trainer, run_step
-from rollout.learner.work.contract import Work
+from rollout.learner.model.numerics import apply_numerics
+from rollout.learner.model.optim import build_optimizer
+from rollout.learner.model.parallel import Parallel
+from rollout.learner.model.policy import Policy
+from rollout.learner.objectives.contract import Work
+from rollout.learner.objectives.plan import PlanRules, plan_step
+from rollout.learner.train_step import Trainer, run_step
 
 MODEL = "rollout://tiny-qwen2?hidden=32&layers=2&heads=2"
 STEPS = 20

@@ -20,15 +20,15 @@ from agreement_kit import (
     trl_options,
 )
 
-from rollout.algorithms.cispo import Cispo
-from rollout.algorithms.clip import Clipped
-from rollout.algorithms.gmpo import Gmpo
 from rollout.algorithms.grpo import GrpoSettings
-from rollout.algorithms.sapo import Sapo
-from rollout.algorithms.vespo import Vespo
+from rollout.algorithms.surrogates.cispo import Cispo
+from rollout.algorithms.surrogates.clip import Clipped
+from rollout.algorithms.surrogates.gmpo import Gmpo
+from rollout.algorithms.surrogates.sapo import Sapo
+from rollout.algorithms.surrogates.vespo import Vespo
+from rollout.learner.config.policy import PolicySettings, RewardKl
 from rollout.learner.model.policy import load_model
-from rollout.learner.settings.policy import PolicySettings, RewardKl
-from rollout.learner.work.policy import Place, PolicyWork
+from rollout.learner.objectives.policy import Place, PolicyWork
 from rollout.types import Trajectory, TrajectoryGroup, VersionSpan
 
 PROMPTS, GROUP, PROMPT_TOKENS, WIDTH = 2, 4, 5, 8

@@ -24,22 +24,22 @@ from agreement_kit import (
 )
 from safetensors.torch import save_file
 
-from rollout.algorithms.dpo import DpoSettings
-from rollout.algorithms.ipo import IpoSettings
-from rollout.algorithms.kto import KtoSettings
-from rollout.algorithms.reward_model import RewardModelSettings
-from rollout.coordinator.messages import DataRow
+from rollout.algorithms.preference.dpo import DpoSettings
+from rollout.algorithms.preference.ipo import IpoSettings
+from rollout.algorithms.preference.kto import KtoSettings
+from rollout.algorithms.preference.reward_model import RewardModelSettings
+from rollout.learner.config.learner import SftSettings
+from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
 from rollout.learner.model.parallel import Parallel
 from rollout.learner.model.policy import load_model
 from rollout.learner.model.scorer import load_scorer
-from rollout.learner.settings.learner import SftSettings
-from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.work.kto import KtoWork
-from rollout.learner.work.pairs import PairWork
-from rollout.learner.work.preference_data import render_labelled, render_pairs
-from rollout.learner.work.reward import RewardWork
-from rollout.learner.work.sft import SftWork, render_rows
+from rollout.learner.objectives.preference.data import render_labelled, render_pairs
+from rollout.learner.objectives.preference.kto import KtoWork
+from rollout.learner.objectives.preference.pairs import PairWork
+from rollout.learner.objectives.preference.reward import RewardWork
+from rollout.learner.objectives.sft import SftWork, render_rows
 from rollout.models.scoring import write_score_config
+from rollout.protocol.messages import DataRow
 from rollout.rendering import build_renderer
 from rollout.rendering.tokenizer import load_tokenizer
 

@@ -16,8 +16,8 @@ import pytest
 from agreement_kit import farthest
 from policy_sides import CASES, GRPO, Record, make_records, ours, theirs
 
-from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
+from rollout.algorithms.surrogates.clip import Clipped
 
 pytestmark = pytest.mark.process
 

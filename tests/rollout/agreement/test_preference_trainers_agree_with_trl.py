@@ -13,7 +13,7 @@ import pytest
 from agreement_kit import farthest
 from preference_sides import CASES, ours, pairs, theirs, write_reward_model
 
-from rollout.algorithms.dpo import DpoSettings
+from rollout.algorithms.preference.dpo import DpoSettings
 
 pytestmark = pytest.mark.process
 

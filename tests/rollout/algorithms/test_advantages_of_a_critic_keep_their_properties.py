@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rollout.algorithms.advantages.gae import Gae, generalized_advantages
 from rollout.algorithms.aggregation import Denominators
-from rollout.algorithms.gae import Gae, generalized_advantages
 from rollout.algorithms.kl_controller import KlTarget, next_kl_coefficient
 from rollout.algorithms.ppo import ValueSettings, ValueTokens, ppo_value_loss
 from rollout.algorithms.value_loss import clipped_value_loss

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.algorithms.advantages import group_advantages
+from rollout.algorithms.advantages.groups import group_advantages
 
 ROW = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, 3.0]), min_size=4, max_size=4)
 MASK_ROW = st.lists(st.sampled_from([0.0, 1.0]), min_size=4, max_size=4)

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollout.algorithms.aggregation import Denominators, aggregate, token_weights
-from rollout.algorithms.clip import Clipped, clipped_policy_loss
 from rollout.algorithms.grpo import GrpoSettings, PolicyTokens, grpo_loss
-from rollout.algorithms.importance import Correction, truncated_importance_weights
 from rollout.algorithms.kl import kl_estimate, kl_loss_estimate
 from rollout.algorithms.sft import sft_loss
+from rollout.algorithms.surrogates.clip import Clipped, clipped_policy_loss
+from rollout.algorithms.surrogates.importance import Correction, truncated_importance_weights
 
 MODES = ["TokenMean", "SequenceMean", "SequenceSum", "FixedLength"]
 SEEDS = st.integers(0, 2**31)

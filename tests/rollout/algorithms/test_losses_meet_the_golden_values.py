@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 import torch
 
-from rollout.algorithms import cispo
-from rollout.algorithms.advantages import group_advantages
+from rollout.algorithms.advantages.groups import group_advantages
+from rollout.algorithms.advantages.whitening import whiten
 from rollout.algorithms.aggregation import Denominators, aggregate, token_weights
-from rollout.algorithms.cispo import Cispo
-from rollout.algorithms.clip import Clipped
-from rollout.algorithms.gmpo import Gmpo
 from rollout.algorithms.grpo import GrpoSettings, PolicyTokens, grpo_loss
-from rollout.algorithms.importance import Correction
 from rollout.algorithms.kl import kl_estimate
-from rollout.algorithms.sapo import Sapo
-from rollout.algorithms.vespo import Vespo
-from rollout.algorithms.whitening import whiten
+from rollout.algorithms.surrogates import cispo
+from rollout.algorithms.surrogates.cispo import Cispo
+from rollout.algorithms.surrogates.clip import Clipped
+from rollout.algorithms.surrogates.gmpo import Gmpo
+from rollout.algorithms.surrogates.importance import Correction
+from rollout.algorithms.surrogates.sapo import Sapo
+from rollout.algorithms.surrogates.vespo import Vespo
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "policy.json").read_text())
 INPUTS: dict[str, Any] = GOLDEN["inputs"]

@@ -9,17 +9,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollout.algorithms import cispo
 from rollout.algorithms.aggregation import Denominators
-from rollout.algorithms.cispo import Cispo
-from rollout.algorithms.clip import Clipped
-from rollout.algorithms.dppo import Dppo
-from rollout.algorithms.gmpo import Gmpo
 from rollout.algorithms.grpo import GrpoSettings, PolicyTokens, grpo_loss
-from rollout.algorithms.importance import Correction
-from rollout.algorithms.sapo import Sapo
 from rollout.algorithms.sequences import mean_by_sequence, sum_by_sequence
-from rollout.algorithms.vespo import Vespo
+from rollout.algorithms.surrogates import cispo
+from rollout.algorithms.surrogates.cispo import Cispo
+from rollout.algorithms.surrogates.clip import Clipped
+from rollout.algorithms.surrogates.dppo import Dppo
+from rollout.algorithms.surrogates.gmpo import Gmpo
+from rollout.algorithms.surrogates.importance import Correction
+from rollout.algorithms.surrogates.sapo import Sapo
+from rollout.algorithms.surrogates.vespo import Vespo
 
 SEEDS = st.integers(0, 2**31)
 OBJECTIVES = {

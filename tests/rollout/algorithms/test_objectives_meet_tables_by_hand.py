@@ -7,18 +7,18 @@ import math
 import pytest
 import torch
 
-from rollout.algorithms import cispo
-from rollout.algorithms.advantages import group_advantages, rewards_to_go
-from rollout.algorithms.cispo import Cispo
-from rollout.algorithms.dppo import Dppo
-from rollout.algorithms.gmpo import Gmpo
-from rollout.algorithms.importance import Correction, importance_weights
+from rollout.algorithms.advantages.groups import group_advantages, rewards_to_go
+from rollout.algorithms.advantages.overlong import OverlongPenalty
 from rollout.algorithms.kl import kl_loss_estimate
-from rollout.algorithms.overlong import OverlongPenalty
-from rollout.algorithms.ratio_level import level_log_ratios
-from rollout.algorithms.sapo import Sapo
 from rollout.algorithms.surrogate import SurrogateTokens
-from rollout.algorithms.vespo import Vespo
+from rollout.algorithms.surrogates import cispo
+from rollout.algorithms.surrogates.cispo import Cispo
+from rollout.algorithms.surrogates.dppo import Dppo
+from rollout.algorithms.surrogates.gmpo import Gmpo
+from rollout.algorithms.surrogates.importance import Correction, importance_weights
+from rollout.algorithms.surrogates.ratio_level import level_log_ratios
+from rollout.algorithms.surrogates.sapo import Sapo
+from rollout.algorithms.surrogates.vespo import Vespo
 
 
 def vector(*values: float) -> torch.Tensor:

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from rollout.algorithms.advantages.gae import generalized_advantages
+from rollout.algorithms.advantages.token_rewards import last_sampled, token_rewards
+from rollout.algorithms.advantages.whitening import whiten
 from rollout.algorithms.aggregation import Denominators
-from rollout.algorithms.gae import generalized_advantages
 from rollout.algorithms.kl_controller import KlTarget, next_kl_coefficient
 from rollout.algorithms.ppo import (
     ReturnSettings,
@@ -21,9 +23,7 @@ from rollout.algorithms.ppo import (
     ppo_returns,
     ppo_value_loss,
 )
-from rollout.algorithms.token_rewards import last_sampled, token_rewards
 from rollout.algorithms.value_loss import clipped_value_loss, explained_variance
-from rollout.algorithms.whitening import whiten
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "critic.json").read_text())
 INPUTS: dict[str, Any] = GOLDEN["inputs"]

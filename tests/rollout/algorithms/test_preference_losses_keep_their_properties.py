@@ -11,13 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollout.algorithms.dpo import DpoSettings, dpo_losses
-from rollout.algorithms.ipo import IpoSettings, ipo_losses
-from rollout.algorithms.kto import KtoSettings, kto_losses, mismatched_answers
-from rollout.algorithms.orpo import OrpoSettings, orpo_losses
-from rollout.algorithms.preference import PairLogprobs, PairLosses, sum_answers
-from rollout.algorithms.reward_model import RewardModelSettings, reward_model_losses
-from rollout.algorithms.simpo import SimpoSettings, simpo_losses
+from rollout.algorithms.preference.dpo import DpoSettings, dpo_losses
+from rollout.algorithms.preference.ipo import IpoSettings, ipo_losses
+from rollout.algorithms.preference.kto import KtoSettings, kto_losses, mismatched_answers
+from rollout.algorithms.preference.orpo import OrpoSettings, orpo_losses
+from rollout.algorithms.preference.pairs import PairLogprobs, PairLosses, sum_answers
+from rollout.algorithms.preference.reward_model import RewardModelSettings, reward_model_losses
+from rollout.algorithms.preference.simpo import SimpoSettings, simpo_losses
 
 SEEDS = st.integers(0, 2**31)
 TENSORS = tuple(PairLogprobs.__dataclass_fields__)

@@ -10,14 +10,19 @@ from typing import Any
 import pytest
 import torch
 
-from rollout.algorithms.dpo import DpoSettings, dpo_losses
-from rollout.algorithms.ipo import IpoSettings, ipo_losses, target_margin
-from rollout.algorithms.kto import KtoSettings, kto_losses, mismatched_answers, reference_point
-from rollout.algorithms.orpo import OrpoSettings, log_odds, orpo_losses
-from rollout.algorithms.preference import PairLogprobs, sum_answers
-from rollout.algorithms.reward_model import RewardModelSettings, reward_model_losses
+from rollout.algorithms.preference.dpo import DpoSettings, dpo_losses
+from rollout.algorithms.preference.ipo import IpoSettings, ipo_losses, target_margin
+from rollout.algorithms.preference.kto import (
+    KtoSettings,
+    kto_losses,
+    mismatched_answers,
+    reference_point,
+)
+from rollout.algorithms.preference.orpo import OrpoSettings, log_odds, orpo_losses
+from rollout.algorithms.preference.pairs import PairLogprobs, sum_answers
+from rollout.algorithms.preference.reward_model import RewardModelSettings, reward_model_losses
+from rollout.algorithms.preference.simpo import SimpoSettings, simpo_losses
 from rollout.algorithms.sft import sft_loss
-from rollout.algorithms.simpo import SimpoSettings, simpo_losses
 
 
 def tensor(*values: float) -> torch.Tensor:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.algorithms.whitening import add_moments, measure_moments, whiten, whiten_by
+from rollout.algorithms.advantages.whitening import add_moments, measure_moments, whiten, whiten_by
 
 VALUES = st.lists(st.floats(-100, 100), min_size=2, max_size=30)
 

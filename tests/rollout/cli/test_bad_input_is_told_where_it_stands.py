@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from rollout.cli.main import app
 from rollout.errors import SpecError
-from rollout.manifest import load_documents
-from rollout.validation import apply_overrides, require_valid
+from rollout.runs.manifest import load_documents
+from rollout.runs.validation import apply_overrides, require_valid
 
 GOOD = """\
 apiVersion: rollout.dev/v1alpha1

@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rollout.coordinator import messages as m
-from rollout.coordinator.callers import Callers, SecretCallers
-from rollout.coordinator.client import CoordinatorClient
-from rollout.coordinator.core import Coordinator, open_coordinator
-from rollout.coordinator.inprocess import serve_in_process
-from rollout.coordinator.live import StepsTuning, Tuning
-from rollout.coordinator.load import Load
+from rollout.coordinator.calls.settings import StepsTuning, Tuning
+from rollout.coordinator.dispatcher import Coordinator, open_coordinator
 from rollout.coordinator.plan import EvaluationPlan, RunPlan
-from rollout.coordinator.tls import Certificate
+from rollout.coordinator.server.callers import Callers, SecretCallers
+from rollout.coordinator.server.in_process import serve_in_process
+from rollout.coordinator.server.load import Load
 from rollout.ledger.records import Limits, RunIdentity
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.objects.filesystem import FilesystemStore
+from rollout.protocol import messages as m
+from rollout.protocol.client import CoordinatorClient
+from rollout.protocol.tls import Certificate
 from rollout.types import Row, SamplingParams, Trajectory, VersionSpan, WeightVersion
 
 IDENTITY = RunIdentity(uid="uid-1", name="arithmetic", spec_digest="blake3:" + "0" * 64)
@@ -309,7 +309,7 @@ class HttpServer:
 
         from aiohttp import web
 
-        from rollout.coordinator.service import build_app
+        from rollout.coordinator.server.app import build_app
 
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)

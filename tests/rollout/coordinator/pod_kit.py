@@ -14,11 +14,11 @@ from typing import Any
 from tls_kit import ISSUER, UID, Authority, Issuer, authentication
 
 from cluster.ports import find_free_port
-from rollout.coordinator.client import CoordinatorClient, HttpTransport
-from rollout.coordinator.tls import Trust
 from rollout.errors import RolloutError
-from rollout.local.resolve import Resolution
-from rollout.local.resolved import complete
+from rollout.protocol.client import CoordinatorClient, HttpTransport
+from rollout.protocol.tls import Trust
+from rollout.runs.resolve import Resolution
+from rollout.runs.worker_config import complete
 from rollout_api import parse_run, resolve
 from rollout_api.worker import Layout, RunIdentity, WorkerConfig, WorkerOrder
 

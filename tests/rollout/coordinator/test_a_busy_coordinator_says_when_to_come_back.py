@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from coordinator_kit import FakeActor, FakeLearner, HttpServer
 
-from rollout.coordinator import messages as m
-from rollout.coordinator.client import CoordinatorClient, token_for
-from rollout.coordinator.load import Bounds, Busy, Load
+from rollout.coordinator.server.load import Bounds, Busy, Load
 from rollout.errors import CoordinatorError
+from rollout.protocol import messages as m
+from rollout.protocol.client import CoordinatorClient, token_for
 
 SECRET = "secret"
 

@@ -13,13 +13,13 @@ import pytest
 from coordinator_kit import IDENTITY, PLAN, FakeActor, FakeLearner, Rows, accuracy, wait_for_outcome
 
 from cluster.ports import find_free_port
-from rollout.coordinator.client import CoordinatorClient, read_token
-from rollout.coordinator.core import open_coordinator
-from rollout.coordinator.inprocess import serve_in_process
+from rollout.coordinator.dispatcher import open_coordinator
+from rollout.coordinator.server.in_process import serve_in_process
 from rollout.errors import RolloutError
 from rollout.ledger.opening import DSN_VARIABLE
 from rollout.ledger.records import Limits
 from rollout.objects.filesystem import FilesystemStore
+from rollout.protocol.client import CoordinatorClient, read_token
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.worker import Layout, ResolvedRun, RunIdentity, WorkerConfig
 
@@ -50,7 +50,7 @@ def server():
 
 
 def test_workers_wait_while_the_server_is_away_and_the_run_goes_on(server, tmp_path):
-    from rollout.ledger.postgres.lanes import Settings
+    from rollout.ledger.postgres.executor import Settings
     from rollout.ledger.postgres.ledger import PostgresLedger
 
     (tmp_path / "snapshots").mkdir()

@@ -121,7 +121,7 @@ def test_an_anchor_whose_objects_are_gone_is_not_offered(bench):
 
 
 def test_a_learner_that_cannot_meet_its_past_opens_a_lineage_and_goes_on(bench):
-    from rollout.coordinator import messages as m
+    from rollout.protocol import messages as m
 
     client = bench.start()
     actor, learner = FakeActor(client), FakeLearner(client, bench.store)
@@ -271,7 +271,7 @@ def test_a_ledger_that_lost_acknowledged_writes_is_noticed(bench):
 
 
 def test_a_client_gives_up_after_its_patience(bench):
-    from rollout.coordinator.client import CoordinatorClient
+    from rollout.protocol.client import CoordinatorClient
 
     client = CoordinatorClient.connect("http://127.0.0.1:9", "token", patience_seconds=0.2)
     with pytest.raises(CoordinatorError, match="no answer from the coordinator to /v1/status"):

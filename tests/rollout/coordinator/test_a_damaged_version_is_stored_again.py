@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from coordinator_kit import FakeActor, FakeLearner
 
-from rollout.coordinator import messages as m
 from rollout.errors import CoordinatorError
+from rollout.protocol import messages as m
 
 WRONG = "blake3:" + "f" * 64
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from coordinator_kit import HELDOUT, PLAN, FakeActor, FakeLearner
 
-from rollout.coordinator import keeper
-from rollout.coordinator import messages as m
+from rollout.coordinator import housekeeping
+from rollout.protocol import messages as m
 
 LONG = replace(PLAN, exact=False, steps_max=6)
 
@@ -80,4 +80,4 @@ def test_evaluations_of_dead_steps_are_neither_tracked_nor_best(bench):
         one.summary = {"accuracy": {"value": float(key[3]), "low": 0.0, "high": 1.0}}
     run.state.ancestry = ((1, None), (0, 1))
     assert sorted((one.lineage, one.step) for one in run.state.results()) == [(0, 0), (0, 1)]
-    assert keeper._evaluated(run, 2) == {}
+    assert housekeeping._evaluated(run, 2) == {}

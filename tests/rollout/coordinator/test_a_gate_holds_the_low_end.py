@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from coordinator_kit import HELDOUT, PLAN, FakeActor, FakeLearner, run_to_end, wait_for_outcome
 
-from rollout.coordinator.evaluating import Result, check_gates, choose_best
 from rollout.coordinator.plan import Gate
+from rollout.coordinator.rules.evaluation import Result, check_gates, choose_best
 
 
 def gated(**changes):

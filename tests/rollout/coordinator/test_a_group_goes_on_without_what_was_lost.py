@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner, run_to_end, wait_for_outcome
 
-from rollout.coordinator import messages as m
 from rollout.ledger.records import Limits
+from rollout.protocol import messages as m
 
 TRIES = 3
 FOURS = replace(PLAN, num_samples=4, samples_min=2, attempts_max=TRIES)

@@ -13,9 +13,9 @@ import pytest
 from coordinator_kit import FakeActor, FakeLearner, wait_for_outcome
 
 from cluster.ports import find_free_port
-from rollout.coordinator.client import CoordinatorClient, read_token
 from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.objects.filesystem import FilesystemStore
+from rollout.protocol.client import CoordinatorClient, read_token
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.worker import Layout, ResolvedRun, RunIdentity, WorkerConfig
 

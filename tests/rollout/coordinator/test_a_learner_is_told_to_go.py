@@ -10,10 +10,10 @@ import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner, run_to_end
 from test_the_learners_pods_meet_at_the_coordinator import join, left
 
-from rollout.coordinator import cluster_messages as cm
-from rollout.coordinator import messages as m
-from rollout.coordinator.notice import PREEMPTED
+from rollout.coordinator.calls.preemption import PREEMPTED
 from rollout.errors import Fenced
+from rollout.protocol import cluster_messages as cm
+from rollout.protocol import messages as m
 
 SAVES = replace(PLAN, saves_on_notice=True)
 DRAINS = PLAN

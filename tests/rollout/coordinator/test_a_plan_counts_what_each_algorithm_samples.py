@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.coordinator.wiring import build_plan, build_rows
+from rollout.coordinator.build import build_plan, build_rows
 from rollout_api.worker import WorkerConfig
 
 DIGEST = "blake3:" + "0" * 64

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from pod_kit import Cluster, build_config
 
-from rollout.coordinator.client import CoordinatorClient
 from rollout.entrypoints import prepare
-from rollout.entrypoints.orders import read_order
 from rollout.errors import CoordinatorError, SpecError
 from rollout.models.files import ModelFiles
+from rollout.pods.orders import read_order
+from rollout.protocol.client import CoordinatorClient
 from rollout_api.v1alpha1.common import ModelSource
 
 

@@ -11,12 +11,12 @@ import pytest
 from coordinator_kit import FakeActor, FakeLearner, run_to_end, wait_for_outcome
 from pod_kit import Pods
 
-from rollout.coordinator.handing import hand_over
-from rollout.coordinator.progress import describe_progress
-from rollout.entrypoints.handing import bring_models
-from rollout.entrypoints.orders import read_order
+from rollout.coordinator.model_export import hand_over
+from rollout.coordinator.status.progress import describe_progress
 from rollout.errors import StoreError
 from rollout.models.files import digest_model
+from rollout.pods.orders import read_order
+from rollout.runs.model_transfer import bring_models
 from rollout_api.v1alpha1.run_status import Progress
 from rollout_api.worker import ResolvedRun, WorkerConfig
 

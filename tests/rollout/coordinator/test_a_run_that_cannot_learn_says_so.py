@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from coordinator_kit import PLAN, FakeActor, FakeLearner
 
-from rollout.coordinator.learning import STEPS, StepSignal, judge_learning, observe_signal
+from rollout.coordinator.rules.learning import STEPS, StepSignal, judge_learning, observe_signal
 
 
 def step(informative, low=0.0, high=0.0):

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner, make_trajectory
 
-from rollout.coordinator import messages as m
-from rollout.coordinator.prefixes import choose_young
+from rollout.coordinator.calls.partial_samples import choose_young
 from rollout.ledger.records import NewTask
+from rollout.protocol import messages as m
 from rollout.types import Prefix, VersionSpan
 
 FAST = replace(PLAN, exact=False, staleness_max=1, steps_max=6)

@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner
 
-from rollout.coordinator.batching import GroupView, NotReady, Ready, decide_batch, window_end
+from rollout.coordinator.rules.batch_selection import (
+    GroupView,
+    NotReady,
+    Ready,
+    decide_batch,
+    window_end,
+)
 
 MORE = replace(PLAN, exact=False, tasks_per_step=2, extra_groups=1, steps_max=2)
 

@@ -6,10 +6,10 @@ import zipfile
 
 import pytest
 
-from rollout import wheels
 from rollout.entrypoints.prepare import place_code
 from rollout.errors import PlaceUnreachable, SpecError
-from rollout.wheels import place_wheel
+from rollout.runs import wheels
+from rollout.runs.wheels import place_wheel
 from rollout_api.v1alpha1.storage import CodeWheel
 from rollout_api.worker import Layout, RunIdentity, WorkerOrder
 

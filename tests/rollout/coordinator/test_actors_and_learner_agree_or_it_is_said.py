@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner
 
-from rollout.coordinator.drift import STEPS, DriftBounds, judge_drift
+from rollout.coordinator.rules.drift import STEPS, DriftBounds, judge_drift
 
 BOUNDS = DriftBounds(warn=0.05, stop=0.5)
 

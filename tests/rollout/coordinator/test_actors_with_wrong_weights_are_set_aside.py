@@ -2,8 +2,8 @@
 
 from coordinator_kit import FakeActor, FakeLearner, wait_for_outcome
 
-from rollout.coordinator import messages as m
-from rollout.coordinator.quarantine import WRONG_MAX, describe_stall
+from rollout.coordinator.calls.quarantine import WRONG_MAX, describe_stall
+from rollout.protocol import messages as m
 
 
 def load(actor: FakeActor, version, *, digest: str | None = None, times: int = 1) -> None:

@@ -19,9 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hypothesis.stateful import run_state_machine_as_test as run_machine
 from msgspec.structs import replace as replace_struct
 
-from rollout.coordinator import messages as m
 from rollout.errors import Fenced
 from rollout.ledger.records import Limits
+from rollout.protocol import messages as m
 
 LIMITS = Limits(failures_max=2, losses_max=50)
 

@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 from coordinator_kit import PLAN
 from hypothesis import given
 
-from rollout.coordinator.batching import (
+from rollout.coordinator.rules.batch_selection import (
     Exhausted,
     GroupView,
     NotReady,

@@ -8,9 +8,9 @@ import pytest
 from coordinator_kit import Bench, FakeActor, HttpServer
 from tls_kit import Authority
 
-from rollout.coordinator.client import CoordinatorClient, HttpTransport, token_for
-from rollout.coordinator.tls import Certificate, Trust, is_loopback, open_certificate
 from rollout.errors import CoordinatorError, SpecError
+from rollout.protocol.client import CoordinatorClient, HttpTransport, token_for
+from rollout.protocol.tls import Certificate, Trust, is_loopback, open_certificate
 from rollout_api.worker import Layout
 
 SECRET = "secret"
@@ -93,7 +93,7 @@ def test_half_a_rotation_leaves_the_last_pair_in_force(served, tmp_path):
 
 def test_the_server_looks_by_itself(served, tmp_path, monkeypatch):
     authority, _, certificate, _ = served
-    monkeypatch.setattr("rollout.coordinator.tls.CHECK_SECONDS", 0.01)
+    monkeypatch.setattr("rollout.protocol.tls.CHECK_SECONDS", 0.01)
     before = certificate._stamp
     authority.issue(tmp_path / "tls")
 

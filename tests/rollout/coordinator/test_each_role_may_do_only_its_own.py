@@ -5,10 +5,10 @@ import msgspec
 import pytest
 from coordinator_kit import FakeActor, FakeLearner, HttpServer, run_to_end
 
-from rollout.coordinator import messages as m
-from rollout.coordinator.client import CoordinatorClient, token_for
-from rollout.coordinator.endpoints import ENDPOINTS, ROLES
 from rollout.errors import CoordinatorError
+from rollout.protocol import messages as m
+from rollout.protocol.client import CoordinatorClient, token_for
+from rollout.protocol.routes import ENDPOINTS, ROLES
 
 SECRET = "a secret of this run"
 

@@ -19,11 +19,11 @@ from coordinator_kit import (
 )
 from pod_kit import build_config
 
-from rollout.coordinator import cluster_messages as cm
-from rollout.coordinator.client import token_for
-from rollout.coordinator.live import Tuned
-from rollout.coordinator.wiring import ConfigTuning, build_rows
+from rollout.coordinator.build import ConfigTuning, build_rows
+from rollout.coordinator.calls.settings import Tuned
 from rollout.errors import SpecError, StaleSettings
+from rollout.protocol import cluster_messages as cm
+from rollout.protocol.client import token_for
 from rollout_api import parse_run, resolve
 from rollout_api.live import LiveSettings, live_part, with_live
 

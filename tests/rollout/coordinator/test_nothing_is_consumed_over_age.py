@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from coordinator_kit import PLAN, FakeActor, FakeLearner
 
-from rollout.coordinator.batching import GroupView, expire_old
+from rollout.coordinator.rules.batch_selection import GroupView, expire_old
 
 WAIT_SECONDS = 1.0
 SYNCHRONOUS = replace(

@@ -10,9 +10,9 @@ import pytest
 from pod_kit import SECONDS_MAX, Cluster, Pods
 
 from rollout.entrypoints.config import LAST_WORD_VARIABLE, leave_word
-from rollout.entrypoints.node import find_node, ordinal_of
 from rollout.errors import SpecError
 from rollout.models.resolve import resolve_model
+from rollout.pods.node import find_node, ordinal_of
 from rollout_api.worker import WorkerConfig
 
 

@@ -11,9 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from coordinator_kit import FakeActor, FakeLearner, HttpServer, run_to_end, wait_for_outcome
 
-from rollout.coordinator import cluster_messages as cm
-from rollout.coordinator.client import token_for
-from rollout.coordinator.posting import (
+from rollout.coordinator.status.kubernetes import (
     ApiWriter,
     Poster,
     Unwritten,
@@ -21,8 +19,10 @@ from rollout.coordinator.posting import (
     build_patch,
     spread_of,
 )
-from rollout.coordinator.progress import describe_progress, stamp
+from rollout.coordinator.status.progress import describe_progress, stamp
 from rollout.errors import CoordinatorError
+from rollout.protocol import cluster_messages as cm
+from rollout.protocol.client import token_for
 from rollout_api.v1alpha1.run_status import Progress
 from rollout_api.worker import ProgressWriting, RunIdentity
 

@@ -19,11 +19,11 @@ from coordinator_kit import Bench, HttpServer
 from cryptography.hazmat.primitives import serialization
 from tls_kit import AUDIENCE, SUBJECTS, Authority, Issuer, authentication, replace
 
-from rollout.coordinator.callers import AccountCallers, Keys, Unauthenticated
-from rollout.coordinator.client import CoordinatorClient, HttpTransport
-from rollout.coordinator.endpoints import ALLOWED, ENDPOINTS, ROLES
-from rollout.coordinator.tls import Certificate, Trust
+from rollout.coordinator.server.callers import AccountCallers, Keys, Unauthenticated
 from rollout.errors import CoordinatorError, SpecError
+from rollout.protocol.client import CoordinatorClient, HttpTransport
+from rollout.protocol.routes import ALLOWED, ENDPOINTS, ROLES
+from rollout.protocol.tls import Certificate, Trust
 
 NOW = int(time.time())
 
@@ -238,7 +238,7 @@ def test_a_worker_sends_the_token_that_lies_there_now(world, tmp_path):
 
 def test_a_token_whose_key_is_not_known_yet_is_tried_again(world, monkeypatch):
     """Keys reach the coordinator a while after the first token that is signed with them."""
-    monkeypatch.setattr("rollout.coordinator.service.KEY_AGAIN_SECONDS", 1)
+    monkeypatch.setattr("rollout.coordinator.server.app.KEY_AGAIN_SECONDS", 1)
     world.issuer.rotate("key-late")
     token = world.issuer.token("operator")
     client = CoordinatorClient(

@@ -10,9 +10,9 @@ from coordinator_kit import PLAN, FakeActor, FakeLearner, run_to_end
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollout.coordinator import cluster_messages as cm
-from rollout.coordinator.seats import Group, Seat, describe, leave, renew, sit_down, stay
 from rollout.errors import CoordinatorError, Fenced
+from rollout.protocol import cluster_messages as cm
+from rollout.protocol.rendezvous import Group, Seat, describe, leave, renew, sit_down, stay
 
 TWO = replace(PLAN, learner_nodes=2)
 

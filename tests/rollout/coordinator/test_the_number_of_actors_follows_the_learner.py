@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.coordinator.pacing import STEPS_SEEN, ActorBounds, Pace, StepShares, next_pace
+from rollout.coordinator.rules.autoscaling import (
+    STEPS_SEEN,
+    ActorBounds,
+    Pace,
+    StepShares,
+    next_pace,
+)
 
 BOUNDS = ActorBounds(low=1, high=8, start=2)
 SHARE = st.floats(0, 1)

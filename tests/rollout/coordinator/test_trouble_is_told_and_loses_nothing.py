@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner, HttpServer, run_to_end, wait_for_outcome
 
-from rollout.coordinator.client import CoordinatorClient, token_for
 from rollout.errors import CoordinatorError, DataError, LedgerFull
+from rollout.protocol.client import CoordinatorClient, token_for
 
 
 def fill_disk(bench):

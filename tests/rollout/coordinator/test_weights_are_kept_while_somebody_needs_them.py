@@ -3,7 +3,7 @@ from dataclasses import replace
 import hypothesis.strategies as st
 from hypothesis import given
 
-from rollout.coordinator.retention import Needs, plan_anchor_retention, plan_retention
+from rollout.coordinator.rules.retention import Needs, plan_anchor_retention, plan_retention
 from rollout.ledger.records import AnchorManifest
 from rollout.types import WeightVersion
 

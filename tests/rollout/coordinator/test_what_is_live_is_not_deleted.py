@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner
 
-from rollout.coordinator import messages as m
 from rollout.errors import CoordinatorError
-from rollout.learner.state import name_anchor, write_manifest
+from rollout.learner.checkpoint import name_anchor, write_manifest
+from rollout.protocol import messages as m
 
 LONG = replace(PLAN, exact=False, anchors_kept=1, steps_max=20)
 SECONDS_MAX = 20.0

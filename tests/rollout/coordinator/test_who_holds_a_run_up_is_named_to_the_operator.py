@@ -3,9 +3,9 @@
 import msgspec
 from coordinator_kit import FakeActor, FakeLearner
 
-from rollout.coordinator.overview import build_status
-from rollout.coordinator.progress import describe_progress
-from rollout.coordinator.stuck import Watch, name_culprit
+from rollout.coordinator.status.overview import build_status
+from rollout.coordinator.status.progress import describe_progress
+from rollout.coordinator.status.stalls import Watch, name_culprit
 
 
 class Watched:

@@ -8,12 +8,18 @@ import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner
 from test_a_sample_goes_on_behind_its_beginning import begin, go_on, hand_back
 
-from rollout.coordinator import messages as m
-from rollout.coordinator.lengths import KEPT_MAX, Lengths
-from rollout.coordinator.messages import TaskProgress
-from rollout.coordinator.moves import MOVES_MAX
 from rollout.coordinator.plan import StragglerPlan
-from rollout.coordinator.stealing import Idle, Load, deadline_seconds, plan_steals, seconds_here
+from rollout.coordinator.rules.lengths import KEPT_MAX, Lengths
+from rollout.coordinator.rules.recall_state import MOVES_MAX
+from rollout.coordinator.rules.stragglers import (
+    Idle,
+    Load,
+    deadline_seconds,
+    plan_steals,
+    seconds_here,
+)
+from rollout.protocol import messages as m
+from rollout.protocol.messages import TaskProgress
 
 HUNDREDS = Lengths([100] * 90 + [1000] * 10)
 FAST = replace(

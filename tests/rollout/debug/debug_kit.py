@@ -11,20 +11,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rollout.coordinator import messages as m
-from rollout.coordinator.client import CoordinatorClient
-from rollout.coordinator.inprocess import serve_in_process
-from rollout.coordinator.wiring import open_from_config
+from rollout.coordinator.build import open_from_config
+from rollout.coordinator.server.in_process import serve_in_process
 from rollout.errors import RolloutError
 from rollout.learner.build import build_parts
+from rollout.learner.config.learner import build_settings
 from rollout.learner.loop import Watch, run_learner
+from rollout.learner.model.numerics import apply_numerics
 from rollout.learner.model.parallel import Parallel
-from rollout.learner.numerics import apply_numerics
 from rollout.learner.session import Session
-from rollout.learner.settings.learner import build_settings
-from rollout.local.identity import spec_digest
-from rollout.local.prepare import prepare_run
-from rollout.manifest import Document
+from rollout.protocol import messages as m
+from rollout.protocol.client import CoordinatorClient
+from rollout.runs.identity import spec_digest
+from rollout.runs.manifest import Document
+from rollout.runs.prepare import prepare_run
 from rollout.types import Trajectory, VersionSpan
 from rollout_api.worker import Layout, ResolvedRun, RunIdentity, WorkerConfig
 

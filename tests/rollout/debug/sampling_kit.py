@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rollout.actor.judges import build_judges
 from rollout.actor.loop import Actor
-from rollout.coordinator.client import CoordinatorClient
-from rollout.coordinator.inprocess import serve_in_process
-from rollout.coordinator.wiring import open_from_config
+from rollout.actor.task_scoring import build_judges
+from rollout.coordinator.build import open_from_config
+from rollout.coordinator.server.in_process import serve_in_process
 from rollout.entrypoints.actor import build_parts as build_actor
 from rollout.errors import RolloutError
 from rollout.learner.build import build_parts
+from rollout.learner.config.learner import build_settings
 from rollout.learner.loop import Watch, run_learner
+from rollout.learner.model.numerics import apply_numerics
 from rollout.learner.model.parallel import Parallel
-from rollout.learner.numerics import apply_numerics
 from rollout.learner.session import Session
-from rollout.learner.settings.learner import build_settings
+from rollout.protocol.client import CoordinatorClient
 from rollout_api.worker import WorkerConfig
 
 

@@ -25,8 +25,8 @@ from rollout.cli.main import app
 from rollout.debug.finite import watched_outputs
 from rollout.debug.one_batch import inspect_batch
 from rollout.errors import RunFailed, SpecError
+from rollout.learner.forward.packed_rows import GroupTokens
 from rollout.learner.forward.reference import plain_group_logprobs
-from rollout.learner.forward.rows import GroupTokens
 from rollout.learner.model.policy import load_model
 from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.weights.digest import load_weights, save_weights

@@ -18,7 +18,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from rollout.engines.embedded import EmbeddedEngine
+from rollout.engines.embedded.engine import EmbeddedEngine
 from rollout.types import GenerateRequest, SamplingParams, WeightVersion
 from rollout.weights.digest import digest_tensors, save_weights
 

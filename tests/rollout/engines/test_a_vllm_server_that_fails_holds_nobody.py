@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from rollout.engines.vllm import VllmEngine
-from rollout.engines.vllm_command import VllmSettings
-from rollout.engines.vllm_server import VllmServer
+from rollout.engines.vllm.command import VllmSettings
+from rollout.engines.vllm.engine import VllmEngine
+from rollout.engines.vllm.server import VllmServer
 from rollout.errors import EngineError, VersionRefused
 from rollout.types import GenerateRequest, SamplingParams, WeightVersion
 

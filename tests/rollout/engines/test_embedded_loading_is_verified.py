@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rollout.engines.embedded import EmbeddedEngine
+from rollout.engines.embedded.engine import EmbeddedEngine
 from rollout.errors import EngineError
 from rollout.types import WeightVersion
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from rollout.engines.embedded import EmbeddedEngine
-from rollout.engines.embedded_config import read_config
+from rollout.engines.embedded.config import read_config
+from rollout.engines.embedded.engine import EmbeddedEngine
 
 
 def plain_logprobs(model, prompt, completion, temperature):

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rollout.engines.embedded_batch import BatchSize, CompactBatch, CompactDecoder
-from rollout.engines.embedded_config import read_config
-from rollout.engines.embedded_generate import plan_slots
-from rollout.engines.embedded_sampling import uniform_noise
-from rollout.engines.embedded_slots import SlotProbe
+from rollout.engines.embedded.batch import BatchSize, CompactBatch, CompactDecoder
+from rollout.engines.embedded.config import read_config
+from rollout.engines.embedded.generate import plan_slots
+from rollout.engines.embedded.invariance import SlotProbe
+from rollout.engines.embedded.sampling import uniform_noise
 
 EXACT = [{}, {"batch_groups": 4}]
 

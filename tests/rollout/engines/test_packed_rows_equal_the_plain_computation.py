@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertConfig, BertLMHeadModel
 
-from rollout.learner.forward.reference import plain_group_logprobs, plain_sequence_logprobs
-from rollout.learner.forward.rows import (
+from rollout.learner.forward.packed_rows import (
     GroupTokens,
     SequenceTokens,
     build_group_row,
@@ -19,6 +18,7 @@ from rollout.learner.forward.rows import (
     prepare_model,
     token_logprobs,
 )
+from rollout.learner.forward.reference import plain_group_logprobs, plain_sequence_logprobs
 
 BERT = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rollout.learner.forward.reference import plain_sequence_logprobs
-from rollout.learner.forward.rows import (
+from rollout.learner.forward.packed_rows import (
     SequenceTokens,
     build_sequence_row,
     prepare_model,
     row_states,
     token_logprobs,
 )
+from rollout.learner.forward.reference import plain_sequence_logprobs
 
 
 def half_scored(ids, lengths):

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from rollout.environments.arithmetic import Arithmetic, ArithmeticSource
-from rollout.environments.preferred_sums import labelled_answers, preferred_pairs, varied_pairs
+from rollout.environments.sample_data.preferred_sums import (
+    labelled_answers,
+    preferred_pairs,
+    varied_pairs,
+)
 
 FOLDER = Path(__file__).parents[3] / "manifests/samples/data/addition"
 

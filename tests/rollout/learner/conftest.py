@@ -12,28 +12,28 @@ from typing import Any
 import msgspec
 import pytest
 
-from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.kl_controller import KlTarget
 from rollout.algorithms.ppo import ReturnSettings, ValueSettings
-from rollout.coordinator import messages as m
+from rollout.algorithms.surrogates.clip import Clipped
 from rollout.errors import CoordinatorError
 from rollout.learner.build import build_reference, build_trainer
-from rollout.learner.loop import Watch, run_learner
-from rollout.learner.model.parallel import Parallel
-from rollout.learner.numerics import apply_numerics, runtime_identity
-from rollout.learner.parts import LearnerParts
-from rollout.learner.session import Session
-from rollout.learner.settings.learner import (
+from rollout.learner.checkpoint import AnchorPlace
+from rollout.learner.config.learner import (
     LearnerSettings,
     OptimizerSettings,
     PolicySettings,
     ScheduleSettings,
 )
-from rollout.learner.settings.ppo import CriticSettings, PpoSettings
-from rollout.learner.state import AnchorPlace
+from rollout.learner.config.ppo import CriticSettings, PpoSettings
+from rollout.learner.context import LearnerParts
+from rollout.learner.loop import Watch, run_learner
+from rollout.learner.model.numerics import apply_numerics, runtime_identity
+from rollout.learner.model.parallel import Parallel
+from rollout.learner.session import Session
 from rollout.models.resolve import resolve_model
 from rollout.objects.filesystem import FilesystemStore
+from rollout.protocol import messages as m
 from rollout.rendering import build_renderer
 from rollout.types import Trajectory, TrajectoryGroup, VersionSpan, WeightVersion
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rollout.coordinator import messages as m
-from rollout.engines.embedded import EmbeddedEngine
-from rollout.learner.parts import LearnerParts
+from rollout.engines.embedded.engine import EmbeddedEngine
+from rollout.learner.context import LearnerParts
+from rollout.protocol import messages as m
 from rollout.types import (
     Completion,
     GenerateRequest,

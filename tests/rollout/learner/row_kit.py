@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rollout.algorithms.dpo import DpoSettings
-from rollout.algorithms.kto import KtoSettings
-from rollout.algorithms.reward_model import RewardModelSettings
-from rollout.coordinator import messages as m
-from rollout.learner.settings.learner import SftSettings
-from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
+from rollout.algorithms.preference.dpo import DpoSettings
+from rollout.algorithms.preference.kto import KtoSettings
+from rollout.algorithms.preference.reward_model import RewardModelSettings
+from rollout.learner.config.learner import SftSettings
+from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
+from rollout.protocol import messages as m
 
 
 def make_rows(step: int) -> m.Batch:

@@ -14,18 +14,18 @@ from rollout.algorithms.kl_controller import KlTarget
 from rollout.errors import RunFailed, SpecError
 from rollout.learner.batch_step import take_step
 from rollout.learner.build import build_reference, build_trainer
-from rollout.learner.forward.rows import GroupTokens, build_group_row
+from rollout.learner.checkpoint import restore_anchor, state_tensors
+from rollout.learner.forward.packed_rows import GroupTokens, build_group_row
 from rollout.learner.model.critic import build_value_model, token_values
 from rollout.learner.model.parallel import Parallel
 from rollout.learner.model.policy import load_model
 from rollout.learner.model.scorer import load_scorer
-from rollout.learner.plan import PlanRules, plan_step
-from rollout.learner.state import restore_anchor, state_tensors
-from rollout.learner.step import accumulate_gradients
-from rollout.learner.work.contract import Totals
-from rollout.learner.work.ppo import Helpers, PpoWork
-from rollout.local.pipeline import materialise_model
+from rollout.learner.objectives.contract import Totals
+from rollout.learner.objectives.plan import PlanRules, plan_step
+from rollout.learner.objectives.ppo import Helpers, PpoWork
+from rollout.learner.train_step import accumulate_gradients
 from rollout.models.resolve import resolve_model
+from rollout.runs.pipeline import materialise_model
 
 
 @pytest.fixture
@@ -113,8 +113,8 @@ def test_while_the_critic_warms_up_the_policy_stays(ppo_world, coordinator, batc
 
 
 def _start(parts):
-    from rollout.coordinator.messages import Cursor
-    from rollout.learner.state import Progress
+    from rollout.learner.checkpoint import Progress
+    from rollout.protocol.messages import Cursor
     from rollout.types import WeightVersion
 
     version = WeightVersion(lineage=0, step=0, digest="", object="")
@@ -283,7 +283,7 @@ def test_an_anchor_without_its_critic_is_named(ppo_world, coordinator, missing) 
 
 def test_the_chain_covers_the_critic(ppo_world, coordinator, batch_of) -> None:
     """One bit of the critic's state, and the chain of a step in which nothing else differs is another."""
-    from rollout.learner.sealing import seal_step
+    from rollout.learner.state_digest import seal_step
 
     links = []
     for shift in (0.0, 1e-3):

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-import rollout.learner.state as state_module
-from rollout.learner.numerics import apply_numerics
+import rollout.learner.checkpoint as state_module
+from rollout.learner.model.numerics import apply_numerics
 from rollout.objects.filesystem import FilesystemStore
 
 STEPS = 5

@@ -11,7 +11,7 @@ from transformers import MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForC
 from rollout.errors import RunFailed
 from rollout.learner.forward import attention, check
 from rollout.learner.forward.check import check_forward
-from rollout.learner.forward.rows import prepare_model
+from rollout.learner.forward.packed_rows import prepare_model
 from rollout.learner.model.parallel import Parallel
 
 SIZES = {
@@ -107,8 +107,8 @@ def test_a_check_outgrows_small_windows():
 
 
 def test_frequencies_of_one_sequence_do_not_depend_on_another():
+    from rollout.learner.forward.packed_rows import GroupTokens, build_group_row, token_logprobs
     from rollout.learner.forward.reference import plain_group_logprobs
-    from rollout.learner.forward.rows import GroupTokens, build_group_row, token_logprobs
 
     rope = {
         "rope_type": "longrope",

@@ -10,17 +10,25 @@ import pytest
 import torch
 from torch import nn
 
-from rollout.algorithms.dpo import DpoSettings
-from rollout.algorithms.ipo import IpoSettings
-from rollout.algorithms.kto import KtoSettings
-from rollout.coordinator import messages as m
+from rollout.algorithms.preference.dpo import DpoSettings
+from rollout.algorithms.preference.ipo import IpoSettings
+from rollout.algorithms.preference.kto import KtoSettings
 from rollout.learner.build import build_reference
-from rollout.learner.forward.rows import GroupTokens
+from rollout.learner.config.preference import LabelSettings, PairSettings
+from rollout.learner.forward.packed_rows import GroupTokens
 from rollout.learner.loop import run_learner
 from rollout.learner.model.parallel import Parallel
-from rollout.learner.settings.preference import LabelSettings, PairSettings
-from rollout.learner.work.reference_cache import ReferenceCache, answer_keys, store_name
-from rollout.learner.work.reference_store import RECORD_BYTES, ReferenceStore, open_reference_store
+from rollout.learner.objectives.preference.reference_cache import (
+    ReferenceCache,
+    answer_keys,
+    store_name,
+)
+from rollout.learner.objectives.preference.reference_store import (
+    RECORD_BYTES,
+    ReferenceStore,
+    open_reference_store,
+)
+from rollout.protocol import messages as m
 
 ALGORITHMS = {
     "dpo": PairSettings(loss=DpoSettings(beta=0.5), max_length=32),

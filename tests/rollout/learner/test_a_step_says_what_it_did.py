@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rollout.algorithms.advantages import group_advantages
+from rollout.algorithms.advantages.groups import group_advantages
 from rollout.errors import RunFailed
-from rollout.learner.metrics import describe_groups, describe_lengths, describe_losses
+from rollout.learner.objectives.metrics import describe_groups, describe_lengths, describe_losses
 from rollout.types import Trajectory, TrajectoryGroup, VersionSpan
 
 

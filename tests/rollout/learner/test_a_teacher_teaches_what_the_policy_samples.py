@@ -16,21 +16,21 @@ import torch
 from even_answers import draw_prompts
 from torch.nn.functional import cross_entropy
 
-from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
-from rollout.coordinator import messages as m
+from rollout.algorithms.surrogates.clip import Clipped
 from rollout.errors import SpecError
 from rollout.learner.build import build_trainer, load_frozen
+from rollout.learner.config.distill import DistillSettings
 from rollout.learner.loop import run_learner
 from rollout.learner.model.adapter import LoraSettings
 from rollout.learner.model.parallel import Parallel
-from rollout.learner.plan import PlanRules, plan_step
-from rollout.learner.settings.distill import DistillSettings
-from rollout.learner.step import accumulate_gradients
-from rollout.learner.work import distill as distill_work
-from rollout.learner.work.contract import Totals
-from rollout.learner.work.distill import Desk, DistillWork
+from rollout.learner.objectives import distill as distill_work
+from rollout.learner.objectives.contract import Totals
+from rollout.learner.objectives.distill import Desk, DistillWork
+from rollout.learner.objectives.plan import PlanRules, plan_step
+from rollout.learner.train_step import accumulate_gradients
 from rollout.models.teachers import check_teacher
+from rollout.protocol import messages as m
 from rollout.types import Trajectory, TrajectoryGroup, VersionSpan
 
 STEPS, TEACHER_STEPS, PROMPTS, LENGTH = 20, 20, 64, 4

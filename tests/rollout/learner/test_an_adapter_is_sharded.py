@@ -11,25 +11,25 @@ from rank_kit import RANKS, on_two_ranks
 from safetensors.torch import load_file
 from torch.distributed.tensor import DTensor
 
-from rollout.algorithms.dpo import DpoSettings
 from rollout.algorithms.grpo import GrpoSettings
-from rollout.algorithms.kto import KtoSettings
-from rollout.coordinator.messages import Batch, Cursor, DataRow
+from rollout.algorithms.preference.dpo import DpoSettings
+from rollout.algorithms.preference.kto import KtoSettings
 from rollout.learner.build import build_trainer
-from rollout.learner.forward.rows import GroupTokens
-from rollout.learner.kinds import kind_of
+from rollout.learner.checkpoint import state_tensors
+from rollout.learner.config.learner import SftSettings
+from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
+from rollout.learner.context import LearnerParts
+from rollout.learner.forward.packed_rows import GroupTokens
 from rollout.learner.loop import Watch, run_learner
 from rollout.learner.model.adapter import AdapterOff, LoraSettings
 from rollout.learner.model.parallel import Parallel, whole
-from rollout.learner.parts import LearnerParts
-from rollout.learner.plan import PlanRules, micro_batches_of, plan_step
-from rollout.learner.settings.learner import SftSettings
-from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.state import state_tensors
-from rollout.learner.step import accumulate_gradients
-from rollout.learner.work.contract import Totals
-from rollout.learner.work.reference_cache import ReferenceCache
-from rollout.learner.work.reference_store import ReferenceStore
+from rollout.learner.objectives.contract import Totals
+from rollout.learner.objectives.plan import PlanRules, micro_batches_of, plan_step
+from rollout.learner.objectives.preference.reference_cache import ReferenceCache
+from rollout.learner.objectives.preference.reference_store import ReferenceStore
+from rollout.learner.objectives.registry import kind_of
+from rollout.learner.train_step import accumulate_gradients
+from rollout.protocol.messages import Batch, Cursor, DataRow
 from rollout.rendering import build_renderer
 from rollout.types import WeightVersion
 from rollout.weights.digest import digest_tensors

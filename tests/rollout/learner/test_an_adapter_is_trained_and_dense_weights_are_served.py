@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.errors import SpecError
-from rollout.learner.forward.rows import GroupTokens, build_group_row, token_logprobs
+from rollout.learner.forward.packed_rows import GroupTokens, build_group_row, token_logprobs
 from rollout.learner.loop import run_learner
 from rollout.learner.model.adapter import AdapterOff, LoraSettings, add_adapter
 from rollout.learner.model.policy import DTYPES, freeze, load_model

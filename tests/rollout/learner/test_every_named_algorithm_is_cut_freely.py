@@ -9,12 +9,12 @@ import torch
 from named_settings import policy_settings_of
 
 from rollout.learner.build import build_reference, build_trainer
+from rollout.learner.config.policy import PolicySettings
 from rollout.learner.model.parallel import Parallel
-from rollout.learner.plan import PlanRules, plan_step
-from rollout.learner.settings.policy import PolicySettings
-from rollout.learner.step import accumulate_gradients
-from rollout.learner.work.contract import Totals
-from rollout.learner.work.policy import Place, PolicyWork
+from rollout.learner.objectives.contract import Totals
+from rollout.learner.objectives.plan import PlanRules, plan_step
+from rollout.learner.objectives.policy import Place, PolicyWork
+from rollout.learner.train_step import accumulate_gradients
 from rollout_api.algorithm_presets import ALGORITHM_PRESETS
 
 

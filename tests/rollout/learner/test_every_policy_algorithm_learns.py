@@ -17,10 +17,10 @@ import torch
 from even_answers import SAMPLES, EvenAnswers
 from named_settings import policy_settings_of
 
-from rollout.engines.embedded import EmbeddedEngine
+from rollout.engines.embedded.engine import EmbeddedEngine
 from rollout.learner.loop import run_learner
-from rollout.learner.work import policy as policy_work
-from rollout.learner.work.policy_advantages import PolicyAdvantages
+from rollout.learner.objectives import policy as policy_work
+from rollout.learner.objectives.policy_advantages import PolicyAdvantages
 
 STEPS, GROUP, EPOCHS = 30, 4, 2
 LEARNING_RATE = 3e-3

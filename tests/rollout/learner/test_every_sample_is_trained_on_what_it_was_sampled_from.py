@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rollout.algorithms.grpo import GrpoSettings
-from rollout.engines.embedded import EmbeddedEngine
-from rollout.learner.forward.rows import prepare_model
-from rollout.learner.plan import PlanRules, plan_step
-from rollout.learner.settings.policy import PolicySettings
-from rollout.learner.settings.sampled import EndBar
-from rollout.learner.work.policy import Place, PolicyWork
+from rollout.engines.embedded.engine import EmbeddedEngine
+from rollout.learner.config.policy import PolicySettings
+from rollout.learner.config.sampled import EndBar
+from rollout.learner.forward.packed_rows import prepare_model
+from rollout.learner.objectives.plan import PlanRules, plan_step
+from rollout.learner.objectives.policy import Place, PolicyWork
 from rollout.types import (
     GenerateRequest,
     SamplingParams,

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rollout.algorithms.clip import Clipped
 from rollout.algorithms.grpo import GrpoSettings
-from rollout.algorithms.importance import Correction
+from rollout.algorithms.surrogates.clip import Clipped
+from rollout.algorithms.surrogates.importance import Correction
 from rollout.learner.build import build_reference, build_trainer
 from rollout.learner.model.parallel import Parallel
-from rollout.learner.plan import PlanRules, plan_step
-from rollout.learner.step import accumulate_gradients
-from rollout.learner.work.contract import Totals
-from rollout.learner.work.policy import Place, PolicyWork
-from rollout.learner.work.sft import SftWork
+from rollout.learner.objectives.contract import Totals
+from rollout.learner.objectives.plan import PlanRules, plan_step
+from rollout.learner.objectives.policy import Place, PolicyWork
+from rollout.learner.objectives.sft import SftWork
+from rollout.learner.train_step import accumulate_gradients
 
 CPU = torch.device("cpu")
 
@@ -151,7 +151,7 @@ def test_recomputed_activations_change_nothing(
 
 @pytest.fixture
 def sequences():
-    from rollout.learner.forward.rows import SequenceTokens
+    from rollout.learner.forward.packed_rows import SequenceTokens
 
     draw = torch.Generator().manual_seed(3)
 
@@ -176,7 +176,7 @@ def test_packing_on_and_off_give_the_same_loss_and_gradient(gradient_of, sequenc
 
 
 def test_a_row_cut_before_its_answer_counts_for_nothing(gradient_of, sequences) -> None:
-    from rollout.learner.forward.rows import SequenceTokens
+    from rollout.learner.forward.packed_rows import SequenceTokens
 
     lost = SequenceTokens(token_ids=(1, 2, 3), scored=(0, 0, 0))
     clean, _, _ = gradient_of(lambda _: SftWork(sequences, CPU), PlanRules(tokens_max=256))

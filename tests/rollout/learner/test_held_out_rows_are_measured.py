@@ -8,13 +8,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from rollout.algorithms.dpo import DpoSettings
-from rollout.algorithms.kto import KtoSettings
-from rollout.coordinator import messages as m
+from rollout.algorithms.preference.dpo import DpoSettings
+from rollout.algorithms.preference.kto import KtoSettings
 from rollout.coordinator.plan import HeldOutPlan, RunPlan
-from rollout.learner.held_out import measure
-from rollout.learner.settings.learner import SftSettings
-from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
+from rollout.learner.config.learner import SftSettings
+from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
+from rollout.learner.validation import measure
+from rollout.protocol import messages as m
 from rollout.types import SamplingParams
 
 DPO = PairSettings(loss=DpoSettings(), max_length=32)

@@ -11,26 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from rollout.algorithms.dpo import DpoSettings
-from rollout.algorithms.ipo import IpoSettings
-from rollout.algorithms.kto import KtoSettings
-from rollout.algorithms.orpo import OrpoSettings
-from rollout.algorithms.overlong import OverlongPenalty
-from rollout.algorithms.reward_model import RewardModelSettings
-from rollout.algorithms.simpo import SimpoSettings
-from rollout.coordinator import messages as m
-from rollout.coordinator.client import CoordinatorClient
-from rollout.coordinator.core import open_coordinator
-from rollout.coordinator.inprocess import serve_in_process
+from rollout.algorithms.advantages.overlong import OverlongPenalty
+from rollout.algorithms.preference.dpo import DpoSettings
+from rollout.algorithms.preference.ipo import IpoSettings
+from rollout.algorithms.preference.kto import KtoSettings
+from rollout.algorithms.preference.orpo import OrpoSettings
+from rollout.algorithms.preference.reward_model import RewardModelSettings
+from rollout.algorithms.preference.simpo import SimpoSettings
+from rollout.coordinator.dispatcher import open_coordinator
 from rollout.coordinator.plan import RunPlan
+from rollout.coordinator.server.in_process import serve_in_process
 from rollout.errors import RolloutError
-from rollout.learner.settings.learner import SftSettings
-from rollout.learner.settings.policy import RewardKl
-from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
+from rollout.learner.config.learner import SftSettings
+from rollout.learner.config.policy import RewardKl
+from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
 from rollout.ledger.records import RunIdentity
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.objects.filesystem import FilesystemStore
+from rollout.protocol import messages as m
+from rollout.protocol.client import CoordinatorClient
 from rollout.types import SamplingParams, Trajectory, VersionSpan
 
 STEPS = 7

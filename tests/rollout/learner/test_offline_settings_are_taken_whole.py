@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from rollout.algorithms.dpo import DpoSettings
-from rollout.algorithms.ipo import IpoSettings
-from rollout.algorithms.kto import KtoSettings
-from rollout.algorithms.orpo import OrpoSettings
-from rollout.algorithms.reward_model import RewardModelSettings
-from rollout.algorithms.simpo import SimpoSettings
-from rollout.learner.settings.learner import SftSettings, build_settings
-from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
+from rollout.algorithms.preference.dpo import DpoSettings
+from rollout.algorithms.preference.ipo import IpoSettings
+from rollout.algorithms.preference.kto import KtoSettings
+from rollout.algorithms.preference.orpo import OrpoSettings
+from rollout.algorithms.preference.reward_model import RewardModelSettings
+from rollout.algorithms.preference.simpo import SimpoSettings
+from rollout.learner.config.learner import SftSettings, build_settings
+from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
 from rollout_api.worker import WorkerConfig
 
 DIGEST = "blake3:" + "0" * 64

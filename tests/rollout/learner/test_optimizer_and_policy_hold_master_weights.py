@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load
 
+from rollout.learner.config.optimizer import OptimizerSettings, ScheduleSettings
 from rollout.learner.model.optim import build_optimizer, learning_rate
 from rollout.learner.model.parallel import Parallel
 from rollout.learner.model.policy import Policy, load_model
 from rollout.learner.publish import publish
-from rollout.learner.settings.optimizer import OptimizerSettings, ScheduleSettings
 from rollout.models.resolve import resolve_model
 from rollout.objects.filesystem import FilesystemStore
 from rollout.weights.digest import digest_tensors, load_weights
-from rollout.weights.serialise import safetensors_parts
+from rollout.weights.safetensors import safetensors_parts
 
 
 @pytest.mark.parametrize(

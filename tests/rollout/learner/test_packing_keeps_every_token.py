@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.packing import Chunk, pack_rows, share_among_ranks, split_group
+from rollout.learner.objectives.packing import Chunk, pack_rows, share_among_ranks, split_group
 
 LENGTHS = st.lists(st.integers(1, 40), max_size=60)
 BOUNDS = st.integers(1, 90)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rollout.algorithms.dppo import Dppo
+from rollout.algorithms.advantages.overlong import OverlongPenalty
 from rollout.algorithms.grpo import GrpoSettings
-from rollout.algorithms.overlong import OverlongPenalty
-from rollout.learner.settings.policy import PolicySettings, RewardKl
-from rollout.learner.work.policy_advantages import estimate_advantages
+from rollout.algorithms.surrogates.dppo import Dppo
+from rollout.learner.config.policy import PolicySettings, RewardKl
+from rollout.learner.objectives.policy_advantages import estimate_advantages
 from rollout.types import Trajectory, TrajectoryGroup, VersionSpan
 
 PLAIN = PolicySettings(

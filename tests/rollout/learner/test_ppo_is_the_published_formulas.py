@@ -14,11 +14,11 @@ import torch
 from rollout.algorithms.ppo import ValueSettings
 from rollout.learner.build import build_reference, build_trainer
 from rollout.learner.model.parallel import Parallel
-from rollout.learner.plan import PlanRules, plan_step
-from rollout.learner.step import accumulate_gradients
-from rollout.learner.work.completions import samples_of
-from rollout.learner.work.contract import Totals
-from rollout.learner.work.ppo import Helpers, PpoWork
+from rollout.learner.objectives.completions import samples_of
+from rollout.learner.objectives.contract import Totals
+from rollout.learner.objectives.plan import PlanRules, plan_step
+from rollout.learner.objectives.ppo import Helpers, PpoWork
+from rollout.learner.train_step import accumulate_gradients
 
 BETA, GAMMA, LAMBDA, CLIP, VALUE_CLIP = 0.05, 0.97, 0.9, 0.2, 0.1
 

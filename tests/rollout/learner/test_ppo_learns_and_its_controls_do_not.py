@@ -10,10 +10,10 @@ import pytest
 import torch
 from even_answers import LENGTH, SAMPLES, EvenAnswers
 
-from rollout.engines.embedded import EmbeddedEngine
+from rollout.engines.embedded.engine import EmbeddedEngine
 from rollout.learner.loop import run_learner
-from rollout.learner.work import ppo as ppo_work
-from rollout.learner.work.ppo_estimates import Estimates
+from rollout.learner.objectives import ppo as ppo_work
+from rollout.learner.objectives.ppo_estimates import Estimates
 
 STEPS = 30
 RISE_MIN, CONTROL_RISE_MAX = 0.25, 0.1

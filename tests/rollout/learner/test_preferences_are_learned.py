@@ -13,23 +13,23 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rollout.algorithms.dpo import DpoSettings
-from rollout.algorithms.ipo import IpoSettings
-from rollout.algorithms.kto import KtoSettings
-from rollout.algorithms.orpo import OrpoSettings
-from rollout.algorithms.simpo import SimpoSettings
+from rollout.algorithms.preference.dpo import DpoSettings
+from rollout.algorithms.preference.ipo import IpoSettings
+from rollout.algorithms.preference.kto import KtoSettings
+from rollout.algorithms.preference.orpo import OrpoSettings
+from rollout.algorithms.preference.simpo import SimpoSettings
 from rollout.learner.build import build_reference, build_trainer
-from rollout.learner.metrics import describe_losses
+from rollout.learner.config.optimizer import OptimizerSettings
+from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
 from rollout.learner.model.parallel import Parallel
-from rollout.learner.plan import PlanRules, plan_step
-from rollout.learner.settings.optimizer import OptimizerSettings
-from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.step import run_step
-from rollout.learner.work.contract import Totals
-from rollout.learner.work.kto import KtoWork
-from rollout.learner.work.pairs import PairWork
-from rollout.learner.work.preference_data import LabelledTokens, PairTokens
-from rollout.learner.work.reward import RewardWork
+from rollout.learner.objectives.contract import Totals
+from rollout.learner.objectives.metrics import describe_losses
+from rollout.learner.objectives.plan import PlanRules, plan_step
+from rollout.learner.objectives.preference.data import LabelledTokens, PairTokens
+from rollout.learner.objectives.preference.kto import KtoWork
+from rollout.learner.objectives.preference.pairs import PairWork
+from rollout.learner.objectives.preference.reward import RewardWork
+from rollout.learner.train_step import run_step
 
 CPU = torch.device("cpu")
 STEPS, BATCH = 25, 16

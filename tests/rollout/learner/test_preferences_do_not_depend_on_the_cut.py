@@ -9,23 +9,23 @@ import pytest
 import torch
 
 from rollout.algorithms.aggregation import Denominators
-from rollout.algorithms.dpo import DpoSettings
-from rollout.algorithms.ipo import IpoSettings
-from rollout.algorithms.kto import KtoSettings
-from rollout.algorithms.orpo import OrpoSettings
-from rollout.algorithms.reward_model import RewardModelSettings
-from rollout.algorithms.simpo import SimpoSettings
+from rollout.algorithms.preference.dpo import DpoSettings
+from rollout.algorithms.preference.ipo import IpoSettings
+from rollout.algorithms.preference.kto import KtoSettings
+from rollout.algorithms.preference.orpo import OrpoSettings
+from rollout.algorithms.preference.reward_model import RewardModelSettings
+from rollout.algorithms.preference.simpo import SimpoSettings
 from rollout.learner.build import build_reference, build_trainer
+from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
 from rollout.learner.model.parallel import Parallel
 from rollout.learner.model.policy import load_model
-from rollout.learner.plan import PlanRules, plan_step
-from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.step import accumulate_gradients
-from rollout.learner.work.contract import Totals
-from rollout.learner.work.kto import KtoWork
-from rollout.learner.work.pairs import PairWork
-from rollout.learner.work.preference_data import LabelledTokens, PairTokens
-from rollout.learner.work.reward import RewardWork
+from rollout.learner.objectives.contract import Totals
+from rollout.learner.objectives.plan import PlanRules, plan_step
+from rollout.learner.objectives.preference.data import LabelledTokens, PairTokens
+from rollout.learner.objectives.preference.kto import KtoWork
+from rollout.learner.objectives.preference.pairs import PairWork
+from rollout.learner.objectives.preference.reward import RewardWork
+from rollout.learner.train_step import accumulate_gradients
 
 CPU = torch.device("cpu")
 LOSSES = {

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 import torch
 
-from rollout.coordinator import messages as m
 from rollout.errors import RunFailed, SpecError, StoreError
-from rollout.learner import randomness
+from rollout.learner.checkpoint import restore_anchor
 from rollout.learner.loop import Watch, run_learner
-from rollout.learner.state import restore_anchor
+from rollout.learner.model import randomness
+from rollout.protocol import messages as m
 
 CPU = torch.device("cpu")
 

@@ -7,29 +7,29 @@ from typing import Any
 
 import pytest
 
-from rollout.algorithms.cispo import Cispo
-from rollout.algorithms.clip import Clipped
-from rollout.algorithms.dppo import Dppo
-from rollout.algorithms.gmpo import Gmpo
+from rollout.algorithms.advantages.overlong import OverlongPenalty
 from rollout.algorithms.grpo import GrpoSettings
-from rollout.algorithms.importance import Correction
 from rollout.algorithms.kl_controller import KlTarget
-from rollout.algorithms.overlong import OverlongPenalty
 from rollout.algorithms.ppo import ReturnSettings, ValueSettings
-from rollout.algorithms.sapo import Sapo
-from rollout.algorithms.vespo import Vespo
+from rollout.algorithms.surrogates.cispo import Cispo
+from rollout.algorithms.surrogates.clip import Clipped
+from rollout.algorithms.surrogates.dppo import Dppo
+from rollout.algorithms.surrogates.gmpo import Gmpo
+from rollout.algorithms.surrogates.importance import Correction
+from rollout.algorithms.surrogates.sapo import Sapo
+from rollout.algorithms.surrogates.vespo import Vespo
 from rollout.errors import SpecError
-from rollout.learner.model.adapter import LoraSettings
-from rollout.learner.settings.learner import (
+from rollout.learner.config.learner import (
     OptimizerSettings,
     PolicySettings,
     ScheduleSettings,
     SftSettings,
     build_settings,
 )
-from rollout.learner.settings.policy import RewardKl
-from rollout.learner.settings.ppo import CriticSettings, PpoSettings
-from rollout.weights.adapters import serves_adapter
+from rollout.learner.config.policy import RewardKl
+from rollout.learner.config.ppo import CriticSettings, PpoSettings
+from rollout.learner.model.adapter import LoraSettings
+from rollout.weights.lora import serves_adapter
 from rollout_api.worker import WorkerConfig
 
 DIGEST = "blake3:" + "0" * 64

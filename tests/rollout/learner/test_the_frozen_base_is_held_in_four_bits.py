@@ -13,11 +13,11 @@ from row_kit import OFFLINE, make_rows
 from safetensors.torch import load_file
 from torch import nn
 
-from rollout.algorithms.dpo import DpoSettings
 from rollout.algorithms.grpo import GrpoSettings
-from rollout.coordinator import messages as m
+from rollout.algorithms.preference.dpo import DpoSettings
 from rollout.errors import SpecError
-from rollout.learner.forward.rows import GroupTokens, build_group_row, token_logprobs
+from rollout.learner.config.preference import PairSettings
+from rollout.learner.forward.packed_rows import GroupTokens, build_group_row, token_logprobs
 from rollout.learner.loop import run_learner
 from rollout.learner.model.adapter import (
     PROJECTIONS,
@@ -31,7 +31,7 @@ from rollout.learner.model.adapter import (
 from rollout.learner.model.four_bits import packing_of, quantise, restore
 from rollout.learner.model.parallel import CPU, Parallel
 from rollout.learner.model.policy import DTYPES, Policy, freeze, load_model
-from rollout.learner.settings.preference import PairSettings
+from rollout.protocol import messages as m
 from rollout.types import Message
 from rollout_api.v1alpha1.run import RolloutRunSpec
 

@@ -15,11 +15,10 @@ import pytest
 from aiohttp import web
 
 from cluster.ports import find_free_port
-from rollout.coordinator.callers import SecretCallers
-from rollout.coordinator.client import CoordinatorClient, token_for
-from rollout.coordinator.core import open_coordinator
+from rollout.coordinator.dispatcher import open_coordinator
 from rollout.coordinator.plan import RunPlan
-from rollout.coordinator.service import build_app
+from rollout.coordinator.server.app import build_app
+from rollout.coordinator.server.callers import SecretCallers
 from rollout.entrypoints import learner
 from rollout.errors import RunFailed, SpecError
 from rollout.learner.loop import Watch
@@ -27,6 +26,7 @@ from rollout.learner.model.parallel import Parallel
 from rollout.ledger.records import RunIdentity
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.objects.filesystem import FilesystemStore
+from rollout.protocol.client import CoordinatorClient, token_for
 from rollout.types import SamplingParams
 from rollout_api.worker import WorkerConfig
 

@@ -11,25 +11,25 @@ import torch
 from rank_kit import spawn
 from safetensors.torch import load_file
 
-from rollout.algorithms.dpo import DpoSettings
 from rollout.algorithms.grpo import GrpoSettings
-from rollout.algorithms.importance import Correction
-from rollout.algorithms.kto import KtoSettings
-from rollout.coordinator.messages import Batch, DataRow
+from rollout.algorithms.preference.dpo import DpoSettings
+from rollout.algorithms.preference.kto import KtoSettings
+from rollout.algorithms.surrogates.importance import Correction
 from rollout.errors import RunFailed
 from rollout.learner.build import build_reference, build_trainer, load_frozen
-from rollout.learner.kinds import kind_of
+from rollout.learner.config.distill import DistillSettings
+from rollout.learner.config.policy import RewardKl
+from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
+from rollout.learner.context import LearnerParts
 from rollout.learner.loop import Watch, run_learner
 from rollout.learner.model.adapter import LoraSettings
 from rollout.learner.model.parallel import Parallel, join, whole
 from rollout.learner.model.policy import Policy
-from rollout.learner.parts import LearnerParts
-from rollout.learner.plan import micro_batches_of, plan_step
-from rollout.learner.settings.distill import DistillSettings
-from rollout.learner.settings.policy import RewardKl
-from rollout.learner.settings.preference import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.step import Trainer, accumulate_gradients
-from rollout.learner.work.contract import Totals
+from rollout.learner.objectives.contract import Totals
+from rollout.learner.objectives.plan import micro_batches_of, plan_step
+from rollout.learner.objectives.registry import kind_of
+from rollout.learner.train_step import Trainer, accumulate_gradients
+from rollout.protocol.messages import Batch, DataRow
 from rollout.rendering import build_renderer
 
 pytestmark = pytest.mark.process

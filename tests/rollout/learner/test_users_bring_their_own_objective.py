@@ -11,8 +11,8 @@ import torch
 from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.grpo import GrpoSettings, PolicyTokens, grpo_loss
 from rollout.errors import RunFailed, SpecError
-from rollout.learner.settings.policy import PolicySettings
-from rollout.user_algorithms import installed_algorithms, load_algorithm
+from rollout.learner.config.policy import PolicySettings
+from rollout.plugins.user_algorithms import installed_algorithms, load_algorithm
 
 CODE = """
 import torch

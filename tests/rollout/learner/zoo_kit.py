@@ -18,9 +18,9 @@ import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES
 
-from rollout.engines.embedded_batch import BatchSize
-from rollout.engines.embedded_module import ModuleDecoder
-from rollout.learner.forward.rows import (
+from rollout.engines.embedded.batch import BatchSize
+from rollout.engines.embedded.module import ModuleDecoder
+from rollout.learner.forward.packed_rows import (
     GroupTokens,
     build_group_row,
     prepare_model,

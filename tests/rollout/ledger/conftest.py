@@ -30,7 +30,7 @@ _names: dict[Path, str] = {}
 
 def open_postgres(folder: Path, clock: Clock, limits: Limits) -> Ledger:
     """A schema for each folder; the server's clock is a row that the test's clock sets."""
-    from rollout.ledger.postgres.lanes import Settings
+    from rollout.ledger.postgres.executor import Settings
     from rollout.ledger.postgres.ledger import PostgresLedger
 
     server, number = shared_server(), next(_clocks)

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.process
 
 
 def open_at(dsn, uid="uid-1", **settings):
-    from rollout.ledger.postgres.lanes import Settings
+    from rollout.ledger.postgres.executor import Settings
     from rollout.ledger.postgres.ledger import PostgresLedger
 
     identity = msgspec.structs.replace(IDENTITY, uid=uid)

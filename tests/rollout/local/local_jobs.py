@@ -20,12 +20,12 @@ from typing import Any
 
 import psutil
 
-from rollout.coordinator.client import CoordinatorClient, read_token
-from rollout.coordinator.status import Status
+from rollout.common.child_processes import Process, ProcessSpec, end_processes, start_process
+from rollout.common.parent_death import tied_argv
 from rollout.errors import RolloutError
-from rollout.lifeline import tied_argv
-from rollout.local.fork_server import FORKED, ForkServer, open_fork_server
-from rollout.local.processes import Process, ProcessSpec, end_processes, start_process
+from rollout.protocol.client import CoordinatorClient, read_token
+from rollout.protocol.status import Status
+from rollout.supervisor.fork_server import FORKED, ForkServer, open_fork_server
 
 HERE = Path(__file__).parent
 RUN_SECONDS_MAX = 600.0

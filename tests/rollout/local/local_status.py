@@ -1,6 +1,6 @@
 """Statuses as the coordinator would give them."""
 
-from rollout.coordinator.status import Status
+from rollout.protocol.status import Status
 
 
 def make_status(**changes) -> Status:

@@ -11,7 +11,7 @@ sys.path.append(str(Path(__file__).parents[1] / "ledger"))
 from books import check_closed_books
 from local_jobs import Job
 
-from rollout.coordinator.status import Status, Waiting
+from rollout.protocol.status import Status, Waiting
 
 
 def check_same(job: Job, result: dict[str, Any], undisturbed: dict[str, Any]) -> None:

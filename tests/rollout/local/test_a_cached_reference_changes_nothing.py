@@ -5,7 +5,7 @@ import json
 import pytest
 from local_jobs import start_job
 
-from rollout.learner.work.reference_store import RECORD_BYTES
+from rollout.learner.objectives.preference.reference_store import RECORD_BYTES
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 

@@ -13,12 +13,17 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from rollout.local import fork_server
-from rollout.local.fork_server import ForkServerFailed, WarmStarts, open_fork_server, open_starts
-from rollout.local.processes import ProcessSpec, end_processes, open_pidfd, start_process
-from rollout.local.progress import SilentDisplay
-from rollout.local.supervisor import Supervisor
-from rollout.local.watch import Bounds
+from rollout.common.child_processes import ProcessSpec, end_processes, open_pidfd, start_process
+from rollout.supervisor import fork_server
+from rollout.supervisor.display.progress import SilentDisplay
+from rollout.supervisor.fork_server import (
+    ForkServerFailed,
+    WarmStarts,
+    open_fork_server,
+    open_starts,
+)
+from rollout.supervisor.supervisor import Supervisor
+from rollout.supervisor.watch import Bounds
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -155,8 +160,8 @@ def test_its_end_is_ours_to_see_and_a_signal_is_its_exit_code(both, place):
 PARENT = """
 import os, sys, time
 from pathlib import Path
-from rollout.local import fork_server
-from rollout.local.processes import ProcessSpec
+from rollout.supervisor import fork_server
+from rollout.common.child_processes import ProcessSpec
 fork_server.FORKED = frozenset({"sleeper"})
 folder = Path(sys.argv[1])
 server = fork_server.open_fork_server([], dict(os.environ), folder / "log-of-parent")

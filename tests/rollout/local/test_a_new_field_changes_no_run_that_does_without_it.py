@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from rollout.errors import SpecError
-from rollout.local.identity import IDENTITY_FORMAT, spec_identity
-from rollout.local.launch import require_same_run
-from rollout.local.prepare import prepare_run
-from rollout.manifest import load_documents
+from rollout.runs.identity import IDENTITY_FORMAT, spec_identity
+from rollout.runs.manifest import load_documents
+from rollout.runs.prepare import prepare_run
+from rollout.supervisor.launch import require_same_run
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE.parents[1] / "rollout_api/manifests/good").glob("*.yaml"))

@@ -3,9 +3,9 @@ import json
 import pytest
 
 from rollout.errors import SpecError
-from rollout.local.pipeline import materialise_model, order_runs, read_snapshot, source_run
-from rollout.local.run_dir import create_run_dir
-from rollout.manifest import Document
+from rollout.runs.manifest import Document
+from rollout.runs.pipeline import materialise_model, order_runs, read_snapshot, source_run
+from rollout.runs.run_dir import create_run_dir
 
 
 def document(name: str, source: str | None = None, kind: str = "RolloutRun") -> Document:

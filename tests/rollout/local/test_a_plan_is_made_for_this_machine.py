@@ -3,19 +3,19 @@ from pathlib import Path
 import pytest
 
 from rollout.errors import SpecError
-from rollout.local.identity import spec_digest
-from rollout.local.launch import Launch, build_config
-from rollout.local.plan import (
+from rollout.runs.identity import spec_digest
+from rollout.runs.manifest import Document
+from rollout.runs.prepare import prepare_run
+from rollout.runs.resolve import Resolution
+from rollout.runs.run_dir import RunDir
+from rollout.runs.validation import apply_values
+from rollout.supervisor.launch import Launch, build_config
+from rollout.supervisor.processes import (
     Machine,
     plan_machine,
     plan_processes,
     plan_threads,
 )
-from rollout.local.prepare import prepare_run
-from rollout.local.resolve import Resolution
-from rollout.local.run_dir import RunDir
-from rollout.manifest import Document
-from rollout.validation import apply_values
 
 GRPO = {
     "apiVersion": "rollout.dev/v1alpha1",
@@ -86,7 +86,10 @@ def test_two_ranks_run_under_torchrun_and_each_is_tied_to_it():
 
     assert learner.module == "torch.distributed.run"
     assert "--nproc-per-node 2 --max-restarts 0" in " ".join(learner.arguments)
-    assert learner.arguments[-4:-2] == ("rollout.lifeline", "rollout.entrypoints.learner")
+    assert learner.arguments[-4:-2] == (
+        "rollout.common.parent_death",
+        "rollout.entrypoints.learner",
+    )
 
 
 def test_a_learner_of_several_nodes_has_all_its_ranks_here():

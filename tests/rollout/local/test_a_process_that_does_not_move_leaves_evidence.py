@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from rollout.entrypoints.child import run_child
-from rollout.local.evidence import EVIDENCE_FILES_MAX, keep_evidence, mask
-from rollout.stacks import ask_for_stacks
+from rollout.common.stacks import ask_for_stacks
+from rollout.pods.child import run_child
+from rollout.supervisor.evidence import EVIDENCE_FILES_MAX, keep_evidence, mask
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
 
 WAITING = """
 import asyncio, os
-from rollout.stacks import run_loop, show_on_signal
+from rollout.common.stacks import run_loop, show_on_signal
 show_on_signal()
 async def ask_a_judge_that_never_answers():
     print("ready", os.environ["MY_API_KEY"], flush=True)
@@ -31,7 +31,7 @@ run_loop(main())
 """
 HOLDING = """
 import ctypes
-from rollout.stacks import show_on_signal
+from rollout.common.stacks import show_on_signal
 show_on_signal()
 def inside_a_library():
     print("ready", flush=True)
@@ -112,7 +112,7 @@ def test_the_first_failures_are_kept_and_no_more(tmp_path):
 def test_a_pod_that_is_ended_shows_where_its_work_stood_first(capfd, tmp_path):
     (tmp_path / "stuck.py").write_text(
         "import pathlib, signal, sys, time\n"
-        "from rollout.stacks import show_on_signal\n"
+        "from rollout.common.stacks import show_on_signal\n"
         "show_on_signal()\n"
         "def stuck_here():\n"
         "    pathlib.Path(sys.argv[1]).touch()\n"

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from rollout.errors import SpecError
-from rollout.local.run_dir import (
+from rollout.runs.run_dir import (
     RunLock,
     create_run_dir,
     find_run,
@@ -103,7 +103,7 @@ def test_a_leftover_process_is_waited_for(tmp_path):
     leave_a_child = (
         "import subprocess, sys\n"
         "from pathlib import Path\n"
-        "from rollout.local.run_dir import RunDir, RunLock\n"
+        "from rollout.runs.run_dir import RunDir, RunLock\n"
         "lock = RunLock(RunDir(path=Path(sys.argv[1]))); lock.acquire()\n"
         "subprocess.Popen(['sleep', '1'], pass_fds=(lock.fileno,))\n"
     )

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from rollout.errors import SpecError
-from rollout.local.launch import Launch, build_config
-from rollout.local.plan import Machine
-from rollout.local.prepare import prepare_run
-from rollout.local.resolve import Resolution
-from rollout.local.run_dir import RunDir
-from rollout.manifest import Document
+from rollout.runs.manifest import Document
+from rollout.runs.prepare import prepare_run
+from rollout.runs.resolve import Resolution
+from rollout.runs.run_dir import RunDir
+from rollout.supervisor.launch import Launch, build_config
+from rollout.supervisor.processes import Machine
 
 GRPO = {
     "algorithm": {"grpo": {"promptsPerStep": 2, "groupSize": 2, "klCoefficient": "0.1"}},

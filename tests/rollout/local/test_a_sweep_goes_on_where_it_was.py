@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from rollout.local.prepare import prepare_run
-from rollout.local.sweep import find_earlier
-from rollout.manifest import load_documents
-from rollout.validation import apply_overrides
+from rollout.runs.manifest import load_documents
+from rollout.runs.prepare import prepare_run
+from rollout.runs.validation import apply_overrides
+from rollout.supervisor.sweep import find_earlier
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 

@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollout.errors import SpecError
-from rollout.local.sweep_points import (
+from rollout.runs.manifest import load_documents
+from rollout.runs.validation import validate_documents
+from rollout.supervisor.sweep_points import (
     NAME_MAX,
     Axis,
     name_point,
@@ -13,8 +15,6 @@ from rollout.local.sweep_points import (
     plan_points,
     seed_axis,
 )
-from rollout.manifest import load_documents
-from rollout.validation import validate_documents
 
 MANIFEST = """
 apiVersion: rollout.dev/v1alpha1

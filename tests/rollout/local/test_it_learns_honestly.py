@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rollout.local import run_manifest
-from rollout.manifest import Document, load_documents
-from rollout.validation import apply_values
+from rollout.runs.manifest import Document, load_documents
+from rollout.runs.validation import apply_values
+from rollout.supervisor import run_manifest
 
 MANIFEST = Path(__file__).parents[3] / "manifests" / "samples" / "addition-sft-grpo.yaml"
 RISE_MIN, ACCURACY_MIN, CONTROL_GAIN_MAX = 0.4, 0.9, 0.05

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rollout.local.processes import last_error
+from rollout.common.child_processes import last_error
 
 TRACEBACK = """Traceback (most recent call last):
   File "learner.py", line 27, in <module>

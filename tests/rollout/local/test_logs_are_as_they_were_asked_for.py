@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
+from rollout.common.logs import configure_logging
 from rollout.errors import SpecError
-from rollout.logs import configure_logging
 
 
 @pytest.fixture(autouse=True)

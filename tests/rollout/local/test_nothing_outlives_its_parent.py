@@ -8,14 +8,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rollout.lifeline import tied_argv
-from rollout.local.processes import ProcessSpec, end_processes, start_process
+from rollout.common.child_processes import ProcessSpec, end_processes, start_process
+from rollout.common.parent_death import tied_argv
 
 pytestmark = pytest.mark.process
 
 PARENT = """
 import subprocess, sys, time
-from rollout.lifeline import tied_argv
+from rollout.common.parent_death import tied_argv
 child = subprocess.Popen(tied_argv("sleeper"), start_new_session=True)
 print(child.pid, flush=True)
 time.sleep(60)

@@ -3,10 +3,10 @@ import io
 from local_status import make_status
 from rich.console import Console
 
-from rollout.coordinator.status import Condition, EvaluationStatus, RunOutcome, Waiting
-from rollout.local.facts import render_line, render_seconds
-from rollout.local.live import build_block
-from rollout.local.progress import PlainDisplay, make_display
+from rollout.protocol.status import Condition, EvaluationStatus, RunOutcome, Waiting
+from rollout.supervisor.display.facts import render_line, render_seconds
+from rollout.supervisor.display.live import build_block
+from rollout.supervisor.display.progress import PlainDisplay, make_display
 
 
 def evaluation(step: int, accuracy: float, done: int = 50) -> EvaluationStatus:
@@ -107,7 +107,7 @@ def test_a_tracker_that_failed_is_told_and_what_holds_is_not():
 
 def test_a_display_without_a_new_step_prints_less_often(monkeypatch):
     stream, clock = io.StringIO(), iter([0.0, 0.0, 3.0, 3.0, 6.0, 6.0])
-    monkeypatch.setattr("rollout.local.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("rollout.supervisor.display.progress.time.monotonic", lambda: next(clock))
     display = PlainDisplay(stream, seconds_min=2)
 
     display.show(make_status(step=1))

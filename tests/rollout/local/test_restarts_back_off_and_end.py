@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.local.restarts import Ending, GiveUp, Restart, RestartRules, plan_restart
+from rollout.common.restarts import Ending, GiveUp, Restart, RestartRules, plan_restart
 
 
 def crash(started_at: float, lived: float, code: int = 1, error: str = "") -> Ending:

@@ -8,11 +8,11 @@ import pytest
 from local_jobs import MANIFEST, start_job
 from local_status import make_status
 
-from rollout.coordinator.status import RunOutcome
-from rollout.local.processes import ProcessSpec
-from rollout.local.progress import SilentDisplay
-from rollout.local.supervisor import Supervisor
-from rollout.local.watch import Bounds
+from rollout.common.child_processes import ProcessSpec
+from rollout.protocol.status import RunOutcome
+from rollout.supervisor.display.progress import SilentDisplay
+from rollout.supervisor.supervisor import Supervisor
+from rollout.supervisor.watch import Bounds
 
 pytestmark = pytest.mark.process
 

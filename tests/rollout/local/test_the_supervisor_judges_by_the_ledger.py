@@ -1,9 +1,9 @@
 import pytest
 from local_status import make_status
 
-from rollout.coordinator.status import RunOutcome, Waiting, WorkerStatus
-from rollout.coordinator.stuck import name_culprit
-from rollout.local.watch import (
+from rollout.coordinator.status.stalls import name_culprit
+from rollout.protocol.status import RunOutcome, Waiting, WorkerStatus
+from rollout.supervisor.watch import (
     Bounds,
     Progress,
     check_bounds,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rollout.environments.arithmetic import Arithmetic, ArithmeticSource
-from rollout.environments.careless import add_without_carrying, worked_sums
+from rollout.environments.sample_data.worked_sums import add_without_carrying, worked_sums
 from rollout.errors import SpecError
-from rollout.models.adder import Adder, canonical_adder, write_untrained
+from rollout.models.builtin.adder import Adder, canonical_adder, write_untrained
 from rollout.models.files import digest_model
 from rollout.models.shapes import read_shape
 from rollout.rendering import build_renderer

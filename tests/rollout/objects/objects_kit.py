@@ -21,15 +21,15 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from cluster.ports import find_free_port
-from rollout.coordinator.callers import Caller, Unauthenticated
-from rollout.coordinator.load import Load
-from rollout.coordinator.objects import add_routes
-from rollout.coordinator.service import build_guard
+from rollout.coordinator.server.app import build_guard
+from rollout.coordinator.server.callers import Caller, Unauthenticated
+from rollout.coordinator.server.load import Load
+from rollout.coordinator.server.objects import add_routes
 from rollout.objects.cache import Cache
+from rollout.objects.coordinator_remote import ServedRemote
 from rollout.objects.filesystem import FilesystemStore
 from rollout.objects.remote import RemoteStore
 from rollout.objects.retry import Patience
-from rollout.objects.served import ServedRemote
 
 START_SECONDS_MAX = 60.0
 QUICK = Patience(tries_max=4, pause_first_seconds=0.01, pause_max_seconds=0.05)

@@ -6,10 +6,10 @@ import objects_kit as kit
 import pytest
 from blake3 import blake3
 
-from rollout.entrypoints.handing import bring_models, take_models
 from rollout.errors import ModelNotFound, SpecError
 from rollout.models.packed import PackedModel, pack
-from rollout.wheels import place_wheel
+from rollout.runs.model_transfer import bring_models, take_models
+from rollout.runs.wheels import place_wheel
 from rollout_api.v1alpha1.storage import CodeWheel, Storage
 from rollout_api.worker import Layout, RunIdentity, WorkerOrder
 

@@ -14,7 +14,7 @@ import pytest
 from blake3 import blake3
 from ruamel.yaml import YAML
 
-from rollout.coordinator import objects
+from rollout.coordinator.server import objects
 from rollout.errors import StoreError
 from rollout.objects.filesystem import FilesystemStore
 from rollout.objects.opening import open_store
@@ -162,8 +162,8 @@ def test_the_processes_of_a_run_reach_each_others_objects_through_its_coordinato
 def test_objects_travel_over_tls_with_the_token_and_the_ca_of_the_moment(tmp_path):
     from tls_kit import Authority, Issuer, authentication
 
-    from rollout.coordinator.callers import AccountCallers
-    from rollout.coordinator.tls import Certificate
+    from rollout.coordinator.server.callers import AccountCallers
+    from rollout.protocol.tls import Certificate
 
     issuer, authority = Issuer("ES256"), Authority()
     authority.issue(tmp_path / "tls")

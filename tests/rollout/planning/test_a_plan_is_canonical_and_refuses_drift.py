@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
+from rollout.common.quantities import parse_quantity
 from rollout.errors import DataError, SpecError
-from rollout.manifest import load_documents, load_folder_or_file
 from rollout.models.files import digest_model
 from rollout.models.resolve import resolve_model
 from rollout.models.scoring import write_score_config
-from rollout.planning import build_plan, documents_of_plan, read_plan, render_plan, write_plan
-from rollout.planning.lock import differences, digest_of
-from rollout.quantities import parse_quantity
+from rollout.runs.manifest import load_documents, load_folder_or_file
+from rollout.runs.plan import build_plan, documents_of_plan, read_plan, render_plan, write_plan
+from rollout.runs.plan.lock import differences, digest_of
 
 SAMPLES = Path(__file__).parents[3] / "manifests" / "samples"
 MANIFEST = """\

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from rollout.cli.main import app
 from rollout.errors import SpecError
-from rollout.report.compare import compare_runs, describe_comparison, write_comparison
-from rollout.report.compare_panels import build_curves, plan_comparison, style_of
-from rollout.report.ranking import Measure, Standing, choose_measure, rank, told_apart
-from rollout.report.settings import differing_settings, flatten_spec, group_runs
+from rollout.report.comparison.page import compare_runs, describe_comparison, write_comparison
+from rollout.report.comparison.panels import build_curves, plan_comparison, style_of
+from rollout.report.comparison.ranking import Measure, Standing, choose_measure, rank, told_apart
+from rollout.report.comparison.settings import differing_settings, flatten_spec, group_runs
 
 
 def make_run(rate="1e-4", seed=0, reward=0.5, **changes):

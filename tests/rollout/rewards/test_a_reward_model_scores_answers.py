@@ -10,15 +10,15 @@ import torch
 from safetensors.torch import save_file
 
 from rollout.errors import RewardError, SpecError
+from rollout.learner.model.reward_source import ModelReward
 from rollout.learner.model.scorer import load_scorer
-from rollout.learner.model_reward import ModelReward
-from rollout.local.pipeline import materialise_model
 from rollout.models.resolve import resolve_model
 from rollout.models.roles import FurtherModel, further_models, needed_runs, reward_role
 from rollout.models.scoring import write_score_config
 from rollout.rendering import build_renderer
 from rollout.rendering.tokenizer import load_tokenizer
 from rollout.rewards.build import build_rewards
+from rollout.runs.pipeline import materialise_model
 from rollout.types import Completion, Message
 from rollout_api.checks.together import check_together
 from rollout_api.v1alpha1.common import ModelSource

@@ -11,8 +11,8 @@ from blake3 import blake3
 from virtual_time import Process
 from world import Client, World
 
-from rollout.coordinator import messages as m
 from rollout.errors import RolloutError, RunFailed
+from rollout.protocol import messages as m
 from rollout.types import (
     WeightVersion,
 )

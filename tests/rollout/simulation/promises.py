@@ -124,7 +124,7 @@ def _repeats(ledger: LedgerReader, world: Any) -> list[str]:
 
 
 def _ids(batch: Any) -> tuple[tuple[str, ...], ...]:
-    from rollout.coordinator.batches import build_groups_batch
+    from rollout.coordinator.batch_building import build_groups_batch
 
     groups = build_groups_batch(batch)
     for group, names in zip(groups.groups, groups.ids, strict=True):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from rollout.coordinator.quarantine import WRONG_MAX
+from rollout.coordinator.calls.quarantine import WRONG_MAX
 from rollout.ledger.sqlite.reader import LedgerReader
 
 sys.path.append(str(Path(__file__).parent))

@@ -11,7 +11,9 @@ from dataclasses import replace
 from scenario import LATE_FIRST
 from simulate import simulate
 
-from rollout.coordinator import actors, batching, commits, core, windows
+from rollout.coordinator import dispatcher
+from rollout.coordinator.calls import actors, admission, commits
+from rollout.coordinator.rules import batch_selection
 from rollout.ledger.sql import steps, submitting, tasks
 
 
@@ -25,7 +27,7 @@ def first_broken(seeds):
 
 def consume_at_any_age(monkeypatch):
     """The last look at ages, where a batch is decided, would hide what let groups become too old."""
-    for module in (commits, windows):
+    for module in (commits, admission):
         monkeypatch.setattr(module, "expire_old", lambda plan, step, window: window)
 
 
@@ -90,9 +92,9 @@ def test_leases_that_are_not_armed_again_are_found(monkeypatch):
 
 def test_tasks_that_enter_too_early_are_found(monkeypatch):
     consume_at_any_age(monkeypatch)
-    end = batching.window_end
+    end = batch_selection.window_end
     monkeypatch.setattr(
-        "rollout.coordinator.windows.window_end",
+        "rollout.coordinator.calls.admission.window_end",
         lambda plan, cursor, window: end(
             replace(plan, staleness_max=plan.staleness_max + 1), cursor, window
         ),
@@ -139,7 +141,7 @@ def test_attempts_that_a_fork_finds_still_under_way_are_found(monkeypatch):
 
 def test_a_learner_that_is_not_fenced_is_found(monkeypatch):
     monkeypatch.setattr(steps, "check_incarnation", lambda tx, worker, incarnation: None)
-    monkeypatch.setattr("rollout.coordinator.learner.hear", hear_anybody)
+    monkeypatch.setattr("rollout.coordinator.calls.learner.hear", hear_anybody)
     monkeypatch.setattr(commits, "hear", hear_anybody)
     report = first_broken(range(100))
     assert report is not None
@@ -148,7 +150,7 @@ def test_a_learner_that_is_not_fenced_is_found(monkeypatch):
 
 def test_a_notice_that_outlives_its_learner_is_found(monkeypatch):
     path = "/v1/learner/start"
-    start = core.HANDLERS[path]
+    start = dispatcher.HANDLERS[path]
 
     async def remember(run, ask):
         until = run.learner_until
@@ -156,7 +158,7 @@ def test_a_notice_that_outlives_its_learner_is_found(monkeypatch):
         run.learner_until = until
         return answer
 
-    monkeypatch.setitem(core.HANDLERS, path, remember)
+    monkeypatch.setitem(dispatcher.HANDLERS, path, remember)
     report = first_broken(range(7, 20))
     assert report is not None
     assert any("not ended" in text and "told to go" in text for text in report.broken)

@@ -13,14 +13,14 @@ from blake3 import blake3
 from virtual_time import Process
 from world import Broken, Client, World
 
-from rollout.actor.continuing import build_prefix
+from rollout.actor.continuation import build_prefix
 from rollout.actor.episodes import Episode, Score, TurnGroup
-from rollout.actor.in_hand import InHand
+from rollout.actor.held_tasks import InHand
 from rollout.actor.loop import ActorParts
-from rollout.actor.play import RETURNED, Played
-from rollout.coordinator import messages as m
+from rollout.actor.runner import RETURNED, Played
 from rollout.entrypoints.actor import _live
 from rollout.errors import EngineError
+from rollout.protocol import messages as m
 from rollout.types import (
     GenerateRequest,
     Message,
@@ -112,7 +112,7 @@ def show_progress(share: float, length: int) -> SampleProgress:
 async def play(
     tasks: Sequence[m.Task], stage: Any, hand: InHand, hand_back: Any
 ) -> tuple[Played, ...]:
-    """In the place of ``rollout.actor.play.play``: tokens are hashes of noise, segment and weights."""
+    """In the place of ``rollout.actor.runner.play``: tokens are hashes of noise, segment and weights."""
     world: World = stage.world
     await stage.process.gate()
     if stage.engine.version != tasks[0].version:

@@ -15,13 +15,13 @@ from virtual_time import Process
 
 from rollout import errors
 from rollout.codec import name_trajectory
-from rollout.coordinator import messages as m
-from rollout.coordinator.client import BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, PATIENCE_SECONDS
-from rollout.coordinator.core import Coordinator, open_coordinator
-from rollout.coordinator.endpoints import ENDPOINTS
-from rollout.coordinator.overview import build_status
-from rollout.coordinator.status import Status
+from rollout.coordinator.dispatcher import Coordinator, open_coordinator
+from rollout.coordinator.status.overview import build_status
 from rollout.errors import CoordinatorError, LedgerRewound, RolloutError
+from rollout.protocol import messages as m
+from rollout.protocol.client import BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, PATIENCE_SECONDS
+from rollout.protocol.routes import ENDPOINTS
+from rollout.protocol.status import Status
 
 WRITES = frozenset(
     f"/v1/{path}"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from rollout.engines.vllm import VllmEngine
-from rollout.engines.vllm_command import VllmSettings
+from rollout.engines.vllm.command import VllmSettings
+from rollout.engines.vllm.engine import VllmEngine
 from rollout.models.files import default_cache_dir
 from rollout.models.resolve import resolve_model
 from rollout.types import GenerateRequest, SamplingParams, WeightVersion

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rollout.engines.vllm import VllmEngine
+from rollout.engines.vllm.engine import VllmEngine
 
 from .conftest import Policies, settings_for
 

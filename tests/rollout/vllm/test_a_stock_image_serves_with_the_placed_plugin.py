@@ -16,10 +16,10 @@ import pytest
 import torch
 
 import rollout_vllm
-from rollout.engines.vllm import VllmEngine
-from rollout.engines.vllm_attached import ask_for_server
-from rollout.engines.vllm_place import place_plugin
-from rollout.engines.vllm_server import GuardedProcess
+from rollout.engines.vllm.attached import ask_for_server
+from rollout.engines.vllm.engine import VllmEngine
+from rollout.engines.vllm.plugin import place_plugin
+from rollout.engines.vllm.server import GuardedProcess
 from rollout_vllm.launch import START_FILE, read_start
 from rollout_vllm.supported import UnsupportedVllmError, require_supported
 
@@ -115,7 +115,7 @@ def test_an_actor_that_comes_back_asks_for_the_server_that_runs(folder):
 
 
 def stub_settings(folder: Path):
-    from rollout.engines.vllm_command import VllmSettings
+    from rollout.engines.vllm.command import VllmSettings
 
     return VllmSettings(
         model_dir=folder,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.engines.vllm_command import (
+from rollout.engines.vllm.command import (
     KV_CACHE_MAX_BYTES,
     KV_CACHE_MIN_BYTES,
     AdapterSettings,

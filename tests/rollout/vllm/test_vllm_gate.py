@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rollout.engines.vllm_gate import WeightGate
+from rollout.engines.served.rwlock import WeightGate
 from rollout.errors import EngineError
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rollout.engines.vllm_command import VllmSettings
-from rollout.engines.vllm_server import GUARD, GuardedProcess, VllmServer, start_server
+from rollout.engines.vllm.command import VllmSettings
+from rollout.engines.vllm.server import GUARD, GuardedProcess, VllmServer, start_server
 from rollout.errors import EngineError
 
 pytestmark = pytest.mark.process
@@ -34,7 +34,7 @@ time.sleep(600)
 ACTOR = """
 import os, sys, time
 from pathlib import Path
-from rollout.engines.vllm_server import GuardedProcess
+from rollout.engines.vllm.server import GuardedProcess
 folder = Path(sys.argv[1])
 GuardedProcess([sys.executable, "-c", sys.argv[2], str(folder / "pids")], {},
     log_path=folder / "log", work_dir=folder, grace_seconds=0.2)

@@ -11,15 +11,15 @@ import msgspec
 import pytest
 import torch
 
-from rollout.actor.activation import Activator
-from rollout.engines.vllm import REPORT, VllmEngine
-from rollout.engines.vllm_wire import LoadAnswer, build_generate_body, build_update_body
+from rollout.actor.weight_loader import Activator
+from rollout.engines.vllm.engine import REPORT, VllmEngine
+from rollout.engines.vllm.wire import LoadAnswer, build_generate_body, build_update_body
 from rollout.errors import EngineError, VersionRefused
 from rollout.objects.filesystem import FilesystemStore
 from rollout.types import SamplingParams, WeightVersion
 from rollout.weights.digest import digest_tensors, load_weights, save_weights
 from rollout.weights.mirror import WeightFiles
-from rollout.weights.publication import Publisher
+from rollout.weights.publisher import Publisher
 from rollout.weights.raw import open_raw
 from rollout_vllm.modules import find_modules, plan_partial
 

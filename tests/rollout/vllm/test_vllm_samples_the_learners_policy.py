@@ -17,8 +17,8 @@ import psutil
 import pytest
 import torch
 
-from rollout.engines.vllm import VllmEngine
-from rollout.engines.vllm_wire import build_update_body
+from rollout.engines.vllm.engine import VllmEngine
+from rollout.engines.vllm.wire import build_update_body
 from rollout.errors import EngineError
 from rollout.types import Completion, GenerateRequest, VersionSpan
 from rollout.weights.digest import digest_tensors, load_weights, save_weights

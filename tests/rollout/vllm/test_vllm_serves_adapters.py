@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 import torch
 
-from rollout.engines.vllm import VllmEngine
-from rollout.engines.vllm_command import AdapterSettings
+from rollout.engines.vllm.command import AdapterSettings
+from rollout.engines.vllm.engine import VllmEngine
 from rollout.errors import EngineError
 from rollout.learner.model.adapter import LoraSettings, adapter_tensors, add_adapter, merged_weights
 from rollout.models.resolve import resolve_model

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.engines.vllm_wire import (
+from rollout.engines.vllm.wire import (
     Span,
     build_generate_body,
     label_version,

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from rollout.weights import changes, delta
 from rollout.weights.changes import find_changes, positions_of
 from rollout.weights.delta import DeltaBroken, apply_delta, encode_delta, read_header
-from rollout.weights.serialise import raw_tensors
+from rollout.weights.safetensors import raw_tensors
 
 BASES = ("blake3:" + "0" * 64,)
 WIDTHS = [np.uint8, np.uint16, np.uint32, np.uint64]

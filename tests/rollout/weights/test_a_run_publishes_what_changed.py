@@ -13,7 +13,7 @@ from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.objects.filesystem import FilesystemStore
 from rollout.weights.digest import digest_tensors, load_weights
 from rollout.weights.mirror import WeightFiles, read_bases
-from rollout.weights.publication import CHAIN_MAX
+from rollout.weights.publisher import CHAIN_MAX
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 

@@ -5,8 +5,8 @@ import torch
 
 from rollout.errors import StoreError
 from rollout.learner.model.adapter import merge
-from rollout.weights.adapters import A, B, merge_adapter
 from rollout.weights.digest import load_weights, save_weights
+from rollout.weights.lora import A, B, merge_adapter
 
 Q, NORM = "model.layers.0.self_attn.q_proj", "model.norm.weight"
 SCALE = 2.0

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 
 from rollout.errors import StoreError
 from rollout.objects.filesystem import FilesystemStore
-from rollout.weights import publication
+from rollout.weights import publisher as publication
 from rollout.weights.digest import digest_tensors, load_weights
 from rollout.weights.mirror import WeightFiles, read_bases
-from rollout.weights.publication import CHAIN_MAX, PATIENCE, Publisher
+from rollout.weights.publisher import CHAIN_MAX, PATIENCE, Publisher
 
 
 def first_weights(seed=0):

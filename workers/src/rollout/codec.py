@@ -16,7 +16,7 @@ import msgspec
 import zstandard
 from blake3 import blake3
 
-from rollout.bounded import unpack_zstd
+from rollout.common.bounded import unpack_zstd
 from rollout.errors import LedgerError
 from rollout.types import Prefix, Trajectory
 

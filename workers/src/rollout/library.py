@@ -117,9 +117,9 @@ def run(
         RunFailed: the run ended badly; its folder holds everything committed.
     """
     from rollout.errors import RunFailed
-    from rollout.local import run_manifest
-    from rollout.manifest import load_documents
-    from rollout.validation import apply_values, require_valid
+    from rollout.runs.manifest import load_documents
+    from rollout.runs.validation import apply_values, require_valid
+    from rollout.supervisor import run_manifest
 
     documents = [apply_values(document, set or {}) for document in load_documents(manifest)]
     require_valid(documents)
@@ -145,7 +145,7 @@ def compare(
     ``runs`` are runs, folders or names; ``by`` as ``rollout runs compare --by``. The numbers are also in
     the JSON file beside the page. Raises SpecError.
     """
-    from rollout.report.compare import compare_folders, write_comparison
+    from rollout.report.comparison.page import compare_folders, write_comparison
 
     folders = [run.path if isinstance(run, Run) else open_run(run).path for run in runs]
     return write_comparison(compare_folders(folders, by), Path(page))
@@ -153,6 +153,6 @@ def compare(
 
 def open_run(path: str | Path) -> Run:
     """A run by its folder, or by its name under ROLLOUT_HOME. Raises SpecError when there is none."""
-    from rollout.local.run_dir import find_run
+    from rollout.runs.run_dir import find_run
 
     return Run(path=find_run(str(path)))

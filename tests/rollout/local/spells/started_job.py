@@ -4,12 +4,12 @@ import json
 import sys
 
 from rollout.errors import RolloutError
-from rollout.local import run_manifest
+from rollout.supervisor import run_manifest
 
 arguments = json.loads(sys.argv[1])
 lease = arguments.pop("lease_seconds")
 if lease is not None:
-    from rollout.local import launch
+    from rollout.supervisor import launch
 
     build = launch.build_config
     times = {"lease_seconds": lease, "heartbeat_seconds": lease / 3}

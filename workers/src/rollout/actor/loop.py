@@ -17,13 +17,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from rollout.actor.activation import Activator, Loaded
 from rollout.actor.episodes import Score, finish_trajectory
-from rollout.actor.in_hand import InHand
+from rollout.actor.held_tasks import InHand
 from rollout.actor.pace import Pace
-from rollout.actor.play import RETURNED, Played, Stage, play
-from rollout.coordinator.client import CoordinatorClient
-from rollout.coordinator.messages import (
+from rollout.actor.runner import RETURNED, Played, Stage, play
+from rollout.actor.weight_loader import Activator, Loaded
+from rollout.common.duties import work_beside
+from rollout.common.grace_period import working_seconds
+from rollout.errors import EngineError, Fenced
+from rollout.ledger.records import FailureKind
+from rollout.protocol.client import CoordinatorClient
+from rollout.protocol.messages import (
     Activation,
     Claim,
     Failure,
@@ -33,10 +37,6 @@ from rollout.coordinator.messages import (
     TaskProgress,
     TaskResult,
 )
-from rollout.duties import work_beside
-from rollout.errors import EngineError, Fenced
-from rollout.grace import working_seconds
-from rollout.ledger.records import FailureKind
 from rollout.seams import WeightSource
 from rollout.types import WeightVersion
 

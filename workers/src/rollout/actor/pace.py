@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rollout.coordinator.messages import TaskProgress
+from rollout.protocol.messages import TaskProgress
 
 NEWEST_SHARE = 0.5
 """Weight of the newest look in the running mean."""

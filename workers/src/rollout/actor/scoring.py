@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rollout.actor.episodes import Episode, Score
-from rollout.actor.play import Played
-from rollout.coordinator.messages import Failure, Task
+from rollout.actor.runner import Played
 from rollout.errors import RewardError, RewardUnavailable
+from rollout.protocol.messages import Failure, Task
 from rollout.rewards.pipeline import RewardPipeline
 from rollout.types import Completion, Message
 

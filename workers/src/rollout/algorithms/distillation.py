@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rollout.algorithms.advantages.gae import generalized_advantages
 from rollout.algorithms.aggregation import masked
-from rollout.algorithms.gae import generalized_advantages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

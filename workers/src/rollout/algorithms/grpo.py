@@ -24,11 +24,15 @@ from rollout.algorithms.aggregation import (
     masked,
     token_weights,
 )
-from rollout.algorithms.clip import Clipped
-from rollout.algorithms.importance import Correction, ImportanceWeights, importance_weights
 from rollout.algorithms.kl import LossKlEstimator, kl_estimate, kl_loss_estimate
-from rollout.algorithms.ratio_level import RatioLevel, level_log_ratios
 from rollout.algorithms.surrogate import Surrogate, SurrogateTokens
+from rollout.algorithms.surrogates.clip import Clipped
+from rollout.algorithms.surrogates.importance import (
+    Correction,
+    ImportanceWeights,
+    importance_weights,
+)
+from rollout.algorithms.surrogates.ratio_level import RatioLevel, level_log_ratios
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

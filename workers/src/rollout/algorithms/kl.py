@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from rollout.algorithms.clip import LOG_RATIO_MAX, bounded_exp
+from rollout.algorithms.surrogates.clip import LOG_RATIO_MAX, bounded_exp
 
 KlEstimator = Literal["K1", "K2", "K3"]
 LossKlEstimator = Literal["K1", "K2", "K3", "K3Plus", "K3Corrected"]

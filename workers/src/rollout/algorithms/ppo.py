@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from rollout.algorithms.advantages.gae import Gae, generalized_advantages
+from rollout.algorithms.advantages.token_rewards import sum_by_sequence, token_rewards
 from rollout.algorithms.aggregation import (
     Aggregation,
     Denominators,
@@ -25,9 +27,7 @@ from rollout.algorithms.aggregation import (
     masked,
     token_weights,
 )
-from rollout.algorithms.gae import Gae, generalized_advantages
 from rollout.algorithms.kl import KlEstimator, kl_estimate
-from rollout.algorithms.token_rewards import sum_by_sequence, token_rewards
 from rollout.algorithms.value_loss import clipped_value_loss
 
 

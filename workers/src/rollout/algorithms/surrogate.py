@@ -3,7 +3,7 @@
 An objective is called with the tokens of a micro-batch and gives a loss for every token; ratio level,
 advantages, aggregation, importance correction, KL and entropy are settings beside it (``grpo``). It is
 a frozen dataclass of its own numbers: ``clip.Clipped``, ``cispo.Cispo``, ``sapo.Sapo``, ``gmpo.Gmpo``,
-``vespo.Vespo``, ``dppo.Dppo``, or a function of the user's (``rollout.user_algorithms``).
+``vespo.Vespo``, ``dppo.Dppo``, or a function of the user's (``rollout.plugins.user_algorithms``).
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ def compare(
 
     from rollout.cli.runs import find
     from rollout.errors import SpecError
-    from rollout.local.run_dir import runs_home
-    from rollout.report.compare import compare_folders, write_comparison
+    from rollout.report.comparison.page import compare_folders, write_comparison
+    from rollout.runs.run_dir import runs_home
 
     folders = list(dict.fromkeys(find(run) for run in runs))
     if len(folders) < 2:
@@ -131,6 +131,6 @@ def _print_settings(document: Mapping[str, Any]) -> None:
 
 
 def _text(value: Any) -> str:
-    from rollout.report.settings import describe_value
+    from rollout.report.comparison.settings import describe_value
 
     return describe_value(value)

@@ -26,7 +26,7 @@ def tail(
 ) -> None:
     """The end of each process's log."""
     from rollout.errors import SpecError
-    from rollout.local.run_dir import find_run
+    from rollout.runs.run_dir import find_run
 
     folder = find_run(run) / "logs"
     paths = sorted(folder.glob(f"{process or '*'}.log"))

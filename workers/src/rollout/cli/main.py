@@ -12,8 +12,6 @@ import typer
 
 from rollout.cli import (
     comparing,
-    debug,
-    debug_engine,
     exporting,
     logs,
     manifests,
@@ -25,6 +23,8 @@ from rollout.cli import (
     sweeping,
     training,
 )
+from rollout.cli.debug import engine
+from rollout.cli.debug import learner as debug
 from rollout.cli.output import print_note
 from rollout.errors import RolloutError
 
@@ -45,8 +45,8 @@ runs.app.command("compare")(comparing.compare)
 runs.app.command("export")(exporting.export)
 app.add_typer(runs.app, name="runs")
 app.add_typer(logs.app, name="logs")
-debug.app.command("rollout-only")(debug_engine.rollout_only)
-debug.app.command("profile")(debug_engine.profile)
+debug.app.command("rollout-only")(engine.rollout_only)
+debug.app.command("profile")(engine.profile)
 app.add_typer(debug.app, name="debug")
 app.command("schema")(schemas.schema)
 app.command("place-plugin")(placing.place_plugin)

@@ -11,13 +11,13 @@ import typer
 from rollout.cli.output import FileOption, Format, OutputOption, print_json, print_line, print_note
 
 if TYPE_CHECKING:
-    from rollout.validation import Located
+    from rollout.runs.validation import Located
 
 
 def validate(file: FileOption, output: OutputOption = Format.text) -> None:
     """Check a manifest against the schema and the plan-time rules."""
-    from rollout.manifest import load_folder_or_file
-    from rollout.validation import validate_documents
+    from rollout.runs.manifest import load_folder_or_file
+    from rollout.runs.validation import validate_documents
 
     documents = load_folder_or_file(file)
     located = validate_documents(documents)
@@ -52,8 +52,8 @@ def fmt(
     ] = False,
 ) -> None:
     """Normalise a manifest: decimal strings quoted, two-space indents, comments kept."""
-    from rollout.formatting import format_manifest
-    from rollout.manifest import read_text
+    from rollout.runs.formatting import format_manifest
+    from rollout.runs.manifest import read_text
 
     name, before = read_text(file)
     after = format_manifest(name, before)

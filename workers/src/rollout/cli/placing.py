@@ -14,7 +14,7 @@ def place_plugin(
     ],
 ) -> None:
     """Put rollout's vLLM plugin into a folder; pure Python, for any image of a supported vLLM."""
-    from rollout.engines.vllm_place import place_plugin as place
+    from rollout.engines.vllm.plugin import place_plugin as place
 
     place(folder)
     typer.echo(f"placed rollout_vllm in {folder}: run the engine with PYTHONPATH={folder}")

@@ -20,7 +20,7 @@ from rollout.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from rollout.planning import Plan, PlannedRun
+    from rollout.runs.plan import Plan, PlannedRun
 
 MIB = 1024**2
 
@@ -38,9 +38,9 @@ def plan(
     output: OutputOption = Format.text,
 ) -> None:
     """Resolve presets, model and data; print batch and memory arithmetic; start nothing."""
-    from rollout.manifest import load_folder_or_file
-    from rollout.planning import build_plan, write_plan
-    from rollout.validation import apply_overrides, require_valid
+    from rollout.runs.manifest import load_folder_or_file
+    from rollout.runs.plan import build_plan, write_plan
+    from rollout.runs.validation import apply_overrides, require_valid
 
     documents = [apply_overrides(document, set_ or []) for document in load_folder_or_file(file)]
     require_valid(documents)
@@ -53,7 +53,7 @@ def plan(
 
 def print_plan(plan: Plan, output: Format) -> None:
     """Print a plan for people, or the content of its lock file."""
-    from rollout.planning import render_plan
+    from rollout.runs.plan import render_plan
 
     if output is Format.json:
         print_json(json.loads(render_plan(plan)))

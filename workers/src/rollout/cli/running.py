@@ -45,7 +45,7 @@ def run(
     if (file is None) == (plan is None):
         raise SpecError("pass exactly one of -f MANIFEST and --plan PLAN.LOCK")
     if plan is not None:
-        from rollout.planning import documents_of_plan
+        from rollout.runs.plan import documents_of_plan
 
         documents = documents_of_plan(plan, overrides=set_ or [])
     else:
@@ -55,8 +55,8 @@ def run(
 
 def load_overridden(file: str, overrides: list[str]) -> list[Any]:
     """The documents of a manifest with ``--set`` applied. Raises SpecError."""
-    from rollout.manifest import load_documents
-    from rollout.validation import apply_overrides
+    from rollout.runs.manifest import load_documents
+    from rollout.runs.validation import apply_overrides
 
     return [apply_overrides(document, overrides) for document in load_documents(file)]
 
@@ -71,17 +71,17 @@ def start(
 ) -> None:
     """Check, then run or (``dry_run``) only plan. Ends the process with the run's exit code."""
     from rollout.cli.output import print_note
-    from rollout.validation import require_valid
+    from rollout.runs.validation import require_valid
 
     for warning in require_valid(documents):
         print_note(f"warning: {warning}")
     if dry_run:
         from rollout.cli.plans import print_plan
-        from rollout.planning import build_plan
+        from rollout.runs.plan import build_plan
 
         print_plan(build_plan(documents, offline=True), output)
         return
-    from rollout.local import run_manifest
+    from rollout.supervisor import run_manifest
 
     quiet = output is Format.json
     result = run_manifest(

@@ -35,7 +35,7 @@ class SortBy(StrEnum):
 
 def find(run: str) -> Path:
     """A run's folder. Raises SpecError when there is none."""
-    from rollout.local.run_dir import find_run
+    from rollout.runs.run_dir import find_run
 
     return find_run(run)
 
@@ -46,8 +46,8 @@ def list_runs(output: OutputOption = Format.text) -> None:
     import os
 
     from rollout.errors import LedgerError
-    from rollout.local.run_dir import runs_home
     from rollout.report.gather import gather
+    from rollout.runs.run_dir import runs_home
 
     rows: list[dict[str, Any]] = []
     for folder in sorted(runs_home(os.environ).glob("*/worker.json")):

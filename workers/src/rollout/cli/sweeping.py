@@ -22,9 +22,9 @@ from rollout.cli.output import (
 from rollout.cli.running import DryRunOption, SetOption
 
 if TYPE_CHECKING:
-    from rollout.local.sweep import Entry
-    from rollout.local.sweep_points import Point
-    from rollout.manifest import Document
+    from rollout.runs.manifest import Document
+    from rollout.supervisor.sweep import Entry
+    from rollout.supervisor.sweep_points import Point
 
 PARALLEL_MAX = 64
 SEEDS_MAX = 1000
@@ -60,8 +60,8 @@ def sweep(
     """Run a manifest over a grid of settings; skip what is finished; end with a ranked page."""
     import os
 
-    from rollout.local.run_dir import runs_home
-    from rollout.local.sweep import Sweep, exit_code_of, run_points
+    from rollout.runs.run_dir import runs_home
+    from rollout.supervisor.sweep import Sweep, exit_code_of, run_points
 
     document = _document(file, set_ or [])
     points = _points(document, over or [], seeds)
@@ -83,8 +83,8 @@ def sweep(
 
 def _document(file: str, overrides: Sequence[str]) -> Document:
     from rollout.errors import SpecError
-    from rollout.manifest import load_documents
-    from rollout.validation import apply_overrides
+    from rollout.runs.manifest import load_documents
+    from rollout.runs.validation import apply_overrides
 
     documents = load_documents(file)
     if len(documents) != 1:
@@ -97,7 +97,7 @@ def _document(file: str, overrides: Sequence[str]) -> Document:
 
 def _points(document: Document, over: Sequence[str], seeds: int) -> Sequence[Point]:
     from rollout.errors import SpecError
-    from rollout.local.sweep_points import parse_axis, plan_points, seed_axis
+    from rollout.supervisor.sweep_points import parse_axis, plan_points, seed_axis
 
     axes = [parse_axis(item) for item in over]
     if seeds > 1:
@@ -122,7 +122,7 @@ def _print_points(points: Sequence[Point], output: Format) -> None:
 
 
 def _tell(entries: Sequence[Entry], folder: Path, by: str | None, output: Format) -> None:
-    from rollout.report.compare import compare_folders, write_comparison
+    from rollout.report.comparison.page import compare_folders, write_comparison
 
     runs = [entry.run.path for entry in entries if entry.run is not None]
     document = None

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from rollout.coordinator.drift import DriftBounds
-from rollout.coordinator.pacing import ActorBounds
+from rollout.coordinator.rules.autoscaling import ActorBounds
+from rollout.coordinator.rules.drift import DriftBounds
 from rollout.types import Row, SamplingParams
 
 Split = Literal["selection", "report"]

@@ -15,11 +15,9 @@ from typing import Any
 import msgspec
 
 from rollout.codec import decode_body
-from rollout.coordinator.batching import GroupView
-from rollout.coordinator.evaluating import Result
-from rollout.coordinator.learning import STEPS, StepSignal, observe_signal
-from rollout.coordinator.messages import Cursor, TaskProgress
-from rollout.coordinator.status import RunOutcome
+from rollout.coordinator.rules.batch_selection import GroupView
+from rollout.coordinator.rules.evaluation import Result
+from rollout.coordinator.rules.learning import STEPS, StepSignal, observe_signal
 from rollout.ledger.records import (
     Admission,
     AnchorManifest,
@@ -34,6 +32,8 @@ from rollout.ledger.records import (
     StoredGroup,
     TaskState,
 )
+from rollout.protocol.messages import Cursor, TaskProgress
+from rollout.protocol.status import RunOutcome
 from rollout.types import Trajectory, TrajectoryGroup, WeightVersion
 
 INFRASTRUCTURE = "infrastructure"

@@ -15,8 +15,8 @@ from typing import IO, cast
 
 from blake3 import blake3
 
+from rollout.common.hub import judge
 from rollout.errors import DataError, DataNotFound
-from rollout.hub import judge
 
 FILES_MAX = 100_000
 UNPACKED_BYTES_MAX = 1 << 40

@@ -16,10 +16,10 @@ from typing import Any
 
 from blake3 import blake3
 
+from rollout.common.hub import judge
 from rollout.data.mapping import BadRecord, FieldMapping, map_record
 from rollout.data.records import BadRecords, OnBadRecord
 from rollout.errors import DataError, DataNotFound
-from rollout.hub import judge
 from rollout.types import Row
 
 STREAM_WINDOW = 1024

@@ -6,7 +6,7 @@ of any epoch costs the same at step 1 and after a restart. Not a cipher: it only
 
 from __future__ import annotations
 
-from rollout.noise import derive_seed
+from rollout.seeds import derive_seed
 
 ROUNDS = 6
 _MASK = (1 << 64) - 1

@@ -13,19 +13,19 @@ from tempfile import TemporaryDirectory
 
 from transformers.utils.logging import disable_progress_bar
 
-from rollout.coordinator.messages import AnchorManifest, Cursor, StepRecord
 from rollout.debug.recording import Recording, open_recording
 from rollout.errors import SpecError
-from rollout.learner import chain
+from rollout.learner import hash_chain as chain
 from rollout.learner.build import build_parts
+from rollout.learner.checkpoint import Progress, restore_anchor
+from rollout.learner.config.learner import build_settings
+from rollout.learner.context import LearnerParts
+from rollout.learner.model.numerics import apply_numerics
 from rollout.learner.model.parallel import join
-from rollout.learner.numerics import apply_numerics
-from rollout.learner.parts import LearnerParts
 from rollout.learner.resume import Repeated, describe_changes, repeat_step
 from rollout.learner.session import Session
-from rollout.learner.settings.learner import build_settings
-from rollout.learner.state import Progress, restore_anchor
 from rollout.models.files import check_model
+from rollout.protocol.messages import AnchorManifest, Cursor, StepRecord
 from rollout.weights.digest import digest_tensors
 from rollout_api.worker import WorkerConfig
 

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from rollout.learner.model.policy import Policy
-from rollout.learner.work.contract import Totals
+from rollout.learner.objectives.contract import Totals
 
 
 def broken_weights(policy: Policy) -> list[str]:

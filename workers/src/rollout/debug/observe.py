@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from rollout.algorithms.aggregation import Denominators
-from rollout.algorithms.clip import ratio
 from rollout.algorithms.kl import kl_estimate
-from rollout.learner.plan import GroupShape, MicroBatch, Update
-from rollout.learner.work.contract import MicroLoss, TokenView, ValuePart, ValueWork, Work
+from rollout.algorithms.surrogates.clip import ratio
+from rollout.learner.objectives.contract import MicroLoss, TokenView, ValuePart, ValueWork, Work
+from rollout.learner.objectives.plan import GroupShape, MicroBatch, Update
 
 Place = tuple[int, int]
 """Position of a group (or row) in the batch, and of a sample in it."""

@@ -16,12 +16,12 @@ from rollout.debug.observe import Observed, describe_tokens
 from rollout.debug.samples import describe_samples
 from rollout.errors import SpecError
 from rollout.learner.batch_step import Prepared, prepare_step
+from rollout.learner.checkpoint import Progress
 from rollout.learner.model.parallel import whole
 from rollout.learner.model.policy import Policy
-from rollout.learner.plan import decode_plan
-from rollout.learner.state import Progress
-from rollout.learner.step import Trainer, describe_step, iterate_gradients
-from rollout.learner.work.contract import Totals
+from rollout.learner.objectives.contract import Totals
+from rollout.learner.objectives.plan import decode_plan
+from rollout.learner.train_step import Trainer, describe_step, iterate_gradients
 
 
 def inspect_batch(run_dir: Path, step: int) -> dict[str, Any]:

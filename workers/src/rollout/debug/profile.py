@@ -21,11 +21,11 @@ from rollout.algorithms.aggregation import Denominators
 from rollout.debug.bench import Bench, advance, begin, follow, open_bench
 from rollout.errors import SpecError
 from rollout.learner.batch_step import Done, prepare_step
-from rollout.learner.plan import GroupShape, MicroBatch, Update, decode_plan
-from rollout.learner.sealing import seal_step
-from rollout.learner.state import Progress
-from rollout.learner.step import run_step
-from rollout.learner.work.contract import MicroLoss, ValuePart, ValueWork, Work
+from rollout.learner.checkpoint import Progress
+from rollout.learner.objectives.contract import MicroLoss, ValuePart, ValueWork, Work
+from rollout.learner.objectives.plan import GroupShape, MicroBatch, Update, decode_plan
+from rollout.learner.state_digest import seal_step
+from rollout.learner.train_step import run_step
 
 OPERATORS_MAX = 20
 """Operators in the table, the most expensive first; the trace has all."""

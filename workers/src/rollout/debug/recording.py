@@ -9,24 +9,24 @@ from pathlib import Path
 
 import msgspec
 
-from rollout.coordinator import messages as m
-from rollout.coordinator.batches import (
+from rollout.coordinator.batch_building import (
     build_groups_batch,
     build_next_groups,
     build_rows_batch,
     plan_next_rows,
     recorded_ordinals,
 )
-from rollout.coordinator.batching import Ready, decide_batch, expire_old
+from rollout.coordinator.build import DataRows, build_plan, build_rows
+from rollout.coordinator.rules.batch_selection import Ready, decide_batch, expire_old
 from rollout.coordinator.state import RunState, build_state
-from rollout.coordinator.wiring import DataRows, build_plan, build_rows
 from rollout.errors import SpecError
 from rollout.ledger.opening import open_reader
 from rollout.ledger.sql.reader import Reader
-from rollout.local.launch import read_config
-from rollout.local.run_dir import RunDir
 from rollout.objects.opening import open_source
+from rollout.protocol import messages as m
+from rollout.runs.run_dir import RunDir
 from rollout.seams import ObjectSource
+from rollout.supervisor.launch import read_config
 from rollout_api.worker import WorkerConfig
 
 

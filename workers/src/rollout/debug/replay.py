@@ -7,9 +7,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rollout.coordinator.messages import StepRecord
 from rollout.debug.bench import Bench, Standing, advance, begin, describe_runtime, open_bench
 from rollout.learner.resume import Repeated
+from rollout.protocol.messages import StepRecord
 
 Line = dict[str, Any]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rollout.coordinator.messages import Batch
 from rollout.debug.observe import Place
-from rollout.learner.parts import LearnerParts
-from rollout.learner.settings.learner import SftSettings
-from rollout.learner.work.contract import Work
-from rollout.learner.work.distill import DistillWork
-from rollout.learner.work.policy import PolicyWork
-from rollout.learner.work.ppo import PpoWork
-from rollout.learner.work.sft import render_rows
+from rollout.learner.config.learner import SftSettings
+from rollout.learner.context import LearnerParts
+from rollout.learner.objectives.contract import Work
+from rollout.learner.objectives.distill import DistillWork
+from rollout.learner.objectives.policy import PolicyWork
+from rollout.learner.objectives.ppo import PpoWork
+from rollout.learner.objectives.sft import render_rows
+from rollout.protocol.messages import Batch
 from rollout.types import Row
 
 Line = dict[str, Any]

@@ -15,22 +15,22 @@ from typing import Any
 
 import torch
 
-from rollout.actor.engine import build_engine, plan_tasks_max
 from rollout.actor.episodes import Episode
-from rollout.actor.judges import build_judges
-from rollout.actor.play import Played, Stage, play
-from rollout.coordinator.messages import Batch, Task
-from rollout.coordinator.wiring import build_plan, build_rows
+from rollout.actor.runner import Played, Stage, play
+from rollout.actor.task_scoring import build_judges
+from rollout.coordinator.build import build_plan, build_rows
 from rollout.debug.bench import Bench, advance, begin, open_bench
 from rollout.debug.recording import Recording, open_recording
+from rollout.engines.build import build_engine, plan_tasks_max
 from rollout.errors import EngineError, SpecError, StoreError
 from rollout.models.files import check_model
 from rollout.objects.filesystem import FilesystemStore
+from rollout.protocol.messages import Batch, Task
 from rollout.rendering import build_renderer
 from rollout.seams import Engine
 from rollout.types import Trajectory, TrajectoryGroup, WeightVersion
 from rollout.weights.mirror import WeightFiles
-from rollout.weights.serialise import safetensors_parts
+from rollout.weights.safetensors import safetensors_parts
 from rollout_api.worker import WorkerConfig
 
 Line = dict[str, Any]

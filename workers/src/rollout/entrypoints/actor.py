@@ -15,18 +15,18 @@ import signal
 import sys
 from pathlib import Path
 
-from rollout.actor.engine import build_engine, engine_folder, plan_tasks_max
-from rollout.actor.judges import Judges, build_judges
 from rollout.actor.loop import Actor, ActorParts
-from rollout.actor.play import Stage
+from rollout.actor.runner import Stage
 from rollout.actor.scoring import PipelineScorer
-from rollout.coordinator.client import CoordinatorClient
+from rollout.actor.task_scoring import Judges, build_judges
+from rollout.common.stacks import run_loop
+from rollout.engines.build import build_engine, engine_folder, plan_tasks_max
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
 from rollout.errors import RolloutError
 from rollout.models.shapes import read_shape
 from rollout.objects.opening import open_store
+from rollout.protocol.client import CoordinatorClient
 from rollout.rendering import build_renderer
-from rollout.stacks import run_loop
 from rollout.weights.mirror import WeightFiles
 from rollout_api.worker import WorkerConfig
 
@@ -119,7 +119,7 @@ async def _report(parts: ActorParts, incarnation: int, *, ok: bool, message: str
 
 def _import_engine() -> None:
     """Load what takes longest before the configuration is there."""
-    import rollout.engines.embedded  # noqa: F401 - imported early, while others start
+    import rollout.engines.embedded.engine  # noqa: F401 - imported early, while others start
 
 
 if __name__ == "__main__":

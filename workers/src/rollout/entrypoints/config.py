@@ -16,10 +16,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from rollout.common.logs import configure_logging
+from rollout.common.parent_death import collect_from_here
+from rollout.common.stacks import show_on_signal
 from rollout.errors import RolloutError, SpecError
-from rollout.lifeline import collect_from_here
-from rollout.logs import configure_logging
-from rollout.stacks import show_on_signal
 from rollout_api.visible import visible
 from rollout_api.worker import WorkerConfig
 

@@ -11,17 +11,17 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rollout.coordinator.callers import AccountCallers, Callers, SecretCallers
-from rollout.coordinator.posting import build_duties
-from rollout.coordinator.run import Run
-from rollout.coordinator.serving import Door, serve
-from rollout.coordinator.stuck import build_watch
-from rollout.coordinator.tls import open_certificate
-from rollout.coordinator.wiring import open_from_config
+from rollout.common.stacks import run_loop
+from rollout.coordinator.build import open_from_config
+from rollout.coordinator.context import Run
+from rollout.coordinator.server.callers import AccountCallers, Callers, SecretCallers
+from rollout.coordinator.server.server import Door, serve
+from rollout.coordinator.status.kubernetes import build_duties
+from rollout.coordinator.status.stalls import build_watch
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
-from rollout.entrypoints.handing import build_packer
 from rollout.errors import CoordinatorError, SpecError
-from rollout.stacks import run_loop
+from rollout.protocol.tls import open_certificate
+from rollout.runs.model_transfer import build_packer
 from rollout_api.worker import WorkerConfig
 
 

@@ -1,7 +1,7 @@
 """The fork server: ``python -m rollout.entrypoints.fork_server --channel FD``.
 
 Imports what the modules import that it is told of, says so on the channel, and then forks one process per order
-(``rollout.local.fork_server`` asks). It refuses to do anything else: no thread, no tensor, no device
+(``rollout.supervisor.fork_server`` asks). It refuses to do anything else: no thread, no tensor, no device
 and no random number is touched here, so a process that it forks is what ``python -m MODULE`` would be
 after its imports. Each is forked by an intermediate that ends at once, so that the kernel gives it to
 the asker, which is a subreaper at that moment: a true child, with its exit status and its ties.
@@ -26,14 +26,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rollout import lifeline
-from rollout.local import fork_server
-from rollout.local.process_title import set_title
+from rollout.common import parent_death
+from rollout.supervisor import fork_server
+from rollout.supervisor.process_title import set_title
 
 ORDER_DESCRIPTORS_MAX = 16
 HIGH_DESCRIPTOR = 200
 """What arrives is moved here first, out of the way of the numbers that it shall have."""
-PRELOADED = {"rollout.entrypoints.actor": ("rollout.engines.embedded",)}
+PRELOADED = {"rollout.entrypoints.actor": ("rollout.engines.embedded.engine",)}
 """What an entry point imports once it runs."""
 
 
@@ -147,11 +147,11 @@ def become(descriptors: list[int]) -> None:
     os.chdir(order.folder)
     draw_anew()
     words = order.words
-    set_title(lifeline.tied_argv(*words, parent=order.parent))
+    set_title(parent_death.tied_argv(*words, parent=order.parent))
     if order.passes_on:
         fork_server.INHERITED.append(pass_on(order.environment))
     gc.enable()
-    lifeline.main(["--parent", str(order.parent), *words])
+    parent_death.main(["--parent", str(order.parent), *words])
 
 
 def place(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
@@ -184,7 +184,7 @@ def pass_on(environment: Mapping[str, str]) -> fork_server.ForkServer:
 
 def _serve_or_exit(channel: socket.socket, asker: int) -> None:
     try:
-        lifeline.die_with_parent(asker)
+        parent_death.die_with_parent(asker)
         os.setsid()
         serve(channel)
     finally:

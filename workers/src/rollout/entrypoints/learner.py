@@ -20,19 +20,19 @@ from types import FrameType
 
 import torch
 
-from rollout.coordinator.client import CoordinatorClient
-from rollout.coordinator.messages import LearnerStarted
+from rollout.common.grace_period import working_seconds
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
 from rollout.errors import DataError, RolloutError, RunFailed, SpecError
-from rollout.grace import working_seconds
 from rollout.learner.build import build_parts
+from rollout.learner.config.learner import build_settings
 from rollout.learner.forward.memory import keep_freed_memory
 from rollout.learner.heartbeat import Heart
 from rollout.learner.loop import Watch, run_learner
+from rollout.learner.model.numerics import apply_numerics
 from rollout.learner.model.parallel import Parallel, join
-from rollout.learner.numerics import apply_numerics
 from rollout.learner.session import Session
-from rollout.learner.settings.learner import build_settings
+from rollout.protocol.client import CoordinatorClient
+from rollout.protocol.messages import LearnerStarted
 from rollout_api.worker import WorkerConfig
 
 log = logging.getLogger(__name__)

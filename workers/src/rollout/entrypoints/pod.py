@@ -36,7 +36,7 @@ def main() -> int:
     arguments = parser.parse_args()
 
     from rollout.entrypoints.config import LAST_WORD_VARIABLE, run_process
-    from rollout.entrypoints.work import be
+    from rollout.pods.work import be
 
     os.environ.setdefault(LAST_WORD_VARIABLE, TERMINATION_LOG)
     return run_process(lambda: be(arguments.role, arguments.order, told))

@@ -11,20 +11,20 @@ import logging
 import sys
 from pathlib import Path
 
-from rollout.coordinator.client import CoordinatorClient
-from rollout.coordinator.messages import Role
 from rollout.entrypoints.config import run_process
-from rollout.entrypoints.handing import POLICY, bring_models, take_models
-from rollout.entrypoints.orders import config_path, read_order
 from rollout.entrypoints.resolve import resolve
 from rollout.errors import SpecError
-from rollout.local.launch import write_atomically
-from rollout.local.resolve import ResolveRequest
-from rollout.local.resolved import choose_dtype, complete
 from rollout.models.files import ModelFiles, digest_model
 from rollout.models.resolve import resolve_model
 from rollout.models.roles import further_models
-from rollout.wheels import place_wheel
+from rollout.pods.orders import config_path, read_order
+from rollout.protocol.client import CoordinatorClient
+from rollout.protocol.messages import Role
+from rollout.runs.model_transfer import POLICY, bring_models, take_models
+from rollout.runs.resolve import ResolveRequest
+from rollout.runs.wheels import place_wheel
+from rollout.runs.worker_config import choose_dtype, complete
+from rollout.supervisor.launch import write_atomically
 from rollout_api.v1alpha1.common import ModelSource
 from rollout_api.v1alpha1.storage import Code
 from rollout_api.worker import WorkerConfig, WorkerOrder

@@ -12,24 +12,24 @@ from pathlib import Path
 
 import msgspec
 
+from rollout.common.parent_death import collect_from_here, die_with_parent
 from rollout.data.build import build_source, plan_target
 from rollout.data.lengths import left_out_of, limit_training
 from rollout.data.subset import bad_records, find_overlap
 from rollout.environments.build import build_environment
 from rollout.errors import RolloutError, SpecError
 from rollout.evaluations.build import build_suite
-from rollout.lifeline import collect_from_here, die_with_parent
-from rollout.local.resolve import Resolution, ResolveAnswer, ResolveRequest, main_answer
 from rollout.models.files import ModelFiles, check_model, digest_model
 from rollout.models.resolve import resolve_model
 from rollout.models.roles import CRITIC, TEACHER, FurtherModel, further_models, reward_role
 from rollout.models.scoring import is_scorer, read_config, require_head
 from rollout.models.shapes import read_shape
 from rollout.models.teachers import check_teacher
+from rollout.plugins.user_code import find_file
 from rollout.rendering import build_renderer
 from rollout.rewards.build import build_rewards
+from rollout.runs.resolve import Resolution, ResolveAnswer, ResolveRequest, main_answer
 from rollout.seams import DataSource, EnvBuilder, Renderer
-from rollout.user_code import find_file
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.train import Train
 
@@ -170,7 +170,7 @@ def _check_objective(train: Train) -> None:
     """Raise SpecError for an objective of the user's that is not installed or refuses its parameters."""
     grpo = train.algorithm.grpo
     if grpo is not None and grpo.surrogate.custom is not None:
-        from rollout.learner.settings.surrogates import build_surrogate
+        from rollout.learner.config.surrogates import build_surrogate
 
         build_surrogate(grpo)
 

@@ -22,7 +22,7 @@ from rollout.environments.problems import (
 )
 from rollout.environments.single_turn import SingleTurn, SingleTurnBuilder
 from rollout.errors import SpecError
-from rollout.noise import derive_seed
+from rollout.seeds import derive_seed
 from rollout.types import Row
 
 SPLITS = ("train", "selection", "report")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from rollout.common.parameters import given_parameters, parse_parameters
 from rollout.environments.arithmetic import Arithmetic, ArithmeticBuilder
 from rollout.environments.plugin import wrap_class
 from rollout.environments.single_turn import SingleTurnBuilder
 from rollout.errors import SpecError
-from rollout.parameters import given_parameters, parse_parameters
+from rollout.plugins.user_code import describe_failure, load_object
 from rollout.seams import EnvBuilder
-from rollout.user_code import describe_failure, load_object
 from rollout_api.v1alpha1.environment import Environment, PythonClass
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+from rollout.common.parameters import given_parameters
 from rollout.data.build import open_source, split_data
 from rollout.data.subset import Part, SubsetSource
 from rollout.environments.build import build_environment
@@ -14,11 +15,10 @@ from rollout.environments.plugin import RowsSource
 from rollout.environments.single_turn import SingleTurnBuilder
 from rollout.errors import SpecError
 from rollout.evaluations.suites import BUILTINS, Context, Suite
-from rollout.parameters import given_parameters
+from rollout.plugins.user_code import load_object
 from rollout.rewards.build import build_reward_source
 from rollout.rewards.source import RewardSource
 from rollout.seams import DataSource, EnvBuilder
-from rollout.user_code import load_object
 from rollout_api.checks.evaluations import evaluation_name, split_of
 from rollout_api.v1alpha1.data import Data
 from rollout_api.v1alpha1.environment import PythonClass

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rollout.common.parameters import parse_parameters
 from rollout.data.files import find_files
 from rollout.data.hugging_face import DatasetName, open_dataset
 from rollout.data.jsonl import open_jsonl
@@ -18,7 +19,6 @@ from rollout.data.subset import Part, split_source
 from rollout.environments.arithmetic import Arithmetic, ArithmeticBuilder
 from rollout.environments.single_turn import SingleTurnBuilder
 from rollout.models.files import default_cache_dir
-from rollout.parameters import parse_parameters
 from rollout.rewards.source import RewardSource
 from rollout.seams import DataSource, EnvBuilder
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rollout.coordinator.messages import Batch, Cursor
 from rollout.errors import RunFailed
-from rollout.learner import randomness
-from rollout.learner.held_out import measure
-from rollout.learner.kinds import cutting_rules, kind_of
-from rollout.learner.parts import LearnerParts
-from rollout.learner.plan import StepPlan, plan_step
-from rollout.learner.state import Progress
-from rollout.learner.step import run_step
-from rollout.learner.work.contract import Work
+from rollout.learner.checkpoint import Progress
+from rollout.learner.context import LearnerParts
+from rollout.learner.model import randomness
+from rollout.learner.objectives.contract import Work
+from rollout.learner.objectives.plan import StepPlan, plan_step
+from rollout.learner.objectives.registry import cutting_rules, kind_of
+from rollout.learner.train_step import run_step
+from rollout.learner.validation import measure
+from rollout.protocol.messages import Batch, Cursor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

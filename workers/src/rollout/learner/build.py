@@ -8,25 +8,25 @@ from typing import Any
 from torch import nn
 
 from rollout.errors import SpecError
+from rollout.learner.checkpoint import AnchorPlace
+from rollout.learner.config.distill import DistillSettings
+from rollout.learner.config.learner import LearnerSettings
+from rollout.learner.config.ppo import PpoSettings
+from rollout.learner.config.preference import RewardSettings
+from rollout.learner.context import LearnerParts
 from rollout.learner.forward.check import ForwardCheck, check_forward
-from rollout.learner.kinds import kind_of
 from rollout.learner.model.adapter import AdapterOff, add_adapter, quantise_base
 from rollout.learner.model.critic import Critic, CriticPlan, build_critic
 from rollout.learner.model.kl_control import KlControl
+from rollout.learner.model.numerics import runtime_identity
 from rollout.learner.model.optim import build_optimizer
 from rollout.learner.model.parallel import Parallel
 from rollout.learner.model.policy import DTYPES, Policy, freeze, load_model, recompute_activations
-from rollout.learner.numerics import runtime_identity
-from rollout.learner.parts import LearnerParts
+from rollout.learner.objectives.preference.reference_cache import ReferenceCache, store_name
+from rollout.learner.objectives.preference.reference_store import open_reference_store
+from rollout.learner.objectives.registry import kind_of
 from rollout.learner.session import Session
-from rollout.learner.settings.distill import DistillSettings
-from rollout.learner.settings.learner import LearnerSettings
-from rollout.learner.settings.ppo import PpoSettings
-from rollout.learner.settings.preference import RewardSettings
-from rollout.learner.state import AnchorPlace
-from rollout.learner.step import Trainer
-from rollout.learner.work.reference_cache import ReferenceCache, store_name
-from rollout.learner.work.reference_store import open_reference_store
+from rollout.learner.train_step import Trainer
 from rollout.models.files import default_cache_dir, digest_model
 from rollout.models.forwards import LENGTHS_MAX, frequencies_hold
 from rollout.models.roles import CRITIC, REFERENCE, TEACHER
@@ -35,7 +35,7 @@ from rollout.models.teachers import check_teacher
 from rollout.objects.opening import open_store
 from rollout.rendering import build_renderer
 from rollout.seams import Renderer
-from rollout.weights.publication import Publisher
+from rollout.weights.publisher import Publisher
 from rollout_api.worker import ResolvedRun, WorkerConfig
 
 

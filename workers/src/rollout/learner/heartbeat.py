@@ -7,9 +7,9 @@ import threading
 from types import TracebackType
 from typing import Self
 
-from rollout.coordinator.client import CoordinatorClient
-from rollout.coordinator.messages import Heartbeat
 from rollout.errors import RolloutError
+from rollout.protocol.client import CoordinatorClient
+from rollout.protocol.messages import Heartbeat
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """The learner's loop: start -> restore and replay -> [batch -> step -> publish -> commit -> anchor]* -> end.
 
-Thin on purpose: what a step computes is ``step``, what survives is ``state``, what a run may claim is
+Thin on purpose: what a step computes is ``train_step``, what survives is ``checkpoint``, what a run may claim is
 ``resume``. Killed anywhere, the next incarnation goes on to the same chain: nothing is announced before
 it is committed, nothing committed before it is stored.
 """
@@ -13,15 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rollout.coordinator.messages import Batch, Commit, LearnerStarted
 from rollout.errors import RunFailed
 from rollout.learner import resume
 from rollout.learner.batch_step import Done, take_step
+from rollout.learner.checkpoint import Progress
+from rollout.learner.context import LearnerParts
 from rollout.learner.model.adapter import export_adapter
-from rollout.learner.parts import LearnerParts
-from rollout.learner.plan import encode_plan
-from rollout.learner.sealing import seal_step
-from rollout.learner.state import Progress
+from rollout.learner.objectives.plan import encode_plan
+from rollout.learner.state_digest import seal_step
+from rollout.protocol.messages import Batch, Commit, LearnerStarted
 from rollout.types import WeightVersion
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import torch
 from rollout.seams import ObjectStore
 from rollout.types import WeightVersion
 from rollout.weights.digest import digest_tensors
-from rollout.weights.publication import store_whole
+from rollout.weights.publisher import store_whole
 
 
 def publish(

@@ -10,18 +10,18 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from rollout.coordinator.messages import AnchorManifest, Batch, Cursor, LearnerStarted, StepRecord
 from rollout.errors import RunFailed, SpecError
-from rollout.learner import chain
+from rollout.learner import hash_chain as chain
 from rollout.learner.batch_step import Done, take_step
-from rollout.learner.parts import LearnerParts
-from rollout.learner.plan import decode_plan
+from rollout.learner.checkpoint import Progress, restore_anchor, save_anchor
+from rollout.learner.context import LearnerParts
+from rollout.learner.objectives.plan import decode_plan
 from rollout.learner.publish import publish
-from rollout.learner.sealing import seal_step
-from rollout.learner.state import Progress, restore_anchor, save_anchor
+from rollout.learner.state_digest import seal_step
+from rollout.protocol.messages import AnchorManifest, Batch, Cursor, LearnerStarted, StepRecord
 from rollout.types import WeightVersion
-from rollout.weights.publication import store_whole
-from rollout.weights.serialise import safetensors_parts
+from rollout.weights.publisher import store_whole
+from rollout.weights.safetensors import safetensors_parts
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from rollout.coordinator import messages as m
 from rollout.learner.model.parallel import Parallel
+from rollout.protocol import messages as m
 from rollout.types import WeightVersion
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from rollout.common.hub import judge
 from rollout.errors import ModelNotFound, SpecError
-from rollout.hub import judge
 
 ALLOW_PATTERNS = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt"]
 IGNORE_PATTERNS = ["*/*"]

@@ -25,9 +25,9 @@ from rollout.models.hub import fetch_model
 from rollout.models.uri import ModelUri, parse_model_uri
 
 RECIPES = {
-    "tiny-qwen2": ("rollout.models.tiny", "build_qwen2", "canonical_qwen2"),
-    "tiny-llama": ("rollout.models.tiny", "build_llama", "canonical_llama"),
-    "tiny-adder": ("rollout.models.adder", "build_adder", "canonical_adder"),
+    "tiny-qwen2": ("rollout.models.builtin.tiny", "build_qwen2", "canonical_qwen2"),
+    "tiny-llama": ("rollout.models.builtin.tiny", "build_llama", "canonical_llama"),
+    "tiny-adder": ("rollout.models.builtin.adder", "build_adder", "canonical_adder"),
 }
 """Built-in models: a module, its builder and the function that fills in its parameters."""
 

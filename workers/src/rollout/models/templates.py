@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from rollout.errors import SpecError
-from rollout.models.local_tokenizers import CHATML, LLAMA3
+from rollout.models.builtin.local_tokenizers import CHATML, LLAMA3
 
 PLAIN = "plain"
 BUILTIN_TEMPLATES = {"chatml": CHATML, "llama3": LLAMA3}

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
+from rollout.common.quantities import parse_quantity
 from rollout.errors import SpecError
 from rollout.objects.cache import CACHE_BYTES_MAX, Cache
 from rollout.objects.filesystem import FilesystemStore
 from rollout.objects.reading import ObjectFiles
 from rollout.objects.remote import Remote, RemoteStore
-from rollout.quantities import parse_quantity
 from rollout.seams import ObjectSource, ObjectStore
 from rollout_api.v1alpha1.storage import Storage
 from rollout_api.worker import WorkerConfig, WorkerOrder
@@ -66,9 +66,9 @@ def require_place(storage: Storage | None) -> None:
 
 
 def _served(config: WorkerOrder, role: Role) -> Remote:
-    from rollout.coordinator.credentials import open_credential
-    from rollout.coordinator.tls import open_trust, require_safe
-    from rollout.objects.served import ServedRemote
+    from rollout.objects.coordinator_remote import ServedRemote
+    from rollout.protocol.auth import open_credential
+    from rollout.protocol.tls import open_trust, require_safe
 
     assert role != "coordinator"
     url, trust = config.layout.coordinator_url, open_trust(config.layout)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rollout.coordinator.learning import StepSignal, judge_learning
+from rollout.coordinator.rules.learning import StepSignal, judge_learning
 from rollout.evaluations.statistics import CORRECT_MIN
 from rollout.report.lengths import describe_lengths, length_warnings
 

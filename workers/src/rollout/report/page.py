@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from rollout.finite import finite
+from rollout.common.finite import finite
 from rollout.report.data import DISPOSITIONS, ReportInput, headlines, is_right, summarise
 from rollout.report.gather import gather
 from rollout.report.panels import plan_plots

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rollout.common.parameters import given_parameters
 from rollout.errors import SpecError
 from rollout.models.roles import reward_role
-from rollout.parameters import given_parameters
 from rollout.rewards.builtins import build_builtin
 from rollout.rewards.pipeline import RewardPipeline
 from rollout.rewards.source import RewardSource
@@ -57,7 +57,7 @@ def _model(reward: Reward, models: Mapping[str, Path]) -> RewardSource:
         name=name,
         weight=reward.weight,
         timeout_seconds=reward.timeout_seconds,
-        module="rollout.learner.model_reward",
+        module="rollout.learner.model.reward_source",
         function="ModelReward",
         parameters={"path": str(path)},
     )

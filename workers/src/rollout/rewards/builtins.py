@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rollout.common.parameters import parse_parameters
 from rollout.errors import SpecError
-from rollout.parameters import parse_parameters
 from rollout.seams import RewardModel
 from rollout.types import Completion, Message, Row
 

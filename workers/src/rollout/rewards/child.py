@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rollout.errors import InfrastructureError, RolloutError
+from rollout.plugins.user_code import describe_failure
 from rollout.rewards.frames import Answer, Request, read_frame, write_frame
 from rollout.rewards.source import RewardSource, load_reward
-from rollout.user_code import describe_failure
 
 
 def main(arguments: Sequence[str]) -> None:

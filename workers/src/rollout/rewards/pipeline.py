@@ -8,11 +8,11 @@ from numbers import Real
 from typing import Any
 
 from rollout.errors import RewardError
+from rollout.plugins.user_code import describe_failure
 from rollout.rewards.builtins import CANNOT_HANG
 from rollout.rewards.host import RewardHost, describe_row
 from rollout.rewards.source import RewardSource, load_reward
 from rollout.types import Completion, Message, Row
-from rollout.user_code import describe_failure
 
 Scored = tuple[float, dict[str, float]]
 """The weighted sum, and each source's value before weighting; named floats as ``source/name``."""

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rollout.plugins.user_code import load_object
 from rollout.rewards.builtins import build_builtin
-from rollout.user_code import load_object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ delta twice is applying it once, and nothing is ever added up.
 
 Sizes, bf16, 1 % of elements at random places and with random values: 8.6 bits a position (the entropy is
 8.1), 11 a value: 82 times smaller than the tensors. Sparsity is a property of learning rate over weight,
-not of RL: a version that changed much is dense (``rollout.weights.publication``).
+not of RL: a version that changed much is dense (``rollout.weights.publisher``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from rollout.bounded import unpack_zstd
+from rollout.common.bounded import unpack_zstd
 from rollout.errors import StoreError
 from rollout.weights.changes import UNSIGNED, Bits, Changes, find_changes, positions_of
 

@@ -19,8 +19,13 @@ import torch
 from torch import nn
 
 from rollout.errors import RunFailed
+from rollout.learner.forward.packed_rows import (
+    GroupTokens,
+    build_group_row,
+    is_packed,
+    token_logprobs,
+)
 from rollout.learner.forward.reference import plain_group_logprobs
-from rollout.learner.forward.rows import GroupTokens, build_group_row, is_packed, token_logprobs
 from rollout.learner.model.parallel import Parallel
 
 log = logging.getLogger(__name__)

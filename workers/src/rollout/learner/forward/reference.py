@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from rollout.learner.forward.logprobs import TokenStats
-from rollout.learner.forward.rows import GroupTokens, SequenceTokens
+from rollout.learner.forward.packed_rows import GroupTokens, SequenceTokens
 
 
 def plain_group_logprobs(

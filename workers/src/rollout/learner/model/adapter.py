@@ -42,8 +42,8 @@ from rollout.learner.model.four_bits import (
     restore,
 )
 from rollout.learner.model.parallel import whole
-from rollout.noise import derive_seed
-from rollout.weights.adapters import PREFIX, serves_adapter
+from rollout.seeds import derive_seed
+from rollout.weights.lora import PREFIX, serves_adapter
 from rollout_api.worker import WorkerConfig
 
 ADAPTER = "default"
@@ -69,7 +69,7 @@ class LoraSettings:
     """The update has rank ``rank`` and is scaled by ``alpha / rank``.
 
     ``quantization`` is how the frozen projections are held; None as the policy's ``dtype``. ``served``:
-    versions are the adapter itself (``rollout.weights.adapters``), else the model with it merged in.
+    versions are the adapter itself (``rollout.weights.lora``), else the model with it merged in.
     """
 
     rank: int

@@ -19,14 +19,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rollout.learner.forward.rows import PackedRow, row_states
+from rollout.learner.config.ppo import CriticSettings
+from rollout.learner.forward.packed_rows import PackedRow, row_states
 from rollout.learner.model.optim import build_optimizer, set_learning_rate
 from rollout.learner.model.parallel import Parallel
 from rollout.learner.model.policy import DTYPES, Policy, load_model, recompute_activations
 from rollout.learner.model.scorer import load_scorer
-from rollout.learner.settings.ppo import CriticSettings
 from rollout.models.scoring import is_scorer
-from rollout.noise import derive_seed
+from rollout.seeds import derive_seed
 
 
 class ValueModel(nn.Module):

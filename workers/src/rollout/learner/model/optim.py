@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from rollout.learner.settings.optimizer import OptimizerSettings, ScheduleSettings
+from rollout.learner.config.optimizer import OptimizerSettings, ScheduleSettings
 
 
 def build_optimizer(parameters: Iterable[nn.Parameter], settings: OptimizerSettings) -> Optimizer:

@@ -16,8 +16,8 @@ from typing import TypeVar
 import torch
 from torch.distributed.rendezvous import rendezvous
 
-from rollout.coordinator.seats import RENDEZVOUS_VARIABLE
 from rollout.errors import RunFailed
+from rollout.protocol.rendezvous import RENDEZVOUS_VARIABLE
 
 COLLECTIVE_SECONDS_MAX = 1800.0
 """Longest time a rank waits for the others; the longest step must fit."""

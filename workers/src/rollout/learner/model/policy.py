@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from rollout.errors import SpecError
-from rollout.learner.forward.rows import prepare_model
+from rollout.learner.forward.packed_rows import prepare_model
 from rollout.learner.model.adapter import adapter_tensors, merged_weights
 from rollout.learner.model.parallel import Parallel, shard, shard_like, whole
 from rollout.models.scoring import is_scorer

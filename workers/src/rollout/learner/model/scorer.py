@@ -21,7 +21,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from rollout.errors import SpecError
-from rollout.learner.forward.rows import (
+from rollout.learner.forward.packed_rows import (
     GroupTokens,
     PackedRow,
     build_group_row,
@@ -29,8 +29,8 @@ from rollout.learner.forward.rows import (
     row_states,
 )
 from rollout.models.scoring import CAUSAL, HEAD, SCORING, find_head, is_scorer, no_head
-from rollout.noise import derive_seed
 from rollout.rendering.tokenizer import load_tokenizer
+from rollout.seeds import derive_seed
 
 Ids = tuple[int, ...]
 Answers = tuple[Ids, Sequence[Ids]]

@@ -8,8 +8,8 @@ import psycopg
 
 from rollout.errors import LedgerSuperseded, LedgerUnreachable
 from rollout.ledger.postgres.address import Address, find_address
+from rollout.ledger.postgres.executor import PAUSE_SECONDS_MAX, Hold, Lanes, Settings
 from rollout.ledger.postgres.failures import is_transient, wrap
-from rollout.ledger.postgres.lanes import PAUSE_SECONDS_MAX, Hold, Lanes, Settings
 from rollout.ledger.postgres.opening import (
     add_receipts,
     connect,

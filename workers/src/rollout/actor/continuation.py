@@ -1,0 +1,98 @@
+"""A sample that another actor began: its beginning as data, and an episode that goes on from it.
+
+Environments are objects of one process, so the replies that were given are given again to a fresh one.
+One that answers otherwise than it did (a clock, a sandbox) cannot be gone on with: the sample then
+starts over, with the noise it had at first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rollout.actor.episodes import Episode, take_answer, take_completion
+from rollout.errors import DataError
+from rollout.protocol.messages import Task
+from rollout.seams import Env, Renderer
+from rollout.types import Completion, Finish, Prefix
+
+
+def build_prefix(episode: Episode) -> Prefix | None:
+    """What is kept of an episode; None where nothing was sampled."""
+    if not episode.token_ids:
+        return None
+    return Prefix(
+        sample=episode.sample,
+        segment=episode.segment,
+        prompt_ids=episode.prompt_ids,
+        token_ids=episode.token_ids,
+        logprobs=episode.logprobs,
+        loss_mask=episode.loss_mask,
+        spans=episode.spans,
+        turn_ends=episode.turn_ends,
+        ending=episode.ending,
+    )
+
+
+def continue_episode(
+    fresh: Episode, prefix: Prefix, environment: Env, renderer: Renderer, task: Task
+) -> Episode | None:
+    """``fresh`` with the prefix in it; None where the environment does not answer as it did.
+
+    ``environment`` has been started, and has heard the prefix's replies afterwards. The seed is the
+    caller's to set, from the episode's turn and segment.
+    """
+    if prefix.prompt_ids != fresh.prompt_ids:
+        return None
+    episode: Episode | None = fresh
+    for number, end in enumerate(prefix.turn_ends):
+        if episode is None:
+            return None
+        last = number + 1 == len(prefix.turn_ends)
+        episode = _repeat_reply(episode, prefix, end, renderer, task, last=last)
+        if episode.ending is None and not (last and prefix.ending):
+            episode = _repeat_answer(episode, prefix, environment, renderer)
+    return None if episode is None else _take_rest(episode, prefix)
+
+
+def _repeat_reply(
+    episode: Episode, prefix: Prefix, end: int, renderer: Renderer, task: Task, *, last: bool
+) -> Episode:
+    start = len(episode.token_ids)
+    said = prefix.token_ids[start:end]
+    finish: Finish = "length" if last and prefix.ending == "length" else "stop"
+    completion = Completion(
+        token_ids=said, logprobs=prefix.logprobs[start:end], finish=finish, spans=()
+    )
+    return take_completion(episode, completion, said, renderer, task.version)
+
+
+def _repeat_answer(
+    episode: Episode, prefix: Prefix, environment: Env, renderer: Renderer
+) -> Episode | None:
+    added, done = environment.step(episode.reply)
+    if done:
+        return None
+    try:
+        answered = take_answer(episode, added, 0, renderer)
+    except DataError:
+        return None
+    so_far = len(answered.token_ids)
+    same = answered.token_ids == prefix.token_ids[:so_far]
+    return answered if same and answered.ending is None else None
+
+
+def _take_rest(episode: Episode, prefix: Prefix) -> Episode | None:
+    """The beginning of the next reply, and what only the first actor could know."""
+    rest = len(prefix.token_ids) - len(episode.token_ids)
+    if rest < 0 or (rest and (prefix.ending or 0 in prefix.loss_mask[-rest:])):
+        return None
+    return replace(
+        episode,
+        token_ids=prefix.token_ids,
+        logprobs=prefix.logprobs,
+        loss_mask=prefix.loss_mask,
+        spans=prefix.spans,
+        begun=rest,
+        segment=prefix.segment,
+        ending=prefix.ending,
+    )

@@ -1,0 +1,81 @@
+"""Which environment a task is played in and which rewards score it: training's, or its evaluation's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rollout.environments.build import build_environment
+from rollout.errors import EngineError
+from rollout.evaluations.build import build_suite
+from rollout.protocol.messages import Task
+from rollout.rewards.build import build_rewards
+from rollout.rewards.pipeline import RewardPipeline
+from rollout.seams import EnvBuilder
+from rollout_api.worker import WorkerConfig
+
+TRAINING = ("", "train")
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judges:
+    """Environments and rewards by (evaluation, split). ``start`` before use, ``close`` after."""
+
+    environments: Mapping[Key, EnvBuilder]
+    pipelines: Mapping[Key, RewardPipeline]
+
+    def environment(self, task: Task) -> EnvBuilder:
+        """Where the task is played."""
+        return self.environments[_key(task, self.environments)]
+
+    def pipeline(self, task: Task) -> RewardPipeline:
+        """What scores the task."""
+        return self.pipelines[_key(task, self.pipelines)]
+
+    def start(self) -> None:
+        """Load every reward. Raises SpecError naming the one that cannot be."""
+        for pipeline in self.pipelines.values():
+            pipeline.start()
+
+    def close(self) -> None:
+        """End the rewards' processes; idempotent."""
+        for pipeline in self.pipelines.values():
+            pipeline.close()
+
+
+def _key(task: Task, known: Mapping[Key, object]) -> Key:
+    key = TRAINING if task.evaluation is None else (task.evaluation, task.split)
+    if key not in known:
+        raise EngineError(
+            f"task {task.task_id} is of evaluation {task.evaluation!r} ({task.split}), which is not in "
+            "this actor's configuration: restart the actor"
+        )
+    return key
+
+
+def build_judges(config: WorkerConfig) -> Judges:
+    """The judges of a run; nothing is started yet. Raises SpecError."""
+    spec, folders = config.spec, code_folders(config)
+    models = {role: Path(path) for role, path in config.resolved.models.items()}
+    train = spec.train
+    environments: dict[Key, EnvBuilder] = {}
+    pipelines: dict[Key, RewardPipeline] = {}
+    if train is not None and train.algorithm.is_online:
+        environments[TRAINING] = build_environment(train.environment, folders=folders)
+        pipelines[TRAINING] = build_rewards(train.rewards, folders=folders, models=models)
+    for index, evaluation in enumerate(spec.evaluations):
+        suite = build_suite(
+            evaluation, index, train=train, seed=spec.seed, folders=folders, models=models
+        )
+        environments[suite.name, suite.split] = suite.environment
+        pipelines[suite.name, suite.split] = RewardPipeline(suite.rewards)
+    return Judges(environments=environments, pipelines=pipelines)
+
+
+def code_folders(config: WorkerConfig) -> Sequence[Path]:
+    """Where user code lies: the run's ``code/``, then the manifest's own folder of code."""
+    path = None if config.spec.code is None else config.spec.code.path
+    own = () if path is None else (Path(path),)
+    return (Path(config.layout.run_dir) / "code", *own)

@@ -1,0 +1,1 @@
+"""Losses on preferences: pairs of answers, and answers with a label."""

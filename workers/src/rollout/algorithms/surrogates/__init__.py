@@ -1,0 +1,1 @@
+"""Policy objectives and what stands beside them: clipping, ratios, importance weights."""

@@ -1,0 +1,1 @@
+"""``rollout debug``: the learner and the engine under the microscope."""

@@ -1,0 +1,1 @@
+"""What every layer may use: processes, quantities, grace periods. Knows nothing of runs."""

@@ -1,0 +1,145 @@
+"""Starts and ends the processes of a run. Each lives in a session of its own and dies with us.
+
+Must be called from one thread that outlives the processes: the kernel ties a child to the thread
+that forked it (``rollout.common.parent_death``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from rollout.common.parent_death import tied_argv
+from rollout.common.restarts import RestartRules
+
+POLL_SECONDS = 0.02
+
+
+_LAST_WORDS = re.compile(r"error:|[A-Za-z_][\w.]*(Error|Exception)\b")
+
+
+class Process(Protocol):
+    """A child of ours, as ``subprocess.Popen`` shows it, however it was started."""
+
+    @property
+    def pid(self) -> int:
+        """Its id, and its session's."""
+        ...
+
+    @property
+    def returncode(self) -> int | None:
+        """What ``poll`` or ``wait`` have found."""
+        ...
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, waited for. Raises TimeoutExpired."""
+        ...
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        ...
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSpec:
+    """One process to keep alive: a module and its arguments.
+
+    ``env`` is added to ours; ``name`` is unique in a run. ``role`` is coordinator, actor or learner.
+    """
+
+    name: str
+    role: str
+    module: str
+    arguments: tuple[str, ...]
+    log: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    restart: RestartRules = field(default_factory=RestartRules)
+
+
+def start_process(spec: ProcessSpec, *, keep: Iterable[int] = ()) -> subprocess.Popen[bytes]:
+    """Start it in its own session, its output appended to its log, ``keep`` descriptors inherited."""
+    with spec.log.open("ab") as log:
+        return subprocess.Popen(
+            tied_argv(spec.module, *spec.arguments, parent=os.getpid()),
+            env={**os.environ, **spec.env},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=tuple(keep),
+        )
+
+
+def open_pidfd(pid: int) -> int:
+    """A descriptor that becomes readable when the process ends; -1 where there is no such thing."""
+    return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
+
+
+def signal_group(process: Process, number: signal.Signals) -> None:
+    """Signal a process and all it started in its session; a no-op when they are gone."""
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        return
+
+
+def end_processes(processes: Iterable[Process], *, grace_seconds: float, ask: bool = True) -> None:
+    """End them all: SIGTERM when ``ask``, then SIGKILL for what is left after the grace."""
+    everyone = list(processes)
+    if ask:
+        for process in everyone:
+            if process.poll() is None:
+                process.terminate()
+        wait_processes(everyone, seconds_max=grace_seconds)
+    for process in everyone:
+        signal_group(process, signal.SIGKILL)
+    for process in everyone:
+        process.wait()
+
+
+def wait_processes(processes: Iterable[Process], *, seconds_max: float) -> bool:
+    """Whether all ended within the bound."""
+    deadline = time.monotonic() + seconds_max
+    everyone = list(processes)
+    while any(process.poll() is None for process in everyone):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def log_size(path: Path) -> int:
+    """Bytes in a log now; 0 when there is none."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def log_tail(path: Path, *, start: int = 0, lines_max: int = 15, bytes_max: int = 16_384) -> str:
+    """The last lines of a log written after byte ``start``; empty when there are none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(start, path.stat().st_size - bytes_max))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-lines_max:])
+
+
+def last_error(text: str) -> str:
+    """What a process said it died of, or nothing: its last ``error:`` line, or where a traceback ends."""
+    found = [line for line in text.splitlines() if _LAST_WORDS.match(line)]
+    return found[-1] if found else ""

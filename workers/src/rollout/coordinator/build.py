@@ -1,0 +1,342 @@
+"""From the one configuration file to a coordinator: the plan as numbers, and where the rows come from.
+
+Reads data, so it may meet broken records; never loads a model, and never torch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rollout.coordinator.calls.settings import Tuned
+from rollout.coordinator.context import Packer
+from rollout.coordinator.dispatcher import Coordinator, open_coordinator
+from rollout.coordinator.plan import (
+    HELD_OUT,
+    EvaluationPlan,
+    Gate,
+    HeldOutPlan,
+    RunPlan,
+    StragglerPlan,
+)
+from rollout.coordinator.rules.autoscaling import ActorBounds
+from rollout.coordinator.rules.drift import DriftBounds
+from rollout.data.build import build_order, build_source, plan_target
+from rollout.data.cursor import DataOrder, place, total
+from rollout.data.lengths import leave_out
+from rollout.environments.build import build_environment
+from rollout.errors import DataError, DataNotFound, SpecError
+from rollout.evaluations.build import build_suite, limit_source
+from rollout.evaluations.statistics import summarise
+from rollout.ledger.opening import open_ledger
+from rollout.ledger.records import Limits, RunIdentity
+from rollout.objects.opening import open_store
+from rollout.seams import DataSource, Tracker
+from rollout.tracking.build import build_trackers
+from rollout.types import Row, SamplingParams
+from rollout_api.live import LiveSettings, with_live
+from rollout_api.v1alpha1.evaluation import Evaluation
+from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.v1alpha1.train import Stragglers, Train
+from rollout_api.worker import WorkerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataRows:
+    """Rows by ordinal: training data in its shuffled order, evaluations as they lie."""
+
+    source: DataSource
+    order: DataOrder
+    suites: Mapping[tuple[str, str], DataSource]
+    held_out: DataSource | None = None
+
+    def train(self, ordinals: Sequence[int]) -> Sequence[Row]:
+        """Rows of training tasks. Raises DataError."""
+        return self.source.rows([place(self.order, ordinal).position for ordinal in ordinals])
+
+    def evaluation(self, name: str, split: str, positions: Sequence[int]) -> Sequence[Row]:
+        """Rows of an evaluation's prompts. Raises DataError."""
+        if self.held_out is not None and (name, split) == HELD_OUT:
+            return self.held_out.rows(positions)
+        if (name, split) not in self.suites:
+            raise DataError(
+                f"evaluation {name} ({split}) is in the ledger, but not in the manifest any more:"
+                " put it back until its prompts are done"
+            )
+        return self.suites[name, split].rows(positions)
+
+
+async def open_from_config(config: WorkerConfig, packer: Packer | None = None) -> Coordinator:
+    """The coordinator of one run. Raises SpecError, DataError or LedgerError."""
+    layout = config.layout
+    rows = build_rows(config)
+    plan = build_plan(config, rows)
+    ledger = await asyncio.to_thread(
+        open_ledger,
+        config.spec.storage,
+        Path(layout.ledger_path),
+        RunIdentity(uid=config.run.uid, name=config.run.name, spec_digest=config.spec_digest),
+        Limits(failures_max=config.spec.limits.sample_attempts),
+    )
+    snapshots = Path(layout.run_dir) / "snapshots"
+    snapshots.mkdir(parents=True, exist_ok=True)
+    opened = await open_coordinator(
+        plan,
+        ledger,
+        open_store(config, "coordinator"),
+        rows,
+        snapshots=snapshots,
+        summarise=summarise,
+        tuning=ConfigTuning(config=config, rows=rows),
+    )
+    opened.run.packer = packer
+    return opened
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigTuning:
+    """What live settings mean for the run of this configuration."""
+
+    config: WorkerConfig
+    rows: DataRows
+
+    def plan(self, live: LiveSettings) -> Tuned:
+        """The plan under these settings. Raises SpecError."""
+        spec, deferred = with_live(self.config.spec, live)
+        config = self.config.model_copy(update={"spec": spec})
+        return Tuned(plan=build_plan(config, self.rows), deferred=deferred)
+
+    def trackers(self, live: LiveSettings) -> Sequence[Tracker]:
+        """Open every tracker. Raises SpecError."""
+        config = self.config
+        return build_trackers(
+            config.spec.tracking if live.tracking is None else live.tracking,
+            Path(config.layout.run_dir),
+            name=config.run.name,
+            uid=config.run.uid,
+            config=config.spec.model_dump(mode="json", exclude_none=True),
+        )
+
+
+def build_rows(config: WorkerConfig) -> DataRows:
+    """Open the data of training and of every evaluation. Raises SpecError or DataError."""
+    train = _train(config)
+    source = _open_training_data(config, train)
+    _check_digest(config, source)
+    epochs = train.epochs
+    if epochs is None and train.max_steps is None:
+        epochs = 1
+    shuffle = True if train.data is None else train.data.shuffle
+    order = build_order(source, seed=config.spec.seed, shuffle=shuffle, epochs=epochs)
+    return DataRows(
+        source=source,
+        order=order,
+        suites=_open_suites(config, train),
+        held_out=_open_held_out(config, train),
+    )
+
+
+def _train(config: WorkerConfig) -> Train:
+    if config.spec.train is None:
+        raise SpecError("spec.train: this coordinator runs training; infer and evaluate have none")
+    return config.spec.train
+
+
+def _open_training_data(config: WorkerConfig, train: Train) -> DataSource:
+    environment = build_environment(train.environment, folders=code_folders(config))
+    source = build_source(
+        train.data,
+        environment,
+        seed=config.spec.seed,
+        target=plan_target(train.algorithm),
+    )
+    return leave_out(source, config.resolved.left_out)
+
+
+def _open_held_out(config: WorkerConfig, train: Train) -> DataSource | None:
+    """The rows that an offline run measures itself on. Raises DataError when there are none."""
+    if train.held_out is None or train.algorithm.is_online:
+        return None
+    target = plan_target(train.algorithm)
+    held_out = build_source(train.data, part="report", seed=config.spec.seed, target=target)
+    return limit_source(held_out, train.held_out.max_rows)
+
+
+def _check_digest(config: WorkerConfig, source: DataSource) -> None:
+    planned = config.resolved.data_digests.get("train")
+    if planned is not None and planned != source.digest:
+        raise DataNotFound(
+            f"train.data is {source.digest}, the run was planned for {planned}: the data changed;"
+            " put it back, or plan a new run"
+        )
+
+
+def code_folders(config: WorkerConfig) -> tuple[Path, ...]:
+    """Where user code lies: the run's ``code/``, then the manifest's own folder of code."""
+    path = None if config.spec.code is None else config.spec.code.path
+    own = () if path is None else (Path(path),)
+    return (Path(config.layout.run_dir) / "code", *own)
+
+
+def _open_suites(config: WorkerConfig, train: Train) -> dict[tuple[str, str], DataSource]:
+    found: dict[tuple[str, str], DataSource] = {}
+    for index, item in enumerate(config.spec.evaluations):
+        suite = build_suite(
+            item,
+            index,
+            train=train,
+            seed=config.spec.seed,
+            folders=code_folders(config),
+            models={role: Path(path) for role, path in config.resolved.models.items()},
+        )
+        found[suite.name, suite.split] = suite.source()
+    return found
+
+
+def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
+    """The run as numbers."""
+    spec, train = config.spec, _train(config)
+    algorithm = train.algorithm.value
+    offline = not train.algorithm.is_online
+    dynamic = train.dynamic_sampling
+    return RunPlan(
+        name=config.run.name,
+        uid=config.run.uid,
+        tasks_per_step=algorithm.batch_size if offline else algorithm.prompts_per_step,
+        num_samples=train.algorithm.num_samples,
+        sampling=_sampling(config, train),
+        offline=offline,
+        staleness_max=0 if offline else train.max_staleness,
+        steps_max=train.max_steps,
+        num_tasks=total(rows.order),
+        short_tail=train.data is not None and train.data.tail_batch == "Short",
+        waves_max=None if dynamic is None or offline else dynamic.generation_waves_max,
+        samples_min=samples_min(train),
+        attempts_max=spec.limits.sample_attempts,
+        pools_rewards=pools_rewards(train),
+        learns_from_reward=train.algorithm.distill is None,
+        exact=spec.numerics.mode == "Exact",
+        grade=config.resolved.grade,
+        sample_wait_seconds=float(spec.limits.sample_seconds),
+        full_seconds=float(spec.limits.no_progress_seconds),
+        lease_seconds=config.lease_seconds,
+        heartbeat_seconds=config.heartbeat_seconds,
+        anchors_kept=spec.snapshots.keep_last,
+        anchor_every_steps=min(spec.snapshots.every_steps, spec.snapshots.max_replay_steps),
+        saves_on_notice=spec.snapshots.on_preemption == "SnapshotIfTime",
+        learner_nodes=spec.learner.nodes,
+        attempt=config.attempt,
+        generation=config.generation,
+        evaluations=_evaluations(config, train, rows),
+        held_out=_held_out(train, rows),
+        actors=_actor_bounds(spec),
+        extra_groups=extra_groups(spec),
+        stragglers=straggler_plan(spec),
+        drift=_bounds(spec.limits.mismatch_kl_warn, spec.limits.mismatch_kl_stop),
+        retokenised=_bounds(spec.limits.retokenised_warn, spec.limits.retokenised_stop),
+    )
+
+
+def _bounds(warn: float, stop: float | None) -> DriftBounds:
+    return DriftBounds(warn=float(warn), stop=None if stop is None else float(stop))
+
+
+def _actor_bounds(spec: RolloutRunSpec) -> ActorBounds | None:
+    scale = spec.actors.autoscale
+    if scale is None or not spec.needs_actors:
+        return None
+    return ActorBounds(low=scale.min, high=scale.max, start=spec.actors.replicas)
+
+
+def extra_groups(spec: RolloutRunSpec) -> int:
+    """Groups that a step asks for and does not take."""
+    train = spec.train
+    if train is None or train.stragglers is None or not train.algorithm.is_online:
+        return 0
+    share = float(train.stragglers.over_provision)
+    return math.ceil(share * train.algorithm.value.prompts_per_step)
+
+
+def straggler_plan(spec: RolloutRunSpec) -> StragglerPlan | None:
+    """How slow groups are moved; None in Exact, and where nothing is sampled."""
+    train = spec.train
+    if spec.numerics.mode == "Exact" or train is None or not train.algorithm.is_online:
+        return None
+    wanted = train.stragglers or Stragglers()
+    return StragglerPlan(
+        steal_margin_seconds=wanted.steal_margin_seconds,
+        deadline_factor=float(wanted.deadline_factor),
+    )
+
+
+def samples_min(train: Train) -> int | None:
+    """How many samples of a group must survive infrastructure failures; None: all, or nobody is asked."""
+    grpo = train.algorithm.grpo
+    if grpo is None:
+        return None
+    compared = 1 if grpo.advantage_baseline == "None" else 2
+    return max(compared, math.ceil(float(grpo.quorum) * grpo.group_size))
+
+
+def pools_rewards(train: Train) -> bool:
+    """Whether advantages do not come from siblings: with a critic, or without a baseline of the group."""
+    grpo = train.algorithm.grpo
+    return train.algorithm.ppo is not None or (
+        grpo is not None and grpo.advantage_baseline == "None"
+    )
+
+
+def _held_out(train: Train, rows: DataRows) -> HeldOutPlan | None:
+    if train.held_out is None or rows.held_out is None:
+        return None
+    return HeldOutPlan(num_rows=len(rows.held_out), every_steps=train.held_out.every_steps)
+
+
+def _sampling(config: WorkerConfig, train: Train) -> SamplingParams:
+    sampling = train.sampling
+    return SamplingParams(
+        max_new_tokens=sampling.new_tokens_max,
+        temperature=sampling.temperature,
+        min_new_tokens=sampling.min_new_tokens,
+        stop_token_ids=config.resolved.stop_token_ids,
+    )
+
+
+def _evaluations(config: WorkerConfig, train: Train, rows: DataRows) -> tuple[EvaluationPlan, ...]:
+    keys = tuple(rows.suites)
+    return tuple(
+        _evaluation(item, key, config, train, len(rows.suites[key]))
+        for item, key in zip(config.spec.evaluations, keys, strict=True)
+    )
+
+
+def _evaluation(
+    item: Evaluation, key: tuple[str, str], config: WorkerConfig, train: Train, num_prompts: int
+) -> EvaluationPlan:
+    base = _sampling(config, train)
+    return EvaluationPlan(
+        name=key[0],
+        split="selection" if key[1] == "selection" else "report",
+        num_prompts=num_prompts,
+        samples_per_prompt=item.samples_per_prompt,
+        sampling=SamplingParams(
+            max_new_tokens=item.max_new_tokens or base.max_new_tokens,
+            temperature=item.temperature,
+            stop_token_ids=base.stop_token_ids,
+        ),
+        at_start=item.at_start,
+        every_steps=item.every_steps,
+        at_end=item.at_end,
+        selects=item.selects,
+        metric=item.gate.metric if item.gate is not None else "accuracy",
+        gate=None
+        if item.gate is None
+        else Gate(
+            metric=item.gate.metric,
+            lower_bound=item.gate.lower_bound,
+            fails=item.gate.action == "Fail",
+        ),
+    )

@@ -1,0 +1,297 @@
+"""The actors' desk: registering, claiming, heartbeats. What they bring back is taken in ``results``."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+
+from rollout.coordinator.calls.partial_samples import (
+    choose_young,
+    read_prefixes,
+)
+from rollout.coordinator.calls.quarantine import describe_stall, note_activation
+from rollout.coordinator.calls.recall import ask_back, note_progress
+from rollout.coordinator.context import WAIT_MAX_SECONDS, Run, wait_for
+from rollout.coordinator.plan import EvaluationPlan
+from rollout.coordinator.revocation import take_back
+from rollout.coordinator.state import Worker
+from rollout.errors import Fenced
+from rollout.ledger.records import ClaimRequest, Lease
+from rollout.protocol import messages as m
+from rollout.types import Prefix, Row, SamplingParams
+from rollout_api.conditions import Reason
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS_MIN = 0.05
+"""A waiting claim looks no more often for leases that ran out."""
+
+
+async def register(run: Run, ask: m.Register) -> m.Registered:
+    """A new actor process."""
+    done = await run.ledger.register(ask.worker, "actor", pid=ask.pid, host=ask.host)
+    run.state.free(done.freed)
+    run.state.workers[ask.worker] = Worker(
+        name=ask.worker,
+        role="actor",
+        incarnation=done.incarnation,
+        seen_at=run.clock(),
+        state="registered",
+    )
+    log.info("actor registered worker=%s incarnation=%d", ask.worker, done.incarnation)
+    run.wake()
+    return m.Registered(
+        incarnation=done.incarnation,
+        lease_seconds=run.plan.lease_seconds,
+        heartbeat_seconds=run.plan.heartbeat_seconds,
+    )
+
+
+def hear(run: Run, worker: str, role: str, incarnation: int) -> Worker:
+    """Note that a worker is alive. Raises Fenced when a newer process of it is known."""
+    known = run.state.workers.get(worker)
+    if known is None:
+        # This coordinator is younger than the worker; the ledger fences what matters.
+        known = Worker(name=worker, role=role, incarnation=incarnation, seen_at=run.clock())
+        run.state.workers[worker] = known
+    if incarnation < known.incarnation:
+        raise Fenced(
+            f"{worker} is now at incarnation {known.incarnation}, this call came from {incarnation}"
+        )
+    known.incarnation, known.seen_at = incarnation, run.clock()
+    return known
+
+
+async def claim(run: Run, ask: m.Claim) -> m.Claimed:
+    """Hand out tasks, waiting for some when there are none."""
+    deadline = run.clock() + min(ask.wait_seconds, WAIT_MAX_SECONDS)
+    worker = hear(run, ask.worker, "actor", ask.incarnation)
+    worker.loaded = run.state.versions.get(ask.loaded) if ask.loaded else worker.loaded
+    run.waits.idle[ask.worker] = run.clock()
+    while True:
+        ticket = run.work.ticket()
+        reason = run.stop_reason()
+        if reason is None and worker.outcome is not None:
+            reason = "this actor has ended"
+        if reason is not None:
+            return m.Claimed(stop=True, reason=reason)
+        tasks = await _try_claim(run, ask)
+        left = deadline - run.clock()
+        if tasks or left <= 0:
+            worker.seen_at = run.clock()
+            run.waits.actor_seconds += run.clock() - run.waits.idle.pop(ask.worker, run.clock())
+            return m.Claimed(tasks=tasks, reason="" if tasks else idle_reason(run))
+        # A lease may expire while nobody says anything: look again then, and now and then.
+        await wait_for(ticket, min(left, _until_silent(run)))
+        worker.seen_at = run.clock()
+
+
+def _until_silent(run: Run) -> float:
+    """Seconds until the next worker that holds something may be given up, within bounds."""
+    now, term = run.clock(), run.plan.lease_seconds
+    ages = [now - run.state.workers[w].seen_at for w in _holders(run) if w in run.state.workers]
+    left = min((term - age for age in ages if age < term), default=term)
+    return min(max(left, LOOK_SECONDS_MIN), term / 4)
+
+
+def _holders(run: Run) -> set[str]:
+    return {lease.worker for lease in run.state.leases.values()}
+
+
+async def _try_claim(run: Run, ask: m.Claim) -> tuple[m.Task, ...]:
+    policy = run.state.version
+    if policy is None or run.damaged == policy or not _worth_asking(run, ask):
+        return ()
+    claims = await run.ledger.claim(
+        ClaimRequest(
+            worker=ask.worker,
+            incarnation=ask.incarnation,
+            tasks_max=_fair_share(run, ask.tasks_max),
+            held=ask.held,
+            lease_seconds=run.plan.lease_seconds,
+            lineage=policy.lineage,
+            step=policy.step,
+            ordinal_end=run.state.next_admitted,
+        )
+    )
+    run.state.free(claims.freed)
+    for lease in claims.leases:
+        run.state.lease(lease)
+    if claims.freed.excluded:
+        run.wake()
+    return await build_tasks(run, await _with_versions(run, claims.leases))
+
+
+async def _with_versions(run: Run, leases: Sequence[Lease]) -> list[Lease]:
+    """The leases whose version is kept; others are taken back, to be claimed under the policy of now.
+
+    One that is handed out again may be of a version that was retired since, or of a dead lineage.
+    """
+    versions = run.state.versions
+    gone = [one for one in leases if (one.version_lineage, one.version_step) not in versions]
+    if gone:
+        await take_back(run, gone, "its version is not kept any more")
+        log.info("taken back num=%d worker=%s: version retired", len(gone), gone[0].worker)
+        run.work.beat()
+    return [one for one in leases if one not in gone]
+
+
+def _worth_asking(run: Run, ask: m.Claim) -> bool:
+    """Whether the ledger can have something for this actor: spares it a transaction per wake-up."""
+    if run.state.num_open():
+        return True
+    held, now = set(ask.held), run.clock()
+    return any(
+        (lease.worker == ask.worker and lease.task.task_id not in held)
+        or not is_alive(run, lease.worker, now)
+        for lease in run.state.leases.values()
+    )
+
+
+def is_alive(run: Run, worker: str, now: float) -> bool:
+    """Whether the worker was heard within one lease term."""
+    known = run.state.workers.get(worker)
+    seen = run.started_at if known is None else known.seen_at
+    return now - seen < run.plan.lease_seconds
+
+
+def _fair_share(run: Run, tasks_max: int) -> int:
+    """What one actor gets, so that the first to ask does not leave the others idle."""
+    alive = len(working_actors(run))
+    share = math.ceil(run.state.num_open() / max(1, alive))
+    return max(1, min(tasks_max, share)) if alive > 1 else max(1, tasks_max)
+
+
+def working_actors(run: Run) -> list[Worker]:
+    """Actors that were heard within one lease term and have not ended."""
+    now = run.clock()
+    return [
+        worker
+        for worker in run.state.workers.values()
+        if worker.role == "actor" and worker.outcome is None and is_alive(run, worker.name, now)
+    ]
+
+
+def idle_reason(run: Run) -> str:
+    """Why there is no work for an actor just now."""
+    if run.state.version is None:
+        return "waiting for the learner to publish the first version"
+    if run.damaged == run.state.version:
+        return f"waiting for the learner to store version {run.state.step} again: it was damaged"
+    return f"every task of step {run.state.step + 1} is taken: waiting for the learner"
+
+
+async def build_tasks(run: Run, leases: Sequence[Lease]) -> tuple[m.Task, ...]:
+    """Tasks as actors see them, with their rows. Raises DataError."""
+    rows = await _rows(run, leases)
+    kept = await read_prefixes(run, leases)
+    young = [choose_young(run, lease, kept.get(lease.task.task_id, {})) for lease in leases]
+    run.moves.tokens_again += sum(
+        len(one.prompt_ids) + len(one.token_ids)
+        for prefixes in young
+        for one in prefixes
+        if one.ending is None
+    )
+    return tuple(
+        _build_task(run, lease, rows[lease.task.task_id], prefixes)
+        for lease, prefixes in zip(leases, young, strict=True)
+    )
+
+
+async def _rows(run: Run, leases: Sequence[Lease]) -> dict[str, Row]:
+    found: dict[str, Row] = {}
+    by_source: dict[tuple[str, str], list[Lease]] = {}
+    for lease in leases:
+        by_source.setdefault((lease.task.evaluation, lease.task.split), []).append(lease)
+    for (name, split), members in by_source.items():
+        positions = [lease.task.ordinal for lease in members]
+        if members[0].task.kind == "eval":
+            rows = await run.rows.evaluation(name, split, positions)
+        else:
+            rows = await run.rows.train(positions)
+        found.update((lease.task.task_id, row) for lease, row in zip(members, rows, strict=True))
+    return found
+
+
+def _build_task(run: Run, lease: Lease, row: Row, prefixes: tuple[Prefix, ...]) -> m.Task:
+    task = lease.task
+    version = run.state.versions[(lease.version_lineage, lease.version_step)]
+    evaluation = task.kind == "eval"
+    return m.Task(
+        task_id=task.task_id,
+        kind="eval" if evaluation else "train",
+        ordinal=task.ordinal,
+        row=row,
+        num_samples=task.num_samples,
+        attempt=lease.attempt,
+        epoch=lease.epoch,
+        lease_seconds=run.plan.lease_seconds,
+        version=version,
+        sampling=_sampling(run, lease),
+        noise_domain=f"eval/{task.evaluation}/{task.step}" if evaluation else "train",
+        evaluation=task.evaluation if evaluation else None,
+        split=task.split,
+        prefixes=prefixes,
+    )
+
+
+def _sampling(run: Run, lease: Lease) -> SamplingParams:
+    found = find_evaluation(run, lease.task.evaluation, lease.task.split)
+    return run.plan.sampling if found is None else found.sampling
+
+
+def find_evaluation(run: Run, name: str, split: str) -> EvaluationPlan | None:
+    """The plan of an evaluation; None for training, or when it was taken out of the manifest."""
+    wanted = (plan for plan in run.plan.evaluations if (plan.name, plan.split) == (name, split))
+    return next(wanted, None)
+
+
+async def heartbeat(run: Run, ask: m.Heartbeat) -> m.HeartbeatAnswer:
+    """An actor is alive and still works on these tasks."""
+    worker = hear(run, ask.worker, "actor", ask.incarnation)
+    worker.state, worker.step = ask.state, ask.step
+    note_progress(worker, ask)
+    lost: tuple[str, ...] = ()
+    if ask.task_ids:
+        lost = await run.ledger.renew(
+            ask.worker, ask.incarnation, ask.task_ids, run.plan.lease_seconds
+        )
+    return m.HeartbeatAnswer(
+        lost=lost,
+        stop=run.stop_reason() is not None,
+        give_back=await ask_back(run, worker),
+    )
+
+
+async def activation(run: Run, ask: m.Activation) -> m.Empty:
+    """An actor loaded a version, or could not; a wrong digest is written down for good."""
+    worker = hear(run, ask.worker, "actor", ask.incarnation)
+    note_activation(worker, ask, run.clock())
+    if ask.ok:
+        return m.Empty()
+    await run.ledger.add_event(
+        "activation-failed",
+        f"{ask.worker}: {worker.trouble}",
+        {"lineage": ask.version.lineage, "step": ask.version.step, "digest": ask.digest},
+    )
+    now, patience = run.clock(), run.plan.lease_seconds
+    if stall := describe_stall(run.state.workers.values(), now, patience):
+        await run.end("Failed", Reason.ACTORS_QUARANTINED.value, stall)
+    return m.Empty()
+
+
+async def outcome(run: Run, ask: m.Outcome) -> m.Empty:
+    """A worker says how it ends. Raises Fenced for one that was replaced: its successor goes on."""
+    text = "succeeded" if ask.ok else f"failed: {ask.message}"
+    name = "learner" if ask.role == "learner" else ask.worker
+    await run.ledger.worker_ended(name, ask.incarnation, text)
+    worker = hear(run, ask.worker, ask.role, ask.incarnation)
+    worker.outcome, worker.state = text, "ended"
+    if ask.ok:
+        # A claim may have been on its way to it.
+        held = [one for one in run.state.leases.values() if one.worker == worker.name]
+        mine = [one for one in held if one.incarnation == worker.incarnation]
+        await take_back(run, mine, f"{worker.name} has ended")
+    run.wake()
+    return m.Empty()

@@ -1,0 +1,149 @@
+"""Slow groups: asked back from an actor that is late with them, or for one that has nothing to do.
+
+Decided at heartbeats, from what actors say of their samples. The actor returns what it has, the ledger
+ends its attempt, and the next claim goes on from there under another epoch: at no time do two attempts
+count. An actor that does not return a group past its deadline loses it, with what it had.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+
+from rollout.coordinator.context import Run
+from rollout.coordinator.plan import StragglerPlan
+from rollout.coordinator.revocation import take_back
+from rollout.coordinator.rules.recall_state import Wish
+from rollout.coordinator.rules.stragglers import Idle, Load, deadline_seconds, plan_steals
+from rollout.coordinator.state import Worker
+from rollout.errors import Fenced
+from rollout.ledger.records import Lease
+from rollout.protocol import messages as m
+
+log = logging.getLogger(__name__)
+
+IDLE_MAX = 2
+"""Idle actors that one look finds work for: a look weighs every sample under way, on the event loop."""
+
+
+def note_progress(worker: Worker, ask: m.Heartbeat) -> None:
+    """Remember how far an actor is."""
+    worker.progress = ask.progress
+    worker.pace = ask.tokens_per_second or worker.pace
+
+
+async def ask_back(run: Run, worker: Worker) -> tuple[str, ...]:
+    """What this actor is to return now. Nothing where time decides nothing (Exact)."""
+    plan = run.plan.stragglers
+    if plan is None:
+        return ()
+    _forget_done(run)
+    _wish_overdue(run, plan)
+    _wish_steals(run, plan)
+    await _lose_patience(run)
+    return tuple(
+        task_id
+        for task_id in run.moves.wishes
+        if (lease := run.state.leases.get(task_id)) is not None and lease.worker == worker.name
+    )
+
+
+def _forget_done(run: Run) -> None:
+    moves, leases = run.moves, run.state.leases
+    epochs = {task_id: lease.epoch for task_id, lease in leases.items()}
+    moves.wishes = {t: w for t, w in moves.wishes.items() if epochs.get(t) == w.epoch}
+    moves.begun = {key: at for key, at in moves.begun.items() if epochs.get(key[0]) == key[1]}
+    known = {group.task.task_id for group in run.state.groups.values()}
+    for task_id in [t for t in moves.times if t not in known and t not in leases]:
+        del moves.times[task_id]
+
+
+def _wish(run: Run, lease: Lease, wish: Wish) -> None:
+    moves, task_id = run.moves, lease.task.task_id
+    moves.wishes[task_id] = wish
+    moves.times[task_id] += 1
+    moves.told[wish.why] += 1
+    log.info("asking back task=%s worker=%s why=%s", task_id, lease.worker, wish.why)
+
+
+def _wish_overdue(run: Run, plan: StragglerPlan) -> None:
+    """Groups that are drawn for longer than the longest samples take, while others could go on with them."""
+    now, moves = run.clock(), run.moves
+    if len(_alive(run)) < 2:
+        return
+    for worker in _alive(run):
+        longest = deadline_seconds(worker.pace, moves.lengths, plan.deadline_factor)
+        for task in worker.progress:
+            lease = _lease_of(run, worker, task.task_id)
+            if lease is None or not task.running:
+                continue
+            begun = moves.begun.setdefault((task.task_id, lease.epoch), now)
+            if longest and now - begun > longest and task.task_id not in moves.settled:
+                _wish(run, lease, Wish(epoch=lease.epoch, asked_at=now, why="deadline"))
+
+
+def _wish_steals(run: Run, plan: StragglerPlan) -> None:
+    """While somebody waits for work and none is open, what would end sooner with them."""
+    state, moves = run.state, run.moves
+    idle = [Idle(worker=w.name, pace=w.pace) for w in _alive(run) if w.name in run.waits.idle]
+    idle = idle[len(moves.wishes) :][:IDLE_MAX]
+    soon = run.clock() - moves.looked_at < run.plan.heartbeat_seconds / 2
+    if not idle or state.num_open() or soon:
+        return
+    moves.looked_at = run.clock()
+    loads = [
+        Load(
+            worker=worker.name,
+            pace=worker.pace,
+            tasks=tuple(t for t in worker.progress if _lease_of(run, worker, t.task_id)),
+        )
+        for worker in _alive(run)
+        if worker.progress and worker.name not in run.waits.idle
+    ]
+    found = plan_steals(loads, idle, moves.lengths, plan.steal_margin_seconds, moves.settled)
+    for task_id in found:
+        lease = state.leases[task_id]
+        _wish(run, lease, Wish(epoch=lease.epoch, asked_at=run.clock(), why="steal"))
+
+
+async def _lose_patience(run: Run) -> None:
+    """One lease term after it was asked, an overdue group is taken; a wish to steal is given up."""
+    now, moves = run.clock(), run.moves
+    old = {t: w for t, w in moves.wishes.items() if now - w.asked_at > run.plan.lease_seconds}
+    taken: dict[tuple[str, int], list[Lease]] = defaultdict(list)
+    for task_id, wish in old.items():
+        del moves.wishes[task_id]
+        lease = run.state.leases.get(task_id)
+        if wish.why == "deadline" and lease is not None and lease.epoch == wish.epoch:
+            taken[lease.worker, lease.incarnation].append(lease)
+    for leases in taken.values():
+        await _take(run, leases)
+
+
+async def _take(run: Run, leases: list[Lease]) -> None:
+    try:
+        await take_back(run, leases, "past its deadline, and not returned")
+    except Fenced:
+        return  # a newer process of that worker is there: its tasks are free already
+    run.moves.told["taken"] += len(leases)
+    run.wake()
+
+
+def _alive(run: Run) -> list[Worker]:
+    now = run.clock()
+    return [
+        worker
+        for worker in run.state.workers.values()
+        if worker.role == "actor"
+        and worker.outcome is None
+        and now - worker.seen_at < run.plan.lease_seconds
+    ]
+
+
+def _lease_of(run: Run, worker: Worker, task_id: str) -> Lease | None:
+    lease = run.state.leases.get(task_id)
+    mine = lease is not None and (lease.worker, lease.incarnation) == (
+        worker.name,
+        worker.incarnation,
+    )
+    return lease if mine else None

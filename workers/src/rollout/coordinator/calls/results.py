@@ -1,0 +1,162 @@
+"""What actors bring back: checked, made durable, mirrored in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from rollout.codec import encode_body, encode_prefixes, name_trajectory
+from rollout.coordinator.calls.actors import hear
+from rollout.coordinator.calls.admission import admit_more
+from rollout.coordinator.calls.partial_groups import settle
+from rollout.coordinator.calls.partial_samples import (
+    BySample,
+    check_prefixes,
+    check_versions,
+    read_prefixes,
+    without_prefixes,
+)
+from rollout.coordinator.context import Run
+from rollout.coordinator.rules.numbers import check_numbers, check_prefix_numbers
+from rollout.ledger.records import AttemptEnd, Lease, SampleRow, Verdict
+from rollout.protocol import messages as m
+from rollout.types import Trajectory
+
+log = logging.getLogger(__name__)
+
+DATA_FAILURES_MAX = 2
+"""User code that fails twice on the same task is broken, not unlucky."""
+
+OFF_LOOP_TOKENS = 32_768
+"""Results larger than this are named and compressed in a thread, so that heartbeats keep flowing."""
+
+
+async def submit(run: Run, ask: m.Submit) -> m.Submitted:
+    """Make results durable, each on its own merits."""
+    hear(run, ask.worker, "actor", ask.incarnation)
+    leases = [run.state.leases.get(result.task_id) for result in ask.results]
+    kept = await read_prefixes(run, leases)
+    results = [
+        settle(run.plan, without_prefixes(run.plan, r), lease)
+        for r, lease in zip(ask.results, leases, strict=True)
+    ]
+    refusals = [
+        _check(result, lease, kept.get(result.task_id, {}))
+        for result, lease in zip(ask.results, leases, strict=True)
+    ]
+    good = [r for r, refusal in zip(results, refusals, strict=True) if not refusal]
+    ends = await _build_ends(good)
+    verdicts = await run.ledger.submit(ask.worker, ask.incarnation, ends)
+    by_task = {}
+    for result, end, verdict in zip(good, ends, verdicts, strict=True):
+        by_task[result.task_id] = verdict
+        if verdict.accepted:
+            _mirror(run, result, end, verdict)
+    await _after_results(run, good, verdicts)
+    judged = [
+        Verdict(accepted=False, reason=refusal, state="open") if refusal else by_task[r.task_id]
+        for r, refusal in zip(results, refusals, strict=True)
+    ]
+    return m.Submitted(
+        accepted=tuple(verdict.accepted for verdict in judged),
+        reasons=tuple(verdict.reason for verdict in judged),
+    )
+
+
+def _check(result: m.TaskResult, lease: Lease | None, kept: BySample) -> str:
+    """What is wrong with a result's form; empty when nothing is, or when the ledger must judge it."""
+    numbers = map(check_numbers, result.trajectories)
+    if wrong := next(filter(None, numbers), ""):
+        return wrong
+    if wrong := next(filter(None, map(check_prefix_numbers, result.prefixes)), ""):
+        return wrong
+    if lease is None or lease.epoch != result.epoch:
+        return ""
+    made, whole = [t.sample for t in result.trajectories], range(lease.task.num_samples)
+    if result.failure is None and made != list(whole):
+        return f"expected samples 0 to {lease.task.num_samples - 1}, in order"
+    if result.failure is not None and made != [n for n in whole if n in made]:
+        return f"expected some of samples 0 to {lease.task.num_samples - 1}, in order"
+    wrong = (_check_one(t, lease, kept) for t in result.trajectories)
+    return next(filter(None, wrong), "") or check_prefixes(result, lease, kept)
+
+
+def _check_one(trajectory: Trajectory, lease: Lease, kept: BySample) -> str:
+    lengths = {
+        len(trajectory.token_ids),
+        len(trajectory.actor_logprobs),
+        len(trajectory.loss_mask),
+    }
+    if len(lengths) != 1:
+        return f"sample {trajectory.sample}: tokens, logprobs and mask differ in length"
+    if trajectory.ordinal != lease.task.ordinal:
+        return f"sample {trajectory.sample}: ordinal {trajectory.ordinal} is not the task's"
+    return check_versions(trajectory, lease, kept)
+
+
+async def _build_ends(results: Sequence[m.TaskResult]) -> tuple[AttemptEnd, ...]:
+    made = [one for result in results for one in (*result.trajectories, *result.prefixes)]
+    tokens = sum(len(one.token_ids) + len(one.prompt_ids) for one in made)
+    if tokens > OFF_LOOP_TOKENS:
+        return await asyncio.to_thread(lambda: tuple(map(_build_end, results)))
+    return tuple(map(_build_end, results))
+
+
+def _build_end(result: m.TaskResult) -> AttemptEnd:
+    if result.failure is not None:
+        return AttemptEnd(
+            task_id=result.task_id,
+            epoch=result.epoch,
+            failure=result.failure.kind,
+            message=result.failure.message,
+            prefixes=encode_prefixes(result.prefixes),
+        )
+    return AttemptEnd(
+        task_id=result.task_id,
+        epoch=result.epoch,
+        samples=tuple(map(_sample_row, result.trajectories)),
+        body=encode_body(result.trajectories),
+    )
+
+
+def _sample_row(trajectory: Trajectory) -> SampleRow:
+    return SampleRow(
+        sample=trajectory.sample,
+        trajectory_id=name_trajectory(trajectory),
+        reward=float(trajectory.reward),
+        num_tokens=len(trajectory.token_ids),
+        ending=trajectory.ending,
+    )
+
+
+def _mirror(run: Run, result: m.TaskResult, end: AttemptEnd, verdict: Verdict) -> None:
+    lease = run.state.leases.get(result.task_id)
+    if lease is None or lease.epoch != result.epoch:
+        return  # a repeated result: mirrored the first time
+    if verdict.state == "done":
+        run.state.finish_task(lease.task, end.samples, result.trajectories)
+        if lease.task.kind == "train":
+            run.moves.lengths.add(one.num_tokens for one in end.samples)
+    else:
+        run.state.release(lease.task, verdict.state)
+
+
+async def _after_results(
+    run: Run, results: Sequence[m.TaskResult], verdicts: Sequence[Verdict]
+) -> None:
+    for result, verdict in zip(results, verdicts, strict=True):
+        if result.failure is None:
+            continue
+        log.log(
+            logging.INFO if result.failure.kind == "returned" else logging.WARNING,
+            "attempt failed task=%s kind=%s state=%s message=%s",
+            result.task_id,
+            result.failure.kind,
+            verdict.state,
+            result.failure.message,
+        )
+        if verdict.data_failures >= DATA_FAILURES_MAX:
+            await run.end("Failed", "RewardError", result.failure.message)
+    await admit_more(run)
+    run.wake()

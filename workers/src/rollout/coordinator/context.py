@@ -1,0 +1,215 @@
+"""What the desks of one coordinator share: the plan, the ledger, the picture, and who to wake."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from rollout.coordinator.plan import RunPlan, TaskRows
+from rollout.coordinator.rules.autoscaling import Pace
+from rollout.coordinator.rules.recall_state import Moves
+from rollout.coordinator.state import RunState
+from rollout.errors import CoordinatorError, LedgerError, LedgerFull
+from rollout.ledger.contract import Ledger
+from rollout.protocol.rendezvous import Group
+from rollout.protocol.status import RunOutcome
+from rollout.seams import ObjectStore, Tracker
+from rollout.types import Row, WeightVersion
+from rollout_api.live import LiveSettings
+
+log = logging.getLogger(__name__)
+
+WAIT_MAX_SECONDS = 60.0
+"""Longest long-poll that is granted, whatever is asked for."""
+
+ROWS_KEPT_MAX = 8192
+"""Rows kept in memory between admission and the end of their task."""
+
+
+class Packer(Protocol):
+    """Packs a version's model into the store, for runs that start from this one."""
+
+    def __call__(self, store: ObjectStore, version: WeightVersion) -> str:
+        """Its URI. Raises StoreError."""
+        ...
+
+
+Summarise = Callable[[Sequence[Sequence[float]]], Mapping[str, Any]]
+"""From rewards by prompt and sample to an evaluation's summary (value and interval by metric)."""
+
+
+class Pulse:
+    """Wakes everybody who waits, at once. Take ``ticket`` before looking, then wait on it."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def ticket(self) -> asyncio.Event:
+        """An event that the next ``beat`` sets."""
+        return self._event
+
+    def beat(self) -> None:
+        """Wake all who hold a ticket."""
+        self._event.set()
+        self._event = asyncio.Event()
+
+
+async def wait_for(ticket: asyncio.Event, seconds: float) -> None:
+    """Wait for a pulse, at most so long."""
+    if seconds <= 0:
+        return
+    try:
+        async with asyncio.timeout(seconds):
+            await ticket.wait()
+    except TimeoutError:
+        return
+
+
+class RowCache:
+    """Rows of training tasks, read ahead outside the event loop."""
+
+    def __init__(self, source: TaskRows) -> None:
+        self._source = source
+        self._rows: dict[int, Row] = {}
+
+    async def train(self, ordinals: Sequence[int]) -> list[Row]:
+        """Rows by ordinal, from memory where they were read ahead. Raises DataError."""
+        missing = [ordinal for ordinal in ordinals if ordinal not in self._rows]
+        if missing:
+            rows = await asyncio.to_thread(self._source.train, missing)
+            self._rows.update(zip(missing, rows, strict=True))
+        return [self._rows[ordinal] for ordinal in ordinals]
+
+    async def evaluation(self, name: str, split: str, positions: Sequence[int]) -> list[Row]:
+        """Rows of an evaluation's prompts. Raises DataError."""
+        return list(await asyncio.to_thread(self._source.evaluation, name, split, positions))
+
+    def forget_below(self, ordinal: int) -> None:
+        """Rows of consumed tasks are not needed again."""
+        self._rows = {
+            kept: row
+            for kept, row in self._rows.items()
+            if kept >= ordinal and kept < ordinal + ROWS_KEPT_MAX
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class Waits:
+    """Seconds that each side spent waiting for the other since the last step."""
+
+    learner_since: float | None = None
+    learner_for: str = ""
+    learner_seconds: float = 0.0
+    actor_seconds: float = 0.0
+    idle: dict[str, float] = field(default_factory=dict)
+    shares: tuple[float, float] = (0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoRoom:
+    """The ledger's disk has been full since then; over as soon as the ledger stands beyond ``position``."""
+
+    since: float
+    position: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stuck:
+    """Nothing has moved for too long. ``worker`` holds the run up; empty where no one does. ``at``: found then."""
+
+    worker: str
+    message: str
+    at: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """One run being coordinated.
+
+    ``packer`` None: nobody will ask for the models of this run. ``handed`` are the places of the packed ones
+    by the snapshot's name; None while they are still to be packed. ``learner_until``: the learner was told to go and is killed then. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers.
+    """
+
+    plan: RunPlan
+    ledger: Ledger
+    store: ObjectStore
+    rows: RowCache
+    state: RunState
+    snapshots: Path
+    summarise: Summarise
+    trackers: Sequence[Tracker] = ()
+    clock: Callable[[], float] = time.monotonic
+    started_at: float = 0.0
+    work: Pulse = field(default_factory=Pulse)
+    batches: Pulse = field(default_factory=Pulse)
+    changed: Pulse = field(default_factory=Pulse)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waits: Waits = field(default_factory=Waits)
+    pace: Pace | None = None
+    moves: Moves = field(default_factory=Moves)
+    retired: list[tuple[int, int]] = field(default_factory=list)
+    references: dict[str, bytes] = field(default_factory=dict)
+    damaged: WeightVersion | None = None
+    group: Group
+    live: LiveSettings = field(default_factory=LiveSettings)
+    settings_generation: int = 0
+    tracking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    bad_tracker: str = ""
+    full: NoRoom | None = None
+    packer: Packer | None = None
+    handed: Mapping[str, str] | None = None
+    stuck: Stuck | None = None
+    learner_until: float | None = None
+    closing: bool = False
+    superseded: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def wake(self) -> None:
+        """Something changed that anybody may wait for."""
+        self.work.beat()
+        self.batches.beat()
+        self.changed.beat()
+
+    async def has_object(self, digest: str) -> bool:
+        """Whether the store has an object now; a bucket may take its time to say. Raises StoreError."""
+        return await asyncio.to_thread(self.store.has, digest)
+
+    def stop_reason(self) -> str | None:
+        """Why workers should end, or None. Raises CoordinatorError while this process is closing."""
+        if self.closing:
+            raise CoordinatorError("the coordinator is closing")
+        if self.state.outcome is not None:
+            return self.state.outcome.reason
+        return self.state.stopping
+
+    def is_full(self) -> bool:
+        """Whether the ledger's disk had no room the last time it was asked."""
+        return self.full is not None and self.ledger.position <= self.full.position
+
+    async def meet_full_disk(self, error: LedgerFull) -> None:
+        """Wait for room, as nothing is lost; end the run when nobody makes any for too long."""
+        if self.full is None or not self.is_full():
+            log.error("waiting for room: %s", error)
+            self.full = NoRoom(
+                since=self.clock(), position=self.ledger.position, message=str(error)
+            )
+        elif self.clock() - self.full.since > self.plan.full_seconds:
+            await self.end("Failed", type(error).__name__, str(error))
+
+    async def end(self, kind: str, reason: str, message: str) -> None:
+        """Record how the run ended, once, and tell everybody. A broken ledger cannot stop that."""
+        if self.state.outcome is not None:
+            return
+        self.state.outcome = RunOutcome(kind=kind, reason=reason, message=message)
+        log.info("run ended outcome=%s reason=%s message=%s", kind, reason, message)
+        self.wake()
+        try:
+            await self.ledger.set_outcome({"kind": kind, "reason": reason, "message": message})
+        except LedgerError as error:
+            log.error("the outcome is not in the ledger: %s", error)  # noqa: TRY400 - expected

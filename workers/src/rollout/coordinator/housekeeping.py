@@ -1,0 +1,337 @@
+"""What happens beside the steps, off everybody's way: results, references, retention, trackers, the end.
+
+One loop, woken by changes. Each duty looks at the state and does what is missing, so it does not
+matter which change woke it, how often, or what a former coordinator had begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rollout.common.bounded import UNREADABLE
+from rollout.coordinator.calls.learner import is_last_step_done
+from rollout.coordinator.context import Run, wait_for
+from rollout.coordinator.model_export import hand_over
+from rollout.coordinator.rules.evaluation import Best, check_gates, choose_best, plan_final_reports
+from rollout.coordinator.rules.retention import (
+    Needs,
+    Retired,
+    objects_in,
+    objects_of,
+    plan_anchor_retention,
+    plan_retention,
+)
+from rollout.coordinator.state import EvaluationRun
+from rollout.errors import LedgerError, LedgerFull, LedgerSuperseded, LedgerUnreachable, StoreError
+from rollout.ledger.records import Admission, AnchorManifest
+from rollout.objects.filesystem import write_atomically
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_SECONDS = 5.0
+"""The loop also looks without being woken."""
+
+SETTLE_SECONDS = 0.1
+"""Wake-ups closer than this are one: a step of a tiny model must not pay for housekeeping."""
+
+
+async def keep(run: Run) -> None:
+    """Do the duties for ever. An error of one is logged and tried again with the next change."""
+    while True:
+        ticket = run.changed.ticket()
+        for duty in DUTIES:
+            await _attempt(run, duty)
+        await wait_for(ticket, LOOK_AGAIN_SECONDS)
+        await asyncio.sleep(SETTLE_SECONDS)
+
+
+async def _attempt(run: Run, duty: Callable[[Run], Awaitable[None]]) -> None:
+    try:
+        await duty(run)
+    except LedgerUnreachable as error:
+        log.warning("duty=%s waits: %s", duty.__name__, error)
+    except LedgerFull as error:
+        await run.meet_full_disk(error)
+    except LedgerSuperseded:
+        run.superseded.set()
+    except (LedgerError, StoreError) as error:
+        log.error("duty=%s failed: %s", duty.__name__, error)  # noqa: TRY400 - expected
+        await run.end("Failed", type(error).__name__, str(error))
+
+
+async def finish_evaluations(run: Run) -> None:
+    """Summarise evaluations whose prompts are all back."""
+    for evaluation in run.state.pending_evaluations():
+        if evaluation.num_resolved < evaluation.num_tasks:
+            continue
+        summary = _summarise(run, evaluation)
+        await run.ledger.finish_evaluation(*evaluation.key, summary)
+        evaluation.summary = summary
+        evaluation.rewards.clear()
+        evaluation.lengths.clear()
+        log.info("evaluation done key=%s summary=%s", evaluation.key, summary)
+        run.wake()
+
+
+def _summarise(run: Run, evaluation: EvaluationRun) -> dict[str, Any]:
+    ordered = [evaluation.rewards[position] for position in sorted(evaluation.rewards)]
+    lengths = [n for values in evaluation.lengths.values() for n in values]
+    summary = dict(run.summarise(ordered)) if ordered else {}
+    summary["num_prompts"] = len(ordered)
+    summary["num_excluded"] = len(evaluation.excluded)
+    summary["tokens_mean"] = sum(lengths) / len(lengths) if lengths else 0.0
+    return summary
+
+
+async def write_references(run: Run) -> None:
+    """Keep ``Latest`` and ``Best`` pointing at what they say, atomically."""
+    if run.state.anchors:
+        latest = msgspec.to_builtins(run.state.anchors[-1])
+        await _write_reference(run, "Latest", {**latest, "anchor": latest["name"]})
+    best = find_best(run)
+    if best is not None and (best.result.lineage, best.result.step) in run.state.versions:
+        await _write_reference(run, "Best", describe_best(run, best))
+
+
+def find_best(run: Run) -> Best | None:
+    """The best version so far on the selecting evaluation."""
+    return choose_best(run.plan.evaluations, run.state.results())
+
+
+def describe_best(run: Run, best: Best) -> dict[str, Any]:
+    """The content of ``Best.json``: a weights-only manifest, and why it is the best."""
+    version = run.state.versions[(best.result.lineage, best.result.step)]
+    return {
+        "lineage": version.lineage,
+        "step": version.step,
+        "version": msgspec.to_builtins(version),
+        "objects": {"weights": version.object},
+        "grade": run.plan.grade,
+        "evaluation": best.result.name,
+        "split": best.result.split,
+        "metric": best.metric,
+        "value": best.value,
+        "summary": dict(best.result.summary),
+    }
+
+
+async def _write_reference(run: Run, name: str, content: Mapping[str, Any]) -> None:
+    data = msgspec.json.format(msgspec.json.encode({**content, "name": name}), indent=2) + b"\n"
+    if run.references.get(name) != data:
+        await asyncio.to_thread(write_atomically, run.snapshots / f"{name}.json", data)
+        run.references[name] = data
+
+
+async def retire(run: Run) -> None:
+    """Delete anchors past ``keepLast`` and versions that nobody needs any more."""
+    async with run.turn:
+        gone = plan_anchor_retention(run.state.anchors, run.plan.anchors_kept)
+        if gone:
+            await _delete_anchors(run, gone)
+        retired = _plan_retired(run)
+        for key in retired.versions:
+            run.state.versions.pop(key, None)
+        if retired.versions:
+            # In turn with commits, which may name an object of equal weights that is about to go. Deleted
+            # before it is written down: a crash in between only deletes nothing again.
+            await asyncio.to_thread(_delete_objects, run, retired.objects)
+            run.retired.extend(retired.versions)
+
+
+def _plan_retired(run: Run) -> Retired:
+    state, best = run.state, find_best(run)
+    pinned = {(key[2], key[3]) for key in state.evaluations if _is_pinned(run, key)}
+    if best is not None:
+        pinned.add((best.result.lineage, best.result.step))
+    needs = Needs(
+        head=(state.lineage, state.step),
+        staleness_max=run.plan.staleness_max,
+        pinned=frozenset(pinned),
+        anchors=tuple(state.anchors),
+    )
+    return plan_retention(state.versions.values(), needs)
+
+
+def _is_pinned(run: Run, key: tuple[str, str, int, int]) -> bool:
+    """Pending evaluations need their version's weights."""
+    return run.state.evaluations[key].summary is None
+
+
+def _delete_objects(run: Run, objects: tuple[str, ...]) -> None:
+    for digest in objects:
+        run.store.delete(digest)
+
+
+async def _delete_anchors(run: Run, gone: tuple[AnchorManifest, ...]) -> None:
+    await run.ledger.delete_anchors([(anchor.lineage, anchor.step) for anchor in gone])
+    keys = {(anchor.lineage, anchor.step) for anchor in gone}
+    run.state.anchors = [a for a in run.state.anchors if (a.lineage, a.step) not in keys]
+    free = objects_of(gone) - objects_of(run.state.anchors)
+    free -= objects_in(run.state.versions.values())
+
+    def delete() -> None:
+        for anchor in gone:
+            _delete_manifest(run.snapshots / f"{anchor.name}.json", anchor)
+        _delete_objects(run, tuple(free))
+
+    await asyncio.to_thread(delete)
+
+
+def _delete_manifest(path: Path, anchor: AnchorManifest) -> None:
+    """Delete an anchor's file unless another one has taken its name: once, names had no lineage."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=AnchorManifest)
+    except FileNotFoundError:
+        return
+    except UNREADABLE as error:
+        log.warning("manifest %s is left where it is, it cannot be read: %s", path, error)
+        return
+    if (found.lineage, found.step) == (anchor.lineage, anchor.step):
+        path.unlink(missing_ok=True)
+
+
+async def track(run: Run) -> None:
+    """Give every committed step to the trackers once, in order, with the evaluations of its version.
+
+    A step is held back while an evaluation of it, or of an earlier one, is under way.
+    """
+    state = run.state
+    pending = [key[3] for key in state.evaluations if state.evaluations[key].summary is None]
+    last = min([state.step, *(step - 1 for step in pending)])
+    if state.tracked_step < last:
+        records = await run.ledger.metrics_after(max(0, state.tracked_step))
+        if state.tracked_step < 0:
+            records = ((0, 0, {"step": 0, "lineage": 0}), *records)
+        due = [(step, {**found, **_evaluated(run, step)}) for _, step, found in records]
+        due = [item for item in due if item[0] <= last]
+        async with run.tracking:
+            await asyncio.to_thread(_log, run, due)
+        state.tracked_step = last
+
+
+def _evaluated(run: Run, step: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    # Of a fork's base, its own version's come last: they take the place of the parent's.
+    for result in sorted(run.state.results(), key=lambda one: one.lineage):
+        if result.step == step:
+            prefix = f"eval/{result.name}/{result.split}"
+            found |= {f"{prefix}/{name}": value for name, value in _flat(result.summary)}
+    return found
+
+
+def _flat(summary: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    flat: list[tuple[str, Any]] = []
+    for name, value in summary.items():
+        if isinstance(value, Mapping):
+            flat.extend((f"{name}/{part}", number) for part, number in value.items())
+        else:
+            flat.append((name, value))
+    return flat
+
+
+def _log(run: Run, due: list[tuple[int, dict[str, Any]]]) -> None:
+    for step, metrics in due:
+        for tracker in run.trackers:
+            try:
+                tracker.log(step, metrics)
+            except Exception as error:
+                # A tracker is somebody else's service: it must not stop the run, and must be seen.
+                run.bad_tracker = f"{type(tracker).__name__}: {error}"
+                log.exception("tracker failed step=%d", step)
+
+
+async def finish(run: Run) -> None:
+    """Let the run end well: all steps, all evaluations, the learner's last anchor."""
+    state = run.state
+    if state.outcome is not None:
+        return
+    if state.stopping is not None:
+        await _finish_stopped(run)
+    elif is_last_step_done(run) and await _reports_are_in(run) and _learner_is_done(run):
+        await _close_books(run)
+        await settle(run)
+        await _judge(run)
+
+
+async def _judge(run: Run) -> None:
+    """End the run as its gates have it; one that only warns is told in the log and in the outcome."""
+    missed = check_gates(run.plan.evaluations, run.state.results(), run.state.step)
+    failed = [gate.message for gate in missed if gate.fails]
+    if failed:
+        await run.end("Failed", "GateFailed", "; ".join(failed))
+        return
+    warned = "".join(f"; gate missed: {gate.message}" for gate in missed)
+    if warned:
+        log.warning("gates missed%s", warned)
+    await run.end("Succeeded", "Finished", f"{run.state.step} steps committed{warned}")
+
+
+async def settle(run: Run) -> None:
+    """Leave nothing for a next life: whoever sees the end also finds the references and the metrics."""
+    await write_references(run)
+    await retire(run)
+    await track(run)
+    await run.ledger.set_tracked(run.state.tracked_step)
+
+
+async def _finish_stopped(run: Run) -> None:
+    now = run.clock()
+    working = [
+        worker.name
+        for worker in run.state.workers.values()
+        if worker.outcome is None and now - worker.seen_at < run.plan.lease_seconds
+    ]
+    if not working:
+        await settle(run)
+        await run.end("Stopped", "Stopped", run.state.stopping or "")
+
+
+async def _reports_are_in(run: Run) -> bool:
+    if run.state.pending_evaluations():
+        return False
+    more = plan_final_reports(run.plan.evaluations, find_best(run), run.state.evaluations)
+    if not more:
+        return True
+    admission = Admission(next_admitted=run.state.next_admitted, evaluations=more)
+    await run.ledger.admit(admission)
+    run.state.admit(admission)
+    run.work.beat()
+    return False
+
+
+def _learner_is_done(run: Run) -> bool:
+    state = run.state
+    head = (state.lineage, state.step)
+    anchored = any((anchor.lineage, anchor.step) == head for anchor in state.anchors)
+    learners = (worker for worker in state.workers.values() if worker.role == "learner")
+    return anchored or any(worker.outcome == "succeeded" for worker in learners)
+
+
+async def _close_books(run: Run) -> None:
+    """What was admitted and never taken is surplus: the run has ended."""
+    left = tuple(
+        one
+        for group in run.state.groups.values()
+        for one in group.dispose("surplus", "the run ended")
+    )
+    if left:
+        await run.ledger.dispose(run.state.step, left)
+        run.state.dispositions.update(one.kind for one in left)
+        run.state.groups.clear()
+        run.state.leases.clear()
+
+
+DUTIES: tuple[Callable[[Run], Awaitable[None]], ...] = (
+    finish_evaluations,
+    write_references,
+    retire,
+    track,
+    finish,
+    hand_over,
+)

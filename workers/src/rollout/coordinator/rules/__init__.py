@@ -1,0 +1,1 @@
+"""The coordinator's decisions over plain data: no context, asyncio, logging or clock."""

@@ -1,0 +1,1 @@
+"""What the coordinator tells people, the operator and Prometheus of a run."""

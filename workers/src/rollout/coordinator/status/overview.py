@@ -1,0 +1,252 @@
+"""The run in one look, for ``GET /v1/status`` and the metrics page. Reads the picture, changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Literal
+
+from rollout.coordinator.calls.actors import idle_reason, is_alive
+from rollout.coordinator.calls.learner import (
+    LEARNER,
+    Culprit,
+    find_hold,
+    find_wait,
+    is_last_step_done,
+)
+from rollout.coordinator.context import Run
+from rollout.coordinator.housekeeping import describe_best, find_best
+from rollout.coordinator.rules.drift import judge_drift, judge_retokenised
+from rollout.coordinator.rules.learning import Learning, judge_learning
+from rollout.coordinator.state import Worker
+from rollout.protocol.rendezvous import describe
+from rollout.protocol.status import (
+    Condition,
+    EvaluationStatus,
+    GroupStatus,
+    Status,
+    Waiting,
+    WorkerStatus,
+)
+from rollout_api.conditions import Reason
+
+WAITS_SHARE = 0.25
+"""A side that waits for more than this share of a step, and longer than the other, is held up."""
+
+
+def build_status(run: Run) -> Status:
+    """Everything a progress display needs."""
+    state, last = run.state, run.state.recent[-1] if run.state.recent else {}
+    best = find_best(run)
+    known = best is not None and (best.result.lineage, best.result.step) in state.versions
+    return Status(
+        name=run.plan.name,
+        uid=run.plan.uid,
+        phase=phase(run),
+        lineage=state.lineage,
+        step=state.step,
+        steps_max=run.plan.steps_total,
+        policy_version=None if state.version is None else state.version.step,
+        chain=state.chain,
+        position=run.ledger.position,
+        uptime_seconds=run.clock() - run.started_at,
+        seconds_per_step=state.step_seconds,
+        tokens_per_second=_number(last, "tokens_per_second"),
+        reward=_number(last, "reward"),
+        loss=_number(last, "loss"),
+        metrics=last,
+        phase_seconds=state.phase_seconds,
+        waiting=_waiting(run),
+        bottleneck=bottleneck(run),
+        dispositions=dispositions(run),
+        workers=_workers(run),
+        evaluations=_evaluations(run),
+        conditions=conditions(run),
+        actors_wanted=_actors_wanted(run),
+        best=describe_best(run, best) if best is not None and known else None,
+        anchor=state.anchors[-1].name if state.anchors else None,
+        settings_generation=run.settings_generation,
+        group=describe_group(run),
+        outcome=state.outcome,
+    )
+
+
+def describe_group(run: Run) -> GroupStatus | None:
+    """The learner's pods; None where no pod has ever checked in."""
+    if not run.group.incarnation:
+        return None
+    return describe(run.group, run.clock(), silent_seconds=run.plan.lease_seconds)
+
+
+def phase(run: Run) -> str:
+    """Starting, Running, Evaluating, Stopping, or how it ended."""
+    state = run.state
+    if state.outcome is not None:
+        return state.outcome.kind
+    if state.stopping is not None:
+        return "Stopping"
+    if state.version is None:
+        return "Starting"
+    if is_last_step_done(run):
+        return "Evaluating" if state.pending_evaluations() else "Finishing"
+    return "Running"
+
+
+def _number(metrics: dict[str, Any], name: str) -> float | None:
+    value = metrics.get(name)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _waiting(run: Run) -> tuple[Waiting, ...]:
+    found: list[Waiting] = []
+    waits, now = run.waits, run.clock()
+    if waits.learner_since is not None and run.state.outcome is None:
+        seconds = now - waits.learner_since
+        found.append(_wait_for("learner", waits.learner_for, find_wait(run), seconds))
+    if run.full is not None and run.is_full():
+        found.append(
+            Waiting(
+                who="run",
+                what="room for the ledger",
+                culprit=run.full.message,
+                seconds=now - run.full.since,
+            )
+        )
+    if (group := describe_group(run)) is not None and group.stage == "Joining":
+        since = run.group.since
+        found.append(
+            Waiting(
+                who="the learner's group",
+                what="all ranks",
+                culprit=group.message,
+                seconds=now - since,
+            )
+        )
+    hold = find_hold(run)
+    if hold is not None:
+        since = run.state.step_ended_at or run.started_at
+        found.append(_wait_for("run", *hold, now - since))
+    # Whatever an idle actor waits for, the learner is the one to bring it.
+    learner = Culprit(text=idle_reason(run), workers=(LEARNER,))
+    found += [_wait_for(who, "a task", learner, now - since) for who, since in waits.idle.items()]
+    return tuple(found)
+
+
+def _wait_for(who: str, what: str, culprit: Culprit, seconds: float) -> Waiting:
+    return Waiting(
+        who=who, what=what, culprit=culprit.text, seconds=seconds, workers=culprit.workers
+    )
+
+
+def bottleneck(run: Run) -> Literal["Actors", "Learner", "Balanced"]:
+    """Who holds the run up: Actors, Learner, or neither (Balanced)."""
+    learner_waits, actors_wait = run.waits.shares
+    if max(learner_waits, actors_wait) < WAITS_SHARE:
+        return "Balanced"
+    return "Actors" if learner_waits > actors_wait else "Learner"
+
+
+def _actors_wanted(run: Run) -> int | None:
+    """How many actors there should be; None where nobody asked for that to follow the learner."""
+    if run.plan.actors is None:
+        return None
+    return run.plan.actors.start if run.pace is None else run.pace.wanted
+
+
+def dispositions(run: Run) -> dict[str, int]:
+    """Samples by how they ended; ``pending`` have not."""
+    pending = sum(group.task.num_samples for group in run.state.groups.values())
+    return {**run.state.dispositions, "pending": pending}
+
+
+def _workers(run: Run) -> tuple[WorkerStatus, ...]:
+    """Leases are counted once for all: there may be a thousand workers and ten thousand leases."""
+    held = Counter(lease.worker for lease in run.state.leases.values())
+    return tuple(_worker(run, one, held[one.name]) for one in run.state.workers.values())
+
+
+def _worker(run: Run, worker: Worker, num_tasks: int) -> WorkerStatus:
+    now = run.clock()
+    return WorkerStatus(
+        worker=worker.name,
+        role=worker.role,
+        incarnation=worker.incarnation,
+        alive=worker.outcome is None and is_alive(run, worker.name, now),
+        heartbeat_age_seconds=now - worker.seen_at,
+        state=worker.trouble or worker.state,
+        loaded_step=None if worker.loaded is None else worker.loaded.step,
+        num_tasks=num_tasks,
+        restarts=worker.incarnation - 1,
+        outcome=worker.outcome,
+        num_wrong=worker.num_wrong,
+        num_rebuilt=worker.num_rebuilt,
+    )
+
+
+def _evaluations(run: Run) -> tuple[EvaluationStatus, ...]:
+    return tuple(
+        EvaluationStatus(
+            name=name,
+            split=split,
+            lineage=lineage,
+            step=step,
+            num_done=item.num_tasks if item.summary is not None else item.num_resolved,
+            num_total=item.num_tasks,
+            metrics=item.summary or {},
+        )
+        for (name, split, lineage, step), item in run.state.evaluations.items()
+        if "dropped" not in (item.summary or {})
+    )
+
+
+def _judge_learning(run: Run) -> Learning:
+    if run.plan.learns_from_reward:
+        return judge_learning(run.state.signals)
+    return Learning(signal=True, message="a teacher scores every token")
+
+
+def conditions(run: Run) -> tuple[Condition, ...]:
+    """Learning, LogprobsAgree, TokensRoundTrip, WeightsVerified, Tracking: what to know at a glance."""
+    learning = _judge_learning(run)
+    found = [
+        Condition(
+            type="Learning",
+            status=learning.signal,
+            reason=Reason.LEARNING if learning.signal else Reason.NO_LEARNING_SIGNAL,
+            message=learning.message,
+        )
+    ]
+    drift = judge_drift(run.state.recent, run.plan.drift)
+    found.append(
+        Condition(
+            type="LogprobsAgree",
+            status=drift.level == "none",
+            reason=Reason.LOGPROBS_AGREE if drift.level == "none" else Reason.LOGPROBS_DRIFT,
+            message=drift.message,
+        )
+    )
+    text = judge_retokenised(run.state.recent, run.plan.retokenised)
+    if text.level != "none":
+        found.append(
+            Condition(
+                type="TokensRoundTrip",
+                status=False,
+                reason=Reason.RETOKENISED,
+                message=text.message,
+            )
+        )
+    trouble = [f"{w.name}: {w.trouble}" for w in run.state.workers.values() if w.trouble]
+    found.append(
+        Condition(
+            type="WeightsVerified",
+            status=not trouble,
+            reason=Reason.WEIGHTS_MISMATCH if trouble else Reason.WEIGHTS_VERIFIED,
+            message="; ".join(trouble),
+        )
+    )
+    if run.bad_tracker:
+        found.append(
+            Condition(
+                type="Tracking", status=False, reason=Reason.TRACKER_FAILED, message=run.bad_tracker
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,108 @@
+"""The run's figures in Prometheus' text format, built from the picture at each scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from rollout.coordinator.context import Run
+from rollout.coordinator.dispatcher import Coordinator
+from rollout.coordinator.status.overview import build_status
+from rollout.protocol.status import Status
+
+
+def render_metrics(coordinator: Coordinator) -> tuple[bytes, str]:
+    """The page and its content type."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Page(coordinator))
+    return generate_latest(registry), CONTENT_TYPE_LATEST
+
+
+class _Page:
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry."""
+        status = build_status(self._coordinator.run)
+        yield from _gauges(status)
+        yield _by_label(
+            "rollout_samples", "Samples by how they ended.", "disposition", status.dispositions
+        )
+        yield from _stragglers(self._coordinator.run)
+        yield _by_label(
+            "rollout_step_phase_seconds",
+            "Seconds of the last step by phase.",
+            "phase",
+            status.phase_seconds,
+        )
+        alive = {worker.worker: float(worker.alive) for worker in status.workers}
+        yield _by_label("rollout_worker_alive", "1 for a worker that was heard.", "worker", alive)
+        rebuilt = {worker.worker: worker.num_rebuilt for worker in status.workers}
+        yield _by_label(
+            "rollout_worker_rebuilds",
+            "Times a worker's process made its weights anew from a dense base.",
+            "worker",
+            rebuilt,
+        )
+        errors = CounterMetricFamily(
+            "rollout_coordinator_errors", "Calls that met a bug of the coordinator."
+        )
+        errors.add_metric([], self._coordinator.unexpected_errors)
+        yield errors
+
+
+def _stragglers(run: Run) -> Iterable[Metric]:
+    """What becomes of long samples: lengths by how they ended, and groups that moved. Since this start."""
+    rows: tuple[tuple[str, str, str, Mapping[str, int]], ...] = (
+        (
+            "rollout_sample_tokens",
+            "Tokens by how their sample ended.",
+            "disposition",
+            run.state.tokens,
+        ),
+        (
+            "rollout_samples_unfinished",
+            "Samples that had not ended when their step did without them.",
+            "disposition",
+            run.state.unfinished,
+        ),
+        ("rollout_groups_moved", "Groups that left an actor at work.", "why", run.moves.told),
+    )
+    for name, text, label, values in rows:
+        family = CounterMetricFamily(name, text, labels=[label])
+        for key, value in values.items():
+            family.add_metric([key], value)
+        yield family
+    again = CounterMetricFamily(
+        "rollout_tokens_prefilled_again", "Tokens that another actor took in to go on behind them."
+    )
+    again.add_metric([], run.moves.tokens_again)
+    yield again
+
+
+def _gauges(status: Status) -> Iterable[Metric]:
+    values: tuple[tuple[str, str, float | None], ...] = (
+        ("rollout_step_number", "Last committed step.", status.step),
+        ("rollout_lineage_number", "Live lineage.", status.lineage),
+        ("rollout_step_seconds", "Wall seconds of the last step.", status.seconds_per_step),
+        ("rollout_reward_mean", "Mean reward of the last step.", status.reward),
+        ("rollout_loss_value", "Loss of the last step.", status.loss),
+        ("rollout_tokens_per_second", "Tokens per second.", status.tokens_per_second),
+        ("rollout_ledger_position", "Acknowledged ledger writes.", status.position),
+    )
+    for name, text, value in values:
+        if value is not None:
+            yield GaugeMetricFamily(name, text, value=value)
+
+
+def _by_label(
+    name: str, text: str, label: str, values: dict[str, int] | dict[str, float]
+) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family

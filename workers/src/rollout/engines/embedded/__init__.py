@@ -1,0 +1,1 @@
+"""The embedded engine: generation inside the actor's own process."""

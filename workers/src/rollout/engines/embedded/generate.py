@@ -1,0 +1,237 @@
+"""The decode loop: sample, record, stop, drop what has ended, feed.
+
+Axes: S samples = B groups x G samples, T new tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import torch
+
+from rollout.engines.embedded.batch import Batch, BatchSize, Decoder
+from rollout.engines.embedded.progress import Watch
+from rollout.engines.embedded.sampling import Sampler, uniform_noise
+from rollout.types import Finish, GenerateRequest, SampleProgress, SamplingParams
+
+T = TypeVar("T")
+
+PROMPT_MULTIPLE = 8
+"""Prompts of a fixed-shape batch are padded to a multiple of this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One sampled completion before it is given a version: parallel token ids and logprobs."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: Finish
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan:
+    """Requests ``indices`` decoded together, as a batch of ``num_slots`` groups of this size.
+
+    A batch with ``size.prompt_length`` has a fixed shape: slots without a request are computed all
+    the same, and ended samples stay to the end.
+    """
+
+    indices: tuple[int, ...]
+    num_slots: int
+    size: BatchSize
+
+
+def plan_batches(requests: Sequence[GenerateRequest], groups_max: int) -> list[BatchPlan]:
+    """Equal sampling and group size together, near prompt lengths, at most ``groups_max`` groups.
+
+    Token limits may differ within a batch: samples that go on behind a prefix have less to come. With
+    ``groups_max`` 1 every group is alone, so nothing of it depends on its neighbours.
+    """
+    kinds: dict[tuple[SamplingParams, int], list[int]] = {}
+    for index, request in enumerate(requests):
+        kind = replace(request.sampling, max_new_tokens=0)
+        kinds.setdefault((kind, len(request.seeds)), []).append(index)
+    plans: list[BatchPlan] = []
+    for (_, group_size), indices in kinds.items():
+        ordered = sorted(indices, key=lambda index: len(requests[index].prompt_ids))
+        for chunk in _chunks(ordered, groups_max):
+            longest = max(requests[index].sampling.max_new_tokens for index in chunk)
+            size = BatchSize(group_size=group_size, new_tokens_max=longest)
+            plans.append(BatchPlan(indices=chunk, num_slots=len(chunk), size=size))
+    return plans
+
+
+def plan_slots(requests: Sequence[GenerateRequest], num_slots: int) -> list[BatchPlan]:
+    """Batches whose shape depends on nothing but a group's own size, limits and prompt length.
+
+    Prompts are padded to a multiple of ``PROMPT_MULTIPLE``, batches to ``num_slots`` groups.
+    """
+    kinds: dict[tuple[SamplingParams, BatchSize], list[int]] = {}
+    for index, request in enumerate(requests):
+        size = BatchSize(
+            group_size=len(request.seeds),
+            new_tokens_max=request.sampling.max_new_tokens,
+            prompt_length=-(-len(request.prompt_ids) // PROMPT_MULTIPLE) * PROMPT_MULTIPLE,
+        )
+        kinds.setdefault((request.sampling, size), []).append(index)
+    return [
+        BatchPlan(indices=chunk, num_slots=num_slots, size=size)
+        for (_, size), indices in kinds.items()
+        for chunk in _chunks(indices, num_slots)
+    ]
+
+
+def generate_batch(
+    decoder: Decoder, requests: Sequence[GenerateRequest], plan: BatchPlan, watch: Watch
+) -> list[list[Sample]]:
+    """Sample the planned groups; result ``[i][g]`` belongs to ``requests[plan.indices[i]].seeds[g]``."""
+    picked = [requests[index] for index in plan.indices]
+    spare = plan.num_slots - len(picked)
+    group_size = plan.size.group_size
+    seeds = [seed for request in picked for seed in request.seeds] + [0] * (spare * group_size)
+    prompts = [request.prompt_ids for request in picked] + [(0,)] * spare
+    limits = [request.sampling.max_new_tokens for request in picked for _ in request.seeds]
+    live = _Live(
+        num_samples=len(seeds),
+        num_spare=spare * group_size,
+        group_size=group_size,
+        shrinks=not plan.size.prompt_length,
+    )
+    tape = _Tape(
+        Sampler(picked[0].sampling, decoder.vocab_size), seeds, plan.size.new_tokens_max, limits
+    )
+    watch.begin(plan.indices, lambda: _grouped(tape.look(), group_size))
+    _decode(decoder.open(prompts, plan.size), tape, live, watch)
+    watch.end()
+    return _grouped(list(tape.cut()), group_size)[: len(picked)]
+
+
+def _grouped(values: Sequence[T], size: int) -> list[list[T]]:
+    return [list(values[i : i + size]) for i in range(0, len(values), size)]
+
+
+def _chunks(indices: Sequence[int], size: int) -> list[tuple[int, ...]]:
+    return [tuple(indices[i : i + size]) for i in range(0, len(indices), size)]
+
+
+class _Tape:
+    """What is sampled, token by token [T, S]; what follows a sample's end is of no meaning.
+
+    ``limits`` are the tokens that each sample may have; samples past them are spare.
+    """
+
+    def __init__(
+        self, sampler: Sampler, seeds: Sequence[int], num_tokens: int, limits: Sequence[int]
+    ) -> None:
+        self.sampler, self.length, self.num_tokens = sampler, 0, num_tokens
+        self.noise_TS1 = uniform_noise(seeds, num_tokens)
+        self.tokens_TS = torch.zeros(num_tokens, len(seeds), dtype=torch.int64)
+        self.logprobs_TS = torch.zeros(num_tokens, len(seeds))
+        self.limits_S = torch.tensor([*limits, *[num_tokens] * (len(seeds) - len(limits))])
+        self._limits = limits
+        self._even = min(limits) == num_tokens
+
+    def at_limit(self, live: _Live) -> torch.Tensor | None:
+        """Which live samples have all the tokens they may have; None while none can have."""
+        return None if self._even else live.of(self.limits_S) <= self.length
+
+    def look(self) -> list[SampleProgress]:
+        """How far each sample is; may be called while another thread writes."""
+        ends = zip(*self._ends(self.length), self._limits, strict=False)
+        return [
+            SampleProgress(
+                state="ended" if stopped or end >= limit else "running",
+                num_tokens=min(end, limit),
+            )
+            for stopped, end, limit in ends
+        ]
+
+    def cut(self) -> Iterator[Sample]:
+        """Each sample up to and with its end token, or to its limit, or to where it was interrupted."""
+        stopped_S, ends_S = self._ends(self.length)
+        rows = zip(self.tokens_TS.t().tolist(), self.logprobs_TS.t().tolist(), strict=True)
+        for (ids, logprobs), stopped, end, limit in zip(
+            rows, stopped_S, ends_S, self._limits, strict=False
+        ):
+            length = min(end, limit)
+            whole: Finish = "length" if length == limit else "interrupted"
+            yield Sample(
+                token_ids=tuple(ids[:length]),
+                logprobs=tuple(logprobs[:length]),
+                finish="stop" if stopped and end <= limit else whole,
+            )
+
+    def _ends(self, length: int) -> tuple[list[bool], list[int]]:
+        """Of each sample: whether it has an end token, and the length up to it or so far."""
+        if not length:
+            return [False] * len(self.limits_S), [0] * len(self.limits_S)
+        stops_ST = self.sampler.is_stop(self.tokens_TS[:length].t()).to(torch.uint8)
+        stopped_S = stops_ST.any(1).bool()
+        ends_S = torch.where(stopped_S, stops_ST.argmax(1) + 1, length)
+        return stopped_S.tolist(), ends_S.tolist()
+
+
+def _decode(batch: Batch, tape: _Tape, live: _Live, watch: Watch) -> None:
+    """Sample until every sample has ended, or somebody asks for what there is."""
+    if watch.asked:
+        return
+    logits_SV = batch.first()
+    for t in range(tape.num_tokens):
+        tokens, logprobs = tape.sampler.pick(logits_SV, t, live.of(tape.noise_TS1[t]))
+        live.record(tape.tokens_TS[t], tokens)
+        live.record(tape.logprobs_TS[t], logprobs)
+        tape.length = t + 1
+        live.end(tape.sampler.is_stop(tokens))
+        limited = tape.at_limit(live)
+        if limited is not None:
+            live.end(limited)
+        if live.num_live == 0 or tape.length == tape.num_tokens or watch.asked:
+            return
+        kept = live.shrink()
+        if kept is not None:
+            batch.keep(*kept)
+            tokens = tokens[kept[1]]
+        logits_SV = batch.step(tokens)
+
+
+class _Live:
+    """Which samples are still in the batch, and which of those have ended."""
+
+    def __init__(self, *, num_samples: int, num_spare: int, group_size: int, shrinks: bool) -> None:
+        self._columns_S: torch.Tensor | None = None  # None: all, in order
+        self._ended_S = torch.arange(num_samples) >= num_samples - num_spare
+        self._group_size = group_size
+        self._shrinks = shrinks
+        self.num_live = num_samples - num_spare
+
+    def of(self, all_S: torch.Tensor) -> torch.Tensor:
+        return all_S if self._columns_S is None else all_S[self._columns_S]
+
+    def record(self, all_S: torch.Tensor, values_S: torch.Tensor) -> None:
+        if self._columns_S is None:
+            all_S.copy_(values_S)
+        else:
+            all_S[self._columns_S] = values_S
+
+    def end(self, ended_S: torch.Tensor) -> None:
+        self._ended_S |= ended_S
+        self.num_live = len(self._ended_S) - int(self._ended_S.sum())
+
+    def shrink(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Groups and samples to go on with, once that halves the batch; groups stay equally large."""
+        if not self._shrinks or 2 * self.num_live > len(self._ended_S):
+            return None
+        ended_BG = self._ended_S.view(-1, self._group_size)
+        live_B = self._group_size - ended_BG.sum(1)
+        groups_B = live_B.nonzero()[:, 0]
+        size = int(live_B.max())
+        if 2 * len(groups_B) * size > len(self._ended_S):
+            return None
+        members = ended_BG[groups_B].to(torch.uint8).argsort(dim=1, stable=True)[:, :size]
+        samples_S = (groups_B[:, None] * self._group_size + members).reshape(-1)
+        self._columns_S = samples_S if self._columns_S is None else self._columns_S[samples_S]
+        self._ended_S, self._group_size = self._ended_S[samples_S], size
+        return groups_B, samples_S

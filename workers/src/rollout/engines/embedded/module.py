@@ -1,0 +1,125 @@
+"""Any transformers causal LM as a decoder: slower, for models that ``CompactModel`` does not know.
+
+Each prompt is still computed once; its cache is then repeated per sample. Models whose rows the learner does
+not pack have caches of many kinds, some of which transformers neither repeats nor fills: their sequences are
+computed whole for every token.
+
+Axes: S samples, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
+
+from rollout.engines.embedded.batch import BatchSize
+from rollout.errors import EngineError
+from rollout.models.forwards import forward_of, frequencies_hold
+
+POSITIONS_MAX = 1 << 20
+"""Of models that have no position table and name no longest sequence."""
+
+
+class ModuleDecoder:
+    """Decoder around the module that transformers builds for a folder's configuration."""
+
+    takes_ragged_prompts = False
+
+    def __init__(self, directory: Path, dtype: torch.dtype) -> None:
+        try:
+            config = AutoConfig.from_pretrained(directory, local_files_only=True)
+            # SDPA leaves out what caps scores, and nothing says so.
+            capped = getattr(config, "attn_logit_softcapping", None)
+            self._module = AutoModelForCausalLM.from_config(
+                config, dtype=dtype, attn_implementation="eager" if capped else None
+            ).eval()
+        except (OSError, ValueError, KeyError) as error:
+            raise EngineError(f"transformers cannot build {directory}: {error}") from error
+        self.vocab_size: int = config.vocab_size
+        longest = getattr(config, "max_position_embeddings", None) or POSITIONS_MAX
+        self.positions_max: int = min(longest, frequencies_hold(vars(config)))
+        self._shares = forward_of(config.to_dict()).kind == "Packed"
+
+    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Copy weights in by name. Raises EngineError when names or shapes do not fit."""
+        try:
+            result = self._module.load_state_dict(tensors, strict=False)
+        except RuntimeError as error:
+            raise EngineError(
+                f"weights do not fit {type(self._module).__name__}: {error}"
+            ) from error
+        tied = set(self._module.all_tied_weights_keys)
+        missing = [name for name in result.missing_keys if name not in tied]
+        if missing or result.unexpected_keys:
+            raise EngineError(f"weights lack {missing} and bring unknown {result.unexpected_keys}")
+
+    def open(self, prompts: Sequence[Sequence[int]], size: BatchSize) -> ModuleBatch | WholeBatch:
+        """A batch; all prompts must have the same length."""
+        batch = ModuleBatch if self._shares else WholeBatch
+        return batch(self._module, torch.tensor(prompts), size.group_size)
+
+
+class ModuleBatch:
+    """The transformers cache of one batch."""
+
+    def __init__(self, module: torch.nn.Module, ids: torch.Tensor, group_size: int) -> None:
+        self._module = module
+        self._ids = ids
+        self._group_size = group_size
+        self._cache = DynamicCache(config=module.config)  # pyrefly: ignore[bad-argument-type] - to torch an attribute may be a tensor
+
+    def first(self) -> torch.Tensor:
+        """Compute the prompts once, then repeat their cache for every sample."""
+        logits_SV = self._forward(self._ids).repeat_interleave(self._group_size, dim=0)
+        self._cache.batch_repeat_interleave(self._group_size)
+        return logits_SV
+
+    def step(self, tokens_S: torch.Tensor) -> torch.Tensor:
+        """Feed one token per sample."""
+        return self._forward(tokens_S[:, None])
+
+    def keep(self, groups_B: torch.Tensor, samples_S: torch.Tensor) -> None:
+        """Drop the caches of all other samples."""
+        del groups_B
+        self._cache.batch_select_indices(samples_S)
+
+    def _forward(self, ids: torch.Tensor) -> torch.Tensor:
+        output = self._module(
+            input_ids=ids, past_key_values=self._cache, use_cache=True, logits_to_keep=1
+        )
+        return output.logits[:, -1].float().contiguous()
+
+
+class WholeBatch:
+    """The tokens of one batch, computed anew at every step: no cache, so that nothing in one can be wrong."""
+
+    def __init__(self, module: torch.nn.Module, ids: torch.Tensor, group_size: int) -> None:
+        self._module = module
+        self._ids = ids
+        self._group_size = group_size
+        parameters = inspect.signature(module.forward).parameters
+        self._last = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
+
+    def first(self) -> torch.Tensor:
+        """Compute the prompts once."""
+        logits_SV = self._forward().repeat_interleave(self._group_size, dim=0)
+        self._ids = self._ids.repeat_interleave(self._group_size, dim=0)
+        return logits_SV
+
+    def step(self, tokens_S: torch.Tensor) -> torch.Tensor:
+        """Append one token per sample."""
+        self._ids = torch.cat((self._ids, tokens_S[:, None]), dim=1)
+        return self._forward()
+
+    def keep(self, groups_B: torch.Tensor, samples_S: torch.Tensor) -> None:
+        """Drop all other samples."""
+        del groups_B
+        self._ids = self._ids[samples_S]
+
+    def _forward(self) -> torch.Tensor:
+        output = self._module(input_ids=self._ids, use_cache=False, **self._last)
+        return output.logits[:, -1].float().contiguous()

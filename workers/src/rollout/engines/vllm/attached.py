@@ -1,0 +1,67 @@
+"""A server in a container of its own, beside the actor in one pod: it is asked for through a shared folder.
+
+``rollout_vllm.launch`` runs there and does what ``start.json`` says. The kubelet restarts it when it ends by
+itself; an actor that comes back finds the server still running and goes on with it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+from rollout.engines.vllm.command import VllmSettings, build_arguments, build_environment
+from rollout_vllm.launch import START_FILE, Start, read_start
+
+PRIVATE = 0o700
+
+
+class AttachedProcess:
+    """Stands for a server whose processes we cannot see; what it writes is in its container's log."""
+
+    exit_code: int | None = None
+    pid = 0
+
+    def __init__(self, folder: Path) -> None:
+        self.log_path = folder
+
+    def stop(self) -> None:
+        """Nothing: a new ``start.json``, or the end of the pod, ends it."""
+
+    def log_tail(self) -> str:
+        """Where to look instead."""
+        return "the log of this pod's container `engine`"
+
+
+def ask_for_server(settings: VllmSettings, folder: Path, *, fresh: bool) -> Path:
+    """Say what server shall run; the folder that it works in. ``fresh``: not the one that runs now."""
+    before = read_start(folder)
+    if before is not None and not fresh and before == _plan(settings, folder, before.incarnation):
+        return _work_dir(folder, before.incarnation)
+    wanted = _plan(settings, folder, 1 if before is None else before.incarnation + 1)
+    work_dir = _work_dir(folder, wanted.incarnation)
+    for old in folder.glob("server-*"):
+        shutil.rmtree(old, ignore_errors=True)
+    work_dir.mkdir(PRIVATE, parents=True)
+    _write(wanted, folder / START_FILE)
+    return work_dir
+
+
+def _work_dir(folder: Path, incarnation: int) -> Path:
+    return folder / f"server-{incarnation}"
+
+
+def _plan(settings: VllmSettings, folder: Path, incarnation: int) -> Start:
+    work_dir = _work_dir(folder, incarnation)
+    return Start(
+        incarnation=incarnation,
+        arguments=build_arguments(settings, work_dir),
+        environment=build_environment(settings, work_dir),
+    )
+
+
+def _write(start: Start, path: Path) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(asdict(start)))
+    part.replace(path)

@@ -1,0 +1,1 @@
+"""Generators of the sample data sets under ``manifests/samples/data``."""

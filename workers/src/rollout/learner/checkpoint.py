@@ -1,0 +1,244 @@
+"""Anchors: the whole train state as content-addressed objects under one manifest, written last.
+
+An anchor is complete or does not exist: objects are durable before the manifest names them, and the
+manifest appears by one atomic rename. Restoring on the same topology and runtime continues bit for bit;
+on another the state is the same and the numerics may differ, which the caller must grade as logical.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from safetensors.torch import load_file
+from torch.optim import Optimizer
+
+from rollout.errors import RunFailed
+from rollout.learner.model import randomness
+from rollout.learner.model.parallel import shard_like, whole
+from rollout.learner.model.policy import Policy
+from rollout.learner.train_step import Trainer
+from rollout.objects.filesystem import write_atomically
+from rollout.protocol.messages import AnchorManifest, Cursor
+from rollout.seams import ObjectSource, ObjectStore
+from rollout.types import WeightVersion
+from rollout.weights.safetensors import safetensors_parts
+
+FORMAT = 1
+
+WEIGHTS, CRITIC = "weights", "critic"
+OPTIMIZERS = {WEIGHTS: "optimizer", CRITIC: "critic-optimizer"}
+"""Objects of parameters, and that of each one's optimizer."""
+
+KL_COEFFICIENT = "klCoefficient"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where the learner stands: the last step it has taken and that step's version and chain value."""
+
+    lineage: int
+    step: int
+    chain: str
+    version: WeightVersion
+    cursor: Cursor
+    grade: str = "exact"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnchorPlace:
+    """Where anchors go: the object store, and the folder of manifests."""
+
+    store: ObjectStore
+    snapshots_dir: Path
+
+
+def state_tensors(trainer: Trainer) -> dict[str, torch.Tensor]:
+    """What of this rank's state the weight version does not hold already, as it lies (shards stay shards).
+
+    Optimizer entries by name, the masters where they are not what is served, all of a critic, and the
+    KL coefficient.
+    """
+    policy, critic = trainer.policy, trainer.critic
+    masters = {} if policy.serves_masters else policy.masters
+    found = {**masters, **dict(_entries(policy, trainer.optimizer))}
+    if critic is not None:
+        theirs = {**critic.held.masters, **dict(_entries(critic.held, critic.optimizer))}
+        found |= {f"{CRITIC}/{name}": tensor for name, tensor in theirs.items()}
+    if trainer.control is not None:
+        found["kl/coefficient"] = trainer.control.state()
+    return {name: _local(tensor) for name, tensor in found.items()}
+
+
+def save_anchor(
+    place: AnchorPlace,
+    trainer: Trainer,
+    progress: Progress,
+    *,
+    identity: Mapping[str, str],
+    created_at: float,
+) -> AnchorManifest:
+    """Make the state of ``progress`` durable; call on every rank. Raises StoreError.
+
+    The manifest is ``<snapshots_dir>/<name_anchor>.json``. ``Latest`` and ``Best`` are the coordinator's.
+    """
+    parallel = trainer.policy.parallel
+    tensors = _whole_state(trainer)
+    random_states = parallel.gather(randomness.capture(parallel.device))
+
+    def write() -> AnchorManifest:
+        manifest = AnchorManifest(
+            name=name_anchor(progress.lineage, progress.step),
+            lineage=progress.lineage,
+            step=progress.step,
+            chain=progress.chain,
+            version=progress.version,
+            objects={
+                **{
+                    name: place.store.put_parts(safetensors_parts(part))
+                    for name, part in tensors.items()
+                },
+                "rng": place.store.put(msgspec.msgpack.encode(random_states)),
+            },
+            grade=progress.grade,
+            state=_extra(progress, identity, trainer),
+            created_at=created_at,
+        )
+        write_manifest(place.snapshots_dir, manifest)
+        return manifest
+
+    return parallel.on_main(write)
+
+
+def name_anchor(lineage: int, step: int) -> str:
+    """``step-000123``; of a younger lineage ``step-000123-lineage-1``, beside that of the step it replaces."""
+    return f"step-{step:06d}" + (f"-lineage-{lineage}" if lineage else "")
+
+
+def write_manifest(snapshots_dir: Path, manifest: AnchorManifest) -> None:
+    """Put ``<name>.json`` in place whole and durable. Raises StoreError."""
+    snapshots_dir.mkdir(parents=True, exist_ok=True)
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+    write_atomically(snapshots_dir / f"{manifest.name}.json", text + b"\n")
+
+
+def restore_anchor(manifest: AnchorManifest, store: ObjectSource, trainer: Trainer) -> Progress:
+    """Load an anchor into the trainer and the generators; call on every rank.
+
+    Raises StoreError for a missing or damaged object, RunFailed for an anchor of another model, one
+    that lacks what this algorithm needs (a critic), or a format that this version does not know.
+    """
+    if manifest.state.get("format") != FORMAT:
+        raise RunFailed(
+            f"anchor {manifest.name} has format {manifest.state.get('format')!r}, expected {FORMAT}:"
+            " it was written by another version of rollout; use that version"
+        )
+    _restore_model(manifest, store, trainer.policy, trainer.optimizer, WEIGHTS)
+    if trainer.critic is not None:
+        _restore_model(manifest, store, trainer.critic.held, trainer.critic.optimizer, CRITIC)
+    if trainer.control is not None:
+        trainer.control.coefficient = _state_of(manifest, KL_COEFFICIENT)
+    _restore_random(trainer.policy, store.path(manifest.objects["rng"]).read_bytes())
+    return Progress(
+        lineage=manifest.lineage,
+        step=manifest.step,
+        chain=manifest.chain,
+        version=manifest.version,
+        cursor=msgspec.convert(manifest.state["cursor"], Cursor),
+        grade=manifest.grade,
+    )
+
+
+def _whole_state(trainer: Trainer) -> dict[str, dict[str, torch.Tensor]]:
+    """Whole tensors by the object that holds them. With shards a collective."""
+    found = {
+        WEIGHTS: trainer.policy.full_masters(),
+        OPTIMIZERS[WEIGHTS]: _whole_entries(trainer.policy, trainer.optimizer),
+    }
+    critic = trainer.critic
+    if critic is None:
+        return found
+    entries = _whole_entries(critic.held, critic.optimizer)
+    return {**found, CRITIC: critic.held.full_masters(), OPTIMIZERS[CRITIC]: entries}
+
+
+def _whole_entries(held: Policy, optimizer: Optimizer) -> dict[str, torch.Tensor]:
+    return {name: whole(tensor) for name, tensor in _entries(held, optimizer)}
+
+
+def _restore_model(
+    manifest: AnchorManifest, store: ObjectSource, held: Policy, optimizer: Optimizer, name: str
+) -> None:
+    """Parameters from the object ``name``, and their optimizer's entries from its own."""
+    for wanted in (name, OPTIMIZERS[name]):
+        if wanted not in manifest.objects:
+            raise _lacks(manifest, wanted)
+    try:
+        held.load_masters(load_file(store.path(manifest.objects[name])))
+    except ValueError as error:
+        what = "model" if name == WEIGHTS else name
+        raise RunFailed(f"anchor {manifest.name} is not of this run's {what}: {error}") from error
+    load_optimizer(held, optimizer, load_file(store.path(manifest.objects[OPTIMIZERS[name]])))
+
+
+def _state_of(manifest: AnchorManifest, name: str) -> Any:
+    if name not in manifest.state:
+        raise _lacks(manifest, name)
+    return manifest.state[name]
+
+
+def _lacks(manifest: AnchorManifest, what: str) -> RunFailed:
+    return RunFailed(
+        f"anchor {manifest.name} has no {what}, which this run's algorithm needs: it was saved by a run"
+        " of another algorithm or its manifest was changed; restore the manifest, or start a new run"
+    )
+
+
+def load_optimizer(
+    policy: Policy, optimizer: Optimizer, entries: Mapping[str, torch.Tensor]
+) -> None:
+    """Replace the optimizer's whole state by ``<parameter>/<entry>`` tensors."""
+    ordered = [p for group in optimizer.param_groups for p in group["params"]]
+    names = {id(p): name for name, p in policy.masters.items()}
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for index, parameter in enumerate(ordered):
+        prefix = f"{names[id(parameter)]}/"
+        found = {
+            key.removeprefix(prefix): v for key, v in entries.items() if key.startswith(prefix)
+        }
+        if found:
+            state[index] = {key: shard_like(v, parameter) for key, v in found.items()}
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def _entries(policy: Policy, optimizer: Optimizer) -> list[tuple[str, torch.Tensor]]:
+    return [
+        (f"{name}/{entry}", value)
+        for name, parameter in policy.masters.items()
+        for entry, value in sorted(optimizer.state.get(parameter, {}).items())
+        if isinstance(value, torch.Tensor)
+    ]
+
+
+def _extra(progress: Progress, identity: Mapping[str, str], trainer: Trainer) -> dict[str, Any]:
+    cursor = msgspec.to_builtins(progress.cursor)
+    control = trainer.control
+    kl = {} if control is None else {KL_COEFFICIENT: control.coefficient}
+    return {"format": FORMAT, "identity": dict(identity), "cursor": cursor, **kl}
+
+
+def _restore_random(policy: Policy, data: bytes) -> None:
+    states = msgspec.msgpack.decode(data)
+    rank = policy.parallel.rank
+    if rank < len(states):
+        randomness.restore(states[rank], policy.parallel.device)
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    from torch.distributed.tensor import DTensor
+
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

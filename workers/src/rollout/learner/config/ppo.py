@@ -1,0 +1,108 @@
+"""The numbers of PPO, taken once from the manifest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rollout.algorithms.advantages.overlong import OverlongPenalty
+from rollout.algorithms.grpo import GrpoSettings
+from rollout.algorithms.kl_controller import KlTarget
+from rollout.algorithms.ppo import ReturnSettings, ValueSettings
+from rollout.algorithms.surrogates.clip import Clipped
+from rollout.learner.config.optimizer import OptimizerSettings
+from rollout.learner.config.policy import plan_overlong
+from rollout.learner.config.sampled import (
+    SampledSettings,
+    plan_correction,
+    plan_end_bar,
+    refuse_greedy,
+)
+from rollout_api.v1alpha1.algorithms import KlController
+from rollout_api.v1alpha1.train import Train
+from rollout_api.worker import WorkerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticSettings:
+    """How the critic moves. ``max_grad_norm`` 0 does not clip.
+
+    In the first ``warmup_steps`` steps the policy stays as it is. The learning rate follows the
+    policy's schedule from the critic's own peak.
+    """
+
+    optimizer: OptimizerSettings
+    max_grad_norm: float = 1.0
+    warmup_steps: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PpoSettings(SampledSettings):
+    """PPO. ``loss.kl_coefficient`` is always 0: the coefficient, ``kl_coefficient`` at first, may move.
+
+    ``kl_in_loss`` False takes the KL from the reward (``returns.reward_kl``). ``bootstraps``: an answer
+    cut by its token limit is worth the critic's value there.
+    """
+
+    returns: ReturnSettings
+    value: ValueSettings
+    critic: CriticSettings
+    kl_coefficient: float = 0.0
+    kl_target: KlTarget | None = None
+    whitens: bool = True
+    bootstraps: bool = False
+    overlong: OverlongPenalty | None = None
+
+    @property
+    def kl_in_loss(self) -> bool:
+        """Whether the KL is a term of the loss; else it is a part of the reward."""
+        return self.returns.reward_kl is None
+
+
+def build_ppo(
+    config: WorkerConfig, train: Train, critic_optimizer: OptimizerSettings
+) -> PpoSettings:
+    """Settings from the manifest's ``ppo``. Raises SpecError."""
+    ppo = train.algorithm.ppo
+    assert ppo is not None
+    refuse_greedy(train)
+    critic = ppo.critic
+    return PpoSettings(
+        loss=GrpoSettings(
+            surrogate=Clipped(low=ppo.clip_low, high=ppo.clip_high, dual=ppo.dual_clip),
+            aggregation=ppo.aggregation,
+            kl_estimator=ppo.kl_estimator,
+            correction=plan_correction(train, config.resolved.engine),
+            entropy_coefficient=ppo.entropy_coefficient,
+        ),
+        returns=ReturnSettings(
+            gamma=ppo.gamma,
+            gae_lambda=ppo.gae_lambda,
+            reward_kl=ppo.kl_estimator if ppo.kl_placement == "Reward" else None,
+        ),
+        value=ValueSettings(
+            clip=critic.value_clip,
+            coefficient=critic.value_coefficient,
+            aggregation=ppo.aggregation,
+        ),
+        critic=CriticSettings(
+            optimizer=critic_optimizer,
+            max_grad_norm=critic.max_grad_norm,
+            warmup_steps=critic.warmup_steps,
+        ),
+        old_logprobs=train.old_logprobs,
+        temperature=train.sampling.temperature,
+        width=train.sampling.new_tokens_max,
+        end_bar=plan_end_bar(train, config.resolved.stop_token_ids),
+        kl_coefficient=ppo.kl_coefficient,
+        kl_target=_target(ppo.kl_controller),
+        whitens=ppo.whiten_advantages,
+        bootstraps=ppo.truncation == "Bootstrap",
+        overlong=plan_overlong(train),
+        epochs=ppo.epochs,
+        mini_batches=ppo.mini_batches,
+    )
+
+
+def _target(controller: KlController) -> KlTarget | None:
+    adaptive = controller.adaptive
+    return None if adaptive is None else KlTarget(kl=adaptive.target, horizon=adaptive.horizon)

@@ -1,0 +1,86 @@
+"""What every algorithm is told that learns from sampled completions: the loss, and how often it is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rollout.algorithms.grpo import GrpoSettings
+from rollout.algorithms.surrogates.importance import Correction
+from rollout.errors import SpecError
+from rollout_api.v1alpha1.train import Train
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndBar:
+    """End tokens that actors do not sample among the first ``num_tokens`` of a reply (``minNewTokens``)."""
+
+    num_tokens: int
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledSettings:
+    """``width`` is the completion limit, for ``FixedLength``; ``end_bar`` is part of the policy.
+
+    ``old_logprobs`` and ``loss.correction`` are as in protocol section 10.
+    """
+
+    loss: GrpoSettings
+    old_logprobs: Literal["Learner", "Actor"]
+    temperature: float
+    width: int
+    epochs: int = 1
+    mini_batches: int = 1
+    end_bar: EndBar | None = None
+
+    @property
+    def num_updates(self) -> int:
+        """Optimizer updates of one step."""
+        return self.epochs * self.mini_batches
+
+    @property
+    def computes_old_logprobs(self) -> bool:
+        """Whether the ratio's denominator is the learner's own, from before the first of several updates."""
+        return self.old_logprobs == "Learner" and self.num_updates > 1
+
+
+def refuse_greedy(train: Train) -> None:
+    """Raise SpecError for a temperature of 0."""
+    if train.sampling.temperature == 0:
+        raise SpecError(
+            "spec.train.sampling.temperature: expected more than 0: greedy samples of a group are all"
+            " the same, and their logprobs are not those of the policy; 1.0 is usual"
+        )
+
+
+def plan_end_bar(train: Train, stop_token_ids: tuple[int, ...]) -> EndBar | None:
+    """What ``minNewTokens`` keeps the actors from sampling; None for nothing."""
+    least = train.sampling.min_new_tokens
+    return EndBar(num_tokens=least, token_ids=stop_token_ids) if least and stop_token_ids else None
+
+
+def plan_correction(train: Train, engine: str) -> Correction | None:
+    """How the actors' logprobs are corrected for, None for not at all (protocol section 10).
+
+    Unset: per token, truncated at 2.0, when the engine is not the learner's own forward or trajectories
+    may be stale, and never with the actors' logprobs as the old ones.
+    """
+    chosen = train.importance_sampling
+    if chosen is not None:
+        return CORRECTIONS[chosen.chosen](chosen.value)
+    needed = engine != "embedded" or train.max_staleness > 0
+    return Correction() if needed and train.old_logprobs == "Learner" else None
+
+
+CORRECTIONS: Mapping[str, Callable[[Any], Correction | None]] = {
+    "token_truncated": lambda said: Correction(high=said.cap),
+    "sequence_truncated": lambda said: Correction(level="Sequence", high=said.cap),
+    "token_masked": lambda said: Correction(low=said.low, high=said.high, masks=True),
+    "sequence_masked": lambda said: Correction(
+        level="Sequence", low=said.low, high=said.high, masks=True
+    ),
+    "none": lambda _: None,
+}
+"""By member of the API's ``importanceSampling``."""

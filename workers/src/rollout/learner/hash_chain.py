@@ -1,0 +1,94 @@
+"""The hash chain of a run (protocol section 3): one value that two runs share only if they are equal.
+
+    h_0 = H(spec digest, initial version)
+    h_k = H(h_{k-1}, spec digest, k, cursor, ordered tokens, version, state)
+
+``version`` is the digest of the weights that actors will serve, ``state`` covers the rest on every rank:
+optimizer, RNG, the fp32 masters where they are not what is served, a critic with its optimizer, and the
+KL coefficient. Between the steps at which it is
+computed (``numerics.hashEverySteps``) ``state`` is left out; weights and consumption are still chained.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from blake3 import blake3
+
+from rollout.learner.forward.packed_rows import SequenceTokens
+from rollout.protocol.messages import Cursor
+from rollout.types import TrajectoryGroup
+
+PARALLEL_BYTES_MIN = 1 << 26
+"""Hash on several threads from this size on; below, starting them costs more."""
+
+
+def first_link(spec_digest: str, version_digest: str) -> str:
+    """``h_0``."""
+    return _hash("rollout-chain-1", spec_digest, version_digest)
+
+
+def next_link(
+    previous: str,
+    *,
+    spec_digest: str,
+    step: int,
+    cursor: Cursor,
+    tokens: str,
+    version: str,
+    state: str,
+) -> str:
+    """``h_k``; ``state`` is empty where the state was not hashed."""
+    where = f"{step}|{cursor.next_ordinal}|{int(cursor.exhausted)}"
+    return _hash(previous, spec_digest, where, tokens, version, state)
+
+
+def digest_groups(groups: Sequence[TrajectoryGroup]) -> str:
+    """Over what a step learns from, in order: tokens, masks, the actors' logprobs and the rewards."""
+    integers, reals = array("q"), array("d")
+    for trajectory in (t for group in groups for t in group.trajectories):
+        prompt, tokens = trajectory.prompt_ids, trajectory.token_ids
+        integers.extend((trajectory.ordinal, trajectory.sample, len(prompt), len(tokens)))
+        integers.extend(prompt)
+        integers.extend(tokens)
+        integers.extend(trajectory.loss_mask)
+        reals.extend(trajectory.actor_logprobs)
+        reals.append(trajectory.reward)
+    return blake3(integers.tobytes()).update(reals.tobytes()).hexdigest()
+
+
+def digest_sequences(sequences: Iterable[SequenceTokens]) -> str:
+    """Over token ids and targets, in order."""
+    integers = array("q")
+    for sequence in sequences:
+        integers.append(len(sequence.token_ids))
+        integers.extend(sequence.token_ids)
+        integers.extend(sequence.scored)
+    return blake3(integers.tobytes()).hexdigest()
+
+
+def digest_state(tensors: Mapping[str, torch.Tensor], randomness: bytes) -> str:
+    """Over one rank's tensors by name, and its RNG."""
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    hasher = blake3(max_threads=blake3.AUTO) if size >= PARALLEL_BYTES_MIN else blake3()
+    hasher.update(randomness)
+    names = sorted(tensors)
+    hasher.update("".join(f"{n}|{tensors[n].dtype}|{tensors[n].shape}|" for n in names).encode())
+    for name in names:
+        tensor = tensors[name].detach().cpu().contiguous()
+        hasher.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return hasher.hexdigest()
+
+
+def join_ranks(digests: Sequence[str]) -> str:
+    """One state digest from those of all ranks, by rank."""
+    return _hash(*digests)
+
+
+def _hash(*parts: str) -> str:
+    hasher = blake3()
+    for part in parts:
+        hasher.update(f"{len(part)}|{part}".encode())
+    return f"blake3:{hasher.hexdigest()}"

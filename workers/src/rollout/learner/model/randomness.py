@@ -1,0 +1,58 @@
+"""The learner's random state: seeded anew for every step, captured, restored.
+
+Python, numpy and torch (and the device) are seeded from the run's seed, the step and the rank, so what
+a step draws depends on nothing that happened before it in the process.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from blake3 import blake3
+
+from rollout.seeds import derive_seed
+
+
+def seed_step(seed: int, step: int, rank: int, device: torch.device) -> None:
+    """Seed every generator for one step."""
+    noise = derive_seed(seed, "learner", step, rank)
+    random.seed(noise)
+    np.random.seed(noise & 0xFFFFFFFF)
+    torch.default_generator.manual_seed(noise)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(noise)
+
+
+def capture(device: torch.device) -> bytes:
+    """All generators' states, as msgpack."""
+    name, keys, position, has_gauss, gauss = np.random.get_state()
+    state: dict[str, Any] = {
+        "python": random.getstate(),
+        "numpy": [name, np.asarray(keys).tobytes(), position, has_gauss, gauss],
+        "torch": torch.get_rng_state().numpy().tobytes(),
+    }
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device).numpy().tobytes()
+    return msgspec.msgpack.encode(state)
+
+
+def restore(data: bytes, device: torch.device) -> None:
+    """Put back what ``capture`` took."""
+    state = msgspec.msgpack.decode(data)
+    version, internal, gauss_next = state["python"]
+    random.setstate((version, tuple(internal), gauss_next))
+    name, keys, position, has_gauss, gauss = state["numpy"]
+    np.random.set_state((name, np.frombuffer(keys, np.uint32), position, has_gauss, gauss))
+    torch.set_rng_state(torch.frombuffer(bytearray(state["torch"]), dtype=torch.uint8))
+    if device.type == "cuda" and "cuda" in state:
+        saved = torch.frombuffer(bytearray(state["cuda"]), dtype=torch.uint8)
+        torch.cuda.set_rng_state(saved, device)
+
+
+def digest(device: torch.device) -> bytes:
+    """32 bytes over all generators' states."""
+    return blake3(capture(device)).digest()

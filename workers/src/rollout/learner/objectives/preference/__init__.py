@@ -1,0 +1,1 @@
+"""Steps that learn from preferences: pairs of answers, and answers with a label."""

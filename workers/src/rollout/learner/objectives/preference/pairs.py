@@ -1,0 +1,186 @@
+"""A step on pairs of answers: DPO, IPO, ORPO, SimPO. Both answers of a pair share one pass of its prompt.
+
+Axes: C scored tokens of a micro-batch, P pairs; the last axis of size 2 is chosen, rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rollout.algorithms.aggregation import Denominators
+from rollout.algorithms.preference.dpo import DpoSettings, dpo_losses
+from rollout.algorithms.preference.ipo import IpoSettings, ipo_losses
+from rollout.algorithms.preference.orpo import OrpoSettings, orpo_losses
+from rollout.algorithms.preference.pairs import PairLogprobs, PairLosses
+from rollout.algorithms.preference.simpo import simpo_losses
+from rollout.learner.config.preference import PairLoss, PairSettings
+from rollout.learner.forward.packed_rows import (
+    GroupTokens,
+    PackedRow,
+    build_group_row,
+    token_logprobs,
+)
+from rollout.learner.objectives.contract import MicroLoss, TokenView
+from rollout.learner.objectives.plan import GroupShape, MicroBatch, Update
+from rollout.learner.objectives.preference.batch import (
+    answer_sums,
+    describe_items,
+    find_too_long,
+    plan_shapes,
+    positions_of,
+)
+from rollout.learner.objectives.preference.data import PairTokens
+from rollout.learner.objectives.preference.reference_cache import ReferenceCache, cached_sums
+
+
+def uses_reference(settings: PairSettings) -> bool:
+    """Whether the loss compares with a reference; the others load none."""
+    return isinstance(settings.loss, DpoSettings | IpoSettings)
+
+
+def pair_losses(pairs: PairLogprobs, loss: PairLoss) -> PairLosses:
+    """The loss that the settings ask for."""
+    if isinstance(loss, DpoSettings):
+        return dpo_losses(pairs, loss)
+    if isinstance(loss, IpoSettings):
+        return ipo_losses(pairs, loss)
+    if isinstance(loss, OrpoSettings):
+        return orpo_losses(pairs, loss)
+    return simpo_losses(pairs, loss)
+
+
+class PairWork:
+    """The pairs of one step; keeps the reference's logprobs from before the update."""
+
+    def __init__(
+        self,
+        pairs: Sequence[PairTokens],
+        settings: PairSettings,
+        device: torch.device,
+        reference: nn.Module | None,
+        cache: ReferenceCache | None = None,
+    ) -> None:
+        self.pairs = pairs
+        self._settings = settings
+        self._device = device
+        self._reference = reference
+        self._cache = cache
+        self._reference_sums: dict[int, Tensor] = {}
+        self._rows: dict[MicroBatch, PackedRow] = {}
+
+    def shapes(self) -> Sequence[GroupShape]:
+        """One sample a pair: its two answers stay together."""
+        return plan_shapes(self.pairs, self._settings.max_length)
+
+    def prepare(self, model: nn.Module, passes: Sequence[Sequence[MicroBatch]]) -> None:
+        """The reference's logprobs, without gradient."""
+        del model
+        if self._reference is None:
+            return
+        if self._cache is not None:
+            self._reference_sums = cached_sums(
+                self._cache, chain.from_iterable(passes), self._group
+            )
+            return
+        with torch.no_grad():
+            for micro in chain.from_iterable(passes):
+                row = self._row(micro)
+                sums_P2 = answer_sums(token_logprobs(self._reference, row), row).view(-1, 2)
+                self._reference_sums.update(zip(positions_of(micro), sums_P2, strict=True))
+
+    def denominators(self, update: Update) -> Denominators:
+        """Pairs of the whole batch, and tokens of their chosen answers."""
+        positions = [chunk.group for chunk in update.chunks()]
+        chosen = sum(len(self.pairs[position].chosen_ids) for position in positions)
+        return Denominators(num_tokens=chosen, num_sequences=len(positions), width=1)
+
+    def micro_loss(self, model: nn.Module, micro: MicroBatch, whole: Denominators) -> MicroLoss:
+        """The share of one row of pairs."""
+        row = self._row(micro)
+        stats = token_logprobs(model, row, entropy=True)
+        assert stats.entropy_C is not None
+        pairs = self._logprobs(micro, row, answer_sums(stats, row).view(-1, 2))
+        found = pair_losses(pairs, self._settings.loss)
+        preference = found.losses_P.sum() / max(whole.num_sequences, 1)
+        sft = self._likelihood(pairs, whole)
+        sums = {
+            "tokens": preference.new_tensor(stats.logprobs_C.shape[0]),
+            "entropy": stats.entropy_C.detach().sum(),
+            "preference_loss": preference.detach(),
+            **({} if sft is None else {"sft_loss": sft.detach()}),
+            **describe_pairs(found),
+            "chosen_logprob": pairs.chosen_P.detach().sum(),
+            "rejected_logprob": pairs.rejected_P.detach().sum(),
+        }
+        view = TokenView(
+            lengths=tuple(a + b for a, b in zip(row.lengths[::2], row.lengths[1::2], strict=True)),
+            logprobs_C=stats.logprobs_C.detach(),
+            entropy_C=stats.entropy_C.detach(),
+            mask_C=torch.ones_like(stats.logprobs_C),
+        )
+        return MicroLoss(
+            loss=preference if sft is None else preference + sft, sums=sums, tokens=view
+        )
+
+    def filtered(self) -> Mapping[int, str]:
+        """Pairs that are too long."""
+        return find_too_long(self.pairs, self._settings.max_length)
+
+    def metrics(self, step: int) -> dict[str, Any]:
+        """Lengths, and how many pairs were left out."""
+        del step
+        return describe_items(self.pairs, self._settings.max_length)
+
+    def _likelihood(self, pairs: PairLogprobs, whole: Denominators) -> Tensor | None:
+        """The added likelihood loss of the chosen answers, where there is one."""
+        loss = self._settings.loss
+        if not isinstance(loss, DpoSettings) or loss.sft_coefficient == 0:
+            return None
+        return -loss.sft_coefficient * pairs.chosen_P.sum() / max(whole.num_tokens, 1)
+
+    def _logprobs(self, micro: MicroBatch, row: PackedRow, policy_P2: Tensor) -> PairLogprobs:
+        tokens_P2 = torch.tensor(row.lengths, device=policy_P2.device).view(-1, 2)
+        reference_P2 = None
+        if self._reference is not None:
+            reference_P2 = torch.stack([self._reference_sums[i] for i in positions_of(micro)])
+        return PairLogprobs(
+            chosen_P=policy_P2[:, 0],
+            rejected_P=policy_P2[:, 1],
+            chosen_tokens_P=tokens_P2[:, 0],
+            rejected_tokens_P=tokens_P2[:, 1],
+            reference_chosen_P=None if reference_P2 is None else reference_P2[:, 0],
+            reference_rejected_P=None if reference_P2 is None else reference_P2[:, 1],
+        )
+
+    def _row(self, micro: MicroBatch) -> PackedRow:
+        if micro not in self._rows:
+            chosen = [self.pairs[position] for position in positions_of(micro)]
+            row = build_group_row([_tokens(pair) for pair in chosen])
+            self._rows[micro] = row.to(self._device)
+        return self._rows[micro]
+
+    def _group(self, position: int) -> GroupTokens:
+        return _tokens(self.pairs[position])
+
+
+def describe_pairs(found: PairLosses) -> dict[str, Tensor]:
+    """Detached sums over a micro-batch's pairs: how many, their rewards, how many are in order."""
+    chosen, rejected = found.chosen_rewards_P, found.rejected_rewards_P
+    return {
+        "pairs": chosen.new_tensor(chosen.shape[0]),
+        "chosen_reward": chosen.sum(),
+        "rejected_reward": rejected.sum(),
+        "reward_margin": (chosen - rejected).sum(),
+        "preferred": (chosen > rejected).to(chosen.dtype).sum(),
+    }
+
+
+def _tokens(pair: PairTokens) -> GroupTokens:
+    return GroupTokens(
+        prompt_ids=pair.prompt_ids, completion_ids=(pair.chosen_ids, pair.rejected_ids)
+    )

@@ -1,0 +1,69 @@
+"""A step of a Bradley-Terry reward model: both answers of a pair scored at their last token.
+
+Axes: S answers of a micro-batch, P pairs; the last axis of size 2 is chosen, rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from rollout.algorithms.aggregation import Denominators
+from rollout.algorithms.preference.reward_model import reward_model_losses
+from rollout.learner.config.preference import RewardSettings
+from rollout.learner.model.scorer import answer_scores
+from rollout.learner.objectives.contract import MicroLoss
+from rollout.learner.objectives.plan import GroupShape, MicroBatch, Update
+from rollout.learner.objectives.preference.batch import describe_items, find_too_long, plan_shapes
+from rollout.learner.objectives.preference.data import PairTokens
+from rollout.learner.objectives.preference.pairs import describe_pairs
+
+
+class RewardWork:
+    """The pairs of one step under a model with a scalar head."""
+
+    def __init__(
+        self, pairs: Sequence[PairTokens], settings: RewardSettings, device: torch.device
+    ) -> None:
+        self.pairs = pairs
+        self._settings = settings
+        self._device = device
+
+    def shapes(self) -> Sequence[GroupShape]:
+        """One sample a pair: its two answers stay together."""
+        return plan_shapes(self.pairs, self._settings.max_length)
+
+    def prepare(self, model: nn.Module, passes: Sequence[Sequence[MicroBatch]]) -> None:
+        """Nothing is needed before the update."""
+
+    def denominators(self, update: Update) -> Denominators:
+        """Pairs of the whole batch."""
+        return Denominators(num_tokens=0, num_sequences=len(update.chunks()), width=1)
+
+    def micro_loss(self, model: nn.Module, micro: MicroBatch, whole: Denominators) -> MicroLoss:
+        """The share of one row of pairs."""
+        pairs = [self.pairs[chunk.group] for chunk in micro.chunks]
+        answers = [(pair.prompt_ids, (pair.chosen_ids, pair.rejected_ids)) for pair in pairs]
+        scores_P2 = answer_scores(model, answers, self._device).view(-1, 2)
+        margins_P = torch.tensor(
+            [pair.margin for pair in pairs], dtype=scores_P2.dtype, device=self._device
+        )
+        found = reward_model_losses(
+            scores_P2[:, 0], scores_P2[:, 1], margins_P, self._settings.loss
+        )
+        loss = found.losses_P.sum() / max(whole.num_sequences, 1)
+        return MicroLoss(
+            loss=loss, sums={"preference_loss": loss.detach(), **describe_pairs(found)}
+        )
+
+    def filtered(self) -> Mapping[int, str]:
+        """Pairs that are too long."""
+        return find_too_long(self.pairs, self._settings.max_length)
+
+    def metrics(self, step: int) -> dict[str, Any]:
+        """Lengths, and how many pairs were left out."""
+        del step
+        return describe_items(self.pairs, self._settings.max_length)

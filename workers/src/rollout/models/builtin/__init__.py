@@ -1,0 +1,1 @@
+"""Models made on the spot: ``rollout://`` URIs and their tokenizers."""

@@ -1,0 +1,1 @@
+"""Code of users: found and loaded."""

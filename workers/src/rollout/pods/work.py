@@ -1,0 +1,53 @@
+"""What a pod does: it prepares its configuration, does its role's work in a child, says how that ended, and idles."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from rollout.pods.child import run_child
+from rollout.pods.node import find_node, ordinal_of, work_in_group
+from rollout.pods.orders import config_path, read_order
+from rollout.supervisor.processes import RUN_DIR_VARIABLE, thread_env
+from rollout_api.worker import WorkerOrder
+
+log = logging.getLogger(__name__)
+
+
+def be(role: str, path: Path, told: threading.Event) -> None:
+    """Be one pod until ``told`` to go. Ends by SystemExit where the exit code says something."""
+    order = read_order(path)
+    environment = child_environment(order)
+    prepare = (role, "--order", str(path))
+    code = run_child("rollout.entrypoints.prepare", prepare, environment, told)
+    if told.is_set():
+        return
+    if code:
+        raise SystemExit(code)
+    work(role, order, environment, told)
+
+
+def work(
+    role: str, order: WorkerOrder, environment: Mapping[str, str], told: threading.Event
+) -> None:
+    """Do the role's work, then idle."""
+    if role == "learner":
+        work_in_group(order, find_node(os.environ), environment, told)
+    else:
+        index = ("--index", str(ordinal_of(os.environ))) if role == "actor" else ()
+        arguments = ("--config", str(config_path(order)), *index)
+        code = run_child(f"rollout.entrypoints.{role}", arguments, environment, told)
+        if code and not told.is_set():
+            raise SystemExit(code)
+    log.info("done: waiting to be told to go")
+    told.wait()
+
+
+def child_environment(order: WorkerOrder) -> dict[str, str]:
+    """Ours, with what the run's spec and order ask for."""
+    own = {variable.name: variable.value for variable in order.spec.env}
+    place = {RUN_DIR_VARIABLE: order.layout.run_dir}
+    return {**os.environ, **own, **thread_env(order.threads), **place}

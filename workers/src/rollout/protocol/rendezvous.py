@@ -1,0 +1,145 @@
+"""The learner's group as data: which pods have checked in, where they meet, and what went wrong. Pure.
+
+The name of a meeting (``rendezvous``) is made of the run, the incarnation and the processes that meet, so
+that processes of two incarnations, or of two starts of one, never share a store key, and so that every
+coordinator gives the same pods the same name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from blake3 import blake3
+
+from rollout.protocol.status import GroupStatus
+
+RENDEZVOUS_VARIABLE = "ROLLOUT_RENDEZVOUS"
+"""Tells ranks the name that they meet under: the prefix of every key in their store."""
+
+GroupStage = Literal["Joining", "Running", "Failed", "Done"]
+SeatState = Literal["waiting", "working", "done", "failed"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Seat:
+    """The pod of one node rank. ``nonce`` names one start of its process."""
+
+    worker: str
+    address: str
+    nonce: str
+    seen_at: float
+    state: SeatState = "waiting"
+    message: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Group:
+    """One incarnation of the group. ``since`` is when it was first heard of; 0: never."""
+
+    uid: str
+    size: int
+    incarnation: int = 0
+    since: float = 0.0
+    seats: dict[int, Seat] = field(default_factory=dict)
+    rendezvous: str = ""
+    trouble: str = ""
+
+    def missing(self) -> tuple[int, ...]:
+        """Ranks that have not checked in."""
+        return tuple(rank for rank in range(self.size) if rank not in self.seats)
+
+    def addresses(self) -> tuple[str, ...]:
+        """Where the pods are, by rank; only of a group that is complete."""
+        return tuple(self.seats[rank].address for rank in range(self.size))
+
+
+def renew(group: Group, incarnation: int, now: float) -> Group:
+    """The next incarnation, nobody there yet."""
+    return Group(uid=group.uid, size=group.size, incarnation=incarnation, since=now)
+
+
+def sit_down(group: Group, rank: int, seat: Seat) -> None:
+    """A process asks for its place; the group meets when it was the last that was missing."""
+    known = group.seats.get(rank)
+    if known is not None and known.nonce == seat.nonce:
+        known.seen_at = seat.seen_at
+        return
+    group.seats[rank] = seat
+    if group.missing():
+        return
+    if all(one.state == "waiting" for one in group.seats.values()):
+        group.rendezvous, group.trouble = _name(group), ""
+        for one in group.seats.values():
+            one.state = "working"
+    elif group.rendezvous != _name(group):
+        group.trouble = f"rank {rank} ({seat.worker}) was started again while its group worked"
+
+
+def _name(group: Group) -> str:
+    """What these processes, and no others, meet under."""
+    nonces = "/".join(group.seats[rank].nonce for rank in range(group.size))
+    return f"{group.uid}/{group.incarnation}/{blake3(nonces.encode()).hexdigest()[:16]}"
+
+
+def stay(group: Group, rank: int, seat: Seat, rendezvous: str) -> bool:
+    """A process says where it works; False when that meeting is over. Teaches a new coordinator."""
+    if group.rendezvous and group.rendezvous != rendezvous:
+        return False
+    known = group.seats.get(rank)
+    if known is not None and known.nonce != seat.nonce:
+        return False
+    group.rendezvous = rendezvous
+    group.seats[rank] = seat
+    return True
+
+
+def leave(group: Group, rank: int, nonce: str, *, ok: bool, message: str) -> None:
+    """A process' ranks have ended; told by one that was replaced, it changes nothing."""
+    seat = group.seats.get(rank)
+    if seat is None or seat.nonce != nonce:
+        return
+    seat.state, seat.message = ("done" if ok else "failed"), message
+    if not ok:
+        group.trouble = f"rank {rank} ({seat.worker}) failed: {message}"
+
+
+def describe(group: Group, now: float, *, silent_seconds: float) -> GroupStatus:
+    """What a person, or the operator, should know."""
+    missing = group.missing()
+    states = {seat.state for seat in group.seats.values()}
+    stage: GroupStage = "Joining"
+    if group.trouble:
+        stage = "Failed"
+    elif states == {"done"} and not missing:
+        stage = "Done"
+    elif group.rendezvous:
+        stage = "Running"
+    return GroupStatus(
+        incarnation=group.incarnation,
+        size=group.size,
+        stage=stage,
+        missing=missing,
+        message=group.trouble
+        or describe_missing(group, now)
+        or _describe_silent(group, now, silent_seconds),
+    )
+
+
+def describe_missing(group: Group, now: float) -> str:
+    """``rank 1 of 2 has not checked in for 12 s``; empty when all have."""
+    missing = group.missing()
+    if not missing:
+        return ""
+    ranks = ", ".join(str(rank) for rank in missing[:8]) + ("..." if len(missing) > 8 else "")
+    has = "rank" if len(missing) == 1 else "ranks"
+    return f"{has} {ranks} of {group.size} not checked in for {now - group.since:.0f} s"
+
+
+def _describe_silent(group: Group, now: float, silent_seconds: float) -> str:
+    silent = [
+        f"rank {rank} ({seat.worker}) silent for {now - seat.seen_at:.0f} s"
+        for rank, seat in sorted(group.seats.items())
+        if seat.state == "working" and now - seat.seen_at > silent_seconds
+    ]
+    return ", ".join(silent[:8])

@@ -1,0 +1,126 @@
+"""Models that go from run to run in a cluster: packed where a run ends, unpacked in every pod of the next one.
+
+A packed model lies in a bucket, which every pod reaches, or in the volume of the run that made it. Only the
+coordinator has that volume; it copies the model into its own run's store, and the other pods take it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rollout.coordinator.context import Packer
+from rollout.errors import ModelNotFound, ObjectMissing, SpecError
+from rollout.models.files import build_cached, default_cache_dir
+from rollout.models.packed import CLAIM, PackedModel, is_unpacked, pack, parse_packed, unpack
+from rollout.models.roles import further_models
+from rollout.objects.opening import Role, open_place, open_store
+from rollout.objects.reading import ObjectFiles
+from rollout.runs.pipeline import materialise_model
+from rollout.seams import ObjectSource, ObjectStore
+from rollout.types import WeightVersion
+from rollout.weights.lora import dense_weights
+from rollout.weights.mirror import WeightFiles
+from rollout_api.v1alpha1.storage import Storage
+from rollout_api.worker import WorkerConfig, WorkerOrder
+
+POLICY = ""
+"""The role of the model that is trained."""
+
+
+def build_packer(config: WorkerConfig) -> Packer | None:
+    """How a version becomes a model for other runs; None where nobody could find it."""
+    return None if config.layout.objects_uri is None else partial(pack_version, config)
+
+
+def pack_version(config: WorkerConfig, store: ObjectStore, version: WeightVersion) -> str:
+    """Store the version as a whole model, with configuration and tokenizer; its URI. Raises StoreError."""
+    place = config.layout.objects_uri
+    assert place is not None
+    train = config.spec.train
+    scores = train is not None and train.algorithm.rm is not None
+    with TemporaryDirectory(dir=config.layout.run_dir) as name:
+        scratch = Path(name)
+        weights = WeightFiles(store, scratch).path(version.object)
+        folder = materialise_model(
+            config_path=Path(config.resolved.model_path),
+            weights=dense_weights(config, weights, scratch),
+            target=scratch / "model",
+            score_pad_id=config.resolved.pad_token_id if scores else None,
+            chat_template=config.spec.model.chat_template,
+        )
+        return str(PackedModel(place=place, digest=store.put_parts(pack(folder))))
+
+
+def bring_models(order: WorkerOrder) -> dict[str, str]:
+    """Folders of all packed models of a run, by role, in the coordinator's pod. Raises StoreError, SpecError, ModelNotFound."""
+    return {
+        role: str(unfold(_bring(order, packed), packed)) for role, packed in _named(order).items()
+    }
+
+
+def take_models(order: WorkerOrder, role: Role) -> dict[str, str]:
+    """The same in another pod. Raises StoreError, SpecError, ModelNotFound."""
+    return {
+        name: str(unfold(_fetch(_reach(order, role, packed), packed), packed))
+        for name, packed in _named(order).items()
+    }
+
+
+def _named(order: WorkerOrder) -> Mapping[str, PackedModel]:
+    uris = {one.role: one.source.uri for one in further_models(order.spec)}
+    found = {
+        role: parse_packed(uri) for role, uri in {POLICY: order.spec.model.uri, **uris}.items()
+    }
+    return {role: packed for role, packed in found.items() if packed is not None}
+
+
+def _bring(order: WorkerOrder, packed: PackedModel) -> Path:
+    if not packed.place.startswith(CLAIM):
+        return _fetch(_reach(order, "coordinator", packed), packed)
+    own = open_store(order, "coordinator")
+    if not own.has(packed.digest):
+        own.put_file(_fetch(_claimed(order, packed), packed))
+    return own.path(packed.digest)
+
+
+def _fetch(place: ObjectSource, packed: PackedModel) -> Path:
+    try:
+        return place.path(packed.digest)
+    except ObjectMissing as error:
+        raise ModelNotFound(f"model {packed}: {error}") from error
+
+
+def _claimed(order: WorkerOrder, packed: PackedModel) -> ObjectSource:
+    folder = order.layout.sources_dir
+    place = Path(folder or "/nowhere") / packed.place.removeprefix(CLAIM)
+    if not place.is_dir():
+        raise ModelNotFound(
+            f"model {packed}: the volume of the run that made it is not here ({place}); suspend and resume"
+            " this run while that volume exists, or keep objects in a bucket (storage.uri)"
+        )
+    return ObjectFiles(place)
+
+
+def _reach(order: WorkerOrder, role: Role, packed: PackedModel) -> ObjectSource:
+    if packed.place.startswith(CLAIM):
+        return open_store(order, role)
+    root, _, uid = packed.place.rpartition("/")
+    own = order.spec.storage or Storage()
+    if not uid:
+        raise SpecError(f"model {packed}: expected a place below storage.uri")
+    place = own.model_copy(update={"uri": root})
+    return open_place(place, uid, Path(order.layout.objects_dir))
+
+
+def unfold(packed: Path, model: PackedModel) -> Path:
+    """The folder of a packed model in this machine's cache: exactly its files. Raises StoreError."""
+    name = model.digest.replace(":", "-")
+    return build_cached(
+        default_cache_dir(),
+        name,
+        lambda folder: unpack(packed, folder),
+        lambda folder: is_unpacked(folder, model.digest),
+    )

@@ -1,0 +1,223 @@
+"""From documents to a plan: prepare, look up, check with what was found, do the sums."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rollout.common.quantities import parse_quantity
+from rollout.errors import DataError, SpecError
+from rollout.runs.manifest import Document
+from rollout.runs.plan.arithmetic import batch_arithmetic
+from rollout.runs.plan.unresolved import (
+    Unresolved,
+    find_hub_data,
+    find_hub_model,
+    find_pending,
+    find_remote,
+)
+from rollout_api.checks import check_spec
+from rollout_api.checks.facts import DataFacts, Facts, ModelFacts
+from rollout_api.checks.memory import estimates, mirror_bytes
+from rollout_api.problems import Severity
+from rollout_api.v1alpha1.run import RolloutRunSpec
+
+if TYPE_CHECKING:
+    from rollout.runs.resolve import Resolution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """One run of a plan. ``resolved`` holds digests and token ids; ``memory`` bytes by role and part."""
+
+    name: str
+    manifest: Mapping[str, Any]
+    source: str
+    spec: Mapping[str, Any]
+    filled: Sequence[Mapping[str, Any]]
+    resolved: Mapping[str, Any]
+    unresolved: Sequence[Unresolved]
+    arithmetic: Mapping[str, Any]
+    memory: Mapping[str, Mapping[str, int]]
+    warnings: Sequence[str]
+    engine: str
+    grade: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The runs of a file, in the order in which they would run."""
+
+    runs: Sequence[PlannedRun]
+
+
+def build_plan(documents: Sequence[Document], *, offline: bool) -> Plan:
+    """Plan every run. Raises SpecError when a run is refused, or (online) something is missing."""
+    from rollout.runs.pipeline import order_runs
+
+    accelerators = _accelerator_bytes(documents)
+    ordered = order_runs(documents)
+    return Plan(runs=tuple(_plan_run(one, accelerators, offline=offline) for one in ordered))
+
+
+def _plan_run(document: Document, accelerators: Mapping[str, int], *, offline: bool) -> PlannedRun:
+    from rollout.runs.identity import grade_of
+    from rollout.runs.prepare import prepare_run
+    from rollout_api import presets
+
+    prepared = prepare_run(document)
+    spec = prepared.spec
+    resolved, unresolved = _resolve(spec, offline=offline)
+    facts = _facts(spec, resolved, accelerators)
+    warnings = _check(document, spec, facts)
+    memory = {item.role: dict(item.parts) for item in estimates(spec, facts)}
+    if "actor" in memory and facts.model:
+        memory["actor"]["mirror (host)"] = mirror_bytes(spec, facts.model)
+        memory["learner"]["last version (host)"] = mirror_bytes(spec, facts.model)
+    filled = presets.resolve(document_spec(document)).filled
+    return PlannedRun(
+        name=prepared.name,
+        manifest=document.data,
+        source=str(Path(document.source).absolute()) if document.source != "<stdin>" else "-",
+        spec=spec.model_dump(mode="json", exclude_none=True),
+        filled=[{"field": one.path, "value": one.value, "from": one.source} for one in filled],
+        resolved=resolved,
+        unresolved=unresolved,
+        arithmetic=batch_arithmetic(spec, resolved.get("numRows")),
+        memory=memory,
+        warnings=warnings,
+        engine=spec.actors.engine.chosen if spec.actors.engine else "embedded",
+        grade=grade_of(spec),
+    )
+
+
+def document_spec(document: Document) -> RolloutRunSpec:
+    """The spec as written."""
+    from rollout_api.parse import parse_run
+
+    return parse_run(document.data).spec
+
+
+def _resolve(spec: RolloutRunSpec, *, offline: bool) -> tuple[dict[str, Any], list[Unresolved]]:
+    """What a look at model and data gives; the rest by field, when looking is not possible."""
+    pending = [*find_pending(spec), *(find_remote(spec) if offline else ())]
+    if any(item.field != "spec.code" for item in pending):
+        hub = (*find_hub_model(spec), *find_hub_data(spec)) if offline else ()
+        return {}, [*pending, *hub]
+    try:
+        return _look(spec, offline=offline), pending
+    except (SpecError, DataError) as error:
+        unknown = find_hub_model(spec) if isinstance(error, SpecError) else find_hub_data(spec)
+        if not offline or not unknown:
+            raise
+        return {}, [*(replace(one, reason=str(error)) for one in unknown), *pending]
+
+
+def _look(spec: RolloutRunSpec, *, offline: bool) -> dict[str, Any]:
+    from rollout.objects.opening import require_place
+    from rollout.runs.resolve import ResolveRequest, Resolving
+
+    if not offline:
+        require_place(spec.storage)
+    request = ResolveRequest(spec=spec.model_dump(mode="json", exclude_none=True), offline=offline)
+    with tempfile.NamedTemporaryFile(prefix="rollout-plan-", suffix=".log") as log:
+        found = Resolving(request, Path(log.name)).wait()
+    further = _further(spec, found)
+    return {
+        "modelPath": found.model_path,
+        "modelDigest": found.model_digest,
+        "modelRevision": found.model_revision,
+        "numParameters": found.num_parameters,
+        "contextLength": found.context_length,
+        "stopTokenIds": list(found.stop_token_ids),
+        "promptTokensMax": found.prompt_tokens_max,
+        "dataDigests": found.data_digests,
+        "numRows": found.num_rows,
+        "numBadRecords": found.num_bad,
+        **({"models": further} if further else {}),
+    }
+
+
+def _further(spec: RolloutRunSpec, found: Resolution) -> dict[str, dict[str, str | None]]:
+    """What every further model holds, by the field that names it."""
+    from rollout.models.roles import further_models
+
+    return {
+        one.field: {
+            "digest": found.model_digests[one.role],
+            "revision": found.model_revisions.get(one.role),
+        }
+        for one in further_models(spec)
+    }
+
+
+def _facts(
+    spec: RolloutRunSpec, resolved: Mapping[str, Any], accelerators: Mapping[str, int]
+) -> Facts:
+    in_cluster = spec.runtime_ref is not None or spec.queue_name is not None
+    data = None
+    if resolved:
+        data = DataFacts(
+            num_rows=resolved["numRows"], prompt_tokens_max=resolved["promptTokensMax"]
+        )
+    return Facts(
+        platform="cluster" if in_cluster else "local",
+        model=_model_facts(spec, resolved),
+        data=data,
+        accelerator_bytes=accelerators,
+        host_bytes=None if in_cluster else host_bytes(),
+    )
+
+
+def _model_facts(spec: RolloutRunSpec, resolved: Mapping[str, Any]) -> ModelFacts | None:
+    from rollout.models.presets import find_preset
+    from rollout.models.shapes import read_shape
+
+    uri = spec.model.uri or ""
+    preset = find_preset(uri) if uri.startswith("hf://") else None
+    if not resolved and preset is None:
+        return None
+    shape = preset.shape if preset and not resolved else read_shape(Path(resolved["modelPath"]))
+    return ModelFacts(
+        num_parameters=shape.num_parameters,
+        hidden_size=shape.hidden,
+        num_layers=shape.layers,
+        num_kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        vocab_size=shape.vocab,
+        context_length=shape.context,
+    )
+
+
+def host_bytes() -> int:
+    """Memory of this machine."""
+    import psutil
+
+    return int(psutil.virtual_memory().total)
+
+
+def _accelerator_bytes(documents: Sequence[Document]) -> dict[str, int]:
+    """Memory by accelerator class, from the runtimes that lie in the same file or folder."""
+    found: dict[str, int] = {}
+    for document in documents:
+        spec = document.data.get("spec") or {}
+        for item in spec.get("acceleratorClasses") or ():
+            if "memory" in item:
+                found[str(item["name"])] = parse_quantity(str(item["memory"]))
+    return found
+
+
+def _check(document: Document, spec: RolloutRunSpec, facts: Facts) -> list[str]:
+    problems = check_spec(spec, facts)
+    lines = [f"{one.field}: {one.message}; {one.fix}" for one in problems]
+    errors = [
+        f"{document.source}:{document.line(one.field)}: {line}"
+        for one, line in zip(problems, lines, strict=True)
+        if one.severity is Severity.error
+    ]
+    if errors:
+        raise SpecError("the plan is refused:\n  " + "\n  ".join(errors))
+    return lines

@@ -1,0 +1,121 @@
+"""What only a look at the model and the data can tell, found out in a process of its own.
+
+The supervisor stays light: building a model may need torch, so ``rollout.entrypoints.resolve`` does
+the looking, and this module only asks. Both sides speak the structs below as JSON.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rollout import errors
+from rollout.common.bounded import UNREADABLE
+from rollout.common.parent_death import tied_argv
+from rollout.errors import RolloutError, RunFailed
+
+RESOLVE_SECONDS_MAX = 1800.0
+"""A model of many gigabytes is downloaded in this time."""
+
+
+class ResolveRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """``spec`` is a resolved RolloutRunSpec as plain data; ``model_path`` overrides ``spec.model``.
+
+    ``models`` are folders of further models by role, where other runs have made them.
+    """
+
+    spec: dict[str, Any]
+    model_path: str | None = None
+    models: dict[str, str] = {}
+    offline: bool = False
+
+
+class Resolution(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found. ``data_digests`` by role; ``num_rows`` and ``num_bad`` of the training data.
+
+    ``left_out`` are positions of rows whose prompt is too long. ``first_bad`` says of a few bad records where they lie and why they cannot be used.
+
+    ``models``, ``model_digests`` and ``model_revisions`` (of ``hf://`` ones) are of further models, by role.
+    """
+
+    model_path: str
+    model_digest: str
+    model_revision: str | None
+    num_parameters: int
+    context_length: int
+    stop_token_ids: tuple[int, ...]
+    pad_token_id: int = 0
+    prompt_tokens_max: int
+    data_digests: dict[str, str]
+    models: dict[str, str] = {}
+    model_digests: dict[str, str] = {}
+    model_revisions: dict[str, str] = {}
+    num_rows: int | None = None
+    left_out: tuple[int, ...] = ()
+    num_bad: int = 0
+    first_bad: str = ""
+
+
+class ResolveAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Either a resolution, or an error of ``rollout.errors`` by class name."""
+
+    resolution: Resolution | None = None
+    error: str = ""
+    message: str = ""
+
+
+class Resolving:
+    """A resolution under way in a child process; ``wait`` for it once."""
+
+    def __init__(self, request: ResolveRequest, log: Path) -> None:
+        self._log = log
+        with log.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                tied_argv("rollout.entrypoints.resolve", parent=os.getpid()),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        assert self._process.stdin is not None
+        self._process.stdin.write(msgspec.json.encode(request))
+        self._process.stdin.close()
+        self._process.stdin = None
+
+    def wait(self, seconds_max: float = RESOLVE_SECONDS_MAX) -> Resolution:
+        """The resolution. Raises what the child raised, and RunFailed when it died."""
+        try:
+            body, _ = self._process.communicate(timeout=seconds_max)
+        except subprocess.TimeoutExpired as error:
+            self.close()
+            raise RunFailed(
+                f"model and data were not resolved within {seconds_max:.0f} s; see {self._log}"
+            ) from error
+        try:
+            answer = msgspec.json.decode(body, type=ResolveAnswer)
+        except UNREADABLE as error:
+            raise RunFailed(
+                f"the process that resolves model and data died (exit code "
+                f"{self._process.returncode}); see {self._log}"
+            ) from error
+        if answer.resolution is None:
+            kind = getattr(errors, answer.error, RolloutError)
+            raise kind(answer.message)
+        return answer.resolution
+
+    def close(self) -> None:
+        """End the child when it still runs; idempotent."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+def main_answer(answer: ResolveAnswer) -> None:
+    """Write an answer as the child does."""
+    sys.stdout.buffer.write(msgspec.json.encode(answer))
+    sys.stdout.buffer.flush()

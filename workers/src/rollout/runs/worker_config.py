@@ -1,0 +1,52 @@
+"""From a spec and what a look at model and data has found to what every worker is told. Pure."""
+
+from __future__ import annotations
+
+from rollout.runs.identity import IDENTITY_FORMAT, grade_of, spec_digest
+from rollout.runs.resolve import Resolution
+from rollout_api.v1alpha1.common import Dtype
+from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.worker import ResolvedRun, WorkerConfig, WorkerOrder
+
+
+def choose_dtype(spec: RolloutRunSpec, *, accelerated: bool) -> Dtype:
+    """Number format of the policy: as asked for, else what the devices are good at."""
+    return spec.model.dtype or ("BFloat16" if accelerated else "Float32")
+
+
+def complete(order: WorkerOrder, found: Resolution, dtype: Dtype) -> WorkerConfig:
+    """The configuration of every process of a run."""
+    spec = order.spec
+    digest = spec_digest(
+        spec,
+        model_digest=found.model_digest,
+        data_digests=found.data_digests,
+        dtype=dtype,
+        further_digests=found.model_digests,
+    )
+    given = {name: getattr(order, name) for name in WorkerOrder.model_fields}
+    return WorkerConfig(
+        **given,
+        spec_digest=digest,
+        identity_format=IDENTITY_FORMAT,
+        resolved=_resolved(spec, found, dtype),
+    )
+
+
+def _resolved(spec: RolloutRunSpec, found: Resolution, dtype: Dtype) -> ResolvedRun:
+    engine = spec.actors.engine.chosen if spec.actors.engine is not None else "embedded"
+    return ResolvedRun(
+        model_path=found.model_path,
+        model_digest=found.model_digest,
+        dtype=dtype,
+        stop_token_ids=found.stop_token_ids,
+        pad_token_id=found.pad_token_id,
+        prompt_tokens_max=found.prompt_tokens_max,
+        models=found.models,
+        model_digests=found.model_digests,
+        data_digests=found.data_digests,
+        bad_records=found.num_bad,
+        left_out=found.left_out,
+        engine="vllm" if engine == "vllm" else "embedded",
+        grade=grade_of(spec),
+    )

@@ -1,0 +1,284 @@
+"""One run on this machine, from a prepared spec to its end.
+
+Everything is started at once: the processes import while a child resolves the model and the data;
+they go on when ``worker.json`` appears.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+import uuid
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rollout.errors import SpecError
+from rollout.ledger.opening import require_ledger
+from rollout.models.roles import further_models
+from rollout.objects.opening import require_place
+from rollout.protocol.status import Status
+from rollout.runs.identity import spec_identity
+from rollout.runs.prepare import Prepared
+from rollout.runs.resolve import Resolution, ResolveRequest, Resolving
+from rollout.runs.run_dir import RunDir, RunLock
+from rollout.runs.worker_config import choose_dtype, complete
+from rollout.supervisor.display.progress import Display
+from rollout.supervisor.fork_server import open_starts
+from rollout.supervisor.poller import StatusPoller
+from rollout.supervisor.processes import (
+    Machine,
+    plan_actor,
+    plan_bounds,
+    plan_machine,
+    plan_processes,
+    plan_threads,
+)
+from rollout.supervisor.supervisor import Supervisor
+from rollout.supervisor.watch import Ended
+from rollout_api.worker import Layout, RunIdentity, WorkerConfig, WorkerOrder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One run to be started, or gone on with when ``previous`` is its configuration.
+
+    ``models`` are folders of further models by role, where other runs have made them.
+    """
+
+    prepared: Prepared
+    run: RunDir
+    model_path: Path | None = None
+    models: Mapping[str, Path] = field(default_factory=dict)
+    code_files: tuple[Path, ...] = ()
+    previous: WorkerConfig | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """How a run ended and the last status that was seen."""
+
+    ended: Ended
+    status: Status | None
+
+
+def launch(wanted: Launch, display: Display) -> Finished:
+    """Run to the end. Raises SpecError, DataError and their like before anything has been recorded."""
+    lock = RunLock(wanted.run)
+    lock.acquire()
+    try:
+        with _reserved_port() as port:
+            return _launch(wanted, display, port, lock)
+    finally:
+        lock.release()
+
+
+def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finished:
+    run, spec = wanted.run, wanted.prepared.spec
+    require_place(spec.storage)
+    require_ledger(spec.storage)
+    machine = observe_machine()
+    url = f"http://127.0.0.1:{port}"
+    run.worker_config.unlink(missing_ok=True)
+    specs = plan_processes(spec, run, machine)
+    starts = open_starts(specs, run.logs, accelerators=machine.accelerators, note=display.note)
+    resolving = Resolving(
+        ResolveRequest(
+            spec=spec.model_dump(mode="json", exclude_none=True),
+            model_path=None if wanted.model_path is None else str(wanted.model_path),
+            models={role: str(path) for role, path in wanted.models.items()},
+        ),
+        run.logs / "resolve.log",
+    )
+    supervisor = Supervisor(
+        specs,
+        poller=(poller := StatusPoller(url, run.token)),
+        display=display,
+        bounds=plan_bounds(spec),
+        lock_fileno=lock.fileno,
+        plan_actor=partial(plan_actor, spec, run, machine),
+        starts=starts,
+    )
+    try:
+        supervisor.start()
+        config = build_config(wanted, found := resolving.wait(), machine, url)
+        if found.num_bad:
+            display.note(f"{found.num_bad} records are left out of training: {found.first_bad}")
+        write_atomically(run.worker_config, config.model_dump_json(exclude_none=True, indent=1))
+        ended = supervisor.run()
+    except BaseException:
+        if wanted.previous is not None:
+            write_config(run, wanted.previous)
+        raise
+    finally:
+        resolving.close()
+        supervisor.kill()
+    status = poller.latest
+    try:
+        write_result(run, ended, status)
+    except OSError as error:
+        display.note(f"{run.path}/result.json could not be written: {error}")
+    return Finished(ended=ended, status=status)
+
+
+def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) -> WorkerConfig:
+    """The file that every process reads. Raises SpecError when a resumed run has become another."""
+    prepared, run, previous = wanted.prepared, wanted.run, wanted.previous
+    threads = plan_threads(prepared.spec, machine, found.num_parameters)
+    order = WorkerOrder(
+        run=RunIdentity(
+            name=prepared.name,
+            namespace=prepared.namespace,
+            uid=str(uuid.uuid4()) if previous is None else previous.run.uid,
+        ),
+        spec=prepared.spec,
+        layout=Layout(
+            run_dir=str(run.path),
+            coordinator_url=url,
+            token_file=str(run.token),
+            objects_dir=str(run.objects),
+            ledger_path=str(run.ledger),
+        ),
+        threads=threads if previous is None else previous.threads,
+        code_files=tuple(str(path) for path in wanted.code_files),
+    )
+    dtype = choose_dtype(prepared.spec, accelerated=machine.accelerators > 0)
+    config = complete(order, found, dtype)
+    if previous is not None:
+        require_same_run(previous, config, prepared, found)
+    return config
+
+
+def require_same_run(
+    previous: WorkerConfig, config: WorkerConfig, prepared: Prepared, found: Resolution
+) -> None:
+    """Raise SpecError when a run would go on as another one than it began."""
+    if previous.identity_format != config.identity_format:
+        raise SpecError(
+            f"this run began under identity format {previous.identity_format}, this version of rollout"
+            f" writes format {config.identity_format}: go on with the version it began with, or start a"
+            " new run without --resume"
+        )
+    if previous.spec_digest != config.spec_digest:
+        raise SpecError(describe_drift(previous, prepared, found))
+
+
+def describe_drift(previous: WorkerConfig, prepared: Prepared, found: Resolution) -> str:
+    """Which part of a run's identity is not what it was when the run began: fields, and both digests."""
+    before, after = spec_identity(previous.spec), spec_identity(prepared.spec)
+    changed = [f"spec.{name}" for name in sorted(after) if before.get(name) != after[name]]
+    began, now = _contents(previous), _found_contents(prepared, found)
+    changed += [
+        f"the content of {field} (was {began[field]}, is {digest})"
+        for field, digest in now.items()
+        if field in began and began[field] != digest
+    ]
+    return (
+        f"this run cannot be gone on with: changed since it began: {', '.join(changed) or 'its spec'}; "
+        "take the change back, or start a new run without --resume"
+    )
+
+
+def _contents(config: WorkerConfig) -> dict[str, str | None]:
+    """Digests of models and data by the field that names them, as a run began with them."""
+    resolved = config.resolved
+    further = {
+        one.field: resolved.model_digests[one.role]
+        for one in further_models(config.spec)
+        if one.role in resolved.model_digests
+    }
+    data = resolved.data_digests.get("train")
+    return {"spec.model": resolved.model_digest, **further, "spec.train.data": data}
+
+
+def _found_contents(prepared: Prepared, found: Resolution) -> dict[str, str | None]:
+    further = {one.field: found.model_digests[one.role] for one in further_models(prepared.spec)}
+    data = found.data_digests.get("train")
+    return {"spec.model": found.model_digest, **further, "spec.train.data": data}
+
+
+def observe_machine() -> Machine:
+    """This machine's facts."""
+    affinity = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    accelerators = len(list(Path("/dev").glob("nvidia[0-9]*"))) if sys.platform == "linux" else 0
+    return plan_machine(os.environ, affinity, accelerators)
+
+
+@contextmanager
+def _reserved_port() -> Generator[int]:
+    """A loopback port that nobody else is given while we hold it.
+
+    Bound without sharing, so that it is ours alone, then marked as shared (SO_REUSEADDR): a bound
+    socket that never listens lets the coordinator listen beside it, also when it is started again.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as held:
+        held.bind(("127.0.0.1", 0))
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        yield held.getsockname()[1]
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file that is seen whole or not at all."""
+    work = path.with_name(f".{path.name}.{os.getpid()}")
+    work.write_text(text)
+    work.replace(path)
+
+
+def write_config(run: RunDir, config: WorkerConfig) -> None:
+    """Write ``worker.json``."""
+    write_atomically(run.worker_config, config.model_dump_json(exclude_none=True, indent=1))
+
+
+def read_config(run: RunDir) -> WorkerConfig:
+    """Read ``worker.json``. Raises SpecError when it is not there or not readable."""
+    try:
+        return WorkerConfig.model_validate_json(run.worker_config.read_bytes())
+    except (OSError, ValueError) as error:
+        raise SpecError(f"{run.worker_config} cannot be read: {error}") from error
+
+
+def write_result(run: RunDir, ended: Ended, status: Status | None) -> None:
+    """Write ``result.json``: what pipelines and ``--resume`` ask of a run that is over."""
+    write_atomically(run.path / "result.json", json.dumps(summarise(run, ended, status), indent=1))
+
+
+def read_result(run: RunDir) -> dict[str, Any]:
+    """``result.json``; empty when the run never came to an end."""
+    try:
+        return json.loads((run.path / "result.json").read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def summarise(run: RunDir, ended: Ended, status: Status | None) -> dict[str, Any]:
+    """A run's end as plain data."""
+    seen = {} if status is None else msgspec.to_builtins(status)
+    kept = ("step", "steps_max", "chain", "lineage", "reward", "loss", "tokens_per_second")
+    return {
+        "run": run.name,
+        "run_dir": str(run.path),
+        "exit_code": ended.exit_code,
+        "reason": ended.reason,
+        "message": ended.message,
+        **{name: seen.get(name) for name in kept},
+        "evaluations": seen.get("evaluations", []),
+        "best": seen.get("best"),
+        "anchor": seen.get("anchor"),
+        "dispositions": seen.get("dispositions", {}),
+    }
+
+
+def discard(run: RunDir) -> None:
+    """Remove a run's directory in which no run ever began; any other is left as it is."""
+    if not run.worker_config.exists() and not run.ledger.exists():
+        shutil.rmtree(run.path, ignore_errors=True)

@@ -1,0 +1,258 @@
+"""Runs the points of a sweep, each in a process of its own; what is finished already is not run again.
+
+A point that fails stops no other. Killed, or interrupted with Ctrl-C, a sweep goes on where it was when
+the same command is given again: finished points are skipped, begun ones resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rollout.common.parent_death import tied_argv
+from rollout.errors import SpecError
+from rollout.runs.identity import spec_identity
+from rollout.runs.prepare import prepare_run
+from rollout.runs.run_dir import RunDir, find_run_dirs
+from rollout.supervisor.launch import read_config, read_result, write_atomically
+from rollout.supervisor.sweep_points import Point
+from rollout.supervisor.watch import EXIT_FAILED, EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK
+from rollout_api.v1alpha1.run import RolloutRunSpec
+
+POLL_SECONDS = 0.1
+INTERRUPTED_SECONDS_MAX = 120.0
+"""How long an interrupted point may take to save its state; then it is killed."""
+MESSAGE_MAX = 400
+FINISHED = (EXIT_OK, EXIT_GATE)
+"""Exit codes of a run that went to its end; a gate may have refused it."""
+
+State = Literal["waiting", "running", "finished", "failed", "interrupted"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Entry:
+    """One point and how it stands. ``skipped``: it had been finished before."""
+
+    point: Point
+    state: State = "waiting"
+    run: RunDir | None = None
+    exit_code: int | None = None
+    message: str = ""
+    skipped: bool = False
+
+    def describe(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "name": self.point.name,
+            "settings": dict(self.point.settings),
+            "state": self.state,
+            "run_dir": None if self.run is None else str(self.run.path),
+            "exit_code": self.exit_code,
+            "message": self.message,
+            "skipped": self.skipped,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """Where a sweep lives. ``parallel`` points run at a time; ``shows``: their output is shown, not logged.
+
+    ``tell`` is given one line for whoever watches.
+    """
+
+    folder: Path
+    home: Path
+    parallel: int = 1
+    shows: bool = False
+    tell: Callable[[str], None] = lambda _line: None
+
+
+def run_points(sweep: Sweep, points: Sequence[Point]) -> list[Entry]:
+    """Run what is not finished; returns every point's end, in the order given.
+
+    Raises SpecError before anything starts when a point cannot be run.
+    """
+    entries = [Entry(point=point) for point in points]
+    for folder in ("points", "logs"):
+        (sweep.folder / folder).mkdir(parents=True, exist_ok=True)
+    resumed = [_look_back(sweep, entry) for entry in entries]
+    _write_state(sweep, entries)
+    waiting = [
+        (entry, name)
+        for entry, name in zip(entries, resumed, strict=True)
+        if entry.state == "waiting"
+    ]
+    running: dict[str, tuple[Entry, subprocess.Popen[bytes]]] = {}
+    try:
+        _run_all(sweep, entries, waiting, running)
+    except KeyboardInterrupt:
+        _interrupt(sweep, running)
+    finally:
+        for _, process in running.values():
+            process.kill()
+        _write_state(sweep, entries)
+    return entries
+
+
+def _run_all(
+    sweep: Sweep,
+    entries: Sequence[Entry],
+    waiting: list[tuple[Entry, str | None]],
+    running: dict[str, tuple[Entry, subprocess.Popen[bytes]]],
+) -> None:
+    while waiting or running:
+        while waiting and len(running) < sweep.parallel:
+            entry, resume = waiting.pop(0)
+            number = entries.index(entry) + 1
+            how = f"going on with {resume}" if resume else "running"
+            sweep.tell(f"point {number} of {len(entries)}: {entry.point.name}: {how}")
+            running[entry.point.name] = (entry, _start(sweep, entry.point, resume))
+            entry.state = "running"
+        time.sleep(POLL_SECONDS)
+        for name, (entry, process) in list(running.items()):
+            if process.poll() is not None:
+                del running[name]
+                _finish(sweep, entry, process.returncode)
+                _write_state(sweep, entries)
+                if entry.state == "interrupted":
+                    raise KeyboardInterrupt
+
+
+def _look_back(sweep: Sweep, entry: Entry) -> str | None:
+    """Take an earlier run of this point as it is, or return the name of the directory to go on with."""
+    wanted = prepare_run(entry.point.document).spec
+    earlier = find_earlier(sweep.home, entry.point.name, wanted)
+    if earlier is None:
+        return None
+    result = read_result(earlier)
+    if result.get("exit_code") in FINISHED and _reaches(earlier, wanted):
+        entry.run, entry.state, entry.skipped = earlier, "finished", True
+        entry.exit_code = int(result["exit_code"])
+        sweep.tell(f"{entry.point.name}: finished before, in {earlier.name}")
+        return None
+    return earlier.name
+
+
+def find_earlier(home: Path, name: str, wanted: RolloutRunSpec) -> RunDir | None:
+    """The newest run of this name that is the same experiment and can be gone on with."""
+    for run in reversed(find_run_dirs(home, name)):
+        if not run.worker_config.exists():
+            continue
+        try:
+            spec = read_config(run).spec
+        except SpecError:
+            continue  # written by another version, or damaged: it is left alone
+        if _is_same(spec, wanted) and _steps(spec) <= _steps(wanted):
+            return run
+    return None
+
+
+def _is_same(one: RolloutRunSpec, other: RolloutRunSpec) -> bool:
+    return (
+        spec_identity(one) == spec_identity(other)
+        and one.evaluations == other.evaluations
+        and (one.train and one.train.epochs) == (other.train and other.train.epochs)
+    )
+
+
+def _steps(spec: RolloutRunSpec) -> float:
+    most = spec.train.max_steps if spec.train is not None else None
+    return float("inf") if most is None else most
+
+
+def _reaches(run: RunDir, wanted: RolloutRunSpec) -> bool:
+    return _steps(read_config(run).spec) == _steps(wanted)
+
+
+def _start(sweep: Sweep, point: Point, resume: str | None) -> subprocess.Popen[bytes]:
+    manifest = sweep.folder / "points" / f"{point.name}.yaml"
+    # JSON is YAML: nothing of the document is lost or reinterpreted on the way.
+    write_atomically(manifest, json.dumps(point.document.data, indent=1) + "\n")
+    words = ["run", "-f", str(manifest), *(["--resume", resume] if resume else [])]
+    # A session of its own, so that Ctrl-C is ours to pass on; tied to us, so that nothing is left behind.
+    started: dict[str, Any] = {
+        "env": {**os.environ, "ROLLOUT_HOME": str(sweep.home)},
+        "stdin": subprocess.DEVNULL,
+        "start_new_session": True,
+    }
+    command = tied_argv("rollout", *words, parent=os.getpid())
+    if sweep.shows:
+        return subprocess.Popen(command, stdout=sys.stderr, **started)
+    with _log(sweep, point).open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, **started)
+
+
+def _log(sweep: Sweep, point: Point) -> Path:
+    return sweep.folder / "logs" / f"{point.name}.log"
+
+
+def _finish(sweep: Sweep, entry: Entry, code: int) -> None:
+    """Note how a point ended, and tell it."""
+    wanted = prepare_run(entry.point.document).spec
+    entry.run = find_earlier(sweep.home, entry.point.name, wanted)
+    entry.exit_code = code
+    result = {} if entry.run is None else read_result(entry.run)
+    if code in FINISHED:
+        entry.state = "finished"
+    else:
+        entry.state = "interrupted" if code == EXIT_INTERRUPTED else "failed"
+    if code != EXIT_OK:
+        entry.message = str(result.get("message") or _last_words(sweep, entry.point))[:MESSAGE_MAX]
+    said = f": {entry.message}" if entry.message else ""
+    sweep.tell(f"{entry.point.name}: {entry.state} (exit code {code}){said}")
+
+
+def _last_words(sweep: Sweep, point: Point) -> str:
+    """What a point that never became a run has said."""
+    if sweep.shows:
+        return "it never began; see above"
+    lines = _log(sweep, point).read_text(errors="replace").strip().splitlines()
+    errors = [line for line in lines if re.match(r"error: |\w*(Error|Exception)\b", line)]
+    return (errors or lines or ["it never began"])[-1].removeprefix("error: ")
+
+
+def _interrupt(sweep: Sweep, running: dict[str, tuple[Entry, subprocess.Popen[bytes]]]) -> None:
+    """Pass Ctrl-C on and wait until everybody has saved."""
+    for _, process in running.values():
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + INTERRUPTED_SECONDS_MAX
+    for name, (entry, process) in list(running.items()):
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        del running[name]
+        _finish(sweep, entry, process.returncode)
+        if entry.state == "failed":
+            entry.state = "interrupted"
+
+
+def _write_state(sweep: Sweep, entries: Sequence[Entry]) -> None:
+    document = {"points": [entry.describe() for entry in entries]}
+    write_atomically(sweep.folder / "sweep.json", json.dumps(document, indent=1, default=str))
+
+
+def exit_code_of(entries: Sequence[Entry]) -> int:
+    """0 when every point went to its end, 3 when a gate refused one, 1 when one failed, 130 interrupted."""
+    if any(entry.state in {"waiting", "running", "interrupted"} for entry in entries):
+        return EXIT_INTERRUPTED
+    if any(entry.state == "failed" for entry in entries):
+        return EXIT_FAILED
+    return EXIT_GATE if any(entry.exit_code == EXIT_GATE for entry in entries) else EXIT_OK
+
+
+def summarise_points(entries: Sequence[Entry]) -> Mapping[str, int]:
+    """How many points stand how."""
+    states = [entry.state for entry in entries]
+    return {state: states.count(state) for state in dict.fromkeys(states)}
