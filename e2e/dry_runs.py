@@ -7,7 +7,7 @@ from typing import Any
 
 from cluster.kubectl import Kubectl
 from rollout_api.v1alpha1.kinds import KINDS
-from rollout_operator.kube.connection import find_connection, open_session
+from rollout_operator.kube.config import find_connection, open_session
 
 PLURALS = {kind.name: kind.plural for kind in KINDS}
 ASKED_AT_ONCE_MAX = 16

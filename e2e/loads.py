@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from cluster.kubectl import Kubectl
-from rollout_operator.kube.connection import find_connection, open_session
+from rollout_operator.kube.config import find_connection, open_session
 from runs import build_run
 from waiting import wait_until
 

@@ -19,7 +19,7 @@ from cluster.errors import CannotRunHereError
 from cluster.kubectl import Kubectl
 from cluster.paths import REPOSITORY
 from cluster.ports import LOOPBACK, find_free_port
-from rollout_operator.kube.connection import find_connection, open_session
+from rollout_operator.kube.config import find_connection, open_session
 from runs import build_run
 from waiting import wait_until
 from webhooks import fetch, process, write_kubeconfig

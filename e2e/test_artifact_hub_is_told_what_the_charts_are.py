@@ -7,7 +7,7 @@ import yaml
 
 import charts
 from rollout_api.problems import Severity
-from rollout_operator.admission import find_problems
+from rollout_operator.webhook.review import find_problems
 
 pytestmark = pytest.mark.control_plane
 

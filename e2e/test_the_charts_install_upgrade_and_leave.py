@@ -17,7 +17,7 @@ from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster, Shape, running
 from cluster.skips import or_skip
 from releases import helm
-from rollout_operator.issuing import new_authority
+from rollout_operator.certs.issue import new_authority
 from runs import build_run
 
 pytestmark = pytest.mark.control_plane

@@ -14,8 +14,8 @@ import releases
 from cluster import containers
 from cluster.local import LocalCluster
 from installed import SECRET, Installed, image_values, real_nodes
-from rollout_operator.issuing import new_server
-from rollout_operator.rotation.plan import parse_certificates
+from rollout_operator.certs.issue import new_server
+from rollout_operator.certs.plan import parse_certificates
 from runs import build_run
 from waiting import wait_until
 

@@ -22,7 +22,7 @@ from cluster.kubectl import Kubectl
 from cluster.paths import REPOSITORY
 from cluster.ports import LOOPBACK, find_free_ports
 from rollout_api.problems import Severity
-from rollout_operator.admission import find_problems
+from rollout_operator.webhook.review import find_problems
 from runs import build_run, install_crds
 
 pytestmark = pytest.mark.control_plane
@@ -242,8 +242,8 @@ def renew_server_certificate(webhook: webhooks.Webhook) -> None:
     """What the rotation does a month before the end: another certificate of the same authority."""
     from datetime import UTC, datetime
 
-    from rollout_operator.issuing import new_server
-    from rollout_operator.rotation.plan import parse_certificates
+    from rollout_operator.certs.issue import new_server
+    from rollout_operator.certs.plan import parse_certificates
 
     data = webhook.kubectl.get("secret", webhooks.SECRET)["data"]
     found = parse_certificates({name: base64.b64decode(value) for name, value in data.items()})

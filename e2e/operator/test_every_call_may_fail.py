@@ -18,7 +18,7 @@ from cluster.ports import find_free_port
 from faults.kinds import Answer, Cut, Hang, LoseAnswer
 from faults.proxy import running
 from faults.rules import Rule
-from rollout_operator.keys import HOLD_SECONDS_MAX
+from rollout_operator.controller.queue import HOLD_SECONDS_MAX
 from rollout_operator.rbac import RULES
 from runs import build_run
 

@@ -16,11 +16,11 @@ from worlds import PLATFORM, RING, SPEC, build_inputs
 from charts import objects, render
 from cluster.kubectl import Kubectl
 from rollout_api import names
-from rollout_operator.authorities import build_secret
-from rollout_operator.certificates import issue
-from rollout_operator.desired.inputs import plain_meta
-from rollout_operator.desired.record import build_keys, render_record, sign_record
-from rollout_operator.record_keys import build_secret as build_key
+from rollout_operator.certs.run_certificate import issue
+from rollout_operator.run.attempt import build_keys, render_record, sign_record
+from rollout_operator.run.record_keys import build_secret as build_key
+from rollout_operator.run.render.inputs import plain_meta
+from rollout_operator.run.tls import build_secret
 
 pytestmark = pytest.mark.control_plane
 OPERATOR = "system:serviceaccount:rollout-system:rollout-operator"

@@ -24,8 +24,8 @@ from bench_cli import long_manifest
 from figures import Figure, level
 from ruamel.yaml import YAML
 
-from rollout_operator.admission import review
-from rollout_operator.issuing import new_authority, new_server, to_pem
+from rollout_operator.certs.issue import new_authority, new_server, to_pem
+from rollout_operator.webhook.review import review
 
 NAME = "localhost"
 REPEATS = 9
@@ -35,7 +35,7 @@ SAMPLE = Path(__file__).parents[2] / "manifests" / "samples" / "gsm8k-grpo" / "r
 SERVER = """\
 import asyncio, sys
 from pathlib import Path
-from rollout_operator.admission import review
+from rollout_operator.webhook.review import review
 from rollout_operator.webhook.server import Ports, WebhookServer
 from rollout_operator.webhook.tls import Certificate, KeyPair
 

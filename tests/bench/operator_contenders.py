@@ -19,7 +19,7 @@ from operator_plane import SPACE, Plane, free_port, write_json
 from operator_sets import jobset_settings, lws_settings
 
 from cluster import build
-from rollout_operator.issuing import new_authority, new_server
+from rollout_operator.certs.issue import new_authority, new_server
 
 SAMPLE_SECONDS = 0.05
 READY_SECONDS_MAX = 120.0

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 from operator_sets import PATHS
 
-from rollout_operator.kube.connection import Connection, open_session, read_kubeconfig
+from rollout_operator.kube.config import Connection, open_session, read_kubeconfig
 
 AT_ONCE = 16
 

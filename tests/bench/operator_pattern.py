@@ -14,7 +14,7 @@ from operator_sets import TWIN
 
 from cluster.kubectl import Kubectl
 from rollout_api import names
-from rollout_operator.kube.owned import project
+from rollout_operator.kube.managed_fields import project
 
 KINDS = (
     "configmaps,serviceaccounts,roles,rolebindings,services,networkpolicies,"

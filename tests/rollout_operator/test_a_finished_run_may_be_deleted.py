@@ -10,10 +10,10 @@ from worlds import SPEC, World
 from rollout_api.conditions import Reason
 from rollout_api.live import live_part
 from rollout_api.tracked import ANNOTATIONS, LABELS
-from rollout_operator.planning.gates import check_form
-from rollout_operator.planning.model import Gate
-from rollout_operator.planning.plan import plan_run
-from rollout_operator.stored import parse_stored
+from rollout_operator.cache.objects import parse_stored
+from rollout_operator.run.plan.model import Gate
+from rollout_operator.run.plan.plan import plan_run
+from rollout_operator.run.plan.preconditions.checks import check_form
 
 LIMITS = {"ttlSecondsAfterFinished": 100, "ttlAction": "DeleteRun"}
 MARKS = [("annotations", key) for key in ANNOTATIONS] + [("labels", key) for key in LABELS]

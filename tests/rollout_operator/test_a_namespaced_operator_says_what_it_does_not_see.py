@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from worlds import World
 
-from rollout_operator.planning.plan import plan_run
+from rollout_operator.run.plan.plan import plan_run
 
 
 def conditions(world, **changed):

@@ -9,7 +9,7 @@ from queues import QueuedWorld
 from worlds import SPEC
 
 from rollout_api.conditions import Reason
-from rollout_operator.planning.model import Gate
+from rollout_operator.run.plan.model import Gate
 
 TWO = {**SPEC, "learner": {"nodes": 2}, "actors": {"replicas": 3}}
 

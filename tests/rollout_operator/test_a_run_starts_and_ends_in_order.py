@@ -6,7 +6,7 @@ import pytest
 from worlds import BEGIN, SPEC, World
 
 from rollout_api.conditions import Reason
-from rollout_operator.planning.model import Gate
+from rollout_operator.run.plan.model import Gate
 
 
 def test_the_first_pass_makes_the_children_and_starts_only_the_coordinator():

@@ -3,15 +3,15 @@
 import pytest
 from worlds import SPEC, World, build_inputs
 
-from rollout_operator.desired.order import build_order
-from rollout_operator.desired.volumes import claim_name
-from rollout_operator.planning.upstreams import (
+from rollout_operator.run.plan.preconditions.upstreams import (
     Upstream,
     check_upstreams,
     from_runs,
     handed_on,
     with_uris,
 )
+from rollout_operator.run.render.order import build_order
+from rollout_operator.run.render.volumes import claim_name
 
 UID = "0123456789ab"
 CLAIM = claim_name("sft", UID)

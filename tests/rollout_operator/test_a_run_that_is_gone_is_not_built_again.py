@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from worlds import RING, World
 
-from rollout_operator.applying import Applier
-from rollout_operator.authorities import Authorities
+from rollout_operator.apply.apply_set import Applier
 from rollout_operator.errors import Terminating
-from rollout_operator.planning.model import Wanted
+from rollout_operator.run.plan.model import Wanted
+from rollout_operator.run.tls import Authorities
 
 SERVICE = ("Service", "run-learner")
 PLAIN = Wanted(attempt=1, record="run-1", live={})

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from rollout_operator.certificates import issue, must_renew, renew
-from rollout_operator.desired.order import coordinator_host
+from rollout_operator.certs.run_certificate import issue, must_renew, renew
+from rollout_operator.run.render.order import coordinator_host
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

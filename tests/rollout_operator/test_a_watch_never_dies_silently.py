@@ -17,7 +17,7 @@ from rollout_operator.errors import (
     Unavailable,
 )
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.reader import Reader
+from rollout_operator.kube.informer import Reader
 from rollout_operator.kube.resources import SERVICES
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from worlds import SPEC, World
 
-from rollout_operator.desired import contract
+from rollout_operator.run.render import contract
 
 
 def edited(seconds=7):

@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from rollout_operator.issuing import is_signed_by, names_of, new_server
-from rollout_operator.rotation.plan import (
+from rollout_operator.certs.issue import is_signed_by, names_of, new_server
+from rollout_operator.certs.plan import (
     NUM_AUTHORITIES_MAX,
     parse_certificates,
     plan_certificates,

@@ -9,9 +9,9 @@ from worlds import PLATFORM, RING, SPEC, build_inputs
 from rollout_api import names
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.worker import WorkerOrder
-from rollout_operator.desired.record import Live, read_record, render_record, sign_record, with_live
 from rollout_operator.errors import RecordUnverified
-from rollout_operator.kube.owned import digest_of, seal
+from rollout_operator.kube.managed_fields import digest_of, seal
+from rollout_operator.run.attempt import Live, read_record, render_record, sign_record, with_live
 
 VLLM = {**SPEC, "actors": {"replicas": 2, "engine": {"vllm": {"tensorParallel": 2}}}}
 RUNTIME = RuntimeSpec.model_validate(

@@ -3,8 +3,8 @@
 import copy
 
 from rollout_api import names
-from rollout_operator.kube.owned import differences, owned_digest, project, seal, writer_of
-from rollout_operator.observed import parse_child
+from rollout_operator.cache.children import parse_child
+from rollout_operator.kube.managed_fields import differences, owned_digest, project, seal, writer_of
 
 MANIFEST = {
     "apiVersion": "v1",

@@ -8,9 +8,9 @@ from worlds import SPEC, World
 
 from rollout import errors
 from rollout_api.conditions import ConditionType, Reason
-from rollout_operator.observed import Node
-from rollout_operator.planning.endings import WORDS, reason_of
-from rollout_operator.planning.model import Gate
+from rollout_operator.cache.children import Node
+from rollout_operator.run.plan.model import Gate
+from rollout_operator.run.plan.termination import WORDS, reason_of
 
 ELSEWHERE = {
     "Queued": "queues",

@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout_operator.keys import HOLD_SECONDS_MAX, Key, KeyQueue, backoff_seconds
+from rollout_operator.controller.queue import HOLD_SECONDS_MAX, Key, KeyQueue, backoff_seconds
 
 A, B = Key(namespace="n", name="a"), Key(namespace="n", name="b")
 

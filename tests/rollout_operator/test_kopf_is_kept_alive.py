@@ -10,10 +10,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from yarl import URL
 
+from rollout_operator.cache.store import Store
+from rollout_operator.controller.backoff import Pauses
+from rollout_operator.controller.queue import Key
 from rollout_operator.errors import NotLeader
 from rollout_operator.handlers import apply_settings
-from rollout_operator.keys import Key
-from rollout_operator.kube.connection import (
+from rollout_operator.kube.config import (
     Connection,
     borrow_session,
     open_session,
@@ -22,9 +24,7 @@ from rollout_operator.kube.connection import (
 from rollout_operator.kube.listed import ListedObjects
 from rollout_operator.kube.opened import OpenedWatches
 from rollout_operator.kube.resources import RUNS, own_paths
-from rollout_operator.pauses import Pauses
 from rollout_operator.settings import Settings
-from rollout_operator.store import Store
 
 
 def run(name, version):

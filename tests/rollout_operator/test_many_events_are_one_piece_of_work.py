@@ -5,10 +5,10 @@ import asyncio
 import kopf
 import pytest
 
+from rollout_operator.cache.store import Store
+from rollout_operator.controller.queue import Key, KeyQueue
 from rollout_operator.handlers import apply_settings, register
-from rollout_operator.keys import Key, KeyQueue
 from rollout_operator.settings import Settings, parse_settings
-from rollout_operator.store import Store
 
 
 async def test_a_key_waits_once_however_many_events_name_it():

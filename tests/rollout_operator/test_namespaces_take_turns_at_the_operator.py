@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout_operator.keys import Key, KeyQueue, Turns
+from rollout_operator.controller.queue import Key, KeyQueue, Turns
 
 
 def key(namespace, number):

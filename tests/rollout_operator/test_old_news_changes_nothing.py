@@ -3,9 +3,9 @@
 import pytest
 
 from rollout_api import names
-from rollout_operator.keys import Key
+from rollout_operator.cache.store import Store
+from rollout_operator.controller.queue import Key
 from rollout_operator.kube.resources import NODES, PODS, SERVICES, STATEFUL_SETS
-from rollout_operator.store import Store
 
 RUN = Key(namespace="n", name="r")
 

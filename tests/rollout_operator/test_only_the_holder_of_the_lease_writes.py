@@ -5,9 +5,9 @@ import copy
 
 import pytest
 
-from rollout_operator import leader as module
 from rollout_operator.errors import Conflict, NotFound, NotLeader, Unavailable
-from rollout_operator.leader import LEASE_SECONDS, RENEW_SECONDS_MAX, Leader
+from rollout_operator.kube import leader as module
+from rollout_operator.kube.leader import LEASE_SECONDS, RENEW_SECONDS_MAX, Leader
 
 
 class Leases:

@@ -7,15 +7,15 @@ from queues import QUOTA
 from worlds import World
 
 from rollout_api import names
-from rollout_operator.applying import Applier
-from rollout_operator.authorities import Authorities
-from rollout_operator.desired.inputs import owner_reference
-from rollout_operator.desired.record import Live
+from rollout_operator.apply.apply_set import Applier
 from rollout_operator.errors import Conflict, Forbidden, NotFound
 from rollout_operator.kube.resources import PODS, SECRETS, SERVICES, STATEFUL_SETS
 from rollout_operator.kueue.keeper import Keeper
 from rollout_operator.kueue.resources import WORKLOADS
-from rollout_operator.planning.model import PodDeletion, QuotaStep, Wanted
+from rollout_operator.run.attempt import Live
+from rollout_operator.run.plan.model import PodDeletion, QuotaStep, Wanted
+from rollout_operator.run.render.inputs import owner_reference
+from rollout_operator.run.tls import Authorities
 from rollout_operator.signing import Keyring
 
 SERVICE, SET, SECRET, POD = (

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from worlds import SPEC, World, build_inputs
 
-from rollout_operator.desired.record import render_record
-from rollout_operator.desired.settings_of_pods import plan_grace_seconds
+from rollout_operator.run.attempt import render_record
+from rollout_operator.run.render.pod_settings import plan_grace_seconds
 
 BUDGET = ("PodDisruptionBudget", "run-learner")
 

@@ -1,7 +1,7 @@
 """What a run attempt's children look like belongs to a TEMPLATE_VERSION: two releases of one version render alike.
 
 ``rendered.json`` holds the digests of the version before. Where they differ, raise TEMPLATE_VERSION in
-``rollout_operator/desired/inputs.py`` and run this file (``python tests/rollout_operator/<this file>``).
+``rollout_operator/run/render/inputs.py`` and run this file (``python tests/rollout_operator/<this file>``).
 """
 
 import json
@@ -13,9 +13,9 @@ import pytest
 from test_children_are_as_kubernetes_needs_them import DEVICES, RUNTIME
 from worlds import PLATFORM, SPEC, build_inputs
 
-from rollout_operator.desired.inputs import TEMPLATE_VERSION
-from rollout_operator.desired.record import build_children
-from rollout_operator.kube.owned import digest_of
+from rollout_operator.kube.managed_fields import digest_of
+from rollout_operator.run.attempt import build_children
+from rollout_operator.run.render.inputs import TEMPLATE_VERSION
 
 FILE = Path(__file__).with_name("rendered.json")
 TRAIN = {"algorithm": {"sft": {}}, "data": {"jsonl": {"uri": "s3://b/rows.jsonl"}}, "maxSteps": 1}

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollout_operator.keys import Key
-from rollout_operator.store import Store
+from rollout_operator.cache.store import Store
+from rollout_operator.controller.queue import Key
 
 REASONS = ("RuntimeNotFound", "InvalidSpec", "Running", "Succeeded")
 NAMES = ("a", "b", "c")

@@ -9,12 +9,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from worlds import PLATFORM, SPEC
 
-from rollout_operator.keys import Key
+from rollout_operator.cache.store import Store
+from rollout_operator.controller.queue import Key
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kueue.asking import Asker
-from rollout_operator.observing import Observer
+from rollout_operator.run.observe import Observer
 from rollout_operator.signing import Keyring
-from rollout_operator.store import Store
 
 RUNS = [Key(namespace="n", name=f"run-{index}") for index in range(8)]
 DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}

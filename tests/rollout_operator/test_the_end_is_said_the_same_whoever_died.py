@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import SPEC, World
 
-from rollout_operator.planning.model import ROLES
+from rollout_operator.run.plan.model import ROLES
 
 BRIEF = {**SPEC, "limits": {"ttlSecondsAfterFinished": 0}}
 FIELDS = ("coordinator", "learner", "actors")

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from worlds import SPEC, World
 
-from rollout_operator.observed import Node
+from rollout_operator.cache.children import Node
 
 TWO = {**SPEC, "learner": {"nodes": 2}}
 

@@ -6,7 +6,7 @@ import json
 import pytest
 import yaml
 
-from rollout_operator.kube.connection import account_of, find_connection, read_kubeconfig
+from rollout_operator.kube.config import account_of, find_connection, read_kubeconfig
 
 
 def token(subject):

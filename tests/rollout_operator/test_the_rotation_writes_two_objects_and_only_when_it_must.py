@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from rollout_operator.certs.plan import parse_certificates
+from rollout_operator.certs.rotate import MANAGER, Target, expiry, rotate
 from rollout_operator.rotation.__main__ import parse_target
-from rollout_operator.rotation.plan import parse_certificates
-from rollout_operator.rotation.rotate import MANAGER, Target, expiry, rotate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TARGET = Target(

@@ -9,8 +9,8 @@ from rollout.runs.manifest import load_documents
 from rollout_api.checks import check_document, check_together
 from rollout_api.checks.facts import Facts
 from rollout_api.problems import Severity
-from rollout_operator import admission
-from rollout_operator.admission import review
+from rollout_operator.webhook import review as admission
+from rollout_operator.webhook.review import review
 
 MANIFESTS = Path(__file__).parents[1] / "rollout_api" / "manifests"
 FILES = sorted(MANIFESTS.glob("*/*.yaml"))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import aiohttp
 import pytest
 
-from rollout_operator.issuing import new_authority, new_server, to_pem
+from rollout_operator.certs.issue import new_authority, new_server, to_pem
 from rollout_operator.webhook.server import SHARED_UID, Ports, WebhookServer
 from rollout_operator.webhook.settings import parse_settings
 from rollout_operator.webhook.tls import Certificate, KeyPair

@@ -7,7 +7,8 @@ import yaml
 from worlds import SPEC
 
 from rollout_api.v1alpha1.runtime import RuntimeSpec
-from rollout_operator.planning.gates import (
+from rollout_operator.run.plan.model import Gate
+from rollout_operator.run.plan.preconditions.checks import (
     check_form,
     check_platform,
     check_queue,
@@ -17,9 +18,8 @@ from rollout_operator.planning.gates import (
     referenced,
     resolve_spec,
 )
-from rollout_operator.planning.model import Gate
-from rollout_operator.planning.storage import Class, access_mode, check_storage
-from rollout_operator.planning.upstreams import Upstream, check_upstreams
+from rollout_operator.run.plan.preconditions.storage import Class, access_mode, check_storage
+from rollout_operator.run.plan.preconditions.upstreams import Upstream, check_upstreams
 
 CLASSES = [{"name": "h100", "memory": "80Gi", "perNode": 8}]
 

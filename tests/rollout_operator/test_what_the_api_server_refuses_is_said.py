@@ -8,17 +8,17 @@ import pytest
 from worlds import SPEC, World
 
 from rollout_api.conditions import Reason
+from rollout_operator.cache.store import Store
+from rollout_operator.controller.queue import Key, KeyQueue
+from rollout_operator.controller.worker import Workers
 from rollout_operator.errors import Conflict, Forbidden, NotFound, Outdated, Unavailable
-from rollout_operator.keys import Key, KeyQueue
-from rollout_operator.planning.model import Gate
-from rollout_operator.planning.plan import plan_run
-from rollout_operator.reconcile import (
+from rollout_operator.run.controller import (
     FAILURES_TOLD_MAX,
     TOLD_SECONDS_MIN,
     Reconciler,
 )
-from rollout_operator.store import Store
-from rollout_operator.workers import Workers
+from rollout_operator.run.plan.model import Gate
+from rollout_operator.run.plan.plan import plan_run
 
 REFUSED = Gate(reason=Reason.FORBIDDEN, message="apply services: 403 no", retry_seconds=10.0)
 KEY = Key(namespace="ns", name="run")

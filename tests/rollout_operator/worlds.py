@@ -10,13 +10,13 @@ from rollout_api import names
 from rollout_api.names import Role
 from rollout_api.v1alpha1.run_status import RunStatus
 from rollout_api.v1alpha1.runtime import RuntimeSpec
-from rollout_operator.desired.inputs import Inputs, Platform
-from rollout_operator.desired.record import Live, Record, render_record
-from rollout_operator.observed import Child, Ended, Node, Pod, Workload
-from rollout_operator.planning.attempts import current_attempt
-from rollout_operator.planning.gates import resolve_spec
-from rollout_operator.planning.model import ROLES, Gate, Observed, Plan
-from rollout_operator.planning.plan import plan_run
+from rollout_operator.cache.children import Child, Ended, Node, Pod, Workload
+from rollout_operator.run.attempt import Live, Record, render_record
+from rollout_operator.run.plan.attempts import current_attempt
+from rollout_operator.run.plan.model import ROLES, Gate, Observed, Plan
+from rollout_operator.run.plan.plan import plan_run
+from rollout_operator.run.plan.preconditions.checks import resolve_spec
+from rollout_operator.run.render.inputs import Inputs, Platform
 from rollout_operator.signing import KEY_BYTES, Keyring
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -5,10 +5,10 @@ import json
 import pytest
 from worlds import SPEC
 
-from rollout_operator.keys import Key
-from rollout_operator.other_runs import find_upstreams
-from rollout_operator.planning.upstreams import RUNS_AHEAD_MAX, check_upstreams
-from rollout_operator.store import Store
+from rollout_operator.cache.store import Store
+from rollout_operator.controller.queue import Key
+from rollout_operator.run.plan.preconditions.upstreams import RUNS_AHEAD_MAX, check_upstreams
+from rollout_operator.run.upstreams import find_upstreams
 
 LONG = 2000
 

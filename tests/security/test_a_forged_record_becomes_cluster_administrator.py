@@ -12,18 +12,18 @@ from cluster_calls import UID, ApiServer, build_applier, look
 from worlds import BEGIN, RING, SPEC, World, build_inputs
 
 from rollout_api import names
-from rollout_operator.desired.record import (
+from rollout_operator.cache.store import Store
+from rollout_operator.errors import FieldConflict, RecordUnverified
+from rollout_operator.kube.resources import CONFIG_MAPS
+from rollout_operator.run.attempt import (
     CHILDREN_BYTES_MAX,
     read_record,
     render_record,
     sign_record,
     unpack,
 )
-from rollout_operator.errors import FieldConflict, RecordUnverified
-from rollout_operator.kube.resources import CONFIG_MAPS
-from rollout_operator.planning.plan import plan_run
+from rollout_operator.run.plan.plan import plan_run
 from rollout_operator.signing import CHILDREN_FILE, KEY_BYTES, Keyring
-from rollout_operator.store import Store
 
 LOOT = {
     "apiVersion": "rbac.authorization.k8s.io/v1",

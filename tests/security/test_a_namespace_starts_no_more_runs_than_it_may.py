@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import PLATFORM, SPEC
 
-from rollout_operator.keys import Key
+from rollout_operator.cache.store import Store
+from rollout_operator.controller.queue import Key
 from rollout_operator.kueue.asking import Asker
-from rollout_operator.observing import Observer
+from rollout_operator.run.observe import Observer
 from rollout_operator.signing import Keyring
-from rollout_operator.store import Store
 
 MOST = 3
 WAITS = {"conditions": [{"type": "Ready", "status": "False", "reason": "TooManyRuns"}]}

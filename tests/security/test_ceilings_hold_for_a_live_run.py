@@ -6,13 +6,13 @@ import pytest
 from worlds import SPEC, World
 
 from rollout_api.v1alpha1.runtime import RuntimeSpec
-from rollout_operator.admission import review
-from rollout_operator.planning.gates import (
+from rollout_operator.run.plan.preconditions.checks import (
     actors_ceiling,
     check_platform,
     count_devices,
     resolve_spec,
 )
+from rollout_operator.webhook.review import review
 
 CLASS = {"name": "h100", "memory": "80Gi", "perNode": 8, "resourceName": "nvidia.com/gpu"}
 

@@ -13,13 +13,13 @@ from rollout_api.checks.sizes import SPEC_BYTES_MAX, SURELY_SMALL_BYTES, size_by
 from rollout_api.generate.values import OperatorValues
 from rollout_api.presets import fill
 from rollout_api.v1alpha1.run import RolloutRunSpec
-from rollout_operator.admission import review
-from rollout_operator.keys import Key
+from rollout_operator.cache.objects import KEPT_BYTES_MAX, parse_stored
+from rollout_operator.cache.store import Store
+from rollout_operator.controller.queue import Key
 from rollout_operator.kueue.asking import Asker
-from rollout_operator.observing import Observer
+from rollout_operator.run.observe import Observer
 from rollout_operator.signing import Keyring
-from rollout_operator.store import Store
-from rollout_operator.stored import KEPT_BYTES_MAX, parse_stored
+from rollout_operator.webhook.review import review
 
 HELPERS = Path(__file__).parent.parent / "rollout_operator"
 FILLING = """
@@ -27,7 +27,7 @@ import resource, sys
 sys.path.insert(0, sys.argv[1])
 sys.path.insert(0, sys.argv[2])
 from test_large_runs_do_not_fill_the_operator import build_live, build_observer, spec_of
-from rollout_operator.store import Store
+from rollout_operator.cache.store import Store
 store = Store()
 observer = build_observer(store)
 for size in (1_300_000, 60_000):

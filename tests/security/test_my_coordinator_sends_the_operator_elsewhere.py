@@ -8,11 +8,11 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from worlds import World
 
-from rollout_operator import coordinator
-from rollout_operator.coordinator import ANSWER_BYTES_MAX, HttpCoordinators
 from rollout_operator.errors import CoordinatorUnreachable
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.connection import Connection, open_outer_session, open_session
+from rollout_operator.kube.config import Connection, open_outer_session, open_session
+from rollout_operator.run import coordinator
+from rollout_operator.run.coordinator import ANSWER_BYTES_MAX, HttpCoordinators
 
 TOKEN = "/api/v1/namespaces/rollout-system/serviceaccounts/rollout-operator/token"
 

@@ -7,7 +7,7 @@ import pytest
 
 from rollout_operator.errors import Conflict, Forbidden, NotFound, NotLeader
 from rollout_operator.rbac import RULES
-from rollout_operator.record_keys import AGAIN_SECONDS_MIN, RecordKeys, build_secret, parse_keys
+from rollout_operator.run.record_keys import AGAIN_SECONDS_MIN, RecordKeys, build_secret, parse_keys
 from rollout_operator.signing import KEY_BYTES, SECRET_NAME, Keyring
 
 ROOT = Path(__file__).parents[2]

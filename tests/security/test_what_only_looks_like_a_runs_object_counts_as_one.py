@@ -6,13 +6,13 @@ import pytest
 from worlds import World
 
 from rollout_api import names
-from rollout_operator.keys import Key
+from rollout_operator.cache.store import Store
+from rollout_operator.controller.queue import Key
 from rollout_operator.kube.resources import CONFIG_MAPS, PODS, STATEFUL_SETS
 from rollout_operator.kueue.keeper import is_pod_of
 from rollout_operator.kueue.resources import WORKLOADS
-from rollout_operator.planning.attempts import current_attempt
-from rollout_operator.planning.plan import plan_run
-from rollout_operator.store import Store
+from rollout_operator.run.plan.attempts import current_attempt
+from rollout_operator.run.plan.plan import plan_run
 
 UID = "uid-0001"
 LABELS = {

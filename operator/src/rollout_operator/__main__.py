@@ -13,12 +13,12 @@ import time
 import kopf
 
 from rollout_api.visible import log_visibly
+from rollout_operator.build import open_process
+from rollout_operator.controller.backoff import pause_seconds
 from rollout_operator.handlers import register, register_login
-from rollout_operator.kube.connection import borrow_session, find_connection, wait_for_token
+from rollout_operator.kube.config import borrow_session, find_connection, wait_for_token
 from rollout_operator.kube.listed import ListedObjects
-from rollout_operator.opening import open_process
-from rollout_operator.pauses import pause_seconds
-from rollout_operator.process import Process
+from rollout_operator.manager import Process
 from rollout_operator.settings import Settings, parse_settings
 
 log = logging.getLogger(__name__)

@@ -13,10 +13,10 @@ import aiohttp
 import kopf
 
 from rollout_api import GROUP, VERSION
+from rollout_operator.cache.store import Store
+from rollout_operator.controller.backoff import Pauses
 from rollout_operator.kube.resources import OWN_KINDS, Resource
-from rollout_operator.pauses import Pauses
 from rollout_operator.settings import Settings
-from rollout_operator.store import Store
 
 KOPF_PAUSE_SECONDS_MAX = 15.0
 LIST_SECONDS_MAX = 30.0

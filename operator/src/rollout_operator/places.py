@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 
 from rollout_api.conditions import Reason
-from rollout_operator.keys import Key
-from rollout_operator.planning.model import Gate
-from rollout_operator.stored import Stored
+from rollout_operator.cache.objects import Stored
+from rollout_operator.controller.queue import Key
+from rollout_operator.run.plan.model import Gate
 
 AGAIN_SECONDS = 300.0
 """A safety net: whoever gives a place back wakes the run that has waited longest."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rollout_api import GROUP, names
-from rollout_operator.kube.owned import controller_uid
+from rollout_operator.kube.managed_fields import controller_uid
 
 SECRET_NAME = "rollout-operator-records"  # noqa: S105 - a name
 """Where the keys are, in the operator's namespace."""

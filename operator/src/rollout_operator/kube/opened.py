@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 import aiohttp
 
-from rollout_operator.pauses import pause_seconds
+from rollout_operator.controller.backoff import pause_seconds
 
 SHORT_SECONDS = 8.0
 """A watch that was opened so lately did not live."""

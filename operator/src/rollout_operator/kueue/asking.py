@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rollout_api.conditions import Reason
-from rollout_operator.desired.inputs import Inputs, Placement
 from rollout_operator.errors import Forbidden, NotFound, Unavailable
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import Resource
@@ -20,8 +19,9 @@ from rollout_operator.kueue.claim import Claim, build_claim
 from rollout_operator.kueue.placing import build_placement
 from rollout_operator.kueue.quota import Quota
 from rollout_operator.kueue.resources import FLAVORS, POD_PRIORITIES, WORKLOAD_PRIORITIES
-from rollout_operator.planning.gates import check_queue
-from rollout_operator.planning.model import Gate, Observed
+from rollout_operator.run.plan.model import Gate, Observed
+from rollout_operator.run.plan.preconditions.checks import check_queue
+from rollout_operator.run.render.inputs import Inputs, Placement
 
 KEPT_SECONDS = 5.0
 KEPT_MAX = 256

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from rollout_api import names
 from rollout_api.names import LABEL_PRIORITY, Role
-from rollout_operator.desired.inputs import Inputs, Manifest, owner_reference
-from rollout_operator.desired.pods import build_template
-from rollout_operator.desired.workloads import build_roles, wanted_replicas
-from rollout_operator.kube.owned import digest_of
+from rollout_operator.kube.managed_fields import digest_of
 from rollout_operator.kueue.resources import GROUP, VERSION
+from rollout_operator.run.render.inputs import Inputs, Manifest, owner_reference
+from rollout_operator.run.render.pods import build_template
+from rollout_operator.run.render.workloads import build_roles, wanted_replicas
 
 INDEX_LABEL = "apps.kubernetes.io/pod-index"
 _KEPT = (

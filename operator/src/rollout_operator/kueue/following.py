@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from rollout_operator.errors import KubeError, NotFound
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.reader import Reader
+from rollout_operator.kube.informer import Reader
 from rollout_operator.kueue.resources import FOUND_AT, WORKLOADS
 
 log = logging.getLogger(__name__)

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from rollout_api import GROUP, names
-from rollout_operator.desired.permitted import check_permitted
-from rollout_operator.keys import Key
+from rollout_operator.apply.permitted import check_permitted
+from rollout_operator.cache.store import Store
+from rollout_operator.controller.queue import Key
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.owned import controller_uid
+from rollout_operator.kube.managed_fields import controller_uid
 from rollout_operator.kube.resources import PODS, STATEFUL_SETS
 from rollout_operator.kueue.claim import build_workload
 from rollout_operator.kueue.quota import Quota
@@ -27,8 +28,7 @@ from rollout_operator.kueue.writing import (
     build_let_go,
     build_requeue,
 )
-from rollout_operator.planning.model import ROLES, Observed, QuotaStep
-from rollout_operator.store import Store
+from rollout_operator.run.plan.model import ROLES, Observed, QuotaStep
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rollout_operator.desired.inputs import Placement
 from rollout_operator.kueue.quota import Assignment, Quota
 from rollout_operator.kueue.resources import GROUP
+from rollout_operator.run.render.inputs import Placement
 
 Document = Mapping[str, Any]
 LABEL_POD_SET = f"{GROUP}/podset"

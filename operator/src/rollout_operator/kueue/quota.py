@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollout_api import GROUP, names
-from rollout_operator.kube.owned import controller_uid
+from rollout_operator.kube.managed_fields import controller_uid
 
 Document = Mapping[str, Any]
 

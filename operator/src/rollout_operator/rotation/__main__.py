@@ -15,10 +15,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge
 from prometheus_client.exposition import generate_latest
 
 from rollout_api.visible import log_visibly
+from rollout_operator.certs.rotate import Target, expiry, rotate
 from rollout_operator.errors import KubeError
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.connection import find_connection, open_session
-from rollout_operator.rotation.rotate import Target, expiry, rotate
+from rollout_operator.kube.config import find_connection, open_session
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 60.0

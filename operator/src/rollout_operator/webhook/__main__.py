@@ -9,7 +9,7 @@ import os
 import kopf
 
 from rollout_api.visible import log_visibly
-from rollout_operator.kube.connection import find_connection, open_session
+from rollout_operator.kube.config import find_connection, open_session
 from rollout_operator.webhook.handlers import register
 from rollout_operator.webhook.server import WebhookServer
 from rollout_operator.webhook.settings import Settings, parse_settings

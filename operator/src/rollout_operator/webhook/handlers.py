@@ -10,7 +10,7 @@ from typing import Any, cast
 import aiohttp
 import kopf
 
-from rollout_operator.admission import review
+from rollout_operator.webhook.review import review
 from rollout_operator.webhook.server import WebhookServer
 
 GROUP, VERSION = "rollout.dev", "v1alpha1"

@@ -1,0 +1,272 @@
+"""What may leave for the API server as a run's object: the last look before the only exit. Pure.
+
+It asks nothing of the code that rendered: whatever is wrong there, or in a record, an object of another
+namespace, kind or name, a pod with more rights than the platform gave, or a Role that we do not write is
+never sent. The chart's admission policy on the operator's own user says the same once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rollout_api import names
+from rollout_api.names import Role
+from rollout_api.v1alpha1.runtime import RoleTemplate, RuntimeSpec
+from rollout_operator.errors import ChildRefused
+from rollout_operator.kueue.resources import WORKLOADS
+from rollout_operator.run.render.inputs import Manifest, owner_reference
+
+ROLES: tuple[Role, ...] = ("coordinator", "learner", "actor")
+_VOLUMES = frozenset(
+    {"configMap", "emptyDir", "image", "persistentVolumeClaim", "projected", "secret"}
+)
+_FROM_RUNTIME = ("host_path", "nfs", "csi")
+_RECORD_DIGITS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowances:
+    """What a runtime gives a run's pods beyond the usual. ``accounts``: service accounts by role."""
+
+    host_paths: tuple[str, ...] = ()
+    host_network: bool = False
+    volumes: tuple[str, ...] = ()
+    accounts: Mapping[str, str] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permit:
+    """Whose objects these are, and what their pods may."""
+
+    run: str
+    namespace: str
+    uid: str
+    allowances: Allowances = field(default_factory=Allowances)
+
+
+def build_allowances(runtime: RuntimeSpec) -> Allowances:
+    """What the platform's own object says; nothing a user writes comes in."""
+    templates = dict(_templates(runtime))
+    volumes = [one for template in templates.values() for one in template.volumes]
+    cache = runtime.model_cache
+    paths = [one.host_path.path for one in volumes if one.host_path is not None]
+    paths += [cache.host_path.path] if cache is not None and cache.host_path is not None else []
+    classes = runtime.accelerator_classes
+    accounts = {role: one.service_account_name for role, one in templates.items()}
+    return Allowances(
+        host_paths=tuple(sorted(set(paths))),
+        host_network=any(one.network is not None and one.network.host_network for one in classes),
+        volumes=tuple(
+            kind
+            for kind in _FROM_RUNTIME[1:]
+            if any(getattr(one, kind) is not None for one in volumes)
+        ),
+        accounts={role: name for role, name in accounts.items() if name is not None},
+    )
+
+
+def parse_allowances(document: Mapping[str, Any]) -> Allowances:
+    """What a record says. Raises KeyError and TypeError for anything else."""
+    return Allowances(
+        host_paths=tuple(document["host_paths"]),
+        host_network=document["host_network"] is True,
+        volumes=tuple(document["volumes"]),
+        accounts=dict(document["accounts"]),
+    )
+
+
+def _templates(runtime: RuntimeSpec) -> Iterator[tuple[Role, RoleTemplate]]:
+    if (roles := runtime.roles) is None:
+        return
+    found: tuple[tuple[Role, RoleTemplate | None], ...] = (
+        ("coordinator", roles.coordinator),
+        ("learner", roles.learner),
+        ("actor", roles.actors),
+    )
+    yield from ((role, template) for role, template in found if template is not None)
+
+
+# -- the look ---------------------------------------------------------------------------------------
+
+
+def check_permitted(manifest: Manifest, permit: Permit) -> None:
+    """Raises ChildRefused that names the object, the field, what is permitted and what was found."""
+    kind, meta = manifest["kind"], manifest["metadata"]
+    rule = _RULES.get(kind)
+    if rule is None or manifest["apiVersion"] != rule.api_version:
+        found = f"{manifest['apiVersion']} {kind}"
+        raise _refused(manifest, "kind", "one of a run's kinds", found)
+    if meta.get("namespace") != permit.namespace:
+        raise _refused(manifest, "metadata.namespace", permit.namespace, meta.get("namespace"))
+    if meta["name"] not in rule.names(permit) and not _is_record(manifest, permit):
+        raise _refused(manifest, "metadata.name", "a name of this run's objects", meta["name"])
+    owners = meta.get("ownerReferences") or [None]
+    if owners[0] != owner_reference(permit.run, permit.uid):
+        raise _refused(manifest, "metadata.ownerReferences[0]", f"run {permit.run}", owners[0])
+    for name, expected, found in rule.look(manifest, permit):
+        raise _refused(manifest, name, expected, found)
+
+
+def _refused(manifest: Manifest, name: str, expected: Any, found: Any) -> ChildRefused:
+    meta = manifest["metadata"]
+    what = f"{manifest['kind']} {meta.get('namespace')}/{meta['name']}"
+    return ChildRefused(f"{what}: {name}: expected {expected}, got {found}; it is not sent")
+
+
+Fault = tuple[str, Any, Any]
+"""A field, what is permitted, what was found."""
+
+
+def _is_record(manifest: Manifest, permit: Permit) -> bool:
+    name = manifest["metadata"]["name"]
+    head, _, digits = name.rpartition("-")
+    known = len(digits) == _RECORD_DIGITS and set(digits) <= set("0123456789abcdef")
+    return manifest["kind"] == "ConfigMap" and head == permit.run and known
+
+
+def _nothing(_manifest: Manifest, _permit: Permit) -> Iterator[Fault]:
+    return iter(())
+
+
+def _look_account(manifest: Manifest, _permit: Permit) -> Iterator[Fault]:
+    for name in manifest.keys() - {
+        "apiVersion",
+        "kind",
+        "metadata",
+        "automountServiceAccountToken",
+    }:
+        yield name, "nothing", manifest[name]
+    if manifest.get("automountServiceAccountToken") is not False:
+        yield "automountServiceAccountToken", False, manifest.get("automountServiceAccountToken")
+
+
+def _look_service(manifest: Manifest, _permit: Permit) -> Iterator[Fault]:
+    spec = manifest["spec"]
+    for name in spec.keys() - {"clusterIP", "publishNotReadyAddresses", "selector", "ports"}:
+        yield f"spec.{name}", "nothing", spec[name]
+
+
+def coordinator_rules(run: str) -> list[Manifest]:
+    """All that a coordinator's account may do: write its own run's status."""
+    return [
+        {
+            "apiGroups": ["rollout.dev"],
+            "resources": ["rolloutruns/status"],
+            "resourceNames": [run],
+            "verbs": ["patch"],
+        }
+    ]
+
+
+def _look_role(manifest: Manifest, permit: Permit) -> Iterator[Fault]:
+    rules = coordinator_rules(permit.run)
+    if manifest.get("rules") != rules or "aggregationRule" in manifest:
+        yield "rules", rules, manifest.get("rules")
+
+
+def _look_binding(manifest: Manifest, permit: Permit) -> Iterator[Fault]:
+    name = names.service_account_name(permit.run, "coordinator")
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+    if manifest.get("roleRef") != role:
+        yield "roleRef", role, manifest.get("roleRef")
+    account = permit.allowances.accounts.get("coordinator", name)
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": permit.namespace}
+    if manifest.get("subjects") != [subject]:
+        yield "subjects", [subject], manifest.get("subjects")
+
+
+def _look_stateful_set(manifest: Manifest, permit: Permit) -> Iterator[Fault]:
+    found = manifest["metadata"]["name"]
+    role = next(one for one in ROLES if names.workload_name(permit.run, one) == found)
+    for name, expected, got in _look_pod(manifest["spec"]["template"]["spec"], role, permit):
+        yield f"spec.template.spec.{name}", expected, got
+
+
+def _look_pod(spec: Manifest, role: Role, permit: Permit) -> Iterator[Fault]:
+    allowed = permit.allowances
+    for name in ("hostPID", "hostIPC", "ephemeralContainers", "serviceAccount"):
+        if spec.get(name):
+            yield name, "nothing", spec[name]
+    if spec.get("hostNetwork") and not allowed.host_network:
+        yield "hostNetwork", "false, as the runtime has it", True
+    account = allowed.accounts.get(role, names.service_account_name(permit.run, role))
+    if spec.get("serviceAccountName") != account:
+        yield "serviceAccountName", account, spec.get("serviceAccountName")
+    for volume in spec.get("volumes") or ():
+        yield from _look_volume(volume, allowed)
+    yield from _look_containers(spec)
+
+
+def _look_containers(spec: Manifest) -> Iterator[Fault]:
+    for group in ("initContainers", "containers"):
+        for container in spec.get(group) or ():
+            for name, expected, found in _look_container(container):
+                yield f"{group}[{container['name']}].{name}", expected, found
+
+
+def _look_volume(volume: Manifest, allowed: Allowances) -> Iterator[Fault]:
+    for kind in volume.keys() - {"name"} - _VOLUMES - set(allowed.volumes):
+        path = volume[kind].get("path") if kind == "hostPath" else None
+        if path is None or path not in allowed.host_paths:
+            yield (
+                f"volumes[{volume['name']}].{kind}",
+                "a volume that the runtime names",
+                path or kind,
+            )
+
+
+def _look_container(container: Manifest) -> Iterator[Fault]:
+    security = container.get("securityContext") or {}
+    if security.get("privileged") or security.get("allowPrivilegeEscalation") is not False:
+        yield "securityContext", "no privilege and no escalation of it", security
+    if (security.get("capabilities") or {}).get("add"):
+        yield "securityContext.capabilities.add", "nothing", security["capabilities"]["add"]
+    for port in container.get("ports") or ():
+        if port.get("hostPort"):
+            yield "ports.hostPort", "nothing", port["hostPort"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rule:
+    api_version: str
+    names: Callable[[Permit], tuple[str, ...]]
+    look: Callable[[Manifest, Permit], Iterator[Fault]] = _nothing
+
+
+def _workloads(permit: Permit) -> tuple[str, ...]:
+    return tuple(names.workload_name(permit.run, role) for role in ROLES)
+
+
+def _accounts(permit: Permit) -> tuple[str, ...]:
+    return tuple(names.service_account_name(permit.run, role) for role in ROLES)
+
+
+def _coordinator(permit: Permit) -> tuple[str, ...]:
+    return (names.service_account_name(permit.run, "coordinator"),)
+
+
+_RBAC = "rbac.authorization.k8s.io/v1"
+_RULES: Mapping[str, _Rule] = {
+    "ConfigMap": _Rule(api_version="v1", names=lambda one: (names.keys_name(one.run),)),
+    "Secret": _Rule(api_version="v1", names=lambda one: (names.certificate_name(one.run),)),
+    "Service": _Rule(api_version="v1", names=_workloads, look=_look_service),
+    "ServiceAccount": _Rule(api_version="v1", names=_accounts, look=_look_account),
+    "StatefulSet": _Rule(api_version="apps/v1", names=_workloads, look=_look_stateful_set),
+    "Role": _Rule(api_version=_RBAC, names=_coordinator, look=_look_role),
+    "RoleBinding": _Rule(api_version=_RBAC, names=_coordinator, look=_look_binding),
+    "NetworkPolicy": _Rule(api_version="networking.k8s.io/v1", names=_workloads),
+    "PodDisruptionBudget": _Rule(api_version="policy/v1", names=_workloads),
+    "PodMonitor": _Rule(
+        api_version="monitoring.coreos.com/v1", names=lambda one: (names.monitor_name(one.run),)
+    ),
+    "Workload": _Rule(
+        api_version=WORKLOADS.api_version,
+        names=lambda one: (names.quota_name(one.run, one.uid),),
+    ),
+}

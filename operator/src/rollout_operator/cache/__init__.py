@@ -1,0 +1,1 @@
+"""What the operator remembers of the cluster: our objects as bytes, children as scalars."""

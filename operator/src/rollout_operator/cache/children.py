@@ -1,0 +1,271 @@
+"""What is there: children, pods and nodes as a handful of scalars each, parsed from API objects. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from sys import intern
+from typing import Any
+
+from rollout_api import GROUP, names
+from rollout_operator.kube.managed_fields import controller_uid, fields_digest, owned_digest
+from rollout_operator.signing import record_content
+
+Document = Mapping[str, Any]
+NODE_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+WORK_CONTAINERS = ("coordinator", "learner", "actor", "engine")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What is particular to a StatefulSet. ``hold_until``: no pods before that time (RFC 3339).
+
+    ``first``: the incarnation that the run attempt began with.
+    """
+
+    replicas: int
+    incarnation: int = 0
+    first: int = 1
+    disruptions: int = 0
+    gang_tries: int = 0
+    hold_until: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """One object that belongs to a run.
+
+    ``digest`` is what was applied, ``owned`` what of it is there now: they differ after a drift.
+    ``fields``: which fields are ours; while that stays, so does ``owned``.
+    ``expected``: what a record says there must be, ``generation`` what it was rendered from, ``content`` the
+    digest of all it says, ``signature`` the proof of that: believed only where it verifies.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    run: str
+    run_uid: str
+    attempt: int = 0
+    deleting: bool = False
+    digest: str = ""
+    owned: str = ""
+    fields: str = ""
+    expected: str = ""
+    generation: int = 0
+    content: str = ""
+    signature: str = ""
+    workload: Workload | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a container ended last."""
+
+    container: str
+    exit_code: int
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """One pod of a run. ``waiting``: why a container cannot start; ``restarts`` of its containers.
+
+    ``owner`` is the UID of the StatefulSet that controls it.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    owner: str = ""
+    run: str
+    run_uid: str
+    role: str
+    attempt: int
+    incarnation: int
+    created: datetime
+    phase: str
+    ready: bool = False
+    node: str = ""
+    restarts: int = 0
+    waiting: str = ""
+    waiting_message: str = ""
+    unschedulable: str = ""
+    disrupted: bool = False
+    deleting: bool = False
+    ended: Ended | None = None
+
+    @property
+    def ordinal(self) -> int:
+        """Its place in the StatefulSet."""
+        tail = self.name.rpartition("-")[2]
+        return int(tail) if tail.isdigit() else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One node. ``unready_since`` is None while it answers."""
+
+    name: str
+    version: int
+    uid: str = ""
+    unready_since: datetime | None = None
+    out_of_service: bool = False
+
+
+def parse_child(
+    kind: str, live: Document, known: Child | None = None, *, written: bool = False
+) -> Child | None:
+    """A child's scalars; None for what is no run's child.
+
+    ``known``: the same child at an older version. ``written``: this is the answer to our own write; what
+    the server made of it is what we wanted.
+    """
+    meta = live["metadata"]
+    labels = meta.get("labels") or {}
+    owner = controller_uid(meta, GROUP, "RolloutRun")
+    if names.LABEL_RUN not in labels or not owner:
+        return None
+    annotations = meta.get("annotations") or {}
+    digest = annotations.get(names.ANNOTATION_APPLIED, "")
+    expected = annotations.get(names.ANNOTATION_CHILDREN, "") if kind == "ConfigMap" else ""
+    fields = fields_digest(dict(live))
+    return Child(
+        kind=kind,
+        namespace=intern(meta.get("namespace", "")),
+        name=meta["name"],
+        uid=meta["uid"],
+        version=int(meta["resourceVersion"]),
+        run=intern(labels[names.LABEL_RUN]),
+        run_uid=intern(owner),
+        attempt=_number(labels.get(names.LABEL_ATTEMPT)),
+        deleting="deletionTimestamp" in meta,
+        digest=digest,
+        owned=digest if written else _owned(live, known, digest, fields),
+        fields=fields,
+        expected=expected,
+        generation=_number(annotations.get(names.ANNOTATION_GENERATION)),
+        content=record_content(live) if expected else "",
+        signature=annotations.get(names.ANNOTATION_SIGNATURE, "") if expected else "",
+        workload=_workload(live) if kind == "StatefulSet" else None,
+    )
+
+
+def _owned(live: Document, known: Child | None, digest: str, fields: str) -> str:
+    same = known is not None and known.uid == live["metadata"]["uid"]
+    if known is not None and same and (known.digest, known.fields) == (digest, fields):
+        return known.owned
+    owned = owned_digest(dict(live))
+    return digest if owned == digest else owned
+
+
+def _workload(live: Document) -> Workload:
+    spec = live["spec"]
+    annotations = live["metadata"].get("annotations") or {}
+    labels = spec["template"]["metadata"].get("labels") or {}
+    return Workload(
+        replicas=spec.get("replicas", 1),
+        incarnation=_number(labels.get(names.LABEL_INCARNATION)),
+        first=_number(annotations.get(names.ANNOTATION_FIRST_INCARNATION)) or 1,
+        disruptions=_number(annotations.get(names.ANNOTATION_DISRUPTIONS)),
+        gang_tries=_number(annotations.get(names.ANNOTATION_GANG_TRIES)),
+        hold_until=annotations.get(names.ANNOTATION_HOLD_UNTIL, ""),
+    )
+
+
+def parse_pod(live: Document) -> Pod | None:
+    """A pod's scalars; None for a pod of no run, or of no StatefulSet."""
+    meta, spec, status = live["metadata"], live.get("spec") or {}, live.get("status") or {}
+    labels = meta.get("labels") or {}
+    owner = controller_uid(meta, "apps", "StatefulSet")
+    if names.LABEL_RUN_UID not in labels or not owner:
+        return None
+    containers = [
+        one
+        for key in ("initContainerStatuses", "containerStatuses")
+        for one in status.get(key) or ()
+    ]
+    waiting = _waiting(containers)
+    conditions = {one["type"]: one for one in status.get("conditions") or ()}
+    scheduled = conditions.get("PodScheduled", {})
+    phase = status.get("phase", "Pending")
+    unschedulable = phase == "Pending" and scheduled.get("reason") == "Unschedulable"
+    return Pod(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        version=int(meta["resourceVersion"]),
+        owner=intern(owner),
+        run=labels.get(names.LABEL_RUN, ""),
+        run_uid=labels[names.LABEL_RUN_UID],
+        role=labels.get(names.LABEL_ROLE, ""),
+        attempt=_number(labels.get(names.LABEL_ATTEMPT)),
+        incarnation=_number(labels.get(names.LABEL_INCARNATION)),
+        created=parse_time(meta["creationTimestamp"]),
+        phase=phase,
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        node=spec.get("nodeName", ""),
+        restarts=sum(one.get("restartCount", 0) for one in containers),
+        waiting=waiting.get("reason", ""),
+        waiting_message=waiting.get("message", "")[:500],
+        unschedulable=scheduled.get("message", "")[:500] if unschedulable else "",
+        disrupted=conditions.get("DisruptionTarget", {}).get("status") == "True",
+        deleting="deletionTimestamp" in meta,
+        ended=_ended(containers),
+    )
+
+
+def _waiting(containers: list[Document]) -> Document:
+    for one in containers:
+        if waiting := (one.get("state") or {}).get("waiting"):
+            return waiting
+    return {}
+
+
+def _ended(containers: list[Document]) -> Ended | None:
+    for one in containers:
+        state = (one.get("state") or {}).get("terminated") or (one.get("lastState") or {}).get(
+            "terminated"
+        )
+        if state and (one["name"] in WORK_CONTAINERS or state.get("exitCode")):
+            return Ended(
+                container=one["name"],
+                exit_code=state.get("exitCode", 0),
+                reason=state.get("reason", ""),
+                message=(state.get("message") or "")[-1000:],
+            )
+    return None
+
+
+def parse_node(live: Document) -> Node:
+    """A node's scalars."""
+    conditions = (live.get("status") or {}).get("conditions") or ()
+    ready = next((one for one in conditions if one["type"] == "Ready"), None)
+    unready = ready is not None and ready["status"] != "True"
+    taints = (live.get("spec") or {}).get("taints") or ()
+    return Node(
+        name=live["metadata"]["name"],
+        version=int(live["metadata"]["resourceVersion"]),
+        uid=live["metadata"]["uid"],
+        unready_since=parse_time(ready["lastTransitionTime"]) if ready and unready else None,
+        out_of_service=any(taint["key"] == NODE_OUT_OF_SERVICE for taint in taints),
+    )
+
+
+def parse_time(text: str) -> datetime:
+    """RFC 3339, as the API server writes it."""
+    return datetime.fromisoformat(text)
+
+
+def render_time(moment: datetime) -> str:
+    """RFC 3339 in UTC, whole seconds, as metav1.Time."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _number(text: Any) -> int:
+    return int(text) if isinstance(text, str) and text.isdigit() else 0

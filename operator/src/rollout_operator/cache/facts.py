@@ -1,0 +1,56 @@
+"""What is asked of many runs at once, read when an object is taken in: no scan parses a status again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from sys import intern
+from typing import Any
+
+from rollout_operator.run.plan.preconditions.upstreams import from_runs
+
+Document = Mapping[str, Any]
+PENDING = "Pending"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """``ready`` is the reason of Ready, ``upstreams`` are runs that it starts from.
+
+    ``reasons`` are those of every condition, of a run that has not finished. ``started``: it has children of
+    an attempt, and goes on. ``created`` is RFC 3339.
+    """
+
+    ready: str = PENDING
+    reasons: tuple[str, ...] = ()
+    finished: bool = False
+    suspended: bool = False
+    started: bool = False
+    created: str = ""
+    upstreams: tuple[str, ...] = ()
+
+    @property
+    def at_work(self) -> bool:
+        """Whether its coordinator writes, or will: it is neither over nor suspended."""
+        return not self.finished and not self.suspended
+
+
+def read_facts(meta: Document, spec: Document, status: Document) -> Facts:
+    """The facts of one run."""
+    conditions = {one["type"]: one for one in status.get("conditions") or ()}
+    finished, suspended = _holds(conditions, "Finished"), _holds(conditions, "Suspended")
+    said = () if finished else conditions.values()
+    reasons = {intern(one.get("reason", "")) for one in said}
+    return Facts(
+        ready=intern(conditions.get("Ready", {}).get("reason", PENDING)),
+        reasons=tuple(sorted(reasons)),
+        finished=finished,
+        suspended=suspended,
+        started=status.get("attempt", 0) > 0 and not finished and not suspended,
+        created=meta.get("creationTimestamp", ""),
+        upstreams=tuple(sorted({one.get("name", "") for one in from_runs(spec)})),
+    )
+
+
+def _holds(conditions: Mapping[str, Document], kind: str) -> bool:
+    return conditions.get(kind, {}).get("status") == "True"

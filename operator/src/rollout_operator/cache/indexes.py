@@ -1,0 +1,76 @@
+"""Runs by what is looked up of them: the reasons they name, the runs they start from, whether they are at work.
+
+Kept by the store as runs come, change and go, so that no question walks over all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from rollout_operator.cache.objects import Stored
+from rollout_operator.controller.queue import Key
+
+RUN = "RolloutRun"
+Name = TypeVar("Name", str, Key)
+
+
+class RunIndex:
+    """Where each run stands. Keys come back in the order in which they came to stand there."""
+
+    def __init__(self) -> None:
+        self._by_reason: dict[str, dict[Key, None]] = {}
+        self._by_upstream: dict[Key, dict[Key, None]] = {}
+        self._ready: Counter[str] = Counter()
+        self.num_at_work = 0
+
+    def replace(self, before: Stored | None, after: Stored | None) -> None:
+        """An object has come, changed or gone; what is no run is not looked up."""
+        if before is not None and before.key.kind == RUN:
+            self._remove(before)
+        if after is not None and after.key.kind == RUN:
+            self._add(after)
+
+    def waiting(self, reasons: Iterable[str], namespace: str) -> list[Key]:
+        """Runs whose conditions name one of the reasons; no namespace means all of them."""
+        found = {key: None for reason in reasons for key in self._by_reason.get(reason, ())}
+        return [key for key in found if namespace in {"", key.namespace}]
+
+    def dependents(self, key: Key) -> list[Key]:
+        """Runs that start from this one."""
+        return list(self._by_upstream.get(key, ()))
+
+    def by_ready(self) -> Mapping[str, int]:
+        """How many runs have each reason of Ready."""
+        return +self._ready
+
+    def _add(self, stored: Stored) -> None:
+        facts, key = stored.facts, stored.key
+        for reason in facts.reasons:
+            self._by_reason.setdefault(reason, {})[key] = None
+        for upstream in _upstreams(stored):
+            self._by_upstream.setdefault(upstream, {})[key] = None
+        self._ready[facts.ready] += 1
+        self.num_at_work += facts.at_work
+
+    def _remove(self, stored: Stored) -> None:
+        facts, key = stored.facts, stored.key
+        for reason in facts.reasons:
+            _take(self._by_reason, reason, key)
+        for upstream in _upstreams(stored):
+            _take(self._by_upstream, upstream, key)
+        self._ready[facts.ready] -= 1
+        self.num_at_work -= facts.at_work
+
+
+def _upstreams(stored: Stored) -> list[Key]:
+    return [Key(namespace=stored.key.namespace, name=name) for name in stored.facts.upstreams]
+
+
+def _take(index: dict[Name, dict[Key, None]], name: Name, key: Key) -> None:
+    """Take a key away; a name that nobody stands under any more is forgotten."""
+    standing = index[name]
+    del standing[key]
+    if not standing:
+        del index[name]

@@ -1,0 +1,1 @@
+"""The work queue, its workers and their back-off: knows keys, not what they name."""

@@ -1,0 +1,56 @@
+"""Takes keys from the queue while this replica leads, and brings back what failed, after a pause."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rollout_operator.controller.backoff import asked_seconds
+from rollout_operator.controller.queue import Key, KeyQueue
+from rollout_operator.errors import KubeError, NotLeader
+from rollout_operator.run.controller import Reconciler
+
+log = logging.getLogger(__name__)
+
+NOT_LEADER_SECONDS = 2.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Workers:
+    """Takes keys while this replica leads, and counts how it went."""
+
+    reconciler: Reconciler
+    queue: KeyQueue
+    leading: asyncio.Event
+    count: Callable[[str, float, float], None]
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await self.leading.wait()
+            key, waited = await self.queue.take()
+            began = time.monotonic()
+            try:
+                result = await self._one(key)
+            finally:
+                self.queue.done(key)
+            self.count(result, time.monotonic() - began, waited)
+
+    async def _one(self, key: Key) -> str:
+        try:
+            await self.reconciler.reconcile(key)
+        except KubeError as error:
+            wait = self.queue.retry(key, asked_seconds=asked_seconds(error))
+            log.info("reconcile again key=%s seconds=%.1f error=%s", key, wait, error)
+            return "retry"
+        except NotLeader:
+            self.queue.put_later(key, NOT_LEADER_SECONDS)
+            return "not-leader"
+        except Exception:
+            self.queue.retry(key)
+            log.exception("reconcile failed key=%s", key)
+            return "error"
+        return "success"

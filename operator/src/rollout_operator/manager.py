@@ -1,0 +1,274 @@
+"""The operator's parts and how they hang together: session, store, readers, Lease, workers, health.
+
+Everything that watches starts at once on every replica; only the holder of the Lease works on keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from rollout_api.names import LABEL_MANAGED_BY, MANAGER_CHILDREN
+from rollout_operator.apply.apply_set import Applier
+from rollout_operator.cache.store import Store
+from rollout_operator.controller.queue import KeyQueue
+from rollout_operator.controller.worker import Workers
+from rollout_operator.health import build_app, serve
+from rollout_operator.kube.client import KubeClient
+from rollout_operator.kube.config import Connection
+from rollout_operator.kube.discovery import Surroundings
+from rollout_operator.kube.informer import Reader
+from rollout_operator.kube.leader import Leader
+from rollout_operator.kube.opened import OpenedWatches
+from rollout_operator.kube.resources import (
+    NODES,
+    POD_MONITORS,
+    PODS,
+    WATCHED_CHILDREN,
+    Resource,
+)
+from rollout_operator.kueue.asking import Asker
+from rollout_operator.kueue.following import Follower
+from rollout_operator.kueue.keeper import Keeper
+from rollout_operator.kueue.resources import WORKLOADS
+from rollout_operator.metrics import Metrics, watch_gauges
+from rollout_operator.run.controller import FOR_QUEUE, Reconciler
+from rollout_operator.run.coordinator import HttpCoordinators
+from rollout_operator.run.events import Poster
+from rollout_operator.run.observe import Observer
+from rollout_operator.run.record_keys import RecordKeys
+from rollout_operator.run.tls import Authorities
+from rollout_operator.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Process:
+    """One operator process."""
+
+    settings: Settings
+    connection: Connection
+    session: aiohttp.ClientSession
+    outer: aiohttp.ClientSession
+    client: KubeClient
+    store: Store
+    queue: KeyQueue
+    leader: Leader
+    opened: OpenedWatches
+    metrics: Metrics
+    readers: list[Reader] = field(default_factory=list)
+    known: Surroundings = field(init=False)
+    ending: asyncio.Event = field(default_factory=asyncio.Event)
+    record_keys: RecordKeys = field(init=False)
+    kueue: Follower = field(init=False)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """The follower of Kueue asks the store who needs it."""
+        self.known = Surroundings(
+            client=self.client, settings=self.settings, connection=self.connection
+        )
+        self.record_keys = RecordKeys(
+            client=self.client,
+            namespace=lambda: self.known.platform.operator_namespace,
+        )
+        self.kueue = Follower(
+            client=self.client,
+            build_readers=self._build_quota_readers,
+            wanted=lambda: bool(self.store.runs.waiting(FOR_QUEUE, "")),
+            appeared=self._wake_queued,
+            vanished=self._lose_quotas,
+        )
+
+    # -- life -----------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to watch and serve; work starts when everything is known and the Lease is ours."""
+        self._build_gauges()
+        if self.settings.health_port:
+            app = build_app(
+                ages=self.ages,
+                dead_seconds=self.settings.dead_seconds,
+                missing=self.missing,
+                metrics=self.metrics,
+            )
+            runner = await serve(app, self.settings.health_port)
+            self._run(_until_cancelled(runner.cleanup))
+        await self.known.learn_patiently()
+        self.readers = list(self._build_readers())
+        for reader in self.readers:
+            self._run(reader.run())
+        self._run(self.kueue.run())
+        self._run(self.leader.run())
+        self._run(self.known.follow(self._look_again))
+        self._run(self._work())
+
+    async def stop(self) -> None:
+        """End all tasks and give the Lease back."""
+        self.ending.set()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.leader.release()
+
+    def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(coroutine)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A part that breaks ends the process: another one starts from what is really there."""
+        if self.ending.is_set():
+            return
+        error = None if task.cancelled() else task.exception()
+        log.error("the operator ends: a part of it has ended part=%s", task, exc_info=error)
+        self.ending.set()
+
+    # -- what is known ----------------------------------------------------------------------------------
+
+    def ages(self) -> dict[str, float]:
+        """Age of every kind's watch; of several (one in each namespace) the oldest."""
+        ages: dict[str, float] = {}
+        for path, age in self.opened.ages().items():
+            plural = path.rpartition("/")[2]
+            ages[plural] = max(age, ages.get(plural, 0.0))
+        for reader in (*self.readers, *self.kueue.readers):
+            plural = reader.resource.plural
+            ages[plural] = max(reader.age_seconds, ages.get(plural, 0.0))
+        return ages
+
+    def missing(self) -> list[str]:
+        """What readiness waits for."""
+        watches = {path.rpartition("/")[2] for path in self.opened.waiting()}
+        lists = {one.resource.plural for one in self.readers if not one.synced.is_set()}
+        waits = sorted(watches) + sorted(lists) + self.kueue.missing()
+        return waits if self.known.jwks else ["discovery", *waits]
+
+    def _build_gauges(self) -> None:
+        watch_gauges(
+            self.metrics,
+            queue_depth=lambda: len(self.queue),
+            leading=self.leader.is_leader,
+            ages=self.ages,
+            reasons=self.store.runs.by_ready,
+        )
+
+    # -- tasks --------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while self.missing():  # noqa: ASYNC110 - nobody announces it
+            await asyncio.sleep(0.05)
+        await self.leader.leading.wait()
+        await self.record_keys.learn_patiently()
+        reconciler = self._build_reconciler()
+        for stored in list(self.store.objects()):
+            self.queue.put(stored.key)
+        workers = Workers(
+            reconciler=reconciler,
+            queue=self.queue,
+            leading=self.leader.leading,
+            count=self._count,
+        )
+        await asyncio.gather(
+            self._resync(),
+            self.record_keys.follow(self._look_again),
+            *(workers.run() for _ in range(self.settings.concurrency)),
+        )
+
+    def _wake_queued(self) -> None:
+        for key in self.store.runs.waiting(FOR_QUEUE, ""):
+            self.queue.put(key)
+
+    def _lose_quotas(self) -> None:
+        """Kueue was taken away, and all Workloads with it; live attempts go on."""
+        self.store.keep_only(WORKLOADS, None, set())
+
+    def _build_reconciler(self) -> Reconciler:
+        clusterwide = not self.settings.namespaces
+        observer = Observer(
+            client=self.client,
+            store=self.store,
+            platform=lambda: self.known.platform,
+            asker=Asker(client=self.client, served=lambda: self.kueue.served),
+            keyring=lambda: self.record_keys.ring,
+            watches_cluster=clusterwide,
+            runs_per_namespace=self.settings.runs_per_namespace,
+        )
+        return Reconciler(
+            client=self.client,
+            store=self.store,
+            queue=self.queue,
+            observer=observer,
+            applier=Applier(
+                client=self.client,
+                store=self.store,
+                keys=lambda: self.known.jwks,
+                keyring=lambda: self.record_keys.ring,
+                authorities=Authorities(client=self.client),
+            ),
+            coordinators=HttpCoordinators(
+                client=self.client,
+                session=self.outer,
+                namespace=self.known.platform.operator_namespace,
+                account=self.known.platform.operator_account,
+            ),
+            poster=Poster(client=self.client, instance=self.leader.identity),
+            keeper=Keeper(client=self.client, store=self.store),
+            record_keys=self.record_keys,
+        )
+
+    def _count(self, result: str, seconds: float, waited: float) -> None:
+        self.metrics.reconciles.labels(result=result).inc()
+        self.metrics.duration.observe(seconds)
+        self.metrics.queue_latency.observe(waited)
+
+    async def _resync(self) -> None:
+        """Look at every object again now and then, spread over the time."""
+        while True:
+            for stored in list(self.store.objects()):
+                self.queue.put_later(stored.key, random.random() * self.settings.resync_seconds)
+            await asyncio.sleep(self.settings.resync_seconds)
+
+    def _look_again(self) -> None:
+        """Runs take new token keys at their next look."""
+        for stored in list(self.store.objects()):
+            self.queue.put(stored.key)
+
+    def _build_quota_readers(self) -> Iterator[Reader]:
+        for namespace in self.settings.namespaces or (None,):
+            yield self._reader(WORKLOADS, namespace, f"{LABEL_MANAGED_BY}={MANAGER_CHILDREN}")
+
+    def _build_readers(self) -> Iterator[Reader]:
+        children = (*WATCHED_CHILDREN, PODS)
+        children += (POD_MONITORS,) if self.known.platform.pod_monitors else ()
+        for namespace in self.settings.namespaces or (None,):
+            for resource in children:
+                yield self._reader(resource, namespace, f"{LABEL_MANAGED_BY}={MANAGER_CHILDREN}")
+        if not self.settings.namespaces:
+            yield self._reader(NODES, None, "")
+
+    def _reader(self, resource: Resource, namespace: str | None, selector: str) -> Reader:
+        return Reader(
+            client=self.client,
+            resource=resource,
+            sink=self.store,
+            namespace=namespace,
+            selector=selector,
+            timeout_seconds=self.settings.server_timeout_seconds,
+            silent_seconds=self.settings.watch_seconds,
+            is_echo=self.store.is_echo,
+        )
+
+
+async def _until_cancelled(cleanup: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await cleanup()

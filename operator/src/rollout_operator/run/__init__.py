@@ -1,0 +1,1 @@
+"""The controller of RolloutRun: observe, plan, render, apply, status."""

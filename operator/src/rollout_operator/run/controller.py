@@ -1,0 +1,256 @@
+"""One key, from what is known to what shall be: observe, plan, apply, say so.
+
+Every failure is named. What a person must mend is said in the status and tried again with growing
+pauses; what passes by itself is tried again quietly. Nothing here decides anything about a run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from rollout_api.conditions import Reason
+from rollout_api.live import live_part
+from rollout_operator.apply.apply_set import Applier
+from rollout_operator.cache.objects import Stored
+from rollout_operator.cache.store import Store
+from rollout_operator.controller.backoff import asked_seconds
+from rollout_operator.controller.queue import Key, KeyQueue
+from rollout_operator.errors import (
+    ChildRefused,
+    CoordinatorUnreachable,
+    FieldConflict,
+    Forbidden,
+    KubeError,
+    RecordUnverified,
+    Refused,
+    Terminating,
+)
+from rollout_operator.kube.client import KubeClient
+from rollout_operator.kube.resources import resource_of
+from rollout_operator.kueue.keeper import AGAIN_SECONDS, Keeper
+from rollout_operator.other_kinds import plan_other
+from rollout_operator.run.coordinator import Coordinators
+from rollout_operator.run.events import Poster
+from rollout_operator.run.observe import Observer
+from rollout_operator.run.plan.model import Gate, Observed, Plan
+from rollout_operator.run.plan.plan import plan_run
+from rollout_operator.run.record_keys import RecordKeys
+from rollout_operator.run.render.inputs import Inputs
+from rollout_operator.run.status import Speaker
+
+log = logging.getLogger(__name__)
+
+CONTROLLER = "rollout.dev/operator"
+UNREACHABLE_SECONDS = 15.0
+FAILURES_TOLD_MAX = 5
+TOLD_SECONDS_MIN = 10.0
+REFUSED_SECONDS = 120.0
+"""Trying again changes nothing that we refuse ourselves."""
+WORDS_LENGTH_MAX = 600
+FOR_RUNTIME = ("RuntimeNotFound", "InvalidSpec", "CeilingExceeded")
+FOR_QUEUE = (Reason.KUEUE_NOT_INSTALLED.value,)
+
+
+@dataclass(slots=True, kw_only=True)
+class Reconciler:
+    """Everything that a reconcile uses."""
+
+    client: KubeClient
+    store: Store
+    queue: KeyQueue
+    observer: Observer
+    applier: Applier
+    coordinators: Coordinators
+    poster: Poster
+    keeper: Keeper
+    record_keys: RecordKeys
+    clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    _speaker: Speaker = field(init=False)
+
+    def __post_init__(self) -> None:
+        """What is said has a memory of its own."""
+        self._speaker = Speaker(
+            client=self.client,
+            store=self.store,
+            queue=self.queue,
+            poster=self.poster,
+            clock=self.clock,
+        )
+
+    async def reconcile(self, key: Key) -> None:
+        """Work on one key. Raises KubeError for what the queue shall try again."""
+        stored = self.store.find(key)
+        await self._release_quota(key, stored)
+        if stored is None:
+            self._speaker.forget(key)
+        elif stored.deleting:
+            self.applier.forget(stored.uid)
+        elif key.kind != "RolloutRun":
+            await self._reconcile_other(stored)
+        elif _is_ours(json.loads(stored.spec)):
+            try:
+                await self._reconcile_run(stored)
+            finally:
+                if (freed := self.store.places.settle(stored)) is not None:
+                    self.queue.put(freed)
+
+    async def _release_quota(self, key: Key, stored: Stored | None) -> None:
+        """Of runs that are gone, or going: the Workload stays until the last pod is gone."""
+        living = "" if stored is None or stored.deleting else stored.uid
+        if not await self.keeper.release_orphans(key, living):
+            self.queue.put_later(key, AGAIN_SECONDS)
+        elif stored is None:
+            self.queue.forget(key)
+
+    async def _look(self, stored: Stored) -> Observed:
+        """What is there. Where a record does not verify, its key may have been rotated a moment ago."""
+        observed = self.observer.look(stored)
+        if not observed.unverified:
+            return observed
+        await self.record_keys.look_again()
+        return self.observer.look(stored)
+
+    async def _reconcile_run(self, stored: Stored) -> None:
+        observed = await self._look(stored)
+        now = self.clock()
+        inputs: Inputs | None = None
+        try:
+            observed = await self.observer.check(observed, stored)
+            plan = plan_run(observed, now)
+            if plan.wanted is not None and plan.wanted.record is None:
+                inputs = await self.observer.build_inputs(observed, stored)
+            if plan.delete_run:
+                await self._delete_run(stored)
+                return
+            plan = await self._act(observed, plan, inputs, now)
+        except Terminating:
+            return
+        except (ChildRefused, FieldConflict, Forbidden, RecordUnverified, Refused) as error:
+            await self._tell(observed, stored, error)
+            return
+        except KubeError as error:
+            if self.queue.failures(stored.key) >= FAILURES_TOLD_MAX:
+                await self._tell(observed, stored, error)
+                return
+            raise
+        await self._speaker.say(stored, observed, plan)
+        self.queue.forgive(stored.key)
+        if plan.requeue_seconds is not None:
+            self.queue.put_later(stored.key, plan.requeue_seconds)
+
+    async def _delete_run(self, stored: Stored) -> None:
+        """The object of a run of which nothing else is left, as it was seen."""
+        key = stored.key
+        log.info("run deleted run=%s/%s uid=%s", key.namespace, key.name, stored.uid)
+        await self.client.delete(
+            resource_of(key.kind),
+            key.namespace,
+            key.name,
+            uid=stored.uid,
+            resource_version=str(stored.version),
+        )
+
+    async def _act(
+        self, observed: Observed, plan: Plan, inputs: Inputs | None, now: datetime
+    ) -> Plan:
+        """Children, then the coordinator; the plan, with what only acting could tell."""
+        if plan.remove_children:
+            await self.applier.remove(observed)
+        if plan.wanted is not None:
+            name = await self.applier.ensure(observed, plan.wanted, lambda: _given(inputs), now)
+            if plan.wanted.record is None and plan.status is not None:
+                plan = replace(plan, status={**plan.status, "configuration": name})
+        await self.applier.lower(observed, plan.lower)
+        if plan.stop_coordinator:
+            await self._ask(observed, self.coordinators.stop(observed, "Suspended"))
+        if plan.send_settings and not await self._send_settings(observed):
+            status = dict(plan.status or {})
+            status["settingsGeneration"] = observed.status.settings_generation
+            plan = replace(
+                plan,
+                status=status if plan.status is not None else None,
+                requeue_seconds=min(plan.requeue_seconds or 1e9, UNREACHABLE_SECONDS),
+            )
+        if plan.quota is not None and not await self.keeper.act(observed, plan.quota):
+            plan = replace(plan, requeue_seconds=AGAIN_SECONDS)
+        return plan
+
+    async def _send_settings(self, observed: Observed) -> bool:
+        assert observed.spec is not None
+        live = live_part(observed.spec).model_copy(
+            update={"progress_seconds": self.observer.progress_seconds()}
+        )
+        body = {
+            "generation": observed.generation,
+            "live": live.model_dump(mode="json", by_alias=True, exclude_none=True),
+        }
+        return await self._ask(observed, self.coordinators.send_settings(observed, body))
+
+    async def _ask(self, observed: Observed, call: Any) -> bool:
+        """Whether the coordinator did as asked; one that does not answer is left alone for a while."""
+        try:
+            await call
+        except CoordinatorUnreachable as error:
+            log.warning("coordinator not reached run=%s error=%s", observed.name, error)
+            self.observer.leave_alone(observed.uid, UNREACHABLE_SECONDS)
+            return False
+        return True
+
+    async def _tell(self, observed: Observed, stored: Stored, error: Exception) -> None:
+        """Say in the status what a person must mend, and try again later."""
+        gate = _gate_of(error)
+        told = replace(observed, blocked=gate, gate=observed.gate or gate)
+        plan = plan_run(told, self.clock())
+        await self._speaker.say(stored, observed, plan)
+        wait = self.queue.retry(stored.key, gate.retry_seconds, asked_seconds(error))
+        log.warning(
+            "run blocked run=%s/%s reason=%s retry_seconds=%.0f error=%s",
+            observed.namespace,
+            observed.name,
+            gate.reason,
+            wait,
+            error,
+        )
+
+    async def _reconcile_other(self, stored: Stored) -> None:
+        status = plan_other(
+            stored.key.kind,
+            json.loads(stored.spec),
+            stored.read_status(),
+            stored.generation,
+            self.clock(),
+        )
+        if status is not None:
+            await self._speaker.send(stored, status)
+        if stored.key.kind.endswith("Runtime"):
+            self._speaker.wake(FOR_RUNTIME, stored.key.namespace)
+        self.queue.forgive(stored.key)
+
+
+def _given(inputs: Inputs | None) -> Inputs:
+    assert inputs is not None
+    return inputs
+
+
+def _is_ours(spec: Mapping[str, Any]) -> bool:
+    return spec.get("managedBy") in {None, CONTROLLER}
+
+
+def _gate_of(error: Exception) -> Gate:
+    if isinstance(error, FieldConflict):
+        return Gate(
+            reason=Reason.FIELD_CONFLICT, message=str(error), retry_seconds=error.retry_seconds
+        )
+    if isinstance(error, RecordUnverified | ChildRefused):
+        known = isinstance(error, ChildRefused)
+        reason = Reason.CHILD_REFUSED if known else Reason.RECORD_UNVERIFIED
+        message = str(error)[:WORDS_LENGTH_MAX]
+        return Gate(reason=reason, message=message, retry_seconds=REFUSED_SECONDS)
+    reason = Reason.FORBIDDEN if isinstance(error, Forbidden) else Reason.API_SERVER_REFUSED
+    message = str(error)[:WORDS_LENGTH_MAX]
+    return Gate(reason=reason, message=message, retry_seconds=TOLD_SECONDS_MIN)

@@ -1,0 +1,68 @@
+"""Posts events of runs, each once: the name of an event says what it is about."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+
+from rollout_api import names
+from rollout_operator.errors import Conflict, KubeError, Terminating
+from rollout_operator.kube.client import KubeClient
+from rollout_operator.kube.resources import EVENTS
+from rollout_operator.run.plan.model import Note, Observed
+
+log = logging.getLogger(__name__)
+
+NOTE_LENGTH_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poster:
+    """Creates ``events.k8s.io/v1`` events; one that cannot be posted is logged, never retried."""
+
+    client: KubeClient
+    instance: str
+
+    async def post(self, observed: Observed, attempt: int, note: Note) -> None:
+        """Post one event about a run."""
+        try:
+            await self.client.create(
+                build_event(observed, attempt, note, self.instance, datetime.now(UTC)),
+                EVENTS,
+                manager=names.MANAGER_CHILDREN,
+            )
+        except (Conflict, Terminating):
+            return
+        except KubeError as error:
+            log.warning("event not posted run=%s error=%s", observed.name, error)
+
+
+def build_event(
+    observed: Observed, attempt: int, note: Note, instance: str, now: datetime
+) -> dict[str, object]:
+    """The event; its name is made of run, attempt, reason and words, so that it is there once."""
+    words = f"{observed.uid}/{attempt}/{note.reason.value}/{note.key or note.message}"
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{observed.name}.{sha256(words.encode()).hexdigest()[:16]}",
+            "namespace": observed.namespace,
+        },
+        "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "type": note.type,
+        "reason": note.reason.value,
+        "note": note.message[:NOTE_LENGTH_MAX],
+        "action": "Reconcile",
+        "regarding": {
+            "apiVersion": "rollout.dev/v1alpha1",
+            "kind": "RolloutRun",
+            "name": observed.name,
+            "namespace": observed.namespace,
+            "uid": observed.uid,
+        },
+        "reportingController": "rollout.dev/operator",
+        "reportingInstance": instance[:128],
+    }

@@ -1,0 +1,270 @@
+"""Gathers everything that planning needs to know about one run. Reads; never writes.
+
+What is asked of the API server (Secrets, StorageClasses) is asked only before an attempt starts.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rollout_api.conditions import Reason
+from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.v1alpha1.run_status import RunStatus
+from rollout_api.v1alpha1.runtime import RuntimeSpec
+from rollout_operator.cache.children import Child, Node
+from rollout_operator.cache.objects import Stored
+from rollout_operator.cache.store import Store
+from rollout_operator.controller.queue import Key
+from rollout_operator.errors import NotFound
+from rollout_operator.kube.client import KubeClient
+from rollout_operator.kube.resources import (
+    resource_of,
+)
+from rollout_operator.kueue.asking import Asker
+from rollout_operator.run.cluster import Cluster
+from rollout_operator.run.plan.attempts import current_attempt, find_record
+from rollout_operator.run.plan.model import Gate, Observed
+from rollout_operator.run.plan.preconditions.checks import (
+    check_form,
+    check_platform,
+    parse_runtime,
+    queue_of,
+    referenced,
+    resolve_spec,
+)
+from rollout_operator.run.plan.preconditions.storage import (
+    access_mode,
+    check_storage,
+    needs_volume,
+    wanted_class,
+)
+from rollout_operator.run.plan.preconditions.upstreams import (
+    Upstream,
+    check_upstreams,
+    with_uris,
+)
+from rollout_operator.run.render.inputs import Inputs, Platform
+from rollout_operator.run.upstreams import find_upstreams
+from rollout_operator.signing import Keyring
+
+SPECS_MAX = 256
+PROGRESS_SECONDS_MIN = 10.0
+RUNS_PER_SECOND = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """A spec as it will run on its runtime, or what is wrong with it."""
+
+    runtime: RuntimeSpec
+    spec: RolloutRunSpec | None
+    gate: Gate | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Observer:
+    """Puts together what the store knows with what has to be asked."""
+
+    client: KubeClient
+    store: Store
+    platform: Callable[[], Platform]
+    asker: Asker
+    keyring: Callable[[], Keyring]
+    watches_cluster: bool = True
+    runs_per_namespace: int = 0
+    unreachable: dict[str, float] = field(default_factory=dict)
+    _cluster: Cluster = field(init=False)
+    _specs: OrderedDict[tuple[str, int, int], Looked] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        """Questions about the cluster have a memory of their own."""
+        self._cluster = Cluster(client=self.client, allowed=self.watches_cluster)
+
+    def leave_alone(self, uid: str, seconds: float) -> None:
+        """Do not ask a run's coordinator for a while; runs that are gone are forgotten by then."""
+        now = time.monotonic()
+        for late in [one for one, until in self.unreachable.items() if until <= now]:
+            del self.unreachable[late]
+        self.unreachable[uid] = now + seconds
+
+    def look(self, stored: Stored) -> Observed:
+        """One run as it is, as far as the store knows."""
+        spec = json.loads(stored.spec)
+        status = RunStatus.model_validate(_known_only(stored.read_status()))
+        looked = self._look(stored, spec)
+        place = (stored.key.namespace, stored.uid)
+        children, pods = self.store.children(*place), self.store.pods(*place)
+        unverified = find_unverified(children, self.keyring())
+        nodes = {pod.node: self.store.node(pod.node) for pod in pods}
+        return Observed(
+            name=stored.key.name,
+            namespace=stored.key.namespace,
+            uid=stored.uid,
+            generation=stored.generation,
+            suspend=bool(spec.get("suspend")),
+            spec=looked.spec,
+            runtime=looked.runtime,
+            status=status,
+            gate=looked.gate,
+            children={at: one for at, one in children.items() if at not in unverified},
+            unverified=tuple(sorted(name for _, name in unverified)),
+            pods=pods,
+            nodes={name: node for name, node in nodes.items() if isinstance(node, Node)},
+            watches_nodes=self.watches_cluster,
+            namespaced=not self.watches_cluster,
+            coordinator_reachable=self.unreachable.get(stored.uid, 0.0) < time.monotonic(),
+            queue=queue_of(looked.spec, looked.runtime, stored.labels()) if looked.spec else "",
+            kueue_served=self.asker.served(),
+            quota=self.store.quota(*place),
+            tracker=stored.tracker(),
+        )
+
+    async def build_inputs(self, observed: Observed, stored: Stored) -> Inputs:
+        """What rendering a new attempt takes."""
+        assert observed.spec is not None
+        upstreams = find_upstreams(self.store, stored, json.loads(stored.spec))
+        spec = _substitute(observed.spec, upstreams)
+        classes = await self._cluster.classes() if needs_volume(spec) else None
+        drivers = await self._cluster.drivers() if classes else frozenset()
+        quota = observed.quota
+        return replace(
+            self._inputs(observed),
+            spec=spec,
+            storage_class=wanted_class(spec),
+            access_mode=access_mode(spec, classes, drivers),
+            sources=tuple(sorted({one.claim for one in upstreams if one.claim})),
+            placements=await self.asker.placements(quota) if quota is not None else {},
+        )
+
+    def _inputs(self, observed: Observed) -> Inputs:
+        """What can be said of an attempt without asking anybody."""
+        assert observed.spec is not None
+        return Inputs(
+            name=observed.name,
+            namespace=observed.namespace,
+            uid=observed.uid,
+            attempt=current_attempt(observed),
+            generation=observed.generation,
+            spec=observed.spec,
+            runtime=observed.runtime,
+            platform=self.platform(),
+            progress_seconds=self.progress_seconds(),
+        )
+
+    def progress_seconds(self) -> float:
+        """Time between progress writes of one run, so that all that run together write 20 a second."""
+        return max(PROGRESS_SECONDS_MIN, round(self.store.runs.num_at_work / RUNS_PER_SECOND))
+
+    # -- the spec on its runtime ------------------------------------------------------------------------
+
+    def _look(self, stored: Stored, spec: Mapping[str, Any]) -> Looked:
+        runtime, version, gate = self._runtime(stored.key.namespace, spec.get("runtimeRef"))
+        key = (stored.uid, stored.generation, version)
+        if (known := self._specs.get(key)) is not None:
+            self._specs.move_to_end(key)
+            return known
+        looked = self._resolve(stored, spec, runtime, gate)
+        self._specs[key] = looked
+        while len(self._specs) > SPECS_MAX:
+            self._specs.popitem(last=False)
+        return looked
+
+    def _resolve(
+        self, stored: Stored, spec: Mapping[str, Any], runtime: RuntimeSpec, gate: Gate | None
+    ) -> Looked:
+        if stored.excess:
+            too_large = Gate(reason=Reason.INVALID_SPEC, message=stored.excess)
+            return Looked(runtime=runtime, spec=None, gate=too_large)
+        if invalid := check_form(stored.document()):
+            return Looked(runtime=runtime, spec=None, gate=invalid)
+        try:
+            resolved = resolve_spec(spec, runtime)
+        except ValueError as error:
+            invalid = Gate(reason=Reason.INVALID_SPEC, message=str(error))
+            return Looked(runtime=runtime, spec=None, gate=invalid)
+        gate = gate or check_platform(resolved, runtime)
+        return Looked(runtime=runtime, spec=resolved, gate=gate)
+
+    def _runtime(
+        self, namespace: str, reference: Mapping[str, str] | None
+    ) -> tuple[RuntimeSpec, int, Gate | None]:
+        for key in runtime_keys(namespace, reference):
+            if (found := self.store.find(key)) is not None:
+                parsed = parse_runtime(json.loads(found.spec))
+                if isinstance(parsed, Gate):
+                    return RuntimeSpec(), found.version, parsed
+                return parsed, found.generation, None
+        wanted = reference or {"kind": "RolloutRuntime or ClusterRolloutRuntime", "name": "default"}
+        kind = wanted.get("kind", "ClusterRolloutRuntime")
+        message = f"{kind} {wanted['name']!r} does not exist"
+        return RuntimeSpec(), 0, Gate(reason=Reason.RUNTIME_NOT_FOUND, message=message)
+
+    # -- what is asked before a start ---------------------------------------------------------------------
+
+    async def check(self, observed: Observed, stored: Stored) -> Observed:
+        """With the gate of what has to be asked for before an attempt starts. Raises KubeError."""
+        started = find_record(observed, current_attempt(observed)) is not None
+        if started or observed.gate or observed.suspend or observed.spec is None:
+            return observed
+        spec = json.loads(stored.spec)
+        gate = check_upstreams(find_upstreams(self.store, stored, spec))
+        if gate is None:
+            gate = await self._missing(stored.key.namespace, spec)
+        if gate is None and needs_volume(observed.spec):
+            gate = check_storage(observed.spec, await self._cluster.classes())
+        if gate is None:
+            gate = self.store.places.take(stored, self.runs_per_namespace)
+        if gate is not None:
+            return replace(observed, gate=gate)
+        return await self.asker.check(observed, stored.labels(), lambda: self._inputs(observed))
+
+    async def _missing(self, namespace: str, spec: Mapping[str, Any]) -> Gate | None:
+        for kind, name in sorted(set(referenced(spec))):
+            try:
+                await self.client.get(resource_of(kind), namespace, name, metadata_only=True)
+            except NotFound:
+                message = f"{kind} {name!r} does not exist in namespace {namespace}"
+                return Gate(reason=Reason.REFERENCE_NOT_FOUND, message=message, retry_seconds=10)
+        return None
+
+
+def find_unverified(
+    children: Mapping[tuple[str, str], Child], keyring: Keyring
+) -> frozenset[tuple[str, str]]:
+    """Places of ConfigMaps that would be records and that no key of ours has signed."""
+    return frozenset(
+        place
+        for place, child in children.items()
+        if child.expected and not keyring.verify(child.content, child.signature)
+    )
+
+
+def runtime_keys(namespace: str, reference: Mapping[str, str] | None) -> tuple[Key, ...]:
+    """Where a run's runtime may be: what it names, else ``default`` of the namespace or the cluster."""
+    inside = Key(namespace=namespace, name="default", kind="RolloutRuntime")
+    outside = Key(namespace="", name="default", kind="ClusterRolloutRuntime")
+    if reference is None:
+        return (inside, outside)
+    name = reference.get("name", "")
+    if reference.get("kind", "ClusterRolloutRuntime") == "RolloutRuntime":
+        return (replace(inside, name=name),)
+    return (replace(outside, name=name),)
+
+
+def _substitute(spec: RolloutRunSpec, upstreams: tuple[Upstream, ...]) -> RolloutRunSpec:
+    uris = {(one.name, one.snapshot): one.uri for one in upstreams if one.uri is not None}
+    if not uris:
+        return spec
+    document = spec.model_dump(mode="json", exclude_none=True)
+    return RolloutRunSpec.model_validate(with_uris(document, uris))
+
+
+def _known_only(status: Mapping[str, Any]) -> dict[str, Any]:
+    """A status without fields that this version does not know (written by a newer one)."""
+    known = {field.alias or name for name, field in RunStatus.model_fields.items()}
+    return {name: value for name, value in status.items() if name in known}

@@ -1,0 +1,82 @@
+"""Which run attempt is current, and where its record is. Pure."""
+
+from __future__ import annotations
+
+from rollout_api import names
+from rollout_api.names import Role
+from rollout_operator.cache.children import Child
+from rollout_operator.run.plan.model import ROLES, Observed
+
+
+def records(observed: Observed) -> list[Child]:
+    """Records of run attempts that exist, the newest first, then by name."""
+    found = [
+        child
+        for (kind, _), child in observed.children.items()
+        if kind == "ConfigMap" and child.expected and not child.deleting
+    ]
+    return sorted(found, key=lambda child: (-child.attempt, child.name))
+
+
+def current_attempt(observed: Observed) -> int:
+    """The attempt that lives, or shall start: a suspended run's next one is a new one.
+
+    Counted from the status and the children, whichever has seen more, so that neither a lost status
+    write nor a late watch repeats a number. One that was overtaken by an edit is never told of.
+    """
+    found = records(observed)
+    if is_overtaken(observed):
+        return found[0].attempt + 1
+    seen = found[0].attempt if found else 0
+    done = observed.status.attempt
+    if seen > done:
+        return seen
+    return done + 1 if done == 0 or is_suspended(observed) else done
+
+
+def is_overtaken(observed: Observed) -> bool:
+    """Whether the spec was edited after the newest attempt was rendered, and before the status told of it.
+
+    The API server still let such an edit through: the attempt was not there yet for all that anybody knew.
+    """
+    found = records(observed)
+    if not found or observed.suspend or found[0].attempt <= observed.status.attempt:
+        return False
+    return observed.generation > found[0].generation
+
+
+def has_pods(observed: Observed) -> bool:
+    """Whether there are pods, or shall be."""
+    return bool(observed.pods) or any(replicas_of(observed, role) for role in ROLES)
+
+
+def find_record(observed: Observed, attempt: int) -> Child | None:
+    """The record of an attempt; of two the first by name."""
+    return next((child for child in records(observed) if child.attempt == attempt), None)
+
+
+def lives_unverified(observed: Observed) -> bool:
+    """Whether the attempt of which the status speaks may have pods, and no record of it verifies.
+
+    Before an attempt was ever told of, a record that does not verify is a stranger's, and means nothing.
+    """
+    if not observed.unverified or observed.status.attempt == 0 or is_suspended(observed):
+        return False
+    return find_record(observed, current_attempt(observed)) is None
+
+
+def is_suspended(observed: Observed) -> bool:
+    """Whether the status says that the pods are gone for a suspension."""
+    return any(c.type == "Suspended" and c.status == "True" for c in observed.status.conditions)
+
+
+def stateful_set(observed: Observed, role: Role) -> Child | None:
+    """A role's StatefulSet."""
+    name = names.workload_name(observed.name, role)
+    return observed.children.get(("StatefulSet", name))
+
+
+def replicas_of(observed: Observed, role: Role) -> int:
+    """Pods that a role's StatefulSet asks for now."""
+    child = stateful_set(observed, role)
+    return child.workload.replicas if child is not None and child.workload is not None else 0

@@ -1,0 +1,329 @@
+"""One run, what is there, and the time: what to do and what to say. Pure; calling it twice changes nothing.
+
+The status is written after the children, so that what it says has been done; an ending is written
+before the pods go, because they are its evidence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from rollout_api.conditions import ConditionType, Reason
+from rollout_operator.cache.children import parse_time, render_time
+from rollout_operator.errors import RecordUnverified
+from rollout_operator.run.plan.attempts import (
+    current_attempt,
+    find_record,
+    has_pods,
+    is_overtaken,
+    lives_unverified,
+)
+from rollout_operator.run.plan.children import earliest, until, want
+from rollout_operator.run.plan.cleanup import plan_finished
+from rollout_operator.run.plan.learner_group import Group, find_condition, observe_group
+from rollout_operator.run.plan.model import (
+    Ending,
+    Gate,
+    Observed,
+    Plan,
+)
+from rollout_operator.run.plan.phases import (
+    SUSPENSION,
+    Phase,
+    as_ended,
+    at_rest,
+    coordinator_ready,
+    has_role,
+    lost_node,
+    plan_down,
+    plan_running,
+    plan_suspension,
+)
+from rollout_operator.run.plan.queueing import (
+    admitted_aspect,
+    await_quota,
+    kept_suspension,
+    lost_quota,
+    plan_step,
+    refused_aspect,
+)
+from rollout_operator.run.plan.status.conditions import (
+    Aspect,
+    Status,
+    actor_selector,
+    actors_aspect,
+    aimed,
+    build_role_status,
+    learner_aspect,
+    no,
+    reported,
+    yes,
+)
+from rollout_operator.run.plan.status.finish import finish_plan
+from rollout_operator.run.plan.termination import deadlines, find_ending
+from rollout_operator.run.plan.troubles import find_trouble
+
+
+def plan_run(observed: Observed, now: datetime) -> Plan:
+    """The next step of one run."""
+    if (done := find_condition(observed, "Finished")) is not None and done.status == "True":
+        return plan_finished(observed, now)
+    attempt = current_attempt(observed)
+    record = find_record(observed, attempt)
+    if (apart := _plan_apart(observed, attempt, now)) is not None:
+        return apart
+    if observed.spec is None or (record is None and observed.gate and not observed.suspend):
+        return _plan_refused(observed, observed.gate, now, alive=record is not None)
+    if observed.suspend:
+        return _plan_suspended(observed, attempt, BY_SPEC, now)
+    if record is not None and (lost := lost_quota(observed)):
+        return _plan_suspended(observed, attempt, replace(EVICTED, message=lost.message), now)
+    if record is None and (queued := await_quota(observed)):
+        return _plan_refused(observed, queued, now)
+    group = observe_group(observed, attempt)
+    if ending := find_ending(observed, group, attempt, now):
+        return _plan_ending(observed, ending, attempt, now)
+    return _plan_running(observed, group, attempt, now)
+
+
+# -- a run that may not start ---------------------------------------------------------------------
+
+
+def _plan_refused(
+    observed: Observed, gate: Gate | None, now: datetime, *, alive: bool = False
+) -> Plan:
+    """Say what stands in the way; what already lives is left as it is."""
+    gate = observed.blocked or gate
+    gate = gate or Gate(reason=Reason.PENDING, message="not looked at yet", stalled=False)
+    kept = [] if alive else kept_suspension(observed)
+    aspects = [
+        no(ConditionType.READY, gate.reason, gate.message),
+        *refused_aspect(gate),
+        *kept,
+        _state(gate),
+    ]
+    step = plan_step(observed, alive=alive)
+    plan = Plan(quota=step, requeue_seconds=gate.retry_seconds)
+    return finish_plan(observed, plan, aspects, now, keep_counts=True)
+
+
+def _state(gate: Gate) -> Aspect:
+    kind = ConditionType.STALLED if gate.stalled else ConditionType.RECONCILING
+    return yes(kind, gate.reason, gate.message)
+
+
+def _plan_apart(observed: Observed, attempt: int, now: datetime) -> Plan | None:
+    """Of an attempt that may have pods and has no record to go by; None for all others."""
+    if lives_unverified(observed):
+        return _plan_unverified(observed, attempt, now)
+    if is_overtaken(observed) and has_pods(observed):
+        return _plan_overtaken(observed, now)
+    return None
+
+
+# -- a run whose record is not ours ---------------------------------------------------------------
+
+
+def _plan_unverified(observed: Observed, attempt: int, now: datetime) -> Plan:
+    """Pods go on, and go when they are told to; nothing is made until a person has it begin anew."""
+    if observed.suspend:
+        return _plan_suspended(observed, attempt, BY_SPEC, now)
+    if lost := lost_quota(observed):
+        return _plan_suspended(observed, attempt, replace(EVICTED, message=lost.message), now)
+    group = observe_group(observed, attempt) if observed.spec is not None else None
+    if observed.spec is not None and (ending := find_ending(observed, group, attempt, now)):
+        return _plan_ending(observed, ending, attempt, now)
+    message = str(RecordUnverified(observed.unverified[0]))
+    gate = Gate(reason=Reason.RECORD_UNVERIFIED, message=message, retry_seconds=120.0)
+    return _plan_refused(observed, gate, now, alive=True)
+
+
+# -- an attempt that an edit has overtaken ------------------------------------------------------------
+
+
+def _plan_overtaken(observed: Observed, now: datetime) -> Plan:
+    """Its pods go, in order; then the spec as it is now is rendered as another attempt."""
+    phase = plan_down(observed, SUSPENSION, now)
+    words = "the spec was edited while the attempt began: its pods go, and it begins anew"
+    aspects = [
+        no(ConditionType.READY, Reason.STARTING, words),
+        yes(ConditionType.RECONCILING, Reason.STARTING, words),
+        *kept_suspension(observed),
+    ]
+    plan = Plan(lower=phase.live, requeue_seconds=until(phase.due, now))
+    return finish_plan(observed, plan, aspects, now, keep_counts=True)
+
+
+# -- suspension -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Why the pods go, and what is said once they are gone."""
+
+    reason: Reason
+    message: str
+
+
+BY_SPEC = Stop(reason=Reason.SUSPENDED, message="spec.suspend is true")
+EVICTED = Stop(reason=Reason.EVICTED, message="the queue took the quota back")
+
+
+def _plan_suspended(observed: Observed, attempt: int, why: Stop, now: datetime) -> Plan:
+    record = find_record(observed, attempt)
+    alive = record is not None or lives_unverified(observed)
+    phase = plan_suspension(observed, attempt, now) if alive else at_rest(observed)
+    wanted = want(observed, record, phase, attempt) if record is not None else None
+    aspects = _stopping_aspects(phase, why, observed.blocked)
+    gives_back = alive and phase.gone and observed.quota is not None
+    last = attempt if alive else observed.status.attempt
+    extra: Status = {"attempt": last}
+    if phase.gone:
+        extra |= {"activeSeconds": _seconds_so_far(observed, now), "startTime": None}
+    return finish_plan(
+        observed,
+        Plan(
+            wanted=wanted,
+            lower=phase.live if alive and record is None else {},
+            stop_coordinator=phase.cutting,
+            quota=plan_step(observed, alive=alive),
+            requeue_seconds=0.0 if gives_back else until(phase.due, now),
+        ),
+        aspects,
+        now,
+        live=phase.live,
+        **extra,
+    )
+
+
+def _stopping_aspects(phase: Phase, why: Stop, blocked: Gate | None) -> list[Aspect]:
+    """Of pods that go, and of none that is left; an eviction ends in the queue again."""
+    evicted = why.reason is Reason.EVICTED
+    lost = [no(ConditionType.ADMITTED, why.reason, why.message)] if evicted else []
+    if not phase.gone:
+        words = "the coordinator makes the cut" if phase.cutting else "pods are going"
+        return [
+            no(ConditionType.READY, Reason.DRAINING, words),
+            _state(blocked) if blocked else yes(ConditionType.RECONCILING, Reason.DRAINING, words),
+            *lost,
+        ]
+    going = [yes(ConditionType.RECONCILING, why.reason, why.message)] if evicted else []
+    return [
+        no(ConditionType.READY, why.reason, why.message),
+        yes(ConditionType.SUSPENDED, why.reason, f"{why.message} and no pod is left"),
+        *lost,
+        *going,
+    ]
+
+
+def _seconds_so_far(observed: Observed, now: datetime) -> int:
+    status = observed.status
+    if status.start_time is None:
+        return status.active_seconds
+    return status.active_seconds + int((now - parse_time(status.start_time)).total_seconds())
+
+
+# -- ends -----------------------------------------------------------------------------------------
+
+
+def _plan_ending(observed: Observed, ending: Ending, attempt: int, now: datetime) -> Plan:
+    """Say how it ended and with which pods; they go once that is written."""
+    terminal = Reason.SUCCEEDED if ending.succeeded else Reason.FAILED
+    aspects = [
+        Aspect(
+            type=ConditionType.READY,
+            holds=ending.succeeded,
+            reason=ending.reason,
+            message=ending.message,
+        ),
+        yes(ConditionType.FINISHED, terminal, ending.message),
+        *([] if ending.succeeded else [yes(ConditionType.STALLED, ending.reason, ending.message)]),
+        *reported(observed.status.progress, attempt),
+    ]
+    unblocked = replace(observed, blocked=None)  # nothing is written now that could be refused
+    return finish_plan(
+        unblocked,
+        Plan(requeue_seconds=0.0),
+        aspects,
+        now,
+        live=aimed(unblocked, as_ended(unblocked)),
+        attempt=attempt,
+        completionTime=render_time(now),
+    )
+
+
+# -- running --------------------------------------------------------------------------------------
+
+
+def _plan_running(observed: Observed, group: Group | None, attempt: int, now: datetime) -> Plan:
+    record = find_record(observed, attempt)
+    phase = plan_running(observed, group, attempt, now)
+    wanted = want(observed, record, phase, attempt)
+    started = observed.status.attempt == attempt and observed.status.start_time is not None
+    ready = coordinator_ready(observed, attempt)
+    settings = started and ready and observed.generation > observed.status.settings_generation
+    lost, lost_due = lost_node(observed, now)
+    aspects = _running_aspects(observed, group, phase, attempt, lost)
+    wake = earliest(phase.due, lost_due, *(due for due, _ in deadlines(observed)))
+    rendered = record.generation if record is not None else observed.generation
+    settled = observed.status.settings_generation if started else rendered
+    plan = Plan(
+        wanted=wanted,
+        send_settings=settings and observed.coordinator_reachable,
+        quota=plan_step(observed, alive=True, ready=_all_ready(observed, group, phase, attempt)),
+        requeue_seconds=until(wake, now),
+    )
+    return finish_plan(
+        observed,
+        plan,
+        aspects,
+        now,
+        live=aimed(observed, phase),
+        attempt=attempt,
+        startTime=observed.status.start_time if started else render_time(now),
+        settingsGeneration=observed.generation if plan.send_settings else settled,
+        selector=actor_selector(observed) if "actor" in phase.live else None,
+        configuration=record.name if record is not None else observed.status.configuration,
+    )
+
+
+def _all_ready(observed: Observed, group: Group | None, phase: Phase, attempt: int) -> bool:
+    """Whether every pod that shall run does: what a queue calls PodsReady."""
+    counts = build_role_status(observed, "actor", phase.live, attempt) or {}
+    actors = counts.get("ready", 0) >= counts.get("desired", 0)
+    released = not has_role(observed, "actor") or counts.get("desired", 0) > 0
+    learner = learner_aspect(observed, group, phase.live).holds is True
+    return coordinator_ready(observed, attempt) and learner and actors and released
+
+
+def _running_aspects(
+    observed: Observed, group: Group | None, phase: Phase, attempt: int, lost: str
+) -> list[Aspect]:
+    counts = build_role_status(observed, "actor", aimed(observed, phase), attempt)
+    actors, learner = actors_aspect(observed, counts), learner_aspect(observed, group, phase.live)
+    some = not phase.live.get("actor") or bool(counts and counts["ready"])
+    up = coordinator_ready(observed, attempt) and learner.holds and some
+    trouble = find_trouble(observed, phase, attempt, lost)
+    aspects = [
+        admitted_aspect(observed),
+        actors,
+        learner,
+        *reported(observed.status.progress, attempt),
+    ]
+    if trouble is not None:
+        return [*aspects, no(ConditionType.READY, trouble.reason, trouble.message), _state(trouble)]
+    if up:
+        return [*aspects, yes(ConditionType.READY, Reason.RUNNING, "the work goes on")]
+    message = _describe_start(observed, learner, actors, attempt)
+    return [
+        *aspects,
+        no(ConditionType.READY, Reason.STARTING, message),
+        yes(ConditionType.RECONCILING, Reason.STARTING, message),
+    ]
+
+
+def _describe_start(observed: Observed, learner: Aspect, actors: Aspect, attempt: int) -> str:
+    if not coordinator_ready(observed, attempt):
+        return "waits for the coordinator"
+    return f"waits for the learner: {learner.message}" if not learner.holds else actors.message

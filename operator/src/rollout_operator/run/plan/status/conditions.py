@@ -1,0 +1,215 @@
+"""From what is observed to the status that says so: conditions, counts, no time that ticks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from rollout_api import names
+from rollout_api.conditions import ConditionType, Reason
+from rollout_api.names import Role
+from rollout_api.v1alpha1.common import Condition
+from rollout_api.v1alpha1.run_status import Progress, ReportedCondition
+from rollout_operator.cache.children import render_time
+from rollout_operator.run.attempt import Live
+from rollout_operator.run.plan.attempts import stateful_set
+from rollout_operator.run.plan.learner_group import Group
+from rollout_operator.run.plan.model import REASONS, Observed
+from rollout_operator.run.plan.phases import (
+    Phase,
+    allowed_actors,
+    has_role,
+    running_actors,
+    speaks_of,
+    wanted_actors,
+)
+
+MESSAGE_LENGTH_MAX = 4096
+Status = dict[str, Any]
+OWN_FIELDS = (
+    "observedGeneration", "conditions", "attempt", "configuration", "startTime", "settingsGeneration",
+    "activeSeconds", "completionTime", "coordinator", "learner", "actors", "selector", "lastSnapshot", "best",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aspect:
+    """A condition before it has times. ``renewed``: it has changed and come back since the last look."""
+
+    type: ConditionType
+    holds: bool | None
+    reason: Reason
+    message: str
+    renewed: bool = False
+
+
+def yes(kind: ConditionType, reason: Reason, message: str) -> Aspect:
+    """The aspect holds."""
+    return Aspect(type=kind, holds=True, reason=reason, message=message)
+
+
+def no(kind: ConditionType, reason: Reason, message: str) -> Aspect:
+    """The aspect does not hold."""
+    return Aspect(type=kind, holds=False, reason=reason, message=message)
+
+
+def stamp(
+    aspects: Iterable[Aspect], before: Iterable[Any], generation: int, now: datetime
+) -> list[Status]:
+    """Conditions with times: the old time where the status has not changed."""
+    times = {c.type: (c.status, c.last_transition_time) for c in before}
+    stamped = []
+    for aspect in aspects:
+        status = "Unknown" if aspect.holds is None else str(aspect.holds)
+        was = times.get(aspect.type.value)
+        same = was is not None and was[0] == status and not aspect.renewed
+        stamped.append(
+            {
+                "type": aspect.type.value,
+                "status": status,
+                "reason": aspect.reason.value,
+                "message": aspect.message[:MESSAGE_LENGTH_MAX],
+                "lastTransitionTime": was[1] if was is not None and same else render_time(now),
+                "observedGeneration": generation,
+            }
+        )
+    return sorted(stamped, key=lambda condition: condition["type"])
+
+
+def build_role_status(
+    observed: Observed, role: Role, live: Mapping[Role, Live], attempt: int
+) -> Status | None:
+    """Counts of one role; None when the run has no such workers."""
+    child = stateful_set(observed, role)
+    if child is None and role not in live:
+        return None
+    pods = [pod for pod in observed.pods_of(role) if pod.attempt == attempt]
+    wanted = live.get(role)
+    ready = sum(pod.ready and not pod.deleting for pod in pods)
+    desired = wanted.replicas if wanted is not None else 0
+    status: Status = {
+        "ready": ready,
+        "desired": desired,
+        "summary": f"{ready}/{desired}",
+        "replicas": len(observed.pods_of(role)),
+        "restarts": sum(pod.restarts for pod in pods),
+    }
+    if role == "learner" and wanted is not None:
+        status["incarnation"] = wanted.incarnation
+        status["restarts"] = max(0, wanted.incarnation - wanted.first)
+    return status
+
+
+def aimed(observed: Observed, phase: Phase) -> Mapping[Role, Live]:
+    """What the status counts against: the pods there shall be in the end, those not let go yet included."""
+    assert observed.spec is not None
+    counts: Mapping[Role, int] = {
+        "coordinator": 1,
+        "learner": observed.spec.learner.nodes,
+        "actor": running_actors(observed),
+    }
+    if phase.holding:
+        return phase.live
+    return {role: replace(live, replicas=counts[role]) for role, live in phase.live.items()}
+
+
+def actors_aspect(observed: Observed, counts: Status | None) -> Aspect:
+    """Whether enough actors sample."""
+    kind = ConditionType.ACTORS_READY
+    if observed.spec is None or not has_role(observed, "actor"):
+        return yes(kind, Reason.NO_ACTORS_NEEDED, "the work samples nothing")
+    ready, desired = (counts or {}).get("ready", 0), (counts or {}).get("desired", 0)
+    message = f"{ready} of {desired} actors are ready"
+    wanted = wanted_actors(observed)
+    if running_actors(observed) < wanted:
+        return _held_back(observed, wanted, message)
+    if desired and ready >= desired:
+        return yes(kind, Reason.ACTORS_READY, message)
+    if not observed.pods_of("actor"):
+        message += "; they start once the learner runs"
+    return no(kind, Reason.ACTORS_NOT_READY, message)
+
+
+def _held_back(observed: Observed, wanted: int, message: str) -> Aspect:
+    """More actors are wanted than may run: who says so."""
+    running, kind = running_actors(observed), ConditionType.ACTORS_READY
+    allowed = allowed_actors(observed)
+    if allowed is not None and allowed == running:
+        message += f"; {wanted} are wanted, the runtime allows {running}"
+        return no(kind, Reason.CEILING_EXCEEDED, message)
+    message += f"; {wanted} are wanted, the queue gave quota for {running}"
+    return no(kind, Reason.BEYOND_QUOTA, message)
+
+
+def learner_aspect(observed: Observed, group: Group | None, live: Mapping[Role, Live]) -> Aspect:
+    """Whether every rank runs."""
+    kind = ConditionType.LEARNER_READY
+    if observed.spec is None or not has_role(observed, "learner"):
+        return yes(kind, Reason.NO_LEARNER_NEEDED, "the work trains nothing")
+    wanted = live.get("learner")
+    if group is None or wanted is None or not wanted.replicas:
+        message = "the learner has no pods; they start once the coordinator is ready"
+        return no(kind, Reason.LEARNER_NOT_READY, message)
+    if wanted.incarnation != group.workload.incarnation:
+        if group.trouble is None:
+            message = "the group is tried again; its devices had been given back"
+            return no(kind, Reason.LEARNER_NOT_READY, message)
+        return no(kind, Reason.BACKING_OFF, f"the group starts anew: {group.trouble.message}")
+    if group.trouble is not None:
+        return no(kind, Reason.BACKING_OFF, f"waits before the next try: {group.trouble.message}")
+    count = sum(pod.ready for pod in group.pods)
+    told = observed.status.learner.incarnation if observed.status.learner else 0
+    if group.complete or (group.was_complete and len(group.pods) == group.num_wanted):
+        message = f"{group.num_wanted} of {group.num_wanted} pods run"
+        ready = yes(kind, Reason.LEARNER_READY, message)
+        return replace(ready, renewed=told != group.workload.incarnation)
+    return no(kind, Reason.LEARNER_NOT_READY, f"{count} of {group.num_wanted} pods run")
+
+
+def cluster_aspects(observed: Observed) -> list[Aspect]:
+    """What nobody notices, where the operator may not look at the cluster."""
+    if not observed.namespaced:
+        return []
+    message = (
+        "the operator serves namespaces: lost nodes and missing StorageClasses are not noticed"
+    )
+    return [no(ConditionType.CLUSTER_WATCHED, Reason.NAMESPACED_MODE, message)]
+
+
+def reported(progress: Progress | None, attempt: int) -> list[Aspect]:
+    """What only the coordinator can judge."""
+    if progress is None or not speaks_of(progress, attempt):
+        return []
+    return read_aspects(progress.conditions, Reason.PENDING)
+
+
+def read_aspects(
+    conditions: Iterable[Condition | ReportedCondition], unknown: Reason
+) -> list[Aspect]:
+    """Conditions as they were said; a reason that this version does not know becomes `unknown`."""
+    return [
+        Aspect(
+            type=ConditionType(one.type),
+            holds={"True": True, "False": False}.get(one.status),
+            reason=REASONS.get(one.reason, unknown),
+            message=one.message,
+        )
+        for one in conditions
+    ]
+
+
+def actor_selector(observed: Observed) -> str:
+    """Selector of the actor pods, for the scale subresource and an HPA."""
+    labels = names.worker_labels(observed.name, observed.uid, "actor")
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+def own_part(status: Mapping[str, Any]) -> Status:
+    """The fields of a status that the operator writes, without what is unset."""
+    return {
+        name: value
+        for name, value in status.items()
+        if name in OWN_FIELDS and value not in (None, "", [])
+    }

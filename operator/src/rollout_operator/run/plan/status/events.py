@@ -1,0 +1,95 @@
+"""Which events a change of status means: few, and each once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rollout_api.conditions import ConditionType, Reason
+from rollout_operator.run.plan.model import Note, Observed
+
+_TOLD = (
+    ("Admitted", Reason.QUOTA_RESERVED),
+    ("Ready", Reason.RUNNING),
+    ("Suspended", Reason.SUSPENDED),
+    ("Suspended", Reason.EVICTED),
+)
+
+
+def build_notes(observed: Observed, after: Mapping[str, Any]) -> tuple[Note, ...]:
+    """Events of a healthy run: Starting, Running, Succeeded; with a queue, QuotaReserved.
+
+    Each suspension and each eviction has one of its own.
+    """
+    before = {c.type: (c.status, c.reason) for c in observed.status.conditions}
+    now = {c["type"]: c for c in after["conditions"]}
+    return tuple(_notes(observed, before, now, after))
+
+
+def build_final_notes(observed: Observed, after: Mapping[str, Any]) -> tuple[Note, ...]:
+    """Events of a run that has finished: only what keeps it from being cleaned up."""
+    kind = ConditionType.CLEANED_UP.value
+    before = {(c.type, c.reason) for c in observed.status.conditions}
+    return tuple(
+        Note(type="Warning", reason=Reason(one["reason"]), message=one["message"])
+        for one in after["conditions"]
+        if one["type"] == kind and (kind, one["reason"]) not in before
+    )
+
+
+def _notes(
+    observed: Observed,
+    before: Mapping[str, tuple[str, str]],
+    now: Mapping[str, Mapping[str, Any]],
+    after: Mapping[str, Any],
+) -> Iterator[Note]:
+    attempt = after.get("attempt", 0)
+    if attempt > observed.status.attempt:
+        message = f"run attempt {attempt} starts"
+        yield Note(type="Normal", reason=Reason.STARTING, message=message)
+    for kind, wanted in _TOLD:
+        if _became(kind, wanted.value, before, now):
+            yield Note(type="Normal", reason=wanted, message=now[kind]["message"])
+    if _became("Finished", Reason.SUCCEEDED.value, before, now):
+        message = now["Finished"]["message"]
+        yield Note(type="Normal", reason=Reason.SUCCEEDED, message=message)
+    stalled = now.get("Stalled")
+    if stalled is not None and before.get("Stalled") != ("True", stalled["reason"]):
+        yield Note(type="Warning", reason=Reason(stalled["reason"]), message=stalled["message"])
+    yield from _setbacks(before, now["Ready"])
+    if (incarnation := _restarted(observed, after)) is not None:
+        learner = now.get("LearnerReady", {})
+        told = learner.get("reason") == Reason.BACKING_OFF.value
+        message = learner["message"] if told else "the learner's group has started anew"
+        key = f"incarnation {incarnation}"
+        yield Note(type="Warning", reason=Reason.BACKING_OFF, message=message, key=key)
+
+
+def _setbacks(before: Mapping[str, tuple[str, str]], ready: Mapping[str, Any]) -> Iterator[Note]:
+    """What the operator mends by itself and a person wants to know of all the same."""
+    for reason in (Reason.NO_PROGRESS, Reason.GANG_INCOMPLETE):
+        if ready["reason"] == reason.value and before.get("Ready") != ("False", reason.value):
+            yield Note(type="Warning", reason=reason, message=ready["message"])
+
+
+def _became(
+    kind: str,
+    reason: str,
+    before: Mapping[str, tuple[str, str]],
+    now: Mapping[str, Mapping[str, Any]],
+) -> bool:
+    condition = now.get(kind)
+    return (
+        condition is not None
+        and condition["status"] == "True"
+        and condition["reason"] == reason
+        and before.get(kind) != ("True", reason)
+    )
+
+
+def _restarted(observed: Observed, after: Mapping[str, Any]) -> int | None:
+    """The learner's incarnation when it has grown within an attempt, whoever made it grow."""
+    was = observed.status.learner.incarnation if observed.status.learner else 0
+    now = after.get("learner", {}).get("incarnation", 0)
+    same = after.get("attempt", 0) == observed.status.attempt
+    return now if same and now > was > 0 else None

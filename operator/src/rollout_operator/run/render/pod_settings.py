@@ -1,0 +1,209 @@
+"""What platform and user say about a role's pods, laid over each other: the user wins where both may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rollout_api import names
+from rollout_api.base import ApiModel
+from rollout_api.v1alpha1.common import EnvVar, SecretEnvVar
+from rollout_api.v1alpha1.pods import PodSettings, Toleration
+from rollout_operator.run.render.inputs import Inputs, Manifest
+
+EVICTION_SECONDS = 30
+_GRACE_SECONDS = {"coordinator": 120, "learner": 60, "actor": 60}
+_UNREACHABLE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_KEEP_LEARNERS = {
+    "karpenter.sh/do-not-disrupt": "true",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+}
+
+
+def plain(model: ApiModel | None) -> Any:
+    """The model as the API server wants it: camelCase, without what is unset or empty."""
+    return (
+        _prune(model.model_dump(mode="json", exclude_none=True, exclude_unset=True))
+        if model is not None
+        else None
+    )
+
+
+def _prune(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _prune(inner) for name, inner in value.items() if inner not in ({}, [])}
+    return [_prune(item) for item in value] if isinstance(value, list) else value
+
+
+def user_settings(inputs: Inputs, role: names.Role) -> PodSettings:
+    """What the user says; nothing about the coordinator."""
+    by_role: Mapping[str, PodSettings] = {
+        "learner": inputs.spec.learner,
+        "actor": inputs.spec.actors,
+    }
+    return by_role.get(role, PodSettings())
+
+
+def plan_grace_seconds(inputs: Inputs, role: names.Role) -> int:
+    """From SIGTERM to the kill: the coordinator outlasts the workers."""
+    wanted = inputs.template(role).termination_grace_seconds
+    return _GRACE_SECONDS[role] if wanted is None else wanted
+
+
+def build_env(inputs: Inputs, role: names.Role) -> list[Manifest]:
+    """Variables of the role's main container, by name; later sources win."""
+    template, user = inputs.template(role), user_settings(inputs, role)
+    device = inputs.accelerator(role)
+    network = device[0].network.env if device and device[0].network else ()
+    run_env = () if role == "coordinator" else inputs.spec.env
+    plain_sources = (network, template.env, run_env, user.env)
+    merged: dict[str, Manifest] = {}
+    for source in plain_sources:
+        merged |= {item.name: _env(item) for item in source}
+    for secrets in (template.secret_env, inputs.spec.secret_env, user.secret_env):
+        merged |= {item.name: _secret_env(item) for item in secrets}
+    return list(merged.values())
+
+
+def _env(item: EnvVar) -> Manifest:
+    return {"name": item.name, "value": item.value}
+
+
+def _secret_env(item: SecretEnvVar) -> Manifest:
+    return secret_variable(item.name, item.secret_key_ref.name, item.secret_key_ref.key)
+
+
+def secret_variable(name: str, secret: str, key: str) -> Manifest:
+    """A variable whose value lies in a Secret."""
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+
+
+def field_variable(name: str, path: str) -> Manifest:
+    """A variable that the kubelet fills from the pod itself."""
+    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+
+
+def build_resources(inputs: Inputs, role: names.Role, *, devices: bool = True) -> Manifest:
+    """Requests and limits of the main container, with its devices and fast network."""
+    chosen = user_settings(inputs, role).resources or inputs.template(role).resources
+    resources: Manifest = plain(chosen) or {}
+    device = inputs.accelerator(role) if devices else None
+    if device is None:
+        return resources
+    kind, count = device
+    extended = {kind.resource_name: str(count)}
+    if kind.network is not None:
+        extended |= dict(kind.network.resources)
+    return {
+        "requests": {**resources.get("requests", {}), **extended},
+        "limits": {**resources.get("limits", {}), **extended},
+    }
+
+
+def build_placement(inputs: Inputs, role: names.Role) -> Manifest:
+    """Where the pods may go: selectors, taints, affinity, priority, spread."""
+    template, user = inputs.template(role), user_settings(inputs, role)
+    device = inputs.accelerator(role)
+    queued = inputs.placement(role)
+    selector = {**template.node_selector, **_device_selector(inputs, role), **user.node_selector}
+    tolerations = [*template.tolerations, *(device[0].tolerations if device else ())]
+    tolerated = _tolerations([*tolerations, *user.tolerations])
+    placement: Manifest = {
+        "nodeSelector": {**selector, **queued.node_selector},
+        "tolerations": [
+            *tolerated,
+            *(one for one in queued.tolerations if one not in tolerated),
+            *_evictions(),
+        ],
+        "schedulingGates": [{"name": name} for name in queued.gates],
+        "affinity": plain(user.affinity or template.affinity) or _together(inputs, role),
+        "priorityClassName": user.priority_class_name or template.priority_class_name,
+        "runtimeClassName": template.runtime_class_name,
+        "topologySpreadConstraints": _spread(inputs, role),
+        "hostNetwork": bool(device and device[0].network and device[0].network.host_network),
+    }
+    return {name: value for name, value in placement.items() if value}
+
+
+def _device_selector(inputs: Inputs, role: names.Role) -> Mapping[str, str]:
+    device = inputs.accelerator(role)
+    if device is None:
+        return {}
+    spot = role == "actor" and inputs.spec.actors.preemptible
+    extra = device[0].preemptible_node_selector if spot else {}
+    return {**device[0].node_selector, **extra}
+
+
+def _tolerations(items: Iterable[Toleration]) -> list[Manifest]:
+    return [{"operator": item.operator, **plain(item)} for item in items]
+
+
+def _evictions() -> list[Manifest]:
+    return [
+        {
+            "key": key,
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": EVICTION_SECONDS,
+        }
+        for key in _UNREACHABLE
+    ]
+
+
+def _together(inputs: Inputs, role: names.Role) -> Manifest | None:
+    """Learner ranks near each other, where the platform names a topology."""
+    device = inputs.accelerator(role)
+    if role != "learner" or device is None or device[0].topology_key is None:
+        return None
+    labels = names.worker_labels(inputs.name, inputs.uid, role)
+    term = {
+        "labelSelector": {"matchLabels": labels},
+        "topologyKey": device[0].topology_key,
+    }
+    wish = {"weight": 100, "podAffinityTerm": term}
+    return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
+
+
+def _spread(inputs: Inputs, role: names.Role) -> Sequence[Manifest]:
+    """Actors apart from each other, so that one lost node loses few."""
+    if role != "actor":
+        return ()
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": names.worker_labels(inputs.name, inputs.uid, role)},
+        }
+    ]
+
+
+def build_annotations(inputs: Inputs, role: names.Role) -> dict[str, str]:
+    """Annotations of the pods; learners are not to be moved for the sake of bin packing."""
+    device = inputs.accelerator(role)
+    network = device[0].network.annotations if device and device[0].network else {}
+    keep = _KEEP_LEARNERS if role == "learner" else {}
+    return {
+        **keep,
+        **network,
+        **inputs.template(role).annotations,
+        **user_settings(inputs, role).annotations,
+        **inputs.placement(role).annotations,
+    }
+
+
+def build_labels(inputs: Inputs, role: names.Role) -> dict[str, str]:
+    """Labels of the pods; ours cannot be overwritten."""
+    return {
+        **inputs.template(role).labels,
+        **user_settings(inputs, role).labels,
+        **inputs.placement(role).labels,
+        **names.common_labels(inputs.name, role),
+        **names.worker_labels(inputs.name, inputs.uid, role),
+        names.LABEL_ATTEMPT: str(inputs.attempt),
+    }
+
+
+def shared_memory(inputs: Inputs, role: names.Role) -> str | None:
+    """Size of /dev/shm; None is the node's own bound."""
+    return user_settings(inputs, role).shared_memory or inputs.template(role).shared_memory

@@ -1,0 +1,190 @@
+"""The pod of each role: one main container, for vLLM an engine beside it, nothing privileged."""
+
+from __future__ import annotations
+
+from rollout_api import names
+from rollout_operator.run.render import contract
+from rollout_operator.run.render.inputs import Inputs, Manifest
+from rollout_operator.run.render.pod_settings import (
+    build_annotations,
+    build_env,
+    build_labels,
+    build_placement,
+    build_resources,
+    field_variable,
+    plain,
+    plan_grace_seconds,
+    secret_variable,
+)
+from rollout_operator.run.render.volumes import Mount, build_mounts
+
+USER_ID = 10001
+PROBE_SECONDS = 5
+SIDE_RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}}
+_NAMED = {"name": "USER", "value": "rollout"}
+"""No image knows our user id, and libraries that ask for its name would end."""
+_CONTAINED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+
+
+def build_template(inputs: Inputs, role: names.Role, configuration: str) -> Manifest:
+    """The pod template of a role."""
+    mounts = build_mounts(inputs, role, configuration)
+    annotations = build_annotations(inputs, role)
+    labels = build_labels(inputs, role)
+    if role == "learner":
+        labels[names.LABEL_INCARNATION] = "1"
+    images = inputs.runtime.images
+    spec: Manifest = {
+        "serviceAccountName": inputs.account(role),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": build_security(inputs, role),
+        "terminationGracePeriodSeconds": plan_grace_seconds(inputs, role),
+        "containers": build_containers(inputs, role, mounts),
+        "volumes": [mount.volume() for mount in mounts if mount.source is not None],
+        **build_placement(inputs, role),
+    }
+    if role == "actor" and inputs.engine.vllm is not None:
+        spec["initContainers"] = [_place_plugin(inputs, mounts)]
+    if images is not None and images.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": one.name} for one in images.pull_secrets]
+    meta: Manifest = {"labels": labels}
+    if annotations:
+        meta["annotations"] = annotations
+    return {"metadata": meta, "spec": spec}
+
+
+def build_security(inputs: Inputs, role: names.Role) -> Manifest:
+    """Non-root, default seccomp; the platform may say otherwise."""
+    chosen = inputs.template(role).security_context
+    said = plain(chosen) or {}
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": USER_ID,
+        "runAsGroup": USER_ID,
+        "fsGroup": USER_ID,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+        **said,
+    }
+
+
+def build_containers(inputs: Inputs, role: names.Role, mounts: list[Mount]) -> list[Manifest]:
+    """The main container, and for vLLM the engine, which then has the devices."""
+    engine = role == "actor" and inputs.engine.vllm is not None
+    main: Manifest = {
+        "name": role,
+        "image": worker_image(inputs),
+        **_pull_policy(inputs),
+        "command": contract.worker_command(role),
+        "env": [*_own_env(inputs, role), *build_env(inputs, role)],
+        "resources": SIDE_RESOURCES if engine else build_resources(inputs, role),
+        "securityContext": _CONTAINED,
+        "volumeMounts": [mount.mount() for mount in mounts],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    if role == "coordinator":
+        main |= _coordinator_probes(inputs)
+    return [main, _engine(inputs, mounts)] if engine else [main]
+
+
+def worker_image(inputs: Inputs) -> str:
+    """Image of coordinator, learner and actor."""
+    images = inputs.runtime.images
+    return (images.worker if images else None) or inputs.platform.worker_image
+
+
+def vllm_image(inputs: Inputs) -> str:
+    """Image of the engine: the run's, the runtime's, the release's."""
+    vllm, images = inputs.engine.vllm, inputs.runtime.images
+    wanted = vllm.image if vllm is not None else None
+    return wanted or (images.vllm if images else None) or inputs.platform.vllm_image
+
+
+def _pull_policy(inputs: Inputs) -> Manifest:
+    images = inputs.runtime.images
+    return {"imagePullPolicy": images.pull_policy} if images and images.pull_policy else {}
+
+
+def _own_env(inputs: Inputs, role: names.Role) -> list[Manifest]:
+    variables = [
+        field_variable("ROLLOUT_POD_NAME", "metadata.name"),
+        field_variable("ROLLOUT_POD_IP", "status.podIP"),
+        {"name": "HOME", "value": contract.HOME_FOLDER},
+        _NAMED,
+        {"name": "ROLLOUT_CACHE", "value": contract.CACHE_FOLDER},
+        {"name": "HF_HOME", "value": f"{contract.CACHE_FOLDER}/huggingface"},
+    ]
+    if role == "learner":
+        path = f"metadata.labels['{names.LABEL_INCARNATION}']"
+        variables.append(field_variable("ROLLOUT_INCARNATION", path))
+    if role == "actor" and inputs.engine.vllm is not None:
+        variables.append({"name": "ROLLOUT_ENGINE_DIR", "value": contract.ENGINE_FOLDER})
+    if role == "coordinator" and not inputs.uses_sqlite:
+        storage = inputs.spec.storage
+        assert storage is not None and storage.ledger is not None
+        assert storage.ledger.postgres is not None
+        secret = storage.ledger.postgres.secret_ref
+        variables.append(secret_variable(contract.DSN_VARIABLE, secret.name, secret.key))
+    return variables
+
+
+def _coordinator_probes(inputs: Inputs) -> Manifest:
+    get = {"httpGet": {"path": contract.HEALTH_PATH, "port": "api", "scheme": "HTTPS"}}
+    failures = max(3, inputs.spec.limits.pre_running_seconds // PROBE_SECONDS)
+    every = {"periodSeconds": PROBE_SECONDS, "timeoutSeconds": 5}
+    return {
+        "ports": [{"name": "api", "containerPort": contract.PORT, "protocol": "TCP"}],
+        "startupProbe": {**get, **every, "periodSeconds": 1, "failureThreshold": failures * 5},
+        "readinessProbe": {**get, **every, "failureThreshold": 3},
+        "livenessProbe": {**get, **every, "periodSeconds": 10, "failureThreshold": 6},
+    }
+
+
+def _place_plugin(inputs: Inputs, mounts: list[Mount]) -> Manifest:
+    """Sees what the platform mounts, too: the worker's environment may lie there."""
+    needed = [mount for mount in mounts if mount.name in ("engine", "tmp") or mount.further]
+    return {
+        "name": "place-plugin",
+        "image": worker_image(inputs),
+        **_pull_policy(inputs),
+        "command": contract.PLACE_PLUGIN,
+        "resources": SIDE_RESOURCES,
+        "securityContext": _CONTAINED,
+        "volumeMounts": [mount.mount() for mount in needed],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def _engine(inputs: Inputs, mounts: list[Mount]) -> Manifest:
+    """The stock vLLM image; it listens on a Unix socket only and has no port."""
+    writable = ("engine", "tmp", "shm")
+    failures = max(3, inputs.spec.limits.pre_running_seconds // 10)
+    return {
+        "name": "engine",
+        "image": vllm_image(inputs),
+        **_pull_policy(inputs),
+        "command": contract.ENGINE_COMMAND,
+        "env": [
+            {"name": "PYTHONPATH", "value": f"{contract.ENGINE_FOLDER}/plugin"},
+            {"name": "HOME", "value": "/tmp"},  # noqa: S108 - a volume of the pod
+            _NAMED,
+            *(one for one in build_env(inputs, "actor") if "value" in one),
+        ],
+        "resources": build_resources(inputs, "actor"),
+        "securityContext": _CONTAINED,
+        "startupProbe": {
+            "exec": {"command": contract.ENGINE_CHECK},
+            "periodSeconds": 10,
+            "timeoutSeconds": 10,
+            "failureThreshold": failures,
+        },
+        "volumeMounts": [
+            mount.mount(read_only=mount.name not in writable) for mount in mounts if mount.engine
+        ],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }

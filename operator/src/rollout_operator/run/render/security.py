@@ -1,0 +1,129 @@
+"""Who a run's pods are, what they may do, who may reach them, and how many may be disturbed."""
+
+from __future__ import annotations
+
+from rollout_api import names
+from rollout_api.names import Role
+from rollout_operator.apply.permitted import coordinator_rules
+from rollout_operator.run.render import contract
+from rollout_operator.run.render.inputs import Inputs, Manifest
+
+ACTORS_DISTURBED = "50%"
+
+
+def build_account(inputs: Inputs, role: Role) -> Manifest | None:
+    """The role's own service account; None where the platform names one."""
+    template = inputs.template(role)
+    if template.service_account_name is not None:
+        return None
+    meta = inputs.meta(names.service_account_name(inputs.name, role), role)
+    meta["annotations"] |= dict(template.service_account_annotations)
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": meta,
+        "automountServiceAccountToken": False,
+    }
+
+
+def build_role(inputs: Inputs) -> Manifest:
+    """The coordinator may write its own run's status; an admission policy holds it to progress."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": inputs.meta(
+            names.service_account_name(inputs.name, "coordinator"), "coordinator"
+        ),
+        "rules": coordinator_rules(inputs.name),
+    }
+
+
+def build_role_binding(inputs: Inputs) -> Manifest:
+    """Gives the coordinator's account that role."""
+    name = names.service_account_name(inputs.name, "coordinator")
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": inputs.meta(name, "coordinator"),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [
+            {
+                "kind": "ServiceAccount",
+                "name": inputs.account("coordinator"),
+                "namespace": inputs.namespace,
+            }
+        ],
+    }
+
+
+def build_network_policy(inputs: Inputs, role: Role) -> Manifest:
+    """Ingress by role: workers, operator and metrics to the coordinator, ranks to ranks, else nobody."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": inputs.meta(names.workload_name(inputs.name, role), role),
+        "spec": {
+            "podSelector": {"matchLabels": names.worker_labels(inputs.name, inputs.uid, role)},
+            "policyTypes": ["Ingress"],
+            **_ingress(inputs, role),
+        },
+    }
+
+
+def _ingress(inputs: Inputs, role: Role) -> Manifest:
+    if role == "actor":
+        return {}
+    if role == "learner":
+        peers = {"matchLabels": names.worker_labels(inputs.name, inputs.uid, role)}
+        return {"ingress": [{"from": [{"podSelector": peers}]}]}
+    own = {"podSelector": {"matchLabels": {names.LABEL_RUN_UID: inputs.uid}}}
+    operator = {
+        "namespaceSelector": {
+            "matchLabels": {"kubernetes.io/metadata.name": inputs.platform.operator_namespace}
+        }
+    }
+    metrics = {
+        "namespaceSelector": {},
+        "podSelector": {"matchLabels": {names.LABEL_NAME: "prometheus"}},
+    }
+    ports = [{"port": contract.PORT, "protocol": "TCP"}]
+    return {"ingress": [{"from": [own, operator, metrics], "ports": ports}]}
+
+
+def build_disruption_budget(inputs: Inputs, role: Role) -> Manifest:
+    """Actors may go by halves; the learner not at all, until its snapshot is durable (then no budget)."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": inputs.meta(names.workload_name(inputs.name, role), role),
+        "spec": {
+            "maxUnavailable": 0 if role == "learner" else ACTORS_DISTURBED,
+            "selector": {"matchLabels": names.worker_labels(inputs.name, inputs.uid, role)},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
+
+
+def build_pod_monitor(inputs: Inputs) -> Manifest:
+    """Where Prometheus finds the coordinator's metrics."""
+    labels = names.worker_labels(inputs.name, inputs.uid, "coordinator")
+    secret = {"name": names.certificate_name(inputs.name), "key": contract.AUTHORITY}
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PodMonitor",
+        "metadata": inputs.meta(names.monitor_name(inputs.name), "coordinator"),
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "podMetricsEndpoints": [
+                {
+                    "port": "api",
+                    "path": "/metrics",
+                    "scheme": "https",
+                    "tlsConfig": {
+                        "ca": {"secret": secret},
+                        "serverName": names.workload_name(inputs.name, "coordinator"),
+                    },
+                }
+            ],
+        },
+    }

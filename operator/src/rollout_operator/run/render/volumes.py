@@ -1,0 +1,204 @@
+"""Volumes of a run's pods and where they are mounted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rollout_api import names
+from rollout_api.v1alpha1.runtime import Volume
+from rollout_operator.run.render import contract
+from rollout_operator.run.render.inputs import Inputs, Manifest
+from rollout_operator.run.render.pod_settings import plain, shared_memory
+
+LEDGER_VOLUME = "ledger"
+CLAIM = "pvc://"
+"""Scheme of a place in the volume of a run."""
+_READABLE = 0o444
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A volume, where it appears, and whether the engine sees it too. ``source`` None: claimed.
+
+    ``further``: the platform's, from its runtime; every container of the pod sees it.
+    """
+
+    name: str
+    path: str
+    source: Manifest | None
+    read_only: bool = False
+    sub_path: str = ""
+    engine: bool = False
+    further: bool = False
+
+    def volume(self) -> Manifest:
+        """The pod's entry."""
+        assert self.source is not None
+        return {"name": self.name, **self.source}
+
+    def mount(self, *, read_only: bool = False) -> Manifest:
+        """The container's entry."""
+        entry: Manifest = {"name": self.name, "mountPath": self.path}
+        if self.read_only or read_only:
+            entry["readOnly"] = True
+        if self.sub_path:
+            entry["subPath"] = self.sub_path
+        return entry
+
+
+def claim_template_name(uid: str) -> str:
+    """Name of the coordinator's claim: another run of the same name gets another volume."""
+    return f"{LEDGER_VOLUME}-{uid[:8]}"
+
+
+def claim_name(run: str, uid: str) -> str:
+    """The coordinator's claim of a run, as its StatefulSet names it."""
+    return f"{claim_template_name(uid)}-{names.workload_name(run, 'coordinator')}-0"
+
+
+def build_mounts(inputs: Inputs, role: names.Role, configuration: str) -> list[Mount]:
+    """Everything a role's pods mount."""
+    mounts = [
+        Mount(
+            name="order",
+            path=contract.ORDER_FOLDER,
+            source=_config_map(configuration, contract.ORDER_FILE),
+            read_only=True,
+        ),
+        Mount(
+            name="ca",
+            path=contract.CA_FOLDER,
+            source=_secret(names.certificate_name(inputs.name), contract.AUTHORITY),
+            read_only=True,
+        ),
+        Mount(
+            name="token",
+            path=contract.TOKEN_FOLDER,
+            source=_token(contract.audience(inputs.uid)),
+            read_only=True,
+        ),
+        _run_folder(inputs, role),
+        Mount(name="tmp", path="/tmp", source={"emptyDir": {}}, engine=True),  # noqa: S108 - a volume of the pod
+        Mount(name="home", path=contract.HOME_FOLDER, source={"emptyDir": {}}),
+        Mount(name="cache", path=contract.CACHE_FOLDER, source=_cache(inputs), engine=True),
+        _shm(inputs, role),
+    ]
+    if role == "coordinator":
+        mounts += _coordinator(inputs)
+    if role == "actor" and inputs.engine.vllm is not None:
+        folder = {"emptyDir": {"medium": "Memory"}}
+        mounts.append(Mount(name="engine", path=contract.ENGINE_FOLDER, source=folder, engine=True))
+    return [*mounts, *_code(inputs), *map(_further, inputs.template(role).volumes)]
+
+
+def _run_folder(inputs: Inputs, role: names.Role) -> Mount:
+    if role == "coordinator" and inputs.uses_sqlite:
+        name = claim_template_name(inputs.uid)
+        return Mount(name=name, path=contract.RUN_FOLDER, source=None)
+    return Mount(name="work", path=contract.RUN_FOLDER, source={"emptyDir": {}}, engine=True)
+
+
+def _coordinator(inputs: Inputs) -> list[Mount]:
+    projected = _token("", authority=True)
+    return [
+        Mount(
+            name="tls",
+            path=contract.TLS_FOLDER,
+            source=_secret(
+                names.certificate_name(inputs.name), contract.CERTIFICATE, contract.PRIVATE_KEY
+            ),
+            read_only=True,
+        ),
+        Mount(
+            name="keys",
+            path=contract.KEYS_FOLDER,
+            source=_config_map(names.keys_name(inputs.name), contract.KEYS_FILE),
+            read_only=True,
+        ),
+        Mount(name="api", path=contract.API_FOLDER, source=projected, read_only=True),
+        *_sources(inputs),
+    ]
+
+
+def _sources(inputs: Inputs) -> Iterator[Mount]:
+    """Volumes of the runs that this one starts from."""
+    for index, claim in enumerate(inputs.sources):
+        yield Mount(
+            name=f"source-{index}",
+            path=f"{contract.SOURCES_FOLDER}/{claim}",
+            source={"persistentVolumeClaim": {"claimName": claim, "readOnly": True}},
+            read_only=True,
+        )
+
+
+def _code(inputs: Inputs) -> list[Mount]:
+    code = inputs.spec.code
+    if code is None:
+        return []
+    if code.config_map is not None:
+        source: Manifest = {"configMap": {"name": code.config_map.name, "defaultMode": _READABLE}}
+        return [Mount(name="code", path=contract.CODE_FOLDER, source=source, read_only=True)]
+    if code.image is not None:
+        return [
+            Mount(
+                name="code",
+                path=contract.CODE_FOLDER,
+                source={"image": {"reference": code.image.reference}},
+                read_only=True,
+                sub_path=code.image.path.strip("/"),
+            )
+        ]
+    return []
+
+
+def _further(volume: Volume) -> Mount:
+    source = {
+        name: value
+        for name, value in plain(volume).items()
+        if name not in ("name", "mountPath", "readOnly")
+    }
+    if volume.empty_dir is not None:
+        source["emptyDir"] = plain(volume.empty_dir) or {}
+    return Mount(
+        name=f"x-{volume.name}"[:63],
+        path=volume.mount_path,
+        source=source,
+        read_only=volume.read_only,
+        engine=True,
+        further=True,
+    )
+
+
+def _cache(inputs: Inputs) -> Manifest:
+    cache = inputs.runtime.model_cache
+    if cache is None or cache.empty_dir is not None:
+        return {"emptyDir": (plain(cache.empty_dir) or {}) if cache and cache.empty_dir else {}}
+    return plain(cache)
+
+
+def _shm(inputs: Inputs, role: names.Role) -> Mount:
+    size = shared_memory(inputs, role)
+    source = {"medium": "Memory"} | ({"sizeLimit": size} if size else {})
+    return Mount(name="shm", path="/dev/shm", source={"emptyDir": source}, engine=True)  # noqa: S108 - a volume of the pod
+
+
+def _config_map(name: str, key: str) -> Manifest:
+    items = [{"key": key, "path": key}]
+    return {"configMap": {"name": name, "items": items, "defaultMode": _READABLE}}
+
+
+def _secret(name: str, *keys: str) -> Manifest:
+    items = [{"key": key, "path": key} for key in keys]
+    return {"secret": {"secretName": name, "items": items, "defaultMode": _READABLE}}
+
+
+def _token(audience: str, *, authority: bool = False) -> Manifest:
+    token: Manifest = {"path": "token", "expirationSeconds": contract.TOKEN_SECONDS}
+    if audience:
+        token["audience"] = audience
+    sources: list[Manifest] = [{"serviceAccountToken": token}]
+    if authority:
+        items = [{"key": "ca.crt", "path": "ca.crt"}]
+        sources.append({"configMap": {"name": "kube-root-ca.crt", "items": items}})
+    return {"projected": {"sources": sources, "defaultMode": _READABLE}}

@@ -1,0 +1,136 @@
+"""Keeps each run's certificate: made once, renewed in time, made anew when somebody deletes it.
+
+Secrets are never listed nor watched. That one is gone is learnt from the garbage collector: the ConfigMap
+with the token keys names the Secret as a second owner, and loses that reference as soon as the Secret goes.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from rollout_api import GROUP, names
+from rollout_operator.apply.permitted import check_permitted
+from rollout_operator.cache.children import parse_time, render_time
+from rollout_operator.certs.run_certificate import Issued, issue, must_renew, renew
+from rollout_operator.errors import Conflict, FieldConflict, NotFound
+from rollout_operator.kube.client import KubeClient
+from rollout_operator.kube.managed_fields import controller_uid
+from rollout_operator.kube.resources import SECRETS
+from rollout_operator.run.plan.model import Observed
+from rollout_operator.run.render.inputs import Manifest, plain_meta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A Secret that was there, and when its certificate ends."""
+
+    uid: str
+    not_after: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class Authorities:
+    """Remembers the Secret of each run."""
+
+    client: KubeClient
+    _known: dict[str, Known] = field(default_factory=dict)
+
+    async def ensure(
+        self, observed: Observed, now: datetime, *, is_new: bool, doubted: bool
+    ) -> str:
+        """See that the Secret is there and valid; its UID.
+
+        ``is_new``: nothing of the run exists yet. ``doubted``: look, whatever is remembered.
+        """
+        known = None if doubted else self._known.get(observed.uid)
+        if known is None and not is_new:
+            known = await self._find(observed)
+        if known is None:
+            known = await self._issue(observed, now)
+        elif must_renew(known.not_after, now):
+            known = await self._renew(observed, now)
+        self._known[observed.uid] = known
+        return known.uid
+
+    async def remove(self, observed: Observed) -> None:
+        """Delete the Secret, when it is the run's."""
+        self.forget(observed.uid)
+        name = names.certificate_name(observed.name)
+        try:
+            found = await self.client.get(SECRETS, observed.namespace, name, metadata_only=True)
+        except NotFound:
+            return
+        meta = found["metadata"]
+        if not _is_runs(meta, observed):
+            return
+        await self.client.delete(
+            SECRETS,
+            observed.namespace,
+            name,
+            uid=meta["uid"],
+            resource_version=meta["resourceVersion"],
+        )
+
+    def forget(self, uid: str) -> None:
+        """The run is gone."""
+        self._known.pop(uid, None)
+
+    async def _issue(self, observed: Observed, now: datetime) -> Known:
+        """Make the Secret; one that is there already, and ours, is never replaced."""
+        issued = issue(observed.name, observed.namespace, now)
+        secret = build_secret(observed, issued)
+        check_permitted(secret, observed.permit())
+        try:
+            made = await self.client.create(secret, SECRETS, manager=names.MANAGER_CHILDREN)
+        except Conflict:
+            if (found := await self._find(observed)) is None:
+                raise
+            return found
+        return Known(uid=made["metadata"]["uid"], not_after=issued.not_after)
+
+    async def _find(self, observed: Observed) -> Known | None:
+        name = names.certificate_name(observed.name)
+        try:
+            live = await self.client.get(SECRETS, observed.namespace, name, metadata_only=True)
+        except NotFound:
+            return None
+        meta = live["metadata"]
+        if not _is_runs(meta, observed):
+            raise FieldConflict(f"Secret {name} exists and is not this run's", 30.0)
+        not_after = parse_time(meta["annotations"][names.ANNOTATION_NOT_AFTER])
+        return Known(uid=meta["uid"], not_after=not_after)
+
+    async def _renew(self, observed: Observed, now: datetime) -> Known:
+        name = names.certificate_name(observed.name)
+        live = await self.client.get(SECRETS, observed.namespace, name)
+        files = {key: base64.b64decode(text).decode() for key, text in live["data"].items()}
+        issued = renew(observed.name, observed.namespace, now, files)
+        manifest = build_secret(observed, issued)
+        meta = live["metadata"]
+        manifest["metadata"] |= {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        check_permitted(manifest, observed.permit())
+        await self.client.apply(manifest, SECRETS, manager=names.MANAGER_CHILDREN, force=True)
+        return Known(uid=meta["uid"], not_after=issued.not_after)
+
+
+def build_secret(observed: Observed, issued: Issued) -> Manifest:
+    """The Secret of a run, with the end of its certificate beside it."""
+    name = names.certificate_name(observed.name)
+    meta = plain_meta(observed.name, observed.namespace, observed.uid, name)
+    meta["annotations"] = {names.ANNOTATION_NOT_AFTER: render_time(issued.not_after)}
+    data = {key: base64.b64encode(text.encode()).decode() for key, text in issued.files.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": meta,
+        "data": data,
+    }
+
+
+def _is_runs(meta: Mapping[str, Any], observed: Observed) -> bool:
+    return controller_uid(meta, GROUP, "RolloutRun") == observed.uid
