@@ -1,6 +1,6 @@
 """Kubernetes objects that tests apply."""
 
-from cluster import images
+from cluster.nodes import images
 
 
 def build_pod(name: str, *command: str, **spec: object) -> dict:

@@ -7,8 +7,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.control.processes import Process
 from cluster.instance import Instance, find
-from cluster.processes import Process
 
 SCRIPT = """
 import sys

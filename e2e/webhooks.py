@@ -18,8 +18,8 @@ from typing import Any
 
 import yaml
 
+from cluster.control.ports import LOOPBACK, find_free_ports
 from cluster.kubectl import Kubectl
-from cluster.ports import LOOPBACK, find_free_ports
 from waiting import wait_until
 
 SECRET = "webhook-tls"

@@ -3,10 +3,12 @@
 import argparse
 import sys
 
-from cluster import background, build, containers, local, machine, packages, pins
+from cluster import build, local, machine, packages, pins
 from cluster import instance as instances
 from cluster.commands import Options
+from cluster.control import background
 from cluster.errors import BuildError, ClusterError
+from cluster.nodes import containers
 
 GROUPS = {
     "control-plane": (*pins.CONTROL_PLANE, *pins.FAKE_NODES),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster import build
-from cluster.ports import LOOPBACK
+from cluster.control.ports import LOOPBACK
 
 SERVICE_CIDR = "10.96.0.0/16"
 API_SERVICE_ADDRESS = "10.96.0.1"

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import psutil
 
-from cluster import paths, processes
+from cluster import paths
+from cluster.control import processes
+from cluster.control.processes import Process
 from cluster.errors import ClusterError
-from cluster.processes import Process
 
 FOLDERS = ("pki", "log", "pid", "node", "images", "volumes")
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.control.reader import reader
 from cluster.errors import ClusterError
-from cluster.reader import reader
 
 CALL_SECONDS_MAX = 300.0
 

@@ -5,16 +5,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cluster import addons, build, cgroups, kwok, machine, pins
+from cluster import build, machine, pins
 from cluster import instance as instances
-from cluster import network as networks
 from cluster.commands import Options
-from cluster.control_plane import ControlPlane
+from cluster.control.control_plane import ControlPlane
 from cluster.errors import CannotRunHereError, ClusterError
 from cluster.instance import Instance
 from cluster.kubectl import Kubectl
-from cluster.network import Network
-from cluster.node import Node, cgroup_of
+from cluster.nodes import addons, cgroups, kwok
+from cluster.nodes import network as networks
+from cluster.nodes.network import Network
+from cluster.nodes.node import Node, cgroup_of
 from cluster.paths import locked
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from cluster.pki import Authority, build_authority
+from cluster.control.pki import Authority, build_authority
 from faults.calls import Call, parse_call
 from faults.exchange import HttpExchange
 from faults.kinds import Fault

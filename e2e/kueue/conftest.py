@@ -25,9 +25,9 @@ from puppets import Puppets
 from queue_stage import Stage
 
 from cluster.commands import Options
+from cluster.control.ports import find_free_port
 from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster, Shape
-from cluster.ports import find_free_port
 from cluster.providers import Cluster, open_cluster
 from cluster.skips import or_skip
 from namespaces import in_namespace

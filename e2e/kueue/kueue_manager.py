@@ -21,10 +21,10 @@ import psutil
 import yaml
 
 from cluster import build, pins
+from cluster.control.ports import LOOPBACK, find_free_ports
 from cluster.errors import CannotRunHereError, ClusterError, StartError
 from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster
-from cluster.ports import LOOPBACK, find_free_ports
 
 NAMESPACE = "kueue-system"
 SERVICE = "kueue-webhook-service"

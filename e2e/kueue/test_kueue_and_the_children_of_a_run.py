@@ -6,7 +6,7 @@ from kueue_objects import API, build_cluster_queue, build_flavor, build_local_qu
 from operators import operating
 from queue_stage import Stage
 
-from cluster.ports import find_free_port
+from cluster.control.ports import find_free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -8,7 +8,7 @@ from kueue_objects import build_cluster_queue, build_flavor, build_local_queue, 
 from operators import operating
 from queue_stage import Stage
 
-from cluster.ports import find_free_port
+from cluster.control.ports import find_free_port
 from faults.proxy import running as proxied
 from runs import build_run
 

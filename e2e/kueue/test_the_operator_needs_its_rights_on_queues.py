@@ -7,7 +7,7 @@ from kueue_objects import build_priority, spec_of
 from operators import eventually, operating
 from queue_stage import Stage
 
-from cluster.ports import find_free_port
+from cluster.control.ports import find_free_port
 from faults.proxy import running
 from rollout_operator.rbac import RULES
 

@@ -15,9 +15,9 @@ from puppets import Puppets
 from stage import World
 
 from cluster.commands import Options
+from cluster.control.ports import find_free_port
 from cluster.kubectl import Kubectl
 from cluster.local import Shape
-from cluster.ports import find_free_port
 from cluster.providers import Cluster, open_cluster
 from cluster.skips import or_skip
 from namespaces import in_namespace

@@ -14,8 +14,8 @@ from operators import Operator, eventually, operating
 from puppets import Puppets
 from stage import World
 
+from cluster.control.ports import find_free_port
 from cluster.kubectl import Kubectl
-from cluster.ports import find_free_port
 from faults.kinds import Fault, KillProcess, LoseAnswer
 from faults.proxy import Proxy, running
 from faults.rules import Record, Rule

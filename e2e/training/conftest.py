@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from installation import install, wait_for_operator
 from watched import Stage
 
-from cluster.addons import build_volume
 from cluster.errors import BuildError
 from cluster.local import LocalCluster
+from cluster.nodes.addons import build_volume
 from cluster.providers import Cluster
 from cluster.skips import or_skip
 from namespaces import in_namespace

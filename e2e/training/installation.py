@@ -10,8 +10,8 @@ from typing import Any
 import samples
 import yaml
 
-from cluster import containers
 from cluster.kubectl import Kubectl
+from cluster.nodes import containers
 from cluster.paths import REPOSITORY
 from cluster.providers import Cluster
 from terminal import why_of_pods

@@ -63,7 +63,7 @@ def test_a_sample_can_be_traced_from_prompt_to_snapshot(tutorial):
 
 @pytest.mark.slow
 def test_the_pipeline_of_the_tutorial_runs(tutorial):
-    """Quick: rollout/local/test_a_pipeline_feeds_its_next_run.py; that it is valid: test_pages_say_what_is_so.py."""
+    """Quick: rollout/supervisor/test_a_pipeline_feeds_its_next_run.py; that it is valid: test_pages_say_what_is_so.py."""
     say("run", "-f", "pipeline.yaml", *FEW, folder=tutorial)
 
     names = {path.name for path in (tutorial / "runs").iterdir()}
@@ -85,7 +85,7 @@ def test_rewards_of_ones_own_are_summed_by_weight(tmp_path):
 
 @pytest.mark.slow
 def test_preferences_are_learned_from_as_shown(tmp_path):
-    """Quick: rollout/local/test_every_preference_sample_runs.py; that it is valid: test_pages_say_what_is_so.py."""
+    """Quick: rollout/supervisor/test_every_preference_sample_runs.py; that it is valid: test_pages_say_what_is_so.py."""
     page = HOW_TO / "learn-from-preferences.md"
     folder = write_files(page, tmp_path)
     for words in shown(page, "train"):

@@ -13,7 +13,7 @@ from typing import Any
 
 from tls_kit import ISSUER, UID, Authority, Issuer, authentication
 
-from cluster.ports import find_free_port
+from cluster.control.ports import find_free_port
 from rollout.errors import RolloutError
 from rollout.protocol.client import CoordinatorClient, HttpTransport
 from rollout.protocol.tls import Trust

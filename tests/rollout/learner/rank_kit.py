@@ -18,7 +18,7 @@ from typing import Any
 
 import cloudpickle
 
-from cluster.ports import find_free_port
+from cluster.control.ports import find_free_port
 from rollout.learner.model.parallel import Parallel, join
 
 RANKS = 2

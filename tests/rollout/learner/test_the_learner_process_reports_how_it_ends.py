@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from cluster.ports import find_free_port
+from cluster.control.ports import find_free_port
 from rollout.coordinator.dispatcher import open_coordinator
 from rollout.coordinator.plan import RunPlan
 from rollout.coordinator.server.app import build_app

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from cluster.ports import find_free_port
+from cluster.control.ports import find_free_port
 from rollout.coordinator.server.app import build_guard
 from rollout.coordinator.server.callers import Caller, Unauthenticated
 from rollout.coordinator.server.load import Load

@@ -10,7 +10,7 @@ from pathlib import Path
 import objects_kit as kit
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "local"))
+sys.path.append(str(Path(__file__).parents[1] / "supervisor"))
 
 from local_jobs import MANIFEST, start_job
 

@@ -1,0 +1,1 @@
+"""Nodes of the test cluster: fake ones, real ones, their network and their images."""
