@@ -29,7 +29,7 @@ from coordinator_kit import Bench, FakeLearner
 
 from rollout.actor.episodes import Score
 from rollout.actor.loop import Actor, ActorParts
-from rollout.actor.runner import Played, Stage
+from rollout.actor.runner import PlayedTask, RunnerParts
 from rollout.coordinator.plan import RunPlan
 from rollout.errors import Fenced
 from rollout.protocol.client import CoordinatorClient
@@ -104,7 +104,7 @@ class PacedEngine(SayingEngine):
 class EvenScorer:
     """Rewards that differ within a group."""
 
-    async def score(self, played: Sequence[Played]) -> list[tuple[Score, ...]]:
+    async def score(self, played: Sequence[PlayedTask]) -> list[tuple[Score, ...]]:
         """0 and 1 in turn."""
         return [
             tuple(Score(rewards={"even": i % 2}, reward=i % 2) for i, _ in enumerate(one.episodes))
@@ -153,7 +153,7 @@ class Crew:
         self.lines[index].cut = True
 
     def _parts(self, index: int) -> ActorParts:
-        stage = Stage(
+        stage = RunnerParts(
             engine=PacedEngine(self.shape.group_seconds),
             renderer=LetterRenderer(),
             builders=lambda _: CountingBuilder(),

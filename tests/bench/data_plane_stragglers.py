@@ -35,7 +35,7 @@ from world import Client, World
 
 from rollout.actor.episodes import Score
 from rollout.actor.loop import ActorParts
-from rollout.actor.runner import Played, Stage
+from rollout.actor.runner import PlayedTask, RunnerParts
 from rollout.coordinator.plan import RunPlan, StragglerPlan
 from rollout.entrypoints.actor import _live
 from rollout.environments.single_turn import SingleTurn
@@ -183,7 +183,7 @@ class Prompts:
 class EvenScorer:
     """Rewards that differ within a group."""
 
-    async def score(self, played: Sequence[Played]) -> list[tuple[Score, ...]]:
+    async def score(self, played: Sequence[PlayedTask]) -> list[tuple[Score, ...]]:
         return [
             tuple(Score(rewards={}, reward=float(n % 2)) for n in range(len(one.episodes)))
             for one in played
@@ -263,8 +263,8 @@ async def _tell(
         process = Process(f"actor-{index}")
         actors.append(process.spawn(_live(_parts(world, process, index, engine, way))))
     seconds = await learner.spawn(_learn(world, learner))
-    moved = sum(world.coordinator.run.moves.told.values())
-    again = world.coordinator.run.moves.tokens_again
+    moved = sum(world.coordinator.run.recalls.told.values())
+    again = world.coordinator.run.recalls.tokens_again
     for task in (*actors, keeping):
         task.cancel()
     await world.close_coordinator()
@@ -279,7 +279,7 @@ async def _tell(
 
 def _parts(world: World, process: Process, index: int, engine: Any, way: Way) -> ActorParts:
     client: Any = Client(world, process)
-    stage = Stage(
+    stage = RunnerParts(
         engine=engine,
         renderer=LetterRenderer(),
         builders=lambda _: Prompts(),

@@ -10,7 +10,7 @@ from pathlib import Path
 from rollout.coordinator.dispatcher import open_coordinator
 from rollout.coordinator.plan import RunPlan
 from rollout.coordinator.server.callers import SecretCallers
-from rollout.coordinator.server.server import Door, serve
+from rollout.coordinator.server.server import ServerOptions, serve
 from rollout.ledger.records import RunIdentity
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.objects.filesystem import FilesystemStore
@@ -51,7 +51,7 @@ async def main(folder: Path, port: int) -> None:
         snapshots=folder,
         summarise=lambda rewards: {"num": len(rewards)},
     )
-    door = Door(host="127.0.0.1", port=port, callers=SecretCallers(SECRET))
+    door = ServerOptions(host="127.0.0.1", port=port, callers=SecretCallers(SECRET))
     await serve(coordinator, door)
 
 

@@ -19,10 +19,10 @@ from typing import Any
 from transformers.utils.logging import disable_progress_bar
 
 from rollout.actor.loop import finish_task
-from rollout.actor.runner import Stage, play
+from rollout.actor.runner import RunnerParts, play
 from rollout.actor.scoring import PipelineScorer
-from rollout.actor.task_scoring import build_judges
-from rollout.actor.weight_loader import Activator
+from rollout.actor.task_scoring import build_task_scoring
+from rollout.actor.weight_loader import WeightLoader
 from rollout.coordinator.build import DataRows, build_plan, build_rows
 from rollout.coordinator.plan import RunPlan
 from rollout.coordinator.rules.batch_selection import is_exhausted
@@ -34,7 +34,7 @@ from rollout.learner.batch_step import take_step
 from rollout.learner.build import build_parts
 from rollout.learner.checkpoint import Progress
 from rollout.learner.config.learner import build_settings
-from rollout.learner.context import LearnerParts
+from rollout.learner.context import LearnerContext
 from rollout.learner.forward.memory import keep_freed_memory
 from rollout.learner.model.numerics import apply_numerics
 from rollout.learner.model.parallel import join
@@ -105,12 +105,12 @@ class Sampling:
     """The actor's half."""
 
     def __init__(self, config: WorkerConfig, store: FilesystemStore) -> None:
-        self.judges = build_judges(config)
+        self.judges = build_task_scoring(config)
         engine = build_engine(config, "actor-0")
         assert isinstance(engine, EmbeddedEngine)
         engine._executor = InPlace()
         renderer = build_renderer(Path(config.resolved.model_path), config.spec.model.chat_template)
-        self.stage = Stage(
+        self.stage = RunnerParts(
             engine=engine,
             renderer=renderer,
             builders=self.judges.environment,
@@ -119,7 +119,7 @@ class Sampling:
         exact = config.spec.numerics.mode == "Exact"
         self.scorer = PipelineScorer(pipelines=self.judges.pipeline, apart=exact)
         mirror = Path(config.layout.run_dir) / "mirror"
-        self.activator = Activator(engine, WeightFiles(store, mirror), lambda _loaded: None)
+        self.activator = WeightLoader(engine, WeightFiles(store, mirror), lambda _loaded: None)
         self.judges.start()
 
     async def groups(
@@ -148,7 +148,7 @@ class OneProcess:
         apply_numerics(threads=config.threads, exact=config.spec.numerics.mode == "Exact")
         parallel = join(sharded=False)
         session = Session(None, "bench", parallel)
-        self.parts: LearnerParts = build_parts(config, build_settings(config), parallel, session)
+        self.parts: LearnerContext = build_parts(config, build_settings(config), parallel, session)
         self.store = FilesystemStore(Path(config.layout.objects_dir))
         self.rows: DataRows = build_rows(config)
         self.plan: RunPlan = build_plan(config, self.rows)

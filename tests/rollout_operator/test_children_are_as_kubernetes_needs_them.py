@@ -11,7 +11,13 @@ from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.worker import WorkerOrder
 from rollout_operator.errors import RecordUnverified
 from rollout_operator.kube.managed_fields import digest_of, seal
-from rollout_operator.run.attempt import Live, read_record, render_record, sign_record, with_live
+from rollout_operator.run.attempt import (
+    ScaleState,
+    read_record,
+    render_record,
+    sign_record,
+    with_live,
+)
 
 VLLM = {**SPEC, "actors": {"replicas": 2, "engine": {"vllm": {"tensorParallel": 2}}}}
 RUNTIME = RuntimeSpec.model_validate(
@@ -111,8 +117,8 @@ def test_learner_pods_are_replaced_by_the_operator_alone():
 
 def test_a_group_start_changes_the_incarnation_label_and_nothing_else():
     manifest = children()[0]["StatefulSet", "run-learner"]
-    one = with_live(manifest, Live(replicas=2, incarnation=1))
-    two = with_live(manifest, Live(replicas=2, incarnation=2))
+    one = with_live(manifest, ScaleState(replicas=2, incarnation=1))
+    two = with_live(manifest, ScaleState(replicas=2, incarnation=2))
     two["spec"]["template"]["metadata"]["labels"][names.LABEL_INCARNATION] = "1"
     two["metadata"]["annotations"] = one["metadata"]["annotations"]
     assert one == two

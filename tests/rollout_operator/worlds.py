@@ -11,9 +11,9 @@ from rollout_api.names import Role
 from rollout_api.v1alpha1.run_status import RunStatus
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.cache.children import Child, Ended, Node, Pod, Workload
-from rollout_operator.run.attempt import Live, Record, render_record
+from rollout_operator.run.attempt import Record, ScaleState, render_record
 from rollout_operator.run.plan.attempts import current_attempt
-from rollout_operator.run.plan.model import ROLES, Gate, Observed, Plan
+from rollout_operator.run.plan.model import ROLES, Blocked, Observed, Plan
 from rollout_operator.run.plan.plan import plan_run
 from rollout_operator.run.plan.preconditions.checks import resolve_spec
 from rollout_operator.run.render.inputs import Inputs, Platform
@@ -59,8 +59,8 @@ class World:
     spec: dict[str, Any] = field(default_factory=lambda: SPEC)
     now: datetime = BEGIN
     generation: int = 1
-    gate: Gate | None = None
-    blocked: Gate | None = None
+    gate: Blocked | None = None
+    blocked: Blocked | None = None
     status: dict[str, Any] = field(default_factory=dict)
     workloads: dict[Role, tuple[Workload, int]] = field(default_factory=dict)
     records: dict[str, Record] = field(default_factory=dict)
@@ -167,13 +167,13 @@ class World:
             self.rendered[record.name] = self.generation
             for role in ROLES:
                 if record.child("StatefulSet", names.workload_name("run", role)):
-                    self._set(role, wanted.live.get(role, Live(replicas=0)), attempt)
+                    self._set(role, wanted.live.get(role, ScaleState(replicas=0)), attempt)
         for role, live in wanted.live.items():
             self._set(role, live, wanted.attempt)
         for one in wanted.deletions:
             self.pods.pop(one.pod.name, None)
 
-    def _set(self, role: Role, live: Live, attempt: int) -> None:
+    def _set(self, role: Role, live: ScaleState, attempt: int) -> None:
         workload = Workload(
             replicas=live.replicas,
             incarnation=max(1, live.incarnation) if role == "learner" else 0,

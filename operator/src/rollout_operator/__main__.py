@@ -13,12 +13,12 @@ import time
 import kopf
 
 from rollout_api.visible import log_visibly
-from rollout_operator.build import open_process
+from rollout_operator.build import open_manager
 from rollout_operator.controller.backoff import pause_seconds
 from rollout_operator.handlers import register, register_login
 from rollout_operator.kube.config import borrow_session, find_connection, wait_for_token
 from rollout_operator.kube.listed import ListedObjects
-from rollout_operator.manager import Process
+from rollout_operator.manager import Manager
 from rollout_operator.settings import Settings, parse_settings
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def main() -> None:
 
 async def operate(settings: Settings) -> None:
     """One operator process from start to end."""
-    async with open_process(settings, find_connection(os.environ)) as process:
+    async with open_manager(settings, find_connection(os.environ)) as process:
         await process.start()
         try:
             await watch(process)
@@ -56,7 +56,7 @@ async def operate(settings: Settings) -> None:
             await process.stop()
 
 
-async def watch(process: Process) -> None:
+async def watch(process: Manager) -> None:
     """Let kopf follow our kinds until the process is to end; a kopf that breaks is started again."""
     num_failures = 0
     while not process.ending.is_set():
@@ -70,7 +70,7 @@ async def watch(process: Process) -> None:
         await _wait(process.ending, pause)
 
 
-async def _watch_once(process: Process) -> None:
+async def _watch_once(process: Manager) -> None:
     registry = kopf.OperatorRegistry()
     register(registry, process.store, process.settings, process.opened.hear)
     connection = process.connection
@@ -94,7 +94,7 @@ async def _watch_once(process: Process) -> None:
     await kopf.run_tasks(tasks, ignored=_EveryTask())
 
 
-def _end(process: Process, number: signal.Signals) -> None:
+def _end(process: Manager, number: signal.Signals) -> None:
     log.info("told to end signal=%s", number.name)
     process.ending.set()
 

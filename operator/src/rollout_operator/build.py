@@ -14,7 +14,7 @@ from rollout_operator.kube.config import Connection, open_outer_session, open_se
 from rollout_operator.kube.leader import Leader
 from rollout_operator.kube.opened import OpenedWatches
 from rollout_operator.kube.resources import own_paths
-from rollout_operator.manager import Process
+from rollout_operator.manager import Manager
 from rollout_operator.metrics import build_metrics
 from rollout_operator.settings import Settings
 
@@ -23,7 +23,7 @@ LEASE_CONNECTIONS = 2
 
 
 @asynccontextmanager
-async def open_process(settings: Settings, connection: Connection) -> AsyncIterator[Process]:
+async def open_manager(settings: Settings, connection: Connection) -> AsyncIterator[Manager]:
     """The process, with its sessions; nothing runs yet."""
     metrics = build_metrics()
     identity = settings.identity or f"{socket.gethostname()}-{secrets.token_hex(4)}"
@@ -44,7 +44,7 @@ async def open_process(settings: Settings, connection: Connection) -> AsyncItera
         outer = open_outer_session(may_send=leader.require)
         await stack.enter_async_context(outer)
         queue = KeyQueue()
-        yield Process(
+        yield Manager(
             settings=settings,
             connection=connection,
             session=session,

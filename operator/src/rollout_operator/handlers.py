@@ -14,7 +14,7 @@ import kopf
 
 from rollout_api import GROUP, VERSION
 from rollout_operator.cache.store import Store
-from rollout_operator.controller.backoff import Pauses
+from rollout_operator.controller.backoff import Backoff
 from rollout_operator.kube.resources import OWN_KINDS, Resource
 from rollout_operator.settings import Settings
 
@@ -99,6 +99,6 @@ def apply_settings(target: kopf.OperatorSettings, source: Settings) -> None:
     target.watching.inactivity_timeout = source.watch_seconds
     target.networking.connect_timeout = source.connect_timeout_seconds
     target.networking.request_timeout = LIST_SECONDS_MAX
-    target.networking.error_backoffs = Pauses(seconds_max=KOPF_PAUSE_SECONDS_MAX)
+    target.networking.error_backoffs = Backoff(seconds_max=KOPF_PAUSE_SECONDS_MAX)
     target.queueing.idle_timeout = 1.0
     target.process.ultimate_exiting_timeout = None

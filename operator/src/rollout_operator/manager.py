@@ -23,7 +23,7 @@ from rollout_operator.health import build_app, serve
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.config import Connection
 from rollout_operator.kube.discovery import Surroundings
-from rollout_operator.kube.informer import Reader
+from rollout_operator.kube.informer import Informer
 from rollout_operator.kube.leader import Leader
 from rollout_operator.kube.opened import OpenedWatches
 from rollout_operator.kube.resources import (
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class Process:
+class Manager:
     """One operator process."""
 
     settings: Settings
@@ -63,7 +63,7 @@ class Process:
     leader: Leader
     opened: OpenedWatches
     metrics: Metrics
-    readers: list[Reader] = field(default_factory=list)
+    readers: list[Informer] = field(default_factory=list)
     known: Surroundings = field(init=False)
     ending: asyncio.Event = field(default_factory=asyncio.Event)
     record_keys: RecordKeys = field(init=False)
@@ -241,11 +241,11 @@ class Process:
         for stored in list(self.store.objects()):
             self.queue.put(stored.key)
 
-    def _build_quota_readers(self) -> Iterator[Reader]:
+    def _build_quota_readers(self) -> Iterator[Informer]:
         for namespace in self.settings.namespaces or (None,):
             yield self._reader(WORKLOADS, namespace, f"{LABEL_MANAGED_BY}={MANAGER_CHILDREN}")
 
-    def _build_readers(self) -> Iterator[Reader]:
+    def _build_readers(self) -> Iterator[Informer]:
         children = (*WATCHED_CHILDREN, PODS)
         children += (POD_MONITORS,) if self.known.platform.pod_monitors else ()
         for namespace in self.settings.namespaces or (None,):
@@ -254,8 +254,8 @@ class Process:
         if not self.settings.namespaces:
             yield self._reader(NODES, None, "")
 
-    def _reader(self, resource: Resource, namespace: str | None, selector: str) -> Reader:
-        return Reader(
+    def _reader(self, resource: Resource, namespace: str | None, selector: str) -> Informer:
+        return Informer(
             client=self.client,
             resource=resource,
             sink=self.store,

@@ -8,9 +8,9 @@ from typing import Any
 
 from rollout_api.conditions import ConditionType, Reason
 from rollout_api.v1alpha1.common import Condition
-from rollout_operator.run.plan.model import Gate
+from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.preconditions.checks import parse_runtime
-from rollout_operator.run.plan.status.conditions import Aspect, Status, no, stamp, yes
+from rollout_operator.run.plan.status.conditions import ConditionUpdate, Status, no, stamp, yes
 
 NOT_BUILT = {
     "RolloutSnapshot": "snapshot objects are not supported by this version; runs keep their own anchors",
@@ -30,16 +30,16 @@ def plan_other(
     return None if same else after
 
 
-def _aspects(kind: str, spec: Mapping[str, Any]) -> list[Aspect]:
+def _aspects(kind: str, spec: Mapping[str, Any]) -> list[ConditionUpdate]:
     if kind in NOT_BUILT:
         return _stalled(Reason.NOT_SUPPORTED, NOT_BUILT[kind])
     runtime = parse_runtime(spec)
-    if isinstance(runtime, Gate):
+    if isinstance(runtime, Blocked):
         return _stalled(Reason.INVALID_SPEC, runtime.message)
     return [yes(ConditionType.READY, Reason.RUNNING, "runs may use it")]
 
 
-def _stalled(reason: Reason, message: str) -> list[Aspect]:
+def _stalled(reason: Reason, message: str) -> list[ConditionUpdate]:
     return [
         no(ConditionType.READY, reason, message),
         yes(ConditionType.STALLED, reason, message),

@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from rollout_api.conditions import Reason
 from rollout_operator.cache.objects import Stored
 from rollout_operator.controller.queue import Key
-from rollout_operator.run.plan.model import Gate
+from rollout_operator.run.plan.model import Blocked
 
 AGAIN_SECONDS = 300.0
 """A safety net: whoever gives a place back wakes the run that has waited longest."""
@@ -37,7 +37,7 @@ class Places:
         freed = before is not None and _stand(before)[1:] != (False, False)
         return self._first(before.key.namespace) if before is not None and freed else None
 
-    def take(self, stored: Stored, most: int) -> Gate | None:
+    def take(self, stored: Stored, most: int) -> Blocked | None:
         """A place for a run that is about to start, or why it waits. 0 is no bound."""
         namespace = stored.key.namespace
         mine = self._started.get(namespace, set()) | self._starting.get(namespace, set())
@@ -102,11 +102,11 @@ def _discard(found: dict[str, set[str]], namespace: str, uid: str) -> None:
         found.pop(namespace, None)
 
 
-def _wait(namespace: str, num_started: int, ahead: int, most: int) -> Gate:
+def _wait(namespace: str, num_started: int, ahead: int, most: int) -> Blocked:
     message = (
         f"{num_started} runs of namespace {namespace} are started, and {most} may be "
         f"(operator.runsPerNamespace); {ahead} of those that wait were made before this one"
     )
-    return Gate(
+    return Blocked(
         reason=Reason.TOO_MANY_RUNS, message=message, stalled=False, retry_seconds=AGAIN_SECONDS
     )

@@ -6,7 +6,7 @@ import pytest
 
 from rollout.actor.episodes import Episode, Score
 from rollout.actor.loop import finish_task
-from rollout.actor.runner import Played
+from rollout.actor.runner import PlayedTask
 from rollout.actor.scoring import score_batch
 from rollout.protocol.messages import Failure, Task
 from rollout.rewards.pipeline import RewardPipeline
@@ -41,7 +41,7 @@ def judge(tmp_path):
     pipeline.close()
 
 
-def play(*replies, name="t/0") -> Played:
+def play(*replies, name="t/0") -> PlayedTask:
     task = Task(
         task_id=name,
         kind="train",
@@ -74,7 +74,7 @@ def play(*replies, name="t/0") -> Played:
         )
         for sample, reply in enumerate(replies)
     )
-    return Played(task=task, episodes=episodes)
+    return PlayedTask(task=task, episodes=episodes)
 
 
 def test_the_samples_that_it_could_score_are_kept(judge):

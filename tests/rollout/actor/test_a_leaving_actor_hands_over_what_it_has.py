@@ -7,10 +7,10 @@ from actor_fakes import END, VERSION, CountingBuilder, CountingEnv, LetterRender
 from patient_engine import PatientEngine
 
 from rollout.actor.episodes import Score
-from rollout.actor.held_tasks import InHand
+from rollout.actor.held_tasks import HeldTasks
 from rollout.actor.loop import Actor, ActorParts
 from rollout.actor.pace import Pace
-from rollout.actor.runner import Stage, play
+from rollout.actor.runner import RunnerParts, play
 from rollout.protocol.messages import (
     Claimed,
     HeartbeatAnswer,
@@ -26,7 +26,7 @@ NEWER = WeightVersion(lineage=0, step=4, digest="blake3:ef", object="blake3:01")
 
 def stage(engine, builder=None, **more):
     builders = builder or CountingBuilder()
-    return Stage(
+    return RunnerParts(
         engine=engine,
         renderer=LetterRenderer(),
         builders=lambda task: builders,
@@ -37,7 +37,7 @@ def stage(engine, builder=None, **more):
 
 async def interrupt_once(engine, tasks, on, order):
     """Play ``tasks``, and give ``order`` of what is in hand once the engine is at work."""
-    hand, returned = InHand(engine.interrupt), []
+    hand, returned = HeldTasks(engine.interrupt), []
     engine.holds = True
 
     async def hand_back(given_up):
@@ -54,7 +54,7 @@ async def begin(task, reply="hello", stops_at=None, builder=None, **more):
     """The prefixes that an actor leaves of ``task``."""
     engine = PatientEngine(reply, stops_at)
     played, returned = await interrupt_once(
-        engine, [task], stage(engine, builder, **more), InHand.return_all
+        engine, [task], stage(engine, builder, **more), HeldTasks.return_all
     )
     assert played == ()
     (one,) = returned
@@ -110,7 +110,7 @@ async def test_a_sample_that_had_ended_is_not_drawn_again():
 async def test_a_group_whose_samples_have_all_ended_is_kept():
     engine = PatientEngine("hello", {0: 99, 1: 99})
     played, returned = await interrupt_once(
-        engine, [make_task(0)], stage(engine), InHand.return_all
+        engine, [make_task(0)], stage(engine), HeldTasks.return_all
     )
     assert [len(one.episodes) for one in played] == [2]
     assert returned == []
@@ -156,7 +156,7 @@ async def test_in_exact_nothing_of_a_sample_is_kept():
 async def test_a_conversation_goes_on_where_it_was():
     builder = CountingBuilder(turns=2)
     engine = PatientEngine("ab")
-    hand, returned = InHand(engine.interrupt), []
+    hand, returned = HeldTasks(engine.interrupt), []
 
     async def hand_back(given_up):
         returned.extend(given_up)
@@ -197,7 +197,7 @@ async def test_an_environment_that_answers_otherwise_makes_the_sample_start_over
 
     builder = Moody()
     engine = PatientEngine("ab")
-    hand, returned = InHand(engine.interrupt), []
+    hand, returned = HeldTasks(engine.interrupt), []
 
     async def hand_back(given_up):
         returned.extend(given_up)
@@ -217,7 +217,7 @@ async def test_an_environment_that_answers_otherwise_makes_the_sample_start_over
         hand_2.return_all()
         return await PatientEngine.generate(other, requests)
 
-    hand_2 = InHand(other.interrupt)
+    hand_2 = HeldTasks(other.interrupt)
     other.generate = end
     task = make_task(0, samples=1, prefixes=returned[0].prefixes)
     await play([task], stage(other, builder), hand_2, hand_back)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from actor_fakes import VERSION, SayingEngine
 
-from rollout.actor.weight_loader import ATTEMPTS_MAX, Activator
+from rollout.actor.weight_loader import ATTEMPTS_MAX, WeightLoader
 from rollout.errors import EngineError
 from rollout.types import WeightVersion
 
@@ -50,7 +50,7 @@ def activate(engine, *versions: WeightVersion):
     bus, reports = Bus(), []
 
     async def act():
-        activator = Activator(engine, bus, reports.append)
+        activator = WeightLoader(engine, bus, reports.append)
         for version in versions:
             await activator.activate(version)
         await activator.settle()

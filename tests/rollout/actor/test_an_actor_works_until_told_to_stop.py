@@ -7,7 +7,7 @@ from actor_fakes import VERSION, CountingBuilder, LetterRenderer, SayingEngine, 
 
 from rollout.actor.episodes import Score
 from rollout.actor.loop import Actor, ActorParts, split_by_version
-from rollout.actor.runner import Stage
+from rollout.actor.runner import RunnerParts
 from rollout.common.duties import keep_going
 from rollout.errors import CoordinatorError, EngineError, Fenced
 from rollout.protocol.messages import (
@@ -73,7 +73,7 @@ class AnyWeights:
 
 def actor(client, engine=None, scorer=None) -> Actor:
     engine = engine or SayingEngine(lambda prompt, seed: "ok")
-    stage = Stage(
+    stage = RunnerParts(
         engine=engine, renderer=LetterRenderer(), builders=lambda task: CountingBuilder(), seed=7
     )
     return Actor(

@@ -11,14 +11,14 @@ from actor_fakes import (
     make_task,
 )
 
-from rollout.actor.runner import Stage, play
+from rollout.actor.runner import RunnerParts, play
 from rollout.errors import DataError, EngineError, InfrastructureError
 from rollout.seeds import derive_seed
 from rollout.types import Completion, Message, SamplingParams, VersionSpan
 
 
-def stage(engine, builder=None) -> Stage:
-    return Stage(
+def stage(engine, builder=None) -> RunnerParts:
+    return RunnerParts(
         engine=engine,
         renderer=LetterRenderer(),
         builders=lambda task: builder or CountingBuilder(),
@@ -165,7 +165,7 @@ async def test_a_template_that_rewrites_earlier_turns_is_refused():
             return super().render_prompt(messages[-1:])
 
     one = stage(SayingEngine(lambda p, s: "x"), CountingBuilder(turns=2))
-    forgetful = Stage(engine=one.engine, renderer=Forgetful(), builders=one.builders, seed=7)
+    forgetful = RunnerParts(engine=one.engine, renderer=Forgetful(), builders=one.builders, seed=7)
 
     (played,) = await play([make_task(0)], forgetful)
 

@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 from actor_fakes import CountingBuilder, LetterRenderer, SayingEngine, make_task
 
-from rollout.actor.runner import Played, Stage, play
+from rollout.actor.runner import PlayedTask, RunnerParts, play
 from rollout.actor.scoring import PipelineScorer
 from rollout.protocol.messages import Failure
 from rollout.rewards.build import build_rewards
@@ -15,8 +15,8 @@ MISSING = Reward.model_validate(
 )
 
 
-async def played(tasks, say=lambda prompt, seed: "a1") -> Sequence[Played]:
-    stage = Stage(
+async def played(tasks, say=lambda prompt, seed: "a1") -> Sequence[PlayedTask]:
+    stage = RunnerParts(
         engine=SayingEngine(say),
         renderer=LetterRenderer(),
         builders=lambda task: CountingBuilder(),
@@ -83,7 +83,7 @@ async def test_a_reward_that_cannot_score_is_the_tasks_failure_and_names_itself(
 
 
 async def test_a_task_that_has_failed_is_not_scored():
-    failed = Played(task=make_task(1), failure=Failure(kind="data", message="no sandbox"))
+    failed = PlayedTask(task=make_task(1), failure=Failure(kind="data", message="no sandbox"))
     pipeline = Recording(build_rewards([EXACT]).sources)
 
     await PipelineScorer(pipelines=lambda task: pipeline, apart=False).score([failed])

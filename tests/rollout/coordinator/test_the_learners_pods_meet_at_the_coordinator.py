@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rollout.errors import CoordinatorError, Fenced
 from rollout.protocol import cluster_messages as cm
-from rollout.protocol.rendezvous import Group, Seat, describe, leave, renew, sit_down, stay
+from rollout.protocol.rendezvous import Group, Member, check_in, describe, keep_alive, leave, renew
 
 TWO = replace(PLAN, learner_nodes=2)
 
@@ -192,13 +192,13 @@ def test_a_learner_of_a_finished_run_is_told_to_rest(bench):
     assert client.join(join(0)).stop
 
 
-def seat(rank, nonce, at=0.0):
-    return Seat(worker=f"learner-{rank}", address=f"h{rank}:1", nonce=nonce, seen_at=at)
+def member(rank, nonce, at=0.0):
+    return Member(worker=f"learner-{rank}", address=f"h{rank}:1", nonce=nonce, seen_at=at)
 
 
 def test_a_silent_pod_is_named():
     group = renew(Group(uid="u", size=1), 1, 0.0)
-    sit_down(group, 0, seat(0, "a"))
+    check_in(group, 0, member(0, "a"))
     said = describe(group, 45.0, silent_seconds=30.0)
     assert (said.stage, said.message) == ("Running", "rank 0 (learner-0) silent for 45 s")
 
@@ -218,11 +218,11 @@ def test_two_that_meet_under_one_name_always_meet_the_same_others(acts):
     for act, rank, start in acts:
         nonce = f"{rank}-{start}"
         if act == "join":
-            sit_down(group, rank, seat(rank, nonce))
+            check_in(group, rank, member(rank, nonce))
         elif act == "stay":
-            stay(group, rank, seat(rank, nonce), group.rendezvous or "elsewhere")
+            keep_alive(group, rank, member(rank, nonce), group.rendezvous or "elsewhere")
         else:
             leave(group, rank, nonce, ok=start > 0, message="x")
         if group.rendezvous and not group.missing() and not group.trouble:
-            held = tuple(group.seats[n].nonce for n in range(3))
+            held = tuple(group.members[n].nonce for n in range(3))
             assert names.setdefault(group.rendezvous, held) == held

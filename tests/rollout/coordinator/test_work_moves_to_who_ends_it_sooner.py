@@ -127,7 +127,7 @@ def start(bench):
         tasks = ()
         while len(tasks) < 4:
             tasks += slow.claim(tasks_max=4, held=tuple(task.task_id for task in tasks)).tasks
-        run.moves.lengths = lengths
+        run.recalls.lengths = lengths
         return run, slow, other, tasks
 
     return started
@@ -206,7 +206,7 @@ def test_past_its_deadline_a_group_is_asked_back_and_gone_on_with(start):
     again = other.claim(tasks_max=1).tasks[0]
     assert again.prefixes == (begin(tasks[0]),)
     assert other.submit(go_on(again)).accepted == (True,)
-    assert run.moves.told["deadline"] == 4
+    assert run.recalls.told["deadline"] == 4
 
 
 def test_who_does_not_return_what_is_overdue_loses_it(start):
@@ -222,13 +222,13 @@ def test_who_does_not_return_what_is_overdue_loses_it(start):
     again = other.claim(tasks_max=1).tasks[0]
     assert (again.task_id, again.epoch) == ("t/0", 2)
     assert slow.submit(late).accepted == (False,)
-    assert run.moves.told["taken"] == 4
+    assert run.recalls.told["taken"] == 4
     assert other.submit(other.play(again)).accepted == (True,)
 
 
 def test_a_group_is_moved_a_bounded_number_of_times(start):
     run, slow, other, tasks = start()
-    run.moves.times["t/0"] = MOVES_MAX
+    run.recalls.times["t/0"] = MOVES_MAX
     progress = tuple(running(task.task_id, 900, 900) for task in tasks)
     beat(slow, tasks, progress)
     run.clock.now += 300.0

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rollout.actor.loop import Actor
-from rollout.actor.task_scoring import build_judges
+from rollout.actor.task_scoring import build_task_scoring
 from rollout.coordinator.build import open_from_config
 from rollout.coordinator.server.in_process import serve_in_process
 from rollout.entrypoints.actor import build_parts as build_actor
@@ -40,7 +40,7 @@ def record_sampled(config: WorkerConfig) -> None:
 
 @contextmanager
 def _acting(config: WorkerConfig, client: CoordinatorClient) -> Iterator[None]:
-    judges = build_judges(config)
+    judges = build_task_scoring(config)
     judges.start()
     actor = threading.Thread(
         target=_act, args=(Actor(build_actor(config, 0, client, judges)),), daemon=True

@@ -26,7 +26,7 @@ from rollout.learner.config.learner import (
     ScheduleSettings,
 )
 from rollout.learner.config.ppo import CriticSettings, PpoSettings
-from rollout.learner.context import LearnerParts
+from rollout.learner.context import LearnerContext
 from rollout.learner.loop import Watch, run_learner
 from rollout.learner.model.numerics import apply_numerics, runtime_identity
 from rollout.learner.model.parallel import Parallel
@@ -240,8 +240,8 @@ class World:
     parallel: Parallel = ALONE
     watch: Watch = WATCH
 
-    def parts(self, calls: Any, store: Any = None) -> LearnerParts:
-        return LearnerParts(
+    def parts(self, calls: Any, store: Any = None) -> LearnerContext:
+        return LearnerContext(
             trainer=build_trainer(self.model_path, self.settings, self.parallel),
             session=Session(calls, "learner", self.parallel),
             place=AnchorPlace(
@@ -255,7 +255,7 @@ class World:
             ),
         )
 
-    def run(self, calls: Any, store: Any = None) -> LearnerParts:
+    def run(self, calls: Any, store: Any = None) -> LearnerContext:
         """One incarnation, from start to the coordinator's stop."""
         parts = self.parts(calls, store)
         run_learner(parts, parts.session.start(1, "here"), self.watch)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollout.engines.embedded.engine import EmbeddedEngine
-from rollout.learner.context import LearnerParts
+from rollout.learner.context import LearnerContext
 from rollout.protocol import messages as m
 from rollout.types import (
     Completion,
@@ -50,7 +50,7 @@ def reward_of(tokens: Sequence[int]) -> float:
 class EvenAnswers:
     """Makes the batches of one run. ``lag``: how many steps the engine's weights are behind."""
 
-    parts: LearnerParts
+    parts: LearnerContext
     calls: Any
     engine: EmbeddedEngine
     group: int

@@ -18,7 +18,7 @@ from rollout.learner.build import build_trainer
 from rollout.learner.checkpoint import state_tensors
 from rollout.learner.config.learner import SftSettings
 from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.context import LearnerParts
+from rollout.learner.context import LearnerContext
 from rollout.learner.forward.packed_rows import GroupTokens
 from rollout.learner.loop import Watch, run_learner
 from rollout.learner.model.adapter import AdapterOff, LoraSettings
@@ -54,7 +54,7 @@ def make_rows(count: int) -> tuple[DataRow, ...]:
     return tuple(DataRow(ordinal=n, row=row(n)) for n in range(count))
 
 
-def build_moved(parallel: Parallel, model_path, settings) -> LearnerParts:
+def build_moved(parallel: Parallel, model_path, settings) -> LearnerContext:
     """A learner whose adapter already says something (B is no longer zero)."""
     trainer = build_trainer(model_path, settings, parallel)
     draw = torch.Generator().manual_seed(5)
@@ -62,7 +62,7 @@ def build_moved(parallel: Parallel, model_path, settings) -> LearnerParts:
     trainer.policy.load_masters(
         {n: t + 0.05 * torch.randn(t.shape, generator=draw) for n, t in full.items()}
     )
-    return LearnerParts(
+    return LearnerContext(
         trainer=trainer,
         session=None,
         place=None,

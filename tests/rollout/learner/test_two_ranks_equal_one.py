@@ -20,7 +20,7 @@ from rollout.learner.build import build_reference, build_trainer, load_frozen
 from rollout.learner.config.distill import DistillSettings
 from rollout.learner.config.policy import RewardKl
 from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.context import LearnerParts
+from rollout.learner.context import LearnerContext
 from rollout.learner.loop import Watch, run_learner
 from rollout.learner.model.adapter import LoraSettings
 from rollout.learner.model.parallel import Parallel, join, whole
@@ -44,7 +44,7 @@ class Found:
     known: dict[str, float]
 
 
-def last_update(parts: LearnerParts, batch: Batch) -> Found:
+def last_update(parts: LearnerContext, batch: Batch) -> Found:
     """What accumulates in the last update of a step on ``batch``, no update before it taken."""
     trainer, parallel = parts.trainer, parts.parallel
     kind = kind_of(trainer.settings)
@@ -96,11 +96,11 @@ def assert_two_equal_one(compute: Callable[[Parallel], Found], *, sharded: bool)
 def parts_of(model_path, settings):
     """A learner of an algorithm; ``move`` scales its weights away from the reference."""
 
-    def make(parallel: Parallel, algorithm, *, move: float = 1.0, **more) -> LearnerParts:
+    def make(parallel: Parallel, algorithm, *, move: float = 1.0, **more) -> LearnerContext:
         chosen = replace(settings, algorithm=algorithm)
         trainer = build_trainer(model_path, chosen, parallel)
         scale(trainer.policy.masters.values(), move)
-        return LearnerParts(
+        return LearnerContext(
             trainer=trainer,
             session=None,
             place=None,

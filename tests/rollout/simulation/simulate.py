@@ -334,7 +334,7 @@ class _Story:
 
     def _count_moves(self) -> None:
         if self._world.coordinator is not None:
-            for why, times in self._world.coordinator.run.moves.told.items():
+            for why, times in self._world.coordinator.run.recalls.told.items():
                 self._world.counts[f"moved: {why}"] = times
 
     def _expected(self) -> set[str]:

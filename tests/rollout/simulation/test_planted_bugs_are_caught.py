@@ -141,8 +141,8 @@ def test_attempts_that_a_fork_finds_still_under_way_are_found(monkeypatch):
 
 def test_a_learner_that_is_not_fenced_is_found(monkeypatch):
     monkeypatch.setattr(steps, "check_incarnation", lambda tx, worker, incarnation: None)
-    monkeypatch.setattr("rollout.coordinator.calls.learner.hear", hear_anybody)
-    monkeypatch.setattr(commits, "hear", hear_anybody)
+    monkeypatch.setattr("rollout.coordinator.calls.learner.record_heartbeat", hear_anybody)
+    monkeypatch.setattr(commits, "record_heartbeat", hear_anybody)
     report = first_broken(range(100))
     assert report is not None
     assert any("replaced" in text or "acknowledged" in text for text in report.broken)

@@ -15,9 +15,9 @@ from world import Broken, Client, World
 
 from rollout.actor.continuation import build_prefix
 from rollout.actor.episodes import Episode, Score, TurnGroup
-from rollout.actor.held_tasks import InHand
+from rollout.actor.held_tasks import HeldTasks
 from rollout.actor.loop import ActorParts
-from rollout.actor.runner import RETURNED, Played
+from rollout.actor.runner import RETURNED, PlayedTask
 from rollout.entrypoints.actor import _live
 from rollout.errors import EngineError
 from rollout.protocol import messages as m
@@ -110,8 +110,8 @@ def show_progress(share: float, length: int) -> SampleProgress:
 
 
 async def play(
-    tasks: Sequence[m.Task], stage: Any, hand: InHand, hand_back: Any
-) -> tuple[Played, ...]:
+    tasks: Sequence[m.Task], stage: Any, hand: HeldTasks, hand_back: Any
+) -> tuple[PlayedTask, ...]:
     """In the place of ``rollout.actor.runner.play``: tokens are hashes of noise, segment and weights."""
     world: World = stage.world
     await stage.process.gate()
@@ -129,7 +129,7 @@ async def play(
 
 
 async def draw_all(
-    tasks: Sequence[m.Task], stage: Any, hand: InHand, hand_back: Any
+    tasks: Sequence[m.Task], stage: Any, hand: HeldTasks, hand_back: Any
 ) -> dict[str, list[Episode]]:
     """Every sample to its end, but for the tasks that are let go on the way."""
     world: World = stage.world
@@ -161,7 +161,7 @@ async def draw_all(
 
 
 async def let_go(
-    going: dict[str, list[Episode]], by_id: Any, stage: Any, hand: InHand, hand_back: Any
+    going: dict[str, list[Episode]], by_id: Any, stage: Any, hand: HeldTasks, hand_back: Any
 ) -> None:
     """As the product's own."""
     returned = []
@@ -173,7 +173,7 @@ async def let_go(
         elif hand.is_returned(name):
             some = going.pop(name) if stage.keeps_prefixes else going.pop(name) and []
             prefixes = tuple(p for p in map(build_prefix, some) if p is not None)
-            returned.append(Played(task=by_id[name], failure=RETURNED, prefixes=prefixes))
+            returned.append(PlayedTask(task=by_id[name], failure=RETURNED, prefixes=prefixes))
             stage.world.count("beginnings" if prefixes else "handed back without beginnings")
     if returned:
         await hand_back(returned)
@@ -188,24 +188,26 @@ def spoil(world: World, task: m.Task) -> bool:
     return True
 
 
-def play_one(world: World, task: m.Task, episodes: tuple[Episode, ...], *, spoiled: bool) -> Played:
+def play_one(
+    world: World, task: m.Task, episodes: tuple[Episode, ...], *, spoiled: bool
+) -> PlayedTask:
     training = task.kind == "train"
     if training and task.ordinal == world.scenario.broken_task:
-        return Played(
+        return PlayedTask(
             task=task, failure=m.Failure(kind="data", message=f"{task.task_id}: KeyError")
         )
     if spoiled:
         return spoil_one(world, task, episodes)
     lost = world.scenario.lost.get(task.ordinal, ()) if training else ()
     if not lost:
-        return Played(task=task, episodes=episodes)
+        return PlayedTask(task=task, episodes=episodes)
     world.count("parts lost")
     kept = tuple(one for one in episodes if one.sample not in lost)
     failure = m.Failure(kind="infrastructure", message="a node went away")
-    return Played(task=task, episodes=kept, failure=failure)
+    return PlayedTask(task=task, episodes=kept, failure=failure)
 
 
-def spoil_one(world: World, task: m.Task, episodes: tuple[Episode, ...]) -> Played:
+def spoil_one(world: World, task: m.Task, episodes: tuple[Episode, ...]) -> PlayedTask:
     """One of the kinds in which an attempt fails."""
     kinds = ["infrastructure", "part", "returned", "malformed"]
     if task.task_id not in world.failed_once:
@@ -213,13 +215,13 @@ def spoil_one(world: World, task: m.Task, episodes: tuple[Episode, ...]) -> Play
     kind = world.draw.choice(kinds)
     world.count(f"attempts spoiled: {kind}")
     if kind == "malformed":
-        return Played(task=task, episodes=(replace(episodes[0], ordinal=-1), *episodes[1:]))
+        return PlayedTask(task=task, episodes=(replace(episodes[0], ordinal=-1), *episodes[1:]))
     if kind == "part":
         failure = m.Failure(kind="infrastructure", message="a node went away")
-        return Played(task=task, episodes=episodes[1:], failure=failure)
+        return PlayedTask(task=task, episodes=episodes[1:], failure=failure)
     if kind == "data":
         world.failed_once.add(task.task_id)
-    return Played(task=task, failure=m.Failure(kind=kind, message=f"{kind} trouble"))
+    return PlayedTask(task=task, failure=m.Failure(kind=kind, message=f"{kind} trouble"))
 
 
 def begin_episode(world: World, task: m.Task, sample: int) -> Episode:
@@ -285,11 +287,11 @@ class Scorer:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def score(self, played: Sequence[Played]) -> list[tuple[Score, ...] | m.Failure]:
+    async def score(self, played: Sequence[PlayedTask]) -> list[tuple[Score, ...] | m.Failure]:
         await asyncio.sleep(self._world.draw.uniform(0.0, 0.2))
         return [self._score(one) for one in played]
 
-    def _score(self, one: Played) -> tuple[Score, ...] | m.Failure:
+    def _score(self, one: PlayedTask) -> tuple[Score, ...] | m.Failure:
         if one.failure is not None and not one.episodes:
             return one.failure
         dull = one.task.kind == "train" and one.task.ordinal % self._world.scenario.flat != 0

@@ -12,8 +12,8 @@ from rollout_operator.errors import Conflict, Forbidden, NotFound
 from rollout_operator.kube.resources import PODS, SECRETS, SERVICES, STATEFUL_SETS
 from rollout_operator.kueue.keeper import Keeper
 from rollout_operator.kueue.resources import WORKLOADS
-from rollout_operator.run.attempt import Live
-from rollout_operator.run.plan.model import PodDeletion, QuotaStep, Wanted
+from rollout_operator.run.attempt import ScaleState
+from rollout_operator.run.plan.model import Desired, PodDeletion, QuotaStep
 from rollout_operator.run.render.inputs import owner_reference
 from rollout_operator.run.tls import Authorities
 from rollout_operator.signing import Keyring
@@ -100,10 +100,10 @@ async def test_a_pod_that_is_not_the_one_that_was_seen_stays(live):
     seen = replace(World()._pod(POD[1], "learner", 1, 1), uid="seen", version=1)
     old = replace(seen, name="run-learner-1")
     server.put((PODS.plural, old.name))
-    wanted = Wanted(
+    wanted = Desired(
         attempt=1,
         record="r",
-        live={"learner": Live(replicas=1)},
+        live={"learner": ScaleState(replicas=1)},
         deletions=(PodDeletion(pod=seen, why="old", force=True), PodDeletion(pod=old, why="old")),
     )
     with pytest.raises(Conflict):

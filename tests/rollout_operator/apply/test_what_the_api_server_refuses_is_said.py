@@ -17,10 +17,10 @@ from rollout_operator.run.controller import (
     TOLD_SECONDS_MIN,
     Reconciler,
 )
-from rollout_operator.run.plan.model import Gate
+from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.plan import plan_run
 
-REFUSED = Gate(reason=Reason.FORBIDDEN, message="apply services: 403 no", retry_seconds=10.0)
+REFUSED = Blocked(reason=Reason.FORBIDDEN, message="apply services: 403 no", retry_seconds=10.0)
 KEY = Key(namespace="ns", name="run")
 
 

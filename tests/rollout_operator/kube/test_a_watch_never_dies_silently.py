@@ -17,7 +17,7 @@ from rollout_operator.errors import (
     Unavailable,
 )
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.informer import Reader
+from rollout_operator.kube.informer import Informer
 from rollout_operator.kube.resources import SERVICES
 
 
@@ -76,7 +76,7 @@ async def follow(script, until, seconds=5.0, **more):
     sink = Kept()
     async with TestServer(app) as server, aiohttp.ClientSession() as session:
         client = KubeClient(session, str(server.make_url("")).rstrip("/"))
-        reader = Reader(client=client, resource=SERVICES, sink=sink, noise=lambda: 0.0, **more)
+        reader = Informer(client=client, resource=SERVICES, sink=sink, noise=lambda: 0.0, **more)
         task = asyncio.create_task(reader.run())
         for _ in range(int(seconds * 100)):
             if until(sink, script):

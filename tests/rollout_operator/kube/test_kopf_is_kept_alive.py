@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestServer
 from yarl import URL
 
 from rollout_operator.cache.store import Store
-from rollout_operator.controller.backoff import Pauses
+from rollout_operator.controller.backoff import Backoff
 from rollout_operator.controller.queue import Key
 from rollout_operator.errors import NotLeader
 from rollout_operator.handlers import apply_settings
@@ -170,7 +170,7 @@ def test_kopf_never_gives_up_and_every_call_of_it_is_bounded():
 
 
 def test_pauses_begin_anew_each_time():
-    pauses = Pauses(seconds_max=15.0)
+    pauses = Backoff(seconds_max=15.0)
     assert next(iter(pauses)) <= 0.2
     assert next(iter(pauses)) <= 0.2
 

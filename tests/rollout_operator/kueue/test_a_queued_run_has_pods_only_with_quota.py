@@ -9,7 +9,7 @@ from queues import QueuedWorld
 from worlds import SPEC
 
 from rollout_api.conditions import Reason
-from rollout_operator.run.plan.model import Gate
+from rollout_operator.run.plan.model import Blocked
 
 TWO = {**SPEC, "learner": {"nodes": 2}, "actors": {"replicas": 3}}
 
@@ -161,7 +161,7 @@ def test_a_run_that_may_not_start_holds_no_place():
     world = QueuedWorld(spec=TWO)
     world.settle(2)
     world.admit()
-    world.gate = Gate(reason=Reason.RUNTIME_NOT_FOUND, message="gone")
+    world.gate = Blocked(reason=Reason.RUNTIME_NOT_FOUND, message="gone")
     world.settle()
     assert world.live is None
     assert world.condition("Ready") == ("False", "RuntimeNotFound")

@@ -11,13 +11,13 @@ from rollout_api.conditions import Reason
 from rollout_api.live import live_part
 from rollout_api.tracked import ANNOTATIONS, LABELS
 from rollout_operator.cache.objects import parse_stored
-from rollout_operator.run.plan.model import Gate
+from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.plan import plan_run
 from rollout_operator.run.plan.preconditions.checks import check_form
 
 LIMITS = {"ttlSecondsAfterFinished": 100, "ttlAction": "DeleteRun"}
 MARKS = [("annotations", key) for key in ANNOTATIONS] + [("labels", key) for key in LABELS]
-REFUSED = Gate(reason=Reason.FORBIDDEN, message="delete services x: 403 cannot delete")
+REFUSED = Blocked(reason=Reason.FORBIDDEN, message="delete services x: 403 cannot delete")
 
 
 def finished(limits=LIMITS, **world):

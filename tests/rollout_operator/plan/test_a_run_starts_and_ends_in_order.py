@@ -6,7 +6,7 @@ import pytest
 from worlds import BEGIN, SPEC, World
 
 from rollout_api.conditions import Reason
-from rollout_operator.run.plan.model import Gate
+from rollout_operator.run.plan.model import Blocked
 
 
 def test_the_first_pass_makes_the_children_and_starts_only_the_coordinator():
@@ -163,7 +163,7 @@ def test_a_run_made_suspended_has_no_children_until_it_is_let_go():
 
 
 def test_what_stands_in_the_way_is_said_and_nothing_is_made():
-    world = World(gate=Gate(reason=Reason.NO_STORAGE_CLASS, message="none", retry_seconds=5))
+    world = World(gate=Blocked(reason=Reason.NO_STORAGE_CLASS, message="none", retry_seconds=5))
     plan = world.tick()
     assert plan.wanted is None
     assert plan.requeue_seconds == 5
@@ -176,7 +176,7 @@ def test_what_stands_in_the_way_is_said_and_nothing_is_made():
 
 
 def test_waiting_for_another_run_is_progress_not_a_stall():
-    gate = Gate(reason=Reason.WAITING_FOR_RUN, message="waits for run a", stalled=False)
+    gate = Blocked(reason=Reason.WAITING_FOR_RUN, message="waits for run a", stalled=False)
     world = World(gate=gate)
     world.tick()
     assert world.condition("Reconciling") == ("True", "WaitingForRun")
@@ -307,7 +307,7 @@ def test_every_generation_is_spoken_about():
 def test_what_becomes_of_the_runtime_does_not_touch_a_living_attempt():
     world = World()
     world.settle()
-    world.gate = Gate(reason=Reason.CEILING_EXCEEDED, message="lowered")
+    world.gate = Blocked(reason=Reason.CEILING_EXCEEDED, message="lowered")
     plan = world.tick()
     assert plan.status is None
     assert world.condition("Ready") == ("True", "Running")

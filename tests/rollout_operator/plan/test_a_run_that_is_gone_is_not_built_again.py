@@ -7,11 +7,11 @@ from worlds import RING, World
 
 from rollout_operator.apply.apply_set import Applier
 from rollout_operator.errors import Terminating
-from rollout_operator.run.plan.model import Wanted
+from rollout_operator.run.plan.model import Desired
 from rollout_operator.run.tls import Authorities
 
 SERVICE = ("Service", "run-learner")
-PLAIN = Wanted(attempt=1, record="run-1", live={})
+PLAIN = Desired(attempt=1, record="run-1", live={})
 
 
 class Server:

@@ -9,7 +9,7 @@ from worlds import SPEC, World
 from rollout import errors
 from rollout_api.conditions import ConditionType, Reason
 from rollout_operator.cache.children import Node
-from rollout_operator.run.plan.model import Gate
+from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.termination import WORDS, reason_of
 
 ELSEWHERE = {
@@ -67,14 +67,14 @@ def running(**spec):
 
 
 def gated(reason):
-    world = World(gate=Gate(reason=Reason(reason), message="m", stalled=reason not in WAITS))
+    world = World(gate=Blocked(reason=Reason(reason), message="m", stalled=reason not in WAITS))
     world.settle()
     return world
 
 
 def blocked(reason):
     world = running()
-    world.blocked = Gate(reason=Reason(reason), message="m")
+    world.blocked = Blocked(reason=Reason(reason), message="m")
     world.settle()
     return world
 

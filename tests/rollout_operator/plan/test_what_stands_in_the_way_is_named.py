@@ -7,7 +7,7 @@ import yaml
 from worlds import SPEC
 
 from rollout_api.v1alpha1.runtime import RuntimeSpec
-from rollout_operator.run.plan.model import Gate
+from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.preconditions.checks import (
     check_form,
     check_platform,
@@ -214,4 +214,4 @@ def test_every_named_secret_and_config_map_is_looked_for():
 
 def test_a_broken_runtime_is_a_gate_that_says_where():
     gate = parse_runtime({"images": {"wrker": "x"}})
-    assert isinstance(gate, Gate) and "images.wrker" in gate.message
+    assert isinstance(gate, Blocked) and "images.wrker" in gate.message

@@ -32,15 +32,15 @@ from rollout_operator.kube.managed_fields import (
 )
 from rollout_operator.kube.resources import CONFIG_MAPS, PODS, RUNS, STATEFUL_SETS, resource_of
 from rollout_operator.run.attempt import (
-    Live,
     Record,
+    ScaleState,
     build_keys,
     read_record,
     render_record,
     sign_record,
     with_live,
 )
-from rollout_operator.run.plan.model import Observed, PodDeletion, Wanted
+from rollout_operator.run.plan.model import Desired, Observed, PodDeletion
 from rollout_operator.run.plan.writes import Place, Writes, is_drifted, live_of, plan_writes
 from rollout_operator.run.render.inputs import Inputs, Manifest, plain_meta
 from rollout_operator.run.tls import Authorities
@@ -71,7 +71,7 @@ class Applier:
     _reverts: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
 
     async def ensure(
-        self, observed: Observed, wanted: Wanted, inputs: Callable[[], Inputs], now: datetime
+        self, observed: Observed, wanted: Desired, inputs: Callable[[], Inputs], now: datetime
     ) -> str:
         """Bring the children to what is wanted; the name of the attempt's record.
 
@@ -99,7 +99,7 @@ class Applier:
         await self._delete_pods(wanted)
         return name
 
-    async def lower(self, observed: Observed, live: Mapping[Role, Live]) -> None:
+    async def lower(self, observed: Observed, live: Mapping[Role, ScaleState]) -> None:
         """Give StatefulSets fewer pods, as they were seen; all else of them stays."""
         children = self.store.children(observed.namespace, observed.uid)
         for role, wanted in live.items():
@@ -145,7 +145,7 @@ class Applier:
 
     # -- recorded children --------------------------------------------------------------------------
 
-    def _expected(self, observed: Observed, wanted: Wanted) -> tuple[Place, ...]:
+    def _expected(self, observed: Observed, wanted: Desired) -> tuple[Place, ...]:
         """Every child that the attempt's record lists; none while there is no record."""
         record = observed.children.get(("ConfigMap", wanted.record or ""))
         return _parse_places(record.expected) if record is not None else ()
@@ -174,14 +174,14 @@ class Applier:
         self.store.learn(CONFIG_MAPS, answer)
 
     async def _ensure_recorded(
-        self, observed: Observed, wanted: Wanted, expected: tuple[Place, ...]
+        self, observed: Observed, wanted: Desired, expected: tuple[Place, ...]
     ) -> None:
         children = self.store.children(observed.namespace, observed.uid)
         writes = plan_writes(observed.name, wanted, expected, children, self.accepted)
         if writes:
             await self._write(observed, wanted, writes)
 
-    async def _write(self, observed: Observed, wanted: Wanted, writes: Writes) -> None:
+    async def _write(self, observed: Observed, wanted: Desired, writes: Writes) -> None:
         record = await self._record(observed, wanted)
         permit = observed.permit(record.allowances)
         live = live_of(observed.name, wanted)
@@ -199,7 +199,7 @@ class Applier:
         for child in writes.delete:
             await self._delete(child)
 
-    async def _record(self, observed: Observed, wanted: Wanted) -> Record:
+    async def _record(self, observed: Observed, wanted: Desired) -> Record:
         key = (observed.uid, wanted.attempt)
         if key not in self._records:
             assert wanted.record is not None
@@ -305,7 +305,7 @@ class Applier:
             resource_version=str(child.version),
         )
 
-    async def _delete_pods(self, wanted: Wanted) -> None:
+    async def _delete_pods(self, wanted: Desired) -> None:
         """Pods in the way, as they were seen: one that has changed since then is looked at again."""
         tasks = [self._delete_pod(one) for one in wanted.deletions]
         await gather_bounded(tasks, WRITES_AT_ONCE_MAX)
@@ -323,7 +323,7 @@ class Applier:
 
     # -- keys and certificate -------------------------------------------------------------------------
 
-    async def _ensure_keys(self, observed: Observed, wanted: Wanted, now: datetime) -> None:
+    async def _ensure_keys(self, observed: Observed, wanted: Desired, now: datetime) -> None:
         """The run's Secret, and the token keys, which tell us when the Secret goes."""
         name = names.keys_name(observed.name)
         child = self.store.children(observed.namespace, observed.uid).get(("ConfigMap", name))
@@ -340,7 +340,7 @@ class Applier:
             await self._apply(manifest, child, wanted.attempt, observed.permit())
 
 
-def _is_new(observed: Observed, wanted: Wanted) -> bool:
+def _is_new(observed: Observed, wanted: Desired) -> bool:
     """Whether nothing of the run has been made yet, as far as anybody knows."""
     return wanted.record is None and wanted.attempt == 1 and not observed.children
 

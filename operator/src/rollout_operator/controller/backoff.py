@@ -19,7 +19,7 @@ def pause_seconds(num_failures: int, seconds_max: float, noise: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pauses:
+class Backoff:
     """Pauses without an end, each time from the shortest one."""
 
     seconds_max: float

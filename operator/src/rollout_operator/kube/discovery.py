@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rollout_operator.controller.backoff import Pauses
+from rollout_operator.controller.backoff import Backoff
 from rollout_operator.errors import KubeError, NotFound
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.config import Connection
@@ -47,7 +47,7 @@ class Surroundings:
 
     async def learn_patiently(self) -> None:
         """Ask for as long as it takes: an API server may be away when we start."""
-        pauses = iter(Pauses(seconds_max=LEARN_SECONDS_MAX))
+        pauses = iter(Backoff(seconds_max=LEARN_SECONDS_MAX))
         while not self.jwks:
             try:
                 await self._learn()

@@ -45,7 +45,7 @@ class Sink(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Reader:
+class Informer:
     """One kind, in one namespace or in all. ``run`` for ever; ``synced`` once the first list is in."""
 
     client: KubeClient

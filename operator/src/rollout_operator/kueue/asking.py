@@ -19,7 +19,7 @@ from rollout_operator.kueue.claim import Claim, build_claim
 from rollout_operator.kueue.placing import build_placement
 from rollout_operator.kueue.quota import Quota
 from rollout_operator.kueue.resources import FLAVORS, POD_PRIORITIES, WORKLOAD_PRIORITIES
-from rollout_operator.run.plan.model import Gate, Observed
+from rollout_operator.run.plan.model import Blocked, Observed
 from rollout_operator.run.plan.preconditions.checks import check_queue
 from rollout_operator.run.render.inputs import Inputs, Placement
 
@@ -47,13 +47,13 @@ class Asker:
         if (gate := check_queue(observed.queue, served=observed.kueue_served)) is not None:
             return replace(observed, gate=gate)
         claim = await self.claim(inputs(), observed.queue, labels, observed.quota)
-        if isinstance(claim, Gate):
+        if isinstance(claim, Blocked):
             return replace(observed, gate=claim)
         return replace(observed, claim=claim)
 
     async def claim(
         self, inputs: Inputs, queue: str, labels: Mapping[str, str], quota: Quota | None
-    ) -> Claim | Gate:
+    ) -> Claim | Blocked:
         """What the run asks for now, with its priority when it is to be written. Raises KubeError."""
         claim = build_claim(inputs, queue, labels)
         asked = quota is not None and quota.digest == claim.digest
@@ -65,9 +65,9 @@ class Asker:
             live = await self._get(resource, name)
         except NotFound:
             message = f"{kind} {name!r} does not exist; create it, or name another"
-            return Gate(reason=Reason.REFERENCE_NOT_FOUND, message=message, retry_seconds=10)
+            return Blocked(reason=Reason.REFERENCE_NOT_FOUND, message=message, retry_seconds=10)
         except Forbidden as error:
-            return Gate(reason=Reason.FORBIDDEN, message=str(error), retry_seconds=10)
+            return Blocked(reason=Reason.FORBIDDEN, message=str(error), retry_seconds=10)
         return replace(claim, priority=replace(claim.priority, value=live.get("value", 0)))
 
     async def placements(self, quota: Quota) -> dict[str, Placement]:

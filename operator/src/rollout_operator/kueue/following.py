@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from rollout_operator.errors import KubeError, NotFound
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.informer import Reader
+from rollout_operator.kube.informer import Informer
 from rollout_operator.kueue.resources import FOUND_AT, WORKLOADS
 
 log = logging.getLogger(__name__)
@@ -31,13 +31,13 @@ class Follower:
     """
 
     client: KubeClient
-    build_readers: Callable[[], Iterable[Reader]]
+    build_readers: Callable[[], Iterable[Informer]]
     wanted: Callable[[], bool]
     appeared: Callable[[], None] = lambda: None
     vanished: Callable[[], None] = lambda: None
     served: bool = False
     settled: bool = False
-    readers: tuple[Reader, ...] = ()
+    readers: tuple[Informer, ...] = ()
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def run(self) -> None:

@@ -168,7 +168,7 @@ def build_keys(meta: Manifest, jwks: str, secret: str, secret_uid: str) -> Manif
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Live:
+class ScaleState:
     """What of a StatefulSet changes while an attempt lives."""
 
     replicas: int
@@ -179,7 +179,7 @@ class Live:
     hold_until: str = ""
 
 
-def with_live(manifest: Manifest, live: Live) -> Manifest:
+def with_live(manifest: Manifest, live: ScaleState) -> Manifest:
     """A recorded StatefulSet with its live fields, sealed."""
     spec, meta = manifest["spec"], manifest["metadata"]
     template = spec["template"]

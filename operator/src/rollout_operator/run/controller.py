@@ -37,11 +37,11 @@ from rollout_operator.other_kinds import plan_other
 from rollout_operator.run.coordinator import Coordinators
 from rollout_operator.run.events import Poster
 from rollout_operator.run.observe import Observer
-from rollout_operator.run.plan.model import Gate, Observed, Plan
+from rollout_operator.run.plan.model import Blocked, Observed, Plan
 from rollout_operator.run.plan.plan import plan_run
 from rollout_operator.run.record_keys import RecordKeys
 from rollout_operator.run.render.inputs import Inputs
-from rollout_operator.run.status import Speaker
+from rollout_operator.run.status import StatusWriter
 
 log = logging.getLogger(__name__)
 
@@ -70,11 +70,11 @@ class Reconciler:
     keeper: Keeper
     record_keys: RecordKeys
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
-    _speaker: Speaker = field(init=False)
+    _speaker: StatusWriter = field(init=False)
 
     def __post_init__(self) -> None:
         """What is said has a memory of its own."""
-        self._speaker = Speaker(
+        self._speaker = StatusWriter(
             client=self.client,
             store=self.store,
             queue=self.queue,
@@ -241,16 +241,16 @@ def _is_ours(spec: Mapping[str, Any]) -> bool:
     return spec.get("managedBy") in {None, CONTROLLER}
 
 
-def _gate_of(error: Exception) -> Gate:
+def _gate_of(error: Exception) -> Blocked:
     if isinstance(error, FieldConflict):
-        return Gate(
+        return Blocked(
             reason=Reason.FIELD_CONFLICT, message=str(error), retry_seconds=error.retry_seconds
         )
     if isinstance(error, RecordUnverified | ChildRefused):
         known = isinstance(error, ChildRefused)
         reason = Reason.CHILD_REFUSED if known else Reason.RECORD_UNVERIFIED
         message = str(error)[:WORDS_LENGTH_MAX]
-        return Gate(reason=reason, message=message, retry_seconds=REFUSED_SECONDS)
+        return Blocked(reason=reason, message=message, retry_seconds=REFUSED_SECONDS)
     reason = Reason.FORBIDDEN if isinstance(error, Forbidden) else Reason.API_SERVER_REFUSED
     message = str(error)[:WORDS_LENGTH_MAX]
-    return Gate(reason=reason, message=message, retry_seconds=TOLD_SECONDS_MIN)
+    return Blocked(reason=reason, message=message, retry_seconds=TOLD_SECONDS_MIN)

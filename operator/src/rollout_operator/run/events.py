@@ -11,7 +11,7 @@ from rollout_api import names
 from rollout_operator.errors import Conflict, KubeError, Terminating
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import EVENTS
-from rollout_operator.run.plan.model import Note, Observed
+from rollout_operator.run.plan.model import EventSpec, Observed
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class Poster:
     client: KubeClient
     instance: str
 
-    async def post(self, observed: Observed, attempt: int, note: Note) -> None:
+    async def post(self, observed: Observed, attempt: int, note: EventSpec) -> None:
         """Post one event about a run."""
         try:
             await self.client.create(
@@ -40,7 +40,7 @@ class Poster:
 
 
 def build_event(
-    observed: Observed, attempt: int, note: Note, instance: str, now: datetime
+    observed: Observed, attempt: int, note: EventSpec, instance: str, now: datetime
 ) -> dict[str, object]:
     """The event; its name is made of run, attempt, reason and words, so that it is there once."""
     words = f"{observed.uid}/{attempt}/{note.reason.value}/{note.key or note.message}"

@@ -28,7 +28,7 @@ from rollout_operator.kube.resources import (
 from rollout_operator.kueue.asking import Asker
 from rollout_operator.run.cluster import Cluster
 from rollout_operator.run.plan.attempts import current_attempt, find_record
-from rollout_operator.run.plan.model import Gate, Observed
+from rollout_operator.run.plan.model import Blocked, Observed
 from rollout_operator.run.plan.preconditions.checks import (
     check_form,
     check_platform,
@@ -63,7 +63,7 @@ class Looked:
 
     runtime: RuntimeSpec
     spec: RolloutRunSpec | None
-    gate: Gate | None
+    gate: Blocked | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -175,34 +175,34 @@ class Observer:
         return looked
 
     def _resolve(
-        self, stored: Stored, spec: Mapping[str, Any], runtime: RuntimeSpec, gate: Gate | None
+        self, stored: Stored, spec: Mapping[str, Any], runtime: RuntimeSpec, gate: Blocked | None
     ) -> Looked:
         if stored.excess:
-            too_large = Gate(reason=Reason.INVALID_SPEC, message=stored.excess)
+            too_large = Blocked(reason=Reason.INVALID_SPEC, message=stored.excess)
             return Looked(runtime=runtime, spec=None, gate=too_large)
         if invalid := check_form(stored.document()):
             return Looked(runtime=runtime, spec=None, gate=invalid)
         try:
             resolved = resolve_spec(spec, runtime)
         except ValueError as error:
-            invalid = Gate(reason=Reason.INVALID_SPEC, message=str(error))
+            invalid = Blocked(reason=Reason.INVALID_SPEC, message=str(error))
             return Looked(runtime=runtime, spec=None, gate=invalid)
         gate = gate or check_platform(resolved, runtime)
         return Looked(runtime=runtime, spec=resolved, gate=gate)
 
     def _runtime(
         self, namespace: str, reference: Mapping[str, str] | None
-    ) -> tuple[RuntimeSpec, int, Gate | None]:
+    ) -> tuple[RuntimeSpec, int, Blocked | None]:
         for key in runtime_keys(namespace, reference):
             if (found := self.store.find(key)) is not None:
                 parsed = parse_runtime(json.loads(found.spec))
-                if isinstance(parsed, Gate):
+                if isinstance(parsed, Blocked):
                     return RuntimeSpec(), found.version, parsed
                 return parsed, found.generation, None
         wanted = reference or {"kind": "RolloutRuntime or ClusterRolloutRuntime", "name": "default"}
         kind = wanted.get("kind", "ClusterRolloutRuntime")
         message = f"{kind} {wanted['name']!r} does not exist"
-        return RuntimeSpec(), 0, Gate(reason=Reason.RUNTIME_NOT_FOUND, message=message)
+        return RuntimeSpec(), 0, Blocked(reason=Reason.RUNTIME_NOT_FOUND, message=message)
 
     # -- what is asked before a start ---------------------------------------------------------------------
 
@@ -223,13 +223,13 @@ class Observer:
             return replace(observed, gate=gate)
         return await self.asker.check(observed, stored.labels(), lambda: self._inputs(observed))
 
-    async def _missing(self, namespace: str, spec: Mapping[str, Any]) -> Gate | None:
+    async def _missing(self, namespace: str, spec: Mapping[str, Any]) -> Blocked | None:
         for kind, name in sorted(set(referenced(spec))):
             try:
                 await self.client.get(resource_of(kind), namespace, name, metadata_only=True)
             except NotFound:
                 message = f"{kind} {name!r} does not exist in namespace {namespace}"
-                return Gate(reason=Reason.REFERENCE_NOT_FOUND, message=message, retry_seconds=10)
+                return Blocked(reason=Reason.REFERENCE_NOT_FOUND, message=message, retry_seconds=10)
         return None
 
 

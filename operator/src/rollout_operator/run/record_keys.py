@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rollout_api import names
-from rollout_operator.controller.backoff import Pauses
+from rollout_operator.controller.backoff import Backoff
 from rollout_operator.errors import Conflict, KubeError, NotFound, NotLeader
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import SECRETS
@@ -45,7 +45,7 @@ class RecordKeys:
 
     async def learn_patiently(self) -> None:
         """See that there is a key, for as long as it takes: without one nothing is started."""
-        pauses = iter(Pauses(seconds_max=PAUSE_SECONDS_MAX))
+        pauses = iter(Backoff(seconds_max=PAUSE_SECONDS_MAX))
         while True:
             try:
                 await self.ensure()

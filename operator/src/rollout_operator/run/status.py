@@ -21,7 +21,7 @@ from rollout_operator.errors import NotFound, Outdated
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import resource_of
 from rollout_operator.run.events import Poster
-from rollout_operator.run.plan.model import Note, Observed, Plan
+from rollout_operator.run.plan.model import EventSpec, Observed, Plan
 from rollout_operator.run.plan.status.outdated import plan_outdated
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ COUNTS_SECONDS = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Speaker:
+class StatusWriter:
     """Remembers when it wrote a run's status last."""
 
     client: KubeClient
@@ -69,7 +69,7 @@ class Speaker:
         if status is None:
             return
         log.error("definitions are outdated error=%s", error)
-        note = Note(
+        note = EventSpec(
             type="Warning", reason=Reason.DEFINITIONS_OUTDATED, message=error.message, key="fields"
         )
         await self.poster.post(observed, observed.status.attempt, note)

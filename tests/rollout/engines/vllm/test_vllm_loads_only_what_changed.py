@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import torch
 
-from rollout.actor.weight_loader import Activator
+from rollout.actor.weight_loader import WeightLoader
 from rollout.engines.vllm.engine import REPORT, VllmEngine
 from rollout.engines.vllm.wire import LoadAnswer, build_generate_body, build_update_body
 from rollout.errors import EngineError, VersionRefused
@@ -186,7 +186,7 @@ async def test_a_mirror_that_rots_sends_the_actor_back_to_a_dense_base(
             WeightVersion(lineage=0, step=number, digest=digest_tensors(tensors), **named)
         )
     reports = []
-    activator = Activator(exact_engine, files, reports.append)
+    activator = WeightLoader(exact_engine, files, reports.append)
 
     await activator.activate(versions[0])
     await activator.activate(versions[1])

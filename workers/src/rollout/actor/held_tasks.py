@@ -13,7 +13,7 @@ from rollout.protocol.messages import TaskProgress
 from rollout.types import SampleProgress
 
 
-class InHand:
+class HeldTasks:
     """``interrupt`` makes the engine return soon; ``drawing`` is what it was asked for."""
 
     def __init__(self, interrupt: Callable[[], None]) -> None:

@@ -18,10 +18,10 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from rollout.actor.episodes import Score, finish_trajectory
-from rollout.actor.held_tasks import InHand
+from rollout.actor.held_tasks import HeldTasks
 from rollout.actor.pace import Pace
-from rollout.actor.runner import RETURNED, Played, Stage, play
-from rollout.actor.weight_loader import Activator, Loaded
+from rollout.actor.runner import RETURNED, PlayedTask, RunnerParts, play
+from rollout.actor.weight_loader import Loaded, WeightLoader
 from rollout.common.duties import work_beside
 from rollout.common.grace_period import working_seconds
 from rollout.errors import EngineError, Fenced
@@ -58,7 +58,7 @@ class Scorer(Protocol):
     """Rewards of tasks whose episodes have ended."""
 
     async def score(
-        self, played: Sequence[Played]
+        self, played: Sequence[PlayedTask]
     ) -> Sequence[tuple[Score | Failure, ...] | Failure]:
         """For each task: one score per episode, or why it was lost; or the failure of a reward."""
         ...
@@ -76,7 +76,7 @@ class ActorParts:
     index: int
     client: CoordinatorClient
     weights: WeightSource
-    stage: Stage
+    stage: RunnerParts
     scorer: Scorer
     tasks_max: int
     grace_seconds: float = 30.0
@@ -87,9 +87,9 @@ class Actor:
 
     def __init__(self, parts: ActorParts) -> None:
         self._parts = parts
-        self._activator = Activator(parts.stage.engine, parts.weights, self._report)
+        self._activator = WeightLoader(parts.stage.engine, parts.weights, self._report)
         self._incarnation = 0
-        self._hand = InHand(parts.stage.engine.interrupt)
+        self._hand = HeldTasks(parts.stage.engine.interrupt)
         self._pace = Pace()
         self._waiting: tuple[Task, ...] = ()
         self._held: frozenset[str] = frozenset()
@@ -172,10 +172,10 @@ class Actor:
         """Those of some tasks that are still to be done here; what is wanted elsewhere goes back."""
         mine = [task for task in tasks if not self._hand.is_dropped(task.task_id)]
         returned = [task for task in mine if self._hand.is_returned(task.task_id)]
-        await self._hand_back([Played(task=task, failure=RETURNED) for task in returned])
+        await self._hand_back([PlayedTask(task=task, failure=RETURNED) for task in returned])
         return [task for task in mine if task not in returned]
 
-    async def _hand_back(self, given_up: Sequence[Played]) -> None:
+    async def _hand_back(self, given_up: Sequence[PlayedTask]) -> None:
         """Let another actor go on with these, now."""
         if not given_up:
             return
@@ -316,7 +316,7 @@ def split_by_version(tasks: Sequence[Task]) -> list[list[Task]]:
     return [batches[key] for key in sorted(batches, key=lambda key: key[0])]
 
 
-def hand_over(one: Played) -> TaskResult:
+def hand_over(one: PlayedTask) -> TaskResult:
     """A task that somebody else is to go on with."""
     return TaskResult(
         task_id=one.task.task_id,
@@ -327,7 +327,7 @@ def hand_over(one: Played) -> TaskResult:
 
 
 def finish_task(
-    played: Played, scores: tuple[Score | Failure, ...] | Failure, timings: dict[str, float]
+    played: PlayedTask, scores: tuple[Score | Failure, ...] | Failure, timings: dict[str, float]
 ) -> TaskResult:
     """The result of one attempt: the trajectory of every sample that was scored, and what failed."""
     task = played.task

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from rollout.actor.continuation import build_prefix, continue_episode
 from rollout.actor.episodes import Episode, plan_turn, take_answer, take_completion, take_part
-from rollout.actor.held_tasks import InHand
+from rollout.actor.held_tasks import HeldTasks
 from rollout.errors import DataError, EngineError, InfrastructureError
 from rollout.protocol.messages import Failure, Task
 from rollout.seams import Engine, Env, EnvBuilder, Renderer
@@ -31,7 +31,7 @@ Builders = Callable[[Task], EnvBuilder]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class PlayedTask:
     """One task after its episodes: every sample's ended episode, or why some or all are missing.
 
     ``episodes`` beside a ``failure`` are the samples that infrastructure trouble did not reach,
@@ -45,7 +45,7 @@ class Played:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class RunnerParts:
     """What playing needs. ``seed`` is ``spec.seed``.
 
     ``context_max``: tokens that prompt and completion may have together; ``prompt_tokens_max``: those of a
@@ -65,7 +65,7 @@ class Stage:
         return self.context_max is None or tokens + task.sampling.max_new_tokens <= self.context_max
 
 
-HandBack = Callable[[Sequence[Played]], Awaitable[None]]
+HandBack = Callable[[Sequence[PlayedTask]], Awaitable[None]]
 """Told at once of tasks that are let go, while the others go on."""
 
 
@@ -101,23 +101,23 @@ class _Table:
     def unfinished(self) -> list[Task]:
         return [self.tasks[task_id] for task_id in {one.task_id: 0 for one in self.going()}]
 
-    def let_go(self, task: Task, *, keeps_prefixes: bool) -> Played:
+    def let_go(self, task: Task, *, keeps_prefixes: bool) -> PlayedTask:
         """Take a task out of play. What infrastructure took of it is tried again with the rest."""
         del self.tasks[task.task_id]
         episodes, lost = self.episodes.pop(task.task_id), self.lost.get(task.task_id, {})
         kept = [one for one in episodes if keeps_prefixes and one.sample not in lost]
         prefixes = tuple(prefix for one in kept if (prefix := build_prefix(one)) is not None)
-        return Played(task=task, failure=RETURNED, prefixes=prefixes)
+        return PlayedTask(task=task, failure=RETURNED, prefixes=prefixes)
 
-    def played(self) -> tuple[Played, ...]:
+    def played(self) -> tuple[PlayedTask, ...]:
         return tuple(map(self._played, self.tasks.values()))
 
-    def _played(self, task: Task) -> Played:
+    def _played(self, task: Task) -> PlayedTask:
         if task.task_id in self.failures:
-            return Played(task=task, failure=self.failures[task.task_id])
+            return PlayedTask(task=task, failure=self.failures[task.task_id])
         lost = self.lost.get(task.task_id, {})
         kept = (one for one in self.episodes[task.task_id] if one.sample not in lost)
-        return Played(task=task, episodes=tuple(kept), failure=_describe_lost(lost))
+        return PlayedTask(task=task, episodes=tuple(kept), failure=_describe_lost(lost))
 
 
 def _describe_lost(lost: Mapping[int, str]) -> Failure | None:
@@ -130,15 +130,15 @@ def _describe_lost(lost: Mapping[int, str]) -> Failure | None:
 
 async def play(
     tasks: Sequence[Task],
-    stage: Stage,
-    hand: InHand | None = None,
+    stage: RunnerParts,
+    hand: HeldTasks | None = None,
     hand_back: HandBack | None = None,
-) -> tuple[Played, ...]:
+) -> tuple[PlayedTask, ...]:
     """Every task's episodes to their end, in the order of ``tasks``, without those that were let go.
 
     All tasks must want one version, the one loaded. Raises EngineError, and what ``hand_back`` raises.
     """
-    table, hand = _Table(tasks), hand or InHand(stage.engine.interrupt)
+    table, hand = _Table(tasks), hand or HeldTasks(stage.engine.interrupt)
     await _in_environments(table, lambda: _begin_all(table, stage))
     await _let_go(table, stage, hand, hand_back)
     while going := table.going():
@@ -148,9 +148,11 @@ async def play(
     return table.played()
 
 
-async def _let_go(table: _Table, stage: Stage, hand: InHand, hand_back: HandBack | None) -> None:
+async def _let_go(
+    table: _Table, stage: RunnerParts, hand: HeldTasks, hand_back: HandBack | None
+) -> None:
     """Part with what is wanted elsewhere; a group whose samples have all ended is kept, and scored."""
-    returned: list[Played] = []
+    returned: list[PlayedTask] = []
     for task in table.unfinished():
         if hand.is_dropped(task.task_id):
             table.let_go(task, keeps_prefixes=False)
@@ -172,7 +174,7 @@ async def _in_environments(table: _Table, work: Callable[[], None]) -> None:
                 )
 
 
-def _begin_all(table: _Table, stage: Stage) -> None:
+def _begin_all(table: _Table, stage: RunnerParts) -> None:
     for task in table.tasks.values():
         try:
             table.episodes[task.task_id] = _begin(table, task, stage)
@@ -182,7 +184,7 @@ def _begin_all(table: _Table, stage: Stage) -> None:
             table.fail(task, f"environment, at the start of an episode: {_said(error, task)}")
 
 
-def _begin(table: _Table, task: Task, stage: Stage) -> list[Episode]:
+def _begin(table: _Table, task: Task, stage: RunnerParts) -> list[Episode]:
     builder = stage.builders(task)
     prefixes = {one.sample: one for one in task.prefixes}
     prompts: dict[tuple[object, ...], tuple[int, ...]] = {}
@@ -209,7 +211,7 @@ def _begin(table: _Table, task: Task, stage: Stage) -> list[Episode]:
 
 
 def _go_on(
-    start: Callable[[int], Episode], prefix: Prefix, table: _Table, task: Task, stage: Stage
+    start: Callable[[int], Episode], prefix: Prefix, table: _Table, task: Task, stage: RunnerParts
 ) -> Episode:
     """The episode behind its prefix; from its first token where the environment answers otherwise."""
     fresh = start(prefix.sample)
@@ -221,7 +223,7 @@ def _go_on(
     return replace(episode, seed=_seed(episode, task, stage))
 
 
-def _render_first(task: Task, messages: tuple[Message, ...], stage: Stage) -> tuple[int, ...]:
+def _render_first(task: Task, messages: tuple[Message, ...], stage: RunnerParts) -> tuple[int, ...]:
     """The prompt that an episode begins with. Raises DataError for one that is too long."""
     prompt_ids = stage.renderer.render_prompt(messages)
     longest = stage.prompt_tokens_max if task.kind == "train" else None
@@ -239,7 +241,9 @@ def _render_first(task: Task, messages: tuple[Message, ...], stage: Stage) -> tu
     return prompt_ids
 
 
-async def _policy_turn(table: _Table, going: Sequence[Episode], stage: Stage, hand: InHand) -> None:
+async def _policy_turn(
+    table: _Table, going: Sequence[Episode], stage: RunnerParts, hand: HeldTasks
+) -> None:
     """One reply for every episode that goes on. All tasks of a claim sample alike or are apart."""
     groups = [
         group
@@ -260,7 +264,9 @@ async def _policy_turn(table: _Table, going: Sequence[Episode], stage: Stage, ha
             _take_reply(table, episode, completion, stage)
 
 
-def _take_reply(table: _Table, episode: Episode, completion: Completion, stage: Stage) -> None:
+def _take_reply(
+    table: _Table, episode: Episode, completion: Completion, stage: RunnerParts
+) -> None:
     task = table.tasks[episode.task_id]
     if completion.finish == "aborted":
         table.lose(task, episode.sample, "the engine gave up on it")
@@ -273,7 +279,7 @@ def _take_reply(table: _Table, episode: Episode, completion: Completion, stage: 
     table.put(take_completion(episode, completion, said, stage.renderer, task.version))
 
 
-def _seed(episode: Episode, task: Task, stage: Stage) -> int:
+def _seed(episode: Episode, task: Task, stage: RunnerParts) -> int:
     """The noise of an episode's present turn and segment."""
     return derive_seed(
         stage.seed,
@@ -285,7 +291,7 @@ def _seed(episode: Episode, task: Task, stage: Stage) -> int:
     )
 
 
-def _environment_turn(table: _Table, going: Sequence[Episode], stage: Stage) -> None:
+def _environment_turn(table: _Table, going: Sequence[Episode], stage: RunnerParts) -> None:
     for before in going:
         task = table.tasks[before.task_id]
         episode = table.episodes[task.task_id][before.sample]
@@ -300,7 +306,7 @@ def _environment_turn(table: _Table, going: Sequence[Episode], stage: Stage) -> 
             table.fail(task, f"environment, after a reply: {_said(error, task)}")
 
 
-def _answered(table: _Table, task: Task, episode: Episode, stage: Stage) -> Episode:
+def _answered(table: _Table, task: Task, episode: Episode, stage: RunnerParts) -> Episode:
     environment = table.environments[task.task_id, episode.sample]
     added, done = environment.step(episode.reply)
     if done:

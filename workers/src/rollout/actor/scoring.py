@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rollout.actor.episodes import Episode, Score
-from rollout.actor.runner import Played
+from rollout.actor.runner import PlayedTask
 from rollout.errors import RewardError, RewardUnavailable
 from rollout.protocol.messages import Failure, Task
 from rollout.rewards.pipeline import RewardPipeline
@@ -37,19 +37,19 @@ class PipelineScorer:
     pipelines: Callable[[Task], RewardPipeline]
     apart: bool
 
-    async def score(self, played: Sequence[Played]) -> Sequence[Scores]:
+    async def score(self, played: Sequence[PlayedTask]) -> Sequence[Scores]:
         """For each task: one score per episode, or the failure of a reward."""
         return await asyncio.to_thread(self._score, played)
 
-    def _score(self, played: Sequence[Played]) -> list[Scores]:
+    def _score(self, played: Sequence[PlayedTask]) -> list[Scores]:
         results: dict[str, Scores] = {}
         for batch in self._batches(played):
             results.update(score_batch(self.pipelines(batch[0].task), batch))
         return [results.get(one.task.task_id, ()) for one in played]
 
-    def _batches(self, played: Sequence[Played]) -> Iterator[list[Played]]:
+    def _batches(self, played: Sequence[PlayedTask]) -> Iterator[list[PlayedTask]]:
         """Tasks that are scored in one call; those without any episode are left out."""
-        batches: dict[tuple[object, ...], list[Played]] = {}
+        batches: dict[tuple[object, ...], list[PlayedTask]] = {}
         for one in played:
             if one.episodes:
                 apart = (one.task.task_id,) if self.apart else ()
@@ -57,7 +57,7 @@ class PipelineScorer:
         yield from batches.values()
 
 
-def score_batch(pipeline: RewardPipeline, batch: Sequence[Played]) -> dict[str, Scores]:
+def score_batch(pipeline: RewardPipeline, batch: Sequence[PlayedTask]) -> dict[str, Scores]:
     """The scores of some tasks in one call of their rewards, by task id."""
     episodes = [(one.task, episode) for one in batch for episode in one.episodes]
     try:

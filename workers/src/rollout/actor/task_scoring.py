@@ -20,7 +20,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judges:
+class TaskScoring:
     """Environments and rewards by (evaluation, split). ``start`` before use, ``close`` after."""
 
     environments: Mapping[Key, EnvBuilder]
@@ -55,7 +55,7 @@ def _key(task: Task, known: Mapping[Key, object]) -> Key:
     return key
 
 
-def build_judges(config: WorkerConfig) -> Judges:
+def build_task_scoring(config: WorkerConfig) -> TaskScoring:
     """The judges of a run; nothing is started yet. Raises SpecError."""
     spec, folders = config.spec, code_folders(config)
     models = {role: Path(path) for role, path in config.resolved.models.items()}
@@ -71,7 +71,7 @@ def build_judges(config: WorkerConfig) -> Judges:
         )
         environments[suite.name, suite.split] = suite.environment
         pipelines[suite.name, suite.split] = RewardPipeline(suite.rewards)
-    return Judges(environments=environments, pipelines=pipelines)
+    return TaskScoring(environments=environments, pipelines=pipelines)
 
 
 def code_folders(config: WorkerConfig) -> Sequence[Path]:

@@ -31,7 +31,7 @@ class Loaded:
     message: str = ""
 
 
-class Activator:
+class WeightLoader:
     """Owns which version may be sampled from; ``report`` is told of every attempt, in a thread."""
 
     def __init__(

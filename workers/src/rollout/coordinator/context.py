@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from rollout.coordinator.plan import RunPlan, TaskRows
 from rollout.coordinator.rules.autoscaling import Pace
-from rollout.coordinator.rules.recall_state import Moves
+from rollout.coordinator.rules.recall_state import RecallState
 from rollout.coordinator.state import RunState
 from rollout.errors import CoordinatorError, LedgerError, LedgerFull
 from rollout.ledger.contract import Ledger
@@ -44,7 +44,7 @@ Summarise = Callable[[Sequence[Sequence[float]]], Mapping[str, Any]]
 """From rewards by prompt and sample to an evaluation's summary (value and interval by metric)."""
 
 
-class Pulse:
+class Notifier:
     """Wakes everybody who waits, at once. Take ``ticket`` before looking, then wait on it."""
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class Stuck:
 
 
 @dataclass(slots=True, kw_only=True)
-class Run:
+class RunContext:
     """One run being coordinated.
 
     ``packer`` None: nobody will ask for the models of this run. ``handed`` are the places of the packed ones
@@ -147,13 +147,13 @@ class Run:
     trackers: Sequence[Tracker] = ()
     clock: Callable[[], float] = time.monotonic
     started_at: float = 0.0
-    work: Pulse = field(default_factory=Pulse)
-    batches: Pulse = field(default_factory=Pulse)
-    changed: Pulse = field(default_factory=Pulse)
+    work: Notifier = field(default_factory=Notifier)
+    batches: Notifier = field(default_factory=Notifier)
+    changed: Notifier = field(default_factory=Notifier)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     waits: Waits = field(default_factory=Waits)
     pace: Pace | None = None
-    moves: Moves = field(default_factory=Moves)
+    recalls: RecallState = field(default_factory=RecallState)
     retired: list[tuple[int, int]] = field(default_factory=list)
     references: dict[str, bytes] = field(default_factory=dict)
     damaged: WeightVersion | None = None

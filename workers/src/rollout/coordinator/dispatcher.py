@@ -22,7 +22,7 @@ from rollout.coordinator.calls import actors, commits, learner, results, weight_
 from rollout.coordinator.calls import rendezvous as group
 from rollout.coordinator.calls import settings as live
 from rollout.coordinator.calls.settings import StepsTuning, Tuning
-from rollout.coordinator.context import RowCache, Run, Summarise
+from rollout.coordinator.context import RowCache, RunContext, Summarise
 from rollout.coordinator.housekeeping import keep, settle
 from rollout.coordinator.plan import RunPlan, TaskRows
 from rollout.coordinator.state import build_state
@@ -49,7 +49,7 @@ from rollout.seams import ObjectStore
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[Run, Any], Awaitable[m.Message]]
+Handler = Callable[[RunContext, Any], Awaitable[m.Message]]
 
 BODY_OFF_LOOP_BYTES = 1 << 20
 """Larger bodies are decoded in a thread."""
@@ -96,7 +96,7 @@ class Coordinator:
     ``keeping`` does what happens beside the calls: a coordinator whose keeping failed must end.
     """
 
-    def __init__(self, run: Run, tuning: Tuning) -> None:
+    def __init__(self, run: RunContext, tuning: Tuning) -> None:
         self.run = run
         self.boot = secrets.token_hex(8)
         self.unexpected_errors = 0
@@ -191,7 +191,7 @@ async def open_coordinator(
     settings = stored.settings
     generation, wanted = live.choose_settings(settings, plan.generation)
     tuning = tuning or StepsTuning(begun=plan)
-    run = Run(
+    run = RunContext(
         plan=tuning.plan(wanted).plan,
         ledger=ledger,
         store=store,
@@ -224,7 +224,7 @@ async def open_coordinator(
     return Coordinator(run, tuning)
 
 
-async def _forgive(run: Run) -> None:
+async def _forgive(run: RunContext) -> None:
     """A run that ended early, or that is to be longer now, goes on."""
     outcome = run.state.outcome
     if outcome is None:
@@ -234,7 +234,7 @@ async def _forgive(run: Run) -> None:
         await run.ledger.set_outcome(None)
 
 
-async def _take_settings(tuning: Tuning, run: Run, ask: cm.Settings) -> m.Message:
+async def _take_settings(tuning: Tuning, run: RunContext, ask: cm.Settings) -> m.Message:
     return await live.take_settings(run, tuning, ask)
 
 

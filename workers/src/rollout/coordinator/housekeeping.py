@@ -16,7 +16,7 @@ import msgspec
 
 from rollout.common.bounded import UNREADABLE
 from rollout.coordinator.calls.learner import is_last_step_done
-from rollout.coordinator.context import Run, wait_for
+from rollout.coordinator.context import RunContext, wait_for
 from rollout.coordinator.model_export import hand_over
 from rollout.coordinator.rules.evaluation import Best, check_gates, choose_best, plan_final_reports
 from rollout.coordinator.rules.retention import (
@@ -41,7 +41,7 @@ SETTLE_SECONDS = 0.1
 """Wake-ups closer than this are one: a step of a tiny model must not pay for housekeeping."""
 
 
-async def keep(run: Run) -> None:
+async def keep(run: RunContext) -> None:
     """Do the duties for ever. An error of one is logged and tried again with the next change."""
     while True:
         ticket = run.changed.ticket()
@@ -51,7 +51,7 @@ async def keep(run: Run) -> None:
         await asyncio.sleep(SETTLE_SECONDS)
 
 
-async def _attempt(run: Run, duty: Callable[[Run], Awaitable[None]]) -> None:
+async def _attempt(run: RunContext, duty: Callable[[RunContext], Awaitable[None]]) -> None:
     try:
         await duty(run)
     except LedgerUnreachable as error:
@@ -65,7 +65,7 @@ async def _attempt(run: Run, duty: Callable[[Run], Awaitable[None]]) -> None:
         await run.end("Failed", type(error).__name__, str(error))
 
 
-async def finish_evaluations(run: Run) -> None:
+async def finish_evaluations(run: RunContext) -> None:
     """Summarise evaluations whose prompts are all back."""
     for evaluation in run.state.pending_evaluations():
         if evaluation.num_resolved < evaluation.num_tasks:
@@ -79,7 +79,7 @@ async def finish_evaluations(run: Run) -> None:
         run.wake()
 
 
-def _summarise(run: Run, evaluation: EvaluationRun) -> dict[str, Any]:
+def _summarise(run: RunContext, evaluation: EvaluationRun) -> dict[str, Any]:
     ordered = [evaluation.rewards[position] for position in sorted(evaluation.rewards)]
     lengths = [n for values in evaluation.lengths.values() for n in values]
     summary = dict(run.summarise(ordered)) if ordered else {}
@@ -89,7 +89,7 @@ def _summarise(run: Run, evaluation: EvaluationRun) -> dict[str, Any]:
     return summary
 
 
-async def write_references(run: Run) -> None:
+async def write_references(run: RunContext) -> None:
     """Keep ``Latest`` and ``Best`` pointing at what they say, atomically."""
     if run.state.anchors:
         latest = msgspec.to_builtins(run.state.anchors[-1])
@@ -99,12 +99,12 @@ async def write_references(run: Run) -> None:
         await _write_reference(run, "Best", describe_best(run, best))
 
 
-def find_best(run: Run) -> Best | None:
+def find_best(run: RunContext) -> Best | None:
     """The best version so far on the selecting evaluation."""
     return choose_best(run.plan.evaluations, run.state.results())
 
 
-def describe_best(run: Run, best: Best) -> dict[str, Any]:
+def describe_best(run: RunContext, best: Best) -> dict[str, Any]:
     """The content of ``Best.json``: a weights-only manifest, and why it is the best."""
     version = run.state.versions[(best.result.lineage, best.result.step)]
     return {
@@ -121,14 +121,14 @@ def describe_best(run: Run, best: Best) -> dict[str, Any]:
     }
 
 
-async def _write_reference(run: Run, name: str, content: Mapping[str, Any]) -> None:
+async def _write_reference(run: RunContext, name: str, content: Mapping[str, Any]) -> None:
     data = msgspec.json.format(msgspec.json.encode({**content, "name": name}), indent=2) + b"\n"
     if run.references.get(name) != data:
         await asyncio.to_thread(write_atomically, run.snapshots / f"{name}.json", data)
         run.references[name] = data
 
 
-async def retire(run: Run) -> None:
+async def retire(run: RunContext) -> None:
     """Delete anchors past ``keepLast`` and versions that nobody needs any more."""
     async with run.turn:
         gone = plan_anchor_retention(run.state.anchors, run.plan.anchors_kept)
@@ -144,7 +144,7 @@ async def retire(run: Run) -> None:
             run.retired.extend(retired.versions)
 
 
-def _plan_retired(run: Run) -> Retired:
+def _plan_retired(run: RunContext) -> Retired:
     state, best = run.state, find_best(run)
     pinned = {(key[2], key[3]) for key in state.evaluations if _is_pinned(run, key)}
     if best is not None:
@@ -158,17 +158,17 @@ def _plan_retired(run: Run) -> Retired:
     return plan_retention(state.versions.values(), needs)
 
 
-def _is_pinned(run: Run, key: tuple[str, str, int, int]) -> bool:
+def _is_pinned(run: RunContext, key: tuple[str, str, int, int]) -> bool:
     """Pending evaluations need their version's weights."""
     return run.state.evaluations[key].summary is None
 
 
-def _delete_objects(run: Run, objects: tuple[str, ...]) -> None:
+def _delete_objects(run: RunContext, objects: tuple[str, ...]) -> None:
     for digest in objects:
         run.store.delete(digest)
 
 
-async def _delete_anchors(run: Run, gone: tuple[AnchorManifest, ...]) -> None:
+async def _delete_anchors(run: RunContext, gone: tuple[AnchorManifest, ...]) -> None:
     await run.ledger.delete_anchors([(anchor.lineage, anchor.step) for anchor in gone])
     keys = {(anchor.lineage, anchor.step) for anchor in gone}
     run.state.anchors = [a for a in run.state.anchors if (a.lineage, a.step) not in keys]
@@ -196,7 +196,7 @@ def _delete_manifest(path: Path, anchor: AnchorManifest) -> None:
         path.unlink(missing_ok=True)
 
 
-async def track(run: Run) -> None:
+async def track(run: RunContext) -> None:
     """Give every committed step to the trackers once, in order, with the evaluations of its version.
 
     A step is held back while an evaluation of it, or of an earlier one, is under way.
@@ -215,7 +215,7 @@ async def track(run: Run) -> None:
         state.tracked_step = last
 
 
-def _evaluated(run: Run, step: int) -> dict[str, Any]:
+def _evaluated(run: RunContext, step: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     # Of a fork's base, its own version's come last: they take the place of the parent's.
     for result in sorted(run.state.results(), key=lambda one: one.lineage):
@@ -235,7 +235,7 @@ def _flat(summary: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return flat
 
 
-def _log(run: Run, due: list[tuple[int, dict[str, Any]]]) -> None:
+def _log(run: RunContext, due: list[tuple[int, dict[str, Any]]]) -> None:
     for step, metrics in due:
         for tracker in run.trackers:
             try:
@@ -246,7 +246,7 @@ def _log(run: Run, due: list[tuple[int, dict[str, Any]]]) -> None:
                 log.exception("tracker failed step=%d", step)
 
 
-async def finish(run: Run) -> None:
+async def finish(run: RunContext) -> None:
     """Let the run end well: all steps, all evaluations, the learner's last anchor."""
     state = run.state
     if state.outcome is not None:
@@ -259,7 +259,7 @@ async def finish(run: Run) -> None:
         await _judge(run)
 
 
-async def _judge(run: Run) -> None:
+async def _judge(run: RunContext) -> None:
     """End the run as its gates have it; one that only warns is told in the log and in the outcome."""
     missed = check_gates(run.plan.evaluations, run.state.results(), run.state.step)
     failed = [gate.message for gate in missed if gate.fails]
@@ -272,7 +272,7 @@ async def _judge(run: Run) -> None:
     await run.end("Succeeded", "Finished", f"{run.state.step} steps committed{warned}")
 
 
-async def settle(run: Run) -> None:
+async def settle(run: RunContext) -> None:
     """Leave nothing for a next life: whoever sees the end also finds the references and the metrics."""
     await write_references(run)
     await retire(run)
@@ -280,7 +280,7 @@ async def settle(run: Run) -> None:
     await run.ledger.set_tracked(run.state.tracked_step)
 
 
-async def _finish_stopped(run: Run) -> None:
+async def _finish_stopped(run: RunContext) -> None:
     now = run.clock()
     working = [
         worker.name
@@ -292,7 +292,7 @@ async def _finish_stopped(run: Run) -> None:
         await run.end("Stopped", "Stopped", run.state.stopping or "")
 
 
-async def _reports_are_in(run: Run) -> bool:
+async def _reports_are_in(run: RunContext) -> bool:
     if run.state.pending_evaluations():
         return False
     more = plan_final_reports(run.plan.evaluations, find_best(run), run.state.evaluations)
@@ -305,7 +305,7 @@ async def _reports_are_in(run: Run) -> bool:
     return False
 
 
-def _learner_is_done(run: Run) -> bool:
+def _learner_is_done(run: RunContext) -> bool:
     state = run.state
     head = (state.lineage, state.step)
     anchored = any((anchor.lineage, anchor.step) == head for anchor in state.anchors)
@@ -313,7 +313,7 @@ def _learner_is_done(run: Run) -> bool:
     return anchored or any(worker.outcome == "succeeded" for worker in learners)
 
 
-async def _close_books(run: Run) -> None:
+async def _close_books(run: RunContext) -> None:
     """What was admitted and never taken is surplus: the run has ended."""
     left = tuple(
         one
@@ -327,7 +327,7 @@ async def _close_books(run: Run) -> None:
         run.state.leases.clear()
 
 
-DUTIES: tuple[Callable[[Run], Awaitable[None]], ...] = (
+DUTIES: tuple[Callable[[RunContext], Awaitable[None]], ...] = (
     finish_evaluations,
     write_references,
     retire,

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from rollout.coordinator.context import Run
+from rollout.coordinator.context import RunContext
 from rollout.coordinator.rules.evaluation import choose_best
 from rollout.errors import StoreError
 from rollout.types import WeightVersion
@@ -20,21 +20,21 @@ log = logging.getLogger(__name__)
 LATEST, BEST = "Latest", "Best"
 
 
-async def hand_over(run: Run) -> None:
+async def hand_over(run: RunContext) -> None:
     """Pack the models of a run that has succeeded, once in a coordinator's life."""
     if is_handing(run):
         run.handed = await asyncio.to_thread(_pack, run, find_versions(run))
         run.wake()
 
 
-def is_handing(run: Run) -> bool:
+def is_handing(run: RunContext) -> bool:
     """Whether the run has succeeded and its models are still to be packed."""
     outcome = run.state.outcome
     succeeded = outcome is not None and outcome.kind == "Succeeded"
     return run.packer is not None and run.handed is None and succeeded
 
 
-def find_versions(run: Run) -> Mapping[str, WeightVersion]:
+def find_versions(run: RunContext) -> Mapping[str, WeightVersion]:
     """What others may start from, by the snapshot's name."""
     found: dict[str, WeightVersion] = {}
     if run.state.anchors:
@@ -46,7 +46,7 @@ def find_versions(run: Run) -> Mapping[str, WeightVersion]:
     return found
 
 
-def _pack(run: Run, versions: Mapping[str, WeightVersion]) -> dict[str, str]:
+def _pack(run: RunContext, versions: Mapping[str, WeightVersion]) -> dict[str, str]:
     assert run.packer is not None
     places: dict[str, str] = {}
     for name, version in versions.items():

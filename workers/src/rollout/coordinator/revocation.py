@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rollout.coordinator.context import Run
+from rollout.coordinator.context import RunContext
 from rollout.ledger.records import AttemptEnd, Lease
 
 
-async def take_back(run: Run, leases: Sequence[Lease], message: str) -> None:
+async def revoke_leases(run: RunContext, leases: Sequence[Lease], message: str) -> None:
     """End these attempts of one incarnation untried; whatever comes of them later is refused.
 
     Raises Fenced when a newer process of the worker is registered: then they are free already.

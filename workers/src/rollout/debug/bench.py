@@ -19,7 +19,7 @@ from rollout.learner import hash_chain as chain
 from rollout.learner.build import build_parts
 from rollout.learner.checkpoint import Progress, restore_anchor
 from rollout.learner.config.learner import build_settings
-from rollout.learner.context import LearnerParts
+from rollout.learner.context import LearnerContext
 from rollout.learner.model.numerics import apply_numerics
 from rollout.learner.model.parallel import join
 from rollout.learner.resume import Repeated, describe_changes, repeat_step
@@ -35,7 +35,7 @@ class Bench:
     """A recording, and a learner that can take its steps again."""
 
     recording: Recording
-    parts: LearnerParts
+    parts: LearnerContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def open_bench(run_dir: Path) -> Iterator[Bench]:
         yield Bench(recording=recording, parts=_build(recording.config, Path(scratch)))
 
 
-def _build(config: WorkerConfig, scratch: Path) -> LearnerParts:
+def _build(config: WorkerConfig, scratch: Path) -> LearnerContext:
     disable_progress_bar()
     check_model(Path(config.resolved.model_path), f"{config.spec.model.uri} of this run")
     exact = config.spec.numerics.mode == "Exact"
@@ -126,5 +126,5 @@ def _restore(bench: Bench, anchor: AnchorManifest) -> Progress:
     return restore_anchor(anchor, bench.recording.objects, bench.parts.trainer)
 
 
-def _digest(parts: LearnerParts) -> str:
+def _digest(parts: LearnerContext) -> str:
     return digest_tensors(parts.trainer.policy.weights())

@@ -20,7 +20,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from rollout.algorithms.aggregation import Denominators
 from rollout.debug.bench import Bench, advance, begin, follow, open_bench
 from rollout.errors import SpecError
-from rollout.learner.batch_step import Done, prepare_step
+from rollout.learner.batch_step import StepResult, prepare_step
 from rollout.learner.checkpoint import Progress
 from rollout.learner.objectives.contract import MicroLoss, ValuePart, ValueWork, Work
 from rollout.learner.objectives.plan import GroupShape, MicroBatch, Update, decode_plan
@@ -173,7 +173,7 @@ def _step(bench: Bench, progress: Progress, phases: Phases) -> Progress:
     phases.enter("other")
     metrics = run_step(parts.trainer, Timed(ready.work, phases), ready.plan, ready.step)
     phases.enter("digests")
-    done = Done(
+    done = StepResult(
         step=ready.step,
         consumed=(),
         filtered={},

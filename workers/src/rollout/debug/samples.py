@@ -7,7 +7,7 @@ from typing import Any
 
 from rollout.debug.observe import Place
 from rollout.learner.config.learner import SftSettings
-from rollout.learner.context import LearnerParts
+from rollout.learner.context import LearnerContext
 from rollout.learner.objectives.contract import Work
 from rollout.learner.objectives.distill import DistillWork
 from rollout.learner.objectives.policy import PolicyWork
@@ -19,7 +19,7 @@ from rollout.types import Row
 Line = dict[str, Any]
 
 
-def describe_samples(parts: LearnerParts, batch: Batch, work: Work) -> list[tuple[Place, Line]]:
+def describe_samples(parts: LearnerContext, batch: Batch, work: Work) -> list[tuple[Place, Line]]:
     """Where each sample is in the batch, and its line; rows have no reward and no advantage."""
     algorithm = parts.trainer.settings.algorithm
     if isinstance(algorithm, SftSettings):
@@ -47,7 +47,9 @@ def _groups(batch: Batch, work: PolicyWork | PpoWork | DistillWork) -> Iterator[
             )
 
 
-def _rows(parts: LearnerParts, batch: Batch, settings: SftSettings) -> Iterator[tuple[Place, Line]]:
+def _rows(
+    parts: LearnerContext, batch: Batch, settings: SftSettings
+) -> Iterator[tuple[Place, Line]]:
     assert parts.renderer is not None
     sequences = render_rows(batch.rows, parts.renderer, settings)
     for index, (row, sequence) in enumerate(zip(batch.rows, sequences, strict=True)):

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from rollout.actor.episodes import Episode
-from rollout.actor.runner import Played, Stage, play
-from rollout.actor.task_scoring import build_judges
+from rollout.actor.runner import PlayedTask, RunnerParts, play
+from rollout.actor.task_scoring import build_task_scoring
 from rollout.coordinator.build import build_plan, build_rows
 from rollout.debug.bench import Bench, advance, begin, open_bench
 from rollout.debug.recording import Recording, open_recording
@@ -163,10 +163,10 @@ async def _sample(
     """Episodes by (ordinal, sample); a text where an environment failed."""
     check_model(Path(config.resolved.model_path), f"{config.spec.model.uri} of this run")
     engine = build_engine(config, "debug")
-    stage = Stage(
+    stage = RunnerParts(
         engine=engine,
         renderer=build_renderer(Path(config.resolved.model_path), config.spec.model.chat_template),
-        builders=build_judges(config).environment,
+        builders=build_task_scoring(config).environment,
         seed=config.spec.seed,
     )
     found: dict[Key, Episode | str] = {}
@@ -215,7 +215,7 @@ def _build_tasks(config: WorkerConfig, batch: Batch, version: WeightVersion) -> 
     ]
 
 
-def _by_sample(played: Sequence[Played]) -> Iterator[tuple[Key, Episode | str]]:
+def _by_sample(played: Sequence[PlayedTask]) -> Iterator[tuple[Key, Episode | str]]:
     for one in played:
         if one.failure is not None:
             for sample in range(one.task.num_samples):

@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 
 from rollout.actor.loop import Actor, ActorParts
-from rollout.actor.runner import Stage
+from rollout.actor.runner import RunnerParts
 from rollout.actor.scoring import PipelineScorer
-from rollout.actor.task_scoring import Judges, build_judges
+from rollout.actor.task_scoring import TaskScoring, build_task_scoring
 from rollout.common.stacks import run_loop
 from rollout.engines.build import build_engine, engine_folder, plan_tasks_max
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
@@ -38,13 +38,13 @@ def main() -> None:
     arguments = parse_arguments(__doc__)
     _import_engine()
     config = read_worker_config(arguments.config)
-    judges = build_judges(config)
+    task_scoring = build_task_scoring(config)
     client = CoordinatorClient.open(config, "actor")
     try:
-        judges.start()
-        run_loop(_live(build_parts(config, arguments.index, client, judges)))
+        task_scoring.start()
+        run_loop(_live(build_parts(config, arguments.index, client, task_scoring)))
     finally:
-        judges.close()
+        task_scoring.close()
         client.close()
         shutil.rmtree(mirror_folder(config, arguments.index), ignore_errors=True)
 
@@ -61,14 +61,14 @@ def mirror_folder(config: WorkerConfig, index: int) -> Path:
 
 
 def build_parts(
-    config: WorkerConfig, index: int, client: CoordinatorClient, judges: Judges
+    config: WorkerConfig, index: int, client: CoordinatorClient, task_scoring: TaskScoring
 ) -> ActorParts:
     """Everything an actor is made of. Raises SpecError."""
     name = f"actor-{index}"
-    stage = Stage(
+    stage = RunnerParts(
         engine=build_engine(config, name),
         renderer=build_renderer(Path(config.resolved.model_path), config.spec.model.chat_template),
-        builders=judges.environment,
+        builders=task_scoring.environment,
         seed=config.spec.seed,
         context_max=read_shape(Path(config.resolved.model_path)).context,
         prompt_tokens_max=config.resolved.prompt_tokens_max,
@@ -81,7 +81,7 @@ def build_parts(
         weights=WeightFiles(open_store(config, "actor"), mirror_folder(config, index)),
         stage=stage,
         scorer=PipelineScorer(
-            pipelines=judges.pipeline, apart=config.spec.numerics.mode == "Exact"
+            pipelines=task_scoring.pipeline, apart=config.spec.numerics.mode == "Exact"
         ),
         tasks_max=plan_tasks_max(config),
         grace_seconds=config.grace_seconds,

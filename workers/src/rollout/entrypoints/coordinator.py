@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from rollout.common.stacks import run_loop
 from rollout.coordinator.build import open_from_config
-from rollout.coordinator.context import Run
+from rollout.coordinator.context import RunContext
 from rollout.coordinator.server.callers import AccountCallers, Callers, SecretCallers
-from rollout.coordinator.server.server import Door, serve
+from rollout.coordinator.server.server import ServerOptions, serve
 from rollout.coordinator.status.kubernetes import build_duties
 from rollout.coordinator.status.stalls import build_watch
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
@@ -33,18 +33,18 @@ def main() -> None:
 
 async def coordinate(config: WorkerConfig) -> None:
     """Open the run and serve it. Raises SpecError, DataError, LedgerError or CoordinatorError."""
-    door = build_door(config)
-    await serve(await open_from_config(config, build_packer(config)), door)
+    options = build_server_options(config)
+    await serve(await open_from_config(config, build_packer(config)), options)
 
 
-def build_door(config: WorkerConfig) -> Door:
+def build_server_options(config: WorkerConfig) -> ServerOptions:
     """Where to listen and whom to let in. Raises SpecError where tokens would travel in the clear."""
     layout = config.layout
     address = urlsplit(layout.coordinator_url)
     if address.hostname is None or address.port is None:
         raise SpecError(f"layout.coordinatorUrl: {layout.coordinator_url} names no port")
     host = layout.listen_host or address.hostname
-    return Door(
+    return ServerOptions(
         host=host,
         port=address.port,
         callers=build_callers(config),
@@ -54,7 +54,9 @@ def build_door(config: WorkerConfig) -> Door:
     )
 
 
-def _watches(config: WorkerConfig) -> tuple[Callable[[Run], Coroutine[None, None, None]], ...]:
+def _watches(
+    config: WorkerConfig,
+) -> tuple[Callable[[RunContext], Coroutine[None, None, None]], ...]:
     """Where an operator starts the workers, it must be told who does not move; a supervisor looks itself."""
     if config.authentication is None:
         return ()

@@ -36,10 +36,10 @@ def main() -> int:
     arguments = parser.parse_args()
 
     from rollout.entrypoints.config import LAST_WORD_VARIABLE, run_process
-    from rollout.pods.work import be
+    from rollout.pods.work import run_role
 
     os.environ.setdefault(LAST_WORD_VARIABLE, TERMINATION_LOG)
-    return run_process(lambda: be(arguments.role, arguments.order, told))
+    return run_process(lambda: run_role(arguments.role, arguments.order, told))
 
 
 def heed_signals() -> threading.Event:

@@ -43,7 +43,7 @@ def main() -> None:
     arguments = parser.parse_args()
     order, code = place_code(read_order(arguments.order))
     role = arguments.role
-    config = look(order, code) if role == "coordinator" else ask(order, role, code)
+    config = resolve_locally(order, code) if role == "coordinator" else ask(order, role, code)
     path = config_path(order)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, config.model_dump_json(exclude_none=True, indent=1))
@@ -63,7 +63,7 @@ def place_code(order: WorkerOrder) -> tuple[WorkerOrder, str | None]:
     return order.model_copy(update={"spec": spec}), digest
 
 
-def look(order: WorkerOrder, code: str | None = None) -> WorkerConfig:
+def resolve_locally(order: WorkerOrder, code: str | None = None) -> WorkerConfig:
     """Resolve model and data here. Raises SpecError, DataError or StoreError."""
     spec = order.spec
     brought = bring_models(order)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rollout.errors import RunFailed
 from rollout.learner.checkpoint import Progress
-from rollout.learner.context import LearnerParts
+from rollout.learner.context import LearnerContext
 from rollout.learner.model import randomness
 from rollout.learner.objectives.contract import Work
 from rollout.learner.objectives.plan import StepPlan, plan_step
@@ -18,7 +18,7 @@ from rollout.protocol.messages import Batch, Cursor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class StepResult:
     """A step that was computed and is not committed yet; ids as the batch names them.
 
     ``tokens`` is the digest of what it learned from.
@@ -44,14 +44,16 @@ class Prepared:
     cursor: Cursor
 
 
-def take_step(parts: LearnerParts, progress: Progress, batch: Batch, plan: StepPlan | None) -> Done:
+def take_step(
+    parts: LearnerContext, progress: Progress, batch: Batch, plan: StepPlan | None
+) -> StepResult:
     """Compute the step after ``progress`` on ``batch``; with a recorded ``plan`` exactly as it was."""
     ready = prepare_step(parts, progress, batch, plan)
     metrics = run_step(parts.trainer, ready.work, ready.plan, ready.step)
     if batch.held_out:
         metrics |= measure(parts, batch.held_out)
     reasons = ready.work.filtered()
-    return Done(
+    return StepResult(
         step=ready.step,
         consumed=tuple(n for i, ids in enumerate(batch.ids) if i not in reasons for n in ids),
         filtered={name: why for i, why in reasons.items() for name in batch.ids[i]},
@@ -63,7 +65,7 @@ def take_step(parts: LearnerParts, progress: Progress, batch: Batch, plan: StepP
 
 
 def prepare_step(
-    parts: LearnerParts, progress: Progress, batch: Batch, plan: StepPlan | None
+    parts: LearnerContext, progress: Progress, batch: Batch, plan: StepPlan | None
 ) -> Prepared:
     """Lay out the step after ``progress`` and seed its randomness. Raises RunFailed for an empty batch."""
     settings, step = parts.trainer.settings, progress.step + 1

@@ -13,7 +13,7 @@ from rollout.learner.config.distill import DistillSettings
 from rollout.learner.config.learner import LearnerSettings
 from rollout.learner.config.ppo import PpoSettings
 from rollout.learner.config.preference import RewardSettings
-from rollout.learner.context import LearnerParts
+from rollout.learner.context import LearnerContext
 from rollout.learner.forward.check import ForwardCheck, check_forward
 from rollout.learner.model.adapter import AdapterOff, add_adapter, quantise_base
 from rollout.learner.model.critic import Critic, CriticPlan, build_critic
@@ -41,14 +41,14 @@ from rollout_api.worker import ResolvedRun, WorkerConfig
 
 def build_parts(
     config: WorkerConfig, settings: LearnerSettings, parallel: Parallel, session: Session
-) -> LearnerParts:
+) -> LearnerContext:
     """Everything a learner needs. Raises SpecError for an unknown model."""
     store = open_store(config, "learner")
     model_path = Path(config.resolved.model_path)
     critic_path = _further_path(config, CRITIC, "spec.train.algorithm.ppo.critic.model")
     trainer = build_trainer(model_path, settings, parallel, critic_path)
     reference = _reference(config, trainer)
-    return LearnerParts(
+    return LearnerContext(
         trainer=trainer,
         check=_check(trainer),
         session=session,

@@ -23,7 +23,7 @@ Keep = Callable[[Mapping[str, torch.Tensor]], Stored]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LearnerParts:
+class LearnerContext:
     """``reference`` and ``teacher`` are None where nothing needs them; ``renderer`` when there are no rows.
 
     ``reference_cache`` stands before the reference of an offline run that asked for it.

@@ -15,9 +15,9 @@ from typing import Any
 
 from rollout.errors import RunFailed
 from rollout.learner import resume
-from rollout.learner.batch_step import Done, take_step
+from rollout.learner.batch_step import StepResult, take_step
 from rollout.learner.checkpoint import Progress
-from rollout.learner.context import LearnerParts
+from rollout.learner.context import LearnerContext
 from rollout.learner.model.adapter import export_adapter
 from rollout.learner.objectives.plan import encode_plan
 from rollout.learner.state_digest import seal_step
@@ -60,7 +60,7 @@ class Watch:
     stepped: Callable[[int, str], None] = lambda _step, _state: None
 
 
-def run_learner(parts: LearnerParts, started: LearnerStarted, watch: Watch) -> str:
+def run_learner(parts: LearnerContext, started: LearnerStarted, watch: Watch) -> str:
     """Train until the coordinator says stop; returns its reason. An anchor is saved on the way out, if there is time.
 
     Raises RunFailed when the run cannot go on, CoordinatorError and StoreError when others failed.
@@ -94,7 +94,7 @@ def run_learner(parts: LearnerParts, started: LearnerStarted, watch: Watch) -> s
             phases.end("anchor")
 
 
-def _has_time(parts: LearnerParts, batch: Batch, anchoring: float) -> bool:
+def _has_time(parts: LearnerContext, batch: Batch, anchoring: float) -> bool:
     """Whether an anchor that takes as long as the last one is durable in time; rank 0 decides for all.
 
     The first one of a process has no measure and is tried: one that is not done in time never was.
@@ -107,7 +107,7 @@ def _has_time(parts: LearnerParts, batch: Batch, anchoring: float) -> bool:
     return fits
 
 
-def _export(parts: LearnerParts) -> None:
+def _export(parts: LearnerContext) -> None:
     """Beside the merged weights, leave an adapter as PEFT loads it: ``adapter/`` in the run's folder."""
     policy, lora = parts.trainer.policy, parts.trainer.settings.lora
     if lora is None:
@@ -117,7 +117,7 @@ def _export(parts: LearnerParts) -> None:
     log.info("adapter exported folder=%s", folder)
 
 
-def _step(parts: LearnerParts, progress: Progress, batch: Batch, phases: Phases) -> Progress:
+def _step(parts: LearnerContext, progress: Progress, batch: Batch, phases: Phases) -> Progress:
     """Take one step, name its weights and store them for whoever will load them, commit it."""
     done = take_step(parts, progress, batch, plan=None)
     phases.end("train")
@@ -142,9 +142,9 @@ def _step(parts: LearnerParts, progress: Progress, batch: Batch, phases: Phases)
 
 
 def _commit(
-    parts: LearnerParts,
+    parts: LearnerContext,
     reached: Progress,
-    done: Done,
+    done: StepResult,
     seconds: dict[str, float],
 ) -> None:
     answer = parts.session.commit(
@@ -171,7 +171,7 @@ def _commit(
     log.info("step committed step=%d chain=%s loss=%.6g", done.step, reached.chain, loss)
 
 
-def _checked(parts: LearnerParts) -> dict[str, float]:
+def _checked(parts: LearnerContext) -> dict[str, float]:
     """How far packed rows were from the model's plain forward when this process started, and the limit."""
     if parts.check is None:
         return {}

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from rollout.errors import RunFailed, SpecError
 from rollout.learner import hash_chain as chain
-from rollout.learner.batch_step import Done, take_step
+from rollout.learner.batch_step import StepResult, take_step
 from rollout.learner.checkpoint import Progress, restore_anchor, save_anchor
-from rollout.learner.context import LearnerParts
+from rollout.learner.context import LearnerContext
 from rollout.learner.objectives.plan import decode_plan
 from rollout.learner.publish import publish
 from rollout.learner.state_digest import seal_step
@@ -29,7 +29,7 @@ LOGICAL = "logical"
 
 
 def resume(
-    parts: LearnerParts, started: LearnerStarted, wall_clock: Callable[[], float]
+    parts: LearnerContext, started: LearnerStarted, wall_clock: Callable[[], float]
 ) -> Progress:
     """Bring the trainer to the last committed step, or to a new lineage; call on every rank.
 
@@ -56,7 +56,7 @@ def resume(
     return progress
 
 
-def anchor(parts: LearnerParts, progress: Progress, wall_clock: Callable[[], float]) -> None:
+def anchor(parts: LearnerContext, progress: Progress, wall_clock: Callable[[], float]) -> None:
     """Save an anchor with the weights of its version, and tell the coordinator; call on every rank."""
     _store_missing(parts, progress)
     manifest = save_anchor(
@@ -70,7 +70,7 @@ def anchor(parts: LearnerParts, progress: Progress, wall_clock: Callable[[], flo
     log.info("anchor saved name=%s chain=%s", manifest.name, manifest.chain)
 
 
-def _begin(parts: LearnerParts, started: LearnerStarted) -> Progress:
+def _begin(parts: LearnerContext, started: LearnerStarted) -> Progress:
     trainer = parts.trainer
     if started.anchor is not None:
         progress = restore_anchor(started.anchor, parts.store, trainer)
@@ -105,7 +105,7 @@ class Repeated:
     """
 
     progress: Progress
-    done: Done
+    done: StepResult
     weights_equal: bool
     chain_equal: bool
 
@@ -116,7 +116,7 @@ class Repeated:
 
 
 def repeat_step(
-    parts: LearnerParts, progress: Progress, batch: Batch, record: StepRecord
+    parts: LearnerContext, progress: Progress, batch: Batch, record: StepRecord
 ) -> Repeated:
     """Take the committed step after ``progress`` again, by its recorded plan; call on every rank."""
     done = take_step(parts, progress, batch, decode_plan(record.plan))
@@ -132,7 +132,7 @@ def repeat_step(
     )
 
 
-def _replay(parts: LearnerParts, progress: Progress, record: StepRecord) -> tuple[Progress, bool]:
+def _replay(parts: LearnerContext, progress: Progress, record: StepRecord) -> tuple[Progress, bool]:
     """Take a committed step again; the flag says that it came out differently and a lineage was opened."""
     again = repeat_step(parts, progress, parts.session.replay(record.step), record)
     step, reached = record.step, again.progress
@@ -146,7 +146,7 @@ def _replay(parts: LearnerParts, progress: Progress, record: StepRecord) -> tupl
     return _fork(parts, reached, version, f"replay of step {step} met another digest"), True
 
 
-def store_again(parts: LearnerParts, progress: Progress) -> Progress:
+def store_again(parts: LearnerContext, progress: Progress) -> Progress:
     """Store the version whole, and tell the coordinator where; call on every rank. Raises StoreError."""
     weights = parts.trainer.policy.weights()
     stored = parts.parallel.on_main(lambda: store_whole(parts.store, weights))
@@ -158,19 +158,21 @@ def store_again(parts: LearnerParts, progress: Progress) -> Progress:
     return replace(progress, version=version)
 
 
-def _is_stored(parts: LearnerParts, version: WeightVersion) -> bool:
+def _is_stored(parts: LearnerContext, version: WeightVersion) -> bool:
     """Whether every object of the version is in the store; call on every rank."""
     return parts.parallel.on_main(lambda: all(map(parts.store.has, version.objects)))
 
 
-def _store_missing(parts: LearnerParts, progress: Progress) -> None:
+def _store_missing(parts: LearnerContext, progress: Progress) -> None:
     """Store the version's weights whole unless they are there; call on every rank."""
     if not _is_stored(parts, progress.version):
         weights = parts.trainer.policy.weights()
         parts.parallel.on_main(lambda: parts.store.put_parts(safetensors_parts(weights)))
 
 
-def _fork(parts: LearnerParts, progress: Progress, version: WeightVersion, reason: str) -> Progress:
+def _fork(
+    parts: LearnerContext, progress: Progress, version: WeightVersion, reason: str
+) -> Progress:
     lineage = parts.session.fork(
         step=progress.step, version=version, chain=progress.chain, reason=reason
     )
@@ -179,7 +181,7 @@ def _fork(parts: LearnerParts, progress: Progress, version: WeightVersion, reaso
     return replace(progress, lineage=lineage, version=version, grade=LOGICAL)
 
 
-def _changed_identity(parts: LearnerParts, started: LearnerStarted) -> str:
+def _changed_identity(parts: LearnerContext, started: LearnerStarted) -> str:
     if started.anchor is None:
         return ""
     return describe_changes(started.anchor, parts.identity)

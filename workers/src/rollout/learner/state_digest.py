@@ -14,7 +14,7 @@ from functools import partial
 import torch
 
 from rollout.learner import hash_chain as chain
-from rollout.learner.batch_step import Done
+from rollout.learner.batch_step import StepResult
 from rollout.learner.checkpoint import state_tensors
 from rollout.learner.context import Keep
 from rollout.learner.model import randomness
@@ -32,7 +32,7 @@ class Seal:
     stored: Stored
 
 
-def seal_step(trainer: Trainer, keep: Keep | None, previous: str, done: Done) -> Seal:
+def seal_step(trainer: Trainer, keep: Keep | None, previous: str, done: StepResult) -> Seal:
     """Name the state after ``done`` and keep its weights, where asked to; call on every rank.
 
     ``previous`` is the chain value before the step. Raises StoreError.

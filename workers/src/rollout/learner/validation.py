@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rollout.learner.context import LearnerParts
+from rollout.learner.context import LearnerContext
 from rollout.learner.objectives.contract import Totals
 from rollout.learner.objectives.metrics import describe_losses
 from rollout.learner.objectives.plan import micro_batches_of, plan_step
@@ -21,7 +21,7 @@ from rollout.protocol.messages import Batch, DataRow
 PREFIX = "eval_"
 
 
-def measure(parts: LearnerParts, rows: tuple[DataRow, ...]) -> dict[str, Any]:
+def measure(parts: LearnerContext, rows: tuple[DataRow, ...]) -> dict[str, Any]:
     """Metrics of ``rows`` under the policy as it stands, by name behind ``eval_``; call on every rank."""
     settings, parallel = parts.trainer.settings, parts.parallel
     kind, model = kind_of(settings), parts.trainer.policy.model

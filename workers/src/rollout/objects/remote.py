@@ -20,7 +20,7 @@ from rollout.errors import ObjectDamaged, ObjectMissing
 from rollout.objects.cache import Cache, Incoming
 from rollout.objects.filesystem import name_parts
 from rollout.objects.reading import parse_name
-from rollout.objects.retry import Absent, Deed, Pace, Patience, Transient, persist
+from rollout.objects.retry import Absent, Operation, Pace, Patience, Transient, persist
 from rollout.objects.source import FileSource, PartsSource, Source
 
 log = logging.getLogger(__name__)
@@ -188,9 +188,9 @@ class RemoteStore:
         self._try("read", digest, attempt)
 
     def _try(self, verb: str, digest: str, attempt: Callable[[str], T]) -> T:
-        deed = Deed(verb=verb, digest=digest, place=self._remote.place)
+        operation = Operation(verb=verb, digest=digest, place=self._remote.place)
         try:
-            return persist(self._patience, deed, partial(attempt, key_of(digest)))
+            return persist(self._patience, operation, partial(attempt, key_of(digest)))
         except Absent as error:
             raise self._missing(digest) from error
 

@@ -61,7 +61,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
+class Operation:
     """What is being done to which object where; for messages."""
 
     verb: str
@@ -75,17 +75,17 @@ class Deed:
         )
 
 
-def persist(patience: Patience, deed: Deed, attempt: Callable[[], T]) -> T:
+def persist(patience: Patience, operation: Operation, attempt: Callable[[], T]) -> T:
     """The result of the first try that succeeds. Raises StoreError; lets Absent pass."""
     pause = patience.pause_first_seconds
     for number in range(1, patience.tries_max + 1):
         try:
             return attempt()
         except Refused as error:
-            raise deed.fail(str(error), error.fix) from error
+            raise operation.fail(str(error), error.fix) from error
         except Transient as error:
             if number == patience.tries_max:
-                raise deed.fail(
+                raise operation.fail(
                     f"{number} tries failed, the last with: {error}",
                     "see whether the place can be reached and is healthy, then resume the run",
                 ) from error

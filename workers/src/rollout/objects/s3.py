@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from rollout.errors import PlaceUnreachable, SpecError, StoreError
-from rollout.objects.retry import Absent, Deed, Patience, Refused, Transient, persist
+from rollout.objects.retry import Absent, Operation, Patience, Refused, Transient, persist
 from rollout.objects.source import PartsSource, Source
 
 try:
@@ -181,8 +181,10 @@ class S3Remote:
             with source.open() as reader:
                 reader.seek(starts[number - 1])
                 data = reader.read(size)
-            deed = Deed(verb=f"store part {number} of", digest=at_upload["Key"], place=self.place)
-            return persist(self._patience, deed, lambda: self._send(at_upload, number, data))
+            operation = Operation(
+                verb=f"store part {number} of", digest=at_upload["Key"], place=self.place
+            )
+            return persist(self._patience, operation, lambda: self._send(at_upload, number, data))
 
         with ThreadPoolExecutor(max_workers=PARTS_AT_ONCE) as pool:
             return list(pool.map(send, range(1, len(starts) + 1)))
@@ -211,7 +213,7 @@ def require_bucket(bucket: Bucket) -> None:
         remote.delete(name)
 
     try:
-        persist(patience, Deed(verb="try to write", digest=name, place=remote.place), probe)
+        persist(patience, Operation(verb="try to write", digest=name, place=remote.place), probe)
     except StoreError as error:
         raise PlaceUnreachable(f"spec.storage: {error}") from error
 
@@ -231,7 +233,7 @@ def read_file(
             return b"".join(chunks)
 
     try:
-        return persist(Patience(), Deed(verb="read", digest=key, place=remote.place), read)
+        return persist(Patience(), Operation(verb="read", digest=key, place=remote.place), read)
     except StoreError as error:
         raise PlaceUnreachable(f"{uri}: {error}") from error
 

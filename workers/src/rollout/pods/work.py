@@ -17,7 +17,7 @@ from rollout_api.worker import WorkerOrder
 log = logging.getLogger(__name__)
 
 
-def be(role: str, path: Path, told: threading.Event) -> None:
+def run_role(role: str, path: Path, told: threading.Event) -> None:
     """Be one pod until ``told`` to go. Ends by SystemExit where the exit code says something."""
     order = read_order(path)
     environment = child_environment(order)

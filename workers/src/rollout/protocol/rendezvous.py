@@ -18,18 +18,18 @@ RENDEZVOUS_VARIABLE = "ROLLOUT_RENDEZVOUS"
 """Tells ranks the name that they meet under: the prefix of every key in their store."""
 
 GroupStage = Literal["Joining", "Running", "Failed", "Done"]
-SeatState = Literal["waiting", "working", "done", "failed"]
+MemberState = Literal["waiting", "working", "done", "failed"]
 
 
 @dataclass(slots=True, kw_only=True)
-class Seat:
+class Member:
     """The pod of one node rank. ``nonce`` names one start of its process."""
 
     worker: str
     address: str
     nonce: str
     seen_at: float
-    state: SeatState = "waiting"
+    state: MemberState = "waiting"
     message: str = ""
 
 
@@ -41,17 +41,17 @@ class Group:
     size: int
     incarnation: int = 0
     since: float = 0.0
-    seats: dict[int, Seat] = field(default_factory=dict)
+    members: dict[int, Member] = field(default_factory=dict)
     rendezvous: str = ""
     trouble: str = ""
 
     def missing(self) -> tuple[int, ...]:
         """Ranks that have not checked in."""
-        return tuple(rank for rank in range(self.size) if rank not in self.seats)
+        return tuple(rank for rank in range(self.size) if rank not in self.members)
 
     def addresses(self) -> tuple[str, ...]:
         """Where the pods are, by rank; only of a group that is complete."""
-        return tuple(self.seats[rank].address for rank in range(self.size))
+        return tuple(self.members[rank].address for rank in range(self.size))
 
 
 def renew(group: Group, incarnation: int, now: float) -> Group:
@@ -59,55 +59,55 @@ def renew(group: Group, incarnation: int, now: float) -> Group:
     return Group(uid=group.uid, size=group.size, incarnation=incarnation, since=now)
 
 
-def sit_down(group: Group, rank: int, seat: Seat) -> None:
+def check_in(group: Group, rank: int, member: Member) -> None:
     """A process asks for its place; the group meets when it was the last that was missing."""
-    known = group.seats.get(rank)
-    if known is not None and known.nonce == seat.nonce:
-        known.seen_at = seat.seen_at
+    known = group.members.get(rank)
+    if known is not None and known.nonce == member.nonce:
+        known.seen_at = member.seen_at
         return
-    group.seats[rank] = seat
+    group.members[rank] = member
     if group.missing():
         return
-    if all(one.state == "waiting" for one in group.seats.values()):
+    if all(one.state == "waiting" for one in group.members.values()):
         group.rendezvous, group.trouble = _name(group), ""
-        for one in group.seats.values():
+        for one in group.members.values():
             one.state = "working"
     elif group.rendezvous != _name(group):
-        group.trouble = f"rank {rank} ({seat.worker}) was started again while its group worked"
+        group.trouble = f"rank {rank} ({member.worker}) was started again while its group worked"
 
 
 def _name(group: Group) -> str:
     """What these processes, and no others, meet under."""
-    nonces = "/".join(group.seats[rank].nonce for rank in range(group.size))
+    nonces = "/".join(group.members[rank].nonce for rank in range(group.size))
     return f"{group.uid}/{group.incarnation}/{blake3(nonces.encode()).hexdigest()[:16]}"
 
 
-def stay(group: Group, rank: int, seat: Seat, rendezvous: str) -> bool:
+def keep_alive(group: Group, rank: int, member: Member, rendezvous: str) -> bool:
     """A process says where it works; False when that meeting is over. Teaches a new coordinator."""
     if group.rendezvous and group.rendezvous != rendezvous:
         return False
-    known = group.seats.get(rank)
-    if known is not None and known.nonce != seat.nonce:
+    known = group.members.get(rank)
+    if known is not None and known.nonce != member.nonce:
         return False
     group.rendezvous = rendezvous
-    group.seats[rank] = seat
+    group.members[rank] = member
     return True
 
 
 def leave(group: Group, rank: int, nonce: str, *, ok: bool, message: str) -> None:
     """A process' ranks have ended; told by one that was replaced, it changes nothing."""
-    seat = group.seats.get(rank)
-    if seat is None or seat.nonce != nonce:
+    member = group.members.get(rank)
+    if member is None or member.nonce != nonce:
         return
-    seat.state, seat.message = ("done" if ok else "failed"), message
+    member.state, member.message = ("done" if ok else "failed"), message
     if not ok:
-        group.trouble = f"rank {rank} ({seat.worker}) failed: {message}"
+        group.trouble = f"rank {rank} ({member.worker}) failed: {message}"
 
 
 def describe(group: Group, now: float, *, silent_seconds: float) -> GroupStatus:
     """What a person, or the operator, should know."""
     missing = group.missing()
-    states = {seat.state for seat in group.seats.values()}
+    states = {member.state for member in group.members.values()}
     stage: GroupStage = "Joining"
     if group.trouble:
         stage = "Failed"
@@ -138,8 +138,8 @@ def describe_missing(group: Group, now: float) -> str:
 
 def _describe_silent(group: Group, now: float, silent_seconds: float) -> str:
     silent = [
-        f"rank {rank} ({seat.worker}) silent for {now - seat.seen_at:.0f} s"
-        for rank, seat in sorted(group.seats.items())
-        if seat.state == "working" and now - seat.seen_at > silent_seconds
+        f"rank {rank} ({member.worker}) silent for {now - member.seen_at:.0f} s"
+        for rank, member in sorted(group.members.items())
+        if member.state == "working" and now - member.seen_at > silent_seconds
     ]
     return ", ".join(silent[:8])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 
 from rollout_operator.cache.children import Child
-from rollout_operator.run.plan.model import Observed, Wanted
+from rollout_operator.run.plan.model import Desired, Observed
 from rollout_operator.run.plan.phases import Phase, not_wanted, plan_deletions
 
 
-def want(observed: Observed, record: Child | None, phase: Phase, attempt: int) -> Wanted:
+def plan_desired(observed: Observed, record: Child | None, phase: Phase, attempt: int) -> Desired:
     """The attempt's children as its phase has them; without a record it is still to be made."""
-    return Wanted(
+    return Desired(
         attempt=attempt,
         record=record.name if record is not None else None,
         live=phase.live,

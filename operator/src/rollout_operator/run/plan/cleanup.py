@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from rollout_api.conditions import ConditionType, Reason
 from rollout_operator.cache.children import parse_time
 from rollout_operator.run.plan.attempts import find_record
-from rollout_operator.run.plan.children import earliest, until, want
+from rollout_operator.run.plan.children import earliest, plan_desired, until
 from rollout_operator.run.plan.model import Observed, Plan
 from rollout_operator.run.plan.phases import END, plan_down
 from rollout_operator.run.plan.queueing import plan_step
-from rollout_operator.run.plan.status.conditions import Aspect, no, read_aspects
+from rollout_operator.run.plan.status.conditions import ConditionUpdate, no, read_conditions
 from rollout_operator.run.plan.status.finish import finish_plan
 
 
@@ -39,7 +39,7 @@ def plan_finished(observed: Observed, now: datetime) -> Plan:
             plan = replace(plan, delete_run=not observed.tracker)
         said = _frozen(observed, over=over)
         return finish_plan(observed, plan, said, now, frozen=True)
-    wanted = want(observed, record, phase, attempt)
+    wanted = plan_desired(observed, record, phase, attempt)
     wake = earliest(phase.due, due if due is not None and now < due else None)
     step = plan_step(observed, alive=False) if phase.gone else None
     plan = Plan(wanted=wanted, quota=step, requeue_seconds=until(wake, now))
@@ -63,9 +63,9 @@ def _nothing_left(observed: Observed) -> bool:
     return not children and not observed.pods and observed.quota is None
 
 
-def _frozen(observed: Observed, *, over: bool) -> list[Aspect]:
+def _frozen(observed: Observed, *, over: bool) -> list[ConditionUpdate]:
     """The conditions of a finished run, as they are, and what cannot be cleaned up."""
-    kept = read_aspects(observed.status.conditions, Reason.FAILED)
+    kept = read_conditions(observed.status.conditions, Reason.FAILED)
     kind = ConditionType.CLEANED_UP
     aspects = [one for one in kept if one.type is not kind]
     if observed.blocked is not None:

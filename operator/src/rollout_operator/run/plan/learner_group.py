@@ -14,7 +14,7 @@ from rollout_api.conditions import Reason
 from rollout_api.v1alpha1.common import Condition
 from rollout_api.v1alpha1.run_status import Progress
 from rollout_operator.cache.children import Ended, Pod, Workload, parse_time, render_time
-from rollout_operator.run.attempt import Live
+from rollout_operator.run.attempt import ScaleState
 from rollout_operator.run.plan.attempts import stateful_set
 from rollout_operator.run.plan.model import Observed
 
@@ -147,7 +147,7 @@ def describe_end(pod: Pod) -> str:
 
 def plan_group(
     observed: Observed, group: Group, *, may_start: bool, now: datetime
-) -> tuple[Live, datetime | None]:
+) -> tuple[ScaleState, datetime | None]:
     """The learner's live fields, and when to look again."""
     work = group.workload
     keep = as_live(work)
@@ -174,9 +174,9 @@ def _has_quota(observed: Observed) -> bool:
     return admitted is not None and admitted.reason == Reason.QUOTA_RESERVED.value
 
 
-def as_live(work: Workload) -> Live:
+def as_live(work: Workload) -> ScaleState:
     """The live fields of a StatefulSet as they are."""
-    return Live(
+    return ScaleState(
         replicas=work.replicas,
         incarnation=work.incarnation,
         first=work.first,
@@ -186,16 +186,16 @@ def as_live(work: Workload) -> Live:
     )
 
 
-def first_live(observed: Observed) -> Live:
+def first_live(observed: Observed) -> ScaleState:
     """A learner that is to be made, or made anew for an attempt: beyond every incarnation there was."""
     child = stateful_set(observed, "learner")
     told = observed.status.learner.incarnation if observed.status.learner else 0
     seen = child.workload.incarnation if child is not None and child.workload is not None else 0
     first = max(told, seen) + 1
-    return Live(replicas=0, incarnation=first, first=first)
+    return ScaleState(replicas=0, incarnation=first, first=first)
 
 
-def _start(group: Group, keep: Live) -> Live:
+def _start(group: Group, keep: ScaleState) -> ScaleState:
     """Let the group's pods go; after a hold they are a new incarnation that costs no retry."""
     if not keep.hold_until:
         return replace(keep, replicas=group.num_wanted, incarnation=max(1, keep.incarnation))
@@ -208,7 +208,9 @@ def _start(group: Group, keep: Live) -> Live:
     )
 
 
-def _start_anew(group: Group, keep: Live, now: datetime) -> tuple[Live, datetime | None]:
+def _start_anew(
+    group: Group, keep: ScaleState, now: datetime
+) -> tuple[ScaleState, datetime | None]:
     assert group.trouble is not None
     oldest = min((pod.created for pod in group.pods), default=now)
     due = oldest + timedelta(seconds=_restart_seconds(group.num_failures))
@@ -225,7 +227,7 @@ def _restart_seconds(num_failures: int) -> float:
     return min(RESTART_SECONDS_MAX, 10.0 * 2 ** min(num_failures - FREE_RESTARTS, 10))
 
 
-def _hold(observed: Observed, keep: Live, now: datetime) -> Live:
+def _hold(observed: Observed, keep: ScaleState, now: datetime) -> ScaleState:
     wait = hold_seconds(observed.uid, keep.gang_tries)
     return replace(
         keep,

@@ -15,14 +15,14 @@ from rollout_operator.apply.permitted import Allowances, Permit
 from rollout_operator.cache.children import Child, Node, Pod
 from rollout_operator.kueue.claim import Claim
 from rollout_operator.kueue.quota import Quota
-from rollout_operator.run.attempt import Live
+from rollout_operator.run.attempt import ScaleState
 
 ROLES: tuple[Role, ...] = ("coordinator", "learner", "actor")
 REASONS: Mapping[str, Reason] = {reason.value: reason for reason in Reason}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class Blocked:
     """Why a run may not start (or go on). ``stalled``: a person must act."""
 
     reason: Reason
@@ -61,8 +61,8 @@ class Observed:
     spec: RolloutRunSpec | None
     status: RunStatus
     runtime: RuntimeSpec = field(default_factory=RuntimeSpec)
-    gate: Gate | None = None
-    blocked: Gate | None = None
+    gate: Blocked | None = None
+    blocked: Blocked | None = None
     children: Mapping[tuple[str, str], Child] = field(default_factory=dict)
     unverified: tuple[str, ...] = ()
     pods: tuple[Pod, ...] = ()
@@ -100,7 +100,7 @@ class PodDeletion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Desired:
     """The children that there shall be.
 
     ``record`` names the ConfigMap of the attempt when it exists; otherwise the attempt is rendered.
@@ -109,13 +109,13 @@ class Wanted:
 
     attempt: int
     record: str | None
-    live: Mapping[Role, Live]
+    live: Mapping[Role, ScaleState]
     without: frozenset[tuple[str, str]] = frozenset()
     deletions: tuple[PodDeletion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class EventSpec:
     """An event to be posted once: ``key`` says what it is about where the words may differ."""
 
     type: Literal["Normal", "Warning"]
@@ -146,15 +146,15 @@ class Plan:
     nothing is left of the run but its object, which shall go too.
     """
 
-    wanted: Wanted | None = None
-    lower: Mapping[Role, Live] = field(default_factory=dict)
+    wanted: Desired | None = None
+    lower: Mapping[Role, ScaleState] = field(default_factory=dict)
     remove_children: bool = False
     delete_run: bool = False
     stop_coordinator: bool = False
     send_settings: bool = False
     quota: QuotaStep | None = None
     status: Mapping[str, Any] | None = None
-    notes: tuple[Note, ...] = ()
+    notes: tuple[EventSpec, ...] = ()
     requeue_seconds: float | None = None
 
 

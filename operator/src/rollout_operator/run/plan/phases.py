@@ -14,7 +14,7 @@ from rollout_api.conditions import Reason
 from rollout_api.names import Role
 from rollout_api.v1alpha1.run_status import Progress
 from rollout_operator.cache.children import Pod, parse_time
-from rollout_operator.run.attempt import Live
+from rollout_operator.run.attempt import ScaleState
 from rollout_operator.run.plan.attempts import replicas_of, stateful_set
 from rollout_operator.run.plan.learner_group import (
     Group,
@@ -34,7 +34,7 @@ CUT_SECONDS_MAX = 120
 class Phase:
     """What the pods shall be; ``due``: when to look again. ``cutting``: the coordinator stops the run."""
 
-    live: dict[Role, Live]
+    live: dict[Role, ScaleState]
     due: datetime | None = None
     cutting: bool = False
     gone: bool = False
@@ -61,7 +61,7 @@ def plan_running(observed: Observed, group: Group | None, attempt: int, now: dat
     if until is not None and (now < until or workers):
         return _hold(observed, until if now < until else None)
     ready = coordinator_ready(observed, attempt)
-    live: dict[Role, Live] = {"coordinator": Live(replicas=1)}
+    live: dict[Role, ScaleState] = {"coordinator": ScaleState(replicas=1)}
     due: datetime | None = None
     if has_role(observed, "learner"):
         live["learner"], due = _learner(observed, group, may_start=ready, now=now)
@@ -72,13 +72,13 @@ def plan_running(observed: Observed, group: Group | None, attempt: int, now: dat
         complete = group is None or group.complete or group.was_complete
         released = _released(observed, "actor", attempt)
         may_start = released or (ready and complete)
-        live["actor"] = Live(replicas=running_actors(observed) if may_start else 0)
+        live["actor"] = ScaleState(replicas=running_actors(observed) if may_start else 0)
     return Phase(live=live, due=due)
 
 
 def _learner(
     observed: Observed, group: Group | None, *, may_start: bool, now: datetime
-) -> tuple[Live, datetime | None]:
+) -> tuple[ScaleState, datetime | None]:
     if group is None:
         return first_live(observed), None
     return plan_group(observed, group, may_start=may_start, now=now)
@@ -119,18 +119,18 @@ def _hold(observed: Observed, until: datetime | None) -> Phase:
     return Phase(live=_all_zero(observed, learner), due=until, holding=True)
 
 
-def _all_zero(observed: Observed, learner: Live) -> dict[Role, Live]:
-    live: dict[Role, Live] = {"coordinator": Live(replicas=0), "learner": learner}
+def _all_zero(observed: Observed, learner: ScaleState) -> dict[Role, ScaleState]:
+    live: dict[Role, ScaleState] = {"coordinator": ScaleState(replicas=0), "learner": learner}
     if has_role(observed, "actor"):
-        live["actor"] = Live(replicas=0)
+        live["actor"] = ScaleState(replicas=0)
     return live
 
 
-def current_live(observed: Observed, role: Role) -> Live:
+def current_live(observed: Observed, role: Role) -> ScaleState:
     """A role's StatefulSet as it is."""
     child = stateful_set(observed, role)
     if child is None or child.workload is None:
-        return Live(replicas=0)
+        return ScaleState(replicas=0)
     return as_live(child.workload)
 
 
@@ -194,7 +194,9 @@ def speaks_of(progress: Progress, attempt: int) -> bool:
     return progress.attempt in {0, attempt}
 
 
-def plan_deletions(observed: Observed, live: dict[Role, Live], attempt: int) -> list[PodDeletion]:
+def plan_deletions(
+    observed: Observed, live: dict[Role, ScaleState], attempt: int
+) -> list[PodDeletion]:
     """Pods that stand in the way: of an older group start, of an older attempt, on a node that is gone."""
     found: list[PodDeletion] = []
     for pod in observed.pods:
@@ -214,7 +216,7 @@ def _stuck(observed: Observed, pod: Pod, attempt: int) -> str:
     return progress.stuck.message if meant and pod.created < parse_time(progress.stuck.time) else ""
 
 
-def _old(observed: Observed, pod: Pod, live: dict[Role, Live], attempt: int) -> str:
+def _old(observed: Observed, pod: Pod, live: dict[Role, ScaleState], attempt: int) -> str:
     if pod.attempt < attempt and not pod.ready:
         return f"it is of run attempt {pod.attempt} and not ready"
     if why := _stuck(observed, pod, attempt):

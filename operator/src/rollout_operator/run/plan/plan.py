@@ -19,12 +19,12 @@ from rollout_operator.run.plan.attempts import (
     is_overtaken,
     lives_unverified,
 )
-from rollout_operator.run.plan.children import earliest, until, want
+from rollout_operator.run.plan.children import earliest, plan_desired, until
 from rollout_operator.run.plan.cleanup import plan_finished
 from rollout_operator.run.plan.learner_group import Group, find_condition, observe_group
 from rollout_operator.run.plan.model import (
+    Blocked,
     Ending,
-    Gate,
     Observed,
     Plan,
 )
@@ -41,21 +41,21 @@ from rollout_operator.run.plan.phases import (
     plan_suspension,
 )
 from rollout_operator.run.plan.queueing import (
-    admitted_aspect,
+    admitted_condition,
     await_quota,
     kept_suspension,
     lost_quota,
     plan_step,
-    refused_aspect,
+    refused_condition,
 )
 from rollout_operator.run.plan.status.conditions import (
-    Aspect,
+    ConditionUpdate,
     Status,
     actor_selector,
-    actors_aspect,
+    actors_condition,
     aimed,
     build_role_status,
-    learner_aspect,
+    learner_condition,
     no,
     reported,
     yes,
@@ -91,15 +91,15 @@ def plan_run(observed: Observed, now: datetime) -> Plan:
 
 
 def _plan_refused(
-    observed: Observed, gate: Gate | None, now: datetime, *, alive: bool = False
+    observed: Observed, gate: Blocked | None, now: datetime, *, alive: bool = False
 ) -> Plan:
     """Say what stands in the way; what already lives is left as it is."""
     gate = observed.blocked or gate
-    gate = gate or Gate(reason=Reason.PENDING, message="not looked at yet", stalled=False)
+    gate = gate or Blocked(reason=Reason.PENDING, message="not looked at yet", stalled=False)
     kept = [] if alive else kept_suspension(observed)
     aspects = [
         no(ConditionType.READY, gate.reason, gate.message),
-        *refused_aspect(gate),
+        *refused_condition(gate),
         *kept,
         _state(gate),
     ]
@@ -108,7 +108,7 @@ def _plan_refused(
     return finish_plan(observed, plan, aspects, now, keep_counts=True)
 
 
-def _state(gate: Gate) -> Aspect:
+def _state(gate: Blocked) -> ConditionUpdate:
     kind = ConditionType.STALLED if gate.stalled else ConditionType.RECONCILING
     return yes(kind, gate.reason, gate.message)
 
@@ -135,7 +135,7 @@ def _plan_unverified(observed: Observed, attempt: int, now: datetime) -> Plan:
     if observed.spec is not None and (ending := find_ending(observed, group, attempt, now)):
         return _plan_ending(observed, ending, attempt, now)
     message = str(RecordUnverified(observed.unverified[0]))
-    gate = Gate(reason=Reason.RECORD_UNVERIFIED, message=message, retry_seconds=120.0)
+    gate = Blocked(reason=Reason.RECORD_UNVERIFIED, message=message, retry_seconds=120.0)
     return _plan_refused(observed, gate, now, alive=True)
 
 
@@ -174,7 +174,7 @@ def _plan_suspended(observed: Observed, attempt: int, why: Stop, now: datetime) 
     record = find_record(observed, attempt)
     alive = record is not None or lives_unverified(observed)
     phase = plan_suspension(observed, attempt, now) if alive else at_rest(observed)
-    wanted = want(observed, record, phase, attempt) if record is not None else None
+    wanted = plan_desired(observed, record, phase, attempt) if record is not None else None
     aspects = _stopping_aspects(phase, why, observed.blocked)
     gives_back = alive and phase.gone and observed.quota is not None
     last = attempt if alive else observed.status.attempt
@@ -197,7 +197,7 @@ def _plan_suspended(observed: Observed, attempt: int, why: Stop, now: datetime) 
     )
 
 
-def _stopping_aspects(phase: Phase, why: Stop, blocked: Gate | None) -> list[Aspect]:
+def _stopping_aspects(phase: Phase, why: Stop, blocked: Blocked | None) -> list[ConditionUpdate]:
     """Of pods that go, and of none that is left; an eviction ends in the queue again."""
     evicted = why.reason is Reason.EVICTED
     lost = [no(ConditionType.ADMITTED, why.reason, why.message)] if evicted else []
@@ -231,7 +231,7 @@ def _plan_ending(observed: Observed, ending: Ending, attempt: int, now: datetime
     """Say how it ended and with which pods; they go once that is written."""
     terminal = Reason.SUCCEEDED if ending.succeeded else Reason.FAILED
     aspects = [
-        Aspect(
+        ConditionUpdate(
             type=ConditionType.READY,
             holds=ending.succeeded,
             reason=ending.reason,
@@ -259,7 +259,7 @@ def _plan_ending(observed: Observed, ending: Ending, attempt: int, now: datetime
 def _plan_running(observed: Observed, group: Group | None, attempt: int, now: datetime) -> Plan:
     record = find_record(observed, attempt)
     phase = plan_running(observed, group, attempt, now)
-    wanted = want(observed, record, phase, attempt)
+    wanted = plan_desired(observed, record, phase, attempt)
     started = observed.status.attempt == attempt and observed.status.start_time is not None
     ready = coordinator_ready(observed, attempt)
     settings = started and ready and observed.generation > observed.status.settings_generation
@@ -293,20 +293,23 @@ def _all_ready(observed: Observed, group: Group | None, phase: Phase, attempt: i
     counts = build_role_status(observed, "actor", phase.live, attempt) or {}
     actors = counts.get("ready", 0) >= counts.get("desired", 0)
     released = not has_role(observed, "actor") or counts.get("desired", 0) > 0
-    learner = learner_aspect(observed, group, phase.live).holds is True
+    learner = learner_condition(observed, group, phase.live).holds is True
     return coordinator_ready(observed, attempt) and learner and actors and released
 
 
 def _running_aspects(
     observed: Observed, group: Group | None, phase: Phase, attempt: int, lost: str
-) -> list[Aspect]:
+) -> list[ConditionUpdate]:
     counts = build_role_status(observed, "actor", aimed(observed, phase), attempt)
-    actors, learner = actors_aspect(observed, counts), learner_aspect(observed, group, phase.live)
+    actors, learner = (
+        actors_condition(observed, counts),
+        learner_condition(observed, group, phase.live),
+    )
     some = not phase.live.get("actor") or bool(counts and counts["ready"])
     up = coordinator_ready(observed, attempt) and learner.holds and some
     trouble = find_trouble(observed, phase, attempt, lost)
     aspects = [
-        admitted_aspect(observed),
+        admitted_condition(observed),
         actors,
         learner,
         *reported(observed.status.progress, attempt),
@@ -323,7 +326,9 @@ def _running_aspects(
     ]
 
 
-def _describe_start(observed: Observed, learner: Aspect, actors: Aspect, attempt: int) -> str:
+def _describe_start(
+    observed: Observed, learner: ConditionUpdate, actors: ConditionUpdate, attempt: int
+) -> str:
     if not coordinator_ready(observed, attempt):
         return "waits for the coordinator"
     return f"waits for the learner: {learner.message}" if not learner.holds else actors.message

@@ -12,8 +12,8 @@ from rollout_api.conditions import ConditionType, Reason
 from rollout_operator.kueue.quota import Quota
 from rollout_operator.run.plan.attempts import has_pods
 from rollout_operator.run.plan.learner_group import find_condition
-from rollout_operator.run.plan.model import Gate, Observed, QuotaStep
-from rollout_operator.run.plan.status.conditions import Aspect, no, yes
+from rollout_operator.run.plan.model import Blocked, Observed, QuotaStep
+from rollout_operator.run.plan.status.conditions import ConditionUpdate, no, yes
 
 _QUEUED = frozenset({Reason.QUOTA_RESERVED.value, Reason.QUEUED.value, Reason.EVICTED.value})
 WAIT_SECONDS = 30.0
@@ -46,7 +46,7 @@ def lost_quota(observed: Observed) -> Lost | None:
     return Lost(message=f"Workload {quota.name} is not admitted any more")
 
 
-def await_quota(observed: Observed) -> Gate | None:
+def await_quota(observed: Observed) -> Blocked | None:
     """What a start waits for; None when nothing, or when the quota is there."""
     quota, queue = observed.quota, observed.queue
     if quota is None:
@@ -61,11 +61,11 @@ def await_quota(observed: Observed) -> Gate | None:
         return _waits(_describe(quota, "waits for admission"), 5.0)
     if not quota.active:
         message = f"Workload {quota.name} is held: its spec.active is false; set it to true"
-        return Gate(reason=Reason.QUEUED, message=message, retry_seconds=WAIT_SECONDS)
+        return Blocked(reason=Reason.QUEUED, message=message, retry_seconds=WAIT_SECONDS)
     reserved = quota.condition("QuotaReserved") or {}
     inadmissible = reserved.get("reason") == "Inadmissible"
     message = _describe(quota, reserved.get("message") or "waits for its turn")
-    return Gate(
+    return Blocked(
         reason=Reason.QUEUED, message=message, stalled=inadmissible, retry_seconds=WAIT_SECONDS
     )
 
@@ -74,11 +74,11 @@ def _describe(quota: Quota, words: str) -> str:
     return f"queue {quota.queue!r}: {words} (Workload {quota.name})"
 
 
-def _waits(message: str, seconds: float) -> Gate:
-    return Gate(reason=Reason.QUEUED, message=message, stalled=False, retry_seconds=seconds)
+def _waits(message: str, seconds: float) -> Blocked:
+    return Blocked(reason=Reason.QUEUED, message=message, stalled=False, retry_seconds=seconds)
 
 
-def admitted_aspect(observed: Observed) -> Aspect:
+def admitted_condition(observed: Observed) -> ConditionUpdate:
     """Of a live attempt: with or without a queue."""
     kind, quota = ConditionType.ADMITTED, observed.quota
     if quota is not None:
@@ -89,13 +89,13 @@ def admitted_aspect(observed: Observed) -> Aspect:
     return yes(kind, Reason.NO_QUEUE, "the run names no queue")
 
 
-def refused_aspect(gate: Gate) -> list[Aspect]:
+def refused_condition(gate: Blocked) -> list[ConditionUpdate]:
     """Of a run that waits for its queue."""
     waits = gate.reason in {Reason.QUEUED, Reason.KUEUE_NOT_INSTALLED}
     return [no(ConditionType.ADMITTED, gate.reason, gate.message)] if waits else []
 
 
-def kept_suspension(observed: Observed) -> list[Aspect]:
+def kept_suspension(observed: Observed) -> list[ConditionUpdate]:
     """A run whose pods are gone stays so until an attempt starts: the next one has a new number."""
     before = find_condition(observed, "Suspended")
     if before is None or before.status != "True":

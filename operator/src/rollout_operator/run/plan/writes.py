@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rollout_api import names
 from rollout_operator.cache.children import Child
-from rollout_operator.run.attempt import Live
-from rollout_operator.run.plan.model import ROLES, Wanted
+from rollout_operator.run.attempt import ScaleState
+from rollout_operator.run.plan.model import ROLES, Desired
 
 Place = tuple[str, str]
 
@@ -26,7 +26,7 @@ class Writes:
         return bool(self.first or self.workloads or self.delete)
 
 
-def live_of(run: str, wanted: Wanted) -> dict[Place, Live]:
+def live_of(run: str, wanted: Desired) -> dict[Place, ScaleState]:
     """Live fields by StatefulSet."""
     return {
         ("StatefulSet", names.workload_name(run, role)): wanted.live[role]
@@ -37,7 +37,7 @@ def live_of(run: str, wanted: Wanted) -> dict[Place, Live]:
 
 def plan_writes(
     run: str,
-    wanted: Wanted,
+    wanted: Desired,
     expected: tuple[Place, ...],
     children: Mapping[Place, Child],
     accepted: Mapping[str, str],
@@ -67,7 +67,7 @@ def is_drifted(child: Child, accepted: Mapping[str, str]) -> bool:
 
 
 def _differs(
-    child: Child | None, live: Live | None, attempt: int, accepted: Mapping[str, str]
+    child: Child | None, live: ScaleState | None, attempt: int, accepted: Mapping[str, str]
 ) -> bool:
     if child is None:
         return True

@@ -11,10 +11,10 @@ from rollout.coordinator.calls.partial_samples import (
     read_prefixes,
 )
 from rollout.coordinator.calls.quarantine import describe_stall, note_activation
-from rollout.coordinator.calls.recall import ask_back, note_progress
-from rollout.coordinator.context import WAIT_MAX_SECONDS, Run, wait_for
+from rollout.coordinator.calls.recall import note_progress, recall_tasks
+from rollout.coordinator.context import WAIT_MAX_SECONDS, RunContext, wait_for
 from rollout.coordinator.plan import EvaluationPlan
-from rollout.coordinator.revocation import take_back
+from rollout.coordinator.revocation import revoke_leases
 from rollout.coordinator.state import Worker
 from rollout.errors import Fenced
 from rollout.ledger.records import ClaimRequest, Lease
@@ -28,7 +28,7 @@ LOOK_SECONDS_MIN = 0.05
 """A waiting claim looks no more often for leases that ran out."""
 
 
-async def register(run: Run, ask: m.Register) -> m.Registered:
+async def register(run: RunContext, ask: m.Register) -> m.Registered:
     """A new actor process."""
     done = await run.ledger.register(ask.worker, "actor", pid=ask.pid, host=ask.host)
     run.state.free(done.freed)
@@ -48,7 +48,7 @@ async def register(run: Run, ask: m.Register) -> m.Registered:
     )
 
 
-def hear(run: Run, worker: str, role: str, incarnation: int) -> Worker:
+def record_heartbeat(run: RunContext, worker: str, role: str, incarnation: int) -> Worker:
     """Note that a worker is alive. Raises Fenced when a newer process of it is known."""
     known = run.state.workers.get(worker)
     if known is None:
@@ -63,10 +63,10 @@ def hear(run: Run, worker: str, role: str, incarnation: int) -> Worker:
     return known
 
 
-async def claim(run: Run, ask: m.Claim) -> m.Claimed:
+async def claim(run: RunContext, ask: m.Claim) -> m.Claimed:
     """Hand out tasks, waiting for some when there are none."""
     deadline = run.clock() + min(ask.wait_seconds, WAIT_MAX_SECONDS)
-    worker = hear(run, ask.worker, "actor", ask.incarnation)
+    worker = record_heartbeat(run, ask.worker, "actor", ask.incarnation)
     worker.loaded = run.state.versions.get(ask.loaded) if ask.loaded else worker.loaded
     run.waits.idle[ask.worker] = run.clock()
     while True:
@@ -87,7 +87,7 @@ async def claim(run: Run, ask: m.Claim) -> m.Claimed:
         worker.seen_at = run.clock()
 
 
-def _until_silent(run: Run) -> float:
+def _until_silent(run: RunContext) -> float:
     """Seconds until the next worker that holds something may be given up, within bounds."""
     now, term = run.clock(), run.plan.lease_seconds
     ages = [now - run.state.workers[w].seen_at for w in _holders(run) if w in run.state.workers]
@@ -95,11 +95,11 @@ def _until_silent(run: Run) -> float:
     return min(max(left, LOOK_SECONDS_MIN), term / 4)
 
 
-def _holders(run: Run) -> set[str]:
+def _holders(run: RunContext) -> set[str]:
     return {lease.worker for lease in run.state.leases.values()}
 
 
-async def _try_claim(run: Run, ask: m.Claim) -> tuple[m.Task, ...]:
+async def _try_claim(run: RunContext, ask: m.Claim) -> tuple[m.Task, ...]:
     policy = run.state.version
     if policy is None or run.damaged == policy or not _worth_asking(run, ask):
         return ()
@@ -123,7 +123,7 @@ async def _try_claim(run: Run, ask: m.Claim) -> tuple[m.Task, ...]:
     return await build_tasks(run, await _with_versions(run, claims.leases))
 
 
-async def _with_versions(run: Run, leases: Sequence[Lease]) -> list[Lease]:
+async def _with_versions(run: RunContext, leases: Sequence[Lease]) -> list[Lease]:
     """The leases whose version is kept; others are taken back, to be claimed under the policy of now.
 
     One that is handed out again may be of a version that was retired since, or of a dead lineage.
@@ -131,13 +131,13 @@ async def _with_versions(run: Run, leases: Sequence[Lease]) -> list[Lease]:
     versions = run.state.versions
     gone = [one for one in leases if (one.version_lineage, one.version_step) not in versions]
     if gone:
-        await take_back(run, gone, "its version is not kept any more")
+        await revoke_leases(run, gone, "its version is not kept any more")
         log.info("taken back num=%d worker=%s: version retired", len(gone), gone[0].worker)
         run.work.beat()
     return [one for one in leases if one not in gone]
 
 
-def _worth_asking(run: Run, ask: m.Claim) -> bool:
+def _worth_asking(run: RunContext, ask: m.Claim) -> bool:
     """Whether the ledger can have something for this actor: spares it a transaction per wake-up."""
     if run.state.num_open():
         return True
@@ -149,21 +149,21 @@ def _worth_asking(run: Run, ask: m.Claim) -> bool:
     )
 
 
-def is_alive(run: Run, worker: str, now: float) -> bool:
+def is_alive(run: RunContext, worker: str, now: float) -> bool:
     """Whether the worker was heard within one lease term."""
     known = run.state.workers.get(worker)
     seen = run.started_at if known is None else known.seen_at
     return now - seen < run.plan.lease_seconds
 
 
-def _fair_share(run: Run, tasks_max: int) -> int:
+def _fair_share(run: RunContext, tasks_max: int) -> int:
     """What one actor gets, so that the first to ask does not leave the others idle."""
     alive = len(working_actors(run))
     share = math.ceil(run.state.num_open() / max(1, alive))
     return max(1, min(tasks_max, share)) if alive > 1 else max(1, tasks_max)
 
 
-def working_actors(run: Run) -> list[Worker]:
+def working_actors(run: RunContext) -> list[Worker]:
     """Actors that were heard within one lease term and have not ended."""
     now = run.clock()
     return [
@@ -173,7 +173,7 @@ def working_actors(run: Run) -> list[Worker]:
     ]
 
 
-def idle_reason(run: Run) -> str:
+def idle_reason(run: RunContext) -> str:
     """Why there is no work for an actor just now."""
     if run.state.version is None:
         return "waiting for the learner to publish the first version"
@@ -182,12 +182,12 @@ def idle_reason(run: Run) -> str:
     return f"every task of step {run.state.step + 1} is taken: waiting for the learner"
 
 
-async def build_tasks(run: Run, leases: Sequence[Lease]) -> tuple[m.Task, ...]:
+async def build_tasks(run: RunContext, leases: Sequence[Lease]) -> tuple[m.Task, ...]:
     """Tasks as actors see them, with their rows. Raises DataError."""
     rows = await _rows(run, leases)
     kept = await read_prefixes(run, leases)
     young = [choose_young(run, lease, kept.get(lease.task.task_id, {})) for lease in leases]
-    run.moves.tokens_again += sum(
+    run.recalls.tokens_again += sum(
         len(one.prompt_ids) + len(one.token_ids)
         for prefixes in young
         for one in prefixes
@@ -199,7 +199,7 @@ async def build_tasks(run: Run, leases: Sequence[Lease]) -> tuple[m.Task, ...]:
     )
 
 
-async def _rows(run: Run, leases: Sequence[Lease]) -> dict[str, Row]:
+async def _rows(run: RunContext, leases: Sequence[Lease]) -> dict[str, Row]:
     found: dict[str, Row] = {}
     by_source: dict[tuple[str, str], list[Lease]] = {}
     for lease in leases:
@@ -214,7 +214,7 @@ async def _rows(run: Run, leases: Sequence[Lease]) -> dict[str, Row]:
     return found
 
 
-def _build_task(run: Run, lease: Lease, row: Row, prefixes: tuple[Prefix, ...]) -> m.Task:
+def _build_task(run: RunContext, lease: Lease, row: Row, prefixes: tuple[Prefix, ...]) -> m.Task:
     task = lease.task
     version = run.state.versions[(lease.version_lineage, lease.version_step)]
     evaluation = task.kind == "eval"
@@ -236,20 +236,20 @@ def _build_task(run: Run, lease: Lease, row: Row, prefixes: tuple[Prefix, ...]) 
     )
 
 
-def _sampling(run: Run, lease: Lease) -> SamplingParams:
+def _sampling(run: RunContext, lease: Lease) -> SamplingParams:
     found = find_evaluation(run, lease.task.evaluation, lease.task.split)
     return run.plan.sampling if found is None else found.sampling
 
 
-def find_evaluation(run: Run, name: str, split: str) -> EvaluationPlan | None:
+def find_evaluation(run: RunContext, name: str, split: str) -> EvaluationPlan | None:
     """The plan of an evaluation; None for training, or when it was taken out of the manifest."""
     wanted = (plan for plan in run.plan.evaluations if (plan.name, plan.split) == (name, split))
     return next(wanted, None)
 
 
-async def heartbeat(run: Run, ask: m.Heartbeat) -> m.HeartbeatAnswer:
+async def heartbeat(run: RunContext, ask: m.Heartbeat) -> m.HeartbeatAnswer:
     """An actor is alive and still works on these tasks."""
-    worker = hear(run, ask.worker, "actor", ask.incarnation)
+    worker = record_heartbeat(run, ask.worker, "actor", ask.incarnation)
     worker.state, worker.step = ask.state, ask.step
     note_progress(worker, ask)
     lost: tuple[str, ...] = ()
@@ -260,13 +260,13 @@ async def heartbeat(run: Run, ask: m.Heartbeat) -> m.HeartbeatAnswer:
     return m.HeartbeatAnswer(
         lost=lost,
         stop=run.stop_reason() is not None,
-        give_back=await ask_back(run, worker),
+        give_back=await recall_tasks(run, worker),
     )
 
 
-async def activation(run: Run, ask: m.Activation) -> m.Empty:
+async def activation(run: RunContext, ask: m.Activation) -> m.Empty:
     """An actor loaded a version, or could not; a wrong digest is written down for good."""
-    worker = hear(run, ask.worker, "actor", ask.incarnation)
+    worker = record_heartbeat(run, ask.worker, "actor", ask.incarnation)
     note_activation(worker, ask, run.clock())
     if ask.ok:
         return m.Empty()
@@ -281,17 +281,17 @@ async def activation(run: Run, ask: m.Activation) -> m.Empty:
     return m.Empty()
 
 
-async def outcome(run: Run, ask: m.Outcome) -> m.Empty:
+async def outcome(run: RunContext, ask: m.Outcome) -> m.Empty:
     """A worker says how it ends. Raises Fenced for one that was replaced: its successor goes on."""
     text = "succeeded" if ask.ok else f"failed: {ask.message}"
     name = "learner" if ask.role == "learner" else ask.worker
     await run.ledger.worker_ended(name, ask.incarnation, text)
-    worker = hear(run, ask.worker, ask.role, ask.incarnation)
+    worker = record_heartbeat(run, ask.worker, ask.role, ask.incarnation)
     worker.outcome, worker.state = text, "ended"
     if ask.ok:
         # A claim may have been on its way to it.
         held = [one for one in run.state.leases.values() if one.worker == worker.name]
         mine = [one for one in held if one.incarnation == worker.incarnation]
-        await take_back(run, mine, f"{worker.name} has ended")
+        await revoke_leases(run, mine, f"{worker.name} has ended")
     run.wake()
     return m.Empty()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollout.coordinator.context import Run
+from rollout.coordinator.context import RunContext
 from rollout.coordinator.plan import RunPlan
 from rollout.coordinator.rules.batch_selection import Window, expire_old, is_finished, window_end
 from rollout.coordinator.rules.evaluation import build_evaluation, plan_due
@@ -38,12 +38,12 @@ def plan_evaluations(
     return tuple(build_evaluation(item, lineage, step) for item in due)
 
 
-def view_window(run: Run) -> Window:
+def view_window(run: RunContext) -> Window:
     """The groups after the cursor, as the step after the last committed one may take them."""
     return expire_old(run.plan, run.state.step, run.state.views())
 
 
-async def admit_more(run: Run) -> None:
+async def admit_more(run: RunContext) -> None:
     """Let in what results or a longer run now allow. Cheap when there is nothing."""
     if run.state.version is None or run.plan.offline:
         return

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from rollout.coordinator.batch_building import ids_of
-from rollout.coordinator.calls.actors import hear, working_actors
+from rollout.coordinator.calls.actors import record_heartbeat, working_actors
 from rollout.coordinator.calls.admission import plan_admission, plan_evaluations, view_window
 from rollout.coordinator.calls.learner import FINISHED, LEARNER, is_last_step_done
-from rollout.coordinator.context import Run
+from rollout.coordinator.context import RunContext
 from rollout.coordinator.rules.autoscaling import Pace, StepShares, next_pace
 from rollout.coordinator.rules.batch_selection import (
     Decision,
@@ -38,9 +38,9 @@ from rollout.protocol import messages as m
 log = logging.getLogger(__name__)
 
 
-async def commit(run: Run, ask: m.Commit) -> m.Committed:
+async def commit(run: RunContext, ask: m.Commit) -> m.Committed:
     """Make one step true. Idempotent; refused when it is not the step that was handed out."""
-    hear(run, ask.worker, LEARNER, ask.incarnation)
+    record_heartbeat(run, ask.worker, LEARNER, ask.incarnation)
     async with run.turn:
         await _require_weights(run, ask)
         if ask.step > run.state.step:
@@ -51,7 +51,7 @@ async def commit(run: Run, ask: m.Commit) -> m.Committed:
     return m.Committed(accepted=True, stop=_stop(run))
 
 
-async def _require_weights(run: Run, ask: m.Commit) -> None:
+async def _require_weights(run: RunContext, ask: m.Commit) -> None:
     """Every object that the version builds on is there, and stays: retention waits for its turn."""
     if not run.plan.weights_are_read:
         return
@@ -64,11 +64,11 @@ async def _require_weights(run: Run, ask: m.Commit) -> None:
             )
 
 
-def _stop(run: Run) -> str | None:
+def _stop(run: RunContext) -> str | None:
     return run.stop_reason() or (FINISHED if is_last_step_done(run) else None)
 
 
-async def _commit_new(run: Run, ask: m.Commit) -> None:
+async def _commit_new(run: RunContext, ask: m.Commit) -> None:
     state = run.state
     taken = range(state.cursor.next_ordinal, ask.cursor.next_ordinal)
     dispositions, rows = _offline(ask, taken) if run.plan.offline else (_dispose(run, ask), ())
@@ -88,7 +88,7 @@ async def _commit_new(run: Run, ask: m.Commit) -> None:
 
 
 def _build(
-    run: Run,
+    run: RunContext,
     ask: m.Commit,
     dispositions: tuple[Disposition, ...],
     rows: tuple[NewTask, ...],
@@ -142,7 +142,7 @@ def _named(ask: m.Commit, samples: Mapping[str, tuple[str, int]]) -> tuple[Dispo
     return (*consumed, *filtered)
 
 
-def _dispose(run: Run, ask: m.Commit) -> tuple[Disposition, ...]:
+def _dispose(run: RunContext, ask: m.Commit) -> tuple[Disposition, ...]:
     """The disposition of every sample of the window that this step closes. Raises CoordinatorError."""
     decision = _decision(run, ask)
     groups = run.state.groups
@@ -174,7 +174,7 @@ def _dispose(run: Run, ask: m.Commit) -> tuple[Disposition, ...]:
     return (*_named(ask, samples), *lost, *rest)
 
 
-def _why_surplus(run: Run) -> str:
+def _why_surplus(run: RunContext) -> str:
     return "over-provisioned" if run.plan.extra_groups else "dynamic sampling"
 
 
@@ -188,7 +188,7 @@ def _check_named(ask: m.Commit, batch: set[str]) -> None:
         )
 
 
-def _decision(run: Run, ask: m.Commit) -> Ready:
+def _decision(run: RunContext, ask: m.Commit) -> Ready:
     """The batch that was handed out, found again; by its own account where time had a say."""
     cursor, window = run.state.cursor.next_ordinal, view_window(run)
     decision = decide_batch(run.plan, cursor, window)
@@ -203,7 +203,7 @@ def _decision(run: Run, ask: m.Commit) -> Ready:
     return decision
 
 
-def _without_later(run: Run, window: Window, ask: m.Commit) -> Window:
+def _without_later(run: RunContext, window: Window, ask: m.Commit) -> Window:
     """The window without the results of groups that a commit does not name: they are surplus."""
     named, groups = {*ask.consumed, *ask.filtered}, run.state.groups
     later = (
@@ -215,7 +215,7 @@ def _without_later(run: Run, window: Window, ask: m.Commit) -> Window:
     return {**window, **left_out}
 
 
-def _is_of(run: Run, decision: Decision, ask: m.Commit) -> bool:
+def _is_of(run: RunContext, decision: Decision, ask: m.Commit) -> bool:
     """Whether a commit names a decision's batch."""
     if not isinstance(decision, Ready):
         return False
@@ -223,7 +223,9 @@ def _is_of(run: Run, decision: Decision, ask: m.Commit) -> bool:
     return batch == {*ask.consumed, *ask.filtered}
 
 
-def _mirror(run: Run, ask: m.Commit, taken: range, dispositions: tuple[Disposition, ...]) -> None:
+def _mirror(
+    run: RunContext, ask: m.Commit, taken: range, dispositions: tuple[Disposition, ...]
+) -> None:
     state, now = run.state, run.clock()
     groups = [state.groups[ordinal] for ordinal in taken if ordinal in state.groups]
     rewards = [group.view().rewards for group in groups]
@@ -251,7 +253,7 @@ def _mirror(run: Run, ask: m.Commit, taken: range, dispositions: tuple[Dispositi
     log.debug("step committed lineage=%d step=%d chain=%s", ask.lineage, ask.step, ask.chain)
 
 
-def _stop_when_adrift(run: Run) -> None:
+def _stop_when_adrift(run: RunContext) -> None:
     """Save and stop where the manifest asks for it; the step that showed it is committed."""
     recent, plan = run.state.recent, run.plan
     for drift in (judge_drift(recent, plan.drift), judge_retokenised(recent, plan.retokenised)):
@@ -260,7 +262,7 @@ def _stop_when_adrift(run: Run) -> None:
             log.warning("stopping: %s", drift.message)
 
 
-def _share_waits(run: Run, seconds: float) -> None:
+def _share_waits(run: RunContext, seconds: float) -> None:
     """Which share of the step each side waited for the other."""
     waits, now = run.waits, run.clock()
     idle = waits.actor_seconds + sum(now - since for since in waits.idle.values())
@@ -274,7 +276,7 @@ def _share_waits(run: Run, seconds: float) -> None:
     _keep_pace(run)
 
 
-def _keep_pace(run: Run) -> None:
+def _keep_pace(run: RunContext) -> None:
     """Let the number of actors follow, where the manifest asks for it."""
     if run.plan.actors is None:
         return
@@ -288,9 +290,9 @@ def _keep_pace(run: Run) -> None:
         log.info("actors wanted=%d before=%d step=%d", run.pace.wanted, pace.wanted, run.state.step)
 
 
-async def save_anchor(run: Run, ask: m.AnchorSaved) -> m.Empty:
+async def save_anchor(run: RunContext, ask: m.AnchorSaved) -> m.Empty:
     """A train state is durable; older ones may go."""
-    hear(run, ask.worker, LEARNER, ask.incarnation)
+    record_heartbeat(run, ask.worker, LEARNER, ask.incarnation)
     manifest: AnchorManifest = ask.manifest
     async with run.turn:
         objects = manifest.objects.items()

@@ -15,7 +15,7 @@ from rollout.coordinator.batch_building import (
     plan_next_rows,
     recorded_ordinals,
 )
-from rollout.coordinator.calls.actors import hear, is_alive
+from rollout.coordinator.calls.actors import is_alive, record_heartbeat
 from rollout.coordinator.calls.admission import (
     admit_more,
     plan_admission,
@@ -23,7 +23,7 @@ from rollout.coordinator.calls.admission import (
     view_window,
 )
 from rollout.coordinator.calls.preemption import answer_told, give_notice
-from rollout.coordinator.context import WAIT_MAX_SECONDS, Run, wait_for
+from rollout.coordinator.context import WAIT_MAX_SECONDS, RunContext, wait_for
 from rollout.coordinator.plan import HELD_OUT
 from rollout.coordinator.rules.batch_selection import (
     Decision,
@@ -54,7 +54,7 @@ class Culprit:
     workers: tuple[str, ...] = ()
 
 
-async def start(run: Run, ask: m.LearnerStart) -> m.LearnerStarted:
+async def start(run: RunContext, ask: m.LearnerStart) -> m.LearnerStarted:
     """Hand a new learner process its past: an anchor, and the committed steps after it."""
     async with run.turn:
         done = await run.ledger.register(LEARNER, LEARNER, pid=ask.pid, host=ask.host)
@@ -92,7 +92,7 @@ async def start(run: Run, ask: m.LearnerStart) -> m.LearnerStarted:
     )
 
 
-async def _usable_anchor(run: Run) -> AnchorManifest | None:
+async def _usable_anchor(run: RunContext) -> AnchorManifest | None:
     """The newest anchor whose objects are all there."""
     for anchor in reversed(run.state.anchors):
         if all([await run.has_object(digest) for digest in anchor.objects.values()]):
@@ -101,16 +101,16 @@ async def _usable_anchor(run: Run) -> AnchorManifest | None:
     return None
 
 
-async def heartbeat(run: Run, ask: m.Heartbeat) -> m.HeartbeatAnswer:
+async def heartbeat(run: RunContext, ask: m.Heartbeat) -> m.HeartbeatAnswer:
     """The learner is alive and does this."""
-    worker = hear(run, ask.worker, LEARNER, ask.incarnation)
+    worker = record_heartbeat(run, ask.worker, LEARNER, ask.incarnation)
     worker.state, worker.step = ask.state, ask.step
     return m.HeartbeatAnswer(stop=run.stop_reason() is not None)
 
 
-async def publish_initial(run: Run, ask: m.PublishInitial) -> m.Empty:
+async def publish_initial(run: RunContext, ask: m.PublishInitial) -> m.Empty:
     """Version 0 exists: sampling may begin."""
-    hear(run, ask.worker, LEARNER, ask.incarnation)
+    record_heartbeat(run, ask.worker, LEARNER, ask.incarnation)
     await _require_object(run, ask.version)
     async with run.turn:
         await run.ledger.publish_initial(ask.incarnation, ask.version, ask.chain)
@@ -123,7 +123,7 @@ async def publish_initial(run: Run, ask: m.PublishInitial) -> m.Empty:
     return m.Empty()
 
 
-async def open_version(run: Run) -> None:
+async def open_version(run: RunContext) -> None:
     """Admit what the newest version calls for; also after a restart, so that nothing is forgotten."""
     state = run.state
     if state.version is None:
@@ -141,7 +141,7 @@ async def open_version(run: Run) -> None:
     state.admit(admission)
 
 
-async def _require_object(run: Run, version: WeightVersion) -> None:
+async def _require_object(run: RunContext, version: WeightVersion) -> None:
     if not await run.has_object(version.object):
         raise CoordinatorError(
             f"version {version.lineage}/{version.step} names object {version.object}, which is not in"
@@ -149,15 +149,15 @@ async def _require_object(run: Run, version: WeightVersion) -> None:
         )
 
 
-async def batch(run: Run, ask: m.BatchRequest) -> m.Batch:
+async def batch(run: RunContext, ask: m.BatchRequest) -> m.Batch:
     """The next batch as soon as it is complete; until then, whom it waits for."""
-    hear(run, ask.worker, LEARNER, ask.incarnation)
+    record_heartbeat(run, ask.worker, LEARNER, ask.incarnation)
     if ask.told_seconds is not None:
         give_notice(run, ask.told_seconds, ask.worker)
     deadline = run.clock() + min(ask.wait_seconds, WAIT_MAX_SECONDS)
     while True:
         ticket = run.batches.ticket()
-        worker = hear(run, ask.worker, LEARNER, ask.incarnation)
+        worker = record_heartbeat(run, ask.worker, LEARNER, ask.incarnation)
         answer = await _try_batch(run, ask)
         if answer is not None:
             _stop_waiting(run)
@@ -170,19 +170,19 @@ async def batch(run: Run, ask: m.BatchRequest) -> m.Batch:
         await wait_for(ticket, min(left, run.plan.lease_seconds / 4))
 
 
-def _start_waiting(run: Run, step: int) -> None:
+def _start_waiting(run: RunContext, step: int) -> None:
     """From the first answer that there is no batch yet: a question that is refused waits for nothing."""
     if run.waits.learner_since is None:
         run.waits.learner_since, run.waits.learner_for = run.clock(), f"the batch of step {step}"
 
 
-def _stop_waiting(run: Run) -> None:
+def _stop_waiting(run: RunContext) -> None:
     if run.waits.learner_since is not None:
         run.waits.learner_seconds += run.clock() - run.waits.learner_since
         run.waits.learner_since = None
 
 
-async def _try_batch(run: Run, ask: m.BatchRequest) -> m.Batch | None:
+async def _try_batch(run: RunContext, ask: m.BatchRequest) -> m.Batch | None:
     state = run.state
     if (end := _find_end(run, ask.step)) is not None:
         return end
@@ -200,7 +200,7 @@ async def _try_batch(run: Run, ask: m.BatchRequest) -> m.Batch | None:
     return build_next_groups(run.plan, run.state.groups, ask.step, decision)
 
 
-def _find_end(run: Run, step: int) -> m.Batch | None:
+def _find_end(run: RunContext, step: int) -> m.Batch | None:
     """The stop of a learner: the run ends, has all its steps, or the learner was told to go."""
     reason = run.stop_reason()
     if reason is not None:
@@ -212,14 +212,14 @@ def _find_end(run: Run, step: int) -> m.Batch | None:
     return answer_told(run, step)
 
 
-def _without_version(run: Run, step: int) -> m.Batch | None:
+def _without_version(run: RunContext, step: int) -> m.Batch | None:
     """While nobody can sample: wait for the first version, or have a damaged one stored again."""
     if run.state.version is None:
         return None
     return m.Batch(step=step, waiting=find_wait(run).text, store_again=True)
 
 
-def is_last_step_done(run: Run) -> bool:
+def is_last_step_done(run: RunContext) -> bool:
     """Whether the run has all its steps."""
     last, cursor = run.plan.steps_total, run.state.cursor
     done = last is not None and run.state.step >= last
@@ -234,7 +234,7 @@ def describe_loss(step: int) -> str:
     )
 
 
-async def _expire_overdue(run: Run) -> None:
+async def _expire_overdue(run: RunContext) -> None:
     """Past the bound a missing sample is given up, except where the run may not depend on time.
 
     With dynamic sampling it is to be made good: no result comes that would ask for a refill.
@@ -254,7 +254,7 @@ async def _expire_overdue(run: Run) -> None:
         await admit_more(run)
 
 
-async def _expire(run: Run, overdue: Sequence[Group]) -> None:
+async def _expire(run: RunContext, overdue: Sequence[Group]) -> None:
     """Give groups up for good, in the ledger first: what comes of them later must not be consumed."""
     expired = set(await run.ledger.expire([group.task.task_id for group in overdue]))
     for group in overdue:
@@ -264,7 +264,7 @@ async def _expire(run: Run, overdue: Sequence[Group]) -> None:
             run.state.release(group.task, "expired")
 
 
-def step_window(run: Run) -> range:
+def step_window(run: RunContext) -> range:
     """The groups that the next step closes, refills included."""
     start, plan = run.state.cursor.next_ordinal, run.plan
     if plan.waves_max is None:
@@ -272,7 +272,7 @@ def step_window(run: Run) -> range:
     return range(start, window_end(plan, start, view_window(run)))
 
 
-async def _offline_batch(run: Run, step: int) -> m.Batch:
+async def _offline_batch(run: RunContext, step: int) -> m.Batch:
     ordinals, cursor = plan_next_rows(run.plan, run.state.cursor.next_ordinal)
     batch = build_rows_batch(step, ordinals, await run.rows.train(ordinals), cursor)
     if run.plan.held_out is None or not run.plan.measures_after(step):
@@ -285,9 +285,9 @@ async def _offline_batch(run: Run, step: int) -> m.Batch:
     return msgspec.structs.replace(batch, held_out=held_out)
 
 
-async def replay(run: Run, ask: m.ReplayRequest) -> m.Batch:
+async def replay(run: RunContext, ask: m.ReplayRequest) -> m.Batch:
     """The batch of a committed step, as it was handed out then."""
-    hear(run, ask.worker, LEARNER, ask.incarnation)
+    record_heartbeat(run, ask.worker, LEARNER, ask.incarnation)
     recorded = await run.ledger.batch_of(ask.step)
     if not run.plan.offline:
         return build_groups_batch(recorded)
@@ -296,9 +296,9 @@ async def replay(run: Run, ask: m.ReplayRequest) -> m.Batch:
     return build_rows_batch(ask.step, ordinals, rows, recorded.cursor)
 
 
-async def fork(run: Run, ask: m.Fork) -> m.Forked:
+async def fork(run: RunContext, ask: m.Fork) -> m.Forked:
     """Open a new lineage where replay could not meet the committed digests."""
-    hear(run, ask.worker, LEARNER, ask.incarnation)
+    record_heartbeat(run, ask.worker, LEARNER, ask.incarnation)
     await _require_object(run, ask.version)
     async with run.turn:
         lineage = await run.ledger.fork(
@@ -314,7 +314,7 @@ async def fork(run: Run, ask: m.Fork) -> m.Forked:
     return m.Forked(lineage=lineage)
 
 
-async def reload_state(run: Run) -> None:
+async def reload_state(run: RunContext) -> None:
     """Build the picture anew from the ledger; keep what only this process knows, an order to stop above all."""
     stored = await run.ledger.load()
     known, run.state = run.state, build_state(stored, pools_rewards=run.plan.pools_rewards)
@@ -322,16 +322,16 @@ async def reload_state(run: Run) -> None:
     run.state.tokens, run.state.unfinished = known.tokens, known.unfinished
 
 
-async def failed(run: Run, ask: m.Failed) -> m.Empty:
+async def failed(run: RunContext, ask: m.Failed) -> m.Empty:
     """The learner says that the run cannot go on. Raises Fenced for one that was replaced."""
-    hear(run, ask.worker, LEARNER, ask.incarnation)
+    record_heartbeat(run, ask.worker, LEARNER, ask.incarnation)
     # This coordinator may be younger than both: the ledger knows who is the newest.
     await run.ledger.worker_ended(LEARNER, ask.incarnation, f"failed: {ask.message}")
     await run.end("Failed", ask.kind, ask.message)
     return m.Empty()
 
 
-def find_wait(run: Run) -> Culprit:
+def find_wait(run: RunContext) -> Culprit:
     """Whom the learner waits for, in one line: which task, which worker, which try."""
     state = run.state
     if state.version is None:
@@ -349,11 +349,11 @@ def find_wait(run: Run) -> Culprit:
     return _find_holder(run, group.task.task_id, group.lease, more)
 
 
-def _learners(run: Run) -> tuple[str, ...]:
+def _learners(run: RunContext) -> tuple[str, ...]:
     return tuple(w.name for w in run.state.workers.values() if w.role == LEARNER)
 
 
-def _find_silence(run: Run) -> Culprit | None:
+def _find_silence(run: RunContext) -> Culprit | None:
     """Of a learner that was not heard for a while; None for one that was, or is not needed any more."""
     learners = [w for w in run.state.workers.values() if w.role == LEARNER]
     has_ended = any(worker.outcome is not None for worker in learners)
@@ -366,7 +366,7 @@ def _find_silence(run: Run) -> Culprit | None:
     return Culprit(text=f"the learner is silent for {silent:.0f} s", workers=_learners(run))
 
 
-def find_hold(run: Run) -> tuple[str, Culprit] | None:
+def find_hold(run: RunContext) -> tuple[str, Culprit] | None:
     """What the run as a whole waits for, and whom; None while its workers go on, or say so themselves."""
     if run.state.outcome is not None:
         return None
@@ -385,7 +385,7 @@ def find_hold(run: Run) -> tuple[str, Culprit] | None:
     return f"evaluation {name} ({split}) of step {step}", holder
 
 
-def _find_holder(run: Run, what: str, lease: Lease | None, more: str = "") -> Culprit:
+def _find_holder(run: RunContext, what: str, lease: Lease | None, more: str = "") -> Culprit:
     now = run.clock()
     if lease is None:
         alive = [w for w in run.state.workers.values() if w.role == "actor" and w.outcome is None]

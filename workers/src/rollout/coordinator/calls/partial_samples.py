@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from rollout.codec import decode_prefixes
-from rollout.coordinator.context import Run
+from rollout.coordinator.context import RunContext
 from rollout.coordinator.plan import RunPlan
 from rollout.ledger.records import Lease
 from rollout.protocol import messages as m
@@ -32,7 +32,7 @@ def without_prefixes(plan: RunPlan, result: m.TaskResult) -> m.TaskResult:
     return result if returned and not plan.exact else msgspec.structs.replace(result, prefixes=())
 
 
-async def read_prefixes(run: Run, leases: Sequence[Lease | None]) -> dict[str, BySample]:
+async def read_prefixes(run: RunContext, leases: Sequence[Lease | None]) -> dict[str, BySample]:
     """What earlier attempts left of these tasks, by task and sample. Raises LedgerError."""
     wanted = [one.task.task_id for one in leases if one is not None and one.prefixed]
     if not wanted:
@@ -44,7 +44,7 @@ async def read_prefixes(run: Run, leases: Sequence[Lease | None]) -> dict[str, B
     }
 
 
-def choose_young(run: Run, lease: Lease, kept: BySample) -> tuple[Prefix, ...]:
+def choose_young(run: RunContext, lease: Lease, kept: BySample) -> tuple[Prefix, ...]:
     """The beginnings that may be gone on with: young enough whenever their group is consumed."""
     if lease.task.kind != "train":
         return tuple(kept.values())
@@ -60,7 +60,7 @@ def choose_young(run: Run, lease: Lease, kept: BySample) -> tuple[Prefix, ...]:
     return young
 
 
-def oldest_step(run: Run, ordinal: int) -> int:
+def oldest_step(run: RunContext, ordinal: int) -> int:
     """The oldest version whose tokens the group may hold: a step takes at least a batch of groups."""
     state, plan = run.state, run.plan
     steps_ahead = max(0, ordinal - state.cursor.next_ordinal) // plan.groups_per_step

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from rollout.coordinator.context import Run
+from rollout.coordinator.context import RunContext
 from rollout.protocol import messages as m
 
 log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ PREEMPTED = "Preempted"
 """The stop reason of a learner that was told to go while its run goes on."""
 
 
-def give_notice(run: Run, seconds: float, whose: str) -> None:
+def give_notice(run: RunContext, seconds: float, whose: str) -> None:
     """Part of the learner is killed in so many seconds; the first to be killed counts."""
     until = run.clock() + seconds
     if run.learner_until is None:
@@ -28,12 +28,12 @@ def give_notice(run: Run, seconds: float, whose: str) -> None:
         run.batches.beat()
 
 
-def may_save(run: Run) -> bool:
+def may_save(run: RunContext) -> bool:
     """Whether an anchor is worth a try: it was asked for, and every rank still works."""
     return run.plan.saves_on_notice and not run.group.trouble
 
 
-def answer_told(run: Run, step: int) -> m.Batch | None:
+def answer_told(run: RunContext, step: int) -> m.Batch | None:
     """The stop of a learner that was told to go; None for one that was not."""
     if run.learner_until is None:
         return None

@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 
-from rollout.coordinator.context import Run
+from rollout.coordinator.context import RunContext
 from rollout.coordinator.plan import StragglerPlan
-from rollout.coordinator.revocation import take_back
-from rollout.coordinator.rules.recall_state import Wish
+from rollout.coordinator.revocation import revoke_leases
+from rollout.coordinator.rules.recall_state import RecallRequest
 from rollout.coordinator.rules.stragglers import Idle, Load, deadline_seconds, plan_steals
 from rollout.coordinator.state import Worker
 from rollout.errors import Fenced
@@ -32,65 +32,65 @@ def note_progress(worker: Worker, ask: m.Heartbeat) -> None:
     worker.pace = ask.tokens_per_second or worker.pace
 
 
-async def ask_back(run: Run, worker: Worker) -> tuple[str, ...]:
+async def recall_tasks(run: RunContext, worker: Worker) -> tuple[str, ...]:
     """What this actor is to return now. Nothing where time decides nothing (Exact)."""
     plan = run.plan.stragglers
     if plan is None:
         return ()
     _forget_done(run)
-    _wish_overdue(run, plan)
-    _wish_steals(run, plan)
+    _request_overdue(run, plan)
+    _request_steals(run, plan)
     await _lose_patience(run)
     return tuple(
         task_id
-        for task_id in run.moves.wishes
+        for task_id in run.recalls.requests
         if (lease := run.state.leases.get(task_id)) is not None and lease.worker == worker.name
     )
 
 
-def _forget_done(run: Run) -> None:
-    moves, leases = run.moves, run.state.leases
+def _forget_done(run: RunContext) -> None:
+    recalls, leases = run.recalls, run.state.leases
     epochs = {task_id: lease.epoch for task_id, lease in leases.items()}
-    moves.wishes = {t: w for t, w in moves.wishes.items() if epochs.get(t) == w.epoch}
-    moves.begun = {key: at for key, at in moves.begun.items() if epochs.get(key[0]) == key[1]}
+    recalls.requests = {t: w for t, w in recalls.requests.items() if epochs.get(t) == w.epoch}
+    recalls.begun = {key: at for key, at in recalls.begun.items() if epochs.get(key[0]) == key[1]}
     known = {group.task.task_id for group in run.state.groups.values()}
-    for task_id in [t for t in moves.times if t not in known and t not in leases]:
-        del moves.times[task_id]
+    for task_id in [t for t in recalls.times if t not in known and t not in leases]:
+        del recalls.times[task_id]
 
 
-def _wish(run: Run, lease: Lease, wish: Wish) -> None:
-    moves, task_id = run.moves, lease.task.task_id
-    moves.wishes[task_id] = wish
-    moves.times[task_id] += 1
-    moves.told[wish.why] += 1
-    log.info("asking back task=%s worker=%s why=%s", task_id, lease.worker, wish.why)
+def _request(run: RunContext, lease: Lease, request: RecallRequest) -> None:
+    recalls, task_id = run.recalls, lease.task.task_id
+    recalls.requests[task_id] = request
+    recalls.times[task_id] += 1
+    recalls.told[request.why] += 1
+    log.info("asking back task=%s worker=%s why=%s", task_id, lease.worker, request.why)
 
 
-def _wish_overdue(run: Run, plan: StragglerPlan) -> None:
+def _request_overdue(run: RunContext, plan: StragglerPlan) -> None:
     """Groups that are drawn for longer than the longest samples take, while others could go on with them."""
-    now, moves = run.clock(), run.moves
+    now, recalls = run.clock(), run.recalls
     if len(_alive(run)) < 2:
         return
     for worker in _alive(run):
-        longest = deadline_seconds(worker.pace, moves.lengths, plan.deadline_factor)
+        longest = deadline_seconds(worker.pace, recalls.lengths, plan.deadline_factor)
         for task in worker.progress:
             lease = _lease_of(run, worker, task.task_id)
             if lease is None or not task.running:
                 continue
-            begun = moves.begun.setdefault((task.task_id, lease.epoch), now)
-            if longest and now - begun > longest and task.task_id not in moves.settled:
-                _wish(run, lease, Wish(epoch=lease.epoch, asked_at=now, why="deadline"))
+            begun = recalls.begun.setdefault((task.task_id, lease.epoch), now)
+            if longest and now - begun > longest and task.task_id not in recalls.settled:
+                _request(run, lease, RecallRequest(epoch=lease.epoch, asked_at=now, why="deadline"))
 
 
-def _wish_steals(run: Run, plan: StragglerPlan) -> None:
+def _request_steals(run: RunContext, plan: StragglerPlan) -> None:
     """While somebody waits for work and none is open, what would end sooner with them."""
-    state, moves = run.state, run.moves
+    state, recalls = run.state, run.recalls
     idle = [Idle(worker=w.name, pace=w.pace) for w in _alive(run) if w.name in run.waits.idle]
-    idle = idle[len(moves.wishes) :][:IDLE_MAX]
-    soon = run.clock() - moves.looked_at < run.plan.heartbeat_seconds / 2
+    idle = idle[len(recalls.requests) :][:IDLE_MAX]
+    soon = run.clock() - recalls.looked_at < run.plan.heartbeat_seconds / 2
     if not idle or state.num_open() or soon:
         return
-    moves.looked_at = run.clock()
+    recalls.looked_at = run.clock()
     loads = [
         Load(
             worker=worker.name,
@@ -100,36 +100,36 @@ def _wish_steals(run: Run, plan: StragglerPlan) -> None:
         for worker in _alive(run)
         if worker.progress and worker.name not in run.waits.idle
     ]
-    found = plan_steals(loads, idle, moves.lengths, plan.steal_margin_seconds, moves.settled)
+    found = plan_steals(loads, idle, recalls.lengths, plan.steal_margin_seconds, recalls.settled)
     for task_id in found:
         lease = state.leases[task_id]
-        _wish(run, lease, Wish(epoch=lease.epoch, asked_at=run.clock(), why="steal"))
+        _request(run, lease, RecallRequest(epoch=lease.epoch, asked_at=run.clock(), why="steal"))
 
 
-async def _lose_patience(run: Run) -> None:
+async def _lose_patience(run: RunContext) -> None:
     """One lease term after it was asked, an overdue group is taken; a wish to steal is given up."""
-    now, moves = run.clock(), run.moves
-    old = {t: w for t, w in moves.wishes.items() if now - w.asked_at > run.plan.lease_seconds}
+    now, recalls = run.clock(), run.recalls
+    old = {t: w for t, w in recalls.requests.items() if now - w.asked_at > run.plan.lease_seconds}
     taken: dict[tuple[str, int], list[Lease]] = defaultdict(list)
-    for task_id, wish in old.items():
-        del moves.wishes[task_id]
+    for task_id, request in old.items():
+        del recalls.requests[task_id]
         lease = run.state.leases.get(task_id)
-        if wish.why == "deadline" and lease is not None and lease.epoch == wish.epoch:
+        if request.why == "deadline" and lease is not None and lease.epoch == request.epoch:
             taken[lease.worker, lease.incarnation].append(lease)
     for leases in taken.values():
         await _take(run, leases)
 
 
-async def _take(run: Run, leases: list[Lease]) -> None:
+async def _take(run: RunContext, leases: list[Lease]) -> None:
     try:
-        await take_back(run, leases, "past its deadline, and not returned")
+        await revoke_leases(run, leases, "past its deadline, and not returned")
     except Fenced:
         return  # a newer process of that worker is there: its tasks are free already
-    run.moves.told["taken"] += len(leases)
+    run.recalls.told["taken"] += len(leases)
     run.wake()
 
 
-def _alive(run: Run) -> list[Worker]:
+def _alive(run: RunContext) -> list[Worker]:
     now = run.clock()
     return [
         worker
@@ -140,7 +140,7 @@ def _alive(run: Run) -> list[Worker]:
     ]
 
 
-def _lease_of(run: Run, worker: Worker, task_id: str) -> Lease | None:
+def _lease_of(run: RunContext, worker: Worker, task_id: str) -> Lease | None:
     lease = run.state.leases.get(task_id)
     mine = lease is not None and (lease.worker, lease.incarnation) == (
         worker.name,

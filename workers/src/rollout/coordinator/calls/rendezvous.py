@@ -11,20 +11,20 @@ import logging
 
 from rollout.coordinator.calls.preemption import give_notice, may_save
 from rollout.coordinator.calls.settings import remember
-from rollout.coordinator.context import WAIT_MAX_SECONDS, Run, wait_for
+from rollout.coordinator.context import WAIT_MAX_SECONDS, RunContext, wait_for
 from rollout.errors import CoordinatorError, Fenced
 from rollout.protocol import cluster_messages as cm
 from rollout.protocol import messages as m
-from rollout.protocol.rendezvous import Seat, describe_missing, leave, renew, sit_down, stay
+from rollout.protocol.rendezvous import Member, check_in, describe_missing, keep_alive, leave, renew
 
 log = logging.getLogger(__name__)
 
 
-async def join(run: Run, ask: cm.Join) -> cm.Joined:
+async def join(run: RunContext, ask: cm.Join) -> cm.Joined:
     """A place for this pod, as soon as every pod of the group is there. Raises Fenced."""
     await _enter(run, ask.group, ask.rank)
     before = run.group.rendezvous
-    sit_down(run.group, ask.rank, _seat(run, ask))
+    check_in(run.group, ask.rank, _member(run, ask))
     if run.group.rendezvous != before:
         log.info("learner group meets rendezvous=%s", run.group.rendezvous)
         run.wake()
@@ -39,25 +39,25 @@ async def join(run: Run, ask: cm.Join) -> cm.Joined:
         await wait_for(ticket, min(left, run.plan.lease_seconds / 4))
 
 
-def _answer(run: Run, ask: cm.Join) -> cm.Joined | None:
+def _answer(run: RunContext, ask: cm.Join) -> cm.Joined | None:
     """The place, or a reason to go; None while somebody is missing."""
     group = run.group
     if (reason := run.stop_reason()) is not None:
         return cm.Joined(stop=reason)
-    seat = group.seats[ask.rank]
-    if seat.nonce != ask.nonce:
+    member = group.members[ask.rank]
+    if member.nonce != ask.nonce:
         raise Fenced(f"another process of rank {ask.rank} has asked for its place since")
-    seat.seen_at = run.clock()
+    member.seen_at = run.clock()
     if not group.rendezvous or group.trouble or group.missing():
         return None
     return cm.Joined(rendezvous=group.rendezvous, addresses=group.addresses())
 
 
-def _seat(run: Run, ask: cm.Join | cm.Stay) -> Seat:
-    return Seat(worker=ask.worker, address=ask.address, nonce=ask.nonce, seen_at=run.clock())
+def _member(run: RunContext, ask: cm.Join | cm.Stay) -> Member:
+    return Member(worker=ask.worker, address=ask.address, nonce=ask.nonce, seen_at=run.clock())
 
 
-async def _enter(run: Run, incarnation: int, rank: int) -> None:
+async def _enter(run: RunContext, incarnation: int, rank: int) -> None:
     """Raise Fenced for an older incarnation; go over to a newer one, durably."""
     group = run.group
     if incarnation < group.incarnation:
@@ -79,36 +79,36 @@ async def _enter(run: Run, incarnation: int, rank: int) -> None:
             log.info("learner group incarnation=%d size=%d", incarnation, run.group.size)
 
 
-def _waiting(run: Run) -> str:
+def _waiting(run: RunContext) -> str:
     if run.group.trouble:
         return f"a new incarnation of the group, because {run.group.trouble}"
     return describe_missing(run.group, run.clock()) or "the others of the group to ask again"
 
 
-async def stay_in(run: Run, ask: cm.Stay) -> m.Empty:
+async def stay_in(run: RunContext, ask: cm.Stay) -> m.Empty:
     """A pod's ranks work. Raises Fenced when their group is over."""
     await _enter(run, ask.group, ask.rank)
-    seat = _seat(run, ask)
-    seat.state = "working"
-    if not stay(run.group, ask.rank, seat, ask.rendezvous):
+    member = _member(run, ask)
+    member.state = "working"
+    if not keep_alive(run.group, ask.rank, member, ask.rendezvous):
         raise Fenced(f"rank {ask.rank} works in a meeting of the group that is over")
     return m.Empty()
 
 
-async def leaving(run: Run, ask: cm.Leaving) -> cm.MayLeave:
+async def leaving(run: RunContext, ask: cm.Leaving) -> cm.MayLeave:
     """A pod was told to go: the learner saves first, where it was asked to and can. Raises Fenced."""
     await _enter(run, ask.group, ask.rank)
-    seat = run.group.seats.get(ask.rank)
-    if seat is not None and seat.nonce != ask.nonce:
+    member = run.group.members.get(ask.rank)
+    if member is not None and member.nonce != ask.nonce:
         raise Fenced(f"another process of rank {ask.rank} has asked for its place since")
     # A coordinator that has not heard of this process yet could be listening to an old copy of the call.
-    saves = seat is not None and ask.seconds > 0 and may_save(run) and run.stop_reason() is None
+    saves = member is not None and ask.seconds > 0 and may_save(run) and run.stop_reason() is None
     if saves:
         give_notice(run, ask.seconds, ask.worker)
     return cm.MayLeave(saves=saves)
 
 
-async def left(run: Run, ask: cm.Left) -> m.Empty:
+async def left(run: RunContext, ask: cm.Left) -> m.Empty:
     """A pod's ranks have ended, well or not. Raises Fenced for a pod of an older incarnation."""
     await _enter(run, ask.group, ask.rank)
     leave(run.group, ask.rank, ask.nonce, ok=ask.ok, message=ask.message)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from rollout.codec import encode_body, encode_prefixes, name_trajectory
-from rollout.coordinator.calls.actors import hear
+from rollout.coordinator.calls.actors import record_heartbeat
 from rollout.coordinator.calls.admission import admit_more
 from rollout.coordinator.calls.partial_groups import settle
 from rollout.coordinator.calls.partial_samples import (
@@ -17,7 +17,7 @@ from rollout.coordinator.calls.partial_samples import (
     read_prefixes,
     without_prefixes,
 )
-from rollout.coordinator.context import Run
+from rollout.coordinator.context import RunContext
 from rollout.coordinator.rules.numbers import check_numbers, check_prefix_numbers
 from rollout.ledger.records import AttemptEnd, Lease, SampleRow, Verdict
 from rollout.protocol import messages as m
@@ -32,9 +32,9 @@ OFF_LOOP_TOKENS = 32_768
 """Results larger than this are named and compressed in a thread, so that heartbeats keep flowing."""
 
 
-async def submit(run: Run, ask: m.Submit) -> m.Submitted:
+async def submit(run: RunContext, ask: m.Submit) -> m.Submitted:
     """Make results durable, each on its own merits."""
-    hear(run, ask.worker, "actor", ask.incarnation)
+    record_heartbeat(run, ask.worker, "actor", ask.incarnation)
     leases = [run.state.leases.get(result.task_id) for result in ask.results]
     kept = await read_prefixes(run, leases)
     results = [
@@ -130,20 +130,20 @@ def _sample_row(trajectory: Trajectory) -> SampleRow:
     )
 
 
-def _mirror(run: Run, result: m.TaskResult, end: AttemptEnd, verdict: Verdict) -> None:
+def _mirror(run: RunContext, result: m.TaskResult, end: AttemptEnd, verdict: Verdict) -> None:
     lease = run.state.leases.get(result.task_id)
     if lease is None or lease.epoch != result.epoch:
         return  # a repeated result: mirrored the first time
     if verdict.state == "done":
         run.state.finish_task(lease.task, end.samples, result.trajectories)
         if lease.task.kind == "train":
-            run.moves.lengths.add(one.num_tokens for one in end.samples)
+            run.recalls.lengths.add(one.num_tokens for one in end.samples)
     else:
         run.state.release(lease.task, verdict.state)
 
 
 async def _after_results(
-    run: Run, results: Sequence[m.TaskResult], verdicts: Sequence[Verdict]
+    run: RunContext, results: Sequence[m.TaskResult], verdicts: Sequence[Verdict]
 ) -> None:
     for result, verdict in zip(results, verdicts, strict=True):
         if result.failure is None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from rollout.coordinator.calls.learner import open_version
-from rollout.coordinator.context import Run
+from rollout.coordinator.context import RunContext
 from rollout.coordinator.plan import RunPlan
 from rollout.errors import SpecError, StaleSettings
 from rollout.protocol import cluster_messages as cm
@@ -88,7 +88,7 @@ def choose_settings(stored: Mapping[str, Any], begun: int) -> tuple[int, LiveSet
     return generation, parse_live(stored.get("live", {}))
 
 
-async def stop(run: Run, ask: cm.Stop) -> m.Empty:
+async def stop(run: RunContext, ask: cm.Stop) -> m.Empty:
     """A person, or the operator, ends the run early."""
     if run.state.stopping is None:
         run.state.stopping = ask.reason or "Stopped"
@@ -97,7 +97,7 @@ async def stop(run: Run, ask: cm.Stop) -> m.Empty:
     return m.Empty()
 
 
-async def take_settings(run: Run, tuning: Tuning, ask: cm.Settings) -> cm.SettingsTaken:
+async def take_settings(run: RunContext, tuning: Tuning, ask: cm.Settings) -> cm.SettingsTaken:
     """Put live settings into force. Raises StaleSettings and SpecError."""
     async with run.turn:
         if ask.generation < run.settings_generation:
@@ -114,7 +114,7 @@ async def take_settings(run: Run, tuning: Tuning, ask: cm.Settings) -> cm.Settin
 
 
 async def _put_into_force(
-    run: Run, tuning: Tuning, generation: int, live: LiveSettings, tuned: Tuned
+    run: RunContext, tuning: Tuning, generation: int, live: LiveSettings, tuned: Tuned
 ) -> None:
     trackers = run.trackers
     if live.tracking != run.live.tracking:
@@ -127,13 +127,13 @@ async def _put_into_force(
     await open_version(run)
 
 
-def limit_tries(run: Run) -> None:
+def limit_tries(run: RunContext) -> None:
     """Tell the ledger how often to try, where live settings say so."""
     if run.live.limits is not None:
         run.ledger.limit_failures(run.plan.attempts_max)
 
 
-async def _change_trackers(run: Run, trackers: Sequence[Tracker]) -> None:
+async def _change_trackers(run: RunContext, trackers: Sequence[Tracker]) -> None:
     async with run.tracking:
         gone = [one for one in run.trackers if one not in trackers]
         run.trackers, run.bad_tracker = trackers, "" if gone else run.bad_tracker
@@ -141,7 +141,7 @@ async def _change_trackers(run: Run, trackers: Sequence[Tracker]) -> None:
         await asyncio.to_thread(tracker.close)
 
 
-async def remember(run: Run, *, generation: int, live: LiveSettings, group: int) -> None:
+async def remember(run: RunContext, *, generation: int, live: LiveSettings, group: int) -> None:
     """Make durable what the operator has set. Raises LedgerError."""
     document = live.model_dump(mode="json", exclude_none=True)
     await run.ledger.set_settings({"generation": generation, "live": document, "group": group})

@@ -9,7 +9,7 @@ import asyncio
 import logging
 
 from rollout.coordinator.calls import actors
-from rollout.coordinator.context import Run
+from rollout.coordinator.context import RunContext
 from rollout.errors import CoordinatorError, ObjectDamaged, StoreError
 from rollout.protocol import messages as m
 from rollout.types import WeightVersion
@@ -17,16 +17,16 @@ from rollout.types import WeightVersion
 log = logging.getLogger(__name__)
 
 
-async def activation(run: Run, ask: m.Activation) -> m.Empty:
+async def activation(run: RunContext, ask: m.Activation) -> m.Empty:
     """An actor loaded a version, or could not; where it got nothing to load, the store is looked into."""
     answer = await actors.activation(run, ask)
-    actors.hear(run, ask.worker, "actor", ask.incarnation).num_rebuilt = ask.num_rebuilt
+    actors.record_heartbeat(run, ask.worker, "actor", ask.incarnation).num_rebuilt = ask.num_rebuilt
     if not ask.ok and not ask.digest:
         await _look_into(run, ask.version)
     return answer
 
 
-async def _look_into(run: Run, version: WeightVersion) -> None:
+async def _look_into(run: RunContext, version: WeightVersion) -> None:
     """Have the newest version stored again where one of its objects is damaged or gone."""
     if version != run.state.version or run.damaged == version:
         return
@@ -42,7 +42,7 @@ async def _look_into(run: Run, version: WeightVersion) -> None:
         run.wake()
 
 
-def _drop_damaged(run: Run, version: WeightVersion) -> list[str]:
+def _drop_damaged(run: RunContext, version: WeightVersion) -> list[str]:
     """The version's objects that are not there, those that were damaged among them. Raises StoreError."""
     for name in version.objects:
         try:
@@ -55,9 +55,9 @@ def _drop_damaged(run: Run, version: WeightVersion) -> list[str]:
     return [name for name in version.objects if not run.store.has(name)]
 
 
-async def stored_again(run: Run, ask: m.StoredAgain) -> m.Empty:
+async def stored_again(run: RunContext, ask: m.StoredAgain) -> m.Empty:
     """The learner has stored the committed version anew."""
-    actors.hear(run, ask.worker, "learner", ask.incarnation)
+    actors.record_heartbeat(run, ask.worker, "learner", ask.incarnation)
     if not await run.has_object(ask.version.object):
         raise CoordinatorError(
             f"version {ask.version.step} names object {ask.version.object}, which is not in the store:"

@@ -14,7 +14,7 @@ MOVES_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class RecallRequest:
     """A task that its actor was asked to return, under which lease, and when (coordinator's clock)."""
 
     epoch: int
@@ -23,14 +23,14 @@ class Wish:
 
 
 @dataclass(slots=True, kw_only=True)
-class Moves:
+class RecallState:
     """``begun``: when a lease was first seen at work; ``told`` counts moves by reason.
 
     ``looked_at``: when it was last asked whether an idle actor could take something over.
     """
 
     lengths: Lengths = field(default_factory=Lengths)
-    wishes: dict[str, Wish] = field(default_factory=dict)
+    requests: dict[str, RecallRequest] = field(default_factory=dict)
     begun: dict[tuple[str, int], float] = field(default_factory=dict)
     times: Counter[str] = field(default_factory=Counter)
     told: Counter[str] = field(default_factory=Counter)
@@ -41,4 +41,4 @@ class Moves:
     def settled(self) -> frozenset[str]:
         """Tasks that are not to be asked for: they are on their way, or were moved often enough."""
         often = (task_id for task_id, times in self.times.items() if times >= MOVES_MAX)
-        return frozenset((*self.wishes, *often))
+        return frozenset((*self.requests, *often))

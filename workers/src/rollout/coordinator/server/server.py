@@ -12,7 +12,7 @@ from functools import partial
 from aiohttp import web
 
 from rollout.common.duties import Duty, keep_going, until_one_fails
-from rollout.coordinator.context import Run
+from rollout.coordinator.context import RunContext
 from rollout.coordinator.dispatcher import Coordinator
 from rollout.coordinator.server.app import build_app
 from rollout.coordinator.server.callers import Callers
@@ -29,7 +29,7 @@ KEEPALIVE_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class ServerOptions:
     """Where a coordinator is reached, by whom, and over what; ``config`` is what workers are told.
 
     ``duties`` run beside the service as long as it does.
@@ -40,16 +40,16 @@ class Door:
     callers: Callers
     certificate: Certificate | None = None
     config: bytes = b"{}"
-    duties: Sequence[Callable[[Run], Coroutine[None, None, None]]] = ()
+    duties: Sequence[Callable[[RunContext], Coroutine[None, None, None]]] = ()
 
 
-async def serve(coordinator: Coordinator, door: Door) -> None:
+async def serve(coordinator: Coordinator, options: ServerOptions) -> None:
     """Serve until SIGTERM or SIGINT, then close.
 
     Raises CoordinatorError when the address is taken, LedgerSuperseded when a newer one took over, and what a
     duty raised that failed too often.
     """
-    app = build_app(coordinator, door.callers, config=door.config)
+    app = build_app(coordinator, options.callers, config=options.config)
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -58,14 +58,18 @@ async def serve(coordinator: Coordinator, door: Door) -> None:
         keepalive_timeout=KEEPALIVE_SECONDS,
     )
     await runner.setup()
-    tls = None if door.certificate is None else door.certificate.context
+    tls = None if options.certificate is None else options.certificate.context
     try:
-        await web.TCPSite(runner, door.host, door.port, reuse_address=True, ssl_context=tls).start()
+        await web.TCPSite(
+            runner, options.host, options.port, reuse_address=True, ssl_context=tls
+        ).start()
     except OSError as error:
         await coordinator.close()
-        raise CoordinatorError(f"cannot listen on {door.host}:{door.port}: {error}") from error
-    log.info("listening host=%s port=%d boot=%s", door.host, door.port, coordinator.boot)
-    beside = _start_duties(coordinator.run, door)
+        raise CoordinatorError(
+            f"cannot listen on {options.host}:{options.port}: {error}"
+        ) from error
+    log.info("listening host=%s port=%d boot=%s", options.host, options.port, coordinator.boot)
+    beside = _start_duties(coordinator.run, options)
     try:
         await _until_told(coordinator.run.superseded, (coordinator.keeping, *beside))
     finally:
@@ -78,12 +82,12 @@ async def serve(coordinator: Coordinator, door: Door) -> None:
         raise LedgerSuperseded("another coordinator of this run has taken the ledger over")
 
 
-def _start_duties(run: Run, door: Door) -> list[asyncio.Task[None]]:
+def _start_duties(run: RunContext, options: ServerOptions) -> list[asyncio.Task[None]]:
     duties: list[tuple[str, Duty]] = [
-        (getattr(duty, "__name__", "duty"), partial(duty, run)) for duty in door.duties
+        (getattr(duty, "__name__", "duty"), partial(duty, run)) for duty in options.duties
     ]
-    if door.certificate is not None:
-        duties.append(("certificate", door.certificate.watch))
+    if options.certificate is not None:
+        duties.append(("certificate", options.certificate.watch))
     return [asyncio.create_task(keep_going(name, duty)) for name, duty in duties]
 
 

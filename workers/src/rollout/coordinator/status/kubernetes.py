@@ -21,7 +21,7 @@ import msgspec
 from blake3 import blake3
 
 from rollout.common.bounded import UNREADABLE
-from rollout.coordinator.context import Run, wait_for
+from rollout.coordinator.context import RunContext, wait_for
 from rollout.coordinator.status.progress import describe_progress, stamp
 from rollout.errors import CoordinatorError
 from rollout.protocol.auth import read_account_token
@@ -151,14 +151,14 @@ class Poster:
     _next_urgent_at: float = field(default=0.0)
     _failures: int = 0
 
-    async def post(self, run: Run) -> None:
+    async def post(self, run: RunContext) -> None:
         """Write for ever."""
         while True:
             ticket = run.changed.ticket()
             wait = await self.look(run)
             await wait_for(ticket, wait)
 
-    async def look(self, run: Run) -> float:
+    async def look(self, run: RunContext) -> float:
         """Write if it is time to; seconds until it may be."""
         now, progress = run.clock(), describe_progress(run)
         urgent = self._written is None or _urgent(progress) != _urgent(self._written)
@@ -171,7 +171,7 @@ class Poster:
             self._next_at = now + self._interval(run)
         return max(AT_ONCE_SECONDS, min(self._next_at - run.clock(), self._interval(run)))
 
-    async def _write(self, run: Run, progress: Progress) -> None:
+    async def _write(self, run: RunContext, progress: Progress) -> None:
         try:
             await self.writer.write(stamp(progress))
         except Unwritten as error:
@@ -186,7 +186,7 @@ class Poster:
         self._next_at = run.clock() + self._interval(run)
         self._next_urgent_at = run.clock() + AT_ONCE_SECONDS
 
-    def _interval(self, run: Run) -> float:
+    def _interval(self, run: RunContext) -> float:
         return (run.live.progress_seconds or self.every_seconds) * self.spread
 
 
@@ -202,7 +202,7 @@ def _urgent(progress: Progress) -> tuple[object, ...]:
 
 def build_duties(
     wanted: ProgressWriting | None, run: RunIdentity
-) -> tuple[Callable[[Run], Coroutine[None, None, None]], ...]:
+) -> tuple[Callable[[RunContext], Coroutine[None, None, None]], ...]:
     """What a coordinator does beside its service: nothing where nobody asked for it."""
     if wanted is None:
         return ()

@@ -13,7 +13,7 @@ from rollout.coordinator.calls.learner import (
     find_wait,
     is_last_step_done,
 )
-from rollout.coordinator.context import Run
+from rollout.coordinator.context import RunContext
 from rollout.coordinator.housekeeping import describe_best, find_best
 from rollout.coordinator.rules.drift import judge_drift, judge_retokenised
 from rollout.coordinator.rules.learning import Learning, judge_learning
@@ -33,7 +33,7 @@ WAITS_SHARE = 0.25
 """A side that waits for more than this share of a step, and longer than the other, is held up."""
 
 
-def build_status(run: Run) -> Status:
+def build_status(run: RunContext) -> Status:
     """Everything a progress display needs."""
     state, last = run.state, run.state.recent[-1] if run.state.recent else {}
     best = find_best(run)
@@ -70,14 +70,14 @@ def build_status(run: Run) -> Status:
     )
 
 
-def describe_group(run: Run) -> GroupStatus | None:
+def describe_group(run: RunContext) -> GroupStatus | None:
     """The learner's pods; None where no pod has ever checked in."""
     if not run.group.incarnation:
         return None
     return describe(run.group, run.clock(), silent_seconds=run.plan.lease_seconds)
 
 
-def phase(run: Run) -> str:
+def phase(run: RunContext) -> str:
     """Starting, Running, Evaluating, Stopping, or how it ended."""
     state = run.state
     if state.outcome is not None:
@@ -96,7 +96,7 @@ def _number(metrics: dict[str, Any], name: str) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
-def _waiting(run: Run) -> tuple[Waiting, ...]:
+def _waiting(run: RunContext) -> tuple[Waiting, ...]:
     found: list[Waiting] = []
     waits, now = run.waits, run.clock()
     if waits.learner_since is not None and run.state.outcome is None:
@@ -137,7 +137,7 @@ def _wait_for(who: str, what: str, culprit: Culprit, seconds: float) -> Waiting:
     )
 
 
-def bottleneck(run: Run) -> Literal["Actors", "Learner", "Balanced"]:
+def bottleneck(run: RunContext) -> Literal["Actors", "Learner", "Balanced"]:
     """Who holds the run up: Actors, Learner, or neither (Balanced)."""
     learner_waits, actors_wait = run.waits.shares
     if max(learner_waits, actors_wait) < WAITS_SHARE:
@@ -145,26 +145,26 @@ def bottleneck(run: Run) -> Literal["Actors", "Learner", "Balanced"]:
     return "Actors" if learner_waits > actors_wait else "Learner"
 
 
-def _actors_wanted(run: Run) -> int | None:
+def _actors_wanted(run: RunContext) -> int | None:
     """How many actors there should be; None where nobody asked for that to follow the learner."""
     if run.plan.actors is None:
         return None
     return run.plan.actors.start if run.pace is None else run.pace.wanted
 
 
-def dispositions(run: Run) -> dict[str, int]:
+def dispositions(run: RunContext) -> dict[str, int]:
     """Samples by how they ended; ``pending`` have not."""
     pending = sum(group.task.num_samples for group in run.state.groups.values())
     return {**run.state.dispositions, "pending": pending}
 
 
-def _workers(run: Run) -> tuple[WorkerStatus, ...]:
+def _workers(run: RunContext) -> tuple[WorkerStatus, ...]:
     """Leases are counted once for all: there may be a thousand workers and ten thousand leases."""
     held = Counter(lease.worker for lease in run.state.leases.values())
     return tuple(_worker(run, one, held[one.name]) for one in run.state.workers.values())
 
 
-def _worker(run: Run, worker: Worker, num_tasks: int) -> WorkerStatus:
+def _worker(run: RunContext, worker: Worker, num_tasks: int) -> WorkerStatus:
     now = run.clock()
     return WorkerStatus(
         worker=worker.name,
@@ -182,7 +182,7 @@ def _worker(run: Run, worker: Worker, num_tasks: int) -> WorkerStatus:
     )
 
 
-def _evaluations(run: Run) -> tuple[EvaluationStatus, ...]:
+def _evaluations(run: RunContext) -> tuple[EvaluationStatus, ...]:
     return tuple(
         EvaluationStatus(
             name=name,
@@ -198,13 +198,13 @@ def _evaluations(run: Run) -> tuple[EvaluationStatus, ...]:
     )
 
 
-def _judge_learning(run: Run) -> Learning:
+def _judge_learning(run: RunContext) -> Learning:
     if run.plan.learns_from_reward:
         return judge_learning(run.state.signals)
     return Learning(signal=True, message="a teacher scores every token")
 
 
-def conditions(run: Run) -> tuple[Condition, ...]:
+def conditions(run: RunContext) -> tuple[Condition, ...]:
     """Learning, LogprobsAgree, TokensRoundTrip, WeightsVerified, Tracking: what to know at a glance."""
     learning = _judge_learning(run)
     found = [

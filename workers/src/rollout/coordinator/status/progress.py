@@ -6,7 +6,7 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
-from rollout.coordinator.context import Run
+from rollout.coordinator.context import RunContext
 from rollout.coordinator.model_export import BEST, LATEST, is_handing
 from rollout.coordinator.rules.evaluation import choose_best
 from rollout.coordinator.status.overview import bottleneck, conditions, describe_group, dispositions
@@ -27,7 +27,7 @@ DIGITS = 6
 MESSAGE_CHARACTERS_MAX = 4096
 
 
-def describe_progress(run: Run) -> Progress:
+def describe_progress(run: RunContext) -> Progress:
     """How far the run is, what must be known of it, and how it ended."""
     state, last = run.state, run.state.recent[-1] if run.state.recent else {}
     return Progress(
@@ -51,7 +51,7 @@ def describe_progress(run: Run) -> Progress:
     )
 
 
-def _dispositions(run: Run) -> Dispositions:
+def _dispositions(run: RunContext) -> Dispositions:
     known = Dispositions.model_fields
     return Dispositions(**{name: n for name, n in dispositions(run).items() if name in known})
 
@@ -67,7 +67,7 @@ def _condition(found: Condition) -> ReportedCondition:
     )
 
 
-def _snapshotted(run: Run) -> Condition:
+def _snapshotted(run: RunContext) -> Condition:
     """Whether a restart would find an anchor; until then the learner's pods are kept from eviction."""
     anchor = run.state.anchors[-1] if run.state.anchors else None
     return Condition(
@@ -78,7 +78,7 @@ def _snapshotted(run: Run) -> Condition:
     )
 
 
-def _group(run: Run) -> LearnerGroup | None:
+def _group(run: RunContext) -> LearnerGroup | None:
     found = describe_group(run)
     if found is None:
         return None
@@ -86,7 +86,7 @@ def _group(run: Run) -> LearnerGroup | None:
     return LearnerGroup(incarnation=found.incarnation, stage=found.stage, message=message)
 
 
-def _stuck(run: Run) -> Stuck | None:
+def _stuck(run: RunContext) -> Stuck | None:
     found = run.stuck
     if found is None:
         return None
@@ -94,7 +94,7 @@ def _stuck(run: Run) -> Stuck | None:
     return Stuck(worker=found.worker or None, message=message, time=_render(found.at))
 
 
-def _last_snapshot(run: Run) -> SnapshotSummary | None:
+def _last_snapshot(run: RunContext) -> SnapshotSummary | None:
     if not run.state.anchors:
         return None
     anchor = run.state.anchors[-1]
@@ -107,7 +107,7 @@ def _last_snapshot(run: Run) -> SnapshotSummary | None:
     )
 
 
-def _best(run: Run) -> SnapshotSummary | None:
+def _best(run: RunContext) -> SnapshotSummary | None:
     best = choose_best(run.plan.evaluations, run.state.results())
     if best is None:
         return None
@@ -120,7 +120,7 @@ def _best(run: Run) -> SnapshotSummary | None:
     )
 
 
-def _outcome(run: Run) -> Outcome | None:
+def _outcome(run: RunContext) -> Outcome | None:
     found = run.state.outcome
     if found is None or is_handing(run):
         return None
@@ -128,7 +128,7 @@ def _outcome(run: Run) -> Outcome | None:
     return Outcome.model_validate({"kind": found.kind, "reason": found.reason, "message": message})
 
 
-def build_progress(run: Run) -> bytes:
+def build_progress(run: RunContext) -> bytes:
     """The same as JSON, with the time."""
     return stamp(describe_progress(run)).model_dump_json(exclude_none=True).encode()
 

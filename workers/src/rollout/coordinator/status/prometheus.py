@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from rollout.coordinator.context import Run
+from rollout.coordinator.context import RunContext
 from rollout.coordinator.dispatcher import Coordinator
 from rollout.coordinator.status.overview import build_status
 from rollout.protocol.status import Status
@@ -55,7 +55,7 @@ class _Page:
         yield errors
 
 
-def _stragglers(run: Run) -> Iterable[Metric]:
+def _stragglers(run: RunContext) -> Iterable[Metric]:
     """What becomes of long samples: lengths by how they ended, and groups that moved. Since this start."""
     rows: tuple[tuple[str, str, str, Mapping[str, int]], ...] = (
         (
@@ -70,7 +70,7 @@ def _stragglers(run: Run) -> Iterable[Metric]:
             "disposition",
             run.state.unfinished,
         ),
-        ("rollout_groups_moved", "Groups that left an actor at work.", "why", run.moves.told),
+        ("rollout_groups_moved", "Groups that left an actor at work.", "why", run.recalls.told),
     )
     for name, text, label, values in rows:
         family = CounterMetricFamily(name, text, labels=[label])
@@ -80,7 +80,7 @@ def _stragglers(run: Run) -> Iterable[Metric]:
     again = CounterMetricFamily(
         "rollout_tokens_prefilled_again", "Tokens that another actor took in to go on behind them."
     )
-    again.add_metric([], run.moves.tokens_again)
+    again.add_metric([], run.recalls.tokens_again)
     yield again
 
 

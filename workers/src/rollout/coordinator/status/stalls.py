@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from rollout.coordinator.context import Run, Stuck
+from rollout.coordinator.context import RunContext, Stuck
 from rollout.coordinator.status.overview import build_status, phase
 from rollout.protocol.status import Status, find_waited_for
 
@@ -30,7 +30,7 @@ class Watch:
     mark: Mark = ()
     since: float | None = None
 
-    def look(self, run: Run) -> None:
+    def look(self, run: RunContext) -> None:
         """Set or clear ``run.stuck``. A worker that was named has the whole time again."""
         now, status = run.clock(), build_status(run)
         mark = mark_of(status)
@@ -42,7 +42,7 @@ class Watch:
             self.since = now
             run.wake()
 
-    def bound(self, run: Run) -> float:
+    def bound(self, run: RunContext) -> float:
         """``limits.noProgressSeconds``, as the run has it now."""
         limits = run.live.limits
         return self.seconds if limits is None else float(limits.no_progress_seconds)
@@ -76,10 +76,10 @@ def name_culprit(status: Status, lease_seconds: float) -> str:
     return silent.worker
 
 
-def build_watch(seconds: float) -> Callable[[Run], Coroutine[None, None, None]]:
+def build_watch(seconds: float) -> Callable[[RunContext], Coroutine[None, None, None]]:
     """The duty of a coordinator whose workers others start."""
 
-    async def watch(run: Run) -> None:
+    async def watch(run: RunContext) -> None:
         remembered = Watch(seconds=seconds)
         while True:
             remembered.look(run)

@@ -19,7 +19,7 @@ from rollout.learner.config.learner import LearnerSettings, SftSettings
 from rollout.learner.config.policy import PolicySettings
 from rollout.learner.config.ppo import PpoSettings
 from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.context import LearnerParts
+from rollout.learner.context import LearnerContext
 from rollout.learner.forward.packed_rows import is_packed
 from rollout.learner.model.policy import load_model
 from rollout.learner.objectives.contract import Work
@@ -65,14 +65,14 @@ class Kind:
     float32 model that is trained, from a model folder.
     """
 
-    build_work: Callable[[LearnerParts, Batch], tuple[Work, str]]
+    build_work: Callable[[LearnerContext, Batch], tuple[Work, str]]
     plan_rules: Callable[[LearnerSettings, int], PlanRules]
     needs_reference: Callable[[Any], bool] = _never
     reads_rows: bool = False
     load: Callable[[Path, Any], nn.Module] = load_causal_model
 
 
-def _policy_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
+def _policy_work(parts: LearnerContext, batch: Batch) -> tuple[Work, str]:
     algorithm, parallel = parts.trainer.settings.algorithm, parts.parallel
     assert isinstance(algorithm, PolicySettings)
     place = Place(device=parallel.device, skips_silent=not parallel.sharded, gather=parallel.gather)
@@ -80,7 +80,7 @@ def _policy_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
     return work, hash_chain.digest_groups(batch.groups)
 
 
-def _ppo_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
+def _ppo_work(parts: LearnerContext, batch: Batch) -> tuple[Work, str]:
     trainer, algorithm = parts.trainer, parts.trainer.settings.algorithm
     assert isinstance(algorithm, PpoSettings)
     assert trainer.critic is not None
@@ -92,7 +92,7 @@ def _ppo_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
     return work, hash_chain.digest_groups(batch.groups)
 
 
-def _distill_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
+def _distill_work(parts: LearnerContext, batch: Batch) -> tuple[Work, str]:
     algorithm = parts.trainer.settings.algorithm
     assert isinstance(algorithm, DistillSettings)
     assert parts.teacher is not None
@@ -111,7 +111,7 @@ def _policy_rules(settings: LearnerSettings, num_ranks: int) -> PlanRules:
     )
 
 
-def _sft_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
+def _sft_work(parts: LearnerContext, batch: Batch) -> tuple[Work, str]:
     algorithm = parts.trainer.settings.algorithm
     assert isinstance(algorithm, SftSettings)
     assert parts.renderer is not None
@@ -159,7 +159,7 @@ def kind_of(settings: LearnerSettings) -> Kind:
     return KINDS[type(settings.algorithm)]
 
 
-def cutting_rules(parts: LearnerParts) -> PlanRules:
+def cutting_rules(parts: LearnerContext) -> PlanRules:
     """How steps are cut: a model that shares nothing within a row has every item in a row of its own.
 
     Labelled answers stay together, since a micro-batch may be what they are compared within.

@@ -72,7 +72,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class Term:
     """What opening found out: the term of this coordinator, the position it starts from, its lanes."""
 
     term: int
@@ -98,10 +98,10 @@ class _Try:
     values: Any = None
 
 
-class Lanes:
+class Executor:
     """Runs operations on a pool of connections, ``settings.lanes`` at a time."""
 
-    def __init__(self, address: Address, hold: Hold, settings: Settings) -> None:
+    def __init__(self, address: Address, hold: Term, settings: Settings) -> None:
         self._address, self._hold, self._settings = address, hold, settings
         self._position = hold.position
         self._writes = dict.fromkeys(hold.lanes, 0)

@@ -8,7 +8,7 @@ import psycopg
 
 from rollout.errors import LedgerSuperseded, LedgerUnreachable
 from rollout.ledger.postgres.address import Address, find_address
-from rollout.ledger.postgres.executor import PAUSE_SECONDS_MAX, Hold, Lanes, Settings
+from rollout.ledger.postgres.executor import PAUSE_SECONDS_MAX, Executor, Settings, Term
 from rollout.ledger.postgres.failures import is_transient, wrap
 from rollout.ledger.postgres.opening import (
     add_receipts,
@@ -39,13 +39,13 @@ class PostgresLedger(SqlLedger):
         address, settings = find_address(dsn, identity.uid), settings or Settings()
         hold = _take_over(address, identity, settings, term)
         self.term, self.schema = hold.term, address.schema
-        self._lanes = Lanes(address, hold, settings)
+        self._lanes = Executor(address, hold, settings)
         super().__init__(identity, limits, self._lanes)
 
 
 def _take_over(
     address: Address, identity: RunIdentity, settings: Settings, term: int | None
-) -> Hold:
+) -> Term:
     """Open the schema, trying again while the server is away. Raises LedgerError."""
     began = time.monotonic()
     while True:
@@ -63,7 +63,7 @@ def _take_over(
         time.sleep(PAUSE_SECONDS_MAX)
 
 
-def _open_once(address: Address, identity: RunIdentity, num_lanes: int, term: int | None) -> Hold:
+def _open_once(address: Address, identity: RunIdentity, num_lanes: int, term: int | None) -> Term:
     with connect(address) as connection:
         if term is None:
             have, position = open_schema(connection, address, identity)
@@ -74,4 +74,4 @@ def _open_once(address: Address, identity: RunIdentity, num_lanes: int, term: in
                     f"the ledger at {address.where} is in term {have}, not {term}"
                 )
         lanes = add_receipts(connection, num_lanes)
-        return Hold(term=have, position=position, lanes=lanes, types=read_types(connection))
+        return Term(term=have, position=position, lanes=lanes, types=read_types(connection))

@@ -15,20 +15,20 @@ from rollout_api.presets import fill
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import RuntimeSpec
-from rollout_operator.run.plan.model import Gate
+from rollout_operator.run.plan.model import Blocked
 
 CLUSTER = Facts(platform="cluster")
 SHOWN_MAX = 5
 
 
-def check_form(document: Mapping[str, Any]) -> Gate | None:
+def check_form(document: Mapping[str, Any]) -> Blocked | None:
     """The same rules as the webhook and the command line; a gate that names field, reason and fix.
 
     Labels and annotations may change without a new generation, so nothing that lasts is decided by them.
     """
     bare = {**document, "metadata": {"name": document["metadata"]["name"]}}
     problems = [p for p in check_document(bare, CLUSTER) if p.severity is Severity.error]
-    return Gate(reason=Reason.INVALID_SPEC, message=describe(problems)) if problems else None
+    return Blocked(reason=Reason.INVALID_SPEC, message=describe(problems)) if problems else None
 
 
 def describe(problems: Iterable[Problem]) -> str:
@@ -62,13 +62,13 @@ def _plain(model: Any) -> dict[str, Any]:
     return model.model_dump(mode="json", exclude_none=True, exclude_unset=True)
 
 
-def check_platform(spec: RolloutRunSpec, runtime: RuntimeSpec) -> Gate | None:
+def check_platform(spec: RolloutRunSpec, runtime: RuntimeSpec) -> Blocked | None:
     """What the runtime does not have, or does not allow."""
     problem = next(_platform_problems(spec, runtime), None)
     if problem is not None:
-        return Gate(reason=Reason.INVALID_SPEC, message=problem)
+        return Blocked(reason=Reason.INVALID_SPEC, message=problem)
     over = next(_over_ceilings(spec, runtime), None)
-    return Gate(reason=Reason.CEILING_EXCEEDED, message=over) if over else None
+    return Blocked(reason=Reason.CEILING_EXCEEDED, message=over) if over else None
 
 
 def _platform_problems(spec: RolloutRunSpec, runtime: RuntimeSpec) -> Iterator[str]:
@@ -172,7 +172,7 @@ def queue_of(spec: RolloutRunSpec, runtime: RuntimeSpec, labels: Mapping[str, st
     return spec.queue_name or labels.get(LABEL_QUEUE) or runtime.queue_name or ""
 
 
-def check_queue(queue: str, *, served: bool) -> Gate | None:
+def check_queue(queue: str, *, served: bool) -> Blocked | None:
     """A queue needs Kueue; without a queue nothing is asked of it."""
     if not queue or served:
         return None
@@ -180,7 +180,7 @@ def check_queue(queue: str, *, served: bool) -> Gate | None:
         f"queue {queue!r}: the cluster does not serve kueue.x-k8s.io/v1beta2; install Kueue, or take "
         f"spec.queueName, the label {LABEL_QUEUE} and the runtime's queueName away"
     )
-    return Gate(reason=Reason.KUEUE_NOT_INSTALLED, message=message, retry_seconds=5)
+    return Blocked(reason=Reason.KUEUE_NOT_INSTALLED, message=message, retry_seconds=5)
 
 
 def referenced(document: Any) -> Iterator[tuple[str, str]]:
@@ -205,13 +205,13 @@ _REFERENCES = {
 }
 
 
-def parse_runtime(spec: Mapping[str, Any]) -> RuntimeSpec | Gate:
+def parse_runtime(spec: Mapping[str, Any]) -> RuntimeSpec | Blocked:
     """The platform's half, or what is wrong with it."""
     try:
         return RuntimeSpec.model_validate(spec)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        return Gate(
+        return Blocked(
             reason=Reason.RUNTIME_NOT_FOUND, message=f"the runtime's spec.{where}: {first['msg']}"
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rollout_api.conditions import Reason
 from rollout_api.v1alpha1.run import RolloutRunSpec
-from rollout_operator.run.plan.model import Gate
+from rollout_operator.run.plan.model import Blocked
 
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
@@ -20,17 +20,17 @@ class Class:
     default: bool
 
 
-def check_storage(spec: RolloutRunSpec, classes: tuple[Class, ...] | None) -> Gate | None:
+def check_storage(spec: RolloutRunSpec, classes: tuple[Class, ...] | None) -> Blocked | None:
     """A volume for the ledger needs a StorageClass; ``classes`` None is not known."""
     if classes is None or not needs_volume(spec):
         return None
     wanted = wanted_class(spec)
     if wanted is None and not any(one.default for one in classes):
         message = "the ledger needs a volume, and the cluster has no default StorageClass"
-        return Gate(reason=Reason.NO_STORAGE_CLASS, message=message, retry_seconds=5)
+        return Blocked(reason=Reason.NO_STORAGE_CLASS, message=message, retry_seconds=5)
     if wanted is not None and all(one.name != wanted for one in classes):
         message = f"the ledger's StorageClass {wanted!r} does not exist"
-        return Gate(reason=Reason.NO_STORAGE_CLASS, message=message, retry_seconds=5)
+        return Blocked(reason=Reason.NO_STORAGE_CLASS, message=message, retry_seconds=5)
     return None
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rollout_api.conditions import Reason
-from rollout_operator.run.plan.model import Gate
+from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.render.volumes import CLAIM, claim_name
 
 RUNS_AHEAD_MAX = 256
@@ -45,34 +45,34 @@ def handed_on(name: str, uid: str, snapshot: str, status: Mapping[str, Any]) -> 
     )
 
 
-def check_upstreams(upstreams: Iterable[Upstream]) -> Gate | None:
+def check_upstreams(upstreams: Iterable[Upstream]) -> Blocked | None:
     """Other runs come first."""
     for one in upstreams:
         if one.state == "Cycle":
             message = f"fromRun {one.name}: the runs wait for each other in a circle"
-            return Gate(reason=Reason.INVALID_SPEC, message=message)
+            return Blocked(reason=Reason.INVALID_SPEC, message=message)
         if one.state == "Missing":
             message = f"fromRun {one.name}: there is no such run in this namespace"
-            return Gate(reason=Reason.REFERENCE_NOT_FOUND, message=message, retry_seconds=10)
+            return Blocked(reason=Reason.REFERENCE_NOT_FOUND, message=message, retry_seconds=10)
         if one.state == "Failed":
             message = f"run {one.name} has failed; this run waits for one that finishes well"
-            return Gate(reason=Reason.WAITING_FOR_RUN, message=message)
+            return Blocked(reason=Reason.WAITING_FOR_RUN, message=message)
         if one.state == "Waiting":
             message = f"waits for run {one.name}"
-            return Gate(reason=Reason.WAITING_FOR_RUN, message=message, stalled=False)
+            return Blocked(reason=Reason.WAITING_FOR_RUN, message=message, stalled=False)
         if one.state == "Far":
             message = (
                 f"waits for run {one.name}, behind more than {RUNS_AHEAD_MAX} others; whether those wait "
                 "in a circle is not looked at: if none of them is at work, start one from a model's uri"
             )
-            return Gate(reason=Reason.WAITING_FOR_RUN, message=message, stalled=False)
+            return Blocked(reason=Reason.WAITING_FOR_RUN, message=message, stalled=False)
         if one.uri is None:
             message = (
                 f"run {one.name} has finished and has handed on no model {one.snapshot!r}; there is "
                 "Latest where the log of its coordinator names no trouble, and Best where an "
                 "evaluation selects; a run with Postgres needs storage.uri for it"
             )
-            return Gate(reason=Reason.REFERENCE_NOT_FOUND, message=message)
+            return Blocked(reason=Reason.REFERENCE_NOT_FOUND, message=message)
     return None
 
 

@@ -13,7 +13,7 @@ from rollout_api.names import Role
 from rollout_api.v1alpha1.common import Condition
 from rollout_api.v1alpha1.run_status import Progress, ReportedCondition
 from rollout_operator.cache.children import render_time
-from rollout_operator.run.attempt import Live
+from rollout_operator.run.attempt import ScaleState
 from rollout_operator.run.plan.attempts import stateful_set
 from rollout_operator.run.plan.learner_group import Group
 from rollout_operator.run.plan.model import REASONS, Observed
@@ -35,7 +35,7 @@ OWN_FIELDS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aspect:
+class ConditionUpdate:
     """A condition before it has times. ``renewed``: it has changed and come back since the last look."""
 
     type: ConditionType
@@ -45,18 +45,18 @@ class Aspect:
     renewed: bool = False
 
 
-def yes(kind: ConditionType, reason: Reason, message: str) -> Aspect:
+def yes(kind: ConditionType, reason: Reason, message: str) -> ConditionUpdate:
     """The aspect holds."""
-    return Aspect(type=kind, holds=True, reason=reason, message=message)
+    return ConditionUpdate(type=kind, holds=True, reason=reason, message=message)
 
 
-def no(kind: ConditionType, reason: Reason, message: str) -> Aspect:
+def no(kind: ConditionType, reason: Reason, message: str) -> ConditionUpdate:
     """The aspect does not hold."""
-    return Aspect(type=kind, holds=False, reason=reason, message=message)
+    return ConditionUpdate(type=kind, holds=False, reason=reason, message=message)
 
 
 def stamp(
-    aspects: Iterable[Aspect], before: Iterable[Any], generation: int, now: datetime
+    aspects: Iterable[ConditionUpdate], before: Iterable[Any], generation: int, now: datetime
 ) -> list[Status]:
     """Conditions with times: the old time where the status has not changed."""
     times = {c.type: (c.status, c.last_transition_time) for c in before}
@@ -79,7 +79,7 @@ def stamp(
 
 
 def build_role_status(
-    observed: Observed, role: Role, live: Mapping[Role, Live], attempt: int
+    observed: Observed, role: Role, live: Mapping[Role, ScaleState], attempt: int
 ) -> Status | None:
     """Counts of one role; None when the run has no such workers."""
     child = stateful_set(observed, role)
@@ -102,7 +102,7 @@ def build_role_status(
     return status
 
 
-def aimed(observed: Observed, phase: Phase) -> Mapping[Role, Live]:
+def aimed(observed: Observed, phase: Phase) -> Mapping[Role, ScaleState]:
     """What the status counts against: the pods there shall be in the end, those not let go yet included."""
     assert observed.spec is not None
     counts: Mapping[Role, int] = {
@@ -115,7 +115,7 @@ def aimed(observed: Observed, phase: Phase) -> Mapping[Role, Live]:
     return {role: replace(live, replicas=counts[role]) for role, live in phase.live.items()}
 
 
-def actors_aspect(observed: Observed, counts: Status | None) -> Aspect:
+def actors_condition(observed: Observed, counts: Status | None) -> ConditionUpdate:
     """Whether enough actors sample."""
     kind = ConditionType.ACTORS_READY
     if observed.spec is None or not has_role(observed, "actor"):
@@ -132,7 +132,7 @@ def actors_aspect(observed: Observed, counts: Status | None) -> Aspect:
     return no(kind, Reason.ACTORS_NOT_READY, message)
 
 
-def _held_back(observed: Observed, wanted: int, message: str) -> Aspect:
+def _held_back(observed: Observed, wanted: int, message: str) -> ConditionUpdate:
     """More actors are wanted than may run: who says so."""
     running, kind = running_actors(observed), ConditionType.ACTORS_READY
     allowed = allowed_actors(observed)
@@ -143,7 +143,9 @@ def _held_back(observed: Observed, wanted: int, message: str) -> Aspect:
     return no(kind, Reason.BEYOND_QUOTA, message)
 
 
-def learner_aspect(observed: Observed, group: Group | None, live: Mapping[Role, Live]) -> Aspect:
+def learner_condition(
+    observed: Observed, group: Group | None, live: Mapping[Role, ScaleState]
+) -> ConditionUpdate:
     """Whether every rank runs."""
     kind = ConditionType.LEARNER_READY
     if observed.spec is None or not has_role(observed, "learner"):
@@ -168,7 +170,7 @@ def learner_aspect(observed: Observed, group: Group | None, live: Mapping[Role, 
     return no(kind, Reason.LEARNER_NOT_READY, f"{count} of {group.num_wanted} pods run")
 
 
-def cluster_aspects(observed: Observed) -> list[Aspect]:
+def cluster_conditions(observed: Observed) -> list[ConditionUpdate]:
     """What nobody notices, where the operator may not look at the cluster."""
     if not observed.namespaced:
         return []
@@ -178,19 +180,19 @@ def cluster_aspects(observed: Observed) -> list[Aspect]:
     return [no(ConditionType.CLUSTER_WATCHED, Reason.NAMESPACED_MODE, message)]
 
 
-def reported(progress: Progress | None, attempt: int) -> list[Aspect]:
+def reported(progress: Progress | None, attempt: int) -> list[ConditionUpdate]:
     """What only the coordinator can judge."""
     if progress is None or not speaks_of(progress, attempt):
         return []
-    return read_aspects(progress.conditions, Reason.PENDING)
+    return read_conditions(progress.conditions, Reason.PENDING)
 
 
-def read_aspects(
+def read_conditions(
     conditions: Iterable[Condition | ReportedCondition], unknown: Reason
-) -> list[Aspect]:
+) -> list[ConditionUpdate]:
     """Conditions as they were said; a reason that this version does not know becomes `unknown`."""
     return [
-        Aspect(
+        ConditionUpdate(
             type=ConditionType(one.type),
             holds={"True": True, "False": False}.get(one.status),
             reason=REASONS.get(one.reason, unknown),

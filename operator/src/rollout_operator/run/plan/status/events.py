@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rollout_api.conditions import ConditionType, Reason
-from rollout_operator.run.plan.model import Note, Observed
+from rollout_operator.run.plan.model import EventSpec, Observed
 
 _TOLD = (
     ("Admitted", Reason.QUOTA_RESERVED),
@@ -16,7 +16,7 @@ _TOLD = (
 )
 
 
-def build_notes(observed: Observed, after: Mapping[str, Any]) -> tuple[Note, ...]:
+def build_events(observed: Observed, after: Mapping[str, Any]) -> tuple[EventSpec, ...]:
     """Events of a healthy run: Starting, Running, Succeeded; with a queue, QuotaReserved.
 
     Each suspension and each eviction has one of its own.
@@ -26,12 +26,12 @@ def build_notes(observed: Observed, after: Mapping[str, Any]) -> tuple[Note, ...
     return tuple(_notes(observed, before, now, after))
 
 
-def build_final_notes(observed: Observed, after: Mapping[str, Any]) -> tuple[Note, ...]:
+def build_final_events(observed: Observed, after: Mapping[str, Any]) -> tuple[EventSpec, ...]:
     """Events of a run that has finished: only what keeps it from being cleaned up."""
     kind = ConditionType.CLEANED_UP.value
     before = {(c.type, c.reason) for c in observed.status.conditions}
     return tuple(
-        Note(type="Warning", reason=Reason(one["reason"]), message=one["message"])
+        EventSpec(type="Warning", reason=Reason(one["reason"]), message=one["message"])
         for one in after["conditions"]
         if one["type"] == kind and (kind, one["reason"]) not in before
     )
@@ -42,34 +42,38 @@ def _notes(
     before: Mapping[str, tuple[str, str]],
     now: Mapping[str, Mapping[str, Any]],
     after: Mapping[str, Any],
-) -> Iterator[Note]:
+) -> Iterator[EventSpec]:
     attempt = after.get("attempt", 0)
     if attempt > observed.status.attempt:
         message = f"run attempt {attempt} starts"
-        yield Note(type="Normal", reason=Reason.STARTING, message=message)
+        yield EventSpec(type="Normal", reason=Reason.STARTING, message=message)
     for kind, wanted in _TOLD:
         if _became(kind, wanted.value, before, now):
-            yield Note(type="Normal", reason=wanted, message=now[kind]["message"])
+            yield EventSpec(type="Normal", reason=wanted, message=now[kind]["message"])
     if _became("Finished", Reason.SUCCEEDED.value, before, now):
         message = now["Finished"]["message"]
-        yield Note(type="Normal", reason=Reason.SUCCEEDED, message=message)
+        yield EventSpec(type="Normal", reason=Reason.SUCCEEDED, message=message)
     stalled = now.get("Stalled")
     if stalled is not None and before.get("Stalled") != ("True", stalled["reason"]):
-        yield Note(type="Warning", reason=Reason(stalled["reason"]), message=stalled["message"])
+        yield EventSpec(
+            type="Warning", reason=Reason(stalled["reason"]), message=stalled["message"]
+        )
     yield from _setbacks(before, now["Ready"])
     if (incarnation := _restarted(observed, after)) is not None:
         learner = now.get("LearnerReady", {})
         told = learner.get("reason") == Reason.BACKING_OFF.value
         message = learner["message"] if told else "the learner's group has started anew"
         key = f"incarnation {incarnation}"
-        yield Note(type="Warning", reason=Reason.BACKING_OFF, message=message, key=key)
+        yield EventSpec(type="Warning", reason=Reason.BACKING_OFF, message=message, key=key)
 
 
-def _setbacks(before: Mapping[str, tuple[str, str]], ready: Mapping[str, Any]) -> Iterator[Note]:
+def _setbacks(
+    before: Mapping[str, tuple[str, str]], ready: Mapping[str, Any]
+) -> Iterator[EventSpec]:
     """What the operator mends by itself and a person wants to know of all the same."""
     for reason in (Reason.NO_PROGRESS, Reason.GANG_INCOMPLETE):
         if ready["reason"] == reason.value and before.get("Ready") != ("False", reason.value):
-            yield Note(type="Warning", reason=reason, message=ready["message"])
+            yield EventSpec(type="Warning", reason=reason, message=ready["message"])
 
 
 def _became(

@@ -8,17 +8,17 @@ from datetime import datetime
 from typing import Any
 
 from rollout_api.names import Role
-from rollout_operator.run.attempt import Live
+from rollout_operator.run.attempt import ScaleState
 from rollout_operator.run.plan.model import Observed, Plan
 from rollout_operator.run.plan.status.conditions import (
-    Aspect,
+    ConditionUpdate,
     Status,
     build_role_status,
-    cluster_aspects,
+    cluster_conditions,
     own_part,
     stamp,
 )
-from rollout_operator.run.plan.status.events import build_final_notes, build_notes
+from rollout_operator.run.plan.status.events import build_events, build_final_events
 from rollout_operator.run.plan.status.snapshots import describe_snapshots
 
 _COUNTS: tuple[tuple[str, Role], ...] = (
@@ -31,10 +31,10 @@ _COUNTS: tuple[tuple[str, Role], ...] = (
 def finish_plan(
     observed: Observed,
     plan: Plan,
-    aspects: list[Aspect],
+    aspects: list[ConditionUpdate],
     now: datetime,
     *,
-    live: Mapping[Role, Live] | None = None,
+    live: Mapping[Role, ScaleState] | None = None,
     keep_counts: bool = False,
     frozen: bool = False,
     **fields: Any,
@@ -46,7 +46,7 @@ def finish_plan(
     before = own_part(observed.status.model_dump(mode="json", by_alias=True, exclude_none=True))
     status = {**before, **describe_snapshots(observed), **fields}
     status["observedGeneration"] = observed.generation
-    said = aspects if frozen else [*aspects, *cluster_aspects(observed)]
+    said = aspects if frozen else [*aspects, *cluster_conditions(observed)]
     status["conditions"] = stamp(said, observed.status.conditions, observed.generation, now)
     if frozen:
         status |= _count_leftovers(observed, before)
@@ -57,7 +57,7 @@ def finish_plan(
     after = own_part(status)
     if _same(before, after):
         return plan
-    notes = build_final_notes(observed, after) if frozen else build_notes(observed, after)
+    notes = build_final_events(observed, after) if frozen else build_events(observed, after)
     return replace(plan, status=after, notes=notes)
 
 

@@ -15,7 +15,7 @@ from rollout_operator.run.plan.status.conditions import (
     Status,
     no,
     own_part,
-    read_aspects,
+    read_conditions,
     stamp,
     yes,
 )
@@ -28,7 +28,7 @@ def plan_outdated(observed: Observed, message: str, now: datetime) -> Status | N
     if find_condition(observed, "Finished") is not None or _said_already(observed):
         return None
     before = observed.status.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    kept = read_aspects(observed.status.conditions, Reason.PENDING)
+    kept = read_conditions(observed.status.conditions, Reason.PENDING)
     aspects = [
         *(one for one in kept if one.type not in _SAID),
         no(ConditionType.READY, Reason.DEFINITIONS_OUTDATED, message),

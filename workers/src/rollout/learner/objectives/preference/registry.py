@@ -8,7 +8,7 @@ from torch import nn
 
 from rollout.learner.config.learner import LearnerSettings
 from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
-from rollout.learner.context import LearnerParts
+from rollout.learner.context import LearnerContext
 from rollout.learner.model.scorer import load_scorer
 from rollout.learner.objectives.contract import Work
 from rollout.learner.objectives.plan import PlanRules
@@ -29,7 +29,7 @@ def one_pass(settings: LearnerSettings, num_ranks: int) -> PlanRules:
     return PlanRules(tokens_max=settings.micro_batch_tokens, num_ranks=num_ranks)
 
 
-def pair_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
+def pair_work(parts: LearnerContext, batch: Batch) -> tuple[Work, str]:
     """DPO, IPO, ORPO, SimPO."""
     algorithm = parts.trainer.settings.algorithm
     assert isinstance(algorithm, PairSettings)
@@ -39,7 +39,7 @@ def pair_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
     return work, digest_pairs(pairs)
 
 
-def label_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
+def label_work(parts: LearnerContext, batch: Batch) -> tuple[Work, str]:
     """KTO."""
     algorithm = parts.trainer.settings.algorithm
     assert isinstance(algorithm, LabelSettings)
@@ -50,7 +50,7 @@ def label_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
     return work, digest_labelled(rows)
 
 
-def reward_work(parts: LearnerParts, batch: Batch) -> tuple[Work, str]:
+def reward_work(parts: LearnerContext, batch: Batch) -> tuple[Work, str]:
     """Reward models."""
     algorithm = parts.trainer.settings.algorithm
     assert isinstance(algorithm, RewardSettings)
