@@ -88,8 +88,11 @@ def test_objects_are_deleted_in_turn_with_commits(bench, monkeypatch):
     monkeypatch.setattr(bench.store, "delete", note)
     commit_steps(learner, actor, 5)
     wait_until(lambda: turns)
+    noted = list(
+        turns
+    )  # a coordinator that is told to end leaves its turn, and a deletion under way, as they are
     bench.stop()
-    assert all(turns)
+    assert all(noted)
 
 
 @pytest.mark.parametrize("gone", ["its own", "its base"])

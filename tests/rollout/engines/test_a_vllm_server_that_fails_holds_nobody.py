@@ -1,6 +1,7 @@
 """What the vLLM engine does with a server that refuses or breaks, whoever interrupts it; the server is played."""
 
 import asyncio
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,13 @@ REQUEST = GenerateRequest(
     prompt_ids=(1, 2), seeds=(1, 2), sampling=SamplingParams(max_new_tokens=4)
 )
 ENDS_WITHIN_SECONDS = 20.0
+
+
+@pytest.fixture
+def folder():
+    """Short, as a socket's place must be."""
+    with tempfile.TemporaryDirectory(prefix="vllm-") as name:
+        yield Path(name)
 
 
 def settings() -> VllmSettings:
@@ -79,22 +87,22 @@ async def interrupt(answer: Refusing, folder) -> VllmServer:
     return server
 
 
-async def test_an_interrupted_generation_whose_samples_are_refused_ends(tmp_path):
+async def test_an_interrupted_generation_whose_samples_are_refused_ends(folder):
     answer = Refusing()
-    server = await interrupt(answer, tmp_path)
+    server = await interrupt(answer, folder)
     assert answer.paths[-1] == "/resume"
     assert server.healthy
 
 
-async def test_a_server_that_cannot_be_paused_is_not_used_again(tmp_path):
-    server = await interrupt(Refusing(pause=404), tmp_path)
+async def test_a_server_that_cannot_be_paused_is_not_used_again(folder):
+    server = await interrupt(Refusing(pause=404), folder)
     assert not server.healthy
 
 
 @pytest.mark.parametrize("later", [400, 409])
-async def test_a_broken_server_stays_broken_whatever_it_answers_later(tmp_path, later):
+async def test_a_broken_server_stays_broken_whatever_it_answers_later(folder, later):
     server = serve(
-        lambda request: httpx.Response(500 if request.url.path == "/a" else later), tmp_path
+        lambda request: httpx.Response(500 if request.url.path == "/a" else later), folder
     )
     for path, error in (
         ("/a", EngineError),
