@@ -145,6 +145,7 @@ def test_frequencies_of_one_sequence_do_not_depend_on_another():
 def test_a_sharded_model_is_checked_as_a_whole(tmp_path):
     from torch import distributed
     from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import DTensor
 
     model = build(8)
     store = distributed.FileStore(str(tmp_path / "store"), 1)
@@ -154,8 +155,10 @@ def test_a_sharded_model_is_checked_as_a_whole(tmp_path):
         for part in (*model.model.layers, model):
             fully_shard(part, mesh=mesh)
         found = check_forward(model, torch.float32, Parallel(sharded=True))
+        gathered = [name for name, one in model.named_parameters() if not isinstance(one, DTensor)]
     finally:
         distributed.destroy_process_group()
 
     assert found is not None
     assert found.passes
+    assert gathered == [], "who reads them next would keep their storage from being freed"

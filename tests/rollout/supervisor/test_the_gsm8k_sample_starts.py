@@ -32,7 +32,9 @@ def cut_down(folder: Path) -> dict:
     spec["model"]["uri"] = MODEL
     train = spec["train"]
     train["algorithm"]["grpo"] |= {"promptsPerStep": 4, "groupSize": 4}
-    train["data"]["jsonl"]["uri"] = str(folder / "train.jsonl")
+    hub = train["data"].pop("huggingFace")
+    fields = {name: hub[name] for name in ("promptField", "answerField")}
+    train["data"]["jsonl"] = {"uri": str(folder / "train.jsonl"), **fields}
     train["sampling"]["maxNewTokens"] = 6
     train["maxSteps"] = 2
     spec["actors"] = {"replicas": 1, "engine": {"embedded": {}}}

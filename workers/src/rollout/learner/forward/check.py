@@ -26,7 +26,7 @@ from rollout.learner.forward.packed_rows import (
     token_logprobs,
 )
 from rollout.learner.forward.reference import plain_group_logprobs
-from rollout.learner.model.parallel import Parallel
+from rollout.learner.model.parallel import Parallel, reshard
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +63,8 @@ def check_forward(model: nn.Module, dtype: torch.dtype, parallel: Parallel) -> F
         return None
     with torch.no_grad():
         found = _gaps(model, dtype, parallel.device)
+    if parallel.sharded:
+        reshard(model)
     parallel.maximum(found)
     check = ForwardCheck(gap_nats=float(found[0]), limit_nats=float(found[1]))
     log.info("forward checked gap=%.3g limit=%.3g", check.gap_nats, check.limit_nats)

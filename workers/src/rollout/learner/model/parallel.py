@@ -167,3 +167,12 @@ def shard_like(full: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     if not isinstance(like, DTensor) or full.ndim == 0:
         return full
     return distribute_tensor(full, like.device_mesh, like.placements, src_data_rank=None)
+
+
+def reshard(model: torch.nn.Module) -> None:
+    """Give back what a forward without a backward pass has left gathered, before anybody reads the parameters."""
+    from torch.distributed.fsdp import FSDPModule
+
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
