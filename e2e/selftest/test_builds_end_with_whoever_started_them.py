@@ -12,7 +12,7 @@ import pytest
 from cluster.control.background import NICENESS
 from waiting import wait_until
 
-E2E = Path(__file__).parent
+E2E = Path(__file__).parents[1]
 STUB = """#!/bin/bash
 if [ "$1" = env ]; then echo go1.30; exit; fi
 echo "compiler $$" >> {log}

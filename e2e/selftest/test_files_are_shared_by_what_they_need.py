@@ -9,7 +9,7 @@ import sharing
 
 @pytest.fixture(scope="module")
 def files() -> dict[str, Path]:
-    return {path.stem: path for path in Path(__file__).parent.rglob("test_*.py")}
+    return {path.stem: path for path in Path(__file__).parents[1].rglob("test_*.py")}
 
 
 def test_every_long_file_is_there_and_has_no_real_nodes(files: dict[str, Path]):
@@ -18,7 +18,7 @@ def test_every_long_file_is_there_and_has_no_real_nodes(files: dict[str, Path]):
 
 
 def test_no_two_files_have_one_name(files: dict[str, Path]):
-    assert len(files) == len(list(Path(__file__).parent.rglob("test_*.py")))
+    assert len(files) == len(list(Path(__file__).parents[1].rglob("test_*.py")))
 
 
 def test_real_nodes_begin_first_then_long_files_then_the_others():

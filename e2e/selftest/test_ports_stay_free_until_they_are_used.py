@@ -11,9 +11,7 @@ from cluster.control import ports
 from cluster.control.ports import LOOPBACK, claim, find_free_ports
 from cluster.errors import StartError
 
-OTHERS = (
-    "from cluster.ports import *; import sys; print(*find_free_ports([LOOPBACK] * 200)); input()"
-)
+OTHERS = "from cluster.control.ports import *; import sys; print(*find_free_ports([LOOPBACK] * 200)); input()"
 
 
 def test_no_port_is_given_twice():
@@ -28,7 +26,7 @@ def test_no_port_is_given_to_two_living_processes():
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(ports.__file__).parent.parent,
+        cwd=Path(ports.__file__).parents[2],
     ) as other:
         theirs = set(map(int, other.stdout.readline().split()))
         assert len(theirs) == 200

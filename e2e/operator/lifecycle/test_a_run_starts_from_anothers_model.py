@@ -50,6 +50,11 @@ def test_a_volume_that_is_not_the_first_runs_own_is_never_mounted(world):
     world.kubectl.apply(build_run("second", SECOND), build_run("first"))
     world.wait_for("Ready", "True", "Running", "first")
     succeed(world, f"pvc://somebody-elses/objects/{OBJECT}")
-    stalled = world.wait_for("Stalled", "True", "ReferenceNotFound", "second")
-    assert "handed on no model 'Latest'" in stalled["message"]
+
+    def says_why() -> bool:
+        """A run that was applied before the first one once said that there is no such run."""
+        stalled = world.wait_for("Stalled", "True", "ReferenceNotFound", "second")
+        return "handed on no model 'Latest'" in stalled["message"]
+
+    eventually(says_why, "the second run does not say that it was handed no model of its own")
     eventually(lambda: "second-coordinator" not in world.replicas(), "the second run has children")
