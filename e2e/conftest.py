@@ -17,6 +17,7 @@ from namespaces import in_namespace
 from sharing import share
 
 
+@pytest.hookimpl(tryfirst=True)  # a worker's own hook reads the shares
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """For `--dist loadgroup --no-loadscope-reorder`, as tests/run.sh has it."""
     share(items)

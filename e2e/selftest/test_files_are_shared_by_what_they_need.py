@@ -34,3 +34,9 @@ def test_a_test_is_in_one_share_only(request: pytest.FixtureRequest):
     assert sharing.group_of(request.node) == "test_files_are_shared_by_what_they_need"
     (mark,) = request.node.iter_markers("xdist_group")
     assert mark.args == (sharing.group_of(request.node),)
+
+
+def test_a_worker_among_several_schedules_by_share(request: pytest.FixtureRequest):
+    if not getattr(request.config.option, "loadgroup", False):
+        pytest.skip("the tests run without --dist loadgroup")
+    assert request.node.nodeid.endswith(f"@{sharing.group_of(request.node)}")
