@@ -4,8 +4,13 @@ Clusters of real nodes are the machine's largest: two workers that each have one
 other. A long file that begins last keeps one worker waiting for the other.
 """
 
-import pytest
+from functools import cache
+from pathlib import Path
 
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+ROOT = Path(__file__).parents[1]
 REAL = "real-nodes"
 LONG = (
     "test_watches_break_and_nothing_is_lost",
@@ -22,9 +27,15 @@ LONG = (
 """Of those without real nodes, the longest first."""
 
 
-def group_of(item: pytest.Item) -> str:
-    """The worker's share that a test belongs to: its file, or everything with real nodes."""
-    return REAL if item.get_closest_marker("real_nodes") else item.path.stem
+@cache
+def group_of(file: Path) -> str:
+    """The worker's share that the tests of a file belong to: the file, or everything with real nodes."""
+    return REAL if "mark.real_nodes" in file.read_text() else file.stem
+
+
+def scope_of(nodeid: str) -> str:
+    """The share of a test, by its id."""
+    return group_of(ROOT / nodeid.partition("::")[0])
 
 
 def rank_of(group: str) -> int:
@@ -33,8 +44,13 @@ def rank_of(group: str) -> int:
     return order.index(group) if group in order else len(order)
 
 
-def share(items: list[pytest.Item]) -> None:
-    """Give every test its share, and bring the shares into order; each file's tests stay as they are."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group_of(item)))
-    items.sort(key=lambda item: rank_of(group_of(item)))
+def sort_by_share(items: list[pytest.Item]) -> None:
+    """Bring the shares into order; each file's tests stay as they are."""
+    items.sort(key=lambda item: rank_of(group_of(item.path)))
+
+
+class ByShare(LoadScopeScheduling):
+    """Hands whole shares to workers. xdist's own ``loadgroup`` marks ids in a way that pytest 9.2 does not read."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope_of(nodeid)
