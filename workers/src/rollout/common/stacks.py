@@ -15,6 +15,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Coroutine, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -58,7 +59,8 @@ def ask_for_stacks(pid: int) -> tuple[int, ...]:
     """Ask a process and all that it started; the ids of those that will answer."""
     asked = tuple(one for one in _family(pid) if _heeds(one))
     for one in asked:
-        os.kill(one, signal.SIGUSR1)
+        with suppress(ProcessLookupError):  # it has ended since
+            os.kill(one, signal.SIGUSR1)
     return asked
 
 
@@ -88,21 +90,11 @@ def _heeds(pid: int) -> bool:
 
 
 def _family(pid: int) -> list[int]:
-    """A process and its descendants, those of other sessions included."""
-    children: dict[int, list[int]] = {}
-    for child, parent in _parents():
-        children.setdefault(parent, []).append(child)
-    found, waiting = [], [pid]
-    while waiting and len(found) < PROCESSES_MAX:
-        found.append(waiting.pop())
-        waiting += children.get(found[-1], [])
-    return found
+    """A process and its descendants, those of other sessions included; nothing when it is gone."""
+    import psutil
 
-
-def _parents() -> Iterator[tuple[int, int]]:
-    for place in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = place.read_bytes().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        yield int(place.parent.name), int(fields[1])
+    try:
+        children = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return [pid, *(child.pid for child in children)][:PROCESSES_MAX]
