@@ -12,7 +12,6 @@ from test_the_learners_pods_meet_at_the_coordinator import join, left
 
 from rollout.coordinator.calls.preemption import PREEMPTED
 from rollout.errors import Fenced
-from rollout.protocol import cluster_messages as cm
 from rollout.protocol import messages as m
 
 SAVES = replace(PLAN, saves_on_notice=True)
@@ -20,7 +19,7 @@ DRAINS = PLAN
 
 
 def leaving(rank=0, group=1, nonce="a", seconds=50.0):
-    return cm.Leaving(
+    return m.Leaving(
         worker=f"learner-{rank}", group=group, rank=rank, nonce=f"{rank}{nonce}", seconds=seconds
     )
 
@@ -58,9 +57,9 @@ def test_its_own_signal_stops_it_at_the_boundary(at_work, plan, saves):
 
 def test_any_pod_may_ask_and_the_first_to_be_killed_counts(at_work):
     client, learner, _ = at_work(SAVES)
-    assert client.leaving(leaving(1, seconds=50.0)) == cm.MayLeave(saves=True)
-    assert client.leaving(leaving(0, seconds=20.0)) == cm.MayLeave(saves=True)
-    assert client.leaving(leaving(1, seconds=50.0)) == cm.MayLeave(saves=True)
+    assert client.leaving(leaving(1, seconds=50.0)) == m.MayLeave(saves=True)
+    assert client.leaving(leaving(0, seconds=20.0)) == m.MayLeave(saves=True)
+    assert client.leaving(leaving(1, seconds=50.0)) == m.MayLeave(saves=True)
     answer = learner.ask()
     assert answer.stop == PREEMPTED
     assert 19.0 < answer.save_seconds <= 20.0
@@ -78,7 +77,7 @@ def test_a_learner_that_waits_for_its_batch_hears_it_at_once(at_work):
 
 def test_with_drain_the_pod_is_not_held_up_and_the_others_work_on(at_work):
     client, learner, actor = at_work(DRAINS)
-    assert client.leaving(leaving(1)) == cm.MayLeave(saves=False)
+    assert client.leaving(leaving(1)) == m.MayLeave(saves=False)
     actor.work()
     assert learner.ask().stop is None
 
@@ -86,12 +85,12 @@ def test_with_drain_the_pod_is_not_held_up_and_the_others_work_on(at_work):
 def test_a_group_that_has_lost_a_rank_reaches_no_boundary_and_is_not_waited_for(at_work):
     client, _, _ = at_work(SAVES)
     client.left(left(1, ok=False, message="exit code 1"))
-    assert client.leaving(leaving(0)) == cm.MayLeave(saves=False)
+    assert client.leaving(leaving(0)) == m.MayLeave(saves=False)
 
 
 def test_without_time_nobody_tries(at_work):
     client, learner, _ = at_work(SAVES)
-    assert client.leaving(leaving(1, seconds=0.0)) == cm.MayLeave(saves=False)
+    assert client.leaving(leaving(1, seconds=0.0)) == m.MayLeave(saves=False)
     assert learner.ask().stop is None
 
 
@@ -108,7 +107,7 @@ def test_a_pod_that_was_replaced_stops_nobody(at_work):
 def test_a_coordinator_that_does_not_know_the_pod_stops_nobody(at_work, bench):
     at_work(SAVES)
     client = bench.start(replace(SAVES, learner_nodes=2))
-    assert client.leaving(leaving(1)) == cm.MayLeave(saves=False)
+    assert client.leaving(leaving(1)) == m.MayLeave(saves=False)
 
 
 def test_a_run_that_stops_saves_whatever_time_it_takes(at_work):
@@ -116,7 +115,7 @@ def test_a_run_that_stops_saves_whatever_time_it_takes(at_work):
     client.stop("Suspended")
     answer = told(learner, 10.0)
     assert (answer.stop, answer.save_seconds) == ("Suspended", None)
-    assert client.leaving(leaving(0)) == cm.MayLeave(saves=False)
+    assert client.leaving(leaving(0)) == m.MayLeave(saves=False)
 
 
 def test_the_next_learner_goes_on_from_the_anchor_with_nothing_to_replay(at_work, bench):

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollout.errors import CoordinatorError, Fenced
-from rollout.protocol import cluster_messages as cm
+from rollout.protocol import messages as m
 from rollout.protocol.rendezvous import Group, Member, check_in, describe, keep_alive, leave, renew
 
 TWO = replace(PLAN, learner_nodes=2)
 
 
 def join(rank, group=1, nonce="a", wait=0.0):
-    return cm.Join(
+    return m.Join(
         worker=f"learner-{rank}",
         group=group,
         rank=rank,
@@ -29,7 +29,7 @@ def join(rank, group=1, nonce="a", wait=0.0):
 
 
 def stays(rank, rendezvous, group=1, nonce="a"):
-    return cm.Stay(
+    return m.Stay(
         worker=f"learner-{rank}",
         group=group,
         rank=rank,
@@ -40,7 +40,7 @@ def stays(rank, rendezvous, group=1, nonce="a"):
 
 
 def left(rank, group=1, nonce="a", ok=True, message=""):
-    return cm.Left(
+    return m.Left(
         worker=f"learner-{rank}",
         group=group,
         rank=rank,

@@ -22,7 +22,7 @@ from pod_kit import build_config
 from rollout.coordinator.build import ConfigTuning, build_rows
 from rollout.coordinator.calls.settings import Tuned
 from rollout.errors import SpecError, StaleSettings
-from rollout.protocol import cluster_messages as cm
+from rollout.protocol import messages as m
 from rollout.protocol.client import token_for
 from rollout_api import parse_run, resolve
 from rollout_api.live import LiveSettings, live_part, with_live
@@ -31,7 +31,7 @@ SECRET = "secret"
 
 
 def settings(generation, **live):
-    return cm.Settings(generation=generation, live=live)
+    return m.Settings(generation=generation, live=live)
 
 
 def test_a_run_may_grow_and_the_growth_survives_a_restart(bench):

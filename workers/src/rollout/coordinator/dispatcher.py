@@ -41,7 +41,6 @@ from rollout.errors import (
     StoreError,
 )
 from rollout.ledger.contract import Ledger
-from rollout.protocol import cluster_messages as cm
 from rollout.protocol import messages as m
 from rollout.protocol.rendezvous import Group
 from rollout.protocol.routes import ENDPOINTS, Endpoint
@@ -234,7 +233,7 @@ async def _forgive(run: RunContext) -> None:
         await run.ledger.set_outcome(None)
 
 
-async def _take_settings(tuning: Tuning, run: RunContext, ask: cm.Settings) -> m.Message:
+async def _take_settings(tuning: Tuning, run: RunContext, ask: m.Settings) -> m.Message:
     return await live.take_settings(run, tuning, ask)
 
 

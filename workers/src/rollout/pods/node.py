@@ -16,7 +16,7 @@ from rollout.common.ranks import Place, plan_ranks
 from rollout.errors import Fenced, RolloutError, SpecError
 from rollout.pods.child import run_child
 from rollout.pods.orders import config_path
-from rollout.protocol import cluster_messages as cm
+from rollout.protocol import messages as m
 from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.rendezvous import RENDEZVOUS_VARIABLE
 from rollout_api.worker import WorkerOrder
@@ -44,9 +44,9 @@ class Node:
     address: str
     nonce: str
 
-    def join(self) -> cm.Join:
+    def join(self) -> m.Join:
         """The question for a place."""
-        return cm.Join(
+        return m.Join(
             worker=self.worker,
             group=self.group,
             rank=self.rank,
@@ -55,9 +55,9 @@ class Node:
             wait_seconds=ASK_SECONDS,
         )
 
-    def stay(self, rendezvous: str) -> cm.Stay:
+    def stay(self, rendezvous: str) -> m.Stay:
         """The word that its ranks work."""
-        return cm.Stay(
+        return m.Stay(
             worker=self.worker,
             group=self.group,
             rank=self.rank,
@@ -66,9 +66,9 @@ class Node:
             rendezvous=rendezvous,
         )
 
-    def leaving(self, seconds: float) -> cm.Leaving:
+    def leaving(self, seconds: float) -> m.Leaving:
         """The word that it was told to go, and how long its ranks may save."""
-        return cm.Leaving(
+        return m.Leaving(
             worker=self.worker,
             group=self.group,
             rank=self.rank,
@@ -76,9 +76,9 @@ class Node:
             seconds=seconds,
         )
 
-    def left(self, code: int) -> cm.Left:
+    def left(self, code: int) -> m.Left:
         """The word that its ranks have ended."""
-        return cm.Left(
+        return m.Left(
             worker=self.worker,
             group=self.group,
             rank=self.rank,
@@ -136,7 +136,7 @@ def work_in_group(
         client.close()
 
 
-def _join(client: CoordinatorClient, node: Node, told: threading.Event) -> cm.Joined | None:
+def _join(client: CoordinatorClient, node: Node, told: threading.Event) -> m.Joined | None:
     """The place, or None when there is nothing to do."""
     said = ""
     while not told.is_set():
@@ -156,7 +156,7 @@ def _run_ranks(
     client: CoordinatorClient,
     order: WorkerOrder,
     node: Node,
-    joined: cm.Joined,
+    joined: m.Joined,
     environment: Mapping[str, str],
     told: threading.Event,
 ) -> None:

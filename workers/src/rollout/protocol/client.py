@@ -24,7 +24,6 @@ import msgspec
 from rollout import errors
 from rollout.common.bounded import UNREADABLE
 from rollout.errors import CoordinatorError, LedgerRewound
-from rollout.protocol import cluster_messages as cm
 from rollout.protocol import messages as m
 from rollout.protocol.auth import Credential, open_credential
 from rollout.protocol.routes import CONFIG, STATUS, read_token, token_for
@@ -267,19 +266,19 @@ class CoordinatorClient:
 
     # -- the learner's pods -----------------------------------------------------------------------
 
-    def join(self, ask: cm.Join) -> cm.Joined:
+    def join(self, ask: m.Join) -> m.Joined:
         """Ask for a place in the learner's group. Raises Fenced for an older incarnation."""
-        return self._post("/v1/learner/join", ask, cm.Joined, ask.wait_seconds)
+        return self._post("/v1/learner/join", ask, m.Joined, ask.wait_seconds)
 
-    def stay(self, ask: cm.Stay) -> None:
+    def stay(self, ask: m.Stay) -> None:
         """Say that this pod's ranks work. Raises Fenced when their group is over."""
         self._post("/v1/learner/stay", ask, m.Empty)
 
-    def leaving(self, ask: cm.Leaving) -> cm.MayLeave:
+    def leaving(self, ask: m.Leaving) -> m.MayLeave:
         """Say that this pod was told to go while its ranks work. Raises Fenced for an older incarnation."""
-        return self._post("/v1/learner/leaving", ask, cm.MayLeave)
+        return self._post("/v1/learner/leaving", ask, m.MayLeave)
 
-    def left(self, ask: cm.Left) -> None:
+    def left(self, ask: m.Left) -> None:
         """Say how this pod's ranks ended. Raises Fenced for an older incarnation."""
         self._post("/v1/learner/left", ask, m.Empty)
 
@@ -287,11 +286,11 @@ class CoordinatorClient:
 
     def stop(self, reason: str) -> None:
         """End the run early; it can be resumed."""
-        self._post("/v1/operator/stop", cm.Stop(reason=reason), m.Empty)
+        self._post("/v1/operator/stop", m.Stop(reason=reason), m.Empty)
 
-    def settings(self, ask: cm.Settings) -> cm.SettingsTaken:
+    def settings(self, ask: m.Settings) -> m.SettingsTaken:
         """Change live settings. Raises StaleSettings for an older generation."""
-        return self._post("/v1/operator/settings", ask, cm.SettingsTaken)
+        return self._post("/v1/operator/settings", ask, m.SettingsTaken)
 
     def status(self) -> Status:
         """What the run is doing now."""

@@ -14,17 +14,6 @@ import msgspec
 from blake3 import blake3
 
 from rollout.errors import CoordinatorError
-from rollout.protocol.cluster_messages import (
-    Join,
-    Joined,
-    Leaving,
-    Left,
-    MayLeave,
-    Settings,
-    SettingsTaken,
-    Stay,
-    Stop,
-)
 from rollout.protocol.messages import (
     Activation,
     AnchorSaved,
@@ -40,8 +29,13 @@ from rollout.protocol.messages import (
     Forked,
     Heartbeat,
     HeartbeatAnswer,
+    Join,
+    Joined,
     LearnerStart,
     LearnerStarted,
+    Leaving,
+    Left,
+    MayLeave,
     Message,
     Outcome,
     PublishInitial,
@@ -49,6 +43,10 @@ from rollout.protocol.messages import (
     Registered,
     ReplayRequest,
     Role,
+    Settings,
+    SettingsTaken,
+    Stay,
+    Stop,
     StoredAgain,
     Submit,
     Submitted,

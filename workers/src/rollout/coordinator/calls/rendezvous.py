@@ -13,14 +13,13 @@ from rollout.coordinator.calls.preemption import give_notice, may_save
 from rollout.coordinator.calls.settings import remember
 from rollout.coordinator.context import WAIT_MAX_SECONDS, RunContext, wait_for
 from rollout.errors import CoordinatorError, Fenced
-from rollout.protocol import cluster_messages as cm
 from rollout.protocol import messages as m
 from rollout.protocol.rendezvous import Member, check_in, describe_missing, keep_alive, leave, renew
 
 log = logging.getLogger(__name__)
 
 
-async def join(run: RunContext, ask: cm.Join) -> cm.Joined:
+async def join(run: RunContext, ask: m.Join) -> m.Joined:
     """A place for this pod, as soon as every pod of the group is there. Raises Fenced."""
     await _enter(run, ask.group, ask.rank)
     before = run.group.rendezvous
@@ -35,25 +34,25 @@ async def join(run: RunContext, ask: cm.Join) -> cm.Joined:
         answer = _answer(run, ask)
         left = deadline - run.clock()
         if answer is not None or left <= 0:
-            return answer or cm.Joined(waiting=_waiting(run))
+            return answer or m.Joined(waiting=_waiting(run))
         await wait_for(ticket, min(left, run.plan.lease_seconds / 4))
 
 
-def _answer(run: RunContext, ask: cm.Join) -> cm.Joined | None:
+def _answer(run: RunContext, ask: m.Join) -> m.Joined | None:
     """The place, or a reason to go; None while somebody is missing."""
     group = run.group
     if (reason := run.stop_reason()) is not None:
-        return cm.Joined(stop=reason)
+        return m.Joined(stop=reason)
     member = group.members[ask.rank]
     if member.nonce != ask.nonce:
         raise Fenced(f"another process of rank {ask.rank} has asked for its place since")
     member.seen_at = run.clock()
     if not group.rendezvous or group.trouble or group.missing():
         return None
-    return cm.Joined(rendezvous=group.rendezvous, addresses=group.addresses())
+    return m.Joined(rendezvous=group.rendezvous, addresses=group.addresses())
 
 
-def _member(run: RunContext, ask: cm.Join | cm.Stay) -> Member:
+def _member(run: RunContext, ask: m.Join | m.Stay) -> Member:
     return Member(worker=ask.worker, address=ask.address, nonce=ask.nonce, seen_at=run.clock())
 
 
@@ -85,7 +84,7 @@ def _waiting(run: RunContext) -> str:
     return describe_missing(run.group, run.clock()) or "the others of the group to ask again"
 
 
-async def stay_in(run: RunContext, ask: cm.Stay) -> m.Empty:
+async def stay_in(run: RunContext, ask: m.Stay) -> m.Empty:
     """A pod's ranks work. Raises Fenced when their group is over."""
     await _enter(run, ask.group, ask.rank)
     member = _member(run, ask)
@@ -95,7 +94,7 @@ async def stay_in(run: RunContext, ask: cm.Stay) -> m.Empty:
     return m.Empty()
 
 
-async def leaving(run: RunContext, ask: cm.Leaving) -> cm.MayLeave:
+async def leaving(run: RunContext, ask: m.Leaving) -> m.MayLeave:
     """A pod was told to go: the learner saves first, where it was asked to and can. Raises Fenced."""
     await _enter(run, ask.group, ask.rank)
     member = run.group.members.get(ask.rank)
@@ -105,10 +104,10 @@ async def leaving(run: RunContext, ask: cm.Leaving) -> cm.MayLeave:
     saves = member is not None and ask.seconds > 0 and may_save(run) and run.stop_reason() is None
     if saves:
         give_notice(run, ask.seconds, ask.worker)
-    return cm.MayLeave(saves=saves)
+    return m.MayLeave(saves=saves)
 
 
-async def left(run: RunContext, ask: cm.Left) -> m.Empty:
+async def left(run: RunContext, ask: m.Left) -> m.Empty:
     """A pod's ranks have ended, well or not. Raises Fenced for a pod of an older incarnation."""
     await _enter(run, ask.group, ask.rank)
     leave(run.group, ask.rank, ask.nonce, ok=ask.ok, message=ask.message)

@@ -19,7 +19,6 @@ from rollout.coordinator.calls.learner import open_version
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.plan import RunPlan
 from rollout.errors import SpecError, StaleSettings
-from rollout.protocol import cluster_messages as cm
 from rollout.protocol import messages as m
 from rollout.seams import Tracker
 from rollout_api.live import LiveSettings
@@ -88,7 +87,7 @@ def choose_settings(stored: Mapping[str, Any], begun: int) -> tuple[int, LiveSet
     return generation, parse_live(stored.get("live", {}))
 
 
-async def stop(run: RunContext, ask: cm.Stop) -> m.Empty:
+async def stop(run: RunContext, ask: m.Stop) -> m.Empty:
     """A person, or the operator, ends the run early."""
     if run.state.stopping is None:
         run.state.stopping = ask.reason or "Stopped"
@@ -97,7 +96,7 @@ async def stop(run: RunContext, ask: cm.Stop) -> m.Empty:
     return m.Empty()
 
 
-async def take_settings(run: RunContext, tuning: Tuning, ask: cm.Settings) -> cm.SettingsTaken:
+async def take_settings(run: RunContext, tuning: Tuning, ask: m.Settings) -> m.SettingsTaken:
     """Put live settings into force. Raises StaleSettings and SpecError."""
     async with run.turn:
         if ask.generation < run.settings_generation:
@@ -110,7 +109,7 @@ async def take_settings(run: RunContext, tuning: Tuning, ask: cm.Settings) -> cm
         if (ask.generation, live) != (run.settings_generation, run.live):
             await _put_into_force(run, tuning, ask.generation, live, tuned)
     run.wake()
-    return cm.SettingsTaken(generation=run.settings_generation, deferred=tuned.deferred)
+    return m.SettingsTaken(generation=run.settings_generation, deferred=tuned.deferred)
 
 
 async def _put_into_force(

@@ -1,0 +1,136 @@
+"""What actors and the coordinator say to each other: tasks, their results, weights loaded."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rollout.ledger.records import FailureKind
+from rollout.protocol.messages.base import Message
+from rollout.types import Prefix, Row, SamplingParams, Trajectory, WeightVersion
+
+TaskKind = Literal["train", "eval"]
+
+
+class Register(Message, frozen=True, kw_only=True):
+    """An actor process has started. ``index`` is its place among the run's actors."""
+
+    worker: str
+    index: int
+    pid: int = 0
+    host: str = ""
+
+
+class Registered(Message, frozen=True, kw_only=True):
+    """``incarnation`` must be sent with every later call; leases of older ones are taken back."""
+
+    incarnation: int
+    lease_seconds: float
+    heartbeat_seconds: float
+
+
+class Claim(Message, frozen=True, kw_only=True):
+    """Ask for work.
+
+    ``held`` lists every task the actor already works on: a task that was handed out in an answer
+    that never arrived is handed out again, which makes a repeated claim harmless.
+    ``loaded`` is the (lineage, step) now in the engine. Waits up to ``wait_seconds`` for work.
+    """
+
+    worker: str
+    incarnation: int
+    tasks_max: int
+    held: tuple[str, ...] = ()
+    loaded: tuple[int, int] | None = None
+    wait_seconds: float = 0.0
+
+
+class Task(Message, frozen=True, kw_only=True):
+    """One whole group to sample: ``num_samples`` completions of one prompt, under one lease.
+
+    Seeds are ``derive_seed(spec.seed, noise_domain, ordinal, sample)`` and do not depend on the
+    attempt. All tokens must come from ``version``. ``ordinal`` is the task ordinal (train) or the
+    position in ``split`` (eval). ``epoch`` is the fence that a submit must repeat. Samples with an entry
+    in ``prefixes`` go on behind it, drawing from the seed of its segment; the rest of their tokens comes
+    from ``version``.
+    """
+
+    task_id: str
+    kind: TaskKind
+    ordinal: int
+    row: Row
+    num_samples: int
+    attempt: int
+    epoch: int
+    lease_seconds: float
+    version: WeightVersion
+    sampling: SamplingParams
+    noise_domain: str = "train"
+    evaluation: str | None = None
+    split: str = "train"
+    prefixes: tuple[Prefix, ...] = ()
+
+
+class Claimed(Message, frozen=True, kw_only=True):
+    """``stop`` means: no more work will come, report the outcome and end. ``reason`` says why."""
+
+    tasks: tuple[Task, ...] = ()
+    stop: bool = False
+    reason: str = ""
+
+
+class Failure(Message, frozen=True, kw_only=True):
+    """Why an attempt gave no trajectories.
+
+    ``infrastructure``: node, network, engine; retried with the same noise, bounded, then excluded.
+    ``data``: user code raised, hung or returned no finite number; tried once more, then the run
+    stops with ``message``, which must name the reward or environment and the row.
+    ``returned``: the actor is leaving and hands the task back; not counted as a try.
+    """
+
+    kind: FailureKind
+    message: str
+
+
+class TaskResult(Message, frozen=True, kw_only=True):
+    """The end of one attempt: all ``num_samples`` trajectories, by sample index, or a failure.
+
+    A failure of kind ``infrastructure`` may bring the trajectories of the samples that it did not reach,
+    one of kind ``returned`` the beginnings of samples, by sample index.
+    """
+
+    task_id: str
+    epoch: int
+    trajectories: tuple[Trajectory, ...] = ()
+    failure: Failure | None = None
+    prefixes: tuple[Prefix, ...] = ()
+
+
+class Submit(Message, frozen=True, kw_only=True):
+    """Results of one or more tasks. Idempotent: repeating an accepted result is accepted again."""
+
+    worker: str
+    incarnation: int
+    results: tuple[TaskResult, ...]
+
+
+class Submitted(Message, frozen=True, kw_only=True):
+    """``accepted[i]`` and, where False, ``reasons[i]`` for ``results[i]``. Accepted means durable."""
+
+    accepted: tuple[bool, ...]
+    reasons: tuple[str, ...]
+
+
+class Activation(Message, frozen=True, kw_only=True):
+    """An actor loaded ``version``; ``digest`` is over the tensors given to the engine's loader.
+
+    ``num_rebuilt``: how often this process has made its copy of the weights anew from a dense base.
+    """
+
+    worker: str
+    incarnation: int
+    version: WeightVersion
+    digest: str
+    ok: bool
+    seconds: float
+    message: str = ""
+    num_rebuilt: int = 0

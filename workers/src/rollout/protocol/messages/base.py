@@ -1,0 +1,81 @@
+"""What every message is, and what workers of every role say.
+
+Unknown fields are ignored, missing optional ones take their default, so a struct may grow.
+
+Fencing: a worker registers and is handed an ``incarnation``; a task is handed out under an ``epoch``.
+A call under an older one is refused, so a process that slept past its lease can do no harm.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Role = Literal["actor", "learner", "operator"]
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of every message: immutable, keyword-only."""
+
+
+class Empty(Message, frozen=True, kw_only=True):
+    """Nothing to say."""
+
+
+class TaskProgress(Message, frozen=True, kw_only=True):
+    """How far an actor is with a task: tokens so far of each sample under way, samples not begun."""
+
+    task_id: str
+    running: tuple[int, ...] = ()
+    num_queued: int = 0
+    prompt_tokens: int = 0
+
+
+class Heartbeat(Message, frozen=True, kw_only=True):
+    """A worker is alive. ``state`` is shown to people: ``generating``, ``loading version 12``.
+
+    For an actor, ``task_ids`` are the tasks it holds: their leases are renewed. A learner sends none.
+    ``progress`` is of those that are not about to be submitted; ``tokens_per_second`` is the pace of one
+    of its samples, 0 while it is not known.
+    """
+
+    worker: str
+    incarnation: int
+    task_ids: tuple[str, ...] = ()
+    state: str = ""
+    step: int | None = None
+    progress: tuple[TaskProgress, ...] = ()
+    tokens_per_second: float = 0.0
+
+
+class HeartbeatAnswer(Message, frozen=True, kw_only=True):
+    """Tasks in ``lost`` belong to somebody else by now: drop them. ``stop`` as in ``Claimed``.
+
+    Tasks in ``give_back`` are wanted elsewhere: return them as they are, with their prefixes.
+    """
+
+    lost: tuple[str, ...] = ()
+    stop: bool = False
+    give_back: tuple[str, ...] = ()
+
+
+class Outcome(Message, frozen=True, kw_only=True):
+    """A worker is about to end. Sent before it exits; exit codes are only hints.
+
+    A process that was replaced may end, too: refused, because its successor lives. ``incarnation`` 0: it
+    never got as far as to register.
+    """
+
+    worker: str
+    incarnation: int
+    role: Role
+    ok: bool
+    message: str = ""
+
+
+class Refusal(Message, frozen=True, kw_only=True):
+    """Body of every answer that is not 200. ``error`` is a class name of ``rollout.errors``."""
+
+    error: str
+    message: str
