@@ -15,6 +15,7 @@ from rollout_operator.signing import record_content
 Document = Mapping[str, Any]
 NODE_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 WORK_CONTAINERS = ("coordinator", "learner", "actor", "engine")
+NUMBER_DIGITS_MAX = 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,13 +169,14 @@ def _workload(live: Document) -> Workload:
     spec = live["spec"]
     annotations = live["metadata"].get("annotations") or {}
     labels = spec["template"]["metadata"].get("labels") or {}
+    until = annotations.get(names.ANNOTATION_HOLD_UNTIL, "")
     return Workload(
         replicas=spec.get("replicas", 1),
         incarnation=_number(labels.get(names.LABEL_INCARNATION)),
         first=_number(annotations.get(names.ANNOTATION_FIRST_INCARNATION)) or 1,
         disruptions=_number(annotations.get(names.ANNOTATION_DISRUPTIONS)),
         gang_tries=_number(annotations.get(names.ANNOTATION_GANG_TRIES)),
-        hold_until=annotations.get(names.ANNOTATION_HOLD_UNTIL, ""),
+        hold_until=until if read_time(until) is not None else "",
     )
 
 
@@ -262,10 +264,21 @@ def parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
+def read_time(text: str) -> datetime | None:
+    """As ``parse_time``, of what anybody may have written: None for all that is no time with its zone."""
+    try:
+        found = parse_time(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
+
+
 def render_time(moment: datetime) -> str:
     """RFC 3339 in UTC, whole seconds, as metav1.Time."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _number(text: Any) -> int:
-    return int(text) if isinstance(text, str) and text.isdigit() else 0
+    """A count as we write it. 0 for any other text: who may edit one namespace may put it on an object there."""
+    short = isinstance(text, str) and len(text) <= NUMBER_DIGITS_MAX
+    return int(text) if short and text.isascii() and text.isdigit() else 0

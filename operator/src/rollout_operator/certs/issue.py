@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -95,7 +95,10 @@ def to_pem(certificate: x509.Certificate) -> bytes:
 
 def parse_key(pem: bytes) -> Key:
     """A private key of ours. Raises ValueError for anything else."""
-    key = serialization.load_pem_private_key(pem, password=None)
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (TypeError, UnsupportedAlgorithm) as error:
+        raise ValueError(f"not a private key of ours: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ValueError(f"expected an EC key, got {type(key).__name__}")  # noqa: TRY004 - input
     return key

@@ -107,7 +107,7 @@ class Informer:
             page = await self.client.list(self.resource, self.namespace, **parameters)
             for live in page.get("items") or ():
                 uids.add(live["metadata"]["uid"])
-                self.sink.put(self.resource, live)
+                self._take(live)
             self.heard_at = time.monotonic()
             if not (more := page["metadata"].get("continue")):
                 version = page["metadata"]["resourceVersion"]
@@ -137,7 +137,16 @@ class Informer:
             if event["type"] == "DELETED":
                 self.sink.drop(self.resource, live)
             elif event["type"] != "BOOKMARK":
-                self.sink.put(self.resource, live)
+                self._take(live)
+
+    def _take(self, live: Mapping[str, Any]) -> None:
+        """Hand an object on. One that cannot be read changes nothing that is known, and holds up no other."""
+        try:
+            self.sink.put(self.resource, live)
+        except Exception:
+            meta = live["metadata"]
+            place = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
+            log.exception("object not read object=%s %s", self.resource.plural, place)
 
 
 def _asked_seconds(error: KubeError) -> float:

@@ -7,12 +7,15 @@ deleted while a watch was too old is forgotten; it would be kept (and its childr
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 import aiohttp
 
 from rollout_operator.kube.resources import OWN_KINDS, Resource
+
+log = logging.getLogger(__name__)
 
 _RESOURCES = {one.plural: one for one in OWN_KINDS}
 
@@ -51,11 +54,20 @@ class ListedObjects:
         seen = self._seen.setdefault(path, set())
         for live in page.get("items") or ():
             seen.add(live["metadata"]["uid"])
-            self._objects.put_object(resource.kind, live)
+            self._put(resource, live)
         if not page["metadata"].get("continue"):
             version = int(page["metadata"]["resourceVersion"])
             shown = self._seen.pop(path)
             self._objects.keep_objects(resource.kind, _namespace_of(path), shown, version)
+
+    def _put(self, resource: Resource, live: Mapping[str, Any]) -> None:
+        """One object that cannot be read does not end the list of all others."""
+        try:
+            self._objects.put_object(resource.kind, live)
+        except Exception:
+            meta = live["metadata"]
+            place = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
+            log.exception("object not read object=%s %s", resource.plural, place)
 
 
 def _namespace_of(path: str) -> str | None:

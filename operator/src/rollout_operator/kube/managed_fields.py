@@ -3,6 +3,7 @@
 Every child carries the digest of what was applied (``rollout.dev/applied``). The server's
 ``managedFields`` say which fields of the live object belong to our manager; the digest of just those
 must be the same. Fields of others (an HPA's replicas, injected sidecars, defaults) do not count.
+Whoever may write an object may write its ``managedFields``: a path that names nothing is no error.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from rollout_api.names import ANNOTATION_APPLIED, MANAGER_CHILDREN
 
 Document = dict[str, Any]
 _IDENTITY = ("name", "namespace", "uid", "resourceVersion")
+_SCALARS = (str, int, float, type(None))
 
 
 def seal(manifest: Document) -> Document:
@@ -68,8 +70,8 @@ def _fields_of(live: Document, manager: str) -> Document:
 def _entry_of(live: Document, manager: str) -> Document:
     for entry in live["metadata"].get("managedFields", ()):
         if (
-            entry["manager"] == manager
-            and entry["operation"] == "Apply"
+            entry.get("manager") == manager
+            and entry.get("operation") == "Apply"
             and not entry.get("subresource")
         ):
             return entry
@@ -85,7 +87,7 @@ def project(value: Any, fields: Mapping[str, Any]) -> Any:
         return {
             name: project(value[name], below) if below else value[name]
             for path, below in inner.items()
-            if path[0] == "f" and (name := path[2:]) in value
+            if path.startswith("f:") and (name := path[2:]) in value
         }
     if isinstance(value, list):
         return list(_project_list(value, inner))
@@ -110,16 +112,26 @@ def _project_list(items: list[Any], fields: Mapping[str, Any]) -> Iterator[Any]:
 def _parse_path(path: str) -> tuple[tuple[str, ...], Any]:
     """What a path into a list says of an item: its keys and their values, or (no keys) its value."""
     kind, _, text = path.partition(":")
-    if kind == "k":
-        keys = json.loads(text)
-        return tuple(keys), tuple(keys.values())
-    return (), json.dumps(json.loads(text)) if kind == "v" else path
+    if kind not in {"k", "v"}:
+        return (), path
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return (), path
+    if kind == "v":
+        return (), json.dumps(found)
+    if not isinstance(found, dict) or not all(isinstance(one, _SCALARS) for one in found.values()):
+        return (), path
+    return tuple(found), tuple(found.values())
 
 
 def _identity_of(item: Any, keys: tuple[str, ...]) -> Any:
     if not keys:
         return json.dumps(item)
-    return tuple(item.get(key) for key in keys) if isinstance(item, dict) else None
+    if not isinstance(item, dict):
+        return None
+    found = tuple(item.get(key) for key in keys)
+    return found if all(isinstance(one, _SCALARS) for one in found) else None
 
 
 def differences(wanted: Any, live: Any, path: str = "") -> Iterator[str]:
@@ -157,6 +169,8 @@ def writer_of(live: Document, manager: str = MANAGER_CHILDREN) -> str:
     others = [
         entry
         for entry in live["metadata"].get("managedFields", ())
-        if entry["manager"] != manager and not entry.get("subresource")
+        if entry.get("manager") != manager and not entry.get("subresource")
     ]
-    return max(others, key=lambda entry: entry.get("time", ""))["manager"] if others else ""
+    if not others:
+        return ""
+    return max(others, key=lambda entry: entry.get("time", "")).get("manager", "")

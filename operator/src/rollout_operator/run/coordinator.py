@@ -81,7 +81,14 @@ class HttpCoordinators:
                 allow_redirects=False,
             ) as response:
                 text = await _read_bounded(response)
-        except (aiohttp.ClientError, TimeoutError, OSError, KubeError, KeyError) as error:
+        except (
+            aiohttp.ClientError,
+            TimeoutError,
+            OSError,
+            KubeError,
+            KeyError,
+            ValueError,
+        ) as error:
             raise CoordinatorUnreachable(f"{url}: {type(error).__name__}: {error}") from error
         if response.status >= 300:
             raise CoordinatorUnreachable(f"{url}: {response.status} {text[:300]}")
@@ -112,5 +119,5 @@ class HttpCoordinators:
     async def _tls(self, observed: Observed) -> ssl.SSLContext:
         name = names.certificate_name(observed.name)
         secret = await self.client.get(SECRETS, observed.namespace, name)
-        authority = base64.b64decode(secret["data"][contract.AUTHORITY]).decode()
+        authority = base64.b64decode((secret.get("data") or {})[contract.AUTHORITY]).decode()
         return ssl.create_default_context(cadata=authority)

@@ -14,7 +14,7 @@ from typing import Any
 
 from rollout_api import GROUP, names
 from rollout_operator.apply.permitted import check_permitted
-from rollout_operator.cache.children import parse_time, render_time
+from rollout_operator.cache.children import read_time, render_time
 from rollout_operator.certs.run_certificate import Issued, issue, must_renew, renew
 from rollout_operator.errors import Conflict, FieldConflict, NotFound
 from rollout_operator.kube.client import KubeClient
@@ -101,14 +101,21 @@ class Authorities:
         meta = live["metadata"]
         if not _is_runs(meta, observed):
             raise FieldConflict(f"Secret {name} exists and is not this run's", 30.0)
-        not_after = parse_time(meta["annotations"][names.ANNOTATION_NOT_AFTER])
+        annotations = meta.get("annotations") or {}
+        not_after = read_time(annotations.get(names.ANNOTATION_NOT_AFTER, ""))
+        if not_after is None:
+            raise _spoiled(name, f"its annotation {names.ANNOTATION_NOT_AFTER} is no time")
         return Known(uid=meta["uid"], not_after=not_after)
 
     async def _renew(self, observed: Observed, now: datetime) -> Known:
         name = names.certificate_name(observed.name)
         live = await self.client.get(SECRETS, observed.namespace, name)
-        files = {key: base64.b64decode(text).decode() for key, text in live["data"].items()}
-        issued = renew(observed.name, observed.namespace, now, files)
+        try:
+            data = live.get("data") or {}
+            files = {key: base64.b64decode(text).decode() for key, text in data.items()}
+            issued = renew(observed.name, observed.namespace, now, files)
+        except (KeyError, TypeError, ValueError) as error:
+            raise _spoiled(name, f"a certificate cannot be renewed with it: {error}") from error
         manifest = build_secret(observed, issued)
         meta = live["metadata"]
         manifest["metadata"] |= {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
@@ -130,6 +137,11 @@ def build_secret(observed: Observed, issued: Issued) -> Manifest:
         "metadata": meta,
         "data": data,
     }
+
+
+def _spoiled(name: str, why: str) -> FieldConflict:
+    """Somebody has written into the run's Secret, which people of its namespace may."""
+    return FieldConflict(f"Secret {name} was changed: {why}; delete it, and it is made anew", 30.0)
 
 
 def _is_runs(meta: Mapping[str, Any], observed: Observed) -> bool:
