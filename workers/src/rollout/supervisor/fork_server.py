@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -38,6 +38,7 @@ FORKED = frozenset({"rollout.entrypoints.learner", "rollout.entrypoints.actor"})
 READY = b"ready"
 READY_SECONDS_MAX = 300.0
 FORK_SECONDS_MAX = 30.0
+LAST_WORDS_SECONDS = 5.0
 MODULES_BYTES_MAX = 4096
 CHILDREN_SECONDS = 0.02
 TITLE_ROOM = 1024
@@ -120,6 +121,7 @@ class ForkServer:
         """Whether it has imported everything. Raises ForkServerFailed when it never will."""
         if not self._is_ready and self._readable(0.0):
             if self._channel.recv(64) != READY:
+                self._hear_out()
                 raise ForkServerFailed("it ended while it imported")
             self._is_ready = True
         if not self._is_ready and time.monotonic() > self._deadline:
@@ -165,6 +167,11 @@ class ForkServer:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
+
+    def _hear_out(self) -> None:
+        """Let it write why it ends: its channel closes before its traceback stands in the log."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(LAST_WORDS_SECONDS)
 
     def _take_child(self) -> ForkedProcess:
         if not self._readable(FORK_SECONDS_MAX):
