@@ -300,7 +300,7 @@ def test_a_failure_of_rank_zero_reaches_every_rank(settings) -> None:
             raise RunFailed("the disk is gone")
 
         try:
-            parallel.on_main(fail)
+            parallel.on_main(fail, int)
         except RunFailed as error:
             return str(error)
         finally:

@@ -88,7 +88,7 @@ def save_anchor(
     """
     parallel = trainer.policy.parallel
     tensors = _whole_state(trainer)
-    random_states = parallel.gather(randomness.capture(parallel.device))
+    random_states = parallel.gather(randomness.capture(parallel.device), bytes)
 
     def write() -> AnchorManifest:
         manifest = AnchorManifest(
@@ -111,7 +111,7 @@ def save_anchor(
         write_manifest(place.snapshots_dir, manifest)
         return manifest
 
-    return parallel.on_main(write)
+    return parallel.on_main(write, AnchorManifest)
 
 
 def name_anchor(lineage: int, step: int) -> str:

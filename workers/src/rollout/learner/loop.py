@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import Any
 
 from rollout.errors import RunFailed
@@ -102,7 +103,7 @@ def _has_time(parts: LearnerContext, batch: Batch, anchoring: float) -> bool:
     left = batch.save_seconds
     if left is None:
         return True
-    fits = parts.parallel.on_main(lambda: anchoring < left)
+    fits = parts.parallel.on_main(lambda: anchoring < left, bool)
     log.info("told to go seconds=%.1f anchor_seconds=%.1f saves=%s", left, anchoring, fits)
     return fits
 
@@ -113,7 +114,7 @@ def _export(parts: LearnerContext) -> None:
     if lora is None:
         return
     masters, folder = policy.full_masters(), parts.place.snapshots_dir.parent / "adapter"
-    parts.parallel.on_main(lambda: export_adapter(policy.model, masters, lora, folder))
+    parts.parallel.on_main(lambda: export_adapter(policy.model, masters, lora, folder), NoneType)
     log.info("adapter exported folder=%s", folder)
 
 

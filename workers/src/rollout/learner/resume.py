@@ -20,7 +20,7 @@ from rollout.learner.publish import publish
 from rollout.learner.state_digest import seal_step
 from rollout.protocol.messages import AnchorManifest, Batch, Cursor, LearnerStarted, StepRecord
 from rollout.types import WeightVersion
-from rollout.weights.publisher import store_whole
+from rollout.weights.publisher import Stored, store_whole
 from rollout.weights.safetensors import safetensors_parts
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ def _begin(parts: LearnerContext, started: LearnerStarted) -> Progress:
         return replace(progress, lineage=started.lineage)
     weights = trainer.policy.weights()
     version = parts.parallel.on_main(
-        lambda: publish(weights, parts.store, lineage=started.lineage, step=0)
+        lambda: publish(weights, parts.store, lineage=started.lineage, step=0), WeightVersion
     )
     link = chain.first_link(trainer.settings.spec_digest, version.digest)
     if started.initial is None:
@@ -141,7 +141,7 @@ def _replay(parts: LearnerContext, progress: Progress, record: StepRecord) -> tu
     log.warning("replay differs step=%d expected=%s got=%s", step, record.chain, reached.chain)
     weights = parts.trainer.policy.weights()
     version = parts.parallel.on_main(
-        lambda: publish(weights, parts.store, lineage=progress.lineage, step=step)
+        lambda: publish(weights, parts.store, lineage=progress.lineage, step=step), WeightVersion
     )
     return _fork(parts, reached, version, f"replay of step {step} met another digest"), True
 
@@ -149,7 +149,7 @@ def _replay(parts: LearnerContext, progress: Progress, record: StepRecord) -> tu
 def store_again(parts: LearnerContext, progress: Progress) -> Progress:
     """Store the version whole, and tell the coordinator where; call on every rank. Raises StoreError."""
     weights = parts.trainer.policy.weights()
-    stored = parts.parallel.on_main(lambda: store_whole(parts.store, weights))
+    stored = parts.parallel.on_main(lambda: store_whole(parts.store, weights), Stored)
     if parts.publisher is not None:
         parts.publisher.forget()
     version = replace(progress.version, object=stored.object, bases=stored.bases)
@@ -160,14 +160,14 @@ def store_again(parts: LearnerContext, progress: Progress) -> Progress:
 
 def _is_stored(parts: LearnerContext, version: WeightVersion) -> bool:
     """Whether every object of the version is in the store; call on every rank."""
-    return parts.parallel.on_main(lambda: all(map(parts.store.has, version.objects)))
+    return parts.parallel.on_main(lambda: all(map(parts.store.has, version.objects)), bool)
 
 
 def _store_missing(parts: LearnerContext, progress: Progress) -> None:
     """Store the version's weights whole unless they are there; call on every rank."""
     if not _is_stored(parts, progress.version):
         weights = parts.trainer.policy.weights()
-        parts.parallel.on_main(lambda: parts.store.put_parts(safetensors_parts(weights)))
+        parts.parallel.on_main(lambda: parts.store.put_parts(safetensors_parts(weights)), str)
 
 
 def _fork(

@@ -7,6 +7,7 @@ coordinator's client, or anything else that keeps its promises (tests).
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import NoneType
 from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -86,7 +87,8 @@ class Session:
     def start(self, pid: int, host: str) -> m.LearnerStarted:
         """Begin; older incarnations can no longer commit."""
         started = self._ask(
-            lambda calls: calls.start_learner(worker=self._worker, pid=pid, host=host)
+            m.LearnerStarted,
+            lambda calls: calls.start_learner(worker=self._worker, pid=pid, host=host),
         )
         self._incarnation = started.incarnation
         return started
@@ -94,9 +96,10 @@ class Session:
     def publish_initial(self, version: WeightVersion, chain: str) -> None:
         """Announce version 0."""
         self._ask(
+            NoneType,
             lambda calls: calls.publish_initial(
                 worker=self._worker, incarnation=self._incarnation, version=version, chain=chain
-            )
+            ),
         )
 
     def next_batch(self, step: int, told_seconds: Callable[[], float | None]) -> m.Batch:
@@ -118,33 +121,36 @@ class Session:
                 return calls.batch(ask)
             return calls.batch(replace(ask, told_seconds=seconds, wait_seconds=0.0))
 
-        while not _is_answer(batch := self._ask(poll)):
+        while not _is_answer(batch := self._ask(m.Batch, poll)):
             pass
         return batch
 
     def replay(self, step: int) -> m.Batch:
         """The recorded batch of a committed step."""
         return self._ask(
+            m.Batch,
             lambda calls: calls.replay(
                 worker=self._worker, incarnation=self._incarnation, step=step
-            )
+            ),
         )
 
     def commit(self, ask: m.Commit) -> m.Committed:
         """Make one step durable. Raises CoordinatorError when it is refused."""
-        return self._ask(lambda calls: calls.commit(ask))
+        return self._ask(m.Committed, lambda calls: calls.commit(ask))
 
     def anchor(self, manifest: m.AnchorManifest) -> None:
         """Report a durable anchor."""
         self._ask(
+            NoneType,
             lambda calls: calls.anchor(
                 worker=self._worker, incarnation=self._incarnation, manifest=manifest
-            )
+            ),
         )
 
     def fork(self, *, step: int, version: WeightVersion, chain: str, reason: str) -> int:
         """Open a new lineage after ``step`` and return it."""
         return self._ask(
+            m.Forked,
             lambda calls: calls.fork(
                 m.Fork(
                     worker=self._worker,
@@ -154,20 +160,21 @@ class Session:
                     chain=chain,
                     reason=reason,
                 )
-            )
+            ),
         ).lineage
 
     def stored_again(self, version: WeightVersion) -> None:
         """Report the committed version's new object."""
         self._ask(
+            NoneType,
             lambda calls: calls.stored_again(
                 worker=self._worker, incarnation=self._incarnation, version=version
-            )
+            ),
         )
 
-    def _ask(self, call: Callable[[Calls], T]) -> T:
+    def _ask(self, kind: type[T], call: Callable[[Calls], T]) -> T:
         def work() -> T:
             assert self._calls is not None, "rank 0 has the coordinator's client"
             return call(self._calls)
 
-        return self._parallel.on_main(work)
+        return self._parallel.on_main(work, kind)

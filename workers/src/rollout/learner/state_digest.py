@@ -40,7 +40,7 @@ def seal_step(trainer: Trainer, keep: Keep | None, previous: str, done: StepResu
     parallel, settings = trainer.policy.parallel, trainer.settings
     weights = trainer.policy.weights()
     with _keeping(weights, keep if parallel.is_main else None) as kept:
-        digest = parallel.on_main(lambda: digest_tensors(weights))
+        digest = parallel.on_main(lambda: digest_tensors(weights), str)
         link = chain.next_link(
             previous,
             spec_digest=settings.spec_digest,
@@ -50,7 +50,7 @@ def seal_step(trainer: Trainer, keep: Keep | None, previous: str, done: StepResu
             version=digest,
             state=_digest_state(trainer) if done.step % settings.hash_every_steps == 0 else "",
         )
-        return Seal(digest=digest, chain=link, stored=parallel.on_main(kept))
+        return Seal(digest=digest, chain=link, stored=parallel.on_main(kept, Stored))
 
 
 @contextmanager
@@ -69,4 +69,4 @@ def _digest_state(trainer: Trainer) -> str:
     parallel = trainer.policy.parallel
     tensors = state_tensors(trainer)
     local = chain.digest_state(tensors, randomness.digest(parallel.device))
-    return chain.join_ranks(parallel.gather(local))
+    return chain.join_ranks(parallel.gather(local, str))

@@ -7,7 +7,7 @@ gradient that is not finite: RunFailed names the tensor and the step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from rollout.learner.config.learner import LearnerSettings
 from rollout.learner.model.critic import Critic
 from rollout.learner.model.kl_control import KlControl
 from rollout.learner.model.optim import learning_rate, set_learning_rate
+from rollout.learner.model.parallel import Parallel
 from rollout.learner.model.policy import Policy
 from rollout.learner.objectives.contract import Totals, ValuePart, ValueWork, Work
 from rollout.learner.objectives.metrics import describe_losses
@@ -103,7 +104,7 @@ def describe_step(
     trainer: Trainer, work: Work, totals: Totals, norms: Sequence[float], step: int
 ) -> dict[str, Any]:
     """The metrics of a step from its updates' totals and gradient norms."""
-    sums, maxima = add_ranks(totals, trainer.policy.parallel.gather)
+    sums, maxima = add_ranks(totals, trainer.policy.parallel)
     return {
         **work.metrics(step),
         **describe_losses(sums, maxima, len(norms)),
@@ -180,11 +181,11 @@ def _finish_critic(critic: Critic, totals: Totals) -> torch.Tensor:
 Numbers = tuple[dict[str, float], dict[str, float]]
 
 
-def add_ranks(totals: Totals, gather: Callable[[Numbers], list[Numbers]]) -> Numbers:
+def add_ranks(totals: Totals, parallel: Parallel) -> Numbers:
     """Sums and maxima over all ranks."""
     sums: dict[str, float] = {}
     maxima: dict[str, float] = {}
-    for rank_sums, rank_maxima in gather(totals.local()):
+    for rank_sums, rank_maxima in parallel.gather(totals.local(), Numbers):
         for name, value in rank_sums.items():
             sums[name] = sums.get(name, 0.0) + value
         for name, value in rank_maxima.items():

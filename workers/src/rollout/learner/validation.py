@@ -39,6 +39,6 @@ def measure(parts: LearnerContext, rows: tuple[DataRow, ...]) -> dict[str, Any]:
                 part = work.micro_loss(model, micro, whole)
                 if counts:
                     totals.add(part)
-    sums, maxima = add_ranks(totals, parallel.gather)
+    sums, maxima = add_ranks(totals, parallel)
     found = {**describe_losses(sums, maxima, 1), "num_sequences": measured}
     return {f"{PREFIX}{name}": value for name, value in found.items()}

@@ -17,12 +17,15 @@ import torch
 from torch.distributed.rendezvous import rendezvous
 
 from rollout.errors import RunFailed
+from rollout.learner.model import exchange
 from rollout.protocol.rendezvous import RENDEZVOUS_VARIABLE
 
 COLLECTIVE_SECONDS_MAX = 1800.0
 """Longest time a rank waits for the others; the longest step must fit."""
 
+FAILURE_CHARACTERS_MAX = 4096
 CPU = torch.device("cpu")
+_DONE, _FAILED = b"\0", b"\1"
 
 T = TypeVar("T")
 
@@ -45,35 +48,38 @@ class Parallel:
         """Whether this rank talks to the rest of the run."""
         return self.rank == 0
 
-    def on_main(self, work: Callable[[], T]) -> T:
-        """Run ``work`` on rank 0 only and return its result on every rank.
+    def on_main(self, work: Callable[[], T], kind: type[T]) -> T:
+        """Run ``work`` on rank 0 only and return its result, which is a ``kind``, on every rank.
 
         What it raises on rank 0 is raised there, and as RunFailed elsewhere, so that no rank is left
-        waiting. Results travel pickled.
+        waiting.
         """
         if self.world_size == 1:
             return work()
-        box: list = [None, None]
-        failure: BaseException | None = None
-        if self.is_main:
-            try:
-                box[0] = work()
-            except BaseException as error:  # noqa: BLE001 - told to the other ranks, then raised
-                box[1], failure = f"{type(error).__name__}: {error}", error
-        torch.distributed.broadcast_object_list(box, src=0)
-        if failure is not None:
-            raise failure
-        if box[1] is not None:
-            raise RunFailed(f"rank 0 of the learner failed: {box[1]}")
-        return box[0]
+        if not self.is_main:
+            return self._hear(kind)
+        try:
+            value = work()
+            payload = _DONE + exchange.encode(value)
+        except BaseException as error:
+            exchange.broadcast(_FAILED + f"{type(error).__name__}: {error}".encode(), self.device)
+            raise
+        exchange.broadcast(payload, self.device)
+        return value
 
-    def gather(self, value: T) -> list[T]:
-        """Every rank's value, by rank, on every rank."""
+    def _hear(self, kind: type[T]) -> T:
+        told = exchange.broadcast(None, self.device)
+        if told[:1] == _DONE:
+            return exchange.decode(told[1:], kind)
+        said = told[1:].decode(errors="replace")
+        raise RunFailed(f"rank 0 of the learner failed: {said[:FAILURE_CHARACTERS_MAX]}")
+
+    def gather(self, value: T, kind: type[T]) -> list[T]:
+        """Every rank's value, each a ``kind``, by rank, on every rank; tensors on the CPU."""
         if self.world_size == 1:
             return [value]
-        found: list = [None] * self.world_size
-        torch.distributed.all_gather_object(found, value)
-        return found
+        told = exchange.gather(exchange.encode(value), self.world_size, self.device)
+        return [exchange.decode(one, kind) for one in told]
 
     def add_up(self, tensor: torch.Tensor) -> None:
         """Sum over ranks, in place."""

@@ -160,7 +160,7 @@ class Policy:
             for name, parameter in self.masters.items()
             if parameter.grad is not None and not _local(parameter.grad).isfinite().all()
         ]
-        return sorted({name for names in self.parallel.gather(found) for name in names})
+        return sorted({name for names in self.parallel.gather(found, list[str]) for name in names})
 
     def cast(self) -> None:
         """Make the model's parameters the cast of the masters. Call after each optimizer update."""

@@ -89,7 +89,7 @@ class PpoWork:
             for micro in (micro for update in first for micro in update):
                 own.update(self._score(model, micro))
         before: dict[Sample, Before] = {}
-        for found in self._helpers.parallel.gather(own):
+        for found in self._helpers.parallel.gather(own, dict[Sample, Before]):
             before.update({sample: b for sample, b in found.items() if sample not in before})
         self._estimates = estimate(self._completions, before, self._settings, self._kl_coefficient)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from rollout.learner.model.policy import load_model
 from rollout.learner.objectives.contract import Work
 from rollout.learner.objectives.distill import Desk, DistillWork
 from rollout.learner.objectives.plan import PlanRules
-from rollout.learner.objectives.policy import Place, PolicyWork
+from rollout.learner.objectives.policy import Kl, Place, PolicyWork
 from rollout.learner.objectives.ppo import Helpers, PpoWork
 from rollout.learner.objectives.preference.pairs import uses_reference
 from rollout.learner.objectives.preference.registry import (
@@ -75,7 +76,11 @@ class Kind:
 def _policy_work(parts: LearnerContext, batch: Batch) -> tuple[Work, str]:
     algorithm, parallel = parts.trainer.settings.algorithm, parts.parallel
     assert isinstance(algorithm, PolicySettings)
-    place = Place(device=parallel.device, skips_silent=not parallel.sharded, gather=parallel.gather)
+    place = Place(
+        device=parallel.device,
+        skips_silent=not parallel.sharded,
+        gather=partial(parallel.gather, kind=Kl),
+    )
     work = PolicyWork(batch.groups, algorithm, place, parts.reference)
     return work, hash_chain.digest_groups(batch.groups)
 

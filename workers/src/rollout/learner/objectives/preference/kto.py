@@ -81,7 +81,7 @@ class KtoWork:
             self._points = {micro: self._point(ratios) for micro, ratios in found.items()}
             return
         own = {row: value for ratios in found.values() for row, value in ratios.items()}
-        everywhere = {r: v for rank in self._parallel.gather(own) for r, v in rank.items()}
+        everywhere = {r: v for rank in self._parallel.gather(own, Ratios) for r, v in rank.items()}
         self._points = dict.fromkeys(found, self._point(everywhere))
 
     def denominators(self, update: Update) -> Denominators:

@@ -109,7 +109,7 @@ class ReferenceCache:
         """Rows that this rank computes for nothing, while another still has some."""
         if not self._lockstep:
             return 0
-        return max(self._parallel.gather(num_rows)) - num_rows
+        return max(self._parallel.gather(num_rows, int)) - num_rows
 
     def _score(self, row: Sequence[GroupTokens]) -> Tensor:
         packed = build_group_row(row).to(self._parallel.device)
