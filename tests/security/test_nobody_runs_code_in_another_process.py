@@ -78,3 +78,9 @@ def test_no_process_of_ours_takes_a_pickle_from_another():
 )
 def test_the_search_finds_them_wherever_they_stand(text):
     assert find_pickles(text)
+
+
+def test_torchs_own_meeting_of_ranks_is_not_used_for_it_pickles_its_state():
+    text = "\n".join(path.read_text() for path in sources())
+    assert '"--standalone"' not in text
+    assert '"c10d"' not in text

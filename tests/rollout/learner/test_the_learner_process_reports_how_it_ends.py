@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from cluster.control.ports import find_free_port
+from rollout.common.parent_death import tied_argv
+from rollout.common.ranks import plan_ranks
 from rollout.coordinator.dispatcher import open_coordinator
 from rollout.coordinator.plan import RunPlan
 from rollout.coordinator.server.app import build_app
@@ -171,15 +171,12 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_step_and_parameter(
 @pytest.mark.process
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_real_processes_train_to_the_end(tmp_path, model_path, ranks) -> None:
-    launcher = [sys.executable, "-m"]
-    if ranks > 1:
-        launcher += ["torch.distributed.run", f"--nproc-per-node={ranks}", "--max-restarts=0"]
-        launcher += [f"--master-port={find_free_port()}", "-m"]
     with served(tmp_path) as (url, control):
         learner_spec = {"processesPerNode": ranks}
         path = write_config(tmp_path, url, model_path, learner=learner_spec)
+        module, arguments = plan_ranks(str(path), ranks)
         done = subprocess.run(
-            [*launcher, "rollout.entrypoints.learner", "--config", str(path)],
+            tied_argv(module, *arguments),
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,

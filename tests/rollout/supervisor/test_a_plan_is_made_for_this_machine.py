@@ -84,7 +84,7 @@ def test_each_process_reads_the_same_file():
 def test_two_ranks_run_under_torchrun_and_each_is_tied_to_it():
     learner = plan_processes(spec(learner_processesPerNode=2), RUN, FOUR)[0]
 
-    assert learner.module == "torch.distributed.run"
+    assert learner.module == "rollout.entrypoints.ranks"
     assert "--nproc-per-node 2 --max-restarts 0" in " ".join(learner.arguments)
     assert learner.arguments[-4:-2] == (
         "rollout.common.parent_death",

@@ -196,7 +196,7 @@ class PodsMayValues(ApiModel):
     """What pods of runs may have beyond the usual, where a runtime gives it: the operator can make no others."""
 
     host_network: bool = False
-    """The node's network, as `acceleratorClasses[].network.hostNetwork`."""
+    """The node's network, as `acceleratorClasses[].network.hostNetwork`: no NetworkPolicy holds for such pods."""
     host_paths: tuple[FilePath, ...] = many(32)
     """Folders of nodes, as in `modelCache.hostPath` and `roles.<role>.volumes`; each exactly as it is there."""
     service_accounts: tuple[ObjectName, ...] = many(32)

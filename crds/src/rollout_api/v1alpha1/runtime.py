@@ -191,7 +191,8 @@ class NetworkProfile(ApiModel):
     resources: dict[LabelKey, Quantity] = Field(default_factory=dict, max_length=16)
     """Extended resources per pod, such as vpc.amazonaws.com/efa."""
     host_network: bool = False
-    """Use the node's network."""
+    """Use the node's network. What it costs: NetworkPolicies do not hold for such pods, so whoever reaches the node
+    reaches the learner's ranks, which trust each other; and pods of one node share its ports."""
 
 
 class AcceleratorClass(ApiModel):

@@ -9,17 +9,27 @@ import sys
 from dataclasses import dataclass
 
 LEARNER = "rollout.entrypoints.learner"
+LAUNCHER = "rollout.entrypoints.ranks"
+MEETING = "rollout"
+"""The launcher's own kind of torchrun's meetings."""
+LOOPBACK = "127.0.0.1"
 CONFIG_OPTION = "--config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """One node's place in a learner of several: where rank 0 meets the others, and under which name."""
+    """One node's place in a learner of several: where rank 0 meets the others.
+
+    The name that they meet under is told by the environment, which others on the machine cannot read.
+    """
 
     num_nodes: int
     node_rank: int
     address: str
-    rendezvous: str
+
+
+ALONE = Place(num_nodes=1, node_rank=0, address=f"{LOOPBACK}:0")
+"""All ranks on this machine, where nobody else can reach them; any free port."""
 
 
 def plan_ranks(
@@ -28,8 +38,8 @@ def plan_ranks(
     """A module to run and its arguments; ``place`` None: all ranks are on this machine."""
     if processes_per_node == 1 and (place is None or place.num_nodes == 1):
         return LEARNER, (CONFIG_OPTION, config)
-    return "torch.distributed.run", (
-        *(("--standalone",) if place is None or place.num_nodes == 1 else _meeting(place)),
+    return LAUNCHER, (
+        *_meeting(place if place is not None and place.num_nodes > 1 else ALONE),
         *("--nproc-per-node", str(processes_per_node), "--max-restarts", "0"),
         *(
             "--no-python",
@@ -44,9 +54,7 @@ def plan_ranks(
 
 
 def _meeting(place: Place) -> tuple[str, ...]:
-    host, _, port = place.address.rpartition(":")
     return (
-        *("--nnodes", str(place.num_nodes), "--node-rank", str(place.node_rank)),
-        *("--rdzv-backend", "static", "--rdzv-id", place.rendezvous.replace("/", "-")),
-        *("--master-addr", host.strip("[]"), "--master-port", port),
+        *("--nnodes", str(place.num_nodes), "--rdzv-backend", MEETING),
+        *("--rdzv-endpoint", place.address, "--rdzv-conf", f"rank={place.node_rank}"),
     )

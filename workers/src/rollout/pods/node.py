@@ -99,7 +99,7 @@ def find_node(environment: Mapping[str, str]) -> Node:
         group=int(group),
         rank=ordinal_of(environment),
         address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
-        nonce=secrets.token_hex(8),
+        nonce=secrets.token_hex(16),
     )
 
 
@@ -165,11 +165,10 @@ def _run_ranks(
         num_nodes=learner.nodes,
         node_rank=node.rank,
         address=joined.addresses[0],
-        rendezvous=joined.rendezvous,
     )
     module, arguments = plan_ranks(str(config_path(order)), learner.processes_per_node, place)
     meeting = {**environment, RENDEZVOUS_VARIABLE: joined.rendezvous}
-    log.info("rank %d starts rendezvous=%s", node.rank, joined.rendezvous)
+    log.info("rank %d starts group=%d", node.rank, node.group)
     over, end = threading.Event(), threading.Event()
     with _staying(client, node, joined.rendezvous, over), _leaving(order, node, told, end):
         code = run_child(module, arguments, meeting, end, over)

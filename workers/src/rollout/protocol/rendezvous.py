@@ -2,7 +2,8 @@
 
 The name of a meeting (``rendezvous``) is made of the run, the incarnation and the processes that meet, so
 that processes of two incarnations, or of two starts of one, never share a store key, and so that every
-coordinator gives the same pods the same name.
+coordinator gives the same pods the same name. Each process brings 128 random bits (its nonce), which it tells
+the coordinator only: nobody else can guess the name, and none is logged or put into a status.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MemberState = Literal["waiting", "working", "done", "failed"]
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """The pod of one node rank. ``nonce`` names one start of its process."""
+    """The pod of one node rank. ``nonce`` names one start of its process; random, and nobody else's to know."""
 
     worker: str
     address: str
@@ -79,7 +80,7 @@ def check_in(group: Group, rank: int, member: Member) -> None:
 def _name(group: Group) -> str:
     """What these processes, and no others, meet under."""
     nonces = "/".join(group.members[rank].nonce for rank in range(group.size))
-    return f"{group.uid}/{group.incarnation}/{blake3(nonces.encode()).hexdigest()[:16]}"
+    return f"{group.uid}/{group.incarnation}/{blake3(nonces.encode()).hexdigest()[:32]}"
 
 
 def keep_alive(group: Group, rank: int, member: Member, rendezvous: str) -> bool:

@@ -25,7 +25,9 @@ async def join(run: RunContext, ask: m.Join) -> m.Joined:
     before = run.group.rendezvous
     check_in(run.group, ask.rank, _member(run, ask))
     if run.group.rendezvous != before:
-        log.info("learner group meets rendezvous=%s", run.group.rendezvous)
+        log.info(
+            "learner group meets incarnation=%d size=%d", run.group.incarnation, run.group.size
+        )
         run.wake()
     deadline = run.clock() + min(ask.wait_seconds, WAIT_MAX_SECONDS)
     while True:
