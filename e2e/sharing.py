@@ -1,7 +1,8 @@
 """How the tests of this folder are shared among workers: by file, all real nodes on one of them, the longest first.
 
 Clusters of real nodes are the machine's largest: two workers that each have one would be slower than one after the
-other. A long file that begins last keeps one worker waiting for the other.
+other. The attacks of tenants share one installation of the chart. A long file that begins last keeps one worker
+waiting for the other.
 """
 
 from functools import cache
@@ -12,7 +13,10 @@ from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).parents[1]
 REAL = "real-nodes"
+TENANTS = "tenants"
+"""A folder whose files are one share."""
 LONG = (
+    TENANTS,
     "test_watches_break_and_nothing_is_lost",
     "test_one_of_two_operators_writes",
     "test_every_call_may_fail",
@@ -24,12 +28,14 @@ LONG = (
     "test_a_living_run_keeps_its_settings",
     "test_the_operator_may_die_at_any_call",
 )
-"""Of those without real nodes, the longest first."""
+"""Of shares without real nodes, the longest first."""
 
 
 @cache
 def group_of(file: Path) -> str:
-    """The worker's share that the tests of a file belong to: the file, or everything with real nodes."""
+    """The worker's share that the tests of a file belong to: the file, its folder, or everything with real nodes."""
+    if file.parent.name == TENANTS:
+        return TENANTS
     return REAL if "mark.real_nodes" in file.read_text() else file.stem
 
 

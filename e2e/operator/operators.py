@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from waiting import wait_until
 
 READY_SECONDS_MAX = 90.0
+COMMAND = ("-m", "rollout_operator")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +52,18 @@ def environment(kubeconfig: Path, port: int, **settings: str) -> dict[str, str]:
 
 @contextmanager
 def operating(
-    kubeconfig: Path, port: int, log: Path, *, wait: bool = True, **settings: str
+    kubeconfig: Path,
+    port: int,
+    log: Path,
+    *,
+    wait: bool = True,
+    command: Sequence[str] = COMMAND,
+    **settings: str,
 ) -> Iterator[Operator]:
-    """An operator for a block; killed at its end."""
+    """An operator for a block; killed at its end. `command` is what Python is told."""
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "rollout_operator"],
+            [sys.executable, *command],
             env=environment(kubeconfig, port, **settings),
             stdout=output,
             stderr=output,

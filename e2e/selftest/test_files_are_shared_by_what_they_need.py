@@ -15,8 +15,14 @@ def files() -> dict[str, Path]:
 
 
 def test_every_long_file_is_there_and_has_no_real_nodes(files: dict[str, Path]):
-    assert set(sharing.LONG) <= files.keys()
-    assert not [name for name in sharing.LONG if "mark.real_nodes" in files[name].read_text()]
+    long = [name for name in sharing.LONG if name != sharing.TENANTS]
+    assert set(long) <= files.keys()
+    assert not [name for name in long if "mark.real_nodes" in files[name].read_text()]
+
+
+def test_a_folder_that_shares_one_cluster_is_one_share(files: dict[str, Path]):
+    mine = {sharing.group_of(one) for one in files.values() if one.parent.name == sharing.TENANTS}
+    assert mine == {sharing.TENANTS}
 
 
 def test_no_two_files_have_one_name(files: dict[str, Path]):
@@ -36,7 +42,7 @@ def test_the_tests_of_a_file_are_in_one_share(files: dict[str, Path]):
     for name, path in files.items():
         where = path.relative_to(sharing.ROOT)
         shares = {sharing.scope_of(f"{where}::test_{n}[a::b]") for n in range(3)}
-        assert shares <= {name, sharing.REAL}
+        assert shares <= {name, sharing.REAL, sharing.TENANTS}
         assert len(shares) == 1
 
 

@@ -1,0 +1,86 @@
+"""A namespace as the example for teams makes it, an editor of it and nothing else, and the pods of its runs."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+from installation import Installation
+from kubernetes import client, config
+from people import Answer, Person
+from puppets import Puppets
+from stage import World
+
+from cluster.kubectl import Kubectl
+from cluster.paths import REPOSITORY
+from runs import build_run
+
+EXAMPLE = REPOSITORY / "manifests" / "tenant" / "tenant.yaml"
+RUN = "arithmetic"
+QUIET = {"limits": {"activeSeconds": 36_000}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """`me` may edit the namespace; `world` is what the administrator sees of it."""
+
+    me: Person
+    world: World
+    installation: Installation
+
+    @property
+    def namespace(self) -> str:
+        """Mine."""
+        return self.me.namespace
+
+    @property
+    def kubectl(self) -> Kubectl:
+        """The administrator's, in my namespace."""
+        return self.world.kubectl
+
+    def start(self, name: str = RUN, spec: dict[str, Any] | None = None) -> dict[str, Any]:
+        """A run of mine that works, as it is then."""
+        self.make(name, spec)
+        self.world.wait_for("Ready", "True", "Running", name)
+        return self.world.run(name)
+
+    def make(self, name: str = RUN, spec: dict[str, Any] | None = None) -> Answer:
+        """A run of mine, asked for."""
+        answer = self.me.create(build_run(name, QUIET | (spec or {})))
+        assert answer.done, answer.words
+        return answer
+
+    def record(self, name: str = RUN) -> dict[str, Any]:
+        """What the operator noted of a run's attempt."""
+        return self.kubectl.get("configmap", self.world.run(name)["status"]["configuration"])
+
+    def as_pod(self, role: str, name: str = RUN) -> Person:
+        """A run's service account, which who may edit the namespace may be."""
+        return self.installation.account(f"{name}-{role}", self.namespace)
+
+
+@contextmanager
+def housed(installation: Installation, user: str) -> Iterator[Tenant]:
+    """A tenant for a block. Nobody waits for the end of their namespace: there are no nodes that its pods would hold."""
+    name = f"team-{secrets.token_hex(4)}"
+    mine = replace(installation.kubectl, namespace=name)
+    replace(mine, namespace="").apply(*example(name, "Namespace", "RoleBinding"))
+    mine.wait("--for=create", "serviceaccount/default")
+    api = client.CoreV1Api(config.new_client_from_config(str(mine.kubeconfig)))
+    puppets = Puppets(api=api, namespace=name)
+    puppets.start()
+    me = installation.person(user, name, namespace=name)
+    world = World(kubectl=mine, puppets=puppets, operator=installation.operator)
+    try:
+        yield Tenant(me=me, world=world, installation=installation)
+    finally:
+        puppets.stop()
+        installation.person().send("DELETE", f"/api/v1/namespaces/{name}")
+
+
+def example(namespace: str, *kinds: str) -> list[dict[str, Any]]:
+    """What the repository's example gives a team, of these kinds."""
+    found = yaml.safe_load_all(EXAMPLE.read_text().replace("team-a", namespace))
+    return [one for one in found if one["kind"] in kinds]
