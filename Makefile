@@ -11,7 +11,7 @@ TARGET ?= all
 export PYTHONDONTWRITEBYTECODE =
 RUN_MANIFEST ?= manifests/samples/addition-sft-grpo.yaml
 
-.PHONY: help setup run test test-long lint format generate verify bench docs constraints clean e2e cluster-build cluster-up cluster-down
+.PHONY: help setup run test check test-long lint format generate verify bench docs constraints clean e2e cluster-build cluster-up cluster-down
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ run: setup ## Watch a model learn: SFT, then GRPO, on two-digit addition; ends i
 
 test: setup ## All tests
 	@BIN=$(BIN) tests/run.sh
+
+check: setup ## Gates, and the tests that a change can reach (since the branch left main, or SINCE=<revision>)
+	@BIN=$(BIN) tests/run.sh --reached
 
 test-long: setup ## The slow tiers too: many seeds, many kills
 	@BIN=$(BIN) tests/run.sh --long

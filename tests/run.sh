@@ -48,12 +48,29 @@ if [ "${1:-}" = "--clusters" ]; then
   clusters
   exit
 fi
+gates() {
+  "$BIN/ruff" check .
+  "$BIN/ruff" format --check .
+  "$BIN/pyrefly" check
+  "$BIN/lint-imports"
+  "$BIN/python" -m rollout_api.generate --check
+}
+# What a change can reach of a tier (tests/reached.py); files of which no test is of this tier are no failure.
+reached() {
+  local files code=0
+  files=$("$BIN/python" tests/reached.py "$1" ${SINCE:+--since "$SINCE"})
+  [ -z "$files" ] && return
+  tier "$1" "$2" "${by_file[@]}" -m "$3" $files || code=$?
+  [ "$code" -eq 5 ] || return "$code"
+}
+if [ "${1:-}" = "--reached" ]; then
+  gates
+  reached unit 300 "not process and not vllm and not bench and not slow"
+  reached processes "$most_seconds" "(process or vllm) and not bench and not slow"
+  exit
+fi
 begin_builds
-"$BIN/ruff" check .
-"$BIN/ruff" format --check .
-"$BIN/pyrefly" check
-"$BIN/lint-imports"
-"$BIN/python" -m rollout_api.generate --check
+gates
 tier unit 300 "${by_file[@]}" -m "not process and not vllm and not bench and ($long)"
 tier processes "$most_seconds" "${by_file[@]}" -m "(process or vllm) and not bench and ($long)"
 wait_for_builds
