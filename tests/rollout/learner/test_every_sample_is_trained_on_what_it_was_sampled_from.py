@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,8 @@ from rollout.learner.config.sampled import EndBar
 from rollout.learner.forward.packed_rows import prepare_model
 from rollout.learner.objectives.plan import PlanRules, plan_step
 from rollout.learner.objectives.policy import Place, PolicyWork
+from rollout.models.resolve import resolve_model
+from rollout.rendering.tokenizer import TOKENIZER_FILE
 from rollout.types import (
     GenerateRequest,
     SamplingParams,
@@ -132,6 +135,12 @@ SAMPLINGS = st.builds(
     temperature=st.sampled_from([0.3, 0.7, 1.0, 1.7]),
     min_new_tokens=st.integers(0, 12),
     stop_token_ids=st.sampled_from([(), (7,), STOPS, (*STOPS, 99)]),
+    stop=st.lists(
+        st.text(alphabet="".join(map(chr, range(ord("!"), ord("A")))), min_size=1, max_size=2),
+        max_size=8,
+        unique=True,
+    ).map(tuple),
+    include_stop=st.booleans(),
 )
 
 
@@ -143,6 +152,7 @@ def test_at_equal_weights_actor_and_learner_agree_however_is_sampled(engine, sam
 
     [group] = asyncio.run(actor.generate([request]))
 
+    assert len(group[0].token_ids) > min(sampling.min_new_tokens, sampling.max_new_tokens - 1)
     least = sampling.min_new_tokens
     chosen = replace(
         SETTINGS,
@@ -164,6 +174,8 @@ def test_at_equal_weights_actor_and_learner_agree_however_is_sampled(engine, sam
 def engine(tmp_path_factory):
     model, folder = build_model(), tmp_path_factory.mktemp("model")
     model.config.save_pretrained(folder)
+    tokenizer = resolve_model("rollout://tiny-qwen2", cache_dir=tmp_path_factory.mktemp("cache"))
+    shutil.copy(tokenizer.path / TOKENIZER_FILE, folder)
     save_weights(model.state_dict(), folder / "w.safetensors")
     digest = digest_tensors(model.state_dict())
     actor = EmbeddedEngine(folder, exact=True)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 Role = Literal["system", "user", "assistant", "tool"]
 Finish = Literal["stop", "length", "aborted", "interrupted"]
-"""Why generation ended: an end token, the token limit, the engine gave up (never scored), or it was asked
+"""Why generation ended: an end token or stop text, the token limit, the engine gave up (never scored), or it was asked
 to stop (``Engine.interrupt``): what there is may be continued."""
 
 Row = Mapping[str, Any]
@@ -49,21 +49,32 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How to sample. ``temperature`` 0 is greedy; ``min_new_tokens`` suppresses end tokens until then."""
+    """How to sample, and where a completion ends. ``temperature`` 0 is greedy.
+
+    ``stop_token_ids`` are end tokens, ``stop`` texts that end a completion with the token that completes them;
+    nothing ends it among the first ``min_new_tokens``, and end tokens are not sampled there.
+    ``include_stop``: what ended a completion stays in its text.
+    """
 
     max_new_tokens: int
     temperature: float = 1.0
     min_new_tokens: int = 0
     stop_token_ids: tuple[int, ...] = ()
+    stop: tuple[str, ...] = ()
+    include_stop: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
-    """One group: a shared prompt and one seed per wanted completion, ``len(seeds) == G``."""
+    """One group: a shared prompt and one seed per wanted completion, ``len(seeds) == G``.
+
+    ``begun``: so many tokens at the prompt's end are the beginning of the completion; a stop text may begin in them.
+    """
 
     prompt_ids: tuple[int, ...]
     seeds: tuple[int, ...]
     sampling: SamplingParams
+    begun: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ import signal
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.version import __version__
 
+from rollout_vllm.ends import find_stop_texts
 from rollout_vllm.supported import require_supported
 
 BACKEND = "rollout"
@@ -15,8 +16,9 @@ BACKEND = "rollout"
 
 
 def register() -> None:
-    """Make our weight-transfer engine known. Raises UnsupportedVllmError; may be called again."""
+    """Make our weight-transfer engine known, and stop texts found. Raises UnsupportedVllmError; may be called again."""
     require_supported(__version__)
+    find_stop_texts()
     faulthandler.register(
         signal.SIGUSR1, all_threads=True
     )  # a server that does not move is asked where it stands

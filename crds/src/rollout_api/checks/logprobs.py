@@ -11,6 +11,7 @@ from rollout_api.v1alpha1.sampling import Sampling
 from rollout_api.v1alpha1.train import Train
 
 _NEUTRAL = Sampling()
+REPLACEMENT = "\ufffd"
 _TRUNCATIONS = {
     "top_p": "topP",
     "top_k": "topK",
@@ -154,6 +155,20 @@ def lengths_are_ordered(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
         )
 
 
+def stop_texts_can_be_said(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """What stands for bytes that are no character is no text of a completion."""
+    if spec.train is None:
+        return
+    for index, text in enumerate(spec.train.sampling.stop):
+        if REPLACEMENT in text:
+            yield Problem(
+                field=f"spec.train.sampling.stop[{index}]",
+                reason="NeverSaid",
+                message=f"{text!r} has U+FFFD, which stands for bytes that are no whole character",
+                fix="leave that character out, or name tokens in stopTokenIds",
+            )
+
+
 def overlong_zone_fits(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """The penalised zone lies inside the completion."""
     train = _online(spec)
@@ -184,5 +199,6 @@ RULES = (
     over_provisioning_or_refills,
     staleness_fits_the_queue,
     lengths_are_ordered,
+    stop_texts_can_be_said,
     overlong_zone_fits,
 )

@@ -50,16 +50,6 @@ def snapshots_hold_the_train_state(spec: RolloutRunSpec, _: Facts) -> Iterator[P
         yield _unbuilt("spec.snapshots.keepLabeled", what, "leave it out")
 
 
-def completions_end_at_end_tokens(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """No engine looks for texts in what it samples."""
-    if spec.train is not None and spec.train.sampling.stop:
-        yield _unbuilt(
-            "spec.train.sampling.stop",
-            "a text that ends a completion",
-            "leave it out: a completion ends at the template's end token or maxNewTokens",
-        )
-
-
 def models_come_from_known_places(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """Models in buckets are taken by ``fromRun`` only."""
     scheme = urlsplit(spec.model.uri or "").scheme
@@ -139,7 +129,6 @@ RULES = (
     work_is_training,
     restore_is_by_resume,
     snapshots_hold_the_train_state,
-    completions_end_at_end_tokens,
     models_come_from_known_places,
     rows_come_from_known_places,
     parameters_stand_in_the_manifest,

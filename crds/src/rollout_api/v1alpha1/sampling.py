@@ -1,8 +1,15 @@
 """How completions are drawn from the policy."""
 
-from pydantic import Field
+from typing import Annotated
 
-from rollout_api.base import ApiModel, Name, Real, filled, many
+from pydantic import Field, StringConstraints
+
+from rollout_api.base import LIST_TYPE, ApiModel, Real, filled, many, unique
+
+StopText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+"""A text that ends a completion: any characters, line ends included."""
+TokenId = Annotated[int, Field(ge=0, le=16_777_215)]
+"""A token of a vocabulary."""
 
 MAX_NEW_TOKENS_DEFAULT = 512
 """Where neither the manifest nor the environment says more."""
@@ -33,8 +40,18 @@ class Sampling(ApiModel):
     """Taken from a token's logit for each time it is there; 0 is off."""
     repetition_penalty: Real = filled(1.0, gt=0, le=10)
     """Divides the logits of tokens already there; 1 is off."""
-    stop: tuple[Name, ...] = many(16)
-    """Texts that end a completion, beside the renderer's end tokens. Not supported by this version: refused."""
+    stop: Annotated[tuple[StopText, ...], unique(str)] = many(16, extra={LIST_TYPE: "set"})
+    """Texts that end a completion with the token that completes them, however tokens divide them. A text in the prompt
+    ends nothing, nor does one that is whole within the first `minNewTokens`."""
+    stop_token_ids: Annotated[tuple[TokenId, ...], unique(int)] = many(64, extra={LIST_TYPE: "set"})
+    """Tokens that end a completion, beside the template's end tokens. Not sampled before `minNewTokens`."""
+    include_stop_text: bool = filled(default=False)
+    """Whether what ended a completion by `stop` or `stopTokenIds` stays in the text that rewards and environments see.
+    The learner trains on its tokens in any case."""
+
+    def end_token_ids(self, own: tuple[int, ...]) -> tuple[int, ...]:
+        """Every token that ends a completion; ``own`` are the renderer's."""
+        return (*own, *(token for token in self.stop_token_ids if token not in own))
 
     @property
     def new_tokens_max(self) -> int:

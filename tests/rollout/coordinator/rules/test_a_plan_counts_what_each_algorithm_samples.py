@@ -10,7 +10,7 @@ from rollout_api.worker import WorkerConfig
 DIGEST = "blake3:" + "0" * 64
 
 
-def plan(algorithm):
+def plan(algorithm, **spec):
     here = str(Path.cwd())
     config = WorkerConfig.model_validate(
         {
@@ -23,12 +23,20 @@ def plan(algorithm):
                     "environment": {"builtin": {"name": "arithmetic"}},
                     "rewards": [{"builtin": {"name": "exact-match"}}],
                     "maxSteps": 3,
+                    "sampling": {
+                        "minNewTokens": 2,
+                        "stop": ["</answer>", "\n\n"],
+                        "stopTokenIds": [5, 2],
+                        "includeStopText": True,
+                    },
                 },
+                **spec,
             },
             "resolved": {
                 "modelPath": here,
                 "modelDigest": DIGEST,
                 "dtype": "Float32",
+                "stopTokenIds": [2],
                 "promptTokensMax": 16,
             },
             "layout": {
@@ -65,3 +73,14 @@ def test_a_step_takes_as_many_samples_as_the_manifest_says(algorithm, expected):
 def test_only_a_teacher_teaches_without_reward():
     assert not plan({"distill": {"teacher": {"uri": "rollout://tiny-adder"}}}).learns_from_reward
     assert plan({"grpo": {}}).learns_from_reward
+
+
+def test_training_and_evaluations_end_completions_alike():
+    found = plan({"grpo": {}}, evaluations=[{"suite": {"builtin": {"name": "arithmetic"}}}])
+
+    [evaluation] = found.evaluations
+    for sampling in (found.sampling, evaluation.sampling):
+        assert sampling.stop == ("</answer>", "\n\n")
+        assert sampling.stop_token_ids == (2, 5)
+        assert sampling.include_stop
+    assert (found.sampling.min_new_tokens, evaluation.sampling.min_new_tokens) == (2, 0)

@@ -16,7 +16,7 @@ from rollout.engines.vllm.engine import REPORT, VllmEngine
 from rollout.engines.vllm.wire import LoadAnswer, build_generate_body, build_update_body
 from rollout.errors import EngineError, VersionRefused
 from rollout.objects.filesystem import FilesystemStore
-from rollout.types import SamplingParams, WeightVersion
+from rollout.types import GenerateRequest, SamplingParams, WeightVersion
 from rollout.weights.digest import digest_tensors, load_weights, save_weights
 from rollout.weights.mirror import WeightFiles
 from rollout.weights.publisher import Publisher
@@ -206,7 +206,12 @@ async def test_a_mirror_that_rots_sends_the_actor_back_to_a_dense_base(
 
 async def test_tokens_are_given_for_the_version_that_is_served_alone(exact_engine, untied_policies):
     await load_whole(exact_engine, untied_policies.first)
-    body = build_generate_body((1, 2, 3), 1, SamplingParams(max_new_tokens=2))
+    body = build_generate_body(
+        GenerateRequest(
+            prompt_ids=(1, 2, 3), seeds=(1,), sampling=SamplingParams(max_new_tokens=2)
+        ),
+        1,
+    )
     call = exact_engine._server.call
 
     async def refused(version: str | None) -> bool:

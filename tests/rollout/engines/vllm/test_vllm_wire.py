@@ -16,7 +16,8 @@ from rollout.engines.vllm.wire import (
     parse_spans,
 )
 from rollout.errors import EngineError, SpecError
-from rollout.types import SamplingParams, VersionSpan, WeightVersion
+from rollout.types import GenerateRequest, SamplingParams, VersionSpan, WeightVersion
+from rollout_vllm.stops import STOP_TEXTS
 
 VERSION = WeightVersion(lineage=2, step=7, digest="blake3:0", object="blake3:1")
 
@@ -41,7 +42,9 @@ def test_one_request_asks_for_one_sample_with_its_own_seed():
         max_new_tokens=8, temperature=0.7, min_new_tokens=2, stop_token_ids=(1, 2)
     )
 
-    body = build_generate_body((4, 5), 2**62, sampling)
+    request = GenerateRequest(prompt_ids=(4, 5), seeds=(2**62,), sampling=sampling)
+
+    body = build_generate_body(request, 2**62)
 
     assert body["token_ids"] == (4, 5)
     assert body["sampling_params"] == {
@@ -62,7 +65,22 @@ def test_a_temperature_that_vllm_would_change_or_refuse_is_refused(temperature):
     sampling = SamplingParams(max_new_tokens=1, temperature=temperature)
 
     with pytest.raises(SpecError, match="temperature"):
-        build_generate_body((1,), 0, sampling)
+        build_generate_body(GenerateRequest(prompt_ids=(1,), seeds=(0,), sampling=sampling), 0)
+
+
+def test_the_server_is_told_of_stop_texts_and_of_what_a_completion_has_already(tmp_path):
+    sampling = SamplingParams(max_new_tokens=8, stop=("END",))
+    request = GenerateRequest(prompt_ids=(4, 5, 6), seeds=(1,), sampling=sampling, begun=2)
+
+    body = build_generate_body(request, 1, tokenizer=tmp_path / "tokenizer.json")
+
+    assert body["sampling_params"]["extra_args"] == {
+        STOP_TEXTS: {
+            "stop": ("END",),
+            "begun": (5, 6),
+            "tokenizer": str(tmp_path / "tokenizer.json"),
+        }
+    }
 
 
 def test_an_answer_becomes_a_completion():

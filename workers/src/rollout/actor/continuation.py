@@ -63,7 +63,7 @@ def _repeat_reply(
     completion = Completion(
         token_ids=said, logprobs=prefix.logprobs[start:end], finish=finish, spans=()
     )
-    return take_completion(episode, completion, said, renderer, task.version)
+    return take_completion(episode, completion, said, renderer, task)
 
 
 def _repeat_answer(

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rollout.errors import DataError
+from rollout.protocol.messages import Task
+from rollout.rendering.stops import reply_text
 from rollout.seams import Renderer
 from rollout.types import (
     Completion,
@@ -93,6 +95,7 @@ def plan_turn(episodes: Sequence[Episode], sampling: SamplingParams) -> tuple[Tu
                 prompt_ids=members[0].context_ids,
                 seeds=tuple(member.seed for member in members),
                 sampling=_left_of(sampling, members[0].begun),
+                begun=members[0].begun,
             ),
         )
         for members in groups.values()
@@ -125,14 +128,14 @@ def take_completion(
     completion: Completion,
     said: Sequence[int],
     renderer: Renderer,
-    version: WeightVersion,
+    task: Task,
 ) -> Episode:
     """The episode after the policy's turn; it has ended when the reply was cut off by a limit.
 
     ``said`` are the tokens of the whole reply, those before an interruption included.
     """
-    reply = renderer.decode(said)
-    told = _take_tokens(episode, completion, version)
+    reply = reply_text(said, task.sampling, renderer)
+    told = _take_tokens(episode, completion, task.version)
     return replace(
         told,
         messages=(*episode.messages, Message(role="assistant", content=reply)),
@@ -184,7 +187,7 @@ def take_answer(
             "the chat template does not keep the rendering of earlier turns when the conversation "
             "goes on; multi-turn training needs one that only appends (set model.chatTemplate)"
         )
-    between = full[len(said) :]
+    between = _end_of_turn(episode, said, renderer) + full[len(said) :]
     return replace(
         episode,
         messages=messages,
@@ -193,6 +196,14 @@ def take_answer(
         loss_mask=episode.loss_mask + (0,) * len(between),
         seed=seed,
     )
+
+
+def _end_of_turn(episode: Episode, said: Sequence[int], renderer: Renderer) -> tuple[int, ...]:
+    """The end token that the template writes behind a reply, where a stop text or another token ended it."""
+    ends = renderer.stop_token_ids
+    if episode.token_ids[-1] in ends or not said or said[-1] not in ends:
+        return ()
+    return (said[-1],)
 
 
 def _prompt_text(messages: Sequence[Message]) -> str:

@@ -276,7 +276,7 @@ def _take_reply(
         table.put(replace(part, seed=_seed(part, task, stage)))
         return
     said = episode.token_ids[len(episode.token_ids) - episode.begun :] + completion.token_ids
-    table.put(take_completion(episode, completion, said, stage.renderer, task.version))
+    table.put(take_completion(episode, completion, said, stage.renderer, task))
 
 
 def _seed(episode: Episode, task: Task, stage: RunnerParts) -> int:

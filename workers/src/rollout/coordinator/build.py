@@ -301,7 +301,9 @@ def _sampling(config: WorkerConfig, train: Train) -> SamplingParams:
         max_new_tokens=sampling.new_tokens_max,
         temperature=sampling.temperature,
         min_new_tokens=sampling.min_new_tokens,
-        stop_token_ids=config.resolved.stop_token_ids,
+        stop_token_ids=sampling.end_token_ids(config.resolved.stop_token_ids),
+        stop=sampling.stop,
+        include_stop=sampling.include_stop_text,
     )
 
 
@@ -326,6 +328,8 @@ def _evaluation(
             max_new_tokens=item.max_new_tokens or base.max_new_tokens,
             temperature=item.temperature,
             stop_token_ids=base.stop_token_ids,
+            stop=base.stop,
+            include_stop=base.include_stop,
         ),
         at_start=item.at_start,
         every_steps=item.every_steps,

@@ -27,6 +27,7 @@ from rollout.models.shapes import read_shape
 from rollout.models.teachers import check_teacher
 from rollout.plugins.user_code import find_file
 from rollout.rendering import build_renderer
+from rollout.rendering.stops import require_stops
 from rollout.rewards.build import build_rewards
 from rollout.runs.resolve import Resolution, ResolveAnswer, ResolveRequest, main_answer
 from rollout.seams import DataSource, EnvBuilder, Renderer
@@ -72,6 +73,9 @@ def resolve(request: ResolveRequest) -> Resolution:
     further = {one.role: _further(one, request) for one in further_models(spec)}
     folders = {role: files.path for role, files in further.items()}
     _check_further(model.path, folders)
+    if spec.train is not None:
+        sampling = spec.train.sampling
+        require_stops(sampling.stop, sampling.stop_token_ids, renderer.tokenizer, shape.vocab)
     papers = [*_training(spec, folders, renderer), *_evaluations(spec, folders)]
     train = next((paper.source for paper in papers if paper.role == "train"), None)
     _check_held_out(spec, train, [paper for paper in papers if paper.role != "train"])

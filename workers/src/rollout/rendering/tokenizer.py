@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from rollout.errors import SpecError
 
+TOKENIZER_FILE = "tokenizer.json"
 SPECIALS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
@@ -41,6 +42,11 @@ class ModelTokenizer:
         added = self.tokenizer.get_added_tokens_decoder()
         plain = tuple(t for t in token_ids if t not in added or not added[t].special)
         return self.encode(self.decode(plain)) == plain
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether a token is left out of texts."""
+        added = self.tokenizer.get_added_tokens_decoder().get(token_id)
+        return added is not None and added.special
 
     def special_id(self, name: str) -> int | None:
         """The id of ``eos_token`` and its like, or None when the model has none."""
@@ -83,7 +89,7 @@ def load_tokenizer(directory: Path) -> ModelTokenizer:
 
 
 def _load_backend(directory: Path) -> Tokenizer:
-    path = directory / "tokenizer.json"
+    path = directory / TOKENIZER_FILE
     if not path.is_file():
         return _convert(directory)
     try:

@@ -33,6 +33,7 @@ from rollout.engines.embedded.generate import (
 )
 from rollout.engines.embedded.invariance import SlotProbe
 from rollout.engines.embedded.progress import Watch
+from rollout.engines.stops import StopTexts
 from rollout.errors import EngineError
 from rollout.types import (
     Completion,
@@ -80,6 +81,7 @@ class EmbeddedEngine:
         self._probe: SlotProbe | None = None
         self._version: WeightVersion | None = None
         self._watch: Watch | None = None
+        self._stops = StopTexts(model)
 
     @property
     def version(self) -> WeightVersion | None:
@@ -166,7 +168,7 @@ class EmbeddedEngine:
         results: list[list[Completion]] = [[] for _ in requests]
         with torch.inference_mode():
             for plan in self._plan(decoder, requests):
-                groups = generate_batch(decoder, requests, plan, watch)
+                groups = generate_batch(decoder, requests, plan, watch, self._stops)
                 for index, samples in zip(plan.indices, groups, strict=True):
                     results[index] = [_completion(sample, version) for sample in samples]
         return results

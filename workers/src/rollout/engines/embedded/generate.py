@@ -14,6 +14,8 @@ import torch
 from rollout.engines.embedded.batch import Batch, BatchSize, Decoder
 from rollout.engines.embedded.progress import Watch
 from rollout.engines.embedded.sampling import Sampler, uniform_noise
+from rollout.engines.embedded.text_ends import Scanners, TextEnds
+from rollout.engines.stops import StopTexts
 from rollout.types import Finish, GenerateRequest, SampleProgress, SamplingParams
 
 T = TypeVar("T")
@@ -85,7 +87,11 @@ def plan_slots(requests: Sequence[GenerateRequest], num_slots: int) -> list[Batc
 
 
 def generate_batch(
-    decoder: Decoder, requests: Sequence[GenerateRequest], plan: BatchPlan, watch: Watch
+    decoder: Decoder,
+    requests: Sequence[GenerateRequest],
+    plan: BatchPlan,
+    watch: Watch,
+    stops: StopTexts,
 ) -> list[list[Sample]]:
     """Sample the planned groups; result ``[i][g]`` belongs to ``requests[plan.indices[i]].seeds[g]``."""
     picked = [requests[index] for index in plan.indices]
@@ -101,7 +107,11 @@ def generate_batch(
         shrinks=not plan.size.prompt_length,
     )
     tape = _Tape(
-        Sampler(picked[0].sampling, decoder.vocab_size), seeds, plan.size.new_tokens_max, limits
+        Sampler(picked[0].sampling, decoder.vocab_size),
+        seeds,
+        plan.size.new_tokens_max,
+        limits,
+        [stops.scanner(request) for request in picked for _ in request.seeds],
     )
     watch.begin(plan.indices, lambda: _grouped(tape.look(), group_size))
     _decode(decoder.open(prompts, plan.size), tape, live, watch)
@@ -120,11 +130,17 @@ def _chunks(indices: Sequence[int], size: int) -> list[tuple[int, ...]]:
 class _Tape:
     """What is sampled, token by token [T, S]; what follows a sample's end is of no meaning.
 
-    ``limits`` are the tokens that each sample may have; samples past them are spare.
+    ``limits`` are the tokens that each sample may have; samples past them are spare. ``scanners``: of the
+    same samples.
     """
 
     def __init__(
-        self, sampler: Sampler, seeds: Sequence[int], num_tokens: int, limits: Sequence[int]
+        self,
+        sampler: Sampler,
+        seeds: Sequence[int],
+        num_tokens: int,
+        limits: Sequence[int],
+        scanners: Scanners,
     ) -> None:
         self.sampler, self.length, self.num_tokens = sampler, 0, num_tokens
         self.noise_TS1 = uniform_noise(seeds, num_tokens)
@@ -132,7 +148,15 @@ class _Tape:
         self.logprobs_TS = torch.zeros(num_tokens, len(seeds))
         self.limits_S = torch.tensor([*limits, *[num_tokens] * (len(seeds) - len(limits))])
         self._limits = limits
+        spare = [None] * (len(seeds) - len(limits))
+        self._texts = TextEnds([*scanners, *spare]) if any(scanners) else None
         self._even = min(limits) == num_tokens
+
+    def said_stop(self, live: _Live, tokens_S: torch.Tensor) -> torch.Tensor | None:
+        """Which live samples have said a stop text with these tokens; None where no text ends any."""
+        if self._texts is None:
+            return None
+        return self._texts.hear(live.samples, live.ended_S, tokens_S, self.length)
 
     def at_limit(self, live: _Live) -> torch.Tensor | None:
         """Which live samples have all the tokens they may have; None while none can have."""
@@ -150,7 +174,7 @@ class _Tape:
         ]
 
     def cut(self) -> Iterator[Sample]:
-        """Each sample up to and with its end token, or to its limit, or to where it was interrupted."""
+        """Each sample up to and with the token that ended it, or to its limit, or to where it was interrupted."""
         stopped_S, ends_S = self._ends(self.length)
         rows = zip(self.tokens_TS.t().tolist(), self.logprobs_TS.t().tolist(), strict=True)
         for (ids, logprobs), stopped, end, limit in zip(
@@ -165,12 +189,16 @@ class _Tape:
             )
 
     def _ends(self, length: int) -> tuple[list[bool], list[int]]:
-        """Of each sample: whether it has an end token, and the length up to it or so far."""
+        """Of each sample: whether it has stopped, and the length up to there or so far."""
         if not length:
             return [False] * len(self.limits_S), [0] * len(self.limits_S)
         stops_ST = self.sampler.is_stop(self.tokens_TS[:length].t()).to(torch.uint8)
         stopped_S = stops_ST.any(1).bool()
         ends_S = torch.where(stopped_S, stops_ST.argmax(1) + 1, length)
+        if self._texts is not None:
+            said_S = torch.tensor(self._texts.ends)
+            stopped_S |= said_S > 0
+            ends_S = torch.where(said_S > 0, torch.minimum(said_S, ends_S), ends_S)
         return stopped_S.tolist(), ends_S.tolist()
 
 
@@ -184,10 +212,10 @@ def _decode(batch: Batch, tape: _Tape, live: _Live, watch: Watch) -> None:
         live.record(tape.tokens_TS[t], tokens)
         live.record(tape.logprobs_TS[t], logprobs)
         tape.length = t + 1
-        live.end(tape.sampler.is_stop(tokens))
-        limited = tape.at_limit(live)
-        if limited is not None:
-            live.end(limited)
+        ended = (tape.said_stop(live, tokens), tape.sampler.is_stop(tokens), tape.at_limit(live))
+        for some in ended:
+            if some is not None:
+                live.end(some)
         if live.num_live == 0 or tape.length == tape.num_tokens or watch.asked:
             return
         kept = live.shrink()
@@ -202,10 +230,16 @@ class _Live:
 
     def __init__(self, *, num_samples: int, num_spare: int, group_size: int, shrinks: bool) -> None:
         self._columns_S: torch.Tensor | None = None  # None: all, in order
-        self._ended_S = torch.arange(num_samples) >= num_samples - num_spare
+        self.ended_S = torch.arange(num_samples) >= num_samples - num_spare
         self._group_size = group_size
         self._shrinks = shrinks
         self.num_live = num_samples - num_spare
+
+    @property
+    def samples(self) -> list[int]:
+        """Which sample lies in each column."""
+        all_S = range(len(self.ended_S))
+        return list(all_S) if self._columns_S is None else self._columns_S.tolist()
 
     def of(self, all_S: torch.Tensor) -> torch.Tensor:
         return all_S if self._columns_S is None else all_S[self._columns_S]
@@ -217,21 +251,21 @@ class _Live:
             all_S[self._columns_S] = values_S
 
     def end(self, ended_S: torch.Tensor) -> None:
-        self._ended_S |= ended_S
-        self.num_live = len(self._ended_S) - int(self._ended_S.sum())
+        self.ended_S |= ended_S
+        self.num_live = len(self.ended_S) - int(self.ended_S.sum())
 
     def shrink(self) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Groups and samples to go on with, once that halves the batch; groups stay equally large."""
-        if not self._shrinks or 2 * self.num_live > len(self._ended_S):
+        if not self._shrinks or 2 * self.num_live > len(self.ended_S):
             return None
-        ended_BG = self._ended_S.view(-1, self._group_size)
+        ended_BG = self.ended_S.view(-1, self._group_size)
         live_B = self._group_size - ended_BG.sum(1)
         groups_B = live_B.nonzero()[:, 0]
         size = int(live_B.max())
-        if 2 * len(groups_B) * size > len(self._ended_S):
+        if 2 * len(groups_B) * size > len(self.ended_S):
             return None
         members = ended_BG[groups_B].to(torch.uint8).argsort(dim=1, stable=True)[:, :size]
         samples_S = (groups_B[:, None] * self._group_size + members).reshape(-1)
         self._columns_S = samples_S if self._columns_S is None else self._columns_S[samples_S]
-        self._ended_S, self._group_size = self._ended_S[samples_S], size
+        self.ended_S, self._group_size = self.ended_S[samples_S], size
         return groups_B, samples_S

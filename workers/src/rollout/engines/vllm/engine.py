@@ -16,6 +16,7 @@ from typing import Any
 
 from rollout.engines.served.inflight import NOTHING_YET, Call
 from rollout.engines.served.rwlock import WeightGate
+from rollout.engines.stops import StopTexts
 from rollout.engines.vllm.adapters import AdapterShelf
 from rollout.engines.vllm.command import POLICY, VllmSettings
 from rollout.engines.vllm.server import VllmServer, start_server
@@ -52,6 +53,7 @@ class VllmEngine:
         self._shelf: AdapterShelf | None = None
         self._wanted: frozenset[str] = frozenset()
         self._model = POLICY
+        self._stops = StopTexts(settings.model_dir)
 
     @property
     def version(self) -> WeightVersion | None:
@@ -142,7 +144,7 @@ class VllmEngine:
     async def _sample(self, call: Call, row: int, place: int) -> Completion:
         request = call.requests[row]
         seed = request.seeds[place]
-        body = build_generate_body(request.prompt_ids, seed, request.sampling, self._model)
+        body = build_generate_body(request, seed, self._model, self._stops.file)
         async with self._slots:
             if call.interrupted:
                 return NOTHING_YET
@@ -155,7 +157,7 @@ class VllmEngine:
         if completion.finish == "aborted" and call.interrupted:
             completion = replace(completion, finish="interrupted")
         call.end(row, place, len(completion.token_ids))
-        return completion
+        return self._stops.cut(completion, request)
 
     async def _ask(self, server: VllmServer, body: dict[str, Any]) -> bytes:
         """One sample of our version; a server that turns out to serve another one is not trusted on."""

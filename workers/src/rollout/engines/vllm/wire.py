@@ -14,7 +14,8 @@ import msgspec
 from rollout.common.bounded import UNREADABLE
 from rollout.engines.vllm.command import POLICY
 from rollout.errors import EngineError, SpecError
-from rollout.types import Completion, Finish, SamplingParams, VersionSpan, WeightVersion
+from rollout.types import Completion, Finish, GenerateRequest, VersionSpan, WeightVersion
+from rollout_vllm.stops import STOP_TEXTS
 
 TEMPERATURE_MIN = 0.01
 """vLLM silently raises a positive temperature below this; 0 is greedy."""
@@ -74,14 +75,16 @@ class LoadAnswer(msgspec.Struct, frozen=True):
 
 
 def build_generate_body(
-    prompt_ids: tuple[int, ...], seed: int, sampling: SamplingParams, model: str = POLICY
+    request: GenerateRequest, seed: int, model: str = POLICY, tokenizer: Path | None = None
 ) -> dict[str, Any]:
-    """The JSON body that asks for one sample. Raises SpecError for a temperature vLLM would change.
+    """The JSON body that asks for one sample of a request. Raises SpecError for a temperature vLLM would change.
 
-    ``model`` is what the server calls the policy: itself, or an adapter.
+    ``model`` is what the server calls the policy: itself, or an adapter. ``tokenizer``: the file with which the
+    server finds stop texts (``rollout_vllm.ends``); None: it looks for none.
 
     End tokens are ours alone (``ignore_eos``); ``logprobs`` 0 means the sampled token's only.
     """
+    sampling = request.sampling
     temperature = sampling.temperature
     if temperature and not TEMPERATURE_MIN <= temperature <= TEMPERATURE_MAX:
         raise SpecError(
@@ -90,7 +93,7 @@ def build_generate_body(
         )
     return {
         "model": model,
-        "token_ids": prompt_ids,
+        "token_ids": request.prompt_ids,
         "sampling_params": {
             "n": 1,
             "seed": seed,
@@ -101,8 +104,21 @@ def build_generate_body(
             "ignore_eos": True,
             "detokenize": False,
             "logprobs": 0,
+            **_stop_arguments(request, tokenizer),
         },
     }
+
+
+def _stop_arguments(request: GenerateRequest, tokenizer: Path | None) -> dict[str, Any]:
+    """What makes the server end a sample at a stop text, in vLLM's field for extensions."""
+    if tokenizer is None or not request.sampling.stop:
+        return {}
+    said = {
+        "stop": request.sampling.stop,
+        "begun": request.prompt_ids[len(request.prompt_ids) - request.begun :],
+        "tokenizer": str(tokenizer),
+    }
+    return {"extra_args": {STOP_TEXTS: said}}
 
 
 def build_update_body(

@@ -57,8 +57,8 @@ def refuse_greedy(train: Train) -> None:
 
 def plan_end_bar(train: Train, stop_token_ids: tuple[int, ...]) -> EndBar | None:
     """What ``minNewTokens`` keeps the actors from sampling; None for nothing."""
-    least = train.sampling.min_new_tokens
-    return EndBar(num_tokens=least, token_ids=stop_token_ids) if least and stop_token_ids else None
+    least, ends = train.sampling.min_new_tokens, train.sampling.end_token_ids(stop_token_ids)
+    return EndBar(num_tokens=least, token_ids=ends) if least and ends else None
 
 
 def plan_correction(train: Train, engine: str) -> Correction | None:
