@@ -21,7 +21,9 @@ from figures import Figure, level
 
 from rollout.objects.filesystem import FilesystemStore
 from rollout.protocol import messages as m
-from rollout.protocol.client import CoordinatorClient, token_for
+from rollout.protocol import routes
+from rollout.protocol.auth import token_for
+from rollout.protocol.client import CoordinatorClient
 from rollout.types import Trajectory, VersionSpan, WeightVersion
 
 WARM_STEPS, STEPS = 20, 200
@@ -78,14 +80,15 @@ def _run(url: str, folder: Path) -> Phases:
     actor = CoordinatorClient.connect(url, token_for(SECRET, "actor"))
     learner = CoordinatorClient.connect(url, token_for(SECRET, "learner"))
     store = FilesystemStore(folder / "objects")
-    mine = actor.register(worker="actor-0", index=0).incarnation
-    theirs = learner.start_learner(worker="learner").incarnation
+    mine = actor.as_worker("actor-0").call(routes.REGISTER, m.Register()).incarnation
+    theirs = learner.as_worker("learner").call(routes.START, m.LearnerStart()).incarnation
+    actor, learner = actor.as_worker("actor-0", mine), learner.as_worker("learner", theirs)
     digest = store.put(b"w" * OBJECT_BYTES)
     version = WeightVersion(lineage=0, step=0, digest=digest, object=digest)
-    learner.publish_initial(worker="learner", incarnation=theirs, version=version)
+    learner.call(routes.PUBLISH_INITIAL, m.PublishInitial(version=version))
     phases = Phases()
     for step in range(1, WARM_STEPS + STEPS + 1):
-        _step(phases, actor, learner, mine, theirs, step, digest)
+        _step(phases, actor, learner, step, digest)
     return phases
 
 
@@ -93,14 +96,12 @@ def _step(
     phases: Phases,
     actor: CoordinatorClient,
     learner: CoordinatorClient,
-    mine: int,
-    theirs: int,
     step: int,
     digest: str,
 ) -> None:
     with phases.time("claim"):
-        ask = m.Claim(worker="actor-0", incarnation=mine, tasks_max=GROUPS, wait_seconds=5.0)
-        tasks = actor.claim(ask).tasks
+        ask = m.Claim(tasks_max=GROUPS, wait_seconds=5.0)
+        tasks = actor.call(routes.CLAIM, ask).tasks
     results = tuple(
         m.TaskResult(
             task_id=task.task_id,
@@ -110,18 +111,15 @@ def _step(
         for task in tasks
     )
     with phases.time("submit"):
-        actor.submit(m.Submit(worker="actor-0", incarnation=mine, results=results))
+        actor.call(routes.SUBMIT, m.Submit(results=results))
     with phases.time("batch"):
-        batch = learner.batch(
-            m.BatchRequest(worker="learner", incarnation=theirs, step=step, wait_seconds=5.0)
-        )
+        batch = learner.call(routes.BATCH, m.BatchRequest(step=step, wait_seconds=5.0))
     assert len(batch.groups) == GROUPS
     assert batch.cursor is not None
     with phases.time("commit"):
-        learner.commit(
+        learner.call(
+            routes.COMMIT,
             m.Commit(
-                worker="learner",
-                incarnation=theirs,
                 step=step,
                 lineage=0,
                 consumed=tuple(name for group in batch.ids for name in group),
@@ -130,7 +128,7 @@ def _step(
                 chain=f"blake3:{step:064x}",
                 cursor=batch.cursor,
                 metrics={"reward": 0.5, "loss": 0.1},
-            )
+            ),
         )
 
 

@@ -32,6 +32,7 @@ from rollout.actor.loop import Actor, ActorParts
 from rollout.actor.runner import PlayedTask, RunnerParts
 from rollout.coordinator.plan import RunPlan
 from rollout.errors import Fenced
+from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient
 from rollout.types import SamplingParams
 
@@ -119,15 +120,29 @@ class Line:
         self._client = client
         self.cut = False
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if self.cut and name == "activation":
-                return None  # told in the background: nobody would take the error
-            if self.cut:
-                raise Fenced("cut")
-            return getattr(self._client, name)(*args, **kwargs)
+    def as_worker(self, worker: str, incarnation: int = 0) -> Seat:
+        """As a client does it."""
+        return Seat(self, self._client.as_worker(worker, incarnation))
 
-        return call
+
+@dataclass(frozen=True)
+class Seat:
+    """A worker's calls over a line."""
+
+    line: Line
+    client: CoordinatorClient
+
+    def as_worker(self, worker: str, incarnation: int = 0) -> Seat:
+        """As a client does it."""
+        return self.line.as_worker(worker, incarnation)
+
+    def call(self, route: Any, request: Any) -> Any:
+        """Nothing gets through once the line is cut."""
+        if self.line.cut and route is routes.ACTIVATION:
+            return None  # told in the background: nobody would take the error
+        if self.line.cut:
+            raise Fenced("cut")
+        return self.client.call(route, request)
 
 
 @dataclass
@@ -161,7 +176,6 @@ class Crew:
         )
         return ActorParts(
             worker=f"actor-{index}",
-            index=index,
             client=self.lines[index],  # pyrefly: ignore - hands every call on
             weights=Weights(self.bench),
             stage=stage,

@@ -40,6 +40,7 @@ from rollout.coordinator.plan import RunPlan, StragglerPlan
 from rollout.entrypoints.actor import _live
 from rollout.environments.single_turn import SingleTurn
 from rollout.protocol import messages as m
+from rollout.protocol import routes
 from rollout.seeds import derive_seed
 from rollout.types import (
     Completion,
@@ -288,7 +289,6 @@ def _parts(world: World, process: Process, index: int, engine: Any, way: Way) ->
     )
     return ActorParts(
         worker=process.name,
-        index=index,
         client=client,
         weights=world.store,
         stage=stage,
@@ -299,27 +299,30 @@ def _parts(world: World, process: Process, index: int, engine: Any, way: Way) ->
 
 async def _learn(world: World, process: Process) -> list[float]:
     """Takes no time for itself; how long each step's samples took."""
-    client = Client(world, process)
-    started = await client.start_learner(worker="learner")
-    me = {"worker": "learner", "incarnation": started.incarnation}
+    client = Client(world, process).as_worker("learner")
+    started = await client.call(routes.START, m.LearnerStart())
+    client = client.as_worker("learner", started.incarnation)
     state = begin(world.store.put)
 
     def version(step: int, weights: str) -> WeightVersion:
         return WeightVersion(lineage=0, step=step, digest=weights, object=weights)
 
-    await client.publish_initial(**me, version=version(0, state.weights), chain=state.chain)
+    await client.call(
+        routes.PUBLISH_INITIAL,
+        m.PublishInitial(version=version(0, state.weights), chain=state.chain),
+    )
     seconds: list[float] = []
     for step in range(1, STEPS + 1):
         began = world.now
         while (
-            batch := await client.batch(m.BatchRequest(**me, step=step, wait_seconds=60.0))
+            batch := await client.call(routes.BATCH, m.BatchRequest(step=step, wait_seconds=60.0))
         ).waiting is not None:
             pass
         seconds.append(world.now - began)
         state = take_step(state, batch.ids, batch.cursor, "", world.store.put)
-        await client.commit(
+        await client.call(
+            routes.COMMIT,
             m.Commit(
-                **me,
                 step=step,
                 lineage=0,
                 consumed=tuple(name for group in batch.ids for name in group),
@@ -328,7 +331,7 @@ async def _learn(world: World, process: Process) -> list[float]:
                 chain=state.chain,
                 cursor=state.cursor,
                 metrics={},
-            )
+            ),
         )
     return seconds
 

@@ -232,7 +232,7 @@ def archive():
 BODY = encode_body([TRAJECTORY])
 PLAIN = zstandard.decompress(BODY)
 RESULT = m.TaskResult(task_id="t/0", epoch=1, trajectories=(TRAJECTORY,))
-SUBMIT = msgspec.json.encode(m.Submit(worker="actor-0", incarnation=1, results=(RESULT,)))
+SUBMIT = msgspec.json.encode(m.Submit(results=(RESULT,)))
 PARSERS = {
     "manifest": (read_manifest, texts(MANIFEST)),
     "toml": (read_toml, texts(TOML)),

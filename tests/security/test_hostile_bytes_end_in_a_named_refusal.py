@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rollout.data.jsonl import BadRecord, parse_line
-from rollout.protocol.routes import ENDPOINTS
+from rollout.protocol.envelope import Envelope
+from rollout.protocol.routes import SUBMIT
 
 FEEDER = Path(__file__).with_name("hostile_bytes.py")
 PARSERS = (
@@ -64,8 +65,8 @@ def test_an_undecodable_body_is_refused_and_no_bug(tmp_path):
     try:
         for body in (b"\x80", b'{"worker": "\xff"}', b"[" * 100_000, b"\x91" * 100_000):
             for wire in ("json", "msgpack"):
-                endpoint = ENDPOINTS["/v1/actor/submit"]
-                answer = bench.coordinator.handle(endpoint, body, wire)
+                sender = Envelope(worker="actor-0", incarnation=1)
+                answer = bench.coordinator.handle(SUBMIT, sender, body, wire)
                 status, _ = asyncio.run(answer)
                 assert status == 400
         assert bench.coordinator.unexpected_errors == 0

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from actor_fakes import END, VERSION, CountingBuilder, CountingEnv, LetterRenderer, make_task
 from patient_engine import PatientEngine
+from routed_calls import RoutedCalls
 
 from rollout.actor.episodes import Score
 from rollout.actor.held_tasks import HeldTasks
@@ -231,7 +232,10 @@ class Client:
         self.tasks, self.answer = tuple(tasks), answer or HeartbeatAnswer()
         self.results, self.beats = [], []
 
-    def register(self, *, worker, index):
+    def as_worker(self, worker, incarnation=0):
+        return RoutedCalls(self, incarnation)
+
+    def register(self, ask):
         return Registered(incarnation=1, lease_seconds=30.0, heartbeat_seconds=0.01)
 
     def claim(self, ask):
@@ -270,7 +274,6 @@ def actor(client, engine, **more):
     return Actor(
         ActorParts(
             worker="actor-0",
-            index=0,
             client=client,
             weights=Weights(),
             stage=stage(engine, **more),

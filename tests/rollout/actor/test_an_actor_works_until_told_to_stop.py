@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from actor_fakes import VERSION, CountingBuilder, LetterRenderer, SayingEngine, make_task
+from routed_calls import RoutedCalls
 
 from rollout.actor.episodes import Score
 from rollout.actor.loop import Actor, ActorParts, split_by_version
@@ -29,7 +30,10 @@ class ScriptedClient:
         self.claims, self.results, self.activations, self.beats = [], [], [], []
         self.lost = ()
 
-    def register(self, *, worker, index):
+    def as_worker(self, worker, incarnation=0):
+        return RoutedCalls(self, incarnation)
+
+    def register(self, ask):
         return Registered(
             incarnation=4, lease_seconds=30.0, heartbeat_seconds=self.heartbeat_seconds
         )
@@ -79,7 +83,6 @@ def actor(client, engine=None, scorer=None) -> Actor:
     return Actor(
         ActorParts(
             worker="actor-0",
-            index=0,
             client=client,
             weights=AnyWeights(),
             stage=stage,

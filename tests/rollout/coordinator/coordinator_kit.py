@@ -9,17 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rollout.coordinator.calls.settings import StepsTuning, Tuning
 from rollout.coordinator.dispatcher import Coordinator, open_coordinator
 from rollout.coordinator.plan import EvaluationPlan, RunPlan
 from rollout.coordinator.server.callers import Callers, SecretCallers
 from rollout.coordinator.server.in_process import serve_in_process
 from rollout.coordinator.server.load import Load
+from rollout.coordinator.settings import StepsTuning, Tuning
 from rollout.ledger.records import Limits, RunIdentity
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.objects.filesystem import FilesystemStore
 from rollout.protocol import messages as m
+from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.tls import Certificate
 from rollout.types import Row, SamplingParams, Trajectory, VersionSpan, WeightVersion
@@ -139,20 +140,17 @@ class FakeActor:
     def __init__(self, client: CoordinatorClient, index: int = 0, reward: Any = None) -> None:
         self.client, self.name = client, f"actor-{index}"
         self.reward = reward or (lambda task, sample: float(sample % 2))
-        self.incarnation = client.register(worker=self.name, index=index).incarnation
+        self.incarnation = 0
+        self.incarnation = self.call(routes.REGISTER, m.Register()).incarnation
+
+    def call(self, route: Any, ask: Any) -> Any:
+        return self.client.as_worker(self.name, self.incarnation).call(route, ask)
 
     def claim(
         self, tasks_max: int = 64, wait: float = 0.0, held: tuple[str, ...] = ()
     ) -> m.Claimed:
-        return self.client.claim(
-            m.Claim(
-                worker=self.name,
-                incarnation=self.incarnation,
-                tasks_max=tasks_max,
-                held=held,
-                wait_seconds=wait,
-            )
-        )
+        ask = m.Claim(tasks_max=tasks_max, held=held, wait_seconds=wait)
+        return self.call(routes.CLAIM, ask)
 
     def play(self, task: m.Task) -> m.TaskResult:
         made = tuple(
@@ -162,9 +160,7 @@ class FakeActor:
         return m.TaskResult(task_id=task.task_id, epoch=task.epoch, trajectories=made)
 
     def submit(self, *results: m.TaskResult) -> m.Submitted:
-        return self.client.submit(
-            m.Submit(worker=self.name, incarnation=self.incarnation, results=results)
-        )
+        return self.call(routes.SUBMIT, m.Submit(results=results))
 
     def work(self, wait: float = 0.0) -> int:
         """Claim once, answer everything; returns how many tasks that was."""
@@ -202,33 +198,27 @@ class FakeLearner:
 
     def __init__(self, client: CoordinatorClient, store: FilesystemStore) -> None:
         self.client, self.store, self.name = client, store, "learner"
-        self.started = client.start_learner(worker=self.name)
+        self.incarnation = 0
+        self.started = self.call(routes.START, m.LearnerStart())
         self.incarnation = self.started.incarnation
         self.step, self.lineage = self.started.committed_step, self.started.lineage
         if self.started.initial is None:
-            client.publish_initial(
-                worker=self.name, incarnation=self.incarnation, version=self.version(0), chain="c0"
-            )
+            first = m.PublishInitial(version=self.version(0), chain="c0")
+            self.call(routes.PUBLISH_INITIAL, first)
+
+    def call(self, route: Any, ask: Any) -> Any:
+        return self.client.as_worker(self.name, self.incarnation).call(route, ask)
 
     def version(self, step: int, salt: str = "") -> WeightVersion:
         digest = self.store.put(f"weights of {self.lineage}/{step}{salt}".encode())
         return WeightVersion(lineage=self.lineage, step=step, digest=digest, object=digest)
 
     def ask(self, wait: float = 0.0) -> m.Batch:
-        return self.client.batch(
-            m.BatchRequest(
-                worker=self.name,
-                incarnation=self.incarnation,
-                step=self.step + 1,
-                wait_seconds=wait,
-            )
-        )
+        return self.call(routes.BATCH, m.BatchRequest(step=self.step + 1, wait_seconds=wait))
 
     def build_commit(self, batch: m.Batch, **changes: Any) -> m.Commit:
         assert batch.cursor is not None, batch
         values: dict[str, Any] = {
-            "worker": self.name,
-            "incarnation": self.incarnation,
             "step": batch.step,
             "lineage": self.lineage,
             "consumed": tuple(name for group in batch.ids for name in group),
@@ -242,7 +232,7 @@ class FakeLearner:
         return m.Commit(**{**values, **changes})
 
     def commit(self, batch: m.Batch, **changes: Any) -> m.Committed:
-        done = self.client.commit(self.build_commit(batch, **changes))
+        done = self.call(routes.COMMIT, self.build_commit(batch, **changes))
         self.step = batch.step
         return done
 
@@ -256,11 +246,11 @@ class FakeLearner:
             version=version,
             objects={"weights": version.object, "optimizer": self.store.put(b"o%d" % self.step)},
         )
-        self.client.anchor(worker=self.name, incarnation=self.incarnation, manifest=manifest)
+        self.call(routes.ANCHOR, m.AnchorSaved(manifest=manifest))
 
     def finish(self) -> None:
         self.anchor()
-        self.client.outcome(worker=self.name, incarnation=self.incarnation, role="learner", ok=True)
+        self.call(routes.LEARNER_OUTCOME, m.Outcome(ok=True))
 
 
 def run_to_end(actor: FakeActor, learner: FakeLearner, *, seconds: float = 20.0) -> m.Batch:

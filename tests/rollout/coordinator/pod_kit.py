@@ -15,8 +15,9 @@ from tls_kit import ISSUER, UID, Authority, Issuer, authentication
 
 from cluster.control.ports import find_free_port
 from rollout.errors import RolloutError
-from rollout.protocol.client import CoordinatorClient, HttpTransport
+from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.tls import Trust
+from rollout.protocol.transport import HttpTransport
 from rollout.runs.resolve import Resolution
 from rollout.runs.worker_config import complete
 from rollout_api import parse_run, resolve

@@ -8,6 +8,8 @@ import pytest
 from coordinator_kit import HELDOUT, PLAN, FakeActor, FakeLearner, run_to_end, wait_for_outcome
 
 from rollout.errors import CoordinatorError, LedgerRewound
+from rollout.protocol import messages as m
+from rollout.protocol import routes
 
 LONG = replace(PLAN, steps_max=4, evaluations=(HELDOUT,))
 
@@ -102,7 +104,7 @@ def test_a_learner_that_died_is_given_its_anchor_and_the_steps_after_it(bench):
     new = FakeLearner(client, bench.store)
     assert new.started.anchor.name == "step-000001"
     assert [(r.step, r.plan, r.chain) for r in new.started.replay] == [(2, {"order": [2]}, "c0-2")]
-    again = client.replay(worker="learner", incarnation=new.incarnation, step=2)
+    again = new.call(routes.REPLAY, m.ReplayRequest(step=2))
     assert (again.ids, again.groups, again.cursor) == (
         seen[1].ids, seen[1].groups, seen[1].cursor,
     )  # fmt: skip
@@ -121,23 +123,20 @@ def test_an_anchor_whose_objects_are_gone_is_not_offered(bench):
 
 
 def test_a_learner_that_cannot_meet_its_past_opens_a_lineage_and_goes_on(bench):
-    from rollout.protocol import messages as m
-
     client = bench.start()
     actor, learner = FakeActor(client), FakeLearner(client, bench.store)
     for _ in range(2):
         actor.work()
         learner.commit(learner.ask())
     new = FakeLearner(client, bench.store)
-    forked = client.fork(
+    forked = new.call(
+        routes.FORK,
         m.Fork(
-            worker="learner",
-            incarnation=new.incarnation,
             step=1,
             version=new.version(1, "other"),
             chain="c1-1",
             reason="digest differs",
-        )
+        ),
     )
     new.lineage, new.step = forked.lineage, 1
     batch = new.ask()

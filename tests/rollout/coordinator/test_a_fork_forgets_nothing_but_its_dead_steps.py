@@ -7,6 +7,7 @@ from coordinator_kit import HELDOUT, PLAN, FakeActor, FakeLearner
 
 from rollout.coordinator import housekeeping
 from rollout.protocol import messages as m
+from rollout.protocol import routes
 
 LONG = replace(PLAN, exact=False, steps_max=6)
 
@@ -20,27 +21,25 @@ def commit_steps(learner, actor, num):
         learner.commit(batch)
 
 
-def fork(client, learner, step):
+def fork(learner, step):
     """The learner is restarted, and its replay meets another digest."""
     version = learner.version(step, "other")
     ask = m.Fork(
-        worker=learner.name,
-        incarnation=learner.incarnation,
         step=step,
         version=version,
         chain="c",
         reason=f"replay of step {step} met another digest",
     )
-    learner.lineage, learner.step = client.fork(ask).lineage, step
+    learner.lineage, learner.step = learner.call(routes.FORK, ask).lineage, step
 
 
 def test_an_order_to_stop_outlives_a_fork(bench):
     client = bench.start(LONG)
     learner, actor = FakeLearner(client, bench.store), FakeActor(client)
     commit_steps(learner, actor, 1)
-    client.stop("Stopped")
+    client.call(routes.STOP, m.Stop(reason="Stopped"))
     learner = FakeLearner(client, bench.store)
-    fork(client, learner, 1)
+    fork(learner, 1)
     assert learner.ask().stop == "Stopped"
 
 
@@ -50,7 +49,7 @@ def test_what_was_counted_since_the_start_outlives_a_fork(bench):
     commit_steps(learner, actor, 1)
     before = dict(bench.coordinator.run.state.tokens)
     assert before["consumed"]
-    fork(client, learner, 1)
+    fork(learner, 1)
     assert dict(bench.coordinator.run.state.tokens) == before
 
 
@@ -62,7 +61,7 @@ def test_trackers_get_the_steps_of_the_younger_lineage_too(bench, dead):
     bench.stop()
     client = bench.start(LONG)
     learner, actor = FakeLearner(client, bench.store), FakeActor(client)
-    fork(client, learner, 1)
+    fork(learner, 1)
     commit_steps(learner, actor, 2)
     bench.stop()
     seen = [(metrics["lineage"], step) for step, metrics in bench.tracker.seen]

@@ -5,6 +5,8 @@ import pytest
 from coordinator_kit import HELDOUT, PLAN, FakeActor, FakeLearner, run_to_end, wait_for_outcome
 
 from rollout.errors import CoordinatorError, Fenced
+from rollout.protocol import messages as m
+from rollout.protocol import routes
 
 
 def test_a_synchronous_run_consumes_every_sample_in_order_and_succeeds(bench):
@@ -90,7 +92,7 @@ def test_a_commit_must_name_exactly_its_batch(bench):
         learner.commit(batch, version=ghost)
     assert client.status().step == 0
     learner.commit(batch)
-    learner.client.commit(whole)
+    learner.call(routes.COMMIT, whole)
     assert client.status().dispositions["consumed"] == 4
 
 
@@ -208,7 +210,7 @@ def test_an_offline_run_hands_out_rows_and_needs_no_actor(bench):
         seen.append([row.ordinal for row in batch.rows])
         learner.commit(batch)
     assert seen == [[0, 1], [2, 3], [4, 5], [6]]
-    again = client.replay(worker="learner", incarnation=learner.incarnation, step=4)
+    again = learner.call(routes.REPLAY, m.ReplayRequest(step=4))
     assert (again.rows[0].row["answer"], again.ids) == ("12", (("r/6",),))
     learner.finish()
     assert wait_for_outcome(client).kind == "Succeeded"
@@ -220,12 +222,12 @@ def test_a_stopped_run_ends_when_its_workers_have_and_goes_on_later(bench):
     actor, learner = FakeActor(client), FakeLearner(client, bench.store)
     actor.work()
     learner.commit(learner.ask())
-    client.stop("interrupted")
+    client.call(routes.STOP, m.Stop(reason="interrupted"))
     assert learner.ask().stop == "interrupted"
     assert actor.claim().stop
     assert client.status().phase == "Stopping"
     learner.finish()
-    client.outcome(worker="actor-0", incarnation=actor.incarnation, role="actor", ok=True)
+    actor.call(routes.ACTOR_OUTCOME, m.Outcome(ok=True))
     assert wait_for_outcome(client).kind == "Stopped"
 
     client = bench.start()

@@ -22,6 +22,7 @@ from msgspec.structs import replace as replace_struct
 from rollout.errors import Fenced
 from rollout.ledger.records import Limits
 from rollout.protocol import messages as m
+from rollout.protocol import routes
 
 LIMITS = Limits(failures_max=2, losses_max=50)
 
@@ -103,7 +104,7 @@ class Histories(RuleBasedStateMachine):
             with pytest.raises(Fenced):
                 old = self.former_learners[-1]
                 old.lineage = self.learner.lineage
-                old.client.commit(old.build_commit(self.batch))
+                old.call(routes.COMMIT, old.build_commit(self.batch))
         for _ in range(2 if twice else 1):
             self.learner.commit(self.batch)
         self.batch = None
@@ -112,15 +113,14 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data())
     def learner_forks(self, data):
         base = data.draw(st.integers(0, self.learner.step))
-        forked = self.client.fork(
+        forked = self.learner.call(
+            routes.FORK,
             m.Fork(
-                worker="learner",
-                incarnation=self.learner.incarnation,
                 step=base,
                 version=self.learner.version(base, "forked"),
                 chain=f"forked-{base}",
                 reason="digest differs",
-            )
+            ),
         )
         self.learner.lineage, self.learner.step = forked.lineage, base
         self.batch, self.forked = None, True

@@ -12,14 +12,18 @@ from hypothesis import strategies as st
 
 from rollout.errors import CoordinatorError, Fenced
 from rollout.protocol import messages as m
+from rollout.protocol import routes
 from rollout.protocol.rendezvous import Group, Member, check_in, describe, keep_alive, leave, renew
 
 TWO = replace(PLAN, learner_nodes=2)
 
 
+def call(client, route, ask):
+    return client.as_worker(f"learner-{ask.rank}").call(route, ask)
+
+
 def join(rank, group=1, nonce="a", wait=0.0):
     return m.Join(
-        worker=f"learner-{rank}",
         group=group,
         rank=rank,
         address=f"10.0.0.{rank}:29400",
@@ -30,7 +34,6 @@ def join(rank, group=1, nonce="a", wait=0.0):
 
 def stays(rank, rendezvous, group=1, nonce="a"):
     return m.Stay(
-        worker=f"learner-{rank}",
         group=group,
         rank=rank,
         address=f"10.0.0.{rank}:29400",
@@ -41,7 +44,6 @@ def stays(rank, rendezvous, group=1, nonce="a"):
 
 def left(rank, group=1, nonce="a", ok=True, message=""):
     return m.Left(
-        worker=f"learner-{rank}",
         group=group,
         rank=rank,
         nonce=f"{rank}{nonce}",
@@ -52,13 +54,15 @@ def left(rank, group=1, nonce="a", ok=True, message=""):
 
 def test_a_pod_waits_until_all_are_there_and_all_get_one_name(bench):
     client = bench.start(TWO)
-    waiting = client.join(join(0))
+    waiting = call(client, routes.JOIN, join(0))
     assert waiting.rendezvous == ""
     assert waiting.waiting.startswith("rank 1 of 2 not checked in")
     found = []
-    asking = threading.Thread(target=lambda: found.append(client.join(join(0, wait=30.0))))
+    asking = threading.Thread(
+        target=lambda: found.append(call(client, routes.JOIN, join(0, wait=30.0)))
+    )
     asking.start()
-    last = client.join(join(1))
+    last = call(client, routes.JOIN, join(1))
     asking.join(30.0)
     assert found == [last]
     assert last.addresses == ("10.0.0.0:29400", "10.0.0.1:29400")
@@ -67,16 +71,16 @@ def test_a_pod_waits_until_all_are_there_and_all_get_one_name(bench):
 
 def test_a_lost_answer_is_given_again(bench):
     client = bench.start(TWO)
-    client.join(join(0))
-    first = client.join(join(1))
-    assert client.join(join(1)) == first == client.join(join(0))
+    call(client, routes.JOIN, join(0))
+    first = call(client, routes.JOIN, join(1))
+    assert call(client, routes.JOIN, join(1)) == first == call(client, routes.JOIN, join(0))
 
 
 def test_a_missing_rank_is_named_in_the_status(bench):
     client = bench.start(replace(PLAN, learner_nodes=3))
     assert client.status().group is None
-    client.join(join(0))
-    client.join(join(2))
+    call(client, routes.JOIN, join(0))
+    call(client, routes.JOIN, join(2))
     status = client.status()
     assert (status.group.stage, status.group.missing) == ("Joining", (1,))
     (found,) = [one for one in status.waiting if one.who == "the learner's group"]
@@ -85,45 +89,45 @@ def test_a_missing_rank_is_named_in_the_status(bench):
 
 def test_an_older_incarnation_is_refused_also_by_the_next_coordinator(bench):
     client = bench.start(TWO)
-    client.join(join(0, group=4))
-    client.join(join(0, group=5))
-    for ask in (client.join, client.stay, client.left):
-        old = {client.join: join(1, 4), client.stay: stays(1, "x", 4), client.left: left(1, 4)}[ask]
+    call(client, routes.JOIN, join(0, group=4))
+    call(client, routes.JOIN, join(0, group=5))
+    old = {routes.JOIN: join(1, 4), routes.STAY: stays(1, "x", 4), routes.LEFT: left(1, 4)}
+    for route, ask in old.items():
         with pytest.raises(Fenced, match="at incarnation 5, this pod is of 4"):
-            ask(old)
+            call(client, route, ask)
     client = bench.start(TWO)
     with pytest.raises(Fenced, match="at incarnation 5"):
-        client.join(join(0, group=4))
+        call(client, routes.JOIN, join(0, group=4))
 
 
 def test_the_next_incarnation_begins_with_nobody(bench):
     client = bench.start(TWO)
-    client.join(join(0))
-    before = client.join(join(1))
-    assert client.join(join(0, group=2, nonce="b")).rendezvous == ""
-    after = client.join(join(1, group=2, nonce="b"))
+    call(client, routes.JOIN, join(0))
+    before = call(client, routes.JOIN, join(1))
+    assert call(client, routes.JOIN, join(0, group=2, nonce="b")).rendezvous == ""
+    after = call(client, routes.JOIN, join(1, group=2, nonce="b"))
     assert after.rendezvous.startswith("uid-1/2/")
     assert after.rendezvous != before.rendezvous
     with pytest.raises(Fenced):
-        client.stay(stays(0, before.rendezvous))
+        call(client, routes.STAY, stays(0, before.rendezvous))
 
 
 def test_a_rank_that_failed_asks_for_a_new_incarnation_by_name(bench):
     client = bench.start(TWO)
-    client.join(join(0))
-    client.join(join(1))
+    call(client, routes.JOIN, join(0))
+    call(client, routes.JOIN, join(1))
     assert client.status().group.stage == "Running"
-    client.left(left(1, ok=False, message="exit code 1"))
+    call(client, routes.LEFT, left(1, ok=False, message="exit code 1"))
     group = client.status().group
     assert (group.stage, group.message) == ("Failed", "rank 1 (learner-1) failed: exit code 1")
-    assert "a new incarnation" in client.join(join(1, nonce="b")).waiting
+    assert "a new incarnation" in call(client, routes.JOIN, join(1, nonce="b")).waiting
 
 
 def test_a_pod_that_was_started_again_does_not_slip_into_a_group_that_works(bench):
     client = bench.start(TWO)
-    client.join(join(0))
-    client.join(join(1))
-    waiting = client.join(join(1, nonce="b"))
+    call(client, routes.JOIN, join(0))
+    call(client, routes.JOIN, join(1))
+    waiting = call(client, routes.JOIN, join(1, nonce="b"))
     assert waiting.rendezvous == ""
     assert "rank 1 (learner-1) was started again while its group worked" in waiting.waiting
     assert client.status().group.stage == "Failed"
@@ -131,48 +135,48 @@ def test_a_pod_that_was_started_again_does_not_slip_into_a_group_that_works(benc
 
 def test_a_group_whose_every_pod_was_started_again_meets_anew(bench):
     client = bench.start(TWO)
-    client.join(join(0))
-    before = client.join(join(1))
-    client.join(join(0, nonce="b"))
-    after = client.join(join(1, nonce="b"))
+    call(client, routes.JOIN, join(0))
+    before = call(client, routes.JOIN, join(1))
+    call(client, routes.JOIN, join(0, nonce="b"))
+    after = call(client, routes.JOIN, join(1, nonce="b"))
     assert after.rendezvous not in {"", before.rendezvous}
     assert client.status().group.stage == "Running"
 
 
 def test_a_new_coordinator_learns_the_group_from_those_who_work(bench):
     client = bench.start(TWO)
-    client.join(join(0))
-    name = client.join(join(1)).rendezvous
+    call(client, routes.JOIN, join(0))
+    name = call(client, routes.JOIN, join(1)).rendezvous
     client = bench.start(TWO)
     assert client.status().group.missing == (0, 1)
-    client.stay(stays(0, name))
-    client.stay(stays(1, name))
+    call(client, routes.STAY, stays(0, name))
+    call(client, routes.STAY, stays(1, name))
     assert client.status().group.stage == "Running"
-    assert client.join(join(0)).rendezvous == name
+    assert call(client, routes.JOIN, join(0)).rendezvous == name
     for rank in (0, 1):
-        client.left(left(rank))
+        call(client, routes.LEFT, left(rank))
     assert client.status().group.stage == "Done"
 
 
 def test_a_coordinator_that_dies_between_two_answers_gives_the_same_name(bench):
     client = bench.start(TWO)
-    client.join(join(0))
-    name = client.join(join(1)).rendezvous
+    call(client, routes.JOIN, join(0))
+    name = call(client, routes.JOIN, join(1)).rendezvous
     client = bench.start(TWO)
-    client.stay(stays(1, name))
-    assert client.join(join(0)).rendezvous == name
+    call(client, routes.STAY, stays(1, name))
+    assert call(client, routes.JOIN, join(0)).rendezvous == name
     assert client.status().group.stage == "Running"
 
 
 def test_a_pod_that_was_started_again_meanwhile_does_not_get_the_old_place(bench):
     client = bench.start(replace(PLAN, learner_nodes=3))
     for rank in range(3):
-        joined = client.join(join(rank))
+        joined = call(client, routes.JOIN, join(rank))
     client = bench.start(replace(PLAN, learner_nodes=3))
-    client.stay(stays(1, joined.rendezvous))
-    assert client.join(join(0, nonce="b")).rendezvous == ""
-    client.stay(stays(2, joined.rendezvous))
-    assert "was started again" in client.join(join(0, nonce="c")).waiting
+    call(client, routes.STAY, stays(1, joined.rendezvous))
+    assert call(client, routes.JOIN, join(0, nonce="b")).rendezvous == ""
+    call(client, routes.STAY, stays(2, joined.rendezvous))
+    assert "was started again" in call(client, routes.JOIN, join(0, nonce="c")).waiting
     assert client.status().group.stage == "Failed"
 
 
@@ -180,7 +184,7 @@ def test_a_pod_that_was_started_again_meanwhile_does_not_get_the_old_place(bench
 def test_a_rank_that_cannot_be_is_refused(bench, rank):
     client = bench.start(TWO)
     with pytest.raises(CoordinatorError, match=r"group of 2 \(learner.nodes\)"):
-        client.join(join(rank))
+        call(client, routes.JOIN, join(rank))
 
 
 def test_a_learner_of_a_finished_run_is_told_to_rest(bench):
@@ -188,8 +192,8 @@ def test_a_learner_of_a_finished_run_is_told_to_rest(bench):
     learner = FakeLearner(client, bench.store)
     run_to_end(FakeActor(client), learner)
     learner.finish()
-    client.stop("Suspended")
-    assert client.join(join(0)).stop
+    client.call(routes.STOP, m.Stop(reason="Suspended"))
+    assert call(client, routes.JOIN, join(0)).stop
 
 
 def member(rank, nonce, at=0.0):

@@ -10,6 +10,7 @@ from coordinator_kit import PLAN, FakeActor, FakeLearner
 from rollout.errors import CoordinatorError
 from rollout.learner.checkpoint import name_anchor, write_manifest
 from rollout.protocol import messages as m
+from rollout.protocol import routes
 
 LONG = replace(PLAN, exact=False, anchors_kept=1, steps_max=20)
 SECONDS_MAX = 20.0
@@ -31,7 +32,7 @@ def commit_steps(learner, actor, num):
         learner.commit(batch)
 
 
-def save(bench, client, learner, name, tag):
+def save(bench, learner, name, tag):
     """As the learner does: the file first, then the word to the coordinator."""
     version = learner.version(learner.step, tag)
     manifest = m.AnchorManifest(
@@ -43,7 +44,7 @@ def save(bench, client, learner, name, tag):
         objects={"weights": version.object, "optimizer": bench.store.put(tag.encode())},
     )
     write_manifest(bench.folder / "snapshots", manifest)
-    client.anchor(worker=learner.name, incarnation=learner.incarnation, manifest=manifest)
+    learner.call(routes.ANCHOR, m.AnchorSaved(manifest=manifest))
     return bench.folder / "snapshots" / f"{name}.json"
 
 
@@ -52,18 +53,16 @@ def test_the_file_of_a_live_anchor_outlives_that_of_its_namesake(bench):
     client = bench.start(LONG)
     learner, actor = FakeLearner(client, bench.store), FakeActor(client)
     commit_steps(learner, actor, 1)
-    save(bench, client, learner, "step-000001", "a")
+    save(bench, learner, "step-000001", "a")
     version = learner.version(1, "f")
     ask = m.Fork(
-        worker=learner.name,
-        incarnation=learner.incarnation,
         step=1,
         version=version,
         chain="c",
         reason="the runtime changed",
     )
-    learner.lineage = client.fork(ask).lineage
-    file = save(bench, client, learner, "step-000001", "b")
+    learner.lineage = learner.call(routes.FORK, ask).lineage
+    file = save(bench, learner, "step-000001", "b")
     run = bench.coordinator.run
     wait_until(lambda: [one.lineage for one in run.state.anchors] == [1])
     bench.stop()

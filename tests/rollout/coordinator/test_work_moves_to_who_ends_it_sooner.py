@@ -19,6 +19,7 @@ from rollout.coordinator.rules.stragglers import (
     seconds_here,
 )
 from rollout.protocol import messages as m
+from rollout.protocol import routes
 from rollout.protocol.messages import TaskProgress
 
 HUNDREDS = Lengths([100] * 90 + [1000] * 10)
@@ -135,13 +136,11 @@ def start(bench):
 
 def beat(actor, tasks, progress, pace=10.0):
     ask = m.Heartbeat(
-        worker=actor.name,
-        incarnation=actor.incarnation,
         task_ids=tuple(task.task_id for task in tasks),
         progress=progress,
         tokens_per_second=pace,
     )
-    return actor.client.heartbeat(ask).give_back
+    return actor.call(routes.ACTOR_HEARTBEAT, ask).give_back
 
 
 def test_an_idle_actor_is_given_what_waits_and_the_old_attempt_is_over(start):

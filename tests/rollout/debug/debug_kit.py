@@ -21,6 +21,7 @@ from rollout.learner.model.numerics import apply_numerics
 from rollout.learner.model.parallel import Parallel
 from rollout.learner.session import Session
 from rollout.protocol import messages as m
+from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient
 from rollout.runs.identity import spec_digest
 from rollout.runs.manifest import Document
@@ -122,16 +123,15 @@ def acting(client: CoordinatorClient, make: Trajectories) -> Iterator[None]:
 
 
 def _act(client: CoordinatorClient, make: Trajectories, over: threading.Event) -> None:
-    me = client.register(worker="actor-0", index=0)
+    client = client.as_worker("actor-0")
+    client = client.as_worker("actor-0", client.call(routes.REGISTER, m.Register()).incarnation)
     while not over.is_set():
-        ask = m.Claim(worker="actor-0", incarnation=me.incarnation, tasks_max=8, wait_seconds=0.1)
+        ask = m.Claim(tasks_max=8, wait_seconds=0.1)
         try:
-            claimed = client.claim(ask)
+            claimed = client.call(routes.CLAIM, ask)
             results = tuple(_answer(task, make) for task in claimed.tasks)
             if results:
-                client.submit(
-                    m.Submit(worker="actor-0", incarnation=me.incarnation, results=results)
-                )
+                client.call(routes.SUBMIT, m.Submit(results=results))
         except RolloutError:
             return
         if claimed.stop:

@@ -37,7 +37,7 @@ from rollout.protocol import messages as m
 from rollout.rendering import build_renderer
 from rollout.types import Trajectory, TrajectoryGroup, VersionSpan, WeightVersion
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 PROMPTS, GROUP = 4, 4
 ALONE, WATCH = Parallel(), Watch()
@@ -153,6 +153,7 @@ class MemoryCoordinator:
     make: Callable[[int], m.Batch] = make_batch
     lineage: int = 0
     incarnation: int = 0
+    caller: int = 0
     initial: WeightVersion | None = None
     initial_chain: str = ""
     records: dict[int, m.StepRecord] = field(default_factory=dict)
@@ -167,7 +168,15 @@ class MemoryCoordinator:
     def chain(self, step: int | None = None) -> str:
         return self.records[step or self.committed].chain
 
-    def start_learner(self, *, worker: str, pid: int = 0, host: str = "") -> m.LearnerStarted:
+    def as_worker(self, worker: str, incarnation: int = 0) -> Any:
+        from routed_calls import RoutedCalls
+
+        return RoutedCalls(self, incarnation)
+
+    def called_by(self, incarnation: int) -> None:
+        self.caller = incarnation
+
+    def start(self, ask: m.LearnerStart) -> m.LearnerStarted:
         self.incarnation += 1
         anchor = max(self.anchors, key=lambda a: (a.lineage, a.step), default=None)
         after = 0 if anchor is None else anchor.step
@@ -182,9 +191,10 @@ class MemoryCoordinator:
             heartbeat_seconds=1.0,
         )
 
-    def publish_initial(self, *, worker, incarnation, version, chain="") -> None:
-        assert self.initial in (None, version)
-        self.initial, self.initial_chain = version, chain
+    def publish_initial(self, ask: m.PublishInitial) -> m.Empty:
+        assert self.initial in (None, ask.version)
+        self.initial, self.initial_chain = ask.version, ask.chain
+        return m.Empty()
 
     def batch(self, ask: m.BatchRequest) -> m.Batch:
         assert self.initial is not None, "nobody samples before the first version is announced"
@@ -194,11 +204,11 @@ class MemoryCoordinator:
             return m.Batch(step=ask.step, stop="Preempted", save_seconds=ask.told_seconds)
         return self.make(ask.step)
 
-    def replay(self, *, worker, incarnation, step) -> m.Batch:
-        return self.make(step)
+    def replay(self, ask: m.ReplayRequest) -> m.Batch:
+        return self.make(ask.step)
 
     def commit(self, ask: m.Commit) -> m.Committed:
-        if ask.incarnation != self.incarnation:
+        if self.caller != self.incarnation:
             raise CoordinatorError("an older incarnation")
         assert ask.step == self.committed + 1
         names = m.StepRecord.__struct_fields__
@@ -209,14 +219,17 @@ class MemoryCoordinator:
         self.metrics.append(ask.metrics)
         return m.Committed(accepted=True)
 
-    def anchor(self, *, worker, incarnation, manifest) -> None:
-        if manifest not in self.anchors:
-            self.anchors.append(manifest)
+    def anchor(self, ask: m.AnchorSaved) -> m.Empty:
+        if ask.manifest not in self.anchors:
+            self.anchors.append(ask.manifest)
+        return m.Empty()
 
-    def stored_again(self, *, worker: str, incarnation: int, version: WeightVersion) -> None:
+    def stored_again(self, ask: m.StoredAgain) -> m.Empty:
+        version = ask.version
         record = self.records[version.step]
         assert version.digest == record.version.digest
         self.records[version.step] = msgspec.structs.replace(record, version=version)
+        return m.Empty()
 
     def fork(self, ask: m.Fork) -> m.Forked:
         self.forks.append(ask)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from routed_calls import RoutedCalls
 
 import rollout.learner.checkpoint as state_module
 from rollout.learner.model.numerics import apply_numerics
@@ -49,8 +50,11 @@ class Fused:
     def __getattr__(self, name):
         return getattr(self._inner, name)
 
+    def as_worker(self, worker, incarnation=0):
+        return RoutedCalls(self, incarnation)
 
-CALLS = ("start_learner", "publish_initial", "batch", "replay", "commit", "anchor")
+
+CALLS = ("start", "publish_initial", "batch", "replay", "commit", "anchor")
 
 
 def run_until_done(world, calls, monkeypatch, fuse: Fuse) -> int:
@@ -108,7 +112,7 @@ def test_a_kill_around_each_kind_of_effect_changes_nothing(
 ) -> None:
     names = undisturbed[1].names
     assert set(names) == {"put", "put_parts", "write_manifest", *CALLS} - {"replay"}
-    for name in set(names) - {"start_learner", "publish_initial"}:
+    for name in set(names) - {"start", "publish_initial"}:
         late = len(names) - 1 - names[::-1].index(name)
         middle = names.index(name, len(names) // 3)
         check_kill(late + 1, False, world, coordinator, undisturbed, monkeypatch)

@@ -30,6 +30,7 @@ from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.objects.filesystem import FilesystemStore
 from rollout.protocol import messages as m
+from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient
 from rollout.types import SamplingParams, Trajectory, VersionSpan
 
@@ -92,11 +93,12 @@ def make_trajectory(task: m.Task, sample: int) -> Trajectory:
 
 def act(client: CoordinatorClient, over: threading.Event) -> None:
     """Answer every task until told to stop."""
-    me = client.register(worker="actor-0", index=0)
+    client = client.as_worker("actor-0")
+    client = client.as_worker("actor-0", client.call(routes.REGISTER, m.Register()).incarnation)
     while not over.is_set():
-        ask = m.Claim(worker="actor-0", incarnation=me.incarnation, tasks_max=8, wait_seconds=0.1)
+        ask = m.Claim(tasks_max=8, wait_seconds=0.1)
         try:
-            claimed = client.claim(ask)
+            claimed = client.call(routes.CLAIM, ask)
             results = tuple(
                 m.TaskResult(
                     task_id=task.task_id,
@@ -106,9 +108,7 @@ def act(client: CoordinatorClient, over: threading.Event) -> None:
                 for task in claimed.tasks
             )
             if results:
-                client.submit(
-                    m.Submit(worker="actor-0", incarnation=me.incarnation, results=results)
-                )
+                client.call(routes.SUBMIT, m.Submit(results=results))
         except RolloutError:
             return
         if claimed.stop:
@@ -150,14 +150,16 @@ class DiesAt:
     def __init__(self, client: CoordinatorClient, step: int, *, after: bool) -> None:
         self._client, self._step, self._after = client, step, after
 
-    def __getattr__(self, name):
-        return getattr(self._client, name)
+    def as_worker(self, worker: str, incarnation: int = 0) -> DiesAt:
+        client = self._client.as_worker(worker, incarnation)
+        return DiesAt(client, self._step, after=self._after)
 
-    def commit(self, ask: m.Commit) -> m.Committed:
-        if ask.step == self._step and not self._after:
+    def call(self, route, ask):
+        dies = route is routes.COMMIT and ask.step == self._step
+        if dies and not self._after:
             raise Killed
-        answer = self._client.commit(ask)
-        if ask.step == self._step:
+        answer = self._client.call(route, ask)
+        if dies:
             raise Killed
         return answer
 
@@ -309,7 +311,7 @@ def test_a_replay_that_differs_forks_once_and_goes_on(world) -> None:
     optimizer = replace(world.settings.optimizer, learning_rate=2e-3)
     other = replace(world, settings=replace(world.settings, optimizer=optimizer))
     with coordinator(world.folder, PLAN) as client:
-        started = client.start_learner(worker="probe")
+        started = client.as_worker("probe").call(routes.START, m.LearnerStart())
         assert started.anchor is not None
         assert [record.step for record in started.replay] == [4]
         other.run(client)

@@ -26,7 +26,8 @@ from rollout.learner.model.parallel import Parallel
 from rollout.ledger.records import RunIdentity
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.objects.filesystem import FilesystemStore
-from rollout.protocol.client import CoordinatorClient, token_for
+from rollout.protocol.auth import token_for
+from rollout.protocol.client import CoordinatorClient
 from rollout.types import SamplingParams
 from rollout_api.worker import WorkerConfig
 

@@ -13,6 +13,7 @@ from world import Client, World
 
 from rollout.errors import RolloutError, RunFailed
 from rollout.protocol import messages as m
+from rollout.protocol import routes
 from rollout.types import (
     WeightVersion,
 )
@@ -35,7 +36,7 @@ class Learner:
 
     def __init__(self, world: World, process: Process) -> None:
         self._world, self._process = world, process
-        self._client = Client(world, process)
+        self._client = Client(world, process).as_worker("learner")
         # A machine of its own: what a salted run computes depends on where a learner comes back.
         self._salt = world.draw.choice(SALTS) if world.scenario.salted else ""
         self._started: m.LearnerStarted
@@ -43,16 +44,13 @@ class Learner:
         self._anchored = -1
         self._told_at: float | None = None
 
-    @property
-    def _me(self) -> dict[str, Any]:
-        return {"worker": "learner", "incarnation": self._started.incarnation}
-
     def _tell(self) -> None:
         self._told_at = self._world.now
 
     async def run(self) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._tell)
-        self._started = await self._client.start_learner(worker="learner")
+        self._started = await self._client.call(routes.START, m.LearnerStart())
+        self._client = self._client.as_worker("learner", self._started.incarnation)
         self._lineage = self._started.lineage
         beating = asyncio.ensure_future(self._beat())
         try:
@@ -63,16 +61,14 @@ class Learner:
             raise
         finally:
             beating.cancel()
-        await self._client.outcome(**self._me, role="learner", ok=True)
+        await self._client.call(routes.LEARNER_OUTCOME, m.Outcome(ok=True))
 
     async def _beat(self) -> None:
         drift = self._world.scenario.drift.get("learner", 1.0)
         while True:
             await asyncio.sleep(self._started.heartbeat_seconds * drift)
             try:
-                await self._client.heartbeat(
-                    m.Heartbeat(**self._me, state="training"), role="learner"
-                )
+                await self._client.call(routes.LEARNER_HEARTBEAT, m.Heartbeat(state="training"))
             except RolloutError:
                 continue
 
@@ -94,10 +90,9 @@ class Learner:
 
     async def _next_batch(self, step: int) -> m.Batch:
         while True:
-            batch = await self._client.batch(
-                m.BatchRequest(
-                    **self._me, step=step, wait_seconds=2.0, told_seconds=self._told_seconds()
-                )
+            batch = await self._client.call(
+                routes.BATCH,
+                m.BatchRequest(step=step, wait_seconds=2.0, told_seconds=self._told_seconds()),
             )
             if batch.waiting is None:
                 return batch
@@ -114,9 +109,9 @@ class Learner:
 
     async def _commit(self, state: State, batch: m.Batch) -> State:
         reached = self._take(state, batch)
-        done = await self._client.commit(
+        done = await self._client.call(
+            routes.COMMIT,
             m.Commit(
-                **self._me,
                 step=batch.step,
                 lineage=self._lineage,
                 consumed=tuple(name for group in batch.ids for name in group),
@@ -125,7 +120,7 @@ class Learner:
                 chain=reached.chain,
                 cursor=reached.cursor,
                 metrics={"reward": 0.5},
-            )
+            ),
         )
         if not done.accepted:
             raise RunFailed(f"step {batch.step} was not accepted")
@@ -148,7 +143,7 @@ class Learner:
             version=self._version(state),
             objects={"weights": state.weights, "state": kept},
         )
-        await self._client.anchor(**self._me, manifest=manifest)
+        await self._client.call(routes.ANCHOR, m.AnchorSaved(manifest=manifest))
         self._anchored = state.step
 
     async def _resume(self) -> State:
@@ -156,7 +151,7 @@ class Learner:
         await asyncio.sleep(self._world.draw.uniform(0.1, 2.0))
         state = await self._begin()
         for record in self._started.replay:
-            batch = await self._client.replay(**self._me, step=record.step)
+            batch = await self._client.call(routes.REPLAY, m.ReplayRequest(step=record.step))
             await asyncio.sleep(self._world.draw.uniform(0.1, 1.0))
             if tuple(sorted(n for group in batch.ids for n in group)) != tuple(
                 sorted(record.consumed)
@@ -180,21 +175,22 @@ class Learner:
             return msgspec.msgpack.decode(kept, type=State)
         state = begin(self._world.store.put)
         if self._started.initial is None:
-            await self._client.publish_initial(
-                **self._me, version=self._version(state), chain=state.chain
+            await self._client.call(
+                routes.PUBLISH_INITIAL,
+                m.PublishInitial(version=self._version(state), chain=state.chain),
             )
         return state
 
     async def _fork(self, state: State) -> None:
         self._world.count("forks")
-        forked = await self._client.fork(
+        forked = await self._client.call(
+            routes.FORK,
             m.Fork(
-                **self._me,
                 step=state.step,
                 version=self._version(state),
                 chain=state.chain,
                 reason=f"replay of step {state.step} met another digest",
-            )
+            ),
         )
         self._lineage = forked.lineage
         await self._anchor(state)

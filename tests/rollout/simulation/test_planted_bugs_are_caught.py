@@ -11,10 +11,11 @@ from dataclasses import replace
 from scenario import LATE_FIRST
 from simulate import simulate
 
-from rollout.coordinator import dispatcher
-from rollout.coordinator.calls import actors, admission, commits
+from rollout.coordinator.calls import actors, admission, batches, commits, learner
+from rollout.coordinator.calls.registry import HANDLERS
 from rollout.coordinator.rules import batch_selection
 from rollout.ledger.sql import steps, submitting, tasks
+from rollout.protocol.routes import START
 
 
 def first_broken(seeds):
@@ -50,7 +51,8 @@ def accept_late(tx, row, end):
     return submitting.Verdict(accepted=True, reason="", state=row.state)
 
 
-def hear_anybody(run, worker, role, incarnation):
+def hear_anybody(run, sender, role):
+    worker, incarnation = sender.worker, sender.incarnation
     known = run.state.workers.setdefault(
         worker, actors.Worker(name=worker, role=role, incarnation=incarnation, seen_at=0.0)
     )
@@ -141,24 +143,23 @@ def test_attempts_that_a_fork_finds_still_under_way_are_found(monkeypatch):
 
 def test_a_learner_that_is_not_fenced_is_found(monkeypatch):
     monkeypatch.setattr(steps, "check_incarnation", lambda tx, worker, incarnation: None)
-    monkeypatch.setattr("rollout.coordinator.calls.learner.record_heartbeat", hear_anybody)
-    monkeypatch.setattr(commits, "record_heartbeat", hear_anybody)
+    for module in (batches, commits, learner):
+        monkeypatch.setattr(module, "record_heartbeat", hear_anybody)
     report = first_broken(range(100))
     assert report is not None
     assert any("replaced" in text or "acknowledged" in text for text in report.broken)
 
 
 def test_a_notice_that_outlives_its_learner_is_found(monkeypatch):
-    path = "/v1/learner/start"
-    start = dispatcher.HANDLERS[path]
+    start = HANDLERS[START.path]
 
-    async def remember(run, ask):
+    async def remember(run, sender, ask):
         until = run.learner_until
-        answer = await start(run, ask)
+        answer = await start(run, sender, ask)
         run.learner_until = until
         return answer
 
-    monkeypatch.setitem(dispatcher.HANDLERS, path, remember)
+    monkeypatch.setitem(HANDLERS, START.path, remember)
     report = first_broken(range(7, 20))
     assert report is not None
     assert any("not ended" in text and "told to go" in text for text in report.broken)

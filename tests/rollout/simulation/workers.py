@@ -312,7 +312,6 @@ async def act(world: World, process: Process, index: int) -> None:
     )
     parts = ActorParts(
         worker=process.name,
-        index=index,
         client=client,
         weights=world.store,
         stage=stage,

@@ -13,14 +13,16 @@ from places import EPOCH, SimulatedLedger, Store
 from scenario import LIMITS, Scenario
 from virtual_time import Process
 
-from rollout import errors
 from rollout.codec import name_trajectory
 from rollout.coordinator.dispatcher import Coordinator, open_coordinator
 from rollout.coordinator.status.overview import build_status
 from rollout.errors import CoordinatorError, LedgerRewound, RolloutError
 from rollout.protocol import messages as m
+from rollout.protocol import routes
 from rollout.protocol.client import BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, PATIENCE_SECONDS
-from rollout.protocol.routes import ENDPOINTS
+from rollout.protocol.envelope import Envelope
+from rollout.protocol.refusals import read_refusal
+from rollout.protocol.routes import ROUTES, Route
 from rollout.protocol.status import Status
 
 WRITES = frozenset(
@@ -228,17 +230,18 @@ class World:
 
     # -- the network ------------------------------------------------------------------------------
 
-    async def call(self, process: Process, path: str, ask: m.Message, wait: float = 0.0) -> bytes:
+    async def call(self, process: Process, route: Route, ask: m.Message, sender: Envelope) -> bytes:
         """As ``CoordinatorClient`` does it: repeat with back-off, bounded, until there is an answer."""
+        path, wait = route.path, route.wait_seconds(ask)
         deadline = self.now + PATIENCE_SECONDS + wait
         pause, body = BACKOFF_FIRST_SECONDS, msgspec.msgpack.encode(ask)
         while True:
             if path == BEAT:
                 self.beats[process.name] = self.now
             await process.gate()
-            replaced = self._is_replaced(ask)
+            replaced = self._is_replaced(sender)
             try:
-                status, answer = await self._send(path, body, wait + 30.0)
+                status, answer = await self._send(path, sender, body, wait + 30.0)
             except Unreachable as error:
                 trouble = str(error)
             else:
@@ -247,16 +250,15 @@ class World:
                 if status == 200:
                     return answer
                 if status != 503:
-                    raise _refusal(answer)
+                    raise read_refusal(path, status, answer)
                 trouble = "503"
             if self.now + pause > deadline:
                 raise CoordinatorError(f"no answer from the coordinator to {path}: {trouble}")
             await asyncio.sleep(pause * self.draw.uniform(0.5, 1.0))
             pause = min(pause * 2, BACKOFF_MAX_SECONDS)
 
-    def _is_replaced(self, ask: m.Message) -> bool:
-        incarnation = getattr(ask, "incarnation", None)
-        return incarnation is not None and incarnation < self.newest.get(ask.worker, 0)
+    def _is_replaced(self, sender: Envelope) -> bool:
+        return 0 < sender.incarnation < self.newest.get(sender.worker, 0)
 
     def _note(
         self, process: Process, path: str, ask: m.Message, status: int, replaced: bool
@@ -267,7 +269,9 @@ class World:
         if replaced and path in WRITES and status == 200:
             self.break_promise(f"{process.name} was replaced, and its {path} was accepted")
 
-    async def _send(self, path: str, body: bytes, timeout: float) -> tuple[int, bytes]:
+    async def _send(
+        self, path: str, sender: Envelope, body: bytes, timeout: float
+    ) -> tuple[int, bytes]:
         await asyncio.sleep(self.draw.uniform(0.001, 0.05))
         if path == BEAT and self.now < self.refuses_beats_until:
             self.count("refused heartbeats")
@@ -279,17 +283,17 @@ class World:
             rough = 0.4
         chance = self.draw.random()
         if chance < rough * 0.4:
-            self._deliver_later(path, body)
+            self._deliver_later(path, sender, body)
             raise Unreachable("the connection broke; the request is still on its way")
         if chance < rough * 0.7:
-            self._deliver_later(path, body)
-        answer = await self._deliver(path, body, timeout)
+            self._deliver_later(path, sender, body)
+        answer = await self._deliver(path, sender, body, timeout)
         await asyncio.sleep(self.draw.uniform(0.001, 0.05))
         if chance > 1.0 - rough * 0.3:
             raise Unreachable("the answer was lost")
         return answer
 
-    def _deliver_later(self, path: str, body: bytes) -> None:
+    def _deliver_later(self, path: str, sender: Envelope, body: bytes) -> None:
         """A copy that comes when nobody expects it any more."""
         seconds = self.draw.choice([self.draw.uniform(0.0, 1.0), self.draw.uniform(1.0, 40.0)])
         self.count("late copies")
@@ -298,18 +302,24 @@ class World:
             await asyncio.sleep(seconds)
             if self.coordinator is not None and self.processes["coordinator"].alive:
                 self.say(f"a late copy of {path} arrives")
-                self.processes["coordinator"].spawn(self._handle(self.coordinator, path, body))
+                self.processes["coordinator"].spawn(
+                    self._handle(self.coordinator, path, sender, body)
+                )
 
         self.wire.spawn(late())
 
-    async def _handle(self, coordinator: Coordinator, path: str, body: bytes) -> tuple[int, bytes]:
-        return await coordinator.handle(ENDPOINTS[path], body)
+    async def _handle(
+        self, coordinator: Coordinator, path: str, sender: Envelope, body: bytes
+    ) -> tuple[int, bytes]:
+        return await coordinator.handle(ROUTES[path], sender, body)
 
-    async def _deliver(self, path: str, body: bytes, timeout: float) -> tuple[int, bytes]:
+    async def _deliver(
+        self, path: str, sender: Envelope, body: bytes, timeout: float
+    ) -> tuple[int, bytes]:
         coordinator, process = self.coordinator, self.processes["coordinator"]
         if coordinator is None or not process.alive:
             raise Unreachable("connection refused")
-        handling = process.spawn(self._handle(coordinator, path, body))
+        handling = process.spawn(self._handle(coordinator, path, sender, body))
         died = asyncio.ensure_future(process.died.wait())
         await asyncio.wait([handling, died], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         died.cancel()
@@ -318,88 +328,58 @@ class World:
         return handling.result()
 
 
-def _refusal(body: bytes) -> Exception:
-    refusal = msgspec.msgpack.decode(body, type=m.Refusal)
-    kind: Any = getattr(errors, refusal.error, CoordinatorError)
-    return kind(refusal.message)
-
-
 class Client:
-    """The coordinator's client of one simulated process: its methods give awaitables."""
+    """The coordinator's client of one simulated process: its calls give awaitables."""
 
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(
+        self, world: World, process: Process, sender: Envelope | None = None, seen: Any = None
+    ) -> None:
         self._world, self._process = world, process
-        self._position = 0
+        self._sender, self._seen = sender or Envelope(), seen or [0]
 
-    async def _post(self, path: str, ask: m.Message, answer: type, wait: float = 0.0) -> Any:
-        body = await self._world.call(self._process, path, ask, wait)
+    def as_worker(self, worker: str, incarnation: int = 0) -> Client:
+        sender = Envelope(worker=worker, incarnation=incarnation)
+        return Client(self._world, self._process, sender, self._seen)
+
+    def call(self, route: Route, ask: Any) -> Any:
+        """An activation is told by a plain function in a thread, which throws the answer away."""
+        calling = self._call(route, ask)
+        if route is not routes.ACTIVATION:
+            return calling
+        loop: Any = asyncio.get_running_loop()
+        loop.owed.append(calling)
+        return None
+
+    async def _call(self, route: Route, ask: Any) -> Any:
+        body = await self._world.call(self._process, route, ask, self._sender)
         self._check_position()
-        return msgspec.msgpack.decode(body, type=answer)
+        return self._note(route, ask, msgspec.msgpack.decode(body, type=route.answer))
 
     def _check_position(self) -> None:
         ledger = self._world.ledger
         if ledger is None or ledger.writer.closed:
             return
-        if ledger.position < self._position:
-            raise LedgerRewound(f"{self._position} -> {ledger.position}")
-        self._position = ledger.position
+        if ledger.position < self._seen[0]:
+            raise LedgerRewound(f"{self._seen[0]} -> {ledger.position}")
+        self._seen[0] = ledger.position
 
-    async def register(self, *, worker: str, index: int, pid: int = 0, host: str = "") -> Any:
-        ask = m.Register(worker=worker, index=index, pid=pid, host=host)
-        done = await self._post("/v1/actor/register", ask, m.Registered)
-        self._world.newest[worker] = max(self._world.newest.get(worker, 0), done.incarnation)
-        self._world.beats[worker] = self._world.now
-        drift = self._world.scenario.drift.get(worker, 1.0)
-        return msgspec.structs.replace(done, heartbeat_seconds=done.heartbeat_seconds * drift)
-
-    async def claim(self, ask: m.Claim) -> Any:
-        return await self._post("/v1/actor/claim", ask, m.Claimed, ask.wait_seconds)
-
-    async def heartbeat(self, ask: m.Heartbeat, role: str = "actor") -> Any:
-        return await self._post(f"/v1/{role}/heartbeat", ask, m.HeartbeatAnswer)
-
-    async def submit(self, ask: m.Submit) -> Any:
-        done = await self._post("/v1/actor/submit", ask, m.Submitted)
-        for result, accepted in zip(ask.results, done.accepted, strict=True):
-            if accepted and result.failure is None:
-                self._world.acknowledged[result.task_id, result.epoch] = tuple(
-                    name_trajectory(made) for made in result.trajectories
-                )
+    def _note(self, route: Route, ask: Any, done: Any) -> Any:
+        """What the world remembers of an answer."""
+        world, worker = self._world, self._sender.worker
+        if route in {routes.REGISTER, routes.START}:
+            world.newest[worker] = max(world.newest.get(worker, 0), done.incarnation)
+        if route is routes.REGISTER:
+            world.beats[worker] = world.now
+            drift = world.scenario.drift.get(worker, 1.0)
+            return msgspec.structs.replace(done, heartbeat_seconds=done.heartbeat_seconds * drift)
+        if route is routes.SUBMIT:
+            for result, accepted in zip(ask.results, done.accepted, strict=True):
+                if accepted and result.failure is None:
+                    world.acknowledged[result.task_id, result.epoch] = tuple(
+                        name_trajectory(made) for made in result.trajectories
+                    )
+        elif route is routes.COMMIT:
+            world.commits[ask.lineage, ask.step] = ask.chain
+        elif route in {routes.ACTOR_OUTCOME, routes.LEARNER_OUTCOME}:
+            self._process.said_end = ask.ok
         return done
-
-    def activation(self, ask: m.Activation) -> None:
-        """Called by a plain function in a thread, which throws the answer away."""
-        loop: Any = asyncio.get_running_loop()
-        loop.owed.append(self._post("/v1/actor/activation", ask, m.Empty))
-
-    async def outcome(self, **named: Any) -> None:
-        role = named["role"]
-        await self._post(f"/v1/{role}/outcome", m.Outcome(**named), m.Empty)
-        self._process.said_end = named["ok"]
-
-    async def start_learner(self, *, worker: str) -> Any:
-        done = await self._post(
-            "/v1/learner/start", m.LearnerStart(worker=worker), m.LearnerStarted
-        )
-        self._world.newest[worker] = max(self._world.newest.get(worker, 0), done.incarnation)
-        return done
-
-    async def publish_initial(self, **named: Any) -> None:
-        await self._post("/v1/learner/publish-initial", m.PublishInitial(**named), m.Empty)
-
-    async def batch(self, ask: m.BatchRequest) -> Any:
-        return await self._post("/v1/learner/batch", ask, m.Batch, ask.wait_seconds)
-
-    async def replay(self, **named: Any) -> Any:
-        return await self._post("/v1/learner/replay", m.ReplayRequest(**named), m.Batch)
-
-    async def commit(self, ask: m.Commit) -> Any:
-        done = await self._post("/v1/learner/commit", ask, m.Committed)
-        self._world.commits[ask.lineage, ask.step] = ask.chain
-        return done
-
-    async def anchor(self, **named: Any) -> None:
-        await self._post("/v1/learner/anchor", m.AnchorSaved(**named), m.Empty)
-
-    async def fork(self, ask: m.Fork) -> Any:
-        return await self._post("/v1/learner/fork", ask, m.Forked)

@@ -23,7 +23,8 @@ import psutil
 from rollout.common.child_processes import Process, ProcessSpec, end_processes, start_process
 from rollout.common.parent_death import tied_argv
 from rollout.errors import RolloutError
-from rollout.protocol.client import CoordinatorClient, read_token
+from rollout.protocol.auth import read_token
+from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.status import Status
 from rollout.supervisor.fork_server import FORKED, ForkServer, open_fork_server
 

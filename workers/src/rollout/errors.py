@@ -141,6 +141,10 @@ class Fenced(CoordinatorError):  # noqa: N818 - a state, not a fault
     """A newer incarnation of this worker exists, or its lease went to another: stop what you do."""
 
 
+class CallFormatMismatch(CoordinatorError):  # noqa: N818 - a state
+    """Worker and coordinator write their calls in different formats: they are of different releases."""
+
+
 class StaleSettings(CoordinatorError):  # noqa: N818 - a state
     """Live settings of an older generation than those that are in force."""
 

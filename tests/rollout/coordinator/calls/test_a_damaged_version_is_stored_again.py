@@ -9,23 +9,23 @@ from coordinator_kit import FakeActor, FakeLearner
 
 from rollout.errors import CoordinatorError
 from rollout.protocol import messages as m
+from rollout.protocol import routes
 
 WRONG = "blake3:" + "f" * 64
 
 
 def tell(actor, version, digest="", *, message="", num_rebuilt=0):
     """One activation; ``digest`` empty: the load failed before there was anything to compare."""
-    actor.client.activation(
+    actor.call(
+        routes.ACTIVATION,
         m.Activation(
-            worker=actor.name,
-            incarnation=actor.incarnation,
             version=version,
             digest=digest,
             ok=digest == version.digest,
             seconds=0.1,
             message=message,
             num_rebuilt=num_rebuilt,
-        )
+        ),
     )
 
 
@@ -64,7 +64,7 @@ def test_a_damaged_version_is_stored_again_before_anybody_is_given_a_task(bench,
     assert "has not stored version 0 again" in batch.waiting
 
     whole = replace(version, object=bench.store.put(b"the same weights in another file"))
-    client.stored_again(worker=learner.name, incarnation=learner.incarnation, version=whole)
+    learner.call(routes.STORED_AGAIN, m.StoredAgain(version=whole))
 
     assert {task.version for task in actor.claim().tasks} == {whole}
     assert not learner.ask().store_again
@@ -84,8 +84,11 @@ def test_a_version_that_is_whole_is_left_as_it_is(bench):
 def test_what_is_named_must_be_there_and_must_be_the_version(bench):
     client = bench.start()
     learner = FakeLearner(client, bench.store)
-    me = {"worker": learner.name, "incarnation": learner.incarnation}
     with pytest.raises(CoordinatorError, match="not in the store"):
-        client.stored_again(version=replace(learner.version(0), object=WRONG), **me)
+        learner.call(
+            routes.STORED_AGAIN, m.StoredAgain(version=replace(learner.version(0), object=WRONG))
+        )
     with pytest.raises(Exception, match="not what was committed"):
-        client.stored_again(version=replace(learner.version(0), digest=WRONG), **me)
+        learner.call(
+            routes.STORED_AGAIN, m.StoredAgain(version=replace(learner.version(0), digest=WRONG))
+        )

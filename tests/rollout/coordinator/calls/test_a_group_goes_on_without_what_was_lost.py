@@ -12,6 +12,7 @@ from coordinator_kit import PLAN, FakeActor, FakeLearner, run_to_end, wait_for_o
 
 from rollout.ledger.records import Limits
 from rollout.protocol import messages as m
+from rollout.protocol import routes
 
 TRIES = 3
 FOURS = replace(PLAN, num_samples=4, samples_min=2, attempts_max=TRIES)
@@ -99,7 +100,7 @@ def test_a_replayed_step_is_the_same_batch_after_a_restart(shaky, bench):
     again = learner.ask()
     assert (again.ids, again.groups, again.num_excluded) == (batch.ids, batch.groups, 2)
     learner.commit(again)
-    replayed = client.replay(worker=learner.name, incarnation=learner.incarnation, step=1)
+    replayed = learner.call(routes.REPLAY, m.ReplayRequest(step=1))
     assert (replayed.ids, replayed.groups) == (batch.ids, batch.groups)
     assert replayed.num_excluded == 2
     with bench.reader() as ledger:

@@ -6,6 +6,8 @@ import pytest
 from coordinator_kit import FakeActor, FakeLearner
 
 from rollout.errors import Fenced
+from rollout.protocol import messages as m
+from rollout.protocol import routes
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -16,7 +18,7 @@ def test_the_end_of_a_replaced_actor_is_not_its_successors(bench, restarted):
     if restarted:
         old.client = new.client = client = bench.start()
     with pytest.raises(Fenced):
-        client.outcome(worker=old.name, incarnation=old.incarnation, role="actor", ok=True)
+        old.call(routes.ACTOR_OUTCOME, m.Outcome(ok=True))
     assert not new.claim().stop
     with bench.reader() as ledger:
         rows = ledger._file.tx.execute("SELECT outcome FROM workers WHERE worker = 'actor-0'")
@@ -37,10 +39,10 @@ def test_a_replaced_learner_cannot_fail_the_run(bench, restarted):
     client = bench.start()
     old, new = FakeLearner(client, bench.store), FakeLearner(client, bench.store)
     if restarted:
-        new.client = client = bench.start()
+        old.client = new.client = client = bench.start()
     with pytest.raises(Fenced):
-        client.failed(worker=old.name, incarnation=old.incarnation, kind="RunFailed", message="NaN")
+        old.call(routes.FAILED, m.Failed(kind="RunFailed", message="NaN"))
     assert client.status().outcome is None
     assert new.ask().stop is None
-    client.failed(worker=new.name, incarnation=new.incarnation, kind="RunFailed", message="NaN")
+    new.call(routes.FAILED, m.Failed(kind="RunFailed", message="NaN"))
     assert client.status().outcome.reason == "RunFailed"

@@ -4,21 +4,21 @@ from coordinator_kit import FakeActor, FakeLearner, wait_for_outcome
 
 from rollout.coordinator.calls.quarantine import WRONG_MAX, describe_stall
 from rollout.protocol import messages as m
+from rollout.protocol import routes
 
 
 def load(actor: FakeActor, version, *, digest: str | None = None, times: int = 1) -> None:
     """Report loads of a version; ``digest`` is what was met, None what was expected."""
     for _ in range(times):
-        actor.client.activation(
+        actor.call(
+            routes.ACTIVATION,
             m.Activation(
-                worker=actor.name,
-                incarnation=actor.incarnation,
                 version=version,
                 digest=version.digest if digest is None else digest,
                 ok=digest is None,
                 seconds=0.1,
                 message="" if digest is None else f"loaded {digest or 'nothing'}",
-            )
+            ),
         )
 
 

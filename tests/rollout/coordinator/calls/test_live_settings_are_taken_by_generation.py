@@ -20,10 +20,11 @@ from coordinator_kit import (
 from pod_kit import build_config
 
 from rollout.coordinator.build import ConfigTuning, build_rows
-from rollout.coordinator.calls.settings import Tuned
+from rollout.coordinator.settings import Tuned
 from rollout.errors import SpecError, StaleSettings
 from rollout.protocol import messages as m
-from rollout.protocol.client import token_for
+from rollout.protocol import routes
+from rollout.protocol.auth import token_for
 from rollout_api import parse_run, resolve
 from rollout_api.live import LiveSettings, live_part, with_live
 
@@ -38,7 +39,7 @@ def test_a_run_may_grow_and_the_growth_survives_a_restart(bench):
     client = bench.start()
     run_to_end(FakeActor(client), FakeLearner(client, bench.store))
     assert client.status().step == 3
-    assert client.settings(settings(2, maxSteps=5)).generation == 2
+    assert client.call(routes.SETTINGS, settings(2, maxSteps=5)).generation == 2
     client = bench.start()
     status = client.status()
     assert (status.steps_max, status.settings_generation) == (5, 2)
@@ -48,25 +49,25 @@ def test_a_run_may_grow_and_the_growth_survives_a_restart(bench):
 
 def test_an_older_generation_is_refused_and_changes_nothing(bench):
     client = bench.start()
-    client.settings(settings(7, maxSteps=9))
+    client.call(routes.SETTINGS, settings(7, maxSteps=9))
     with pytest.raises(StaleSettings, match="generation 6 came after 7"):
-        client.settings(settings(6, maxSteps=20))
+        client.call(routes.SETTINGS, settings(6, maxSteps=20))
     assert client.status().steps_max == 9
     client = bench.start()
     with pytest.raises(StaleSettings):
-        client.settings(settings(6))
+        client.call(routes.SETTINGS, settings(6))
 
 
 def test_a_configuration_of_a_newer_generation_makes_older_settings_void(bench):
     """A run is suspended, edited and resumed: its next attempt begins under what it was edited to."""
     client = bench.start()
-    client.settings(settings(7, maxSteps=9))
+    client.call(routes.SETTINGS, settings(7, maxSteps=9))
     client = bench.start(replace(PLAN, generation=8, steps_max=4))
     status = client.status()
     assert (status.steps_max, status.settings_generation) == (4, 8)
     with pytest.raises(StaleSettings):
-        client.settings(settings(7, maxSteps=9))
-    client.settings(settings(8, progressSeconds=20))
+        client.call(routes.SETTINGS, settings(7, maxSteps=9))
+    client.call(routes.SETTINGS, settings(8, progressSeconds=20))
     assert client.status().steps_max == 4
     client = bench.start(replace(PLAN, generation=7, steps_max=4))
     assert client.status().settings_generation == 8
@@ -74,17 +75,17 @@ def test_a_configuration_of_a_newer_generation_makes_older_settings_void(bench):
 
 def test_the_same_settings_may_be_sent_again_and_write_nothing(bench):
     client = bench.start()
-    first = client.settings(settings(3, maxSteps=8))
+    first = client.call(routes.SETTINGS, settings(3, maxSteps=8))
     position = client.status().position
-    assert client.settings(settings(3, maxSteps=8)) == first
+    assert client.call(routes.SETTINGS, settings(3, maxSteps=8)) == first
     assert client.status().position == position
 
 
 def test_one_generation_may_change_what_is_not_in_the_object(bench):
     """The interval follows how many runs there are, not this run's object."""
     client = bench.start()
-    client.settings(settings(3, progressSeconds=10))
-    client.settings(settings(3, progressSeconds=250))
+    client.call(routes.SETTINGS, settings(3, progressSeconds=10))
+    client.call(routes.SETTINGS, settings(3, progressSeconds=250))
     assert bench.coordinator.run.live.progress_seconds == 250
     bench.start()
     assert bench.coordinator.run.live.progress_seconds == 250
@@ -102,7 +103,7 @@ def test_one_generation_may_change_what_is_not_in_the_object(bench):
 def test_what_is_wrong_is_named_and_not_taken(bench, live, field):
     client = bench.start()
     with pytest.raises(SpecError, match=rf"live\.{field}"):
-        client.settings(settings(2, **live))
+        client.call(routes.SETTINGS, settings(2, **live))
     assert client.status().settings_generation == 0
 
 
@@ -244,7 +245,7 @@ class TryTuner(Tuner):
 @pytest.mark.parametrize("restarted", [False, True])
 def test_how_often_a_sample_is_tried_changes_in_the_ledger_too(bench, restarted):
     client = bench.start(PLAN, tuning=TryTuner(PLAN))
-    client.settings(settings(2, limits={"sampleAttempts": 1}))
+    client.call(routes.SETTINGS, settings(2, limits={"sampleAttempts": 1}))
     if restarted:
         client = bench.start(PLAN, tuning=TryTuner(PLAN))
     FakeLearner(client, bench.store)
@@ -260,8 +261,8 @@ def test_trackers_change_without_a_restart_and_lose_no_step(bench):
     actor, learner = FakeActor(client), FakeLearner(client, bench.store)
     actor.work()
     learner.commit(learner.ask())
-    client.settings(settings(2, tracking=[{"tensorboard": {}}]))
-    client.settings(settings(3, tracking=[{"tensorboard": {}}]))
+    client.call(routes.SETTINGS, settings(2, tracking=[{"tensorboard": {}}]))
+    client.call(routes.SETTINGS, settings(3, tracking=[{"tensorboard": {}}]))
     run_to_end(actor, learner)
     learner.finish()
     wait_for_outcome(client)

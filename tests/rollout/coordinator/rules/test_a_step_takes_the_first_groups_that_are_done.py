@@ -14,6 +14,8 @@ from rollout.coordinator.rules.batch_selection import (
     decide_batch,
     window_end,
 )
+from rollout.protocol import messages as m
+from rollout.protocol import routes
 
 MORE = replace(PLAN, exact=False, tasks_per_step=2, extra_groups=1, steps_max=2)
 
@@ -94,7 +96,7 @@ def test_a_committed_batch_is_replayed_as_it_was(crew, bench):
     learner.commit(batch)
     client = bench.start(MORE)
     learner = FakeLearner(client, bench.store)
-    again = client.replay(worker=learner.name, incarnation=learner.incarnation, step=1)
+    again = learner.call(routes.REPLAY, m.ReplayRequest(step=1))
     assert (again.ids, again.cursor) == (batch.ids, batch.cursor)
 
 

@@ -14,7 +14,9 @@ from coordinator_kit import FakeActor, FakeLearner, HttpServer
 from rollout.coordinator.server.load import Bounds, Busy, Load
 from rollout.errors import CoordinatorError
 from rollout.protocol import messages as m
-from rollout.protocol.client import CoordinatorClient, token_for
+from rollout.protocol import routes
+from rollout.protocol.auth import token_for
+from rollout.protocol.client import CoordinatorClient
 
 SECRET = "secret"
 
@@ -155,7 +157,7 @@ def moody():
 def test_a_client_does_not_come_back_before_it_was_told_to(moody, status):
     handler, url = moody
     handler.refusals[:] = [(status, "1")]
-    CoordinatorClient.connect(url, "t").stop("x")
+    CoordinatorClient.connect(url, "t").call(routes.STOP, m.Stop(reason="x"))
     first, second = handler.times
     assert second - first >= 1.0
 
@@ -165,12 +167,12 @@ def test_a_client_gives_up_in_time_with_the_last_reason(moody):
     handler.refusals[:] = [(503, "20")] * 9
     client = CoordinatorClient.connect(url, "t", patience_seconds=0.5)
     with pytest.raises(CoordinatorError, match="HTTP 503: busy"):
-        client.stop("x")
+        client.call(routes.STOP, m.Stop(reason="x"))
     assert len(handler.times) == 1
 
 
 def test_an_odd_time_is_not_believed(moody):
     handler, url = moody
     handler.refusals[:] = [(503, "soon"), (503, "-5")]
-    CoordinatorClient.connect(url, "t", patience_seconds=20.0).stop("x")
+    CoordinatorClient.connect(url, "t", patience_seconds=20.0).call(routes.STOP, m.Stop(reason="x"))
     assert len(handler.times) == 3

@@ -19,7 +19,8 @@ from rollout.errors import RolloutError
 from rollout.ledger.opening import DSN_VARIABLE
 from rollout.ledger.records import Limits
 from rollout.objects.filesystem import FilesystemStore
-from rollout.protocol.client import CoordinatorClient, read_token
+from rollout.protocol.auth import read_token
+from rollout.protocol.client import CoordinatorClient
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.worker import Layout, ResolvedRun, RunIdentity, WorkerConfig
 

@@ -15,7 +15,8 @@ from coordinator_kit import FakeActor, FakeLearner, wait_for_outcome
 from cluster.control.ports import find_free_port
 from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.objects.filesystem import FilesystemStore
-from rollout.protocol.client import CoordinatorClient, read_token
+from rollout.protocol.auth import read_token
+from rollout.protocol.client import CoordinatorClient
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.worker import Layout, ResolvedRun, RunIdentity, WorkerConfig
 

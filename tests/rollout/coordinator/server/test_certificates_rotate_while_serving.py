@@ -9,8 +9,10 @@ from coordinator_kit import Bench, FakeActor, HttpServer
 from tls_kit import Authority
 
 from rollout.errors import CoordinatorError, SpecError
-from rollout.protocol.client import CoordinatorClient, HttpTransport, token_for
+from rollout.protocol.auth import token_for
+from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.tls import Certificate, Trust, is_loopback, open_certificate
+from rollout.protocol.transport import HttpTransport
 from rollout_api.worker import Layout
 
 SECRET = "secret"

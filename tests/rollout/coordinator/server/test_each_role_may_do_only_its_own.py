@@ -7,8 +7,11 @@ from coordinator_kit import FakeActor, FakeLearner, HttpServer, run_to_end
 
 from rollout.errors import CoordinatorError
 from rollout.protocol import messages as m
-from rollout.protocol.client import CoordinatorClient, token_for
-from rollout.protocol.routes import ENDPOINTS, ROLES
+from rollout.protocol import routes
+from rollout.protocol.auth import token_for
+from rollout.protocol.client import CoordinatorClient
+from rollout.protocol.envelope import Envelope
+from rollout.protocol.routes import ROLES, ROUTES
 
 SECRET = "a secret of this run"
 
@@ -23,7 +26,7 @@ def server(bench):
 def call(server, method, path, token=None, body=b""):
     host = server.url.removeprefix("http://")
     connection = http.client.HTTPConnection(host, timeout=10)
-    headers = {"Content-Type": "application/msgpack"}
+    headers = {"Content-Type": "application/msgpack", **Envelope(worker="actor-0").headers()}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
     connection.request(method, path, body=body, headers=headers)
@@ -33,12 +36,11 @@ def call(server, method, path, token=None, body=b""):
     return answer.status, content
 
 
-@pytest.mark.parametrize("path", sorted(ENDPOINTS))
+@pytest.mark.parametrize("path", sorted(ROUTES))
 def test_an_endpoint_answers_its_own_role_only(server, path):
-    allowed = ENDPOINTS[path].roles
     for role in ROLES:
         status, _ = call(server, "POST", path, token_for(SECRET, role), b"not msgpack")
-        assert status == (400 if role in allowed else 403), (role, path)
+        assert status == (400 if role == ROUTES[path].role else 403), (role, path)
     for token in (None, "", "guess", token_for("another secret", "actor")):
         assert call(server, "POST", path, token)[0] == 401
 
@@ -46,7 +48,7 @@ def test_an_endpoint_answers_its_own_role_only(server, path):
 def test_an_actor_cannot_commit_a_step(server):
     client = CoordinatorClient.connect(server.url, token_for(SECRET, "actor"))
     with pytest.raises(CoordinatorError, match="role actor may not call POST /v1/learner/start"):
-        client.start_learner(worker="learner")
+        client.as_worker("learner").call(routes.START, m.LearnerStart())
 
 
 def test_status_needs_a_token_and_health_and_metrics_do_not(server):
@@ -61,11 +63,11 @@ def test_status_needs_a_token_and_health_and_metrics_do_not(server):
 def test_unknown_paths_and_broken_bodies_are_refused(server):
     token = token_for(SECRET, "actor")
     assert call(server, "POST", "/v1/actor/unknown", token)[0] == 404
-    body = msgspec.msgpack.encode({"worker": 7})
+    body = msgspec.msgpack.encode({"tasks_max": "7"})
     status, answer = call(server, "POST", "/v1/actor/claim", token, body)
     refusal = msgspec.msgpack.decode(answer, type=m.Refusal)
     assert (status, refusal.error) == (400, "CoordinatorError")
-    assert "worker" in refusal.message
+    assert "tasks_max" in refusal.message
 
 
 def test_a_whole_run_works_over_real_http(server, bench):

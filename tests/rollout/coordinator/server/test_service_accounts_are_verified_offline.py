@@ -21,9 +21,10 @@ from tls_kit import AUDIENCE, SUBJECTS, Authority, Issuer, authentication, repla
 
 from rollout.coordinator.server.callers import AccountCallers, Keys, Unauthenticated
 from rollout.errors import CoordinatorError, SpecError
-from rollout.protocol.client import CoordinatorClient, HttpTransport
-from rollout.protocol.routes import ALLOWED, ENDPOINTS, ROLES
+from rollout.protocol.client import CoordinatorClient
+from rollout.protocol.routes import ALLOWED, ROLES, ROUTES
 from rollout.protocol.tls import Certificate, Trust
+from rollout.protocol.transport import HttpTransport
 
 NOW = int(time.time())
 
@@ -118,18 +119,16 @@ def bad_tokens(world: World, role: str) -> dict[str, str | None]:
 ISSUER_AUDIENCE = "https://kubernetes.default.svc"
 
 
-@pytest.mark.parametrize("path", sorted(ENDPOINTS))
+@pytest.mark.parametrize("path", sorted(ROUTES))
 def test_an_endpoint_lets_in_its_role_with_a_good_token_only(world, path):
     for role in ROLES:
         status, _ = world.call("POST", path, world.issuer.token(role))
-        assert status == (400 if role in ENDPOINTS[path].roles else 403), role
+        assert status == (400 if role == ROUTES[path].role else 403), role
         for what, token in bad_tokens(world, role).items():
             assert world.call("POST", path, token)[0] == 401, (role, what)
 
 
-@pytest.mark.parametrize(
-    ("method", "path"), sorted(key for key in ALLOWED if key[1] not in ENDPOINTS)
-)
+@pytest.mark.parametrize(("method", "path"), sorted(key for key in ALLOWED if key[1] not in ROUTES))
 def test_what_is_read_and_stored_is_for_its_roles_too(world, method, path):
     place = path.replace("{name}", "0" * 64)
     for role in ROLES:

@@ -22,11 +22,16 @@ from rollout.coordinator.status.kubernetes import (
 from rollout.coordinator.status.progress import describe_progress, stamp
 from rollout.errors import CoordinatorError
 from rollout.protocol import messages as m
-from rollout.protocol.client import token_for
+from rollout.protocol import routes
+from rollout.protocol.auth import token_for
 from rollout_api.v1alpha1.run_status import Progress
 from rollout_api.worker import ProgressWriting, RunIdentity
 
 RUN = RunIdentity(name="arithmetic", namespace="team", uid="uid-1")
+
+
+def call(client, route, ask):
+    return client.as_worker(f"learner-{ask.rank}").call(route, ask)
 
 
 class Written:
@@ -69,9 +74,7 @@ def test_it_says_how_far_the_run_is_and_how_it_ended(bench):
     client = bench.start()
     learner = FakeLearner(client, bench.store)
     run_to_end(FakeActor(client), learner)
-    client.join(
-        m.Join(worker="learner-0", group=2, rank=0, address="h:1", nonce="n", wait_seconds=0.0)
-    )
+    call(client, routes.JOIN, m.Join(group=2, rank=0, address="h:1", nonce="n", wait_seconds=0.0))
     learner.finish()
     wait_for_outcome(client)
     progress = stamp(describe_progress(bench.coordinator.run))
@@ -124,7 +127,7 @@ def test_steps_are_written_at_the_interval_only(clocked, bench):
 
 def test_the_interval_is_the_operators(clocked, bench):
     client, poster = clocked
-    client.settings(m.Settings(generation=1, live={"progressSeconds": 300}))
+    client.call(routes.SETTINGS, m.Settings(generation=1, live={"progressSeconds": 300}))
     actor, learner = FakeActor(client), FakeLearner(client, bench.store)
     poster.look()
     actor.work()
@@ -144,13 +147,13 @@ def test_runs_that_began_together_do_not_write_together():
 def test_what_must_be_acted_on_is_written_at_once_but_not_twice_a_second(clocked):
     client, poster = clocked
     poster.look()
-    ask = m.Join(worker="l-0", group=1, rank=0, address="h:1", nonce="n")
-    client.join(ask)
+    ask = m.Join(group=1, rank=0, address="h:1", nonce="n")
+    call(client, routes.JOIN, ask)
     assert poster.look(after=0.2) == pytest.approx(0.8)
     poster.look(after=0.8)
     assert poster.writer.seen[-1].group.stage == "Running"
-    left = m.Left(worker="l-0", group=1, rank=0, nonce="n", ok=False, message="exit code 1")
-    client.left(left)
+    left = m.Left(group=1, rank=0, nonce="n", ok=False, message="exit code 1")
+    call(client, routes.LEFT, left)
     poster.look(after=1.0)
     assert poster.writer.seen[-1].group.stage == "Failed"
     assert len(poster.writer.seen) == 3

@@ -5,7 +5,8 @@ import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner, HttpServer, run_to_end, wait_for_outcome
 
 from rollout.errors import CoordinatorError, DataError, LedgerFull
-from rollout.protocol.client import CoordinatorClient, token_for
+from rollout.protocol.auth import token_for
+from rollout.protocol.client import CoordinatorClient
 
 
 def fill_disk(bench):

@@ -26,12 +26,14 @@ from rollout.common.duties import work_beside
 from rollout.common.grace_period import working_seconds
 from rollout.errors import EngineError, Fenced
 from rollout.ledger.records import FailureKind
+from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.messages import (
     Activation,
     Claim,
     Failure,
     Heartbeat,
+    Register,
     Submit,
     Task,
     TaskProgress,
@@ -73,7 +75,6 @@ class ActorParts:
     """
 
     worker: str
-    index: int
     client: CoordinatorClient
     weights: WeightSource
     stage: RunnerParts
@@ -88,6 +89,7 @@ class Actor:
     def __init__(self, parts: ActorParts) -> None:
         self._parts = parts
         self._activator = WeightLoader(parts.stage.engine, parts.weights, self._report)
+        self._client = parts.client.as_worker(parts.worker)
         self._incarnation = 0
         self._hand = HeldTasks(parts.stage.engine.interrupt)
         self._pace = Pace()
@@ -122,10 +124,9 @@ class Actor:
     async def run(self) -> None:
         """Work until told to stop. Raises EngineError, Fenced or CoordinatorError when it cannot."""
         parts = self._parts
-        registered = await asyncio.to_thread(
-            parts.client.register, worker=parts.worker, index=parts.index
-        )
+        registered = await asyncio.to_thread(self._client.call, routes.REGISTER, Register())
         self._incarnation = registered.incarnation
+        self._client = self._client.as_worker(parts.worker, self._incarnation)
         beat = partial(self._beat, registered.heartbeat_seconds)
         try:
             await work_beside(self._work_until_stopped(), {"heartbeat": beat})
@@ -150,13 +151,11 @@ class Actor:
         """The next tasks; empty when there are none yet, or when it is time to go."""
         loaded = self._activator.verified
         ask = Claim(
-            worker=self._parts.worker,
-            incarnation=self._incarnation,
             tasks_max=self._tasks_max,
             loaded=None if loaded is None else (loaded.lineage, loaded.step),
             wait_seconds=CLAIM_WAIT_SECONDS,
         )
-        claiming = asyncio.create_task(asyncio.to_thread(self._parts.client.claim, ask))
+        claiming = asyncio.create_task(asyncio.to_thread(self._client.call, routes.CLAIM, ask))
         claimed = await unless(self._leaving, claiming, LEAVE_SECONDS)
         if claimed is None:
             return ()
@@ -223,8 +222,7 @@ class Actor:
         if not kept:
             return
         self._state = f"submitting {len(kept)} groups"
-        ask = Submit(worker=self._parts.worker, incarnation=self._incarnation, results=kept)
-        answer = await asyncio.to_thread(self._parts.client.submit, ask)
+        answer = await asyncio.to_thread(self._client.call, routes.SUBMIT, Submit(results=kept))
         self._held -= {one.task_id for one in kept}
         for result, accepted, reason in zip(kept, answer.accepted, answer.reasons, strict=True):
             if not accepted:
@@ -234,15 +232,13 @@ class Actor:
         """Renew the leases at the given interval, jittered; a coordinator that is down is waited for."""
         while True:
             ask = Heartbeat(
-                worker=self._parts.worker,
-                incarnation=self._incarnation,
                 task_ids=tuple(sorted(self._held)),
                 state=self._state,
                 progress=self._progress(),
                 tokens_per_second=self._pace.tokens_per_second,
             )
             try:
-                answer = await asyncio.to_thread(self._parts.client.heartbeat, ask)
+                answer = await asyncio.to_thread(self._client.call, routes.ACTOR_HEARTBEAT, ask)
             except Fenced as error:
                 log.warning("fenced: %s", error)
                 self._leaving.set()
@@ -273,17 +269,16 @@ class Actor:
     def _report(self, loaded: Loaded) -> None:
         if not loaded.ok:
             log.warning("activation failed version=%s: %s", loaded.version.step, loaded.message)
-        self._parts.client.activation(
+        self._client.call(
+            routes.ACTIVATION,
             Activation(
-                worker=self._parts.worker,
-                incarnation=self._incarnation,
                 version=loaded.version,
                 digest=loaded.digest,
                 ok=loaded.ok,
                 seconds=loaded.seconds,
                 message=loaded.message,
                 num_rebuilt=self._parts.weights.num_rebuilt,
-            )
+            ),
         )
 
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollout.coordinator.calls.settings import Tuned
 from rollout.coordinator.context import Packer
 from rollout.coordinator.dispatcher import Coordinator, open_coordinator
 from rollout.coordinator.plan import (
@@ -24,6 +23,7 @@ from rollout.coordinator.plan import (
 )
 from rollout.coordinator.rules.autoscaling import ActorBounds
 from rollout.coordinator.rules.drift import DriftBounds
+from rollout.coordinator.settings import Tuned
 from rollout.data.build import build_order, build_source, plan_target
 from rollout.data.cursor import DataOrder, place, total
 from rollout.data.lengths import leave_out

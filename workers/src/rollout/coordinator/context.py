@@ -13,7 +13,9 @@ from typing import Any, Protocol
 
 from rollout.coordinator.plan import RunPlan, TaskRows
 from rollout.coordinator.rules.autoscaling import Pace
+from rollout.coordinator.rules.batch_selection import is_exhausted
 from rollout.coordinator.rules.recall_state import RecallState
+from rollout.coordinator.settings import Tuning
 from rollout.coordinator.state import RunState
 from rollout.errors import CoordinatorError, LedgerError, LedgerFull
 from rollout.ledger.contract import Ledger
@@ -27,6 +29,9 @@ log = logging.getLogger(__name__)
 
 WAIT_MAX_SECONDS = 60.0
 """Longest long-poll that is granted, whatever is asked for."""
+
+FINISHED = "Finished"
+"""The stop reason of a learner whose run has all its steps."""
 
 ROWS_KEPT_MAX = 8192
 """Rows kept in memory between admission and the end of their task."""
@@ -144,6 +149,7 @@ class RunContext:
     state: RunState
     snapshots: Path
     summarise: Summarise
+    tuning: Tuning
     trackers: Sequence[Tracker] = ()
     clock: Callable[[], float] = time.monotonic
     started_at: float = 0.0
@@ -187,6 +193,12 @@ class RunContext:
         if self.state.outcome is not None:
             return self.state.outcome.reason
         return self.state.stopping
+
+    def is_last_step_done(self) -> bool:
+        """Whether the run has all its steps."""
+        last, cursor = self.plan.steps_total, self.state.cursor
+        done = last is not None and self.state.step >= last
+        return done or cursor.exhausted or is_exhausted(self.plan, cursor.next_ordinal)
 
     def is_full(self) -> bool:
         """Whether the ledger's disk had no room the last time it was asked."""

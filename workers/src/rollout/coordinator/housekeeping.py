@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from rollout.common.bounded import UNREADABLE
-from rollout.coordinator.calls.learner import is_last_step_done
 from rollout.coordinator.context import RunContext, wait_for
 from rollout.coordinator.model_export import hand_over
 from rollout.coordinator.rules.evaluation import Best, check_gates, choose_best, plan_final_reports
@@ -253,7 +252,7 @@ async def finish(run: RunContext) -> None:
         return
     if state.stopping is not None:
         await _finish_stopped(run)
-    elif is_last_step_done(run) and await _reports_are_in(run) and _learner_is_done(run):
+    elif run.is_last_step_done() and await _reports_are_in(run) and _learner_is_done(run):
         await _close_books(run)
         await settle(run)
         await _judge(run)

@@ -25,7 +25,9 @@ from rollout.entrypoints.config import parse_arguments, read_worker_config, run_
 from rollout.errors import RolloutError
 from rollout.models.shapes import read_shape
 from rollout.objects.opening import open_store
+from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient
+from rollout.protocol.messages import Outcome
 from rollout.rendering import build_renderer
 from rollout.weights.mirror import WeightFiles
 from rollout_api.worker import WorkerConfig
@@ -76,7 +78,6 @@ def build_parts(
     )
     return ActorParts(
         worker=name,
-        index=index,
         client=client,
         weights=WeightFiles(open_store(config, "actor"), mirror_folder(config, index)),
         stage=stage,
@@ -105,14 +106,9 @@ async def _live(parts: ActorParts) -> None:
 async def _report(parts: ActorParts, incarnation: int, *, ok: bool, message: str = "") -> None:
     """Tell the coordinator how this process ends; a coordinator that is gone does not need to know."""
     try:
-        await asyncio.to_thread(
-            parts.client.outcome,
-            worker=parts.worker,
-            incarnation=incarnation,
-            role="actor",
-            ok=ok,
-            message=message,
-        )
+        client = parts.client.as_worker(parts.worker, incarnation)
+        end = Outcome(ok=ok, message=message)
+        await asyncio.to_thread(client.call, routes.ACTOR_OUTCOME, end)
     except RolloutError as error:
         log.warning("could not report the end error=%s", error)
 

@@ -31,8 +31,9 @@ from rollout.learner.loop import Watch, run_learner
 from rollout.learner.model.numerics import apply_numerics
 from rollout.learner.model.parallel import Parallel, join
 from rollout.learner.session import Session
+from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient
-from rollout.protocol.messages import LearnerStarted
+from rollout.protocol.messages import Failed, LearnerStarted, Outcome
 from rollout_api.worker import WorkerConfig
 
 log = logging.getLogger(__name__)
@@ -73,21 +74,16 @@ def _live(
     if client is None:
         _train(config, parallel, session, started, watch)
         return
-    heart = Heart(client, WORKER, started.incarnation, started.heartbeat_seconds)
+    client = client.as_worker(WORKER, started.incarnation)
+    heart = Heart(client, started.heartbeat_seconds)
     try:
         with heart:
             reason = _train(config, parallel, session, started, replace(watch, stepped=heart.say))
     except FOR_GOOD as error:
-        _report(client, started.incarnation, error)
+        _report(client, error)
         raise
     log.info("learner ends reason=%s", reason)
-    client.outcome(
-        worker=WORKER,
-        incarnation=started.incarnation,
-        role="learner",
-        ok=True,
-        message=reason,
-    )
+    client.call(routes.LEARNER_OUTCOME, Outcome(ok=True, message=reason))
 
 
 def _train(
@@ -107,11 +103,11 @@ def _train(
         ) from error
 
 
-def _report(client: CoordinatorClient, incarnation: int, error: RolloutError) -> None:
+def _report(client: CoordinatorClient, error: RolloutError) -> None:
     """Tell the coordinator that the run is over."""
-    kind, message = type(error).__name__, str(error)
+    failed = Failed(kind=type(error).__name__, message=str(error))
     try:
-        client.failed(worker=WORKER, incarnation=incarnation, kind=kind, message=message)
+        client.call(routes.FAILED, failed)
     except RolloutError as second:
         log.warning("could not report the failure error=%s", second)
 

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from rollout.errors import RolloutError
+from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.messages import Heartbeat
 
@@ -17,12 +18,8 @@ log = logging.getLogger(__name__)
 class Heart:
     """Beats while the context is open. A beat that fails is no failure: the next call will say so."""
 
-    def __init__(
-        self, client: CoordinatorClient, worker: str, incarnation: int, every_seconds: float
-    ) -> None:
+    def __init__(self, client: CoordinatorClient, every_seconds: float) -> None:
         self._client = client
-        self._worker = worker
-        self._incarnation = incarnation
         self._every_seconds = every_seconds
         self._said = (0, "starting")
         self._over = threading.Event()
@@ -47,10 +44,7 @@ class Heart:
     def _beat(self) -> None:
         while not self._over.wait(self._every_seconds):
             step, state = self._said
-            ask = Heartbeat(
-                worker=self._worker, incarnation=self._incarnation, state=state, step=step
-            )
             try:
-                self._client.heartbeat(ask, role="learner")
+                self._client.call(routes.LEARNER_HEARTBEAT, Heartbeat(state=state, step=step))
             except RolloutError as error:
                 log.debug("heartbeat failed error=%s", error)

@@ -22,6 +22,7 @@ from rollout.learner.context import LearnerContext
 from rollout.learner.model.adapter import export_adapter
 from rollout.learner.objectives.plan import encode_plan
 from rollout.learner.state_digest import seal_step
+from rollout.protocol import routes
 from rollout.protocol.messages import Batch, Commit, LearnerStarted
 from rollout.types import WeightVersion
 
@@ -148,10 +149,9 @@ def _commit(
     done: StepResult,
     seconds: dict[str, float],
 ) -> None:
-    answer = parts.session.commit(
+    answer = parts.session.call(
+        routes.COMMIT,
         Commit(
-            worker=parts.session.worker,
-            incarnation=parts.session.incarnation,
             step=done.step,
             lineage=reached.lineage,
             consumed=done.consumed,
@@ -162,7 +162,7 @@ def _commit(
             cursor=done.cursor,
             metrics=_with_rates({**done.metrics, **_checked(parts)}, seconds),
             phase_seconds=seconds,
-        )
+        ),
     )
     if not answer.accepted:
         raise RunFailed(

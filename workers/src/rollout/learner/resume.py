@@ -18,7 +18,19 @@ from rollout.learner.context import LearnerContext
 from rollout.learner.objectives.plan import decode_plan
 from rollout.learner.publish import publish
 from rollout.learner.state_digest import seal_step
-from rollout.protocol.messages import AnchorManifest, Batch, Cursor, LearnerStarted, StepRecord
+from rollout.protocol import routes
+from rollout.protocol.messages import (
+    AnchorManifest,
+    AnchorSaved,
+    Batch,
+    Cursor,
+    Fork,
+    LearnerStarted,
+    PublishInitial,
+    ReplayRequest,
+    StepRecord,
+    StoredAgain,
+)
 from rollout.types import WeightVersion
 from rollout.weights.publisher import Stored, store_whole
 from rollout.weights.safetensors import safetensors_parts
@@ -66,7 +78,7 @@ def anchor(parts: LearnerContext, progress: Progress, wall_clock: Callable[[], f
         identity=parts.identity,
         created_at=wall_clock(),
     )
-    parts.session.anchor(manifest)
+    parts.session.call(routes.ANCHOR, AnchorSaved(manifest=manifest))
     log.info("anchor saved name=%s chain=%s", manifest.name, manifest.chain)
 
 
@@ -82,7 +94,7 @@ def _begin(parts: LearnerContext, started: LearnerStarted) -> Progress:
     )
     link = chain.first_link(trainer.settings.spec_digest, version.digest)
     if started.initial is None:
-        parts.session.publish_initial(version, link)
+        parts.session.call(routes.PUBLISH_INITIAL, PublishInitial(version=version, chain=link))
     elif started.initial.digest != version.digest:
         raise SpecError(
             f"spec.model: the run began with weights {started.initial.digest}, the model's files now"
@@ -134,7 +146,8 @@ def repeat_step(
 
 def _replay(parts: LearnerContext, progress: Progress, record: StepRecord) -> tuple[Progress, bool]:
     """Take a committed step again; the flag says that it came out differently and a lineage was opened."""
-    again = repeat_step(parts, progress, parts.session.replay(record.step), record)
+    recorded = parts.session.call(routes.REPLAY, ReplayRequest(step=record.step))
+    again = repeat_step(parts, progress, recorded, record)
     step, reached = record.step, again.progress
     if again.equal:
         return reached, False
@@ -153,7 +166,7 @@ def store_again(parts: LearnerContext, progress: Progress) -> Progress:
     if parts.publisher is not None:
         parts.publisher.forget()
     version = replace(progress.version, object=stored.object, bases=stored.bases)
-    parts.session.stored_again(version)
+    parts.session.call(routes.STORED_AGAIN, StoredAgain(version=version))
     log.warning("stored again step=%d object=%s", progress.step, version.object)
     return replace(progress, version=version)
 
@@ -173,9 +186,8 @@ def _store_missing(parts: LearnerContext, progress: Progress) -> None:
 def _fork(
     parts: LearnerContext, progress: Progress, version: WeightVersion, reason: str
 ) -> Progress:
-    lineage = parts.session.fork(
-        step=progress.step, version=version, chain=progress.chain, reason=reason
-    )
+    fork = Fork(step=progress.step, version=version, chain=progress.chain, reason=reason)
+    lineage = parts.session.call(routes.FORK, fork).lineage
     log.warning("new lineage lineage=%d step=%d reason=%s", lineage, progress.step, reason)
     version = replace(version, lineage=lineage)
     return replace(progress, lineage=lineage, version=version, grade=LOGICAL)

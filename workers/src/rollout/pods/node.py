@@ -17,6 +17,7 @@ from rollout.errors import Fenced, RolloutError, SpecError
 from rollout.pods.child import run_child
 from rollout.pods.orders import config_path
 from rollout.protocol import messages as m
+from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.rendezvous import RENDEZVOUS_VARIABLE
 from rollout_api.worker import WorkerOrder
@@ -47,7 +48,6 @@ class Node:
     def join(self) -> m.Join:
         """The question for a place."""
         return m.Join(
-            worker=self.worker,
             group=self.group,
             rank=self.rank,
             address=self.address,
@@ -58,7 +58,6 @@ class Node:
     def stay(self, rendezvous: str) -> m.Stay:
         """The word that its ranks work."""
         return m.Stay(
-            worker=self.worker,
             group=self.group,
             rank=self.rank,
             address=self.address,
@@ -69,7 +68,6 @@ class Node:
     def leaving(self, seconds: float) -> m.Leaving:
         """The word that it was told to go, and how long its ranks may save."""
         return m.Leaving(
-            worker=self.worker,
             group=self.group,
             rank=self.rank,
             nonce=self.nonce,
@@ -79,7 +77,6 @@ class Node:
     def left(self, code: int) -> m.Left:
         """The word that its ranks have ended."""
         return m.Left(
-            worker=self.worker,
             group=self.group,
             rank=self.rank,
             nonce=self.nonce,
@@ -125,7 +122,7 @@ def work_in_group(
     order: WorkerOrder, node: Node, environment: Mapping[str, str], told: threading.Event
 ) -> None:
     """Run this pod's ranks once and report how they ended. Raises CoordinatorError when nobody answers."""
-    client = CoordinatorClient.open(order, "learner")
+    client = CoordinatorClient.open(order, "learner").as_worker(node.worker)
     try:
         joined = _join(client, node, told)
         if joined is not None:
@@ -140,7 +137,7 @@ def _join(client: CoordinatorClient, node: Node, told: threading.Event) -> m.Joi
     """The place, or None when there is nothing to do."""
     said = ""
     while not told.is_set():
-        joined = client.join(node.join())
+        joined = client.call(routes.JOIN, node.join())
         if joined.stop is not None:
             log.info("no work for this learner reason=%s", joined.stop)
             return None
@@ -173,7 +170,7 @@ def _run_ranks(
     with _staying(client, node, joined.rendezvous, over), _leaving(order, node, told, end):
         code = run_child(module, arguments, meeting, end, over)
     if not over.is_set():
-        client.left(node.left(0 if told.is_set() else code))
+        client.call(routes.LEFT, node.left(0 if told.is_set() else code))
 
 
 @contextmanager
@@ -211,7 +208,8 @@ def _may_save(order: WorkerOrder, node: Node, until: float) -> bool:
     def ask() -> None:
         client = CoordinatorClient.open(order, "learner", patience_seconds=ANSWER_SECONDS_MAX)
         try:
-            answers.append(client.leaving(node.leaving(until - time.monotonic())).saves)
+            word = node.leaving(until - time.monotonic())
+            answers.append(client.as_worker(node.worker).call(routes.LEAVING, word).saves)
         except RolloutError as error:
             log.warning("cannot save before leaving: %s", error)
         finally:
@@ -233,7 +231,7 @@ def _staying(
     def say() -> None:
         while not ended.wait(STAY_SECONDS):
             try:
-                client.stay(node.stay(rendezvous))
+                client.call(routes.STAY, node.stay(rendezvous))
             except Fenced as error:
                 log.warning("this pod's group is over: %s", error)
                 over.set()

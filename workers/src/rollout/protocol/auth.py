@@ -1,13 +1,17 @@
-"""What a worker shows the coordinator: its token, read when it is needed, because files rotate."""
+"""What a worker shows the coordinator: its token, read when it is needed, because files rotate.
+
+A token of the run's secret is made from it and a role's name; one role's token tells nothing about another's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
+from blake3 import blake3
+
 from rollout.errors import CoordinatorError
 from rollout.protocol.messages import Role
-from rollout.protocol.routes import read_token
 from rollout_api.worker import WorkerOrder
 
 Credential = Callable[[], str]
@@ -32,3 +36,19 @@ def read_account_token(file: Path) -> str:
     if not token or not token.isascii() or not token.isprintable():
         raise CoordinatorError(f"the token file {file} holds no token")
     return token
+
+
+def token_for(secret: str, role: Role) -> str:
+    """The bearer token of ``role``: a keyed hash, so one role's token does not give another's."""
+    key = blake3(secret.strip().encode()).digest()
+    return blake3(f"rollout/{role}".encode(), key=key).hexdigest()
+
+
+def read_token(secret_file: Path, role: Role) -> str:
+    """The role's token from the run's secret file. Raises CoordinatorError when it is not there."""
+    try:
+        return token_for(secret_file.read_text(), role)
+    except OSError as error:
+        raise CoordinatorError(
+            f"cannot read the run's secret file {secret_file}: {error}"
+        ) from error

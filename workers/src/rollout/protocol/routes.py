@@ -1,116 +1,114 @@
-"""The role table: every path, who may call it, what goes in and what comes out.
+"""The role table: every call as one ``Route``, who may make it, what goes in and what comes out.
 
 The service and the client both read it, so neither can drift, and nothing else decides what a caller
-may do. A token of the run's secret is made from it and a role's name; one role's token tells nothing
-about another's.
+may do.
+
+    client.call(routes.SUBMIT, Submit(results=results))
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-import msgspec
-from blake3 import blake3
-
-from rollout.errors import CoordinatorError
-from rollout.protocol.messages import (
-    Activation,
-    AnchorSaved,
-    Batch,
-    BatchRequest,
-    Claim,
-    Claimed,
-    Commit,
-    Committed,
-    Empty,
-    Failed,
-    Fork,
-    Forked,
-    Heartbeat,
-    HeartbeatAnswer,
-    Join,
-    Joined,
-    LearnerStart,
-    LearnerStarted,
-    Leaving,
-    Left,
-    MayLeave,
-    Message,
-    Outcome,
-    PublishInitial,
-    Register,
-    Registered,
-    ReplayRequest,
-    Role,
-    Settings,
-    SettingsTaken,
-    Stay,
-    Stop,
-    StoredAgain,
-    Submit,
-    Submitted,
-)
+from rollout.protocol import messages as m
+from rollout.protocol.messages import Message, Role
 
 ROLES: tuple[Role, ...] = ("actor", "learner", "operator")
 
+SMALL_BYTES, LARGE_BYTES = 16 << 20, 256 << 20
+"""What a call's body may have: one that carries no samples, and one that does."""
 
-class Endpoint(msgspec.Struct, frozen=True):
-    """One row of the role table: a path, who may call it, what goes in and what comes out."""
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route(Generic[Q, A]):
+    """One call: where it goes, the role that may make it, what goes in and what comes out.
+
+    ``waits``: it is answered when something happens, or after ``request.wait_seconds``.
+    ``body_bytes_max``: longer bodies are refused before they are read.
+    """
 
     path: str
-    roles: frozenset[str]
-    request: type[Message]
-    answer: type[Message]
+    role: Role
+    request: type[Q]
+    answer: type[A]
+    waits: bool = False
+    body_bytes_max: int = SMALL_BYTES
+
+    def wait_seconds(self, request: Q) -> float:
+        """How long the answer to ``request`` may take because nothing happens."""
+        return float(getattr(request, "wait_seconds", 0.0)) if self.waits else 0.0
 
 
-def _rows(role: str, *rows: tuple[str, type[Message], type[Message]]) -> dict[str, Endpoint]:
-    return {path: Endpoint(path, frozenset({role}), ask, answer) for path, ask, answer in rows}
+REGISTER = Route(path="/v1/actor/register", role="actor", request=m.Register, answer=m.Registered)
+CLAIM = Route(path="/v1/actor/claim", role="actor", request=m.Claim, answer=m.Claimed, waits=True)
+ACTOR_HEARTBEAT = Route(
+    path="/v1/actor/heartbeat", role="actor", request=m.Heartbeat, answer=m.HeartbeatAnswer
+)
+SUBMIT = Route(
+    path="/v1/actor/submit",
+    role="actor",
+    request=m.Submit,
+    answer=m.Submitted,
+    body_bytes_max=LARGE_BYTES,
+)
+ACTIVATION = Route(path="/v1/actor/activation", role="actor", request=m.Activation, answer=m.Empty)
+ACTOR_OUTCOME = Route(path="/v1/actor/outcome", role="actor", request=m.Outcome, answer=m.Empty)
 
+START = Route(
+    path="/v1/learner/start", role="learner", request=m.LearnerStart, answer=m.LearnerStarted
+)
+LEARNER_HEARTBEAT = Route(
+    path="/v1/learner/heartbeat", role="learner", request=m.Heartbeat, answer=m.HeartbeatAnswer
+)
+PUBLISH_INITIAL = Route(
+    path="/v1/learner/publish-initial", role="learner", request=m.PublishInitial, answer=m.Empty
+)
+BATCH = Route(
+    path="/v1/learner/batch", role="learner", request=m.BatchRequest, answer=m.Batch, waits=True
+)
+REPLAY = Route(path="/v1/learner/replay", role="learner", request=m.ReplayRequest, answer=m.Batch)
+COMMIT = Route(
+    path="/v1/learner/commit",
+    role="learner",
+    request=m.Commit,
+    answer=m.Committed,
+    body_bytes_max=LARGE_BYTES,
+)
+ANCHOR = Route(path="/v1/learner/anchor", role="learner", request=m.AnchorSaved, answer=m.Empty)
+FORK = Route(path="/v1/learner/fork", role="learner", request=m.Fork, answer=m.Forked)
+STORED_AGAIN = Route(
+    path="/v1/learner/stored-again", role="learner", request=m.StoredAgain, answer=m.Empty
+)
+FAILED = Route(path="/v1/learner/failed", role="learner", request=m.Failed, answer=m.Empty)
+LEARNER_OUTCOME = Route(
+    path="/v1/learner/outcome", role="learner", request=m.Outcome, answer=m.Empty
+)
 
-ENDPOINTS: dict[str, Endpoint] = {
-    **_rows(
-        "actor",
-        ("/v1/actor/register", Register, Registered),
-        ("/v1/actor/claim", Claim, Claimed),
-        ("/v1/actor/heartbeat", Heartbeat, HeartbeatAnswer),
-        ("/v1/actor/submit", Submit, Submitted),
-        ("/v1/actor/activation", Activation, Empty),
-        ("/v1/actor/outcome", Outcome, Empty),
-    ),
-    **_rows(
-        "learner",
-        ("/v1/learner/join", Join, Joined),
-        ("/v1/learner/stay", Stay, Empty),
-        ("/v1/learner/leaving", Leaving, MayLeave),
-        ("/v1/learner/left", Left, Empty),
-        ("/v1/learner/start", LearnerStart, LearnerStarted),
-        ("/v1/learner/heartbeat", Heartbeat, HeartbeatAnswer),
-        ("/v1/learner/publish-initial", PublishInitial, Empty),
-        ("/v1/learner/batch", BatchRequest, Batch),
-        ("/v1/learner/replay", ReplayRequest, Batch),
-        ("/v1/learner/commit", Commit, Committed),
-        ("/v1/learner/anchor", AnchorSaved, Empty),
-        ("/v1/learner/fork", Fork, Forked),
-        ("/v1/learner/stored-again", StoredAgain, Empty),
-        ("/v1/learner/failed", Failed, Empty),
-        ("/v1/learner/outcome", Outcome, Empty),
-    ),
-    **_rows(
-        "operator",
-        ("/v1/operator/stop", Stop, Empty),
-        ("/v1/operator/settings", Settings, SettingsTaken),
-    ),
+JOIN = Route(path="/v1/learner/join", role="learner", request=m.Join, answer=m.Joined, waits=True)
+STAY = Route(path="/v1/learner/stay", role="learner", request=m.Stay, answer=m.Empty)
+LEAVING = Route(path="/v1/learner/leaving", role="learner", request=m.Leaving, answer=m.MayLeave)
+LEFT = Route(path="/v1/learner/left", role="learner", request=m.Left, answer=m.Empty)
+
+STOP = Route(path="/v1/operator/stop", role="operator", request=m.Stop, answer=m.Empty)
+SETTINGS = Route(
+    path="/v1/operator/settings", role="operator", request=m.Settings, answer=m.SettingsTaken
+)
+
+ROUTES: Mapping[str, Route] = {
+    one.path: one for one in list(globals().values()) if isinstance(one, Route)
 }
-
-WAITING = frozenset({"/v1/actor/claim", "/v1/learner/batch", "/v1/learner/join"})
-"""Calls that wait for something to happen, as long as they are asked to."""
+"""Every call above, by path."""
 
 STATUS, PROGRESS, CONFIG = "/v1/status", "/v1/progress", "/v1/config"
 OBJECT = "/v1/objects/{name}"
 
 ALLOWED: Mapping[tuple[str, str], frozenset[str]] = {
-    **{("POST", path): row.roles for path, row in ENDPOINTS.items()},
+    **{("POST", path): frozenset({route.role}) for path, route in ROUTES.items()},
     ("GET", STATUS): frozenset(ROLES),
     ("GET", PROGRESS): frozenset({"operator"}),
     ("GET", CONFIG): frozenset({"actor", "learner"}),
@@ -123,19 +121,3 @@ ALLOWED: Mapping[tuple[str, str], frozenset[str]] = {
 
 OPEN = frozenset({"/healthz", "/metrics"})
 """Paths without a caller."""
-
-
-def token_for(secret: str, role: Role) -> str:
-    """The bearer token of ``role``: a keyed hash, so one role's token does not give another's."""
-    key = blake3(secret.strip().encode()).digest()
-    return blake3(f"rollout/{role}".encode(), key=key).hexdigest()
-
-
-def read_token(secret_file: Path, role: Role) -> str:
-    """The role's token from the run's secret file. Raises CoordinatorError when it is not there."""
-    try:
-        return token_for(secret_file.read_text(), role)
-    except OSError as error:
-        raise CoordinatorError(
-            f"cannot read the run's secret file {secret_file}: {error}"
-        ) from error

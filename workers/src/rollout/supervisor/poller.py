@@ -60,14 +60,17 @@ class StatusPoller:
         self._wake.set()
 
     def _run(self) -> None:
-        from rollout.protocol.client import CoordinatorClient, read_token
+        from rollout.protocol import routes
+        from rollout.protocol.auth import read_token
+        from rollout.protocol.client import CoordinatorClient
+        from rollout.protocol.messages import Stop
 
         token = read_token(self._secret_file, "operator")
         client = CoordinatorClient.connect(self._url, token, patience_seconds=0.0)
         while not self._over.is_set():
             try:
                 if self._stop_reason is not None:
-                    client.stop(self._stop_reason)
+                    client.call(routes.STOP, Stop(reason=self._stop_reason))
                     self._stop_reason = None
                 self._latest = client.status()
                 self._answered_at = time.monotonic()

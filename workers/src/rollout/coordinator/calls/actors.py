@@ -12,13 +12,17 @@ from rollout.coordinator.calls.partial_samples import (
 )
 from rollout.coordinator.calls.quarantine import describe_stall, note_activation
 from rollout.coordinator.calls.recall import note_progress, recall_tasks
+from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import WAIT_MAX_SECONDS, RunContext, wait_for
+from rollout.coordinator.liveness import is_alive, record_heartbeat, working_actors
 from rollout.coordinator.plan import EvaluationPlan
 from rollout.coordinator.revocation import revoke_leases
 from rollout.coordinator.state import Worker
-from rollout.errors import Fenced
+from rollout.coordinator.waits import idle_reason
 from rollout.ledger.records import ClaimRequest, Lease
 from rollout.protocol import messages as m
+from rollout.protocol import routes
+from rollout.protocol.envelope import Envelope
 from rollout.types import Prefix, Row, SamplingParams
 from rollout_api.conditions import Reason
 
@@ -28,18 +32,19 @@ LOOK_SECONDS_MIN = 0.05
 """A waiting claim looks no more often for leases that ran out."""
 
 
-async def register(run: RunContext, ask: m.Register) -> m.Registered:
+@answers(routes.REGISTER)
+async def register(run: RunContext, sender: Envelope, ask: m.Register) -> m.Registered:
     """A new actor process."""
-    done = await run.ledger.register(ask.worker, "actor", pid=ask.pid, host=ask.host)
+    done = await run.ledger.register(sender.worker, "actor", pid=ask.pid, host=ask.host)
     run.state.free(done.freed)
-    run.state.workers[ask.worker] = Worker(
-        name=ask.worker,
+    run.state.workers[sender.worker] = Worker(
+        name=sender.worker,
         role="actor",
         incarnation=done.incarnation,
         seen_at=run.clock(),
         state="registered",
     )
-    log.info("actor registered worker=%s incarnation=%d", ask.worker, done.incarnation)
+    log.info("actor registered worker=%s incarnation=%d", sender.worker, done.incarnation)
     run.wake()
     return m.Registered(
         incarnation=done.incarnation,
@@ -48,27 +53,13 @@ async def register(run: RunContext, ask: m.Register) -> m.Registered:
     )
 
 
-def record_heartbeat(run: RunContext, worker: str, role: str, incarnation: int) -> Worker:
-    """Note that a worker is alive. Raises Fenced when a newer process of it is known."""
-    known = run.state.workers.get(worker)
-    if known is None:
-        # This coordinator is younger than the worker; the ledger fences what matters.
-        known = Worker(name=worker, role=role, incarnation=incarnation, seen_at=run.clock())
-        run.state.workers[worker] = known
-    if incarnation < known.incarnation:
-        raise Fenced(
-            f"{worker} is now at incarnation {known.incarnation}, this call came from {incarnation}"
-        )
-    known.incarnation, known.seen_at = incarnation, run.clock()
-    return known
-
-
-async def claim(run: RunContext, ask: m.Claim) -> m.Claimed:
+@answers(routes.CLAIM)
+async def claim(run: RunContext, sender: Envelope, ask: m.Claim) -> m.Claimed:
     """Hand out tasks, waiting for some when there are none."""
     deadline = run.clock() + min(ask.wait_seconds, WAIT_MAX_SECONDS)
-    worker = record_heartbeat(run, ask.worker, "actor", ask.incarnation)
+    worker = record_heartbeat(run, sender, "actor")
     worker.loaded = run.state.versions.get(ask.loaded) if ask.loaded else worker.loaded
-    run.waits.idle[ask.worker] = run.clock()
+    run.waits.idle[sender.worker] = run.clock()
     while True:
         ticket = run.work.ticket()
         reason = run.stop_reason()
@@ -76,11 +67,11 @@ async def claim(run: RunContext, ask: m.Claim) -> m.Claimed:
             reason = "this actor has ended"
         if reason is not None:
             return m.Claimed(stop=True, reason=reason)
-        tasks = await _try_claim(run, ask)
+        tasks = await _try_claim(run, sender, ask)
         left = deadline - run.clock()
         if tasks or left <= 0:
             worker.seen_at = run.clock()
-            run.waits.actor_seconds += run.clock() - run.waits.idle.pop(ask.worker, run.clock())
+            run.waits.actor_seconds += run.clock() - run.waits.idle.pop(sender.worker, run.clock())
             return m.Claimed(tasks=tasks, reason="" if tasks else idle_reason(run))
         # A lease may expire while nobody says anything: look again then, and now and then.
         await wait_for(ticket, min(left, _until_silent(run)))
@@ -99,14 +90,14 @@ def _holders(run: RunContext) -> set[str]:
     return {lease.worker for lease in run.state.leases.values()}
 
 
-async def _try_claim(run: RunContext, ask: m.Claim) -> tuple[m.Task, ...]:
+async def _try_claim(run: RunContext, sender: Envelope, ask: m.Claim) -> tuple[m.Task, ...]:
     policy = run.state.version
-    if policy is None or run.damaged == policy or not _worth_asking(run, ask):
+    if policy is None or run.damaged == policy or not _worth_asking(run, sender, ask):
         return ()
     claims = await run.ledger.claim(
         ClaimRequest(
-            worker=ask.worker,
-            incarnation=ask.incarnation,
+            worker=sender.worker,
+            incarnation=sender.incarnation,
             tasks_max=_fair_share(run, ask.tasks_max),
             held=ask.held,
             lease_seconds=run.plan.lease_seconds,
@@ -137,23 +128,16 @@ async def _with_versions(run: RunContext, leases: Sequence[Lease]) -> list[Lease
     return [one for one in leases if one not in gone]
 
 
-def _worth_asking(run: RunContext, ask: m.Claim) -> bool:
+def _worth_asking(run: RunContext, sender: Envelope, ask: m.Claim) -> bool:
     """Whether the ledger can have something for this actor: spares it a transaction per wake-up."""
     if run.state.num_open():
         return True
     held, now = set(ask.held), run.clock()
     return any(
-        (lease.worker == ask.worker and lease.task.task_id not in held)
+        (lease.worker == sender.worker and lease.task.task_id not in held)
         or not is_alive(run, lease.worker, now)
         for lease in run.state.leases.values()
     )
-
-
-def is_alive(run: RunContext, worker: str, now: float) -> bool:
-    """Whether the worker was heard within one lease term."""
-    known = run.state.workers.get(worker)
-    seen = run.started_at if known is None else known.seen_at
-    return now - seen < run.plan.lease_seconds
 
 
 def _fair_share(run: RunContext, tasks_max: int) -> int:
@@ -161,25 +145,6 @@ def _fair_share(run: RunContext, tasks_max: int) -> int:
     alive = len(working_actors(run))
     share = math.ceil(run.state.num_open() / max(1, alive))
     return max(1, min(tasks_max, share)) if alive > 1 else max(1, tasks_max)
-
-
-def working_actors(run: RunContext) -> list[Worker]:
-    """Actors that were heard within one lease term and have not ended."""
-    now = run.clock()
-    return [
-        worker
-        for worker in run.state.workers.values()
-        if worker.role == "actor" and worker.outcome is None and is_alive(run, worker.name, now)
-    ]
-
-
-def idle_reason(run: RunContext) -> str:
-    """Why there is no work for an actor just now."""
-    if run.state.version is None:
-        return "waiting for the learner to publish the first version"
-    if run.damaged == run.state.version:
-        return f"waiting for the learner to store version {run.state.step} again: it was damaged"
-    return f"every task of step {run.state.step + 1} is taken: waiting for the learner"
 
 
 async def build_tasks(run: RunContext, leases: Sequence[Lease]) -> tuple[m.Task, ...]:
@@ -247,15 +212,16 @@ def find_evaluation(run: RunContext, name: str, split: str) -> EvaluationPlan | 
     return next(wanted, None)
 
 
-async def heartbeat(run: RunContext, ask: m.Heartbeat) -> m.HeartbeatAnswer:
+@answers(routes.ACTOR_HEARTBEAT)
+async def heartbeat(run: RunContext, sender: Envelope, ask: m.Heartbeat) -> m.HeartbeatAnswer:
     """An actor is alive and still works on these tasks."""
-    worker = record_heartbeat(run, ask.worker, "actor", ask.incarnation)
+    worker = record_heartbeat(run, sender, "actor")
     worker.state, worker.step = ask.state, ask.step
     note_progress(worker, ask)
     lost: tuple[str, ...] = ()
     if ask.task_ids:
         lost = await run.ledger.renew(
-            ask.worker, ask.incarnation, ask.task_ids, run.plan.lease_seconds
+            sender.worker, sender.incarnation, ask.task_ids, run.plan.lease_seconds
         )
     return m.HeartbeatAnswer(
         lost=lost,
@@ -264,15 +230,15 @@ async def heartbeat(run: RunContext, ask: m.Heartbeat) -> m.HeartbeatAnswer:
     )
 
 
-async def activation(run: RunContext, ask: m.Activation) -> m.Empty:
+async def activation(run: RunContext, sender: Envelope, ask: m.Activation) -> m.Empty:
     """An actor loaded a version, or could not; a wrong digest is written down for good."""
-    worker = record_heartbeat(run, ask.worker, "actor", ask.incarnation)
+    worker = record_heartbeat(run, sender, "actor")
     note_activation(worker, ask, run.clock())
     if ask.ok:
         return m.Empty()
     await run.ledger.add_event(
         "activation-failed",
-        f"{ask.worker}: {worker.trouble}",
+        f"{sender.worker}: {worker.trouble}",
         {"lineage": ask.version.lineage, "step": ask.version.step, "digest": ask.digest},
     )
     now, patience = run.clock(), run.plan.lease_seconds
@@ -281,12 +247,18 @@ async def activation(run: RunContext, ask: m.Activation) -> m.Empty:
     return m.Empty()
 
 
-async def outcome(run: RunContext, ask: m.Outcome) -> m.Empty:
-    """A worker says how it ends. Raises Fenced for one that was replaced: its successor goes on."""
+@answers(routes.ACTOR_OUTCOME)
+async def outcome(run: RunContext, sender: Envelope, ask: m.Outcome) -> m.Empty:
+    """An actor says how it ends. Raises Fenced for one that was replaced: its successor goes on."""
+    return await end_worker(run, sender, "actor", ask)
+
+
+async def end_worker(run: RunContext, sender: Envelope, role: m.Role, ask: m.Outcome) -> m.Empty:
+    """A worker says how it ends, and holds nothing any more. Raises Fenced."""
     text = "succeeded" if ask.ok else f"failed: {ask.message}"
-    name = "learner" if ask.role == "learner" else ask.worker
-    await run.ledger.worker_ended(name, ask.incarnation, text)
-    worker = record_heartbeat(run, ask.worker, ask.role, ask.incarnation)
+    name = "learner" if role == "learner" else sender.worker
+    await run.ledger.worker_ended(name, sender.incarnation, text)
+    worker = record_heartbeat(run, sender, role)
     worker.outcome, worker.state = text, "ended"
     if ask.ok:
         # A claim may have been on its way to it.

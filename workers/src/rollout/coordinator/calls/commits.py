@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from rollout.coordinator.batch_building import ids_of
-from rollout.coordinator.calls.actors import record_heartbeat, working_actors
 from rollout.coordinator.calls.admission import plan_admission, plan_evaluations, view_window
-from rollout.coordinator.calls.learner import FINISHED, LEARNER, is_last_step_done
-from rollout.coordinator.context import RunContext
+from rollout.coordinator.calls.registry import answers
+from rollout.coordinator.context import FINISHED, RunContext
+from rollout.coordinator.liveness import record_heartbeat, working_actors
 from rollout.coordinator.rules.autoscaling import Pace, StepShares, next_pace
 from rollout.coordinator.rules.batch_selection import (
     Decision,
@@ -34,19 +34,22 @@ from rollout.ledger.records import (
     StepCommit,
 )
 from rollout.protocol import messages as m
+from rollout.protocol import routes
+from rollout.protocol.envelope import Envelope
 
 log = logging.getLogger(__name__)
 
 
-async def commit(run: RunContext, ask: m.Commit) -> m.Committed:
+@answers(routes.COMMIT)
+async def commit(run: RunContext, sender: Envelope, ask: m.Commit) -> m.Committed:
     """Make one step true. Idempotent; refused when it is not the step that was handed out."""
-    record_heartbeat(run, ask.worker, LEARNER, ask.incarnation)
+    record_heartbeat(run, sender, "learner")
     async with run.turn:
         await _require_weights(run, ask)
         if ask.step > run.state.step:
-            await _commit_new(run, ask)
+            await _commit_new(run, sender, ask)
         else:
-            await run.ledger.commit(_build(run, ask, (), (), Admission()))
+            await run.ledger.commit(_build(run, sender, ask, (), (), Admission()))
     run.wake()
     return m.Committed(accepted=True, stop=_stop(run))
 
@@ -65,10 +68,10 @@ async def _require_weights(run: RunContext, ask: m.Commit) -> None:
 
 
 def _stop(run: RunContext) -> str | None:
-    return run.stop_reason() or (FINISHED if is_last_step_done(run) else None)
+    return run.stop_reason() or (FINISHED if run.is_last_step_done() else None)
 
 
-async def _commit_new(run: RunContext, ask: m.Commit) -> None:
+async def _commit_new(run: RunContext, sender: Envelope, ask: m.Commit) -> None:
     state = run.state
     taken = range(state.cursor.next_ordinal, ask.cursor.next_ordinal)
     dispositions, rows = _offline(ask, taken) if run.plan.offline else (_dispose(run, ask), ())
@@ -82,13 +85,14 @@ async def _commit_new(run: RunContext, ask: m.Commit) -> None:
         evaluations=plan_evaluations(run.plan, state.lineage, ask.step, ask.cursor),
     )
     retired, run.retired = run.retired, []
-    await run.ledger.commit(_build(run, ask, dispositions, rows, admission, retired))
+    await run.ledger.commit(_build(run, sender, ask, dispositions, rows, admission, retired))
     _mirror(run, ask, taken, dispositions)
     state.admit(admission)
 
 
 def _build(
     run: RunContext,
+    sender: Envelope,
     ask: m.Commit,
     dispositions: tuple[Disposition, ...],
     rows: tuple[NewTask, ...],
@@ -96,7 +100,7 @@ def _build(
     retired: Iterable[tuple[int, int]] = (),
 ) -> StepCommit:
     return StepCommit(
-        incarnation=ask.incarnation,
+        incarnation=sender.incarnation,
         lineage=ask.lineage,
         step=ask.step,
         dispositions=dispositions,
@@ -290,16 +294,17 @@ def _keep_pace(run: RunContext) -> None:
         log.info("actors wanted=%d before=%d step=%d", run.pace.wanted, pace.wanted, run.state.step)
 
 
-async def save_anchor(run: RunContext, ask: m.AnchorSaved) -> m.Empty:
+@answers(routes.ANCHOR)
+async def save_anchor(run: RunContext, sender: Envelope, ask: m.AnchorSaved) -> m.Empty:
     """A train state is durable; older ones may go."""
-    record_heartbeat(run, ask.worker, LEARNER, ask.incarnation)
+    record_heartbeat(run, sender, "learner")
     manifest: AnchorManifest = ask.manifest
     async with run.turn:
         objects = manifest.objects.items()
         missing = [n for n, digest in objects if not await run.has_object(digest)]
         if missing:
             raise CoordinatorError(f"anchor {manifest.name}: {', '.join(missing)} not in the store")
-        await run.ledger.save_anchor(ask.incarnation, manifest)
+        await run.ledger.save_anchor(sender.incarnation, manifest)
         same = (manifest.lineage, manifest.step)
         kept = [a for a in run.state.anchors if (a.lineage, a.step) != same]
         run.state.anchors = [*kept, manifest]

@@ -11,6 +11,7 @@ import logging
 from collections import defaultdict
 
 from rollout.coordinator.context import RunContext
+from rollout.coordinator.liveness import working_actors
 from rollout.coordinator.plan import StragglerPlan
 from rollout.coordinator.revocation import revoke_leases
 from rollout.coordinator.rules.recall_state import RecallRequest
@@ -69,9 +70,9 @@ def _request(run: RunContext, lease: Lease, request: RecallRequest) -> None:
 def _request_overdue(run: RunContext, plan: StragglerPlan) -> None:
     """Groups that are drawn for longer than the longest samples take, while others could go on with them."""
     now, recalls = run.clock(), run.recalls
-    if len(_alive(run)) < 2:
+    if len(working_actors(run)) < 2:
         return
-    for worker in _alive(run):
+    for worker in working_actors(run):
         longest = deadline_seconds(worker.pace, recalls.lengths, plan.deadline_factor)
         for task in worker.progress:
             lease = _lease_of(run, worker, task.task_id)
@@ -85,7 +86,9 @@ def _request_overdue(run: RunContext, plan: StragglerPlan) -> None:
 def _request_steals(run: RunContext, plan: StragglerPlan) -> None:
     """While somebody waits for work and none is open, what would end sooner with them."""
     state, recalls = run.state, run.recalls
-    idle = [Idle(worker=w.name, pace=w.pace) for w in _alive(run) if w.name in run.waits.idle]
+    idle = [
+        Idle(worker=w.name, pace=w.pace) for w in working_actors(run) if w.name in run.waits.idle
+    ]
     idle = idle[len(recalls.requests) :][:IDLE_MAX]
     soon = run.clock() - recalls.looked_at < run.plan.heartbeat_seconds / 2
     if not idle or state.num_open() or soon:
@@ -97,7 +100,7 @@ def _request_steals(run: RunContext, plan: StragglerPlan) -> None:
             pace=worker.pace,
             tasks=tuple(t for t in worker.progress if _lease_of(run, worker, t.task_id)),
         )
-        for worker in _alive(run)
+        for worker in working_actors(run)
         if worker.progress and worker.name not in run.waits.idle
     ]
     found = plan_steals(loads, idle, recalls.lengths, plan.steal_margin_seconds, recalls.settled)
@@ -127,17 +130,6 @@ async def _take(run: RunContext, leases: list[Lease]) -> None:
         return  # a newer process of that worker is there: its tasks are free already
     run.recalls.told["taken"] += len(leases)
     run.wake()
-
-
-def _alive(run: RunContext) -> list[Worker]:
-    now = run.clock()
-    return [
-        worker
-        for worker in run.state.workers.values()
-        if worker.role == "actor"
-        and worker.outcome is None
-        and now - worker.seen_at < run.plan.lease_seconds
-    ]
 
 
 def _lease_of(run: RunContext, worker: Worker, task_id: str) -> Lease | None:

@@ -10,20 +10,24 @@ from __future__ import annotations
 import logging
 
 from rollout.coordinator.calls.preemption import give_notice, may_save
+from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.calls.settings import remember
 from rollout.coordinator.context import WAIT_MAX_SECONDS, RunContext, wait_for
 from rollout.errors import CoordinatorError, Fenced
 from rollout.protocol import messages as m
+from rollout.protocol import routes
+from rollout.protocol.envelope import Envelope
 from rollout.protocol.rendezvous import Member, check_in, describe_missing, keep_alive, leave, renew
 
 log = logging.getLogger(__name__)
 
 
-async def join(run: RunContext, ask: m.Join) -> m.Joined:
+@answers(routes.JOIN)
+async def join(run: RunContext, sender: Envelope, ask: m.Join) -> m.Joined:
     """A place for this pod, as soon as every pod of the group is there. Raises Fenced."""
     await _enter(run, ask.group, ask.rank)
     before = run.group.rendezvous
-    check_in(run.group, ask.rank, _member(run, ask))
+    check_in(run.group, ask.rank, _member(run, sender, ask))
     if run.group.rendezvous != before:
         log.info(
             "learner group meets incarnation=%d size=%d", run.group.incarnation, run.group.size
@@ -54,8 +58,8 @@ def _answer(run: RunContext, ask: m.Join) -> m.Joined | None:
     return m.Joined(rendezvous=group.rendezvous, addresses=group.addresses())
 
 
-def _member(run: RunContext, ask: m.Join | m.Stay) -> Member:
-    return Member(worker=ask.worker, address=ask.address, nonce=ask.nonce, seen_at=run.clock())
+def _member(run: RunContext, sender: Envelope, ask: m.Join | m.Stay) -> Member:
+    return Member(worker=sender.worker, address=ask.address, nonce=ask.nonce, seen_at=run.clock())
 
 
 async def _enter(run: RunContext, incarnation: int, rank: int) -> None:
@@ -86,17 +90,19 @@ def _waiting(run: RunContext) -> str:
     return describe_missing(run.group, run.clock()) or "the others of the group to ask again"
 
 
-async def stay_in(run: RunContext, ask: m.Stay) -> m.Empty:
+@answers(routes.STAY)
+async def stay_in(run: RunContext, sender: Envelope, ask: m.Stay) -> m.Empty:
     """A pod's ranks work. Raises Fenced when their group is over."""
     await _enter(run, ask.group, ask.rank)
-    member = _member(run, ask)
+    member = _member(run, sender, ask)
     member.state = "working"
     if not keep_alive(run.group, ask.rank, member, ask.rendezvous):
         raise Fenced(f"rank {ask.rank} works in a meeting of the group that is over")
     return m.Empty()
 
 
-async def leaving(run: RunContext, ask: m.Leaving) -> m.MayLeave:
+@answers(routes.LEAVING)
+async def leaving(run: RunContext, sender: Envelope, ask: m.Leaving) -> m.MayLeave:
     """A pod was told to go: the learner saves first, where it was asked to and can. Raises Fenced."""
     await _enter(run, ask.group, ask.rank)
     member = run.group.members.get(ask.rank)
@@ -105,14 +111,21 @@ async def leaving(run: RunContext, ask: m.Leaving) -> m.MayLeave:
     # A coordinator that has not heard of this process yet could be listening to an old copy of the call.
     saves = member is not None and ask.seconds > 0 and may_save(run) and run.stop_reason() is None
     if saves:
-        give_notice(run, ask.seconds, ask.worker)
+        give_notice(run, ask.seconds, sender.worker)
     return m.MayLeave(saves=saves)
 
 
-async def left(run: RunContext, ask: m.Left) -> m.Empty:
+@answers(routes.LEFT)
+async def left(run: RunContext, sender: Envelope, ask: m.Left) -> m.Empty:
     """A pod's ranks have ended, well or not. Raises Fenced for a pod of an older incarnation."""
     await _enter(run, ask.group, ask.rank)
     leave(run.group, ask.rank, ask.nonce, ok=ask.ok, message=ask.message)
-    log.info("learner pod left rank=%d ok=%s message=%s", ask.rank, ask.ok, ask.message)
+    log.info(
+        "learner pod left worker=%s rank=%d ok=%s message=%s",
+        sender.worker,
+        ask.rank,
+        ask.ok,
+        ask.message,
+    )
     run.wake()
     return m.Empty()

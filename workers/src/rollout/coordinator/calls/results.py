@@ -7,7 +7,6 @@ import logging
 from collections.abc import Sequence
 
 from rollout.codec import encode_body, encode_prefixes, name_trajectory
-from rollout.coordinator.calls.actors import record_heartbeat
 from rollout.coordinator.calls.admission import admit_more
 from rollout.coordinator.calls.partial_groups import settle
 from rollout.coordinator.calls.partial_samples import (
@@ -17,10 +16,14 @@ from rollout.coordinator.calls.partial_samples import (
     read_prefixes,
     without_prefixes,
 )
+from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import RunContext
+from rollout.coordinator.liveness import record_heartbeat
 from rollout.coordinator.rules.numbers import check_numbers, check_prefix_numbers
 from rollout.ledger.records import AttemptEnd, Lease, SampleRow, Verdict
 from rollout.protocol import messages as m
+from rollout.protocol import routes
+from rollout.protocol.envelope import Envelope
 from rollout.types import Trajectory
 
 log = logging.getLogger(__name__)
@@ -32,9 +35,10 @@ OFF_LOOP_TOKENS = 32_768
 """Results larger than this are named and compressed in a thread, so that heartbeats keep flowing."""
 
 
-async def submit(run: RunContext, ask: m.Submit) -> m.Submitted:
+@answers(routes.SUBMIT)
+async def submit(run: RunContext, sender: Envelope, ask: m.Submit) -> m.Submitted:
     """Make results durable, each on its own merits."""
-    record_heartbeat(run, ask.worker, "actor", ask.incarnation)
+    record_heartbeat(run, sender, "actor")
     leases = [run.state.leases.get(result.task_id) for result in ask.results]
     kept = await read_prefixes(run, leases)
     results = [
@@ -47,7 +51,7 @@ async def submit(run: RunContext, ask: m.Submit) -> m.Submitted:
     ]
     good = [r for r, refusal in zip(results, refusals, strict=True) if not refusal]
     ends = await _build_ends(good)
-    verdicts = await run.ledger.submit(ask.worker, ask.incarnation, ends)
+    verdicts = await run.ledger.submit(sender.worker, sender.incarnation, ends)
     by_task = {}
     for result, end, verdict in zip(good, ends, verdicts, strict=True):
         by_task[result.task_id] = verdict

@@ -9,18 +9,23 @@ import asyncio
 import logging
 
 from rollout.coordinator.calls import actors
+from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import RunContext
+from rollout.coordinator.liveness import record_heartbeat
 from rollout.errors import CoordinatorError, ObjectDamaged, StoreError
 from rollout.protocol import messages as m
+from rollout.protocol import routes
+from rollout.protocol.envelope import Envelope
 from rollout.types import WeightVersion
 
 log = logging.getLogger(__name__)
 
 
-async def activation(run: RunContext, ask: m.Activation) -> m.Empty:
+@answers(routes.ACTIVATION)
+async def activation(run: RunContext, sender: Envelope, ask: m.Activation) -> m.Empty:
     """An actor loaded a version, or could not; where it got nothing to load, the store is looked into."""
-    answer = await actors.activation(run, ask)
-    actors.record_heartbeat(run, ask.worker, "actor", ask.incarnation).num_rebuilt = ask.num_rebuilt
+    answer = await actors.activation(run, sender, ask)
+    record_heartbeat(run, sender, "actor").num_rebuilt = ask.num_rebuilt
     if not ask.ok and not ask.digest:
         await _look_into(run, ask.version)
     return answer
@@ -55,16 +60,17 @@ def _drop_damaged(run: RunContext, version: WeightVersion) -> list[str]:
     return [name for name in version.objects if not run.store.has(name)]
 
 
-async def stored_again(run: RunContext, ask: m.StoredAgain) -> m.Empty:
+@answers(routes.STORED_AGAIN)
+async def stored_again(run: RunContext, sender: Envelope, ask: m.StoredAgain) -> m.Empty:
     """The learner has stored the committed version anew."""
-    actors.record_heartbeat(run, ask.worker, "learner", ask.incarnation)
+    record_heartbeat(run, sender, "learner")
     if not await run.has_object(ask.version.object):
         raise CoordinatorError(
             f"version {ask.version.step} names object {ask.version.object}, which is not in the store:"
             " upload it first"
         )
     async with run.turn:
-        await run.ledger.store_again(ask.incarnation, ask.version)
+        await run.ledger.store_again(sender.incarnation, ask.version)
         state, key = run.state, (ask.version.lineage, ask.version.step)
         if state.version is not None and (state.version.lineage, state.version.step) == key:
             state.version = ask.version

@@ -15,25 +15,27 @@ from http import HTTPStatus
 import msgspec
 from aiohttp import web
 
-from rollout.coordinator.dispatcher import ENCODERS, Coordinator, Wire, refuse
+from rollout.coordinator.dispatcher import ENCODERS, Coordinator, Wire
 from rollout.coordinator.server.callers import Caller, Callers, Unauthenticated
 from rollout.coordinator.server.load import Busy, Load
 from rollout.coordinator.server.objects import add_routes
 from rollout.coordinator.status.overview import build_status
 from rollout.coordinator.status.progress import build_progress
 from rollout.coordinator.status.prometheus import render_metrics
-from rollout.errors import CoordinatorError
+from rollout.errors import CallFormatMismatch, CoordinatorError
 from rollout.objects.filesystem import FilesystemStore
+from rollout.protocol.envelope import CALL_FORMAT, FORMAT, check_format, read_envelope
+from rollout.protocol.refusals import build_refusal, status_of
 from rollout.protocol.routes import (
     ALLOWED,
     CONFIG,
-    ENDPOINTS,
     OPEN,
     PROGRESS,
+    ROUTES,
     STATUS,
-    WAITING,
-    Endpoint,
+    Route,
 )
+from rollout.protocol.transport import BOOT, POSITION
 
 MSGPACK, JSON = "application/msgpack", "application/json"
 KEY_AGAIN_SECONDS = 5
@@ -54,13 +56,13 @@ def build_app(
     app = web.Application(
         client_max_size=load.bounds.body_bytes, middlewares=[build_guard(callers, load)]
     )
-    for endpoint in ENDPOINTS.values():
-        app.router.add_post(endpoint.path, _endpoint(coordinator, endpoint, load))
+    for route in ROUTES.values():
+        app.router.add_post(route.path, _call(coordinator, route, load))
     if isinstance(coordinator.run.store, FilesystemStore):
         add_routes(app, coordinator.run.store)
     app.router.add_get(STATUS, _json(lambda: msgspec.json.encode(build_status(coordinator.run))))
     app.router.add_get(PROGRESS, _json(lambda: build_progress(coordinator.run)))
-    app.router.add_get(CONFIG, _json(lambda: config))
+    app.router.add_get(CONFIG, _config(config))
     app.router.add_get("/metrics", _metrics(coordinator))
     app.router.add_get("/healthz", _health)
     return app
@@ -79,14 +81,16 @@ def build_guard(callers: Callers, load: Load) -> Callable:
             caller = callers.identify(request.headers.get("Authorization", ""))
         except Unauthenticated as error:
             again = KEY_AGAIN_SECONDS if error.again else None
-            return _refused(request, HTTPStatus.UNAUTHORIZED, str(error), again)
+            return _refused(request, HTTPStatus.UNAUTHORIZED, CoordinatorError(str(error)), again)
         if caller.role not in ALLOWED.get((request.method, path), frozenset()):
             message = f"role {caller.role} may not call {request.method} {path}"
-            return _refused(request, HTTPStatus.FORBIDDEN, message)
+            return _refused(request, HTTPStatus.FORBIDDEN, CoordinatorError(message))
         try:
             return await _admit(request, handler, caller, load)
         except Busy as error:
-            return _refused(request, error.status, str(error), error.again_seconds)
+            return _refused(
+                request, error.status, CoordinatorError(str(error)), error.again_seconds
+            )
 
     return guard
 
@@ -94,16 +98,17 @@ def build_guard(callers: Callers, load: Load) -> Callable:
 async def _admit(
     request: web.Request, handle: Handle, caller: Caller, load: Load
 ) -> web.StreamResponse:
-    if request.path not in ENDPOINTS:
+    route = ROUTES.get(request.path)
+    if route is None:
         return await handle(request)
     size = request.content_length
     if size is None:
         raise Busy(HTTPStatus.LENGTH_REQUIRED, "say Content-Length")
-    with load.admit(caller.pod, size, waits=request.path in WAITING):
+    with load.admit(caller.pod, size, route.body_bytes_max, waits=route.waits):
         return await handle(request)
 
 
-def _endpoint(coordinator: Coordinator, endpoint: Endpoint, load: Load) -> Handle:
+def _call(coordinator: Coordinator, route: Route, load: Load) -> Handle:
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
             async with asyncio.timeout(load.bounds.body_seconds):
@@ -114,10 +119,11 @@ def _endpoint(coordinator: Coordinator, endpoint: Endpoint, load: Load) -> Handl
                 HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {seconds:.0f} s"
             ) from None
         wire = _wire(request)
-        status, answer = await coordinator.handle(endpoint, body, wire)
+        status, answer = await coordinator.handle(route, read_envelope(request.headers), body, wire)
         headers = {
-            "X-Rollout-Boot": coordinator.boot,
-            "X-Rollout-Position": str(coordinator.run.ledger.position),
+            BOOT: coordinator.boot,
+            POSITION: str(coordinator.run.ledger.position),
+            FORMAT: str(CALL_FORMAT),
         }
         if status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.INSUFFICIENT_STORAGE}:
             headers["Retry-After"] = str(load.bounds.again_seconds)
@@ -132,13 +138,26 @@ def _wire(request: web.Request) -> Wire:
 
 
 def _refused(
-    request: web.Request, status: HTTPStatus, message: str, again_seconds: int | None = None
+    request: web.Request, status: HTTPStatus, error: Exception, again_seconds: int | None = None
 ) -> web.Response:
     wire = _wire(request)
-    body = ENCODERS[wire](refuse(status, CoordinatorError(message))[1])
+    body = ENCODERS[wire](build_refusal(error))
     headers = {} if again_seconds is None else {"Retry-After": str(again_seconds)}
     kind = JSON if wire == "json" else MSGPACK
     return web.Response(status=status, body=body, content_type=kind, headers=headers)
+
+
+def _config(config: bytes) -> Handle:
+    """What workers are told, for workers that read it as it is written here."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            check_format(read_envelope(request.headers).format)
+        except CallFormatMismatch as error:
+            return _refused(request, status_of(error), error)
+        return web.Response(body=config, content_type=JSON)
+
+    return handle
 
 
 def _json(render: Callable[[], bytes]) -> Handle:

@@ -19,8 +19,9 @@ import jwt
 import msgspec
 
 from rollout.errors import SpecError
+from rollout.protocol.auth import token_for
 from rollout.protocol.messages import Role
-from rollout.protocol.routes import ROLES, token_for
+from rollout.protocol.routes import ROLES
 from rollout.protocol.tls import Stamp, stamp_of
 from rollout_api.worker import Authentication, audience_of
 

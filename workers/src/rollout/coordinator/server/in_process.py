@@ -16,8 +16,10 @@ import msgspec
 
 from rollout.coordinator.dispatcher import Coordinator
 from rollout.coordinator.status.overview import build_status
-from rollout.protocol.client import Answer, CoordinatorClient, Unreachable
-from rollout.protocol.routes import ENDPOINTS
+from rollout.protocol.client import CoordinatorClient
+from rollout.protocol.envelope import Envelope
+from rollout.protocol.routes import ROUTES
+from rollout.protocol.transport import Answer, Unreachable
 
 STOP_SECONDS = 30.0
 
@@ -31,19 +33,21 @@ class InProcessTransport:
         self._loop = loop
         self._coordinator = coordinator
 
-    def send(self, method: str, path: str, body: bytes, timeout_seconds: float) -> Answer:
+    def send(
+        self, method: str, path: str, body: bytes, timeout_seconds: float, envelope: Envelope
+    ) -> Answer:
         """Run the call on the coordinator's loop."""
         if method == "GET":
             work = self._status()
         else:
-            work = self._coordinator.handle(ENDPOINTS[path], body)
+            work = self._coordinator.handle(ROUTES[path], envelope, body)
         try:
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
             status, answer = future.result(timeout_seconds)
         except (RuntimeError, CancelledError, TimeoutError) as error:
             raise Unreachable(f"{type(error).__name__}: {error}") from error
         position = self._coordinator.run.ledger.position
-        return Answer(status, answer, self._coordinator.boot, position)
+        return Answer(status=status, body=answer, boot=self._coordinator.boot, position=position)
 
     async def _status(self) -> tuple[int, bytes]:
         return 200, msgspec.json.encode(build_status(self._coordinator.run))

@@ -47,10 +47,12 @@ class Load:
     pods: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
-    def admit(self, pod: str, size_bytes: int, *, waits: bool) -> Iterator[None]:
-        """Hold a place for one call. Raises Busy."""
+    def admit(
+        self, pod: str, size_bytes: int, bytes_max: int | None = None, *, waits: bool
+    ) -> Iterator[None]:
+        """Hold a place for one call, whose body may have ``bytes_max``. Raises Busy."""
         try:
-            self._check(pod, size_bytes, waits=waits)
+            self._check(pod, size_bytes, bytes_max, waits=waits)
         except Busy:
             self.refused += 1
             raise
@@ -60,12 +62,13 @@ class Load:
         finally:
             self._add(pod, -size_bytes, -1, waits=waits)
 
-    def _check(self, pod: str, size_bytes: int, *, waits: bool) -> None:
+    def _check(self, pod: str, size_bytes: int, bytes_max: int | None, *, waits: bool) -> None:
         bounds = self.bounds
-        if size_bytes > bounds.body_bytes:
+        most = bounds.body_bytes if bytes_max is None else min(bytes_max, bounds.body_bytes)
+        if size_bytes > most:
             raise Busy(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"a body has at most {bounds.body_bytes} bytes, this one has {size_bytes}:"
+                f"a body of this call has at most {most} bytes, this one has {size_bytes}:"
                 " send fewer results at once",
             )
         if pod and self.pods[pod] >= bounds.calls_per_pod:

@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Literal
 
-from rollout.coordinator.calls.actors import idle_reason, is_alive
-from rollout.coordinator.calls.learner import (
-    LEARNER,
-    Culprit,
-    find_hold,
-    find_wait,
-    is_last_step_done,
-)
+from rollout.coordinator.calls.learner import LEARNER
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.housekeeping import describe_best, find_best
+from rollout.coordinator.liveness import is_alive
 from rollout.coordinator.rules.drift import judge_drift, judge_retokenised
 from rollout.coordinator.rules.learning import Learning, judge_learning
 from rollout.coordinator.state import Worker
+from rollout.coordinator.waits import Culprit, find_hold, find_wait, idle_reason
 from rollout.protocol.rendezvous import describe
 from rollout.protocol.status import (
     Condition,
@@ -86,7 +81,7 @@ def phase(run: RunContext) -> str:
         return "Stopping"
     if state.version is None:
         return "Starting"
-    if is_last_step_done(run):
+    if run.is_last_step_done():
         return "Evaluating" if state.pending_evaluations() else "Finishing"
     return "Running"
 

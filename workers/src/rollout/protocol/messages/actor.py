@@ -12,16 +12,14 @@ TaskKind = Literal["train", "eval"]
 
 
 class Register(Message, frozen=True, kw_only=True):
-    """An actor process has started. ``index`` is its place among the run's actors."""
+    """An actor process has started."""
 
-    worker: str
-    index: int
     pid: int = 0
     host: str = ""
 
 
 class Registered(Message, frozen=True, kw_only=True):
-    """``incarnation`` must be sent with every later call; leases of older ones are taken back."""
+    """``incarnation`` must go with every later call; leases of older ones are taken back."""
 
     incarnation: int
     lease_seconds: float
@@ -36,8 +34,6 @@ class Claim(Message, frozen=True, kw_only=True):
     ``loaded`` is the (lineage, step) now in the engine. Waits up to ``wait_seconds`` for work.
     """
 
-    worker: str
-    incarnation: int
     tasks_max: int
     held: tuple[str, ...] = ()
     loaded: tuple[int, int] | None = None
@@ -108,8 +104,6 @@ class TaskResult(Message, frozen=True, kw_only=True):
 class Submit(Message, frozen=True, kw_only=True):
     """Results of one or more tasks. Idempotent: repeating an accepted result is accepted again."""
 
-    worker: str
-    incarnation: int
     results: tuple[TaskResult, ...]
 
 
@@ -126,8 +120,6 @@ class Activation(Message, frozen=True, kw_only=True):
     ``num_rebuilt``: how often this process has made its copy of the weights anew from a dense base.
     """
 
-    worker: str
-    incarnation: int
     version: WeightVersion
     digest: str
     ok: bool

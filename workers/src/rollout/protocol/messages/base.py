@@ -40,8 +40,6 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     of its samples, 0 while it is not known.
     """
 
-    worker: str
-    incarnation: int
     task_ids: tuple[str, ...] = ()
     state: str = ""
     step: int | None = None
@@ -63,13 +61,10 @@ class HeartbeatAnswer(Message, frozen=True, kw_only=True):
 class Outcome(Message, frozen=True, kw_only=True):
     """A worker is about to end. Sent before it exits; exit codes are only hints.
 
-    A process that was replaced may end, too: refused, because its successor lives. ``incarnation`` 0: it
-    never got as far as to register.
+    A process that was replaced may end, too: refused, because its successor lives. Incarnation 0: it never got
+    as far as to register.
     """
 
-    worker: str
-    incarnation: int
-    role: Role
     ok: bool
     message: str = ""
 

@@ -14,7 +14,6 @@ from rollout.types import Row, TrajectoryGroup, WeightVersion
 class LearnerStart(Message, frozen=True, kw_only=True):
     """Rank 0 of the learner has started."""
 
-    worker: str
     pid: int = 0
     host: str = ""
 
@@ -40,8 +39,6 @@ class LearnerStarted(Message, frozen=True, kw_only=True):
 class PublishInitial(Message, frozen=True, kw_only=True):
     """Version of step 0, its object already stored. Idempotent for an equal version."""
 
-    worker: str
-    incarnation: int
     version: WeightVersion
     chain: str = ""
 
@@ -52,8 +49,6 @@ class BatchRequest(Message, frozen=True, kw_only=True):
     ``told_seconds``: the learner was told to go, and may save for so long; None: it was not.
     """
 
-    worker: str
-    incarnation: int
     step: int
     wait_seconds: float = 0.0
     told_seconds: float | None = None
@@ -97,8 +92,6 @@ class Batch(Message, frozen=True, kw_only=True):
 class ReplayRequest(Message, frozen=True, kw_only=True):
     """Ask for the recorded batch of a committed step of the live lineage."""
 
-    worker: str
-    incarnation: int
     step: int
 
 
@@ -110,8 +103,6 @@ class Commit(Message, frozen=True, kw_only=True):
     ``filtered`` maps ids of the batch that the learner left out to the reason (``length``).
     """
 
-    worker: str
-    incarnation: int
     step: int
     lineage: int
     consumed: tuple[str, ...]
@@ -134,8 +125,6 @@ class Committed(Message, frozen=True, kw_only=True):
 class AnchorSaved(Message, frozen=True, kw_only=True):
     """``manifest`` is durable on disk."""
 
-    worker: str
-    incarnation: int
     manifest: AnchorManifest
 
 
@@ -146,8 +135,6 @@ class Fork(Message, frozen=True, kw_only=True):
     the new lineage (its ``lineage`` field is ignored), object already stored.
     """
 
-    worker: str
-    incarnation: int
     step: int
     version: WeightVersion
     chain: str
@@ -163,15 +150,11 @@ class Forked(Message, frozen=True, kw_only=True):
 class StoredAgain(Message, frozen=True, kw_only=True):
     """The weights of the committed version lie in another object, which is in the store."""
 
-    worker: str
-    incarnation: int
     version: WeightVersion
 
 
 class Failed(Message, frozen=True, kw_only=True):
     """The learner cannot go on (out of memory, NaN loss): the run stops with ``message``."""
 
-    worker: str
-    incarnation: int
     kind: str
     message: str

@@ -12,7 +12,6 @@ class Join(Message, frozen=True, kw_only=True):
     group meets if this is rank 0. ``nonce`` names this start of the pod's process.
     """
 
-    worker: str
     group: int
     rank: int
     address: str
@@ -35,7 +34,6 @@ class Joined(Message, frozen=True, kw_only=True):
 class Stay(Message, frozen=True, kw_only=True):
     """A pod's ranks work under ``rendezvous``."""
 
-    worker: str
     group: int
     rank: int
     address: str
@@ -46,7 +44,6 @@ class Stay(Message, frozen=True, kw_only=True):
 class Leaving(Message, frozen=True, kw_only=True):
     """A pod was told to go (SIGTERM) while its ranks work; they may save for so long."""
 
-    worker: str
     group: int
     rank: int
     nonce: str
@@ -62,7 +59,6 @@ class MayLeave(Message, frozen=True, kw_only=True):
 class Left(Message, frozen=True, kw_only=True):
     """A pod's ranks have ended; the pod stays until it is deleted."""
 
-    worker: str
     group: int
     rank: int
     nonce: str

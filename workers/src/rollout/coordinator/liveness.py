@@ -1,0 +1,44 @@
+"""Which workers were heard, and when: the one account of who is alive. A worker that was replaced is refused."""
+
+from __future__ import annotations
+
+from rollout.coordinator.context import RunContext
+from rollout.coordinator.state import Worker
+from rollout.errors import Fenced
+from rollout.protocol.envelope import Envelope
+from rollout.protocol.messages import Role
+
+
+def record_heartbeat(run: RunContext, sender: Envelope, role: Role) -> Worker:
+    """Note that a worker is alive. Raises Fenced when a newer process of it is known."""
+    known = run.state.workers.get(sender.worker)
+    if known is None:
+        # This coordinator is younger than the worker; the ledger fences what matters.
+        known = Worker(
+            name=sender.worker, role=role, incarnation=sender.incarnation, seen_at=run.clock()
+        )
+        run.state.workers[sender.worker] = known
+    if sender.incarnation < known.incarnation:
+        raise Fenced(
+            f"{sender.worker} is now at incarnation {known.incarnation}, this call came from"
+            f" {sender.incarnation}"
+        )
+    known.incarnation, known.seen_at = sender.incarnation, run.clock()
+    return known
+
+
+def is_alive(run: RunContext, worker: str, now: float) -> bool:
+    """Whether the worker was heard within one lease term."""
+    known = run.state.workers.get(worker)
+    seen = run.started_at if known is None else known.seen_at
+    return now - seen < run.plan.lease_seconds
+
+
+def working_actors(run: RunContext) -> list[Worker]:
+    """Actors that were heard within one lease term and have not ended."""
+    now = run.clock()
+    return [
+        worker
+        for worker in run.state.workers.values()
+        if worker.role == "actor" and worker.outcome is None and is_alive(run, worker.name, now)
+    ]
