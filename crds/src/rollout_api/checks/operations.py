@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollout_api.checks.facts import Facts
+from rollout_api.credentials import names_credential
 from rollout_api.problems import Problem, Severity
 from rollout_api.reserved import VLLM_FLAGS, is_flag_value, is_loader_variable, is_vllm_flag
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -196,15 +197,16 @@ def _variables(spec: RolloutRunSpec) -> Iterator[tuple[str, str]]:
 
 def secrets_are_not_plain(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """A token in a manifest is a token in Git."""
-    for index, item in enumerate(spec.env):
-        suspicious = item.name.upper().endswith(("TOKEN", "API_KEY", "PASSWORD", "SECRET"))
-        if suspicious and item.value:
-            yield Problem(
-                field=f"spec.env[{index}].value",
-                reason="SecretInPlainText",
-                message=f"{item.name} looks like a secret and would lie in the manifest",
-                fix="use secretEnv: [{name: ..., secretKeyRef: {name: ..., key: ...}}]",
-            )
+    places = (("spec", spec), ("spec.learner", spec.learner), ("spec.actors", spec.actors))
+    for place, settings in places:
+        for index, item in enumerate(settings.env):
+            if names_credential(item.name) and item.value:
+                yield Problem(
+                    field=f"{place}.env[{index}].value",
+                    reason="SecretInPlainText",
+                    message=f"{item.name} looks like a secret and would lie in the manifest",
+                    fix="use secretEnv: [{name: ..., secretKeyRef: {name: ..., key: ...}}]",
+                )
 
 
 def deadlines_are_ordered(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:

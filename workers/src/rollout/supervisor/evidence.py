@@ -5,12 +5,12 @@ Values of variables that look like credentials are masked. At most EVIDENCE_FILE
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from rollout.common.child_processes import log_size, log_tail
+from rollout.common.masking import mask
 from rollout.common.stacks import END, ask_for_stacks
 
 FOLDER = "evidence"
@@ -20,9 +20,6 @@ STACK_SECONDS_MAX = 2.0
 POLL_SECONDS = 0.02
 LINES_MAX = 2000
 BYTES_MAX = 1 << 20
-_CREDENTIAL = re.compile(r"(TOKEN|KEY|SECRET|PASSWORD|DSN|CREDENTIALS)$", re.IGNORECASE)
-_CREDENTIAL_CHARACTERS_MIN = 6
-"""A shorter value is no credential, and stands in too many places."""
 
 
 def keep_evidence(
@@ -41,14 +38,6 @@ def keep_evidence(
     file = folder / f"{kept + 1:02d}-{name}.txt"
     file.write_text(mask(text, environment) + "\n")
     return file
-
-
-def mask(text: str, environment: Mapping[str, str]) -> str:
-    """The text with the values of credentials replaced by the names of their variables."""
-    for name, value in environment.items():
-        if _CREDENTIAL.search(name) and len(value) >= _CREDENTIAL_CHARACTERS_MIN:
-            text = text.replace(value, f"<{name}>")
-    return text
 
 
 def _wait_for_stacks(pid: int, log: Path) -> None:
