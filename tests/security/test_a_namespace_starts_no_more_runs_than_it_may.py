@@ -3,12 +3,15 @@
 import json
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import PLATFORM, SPEC
 
+from rollout_api import names
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
+from rollout_operator.kube.resources import CONFIG_MAPS
 from rollout_operator.kueue.asking import Asker
 from rollout_operator.run.observe import Observer
 from rollout_operator.signing import Keyring
@@ -45,7 +48,7 @@ class Cluster:
         self.store.put_object("ClusterRolloutRuntime", {"metadata": runtime, "spec": {}})
         self.woken.clear()
 
-    def put(self, number, status=None, namespace="crowd"):
+    def put(self, number, status=None, namespace="crowd", spec=SPEC):
         self.version += 1
         meta = {
             "name": f"r{number}",
@@ -55,13 +58,16 @@ class Cluster:
             "generation": 1,
             "creationTimestamp": f"2026-01-01T00:{number // 60:02d}:{number % 60:02d}Z",
         }
-        live = {"metadata": meta, "spec": SPEC, "status": status or {}}
+        live = {"metadata": meta, "spec": spec, "status": status or {}}
         self.store.put_object("RolloutRun", live, notify=False)
         return self.store.find(Key(namespace=namespace, name=f"r{number}"))
 
     def drop(self, number, namespace="crowd"):
         meta = {"name": f"r{number}", "namespace": namespace, "uid": f"{namespace}-{number}"}
         self.store.drop_object("RolloutRun", {"metadata": meta})
+
+    def settle(self, stored):
+        return self.store.places.settle(stored, made=self.store.has_begun(stored.key))
 
     def take(self, stored):
         return self.store.places.take(stored, self.observer.runs_per_namespace)
@@ -126,6 +132,70 @@ def test_a_start_that_fails_gives_the_place_to_the_next():
     assert cluster.take(second) is None
     cluster.put(2, STARTED)
     assert cluster.store.places.settle(second) is None
+
+
+def record_of(stored, attempt=1):
+    owner = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutRun", "name": stored.key.name}
+    meta = {
+        "name": f"{stored.key.name}-{attempt:010d}",
+        "namespace": stored.key.namespace,
+        "uid": f"{stored.uid}-record-{attempt}",
+        "resourceVersion": "7",
+        "labels": {names.LABEL_RUN: stored.key.name, names.LABEL_ATTEMPT: str(attempt)},
+        "annotations": {names.ANNOTATION_CHILDREN: "Service/x", names.ANNOTATION_GENERATION: "1"},
+        "ownerReferences": [owner | {"uid": stored.uid, "controller": True}],
+    }
+    return {"kind": "ConfigMap", "metadata": meta}
+
+
+def test_a_start_that_fails_half_way_keeps_its_place():
+    """Its record is there: the next look goes on with it, whoever else has been started since."""
+    cluster = Cluster(most=1)
+    first, second = cluster.put(1), cluster.put(2, WAITS)
+    assert cluster.take(first) is None
+    cluster.store.put(CONFIG_MAPS, record_of(first))
+    assert cluster.settle(first) is None
+    assert cluster.take(second) is not None
+    started = cluster.put(1, STARTED)
+    assert cluster.settle(started) is None
+    assert cluster.take(second) is not None
+    cluster.put(1, OVER)
+    assert cluster.take(second) is None
+
+
+async def test_an_operator_that_is_started_anew_counts_what_the_one_before_left_half_way():
+    cluster = Cluster(most=1)
+    first, second = cluster.put(1), cluster.put(2, WAITS)
+    cluster.store.put(CONFIG_MAPS, record_of(first))
+    believed = cluster.store.children("crowd", first.uid)
+    observed = replace(cluster.observer.look(first), unverified=(), children=believed)
+    assert (await cluster.observer.check(observed, first)).gate is None
+    assert cluster.take(second) is not None
+
+
+@pytest.mark.parametrize("go", ["drop", "suspend"])
+def test_a_start_that_failed_half_way_and_is_given_up_gives_its_place_back(go):
+    cluster = Cluster(most=1)
+    first, second = cluster.put(1), cluster.put(2, WAITS)
+    assert cluster.take(first) is None
+    cluster.store.put(CONFIG_MAPS, record_of(first))
+    assert cluster.settle(first) is None
+    cluster.woken.clear()
+    if go == "drop":
+        cluster.drop(1)
+        assert second.key in cluster.woken
+    else:
+        suspended = cluster.put(1, spec={**SPEC, "suspend": True})
+        assert cluster.settle(suspended) == second.key
+    assert cluster.take(second) is None
+
+
+def test_the_record_of_an_attempt_that_is_over_keeps_no_place():
+    cluster = Cluster(most=1)
+    first, second = cluster.put(1, SUSPENDED), cluster.put(2, WAITS)
+    cluster.store.put(CONFIG_MAPS, record_of(first))
+    assert cluster.take(first) is None
+    assert cluster.settle(first) == second.key
 
 
 def test_without_a_bound_every_run_has_a_place():

@@ -1,7 +1,8 @@
 """Places for runs at work: no more of a namespace are started than may be, and those that wait go by age.
 
 A run that is being started holds a place from the decision until its status says so: of two that are
-looked at in the same moment one takes the last place.
+looked at in the same moment one takes the last place. One whose start failed after something of it was
+made goes on holding it, since the next look goes on with what is there.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Places:
         if after is not None:
             self._add(after)
         freed = before is not None and _stand(before)[1:] != (False, False)
+        if before is not None and (after is None or after.uid != before.uid):
+            freed |= _discard(self._starting, before.key.namespace, before.uid)
         return self._first(before.key.namespace) if before is not None and freed else None
 
     def take(self, stored: Stored, most: int) -> Blocked | None:
@@ -48,12 +51,20 @@ class Places:
         self._starting.setdefault(namespace, set()).add(stored.uid)
         return None
 
-    def settle(self, stored: Stored) -> Key | None:
-        """What was about to start has been started, or has not; the run that may have its place then."""
+    def hold(self, stored: Stored) -> None:
+        """A run of which something was made, and whose status does not say so yet: it has a place."""
+        self._starting.setdefault(stored.key.namespace, set()).add(stored.uid)
+
+    def settle(self, stored: Stored, *, made: bool = False) -> Key | None:
+        """What was about to start has been started, or has not; the run that may have its place then.
+
+        ``made``: something of the attempt is there, and will be gone on with.
+        """
         namespace = stored.key.namespace
-        was_starting = stored.uid in self._starting.get(namespace, ())
-        _discard(self._starting, namespace, stored.uid)
         started = stored.uid in self._started.get(namespace, ())
+        if made and not started:
+            return None
+        was_starting = _discard(self._starting, namespace, stored.uid)
         return self._first(namespace) if was_starting and not started else None
 
     def _first(self, namespace: str) -> Key | None:
@@ -95,11 +106,14 @@ def _place(stored: Stored) -> Waiting:
     return stored.facts.created, stored.key
 
 
-def _discard(found: dict[str, set[str]], namespace: str, uid: str) -> None:
+def _discard(found: dict[str, set[str]], namespace: str, uid: str) -> bool:
+    """Whether it was there."""
     mine = found.get(namespace, set())
+    there = uid in mine
     mine.discard(uid)
     if not mine:
         found.pop(namespace, None)
+    return there
 
 
 def _wait(namespace: str, num_started: int, ahead: int, most: int) -> Blocked:

@@ -6,6 +6,7 @@ Deletions are final by UID. Every change names the key that must be looked at ag
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from math import inf
 
@@ -82,6 +83,16 @@ class Store:
     def find(self, key: Key) -> Stored | None:
         """An object of ours."""
         return self._objects.get(key)
+
+    def has_begun(self, key: Key) -> bool:
+        """Whether an attempt is recorded of which the run's status does not tell yet, and which shall go on."""
+        stored = self._objects.get(key)
+        if stored is None or stored.deleting or stored.facts.started or stored.facts.finished:
+            return False
+        told = stored.read_status().get("attempt", 0)
+        mine = self.children(key.namespace, stored.uid).values()
+        recorded = any(one.expected and one.attempt > told for one in mine)
+        return recorded and not json.loads(stored.spec).get("suspend")
 
     def objects(self) -> Iterator[Stored]:
         """All objects of ours."""

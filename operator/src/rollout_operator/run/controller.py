@@ -96,7 +96,8 @@ class Reconciler:
             try:
                 await self._reconcile_run(stored)
             finally:
-                if (freed := self.store.places.settle(stored)) is not None:
+                made = self.store.has_begun(key)
+                if (freed := self.store.places.settle(stored, made=made)) is not None:
                     self.queue.put(freed)
 
     async def _release_quota(self, key: Key, stored: Stored | None) -> None:

@@ -209,6 +209,8 @@ class Observer:
     async def check(self, observed: Observed, stored: Stored) -> Observed:
         """With the gate of what has to be asked for before an attempt starts. Raises KubeError."""
         started = find_record(observed, current_attempt(observed)) is not None
+        if started and self.store.has_begun(stored.key):
+            self.store.places.hold(stored)
         if started or observed.gate or observed.suspend or observed.spec is None:
             return observed
         spec = json.loads(stored.spec)
