@@ -241,3 +241,27 @@ def test_however_runs_come_and_go_no_more_than_the_bound_are_started(steps):
             cluster.store._gone.clear()  # so that its name may come again in this test
         started = [one for one in cluster.store.objects() if one.facts.started]
         assert len(started) <= MOST
+
+
+def test_a_place_that_is_given_back_while_a_run_is_being_told_to_wait_is_not_lost():
+    cluster = Cluster(most=1)
+    cluster.put(0, STARTED)
+    told = cluster.put(5)
+    assert cluster.take(told) is not None
+    cluster.put(0, OVER)
+    assert cluster.woken == [told.key]
+    cluster.put(5, WAITS)
+    cluster.store.places.settle(told)
+    assert cluster.take(told) is None
+
+
+def test_a_run_that_was_told_to_wait_and_waits_for_something_else_now_holds_up_nobody():
+    cluster = Cluster(most=1)
+    cluster.put(0, STARTED)
+    told = cluster.put(5)
+    assert cluster.take(told) is not None
+    cluster.put(5, HELD)
+    cluster.store.places.settle(told)
+    cluster.put(9, WAITS)
+    cluster.put(0, OVER)
+    assert cluster.woken[-1] == Key(namespace="crowd", name="r9")

@@ -26,6 +26,8 @@ class Places:
         self._started: dict[str, set[str]] = {}
         self._starting: dict[str, set[str]] = {}
         self._waiting: dict[str, list[Waiting]] = {}
+        self._told: dict[str, dict[str, Waiting]] = {}
+        """Runs that are being told to wait: a place that is given back before their status says so is theirs too."""
 
     def replace(self, before: Stored | None, after: Stored | None) -> Key | None:
         """A run has come, changed or gone; the run that may have a place now."""
@@ -45,8 +47,9 @@ class Places:
         namespace = stored.key.namespace
         mine = self._started.get(namespace, set()) | self._starting.get(namespace, set())
         num_started = len(mine - {stored.uid})
-        ahead = bisect_left(self._waiting.get(namespace, []), _place(stored))
+        ahead = self._num_ahead(stored)
         if most and most - num_started <= ahead:
+            self._told.setdefault(namespace, {})[stored.uid] = _place(stored)
             return _wait(namespace, num_started, ahead, most)
         self._starting.setdefault(namespace, set()).add(stored.uid)
         return None
@@ -61,15 +64,25 @@ class Places:
         ``made``: something of the attempt is there, and will be gone on with.
         """
         namespace = stored.key.namespace
+        _forget(self._told, namespace, stored.uid)
         started = stored.uid in self._started.get(namespace, ())
         if made and not started:
             return None
         was_starting = _discard(self._starting, namespace, stored.uid)
         return self._first(namespace) if was_starting and not started else None
 
+    def _num_ahead(self, stored: Stored) -> int:
+        """Runs that wait and are older."""
+        waiting, mine = self._waiting.get(stored.key.namespace, []), _place(stored)
+        told = self._told.get(stored.key.namespace, {}).values()
+        return bisect_left(waiting, mine) + sum(
+            one < mine and not _holds(waiting, one) for one in told
+        )
+
     def _first(self, namespace: str) -> Key | None:
-        waiting = self._waiting.get(namespace)
-        return waiting[0][1] if waiting else None
+        """The oldest that waits, or is being told to."""
+        waiting = [*self._waiting.get(namespace, [])[:1], *self._told.get(namespace, {}).values()]
+        return min(waiting)[1] if waiting else None
 
     def _add(self, stored: Stored) -> None:
         namespace = stored.key.namespace
@@ -89,6 +102,18 @@ class Places:
         del waiting[bisect_left(waiting, place)]
         if not waiting:
             del self._waiting[namespace]
+
+
+def _holds(waiting: list[Waiting], one: Waiting) -> bool:
+    index = bisect_left(waiting, one)
+    return index < len(waiting) and waiting[index] == one
+
+
+def _forget(told: dict[str, dict[str, Waiting]], namespace: str, uid: str) -> None:
+    mine = told.get(namespace, {})
+    mine.pop(uid, None)
+    if not mine:
+        told.pop(namespace, None)
 
 
 def _stand(stored: Stored | None) -> tuple[str, bool, bool]:

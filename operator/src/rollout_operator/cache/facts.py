@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from sys import intern
 from typing import Any
 
-from rollout_operator.run.plan.preconditions.upstreams import from_runs
+from rollout_operator.controller.queue import Key
+from rollout_operator.run.references import RUN, references_of
 
 Document = Mapping[str, Any]
 PENDING = "Pending"
@@ -15,7 +16,7 @@ PENDING = "Pending"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """``ready`` is the reason of Ready, ``upstreams`` are runs that it starts from.
+    """``ready`` is the reason of Ready, ``references`` are objects of our kinds that its spec names.
 
     ``reasons`` are those of every condition, of a run that has not finished. ``started``: it has children of
     an attempt, and goes on. ``created`` is RFC 3339.
@@ -27,7 +28,12 @@ class Facts:
     suspended: bool = False
     started: bool = False
     created: str = ""
-    upstreams: tuple[str, ...] = ()
+    references: tuple[Key, ...] = ()
+
+    @property
+    def upstreams(self) -> tuple[str, ...]:
+        """Names of the runs that it starts from."""
+        return tuple(key.name for key in self.references if key.kind == RUN)
 
     @property
     def at_work(self) -> bool:
@@ -48,7 +54,7 @@ def read_facts(meta: Document, spec: Document, status: Document) -> Facts:
         suspended=suspended,
         started=status.get("attempt", 0) > 0 and not finished and not suspended,
         created=meta.get("creationTimestamp", ""),
-        upstreams=tuple(sorted({one.get("name", "") for one in from_runs(spec)})),
+        references=references_of(meta.get("namespace", ""), spec),
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs by what is looked up of them: the reasons they name, the runs they start from, whether they are at work.
+"""Runs by what is looked up of them: the reasons they name, the objects they name, whether they are at work.
 
 Kept by the store as runs come, change and go, so that no question walks over all of them.
 """
@@ -21,7 +21,7 @@ class RunIndex:
 
     def __init__(self) -> None:
         self._by_reason: dict[str, dict[Key, None]] = {}
-        self._by_upstream: dict[Key, dict[Key, None]] = {}
+        self._by_reference: dict[Key, dict[Key, None]] = {}
         self._ready: Counter[str] = Counter()
         self.num_at_work = 0
 
@@ -37,9 +37,9 @@ class RunIndex:
         found = {key: None for reason in reasons for key in self._by_reason.get(reason, ())}
         return [key for key in found if namespace in {"", key.namespace}]
 
-    def dependents(self, key: Key) -> list[Key]:
-        """Runs that start from this one."""
-        return list(self._by_upstream.get(key, ()))
+    def referrers(self, key: Key) -> list[Key]:
+        """Runs whose spec names this object, whether or not it is there."""
+        return list(self._by_reference.get(key, ()))
 
     def by_ready(self) -> Mapping[str, int]:
         """How many runs have each reason of Ready."""
@@ -49,8 +49,8 @@ class RunIndex:
         facts, key = stored.facts, stored.key
         for reason in facts.reasons:
             self._by_reason.setdefault(reason, {})[key] = None
-        for upstream in _upstreams(stored):
-            self._by_upstream.setdefault(upstream, {})[key] = None
+        for named in stored.facts.references:
+            self._by_reference.setdefault(named, {})[key] = None
         self._ready[facts.ready] += 1
         self.num_at_work += facts.at_work
 
@@ -58,14 +58,10 @@ class RunIndex:
         facts, key = stored.facts, stored.key
         for reason in facts.reasons:
             _take(self._by_reason, reason, key)
-        for upstream in _upstreams(stored):
-            _take(self._by_upstream, upstream, key)
+        for named in stored.facts.references:
+            _take(self._by_reference, named, key)
         self._ready[facts.ready] -= 1
         self.num_at_work -= facts.at_work
-
-
-def _upstreams(stored: Stored) -> list[Key]:
-    return [Key(namespace=stored.key.namespace, name=name) for name in stored.facts.upstreams]
 
 
 def _take(index: dict[Name, dict[Key, None]], name: Name, key: Key) -> None:

@@ -102,6 +102,15 @@ class Store:
         self.runs.replace(before, after)
         if (key := self.places.replace(before, after)) is not None:
             self._changed(key)
+        if before is not None and _standing(before) != _standing(after):
+            self._wake_referrers(before.key)
+        elif before is None and after is not None:
+            self._wake_referrers(after.key)
+
+    def _wake_referrers(self, key: Key) -> None:
+        """By what their specs say: one whose status is being written just now waits as well."""
+        for referrer in self.runs.referrers(key):
+            self._changed(referrer)
 
     # -- children, pods, nodes: a Sink of readers ---------------------------------------------------
 
@@ -319,3 +328,8 @@ class Store:
         self._gone[uid] = None
         while len(self._gone) > GONE_MAX:
             del self._gone[next(iter(self._gone))]
+
+
+def _standing(stored: Stored | None) -> tuple[str, int, bool] | None:
+    """What others look at of an object that they name: which it is, its spec, and whether it is over."""
+    return None if stored is None else (stored.uid, stored.generation, stored.facts.finished)

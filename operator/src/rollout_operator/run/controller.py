@@ -52,7 +52,6 @@ TOLD_SECONDS_MIN = 10.0
 REFUSED_SECONDS = 120.0
 """Trying again changes nothing that we refuse ourselves."""
 WORDS_LENGTH_MAX = 600
-FOR_RUNTIME = ("RuntimeNotFound", "InvalidSpec", "CeilingExceeded")
 FOR_QUEUE = (Reason.KUEUE_NOT_INSTALLED.value,)
 
 
@@ -228,8 +227,6 @@ class Reconciler:
         )
         if status is not None:
             await self._speaker.send(stored, status)
-        if stored.key.kind.endswith("Runtime"):
-            self._speaker.wake(FOR_RUNTIME, stored.key.namespace)
         self.queue.forgive(stored.key)
 
 

@@ -19,7 +19,6 @@ from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.cache.children import Child, Node
 from rollout_operator.cache.objects import Stored
 from rollout_operator.cache.store import Store
-from rollout_operator.controller.queue import Key
 from rollout_operator.errors import NotFound
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import (
@@ -48,6 +47,7 @@ from rollout_operator.run.plan.preconditions.upstreams import (
     check_upstreams,
     with_uris,
 )
+from rollout_operator.run.references import runtime_keys
 from rollout_operator.run.render.inputs import Inputs, Platform
 from rollout_operator.run.upstreams import find_upstreams
 from rollout_operator.signing import Keyring
@@ -244,18 +244,6 @@ def find_unverified(
         for place, child in children.items()
         if child.expected and not keyring.verify(child.content, child.signature)
     )
-
-
-def runtime_keys(namespace: str, reference: Mapping[str, str] | None) -> tuple[Key, ...]:
-    """Where a run's runtime may be: what it names, else ``default`` of the namespace or the cluster."""
-    inside = Key(namespace=namespace, name="default", kind="RolloutRuntime")
-    outside = Key(namespace="", name="default", kind="ClusterRolloutRuntime")
-    if reference is None:
-        return (inside, outside)
-    name = reference.get("name", "")
-    if reference.get("kind", "ClusterRolloutRuntime") == "RolloutRuntime":
-        return (replace(inside, name=name),)
-    return (replace(outside, name=name),)
 
 
 def _substitute(spec: RolloutRunSpec, upstreams: tuple[Upstream, ...]) -> RolloutRunSpec:

@@ -59,9 +59,6 @@ class StatusWriter:
             await self._say_outdated(stored, observed, error)
             raise
         self._wrote_at[stored.key] = time.monotonic()
-        if _has_finished(plan.status):
-            for key in self.store.runs.dependents(stored.key):
-                self.queue.put(key)
 
     async def _say_outdated(self, stored: Stored, observed: Observed, error: Outdated) -> None:
         """What the definitions that are there have room for."""
@@ -97,11 +94,6 @@ class StatusWriter:
             return
         self.store.put_object(key.kind, answer, notify=False)
 
-    def wake(self, reasons: tuple[str, ...], namespace: str) -> None:
-        """Look again at runs that wait for what has just changed."""
-        for key in self.store.runs.waiting(reasons, namespace):
-            self.queue.put(key)
-
     def forget(self, key: Key) -> None:
         """The object is gone."""
         self._wrote_at.pop(key, None)
@@ -124,7 +116,3 @@ def _is_last_word(observed: Observed) -> bool:
     """Whether no pod is left to be counted: no later write would say it."""
     ended = any(c.type == "Finished" and c.status == "True" for c in observed.status.conditions)
     return ended and not observed.pods
-
-
-def _has_finished(status: Mapping[str, Any]) -> bool:
-    return any(c["type"] == "Finished" for c in status["conditions"])

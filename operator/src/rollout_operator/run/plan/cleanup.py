@@ -26,7 +26,7 @@ def plan_finished(observed: Observed, now: datetime) -> Plan:
     phase = plan_down(observed, END, now)
     due = _removal_time(observed)
     over = due is not None and now >= due
-    if record is None and observed.unverified and not phase.gone:
+    if record is None and not phase.gone:
         plan = Plan(lower=phase.live, requeue_seconds=until(phase.due, now))
         return finish_plan(observed, plan, _frozen(observed, over=over), now, frozen=True)
     if record is None or (over and phase.gone):

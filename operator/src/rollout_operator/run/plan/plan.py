@@ -172,12 +172,13 @@ EVICTED = Stop(reason=Reason.EVICTED, message="the queue took the quota back")
 
 def _plan_suspended(observed: Observed, attempt: int, why: Stop, now: datetime) -> Plan:
     record = find_record(observed, attempt)
-    alive = record is not None or lives_unverified(observed)
+    known = record is not None or lives_unverified(observed)
+    alive = known or has_pods(observed)
     phase = plan_suspension(observed, attempt, now) if alive else at_rest(observed)
     wanted = plan_desired(observed, record, phase, attempt) if record is not None else None
     aspects = _stopping_aspects(phase, why, observed.blocked)
     gives_back = alive and phase.gone and observed.quota is not None
-    last = attempt if alive else observed.status.attempt
+    last = attempt if known else observed.status.attempt
     extra: Status = {"attempt": last}
     if phase.gone:
         extra |= {"activeSeconds": _seconds_so_far(observed, now), "startTime": None}

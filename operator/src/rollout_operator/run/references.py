@@ -1,0 +1,31 @@
+"""What a run's spec names among the objects of our kinds: its runtime, and the runs that it starts from. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from rollout_operator.controller.queue import Key
+from rollout_operator.run.plan.preconditions.upstreams import from_runs
+
+RUN = "RolloutRun"
+
+
+def references_of(namespace: str, spec: Mapping[str, Any]) -> tuple[Key, ...]:
+    """Where the objects are, or would be, that a run waits for: whatever becomes of one of them wakes it."""
+    runs = sorted({one.get("name", "") for one in from_runs(spec)})
+    upstreams = [Key(namespace=namespace, name=name, kind=RUN) for name in runs]
+    return (*runtime_keys(namespace, spec.get("runtimeRef")), *upstreams)
+
+
+def runtime_keys(namespace: str, reference: Mapping[str, str] | None) -> tuple[Key, ...]:
+    """Where a run's runtime may be: what it names, else ``default`` of the namespace or the cluster."""
+    inside = Key(namespace=namespace, name="default", kind="RolloutRuntime")
+    outside = Key(namespace="", name="default", kind="ClusterRolloutRuntime")
+    if reference is None:
+        return (inside, outside)
+    name = reference.get("name", "")
+    if reference.get("kind", "ClusterRolloutRuntime") == "RolloutRuntime":
+        return (replace(inside, name=name),)
+    return (replace(outside, name=name),)
