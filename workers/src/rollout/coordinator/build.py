@@ -78,7 +78,12 @@ async def open_from_config(config: WorkerConfig, packer: Packer | None = None) -
         open_ledger,
         config.spec.storage,
         Path(layout.ledger_path),
-        RunIdentity(uid=config.run.uid, name=config.run.name, spec_digest=config.spec_digest),
+        RunIdentity(
+            uid=config.run.uid,
+            name=config.run.name,
+            spec_digest=config.spec_digest,
+            identity_format=config.identity_format,
+        ),
         Limits(failures_max=config.spec.limits.sample_attempts),
     )
     snapshots = Path(layout.run_dir) / "snapshots"

@@ -27,11 +27,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunIdentity(Record, frozen=True, kw_only=True):
-    """The first row of a ledger; a ledger of another identity is refused."""
+    """The first row of a ledger; a ledger of another identity is refused.
+
+    ``identity_format``: how the digest was made; 0: it was not said.
+    """
 
     uid: str
     name: str
     spec_digest: str
+    identity_format: int = 0
 
 
 class Limits(Record, frozen=True, kw_only=True):

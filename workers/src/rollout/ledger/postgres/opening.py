@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from importlib.resources import files
 from typing import LiteralString, cast
 
 import psycopg
 from psycopg import Connection, sql
 
-from rollout.errors import LedgerBelongsToAnotherRun, LedgerError
+from rollout.errors import LedgerError
+from rollout.ledger.formats import check_format, check_identity, list_migrations
 from rollout.ledger.postgres.address import STATEMENT_SECONDS, Address
 from rollout.ledger.postgres.transaction import (
     Connected,
@@ -114,41 +114,39 @@ def read_types(connection: Connected) -> Types:
 
 
 def _migrate(connection: Connected, address: Address) -> None:
-    folder = files("rollout.ledger.postgres").joinpath("migrations")
-    scripts = sorted(
-        (item for item in folder.iterdir() if item.name.endswith(".sql")), key=lambda x: x.name
-    )
+    scripts = list_migrations("rollout.ledger.postgres")
     connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)")
-    have = ask(connection, "SELECT max(version) FROM schema_version")[0] or 0
-    if have > len(scripts):
-        raise LedgerError(
-            f"the ledger at {address.where} has schema {have}, this version knows {len(scripts)}: it"
-            " was written by a newer rollout; use that one"
-        )
+    have = read_format(connection)
+    check_format(f"at {address.where}", have, len(scripts))
     for number, script in enumerate(scripts[have:], start=have + 1):
         connection.execute(cast("LiteralString", script.read_text()))
         connection.execute("INSERT INTO schema_version VALUES (%s)", (number,))
 
 
+def read_format(connection: Connected) -> int:
+    """The ledger's format; 0 for an empty schema."""
+    return ask(connection, "SELECT max(version) FROM schema_version")[0] or 0
+
+
 def _claim_identity(connection: Connected, address: Address, identity: RunIdentity) -> None:
-    found = connection.execute("SELECT uid, name, spec_digest FROM run").fetchone()
+    found = connection.execute("SELECT uid, name, spec_digest, identity_format FROM run").fetchone()
     if found is None:
         connection.execute(
-            "INSERT INTO run (single, uid, name, spec_digest, created_at)"
-            " VALUES (1, %s, %s, %s, extract(epoch FROM clock_timestamp()))",
-            (identity.uid, identity.name, identity.spec_digest),
+            "INSERT INTO run (single, uid, name, spec_digest, created_at, identity_format)"
+            " VALUES (1, %s, %s, %s, extract(epoch FROM clock_timestamp()), %s)",
+            (identity.uid, identity.name, identity.spec_digest, identity.identity_format),
         )
         connection.execute(
             "INSERT INTO lineages VALUES (0, NULL, 0, 'start', extract(epoch FROM clock_timestamp()))"
         )
         connection.execute("INSERT INTO ledger VALUES (1, 0, 0)")
         return
-    for what, have, want in (
-        ("UID", found["uid"], identity.uid),
-        ("spec digest", found["spec_digest"], identity.spec_digest),
-    ):
-        if have != want:
-            raise LedgerBelongsToAnotherRun(
-                f"the ledger at {address.where} belongs to run {found['name']} with {what} {have},"
-                f" not {want}: use that run's manifest, or another database"
-            )
+    known = RunIdentity(
+        uid=found["uid"],
+        name=found["name"],
+        spec_digest=found["spec_digest"],
+        identity_format=found["identity_format"],
+    )
+    check_identity(f"at {address.where}", known, identity, "another database")
+    if known.identity_format == 0 != identity.identity_format:
+        connection.execute("UPDATE run SET identity_format = %s", (identity.identity_format,))

@@ -10,8 +10,10 @@ from psycopg import errors
 from psycopg.conninfo import make_conninfo
 
 from rollout.errors import LedgerError
+from rollout.ledger.formats import check_readable, list_migrations
 from rollout.ledger.postgres.address import find_address
 from rollout.ledger.postgres.failures import wrap
+from rollout.ledger.postgres.opening import read_format
 from rollout.ledger.postgres.transaction import (
     SERVER_CLOCK,
     PostgresTransaction,
@@ -34,6 +36,8 @@ class PostgresReader(Reader):
             )
             self._connection.execute("SET default_transaction_read_only = on")
             self._connection.execute("SELECT uid FROM run")
+            known = len(list_migrations("rollout.ledger.postgres"))
+            check_readable(f"at {self.where}", read_format(self._connection), known)
         except errors.UndefinedTable as error:
             self.close()
             raise LedgerError(
@@ -41,6 +45,9 @@ class PostgresReader(Reader):
             ) from error
         except psycopg.Error as error:
             raise wrap(error, self._address) from error
+        except LedgerError:
+            self.close()
+            raise
 
     @property
     def _tx(self) -> PostgresTransaction:

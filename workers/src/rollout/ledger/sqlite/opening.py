@@ -10,13 +10,13 @@ import fcntl
 import os
 import sqlite3
 import time
-from importlib.resources import files
 from pathlib import Path
 from typing import IO
 
 import psutil
 
-from rollout.errors import LedgerBelongsToAnotherRun, LedgerBroken, LedgerError
+from rollout.errors import LedgerBroken, LedgerError
+from rollout.ledger.formats import check_format, check_identity, list_migrations
 from rollout.ledger.records import RunIdentity
 from rollout.ledger.sqlite.statistics import write_statistics
 from rollout.ledger.sqlite.writer import wrap
@@ -142,44 +142,38 @@ def _check_damage(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    scripts = sorted(
-        (item for item in files("rollout.ledger.sqlite").joinpath("migrations").iterdir()),
-        key=lambda item: item.name,
-    )
-    scripts = [item for item in scripts if item.name.endswith(".sql")]
-    have = connection.execute("PRAGMA user_version").fetchone()[0]
-    if have > len(scripts):
-        raise LedgerError(
-            f"the ledger {path} has schema {have}, this version knows {len(scripts)}: it was written"
-            " by a newer rollout; use that one"
-        )
+    scripts = list_migrations("rollout.ledger.sqlite")
+    have = read_format(connection)
+    check_format(str(path), have, len(scripts))
     for number, script in enumerate(scripts[have:], start=have + 1):
         connection.executescript(
             f"BEGIN IMMEDIATE;\n{script.read_text()}\nPRAGMA user_version = {number};\nCOMMIT;"
         )
 
 
+def read_format(connection: sqlite3.Connection) -> int:
+    """The ledger's format; 0 for an empty file."""
+    return connection.execute("PRAGMA user_version").fetchone()[0]
+
+
 def _claim_identity(connection: sqlite3.Connection, path: Path, identity: RunIdentity) -> None:
-    found = connection.execute("SELECT uid, name, spec_digest FROM run").fetchone()
+    found = connection.execute("SELECT uid, name, spec_digest, identity_format FROM run").fetchone()
     if found is None:
         now = time.time()
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(
-            "INSERT INTO run (only, uid, name, spec_digest, created_at) VALUES (1, ?, ?, ?, ?)",
-            (identity.uid, identity.name, identity.spec_digest, now),
+            "INSERT INTO run (only, uid, name, spec_digest, created_at, identity_format)"
+            " VALUES (1, ?, ?, ?, ?, ?)",
+            (identity.uid, identity.name, identity.spec_digest, now, identity.identity_format),
         )
         connection.execute("INSERT INTO lineages VALUES (0, NULL, 0, 'start', ?)", (now,))
         connection.execute("COMMIT")
         return
-    for what, have, want in (
-        ("UID", found[0], identity.uid),
-        ("spec digest", found[2], identity.spec_digest),
-    ):
-        if have != want:
-            raise LedgerBelongsToAnotherRun(
-                f"the ledger {path} belongs to run {found[1]} with {what} {have}, not {want}:"
-                " use that run's manifest, or another folder"
-            )
+    uid, name, spec_digest, said = found
+    known = RunIdentity(uid=uid, name=name, spec_digest=spec_digest, identity_format=said)
+    check_identity(str(path), known, identity, "another folder")
+    if said == 0 != identity.identity_format:
+        connection.execute("UPDATE run SET identity_format = ?", (identity.identity_format,))
 
 
 def _fsync_folder(folder: Path) -> None:

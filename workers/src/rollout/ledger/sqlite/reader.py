@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rollout.errors import LedgerError
+from rollout.ledger.formats import check_readable, list_migrations
 from rollout.ledger.sql.reader import Reader
+from rollout.ledger.sqlite.opening import read_format
 from rollout.ledger.sqlite.readonly import ReadOnlyFile
 from rollout.ledger.sqlite.transaction import SqliteTransaction
 from rollout.ledger.sqlite.writer import wrap
@@ -29,9 +31,14 @@ class LedgerReader(Reader):
         self._path, self.where = path, str(path)
         try:
             self._file = ReadOnlyFile(path)
+            known = len(list_migrations("rollout.ledger.sqlite"))
+            check_readable(self.where, read_format(self._file.tx), known)
             self._tx.execute("SELECT uid FROM run").fetchone()
         except sqlite3.Error as error:
             raise wrap(error, path) from error
+        except LedgerError:
+            self.close()
+            raise
 
     @property
     def _tx(self) -> SqliteTransaction:
