@@ -1,157 +1,160 @@
-"""With the rights of the table and no other a run lives its whole life, and every right is needed."""
+"""A thief of a token of ours finds no right that is not used: the roles as they are bound, against the API server's log."""
 
-import json
-from contextlib import suppress
-from functools import partial
+import asyncio
+import base64
+from pathlib import Path
 
 import pytest
-from operators import eventually, operating
-from stage import World
+import yaml
+from operators import eventually
+from rights import Right, granted, is_used, used
+from tenant import RUN
 
-from cluster.control.ports import find_free_port
-from faults.proxy import running
-from rollout_operator.rbac import RULES
-from runs import build_run
+from charts import NAMESPACE
+from rollout.coordinator.status.kubernetes import ApiWriter
+from rollout_api import names
+from rollout_api.v1alpha1.run_status import Progress
+from rollout_api.worker import ProgressWriting, RunIdentity
 
-SPOILED = (
-    "service/arithmetic-learner",
-    "serviceaccount/arithmetic-actor",
-    "statefulset/arithmetic-actors",
-    "role/arithmetic-coordinator",
-    "rolebinding/arithmetic-coordinator",
-    "networkpolicy/arithmetic-actors",
-    "poddisruptionbudget/arithmetic-actors",
-    "configmap/arithmetic-keys",
-)
-CODE = {"configMap": {"name": "mine"}}
-ENDS = {"ttlSecondsAfterFinished": 0, "ttlAction": "DeleteRun"}
-ELSEWHERE = {"kueue.x-k8s.io", "scheduling.k8s.io"}
-"""Used where Kueue is: e2e/kueue asks the same of these."""
-UNSEEN = {
-    ("rolloutruns/finalizers", "update"),
-    ("serviceaccounts/token", "create"),
-    ("leases", "create"),
-    ("leases", "get"),
-    ("leases", "update"),
+pytestmark = pytest.mark.control_plane
+ELSEWHERE = {"kueue.x-k8s.io", "scheduling.k8s.io", "monitoring.coreos.com"}
+"""Kinds that this cluster has not: Kueue's are asked for in its own tests."""
+WITHOUT_A_CALL = {Right(group="rollout.dev", resource="rolloutruns/finalizers", verb="update")}
+"""Checked by the API server as a child is made that names its run as owner."""
+SPOILED = {
+    "Service": f"{RUN}-learner",
+    "ServiceAccount": f"{RUN}-actor",
+    "StatefulSet": f"{RUN}-actors",
+    "Role": f"{RUN}-coordinator",
+    "RoleBinding": f"{RUN}-coordinator",
+    "NetworkPolicy": f"{RUN}-actors",
+    "PodDisruptionBudget": f"{RUN}-actors",
+    "ConfigMap": f"{RUN}-keys",
 }
-"""Checked by the API server without a call; needs a coordinator; the Lease is another test's."""
+LABEL = names.LABEL_PART_OF
+ENDS = {"ttlSecondsAfterFinished": 0, "ttlAction": "DeleteRun"}
 
 
-def grant(kubectl, namespace):
-    rules = [
-        {"apiGroups": [rule.group], "resources": list(rule.resources), "verbs": list(rule.verbs)}
-        for rule in RULES
-    ]
-    name = f"operator-{namespace}"
-    subject = {"kind": "ServiceAccount", "name": "rollout-operator", "namespace": namespace}
-    api = "rbac.authorization.k8s.io"
-    role = {"apiGroup": api, "kind": "ClusterRole", "name": name}
-    version = f"{api}/v1"
-    meta = {"name": name}
-    kubectl.apply(
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "rollout-operator"}},
-        {"apiVersion": version, "kind": "ClusterRole", "metadata": meta, "rules": rules},
-        {
-            "apiVersion": version,
-            "kind": "ClusterRoleBinding",
-            "metadata": meta,
-            "roleRef": role,
-            "subjects": [subject],
-        },
+@pytest.fixture
+def boss(installation, mallory):
+    """The administrator, in a tenant's namespace."""
+    return installation.person(namespace=mallory.namespace)
+
+
+def user_of(account, namespace=NAMESPACE):
+    return f"system:serviceaccount:{namespace}:{account}"
+
+
+def find_unused(installation, account, namespace=NAMESPACE):
+    mine = granted(installation.kubectl, account, namespace)
+    done, _ = used(installation.audit_log(), user_of(account, namespace))
+    here = {one for one in mine - WITHOUT_A_CALL if one.group not in ELSEWHERE}
+    return {one for one in here if not is_used(one, done)}
+
+
+def assert_exact(installation, account, namespace=NAMESPACE):
+    """What it may it does, and it is refused nothing."""
+    eventually(
+        lambda: not find_unused(installation, account, namespace),
+        f"{account} has rights that it does not use: {find_unused(installation, account, namespace)}",
+        seconds=10,
     )
-    return kubectl("create", "token", "rollout-operator").strip()
+    assert used(installation.audit_log(), user_of(account, namespace))[1] == []
 
 
-def used(records):
-    """(resource, verb) of every call; an apply is a patch, and a create where nothing was."""
-    pairs = set()
-    for record in records:
-        call = record.call
-        if call.resource:
-            name = f"{call.resource}/{call.subresource}" if call.subresource else call.resource
-            verbs = {"patch", "create"} if call.verb == "apply" else {call.verb}
-            pairs |= {(name, verb) for verb in verbs}
-    return pairs
+def test_the_operator_has_a_right_that_a_whole_life_does_not_need(installation, mallory, boss):
+    begin(mallory, boss)
+    renew(mallory, boss)
+    repair(mallory, boss)
+    restart(mallory)
+    finish(mallory)
+    assert_exact(installation, "rollout-operator")
 
 
-def find_unused(proxy):
-    return granted() - UNSEEN - used(proxy.records())
-
-
-def granted():
-    return {
-        (resource, verb)
-        for rule in RULES
-        for resource in rule.resources
-        for verb in rule.verbs
-        if resource != "podmonitors" and rule.group not in ELSEWHERE
-    }
-
-
-@pytest.mark.process
-def test_a_whole_life_uses_every_right_and_is_refused_nothing(bare, puppets, tmp_path):
-    path = tmp_path / "kubeconfig"
-    with running(bare.kubeconfig) as proxy:
-        path.write_text(proxy.kubeconfig(token=grant(bare, bare.namespace)))
-        namespace = {"ROLLOUT_OPERATOR_NAMESPACE": bare.namespace}
-        for part in (begin, live):
-            with operating(path, find_free_port(), tmp_path / "log", **namespace) as operator:
-                part(World(kubectl=bare, puppets=puppets, operator=operator))
-        unused = partial(find_unused, proxy)
-        with suppress(AssertionError):
-            eventually(lambda: not unused(), "some rights were not used", seconds=20)
-        assert unused() == set()
-        refused = [one.call.path for one in proxy.records() if is_lacking(one, bare.namespace)]
-        calls = used(proxy.records())
-    assert refused == []
-    assert {pair for pair in calls - granted() if pair[1] != "create"} == set()
-
-
-def is_lacking(record, namespace):
-    """Refused for a right; in another test's namespace it may be that the namespace is going."""
-    return record.status == 403 and record.call.namespace in {"", namespace}
-
-
-def begin(world):
+def begin(mallory, boss):
     head = {"apiVersion": "rollout.dev/v1alpha1", "metadata": {"name": "x"}}
-    own = f"x-{world.kubectl.namespace}"
-    world.kubectl.apply(
+    other = {"name": f"x-{mallory.namespace}"}
+    for one in (
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}},
-        build_run(spec={"limits": ENDS, "code": CODE}),
         {**head, "kind": "RolloutRuntime", "spec": {}},
         {**head, "kind": "RolloutSnapshot", "spec": {"run": {"name": "a"}}},
         {**head, "kind": "RolloutEndpoint", "spec": {"model": {"uri": "hf://a/b"}}},
-        {**head, "kind": "ClusterRolloutRuntime", "metadata": {"name": own}, "spec": {}},
-    )
-    world.wait_for("Ready", "True", "Running")
-    ends = "rollout.dev/not-after=2020-01-01T00:00:00Z"
-    world.kubectl("annotate", "secret", "arithmetic-tls", ends, "--overwrite")
+        {**head, "kind": "ClusterRolloutRuntime", "metadata": other, "spec": {}},
+    ):
+        assert boss.create(one).done, one["kind"]
+    mallory.start(spec={"limits": ENDS, "code": {"configMap": {"name": "mine"}}})
 
 
-def live(world):
-    eventually(lambda: not_after(world) > "2026", "the certificate was not renewed")
-    for child in SPOILED:
-        world.kubectl("label", child, "app.kubernetes.io/part-of=else", "--overwrite")
-        eventually(
-            lambda child=child: part_of(world, child) == "rollout", f"{child} stayed spoiled"
-        )
-    world.puppets.fail("arithmetic-learner-0", "learner", 1)
-    eventually(lambda: world.run()["status"]["learner"]["restarts"] == 1, "no group restart")
-    world.wait_for("Ready", "True", "Running")
-    world.succeed()
-    kinds = "statefulsets,services,secrets,roles"
+def renew(mallory, boss):
+    """A certificate that ends; that the keys are gone makes the operator look."""
+    ended = {names.ANNOTATION_NOT_AFTER: "2020-01-01T00:00:00Z"}
+    assert boss.patch("Secret", f"{RUN}-tls", {"metadata": {"annotations": ended}}).done
+    assert boss.delete("ConfigMap", f"{RUN}-keys").done
+
+    def is_renewed():
+        meta = boss.get("Secret", f"{RUN}-tls").body["metadata"]
+        return meta["annotations"][names.ANNOTATION_NOT_AFTER] > "2026"
+
+    eventually(is_renewed, "the certificate was not renewed")
+    eventually(lambda: boss.get("ConfigMap", f"{RUN}-keys").done, "the keys did not come back")
+
+
+def repair(mallory, boss):
+    there = {kind: name for kind, name in SPOILED.items() if boss.get(kind, name).done}
+    for kind, name in there.items():
+        assert boss.patch(kind, name, {"metadata": {"labels": {LABEL: "else"}}}).done
+
+    def is_repaired(kind, name):
+        return boss.get(kind, name).body["metadata"]["labels"][LABEL] == "rollout"
+
+    for kind, name in there.items():
+        eventually(lambda k=kind, n=name: is_repaired(k, n), f"{kind} {name} stayed spoiled")
+
+
+def restart(mallory):
+    """The learner's pods start anew, and a living run has another setting."""
+    mallory.world.puppets.fail(f"{RUN}-learner-0", "learner", 1)
     eventually(
-        lambda: not world.kubectl.get(kinds, "-l", "rollout.dev/run=arithmetic")["items"],
-        "children outlived their time",
+        lambda: mallory.world.run()["status"]["learner"]["restarts"] == 1, "no group restart"
     )
-    eventually(lambda: not world.kubectl.get("rolloutruns")["items"], "the run outlived its time")
+    mallory.world.wait_for("Ready", "True", "Running")
+    mallory.world.patch({"train": {"maxSteps": 500}})
 
 
-def not_after(world):
-    found = world.kubectl.get("secret", "arithmetic-tls")
-    return found["metadata"]["annotations"]["rollout.dev/not-after"]
+def finish(mallory):
+    mallory.world.succeed()
+    eventually(lambda: not mallory.kubectl.get("rolloutruns")["items"], "the run outlived its time")
 
 
-def part_of(world, child):
-    found = json.loads(world.kubectl("get", child, "-o", "json"))
-    return found["metadata"]["labels"].get("app.kubernetes.io/part-of")
+def test_the_webhook_and_the_certificates_have_rights_that_they_do_not_need(installation, mallory):
+    assert granted(installation.kubectl, "rollout-webhook", NAMESPACE) == set()
+    assert_exact(installation, "rollout-webhook")
+    assert_exact(installation, "rollout-certificates")
+
+
+def test_a_coordinator_may_more_than_it_does(installation, mallory, boss, tmp_path):
+    """The coordinator's own writer, with the token that its pod would have."""
+    uid = mallory.start()["metadata"]["uid"]
+    account = f"{RUN}-coordinator"
+    path = f"/api/v1/namespaces/{mallory.namespace}/serviceaccounts/{account}/token"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    token = boss.send("POST", path, body).body["status"]["token"]
+    run = RunIdentity(name=RUN, namespace=mallory.namespace, uid=uid)
+    asyncio.run(ApiWriter(writing(mallory, token, tmp_path), run).write(Progress(step=3)))
+    assert mallory.world.run()["status"]["progress"]["step"] == 3
+    assert_exact(installation, account, mallory.namespace)
+    for other in ("actor", "learner"):
+        assert granted(installation.kubectl, f"{RUN}-{other}", mallory.namespace) == set()
+
+
+def writing(mallory, token, scratch):
+    cluster = yaml.safe_load(mallory.kubectl.kubeconfig.read_text())["clusters"][0]["cluster"]
+    (scratch / "token").write_text(token)
+    authority = scratch / "ca.crt"
+    if "certificate-authority-data" in cluster:
+        authority.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
+    else:
+        authority = Path(cluster["certificate-authority"])
+    return ProgressWriting(
+        api_url=cluster["server"], token_file=str(scratch / "token"), ca_file=str(authority)
+    )

@@ -6,10 +6,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+DECISION = "authorization.k8s.io/decision"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedCall:
-    """One request that has ended; `subresource` and the object's names are empty where there is none."""
+    """One request that has ended, or a watch that has begun; `subresource` and names are empty where there is none.
+
+    `permitted`: the authorizer let it pass; what admission or the object's state made of it is in `status`.
+    """
 
     user: str
     verb: str
@@ -20,6 +25,7 @@ class AuditedCall:
     name: str
     status: int
     client: str
+    permitted: bool = True
 
 
 def read(log: Path, start: int = 0) -> Iterator[AuditedCall]:
@@ -51,4 +57,5 @@ def _parse(entry: dict) -> AuditedCall:
         name=target.get("name", ""),
         status=entry.get("responseStatus", {}).get("code", 0),
         client=entry.get("userAgent", ""),
+        permitted=entry.get("annotations", {}).get(DECISION) != "forbid",
     )
