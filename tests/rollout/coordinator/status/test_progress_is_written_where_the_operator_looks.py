@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from coordinator_kit import FakeActor, FakeLearner, HttpServer, run_to_end, wait_for_outcome
+from coordinator_kit import PLAN, FakeActor, FakeLearner, HttpServer, run_to_end, wait_for_outcome
 
+from rollout.coordinator.rules.autoscaling import ActorBounds, Pace
 from rollout.coordinator.status.kubernetes import (
     ApiWriter,
     Poster,
@@ -85,6 +87,16 @@ def test_it_says_how_far_the_run_is_and_how_it_ended(bench):
     assert {one.type: one.status for one in progress.conditions}["WeightsVerified"] == "True"
     assert progress.update_time.endswith("Z")
     assert Progress.model_validate_json(progress.model_dump_json()) == progress
+
+
+def test_it_says_how_many_actors_autoscale_asks_for(bench):
+    bench.start()
+    assert describe_progress(bench.coordinator.run).actors_wanted is None
+    bench.start(replace(PLAN, actors=ActorBounds(low=2, high=8, start=3)))
+    run = bench.coordinator.run
+    assert describe_progress(run).actors_wanted == 3
+    run.pace = Pace(wanted=5)
+    assert describe_progress(run).actors_wanted == 5
 
 
 def test_a_durable_anchor_is_told_at_once(bench):

@@ -56,7 +56,7 @@ def build_status(run: RunContext) -> Status:
         workers=_workers(run),
         evaluations=_evaluations(run),
         conditions=conditions(run),
-        actors_wanted=_actors_wanted(run),
+        actors_wanted=actors_wanted(run),
         best=describe_best(run, best) if best is not None and known else None,
         anchor=state.anchors[-1].name if state.anchors else None,
         settings_generation=run.settings_generation,
@@ -140,7 +140,7 @@ def bottleneck(run: RunContext) -> Literal["Actors", "Learner", "Balanced"]:
     return "Actors" if learner_waits > actors_wait else "Learner"
 
 
-def _actors_wanted(run: RunContext) -> int | None:
+def actors_wanted(run: RunContext) -> int | None:
     """How many actors there should be; None where nobody asked for that to follow the learner."""
     if run.plan.actors is None:
         return None

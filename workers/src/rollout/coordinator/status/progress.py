@@ -9,7 +9,13 @@ from typing import Any
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.model_export import BEST, LATEST, is_handing
 from rollout.coordinator.rules.evaluation import choose_best
-from rollout.coordinator.status.overview import bottleneck, conditions, describe_group, dispositions
+from rollout.coordinator.status.overview import (
+    actors_wanted,
+    bottleneck,
+    conditions,
+    describe_group,
+    dispositions,
+)
 from rollout.protocol.status import Condition
 from rollout_api.conditions import Reason
 from rollout_api.v1alpha1.run_status import (
@@ -43,6 +49,7 @@ def describe_progress(run: RunContext) -> Progress:
         staleness=_number(last, "staleness_mean"),
         dispositions=_dispositions(run),
         conditions=tuple(_condition(one) for one in (*conditions(run), _snapshotted(run))),
+        actors_wanted=actors_wanted(run),
         group=_group(run),
         stuck=_stuck(run),
         last_snapshot=_last_snapshot(run),
