@@ -17,6 +17,55 @@ def test_a_runtime_that_declares_a_sandbox_is_refused_as_there_are_no_tools():
     assert check_document({**HEAD, "kind": "RolloutRuntime", "spec": {}}) == ()
 
 
+def test_a_runtime_whose_engine_moves_weights_between_devices_is_refused_as_a_run_is():
+    engine = {"vllm": {"weightTransfer": "Nccl"}}
+    document = {**HEAD, "kind": "ClusterRolloutRuntime", "spec": {"engine": engine}}
+
+    [problem] = check_document(document)
+
+    assert (problem.field, problem.reason) == ("spec.engine.vllm.weightTransfer", "NotSupported")
+
+
+def evaluated(suite):
+    train = {
+        "algorithm": {"grpo": {}},
+        "environment": {"builtin": {"name": "arithmetic"}},
+        "rewards": [{"builtin": {"name": "exact-match"}}],
+        "maxSteps": 1,
+    }
+    spec = {"model": {"uri": "rollout://tiny-adder"}, "train": train}
+    document = {**HEAD, "kind": "RolloutRun", "spec": {**spec, "evaluations": [{"suite": suite}]}}
+    return [
+        (one.field.removeprefix("spec.evaluations[0].suite."), one.reason)
+        for one in check_document(document)
+        if one.severity is Severity.error
+    ]
+
+
+def test_an_evaluations_rows_have_no_order_no_tail_no_pairs_and_no_labels_of_their_own():
+    rows = {"uri": "a.jsonl"}
+    assert evaluated({"data": {"jsonl": rows}}) == []
+    assert evaluated({"data": {"jsonl": rows, "shuffle": True, "tailBatch": "Drop"}}) == []
+
+    for name, value in (("shuffle", False), ("tailBatch", "Short")):
+        suite = {"data": {"jsonl": rows, name: value}}
+        assert evaluated(suite) == [(f"data.{name}", "NotSupported")]
+    for name in ("chosenField", "rejectedField", "labelField", "marginField"):
+        suite = {"data": {"jsonl": {**rows, name: "other"}}}
+        assert evaluated(suite) == [(f"data.jsonl.{name}", "NotSupported")]
+    dataset = {"path": "o/d", "labelField": "other"}
+    assert evaluated({"data": {"huggingFace": dataset}}) == [
+        ("data.huggingFace.labelField", "NotSupported")
+    ]
+
+
+def test_an_evaluation_has_no_reward_model_of_its_own_as_it_would_be_given_trainings():
+    rewards = [{"builtin": {"name": "exact-match"}}, {"model": {"uri": "hf://o/judge"}}]
+    suite = {"data": {"jsonl": {"uri": "a.jsonl"}}, "rewards": rewards}
+
+    assert evaluated(suite) == [("rewards[1].model", "NotSupported")]
+
+
 def test_an_object_that_nothing_acts_on_is_named_when_it_is_validated():
     document = {**HEAD, "kind": "RolloutSnapshot", "spec": {"run": {"name": "a"}}}
 

@@ -73,6 +73,42 @@ def rows_come_from_known_places(spec: RolloutRunSpec, _: Facts) -> Iterator[Prob
             )
 
 
+_ROWS_OF_TRAINING = ("chosen_field", "rejected_field", "label_field", "margin_field")
+_ORDER_OF_TRAINING = ("shuffle", "tail_batch")
+
+
+def evaluations_ask_rows_in_order(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Rows of an evaluation are prompts, asked as they lie: nothing reads pairs, labels, an order or a tail."""
+    for index, item in enumerate(spec.evaluations):
+        data, path = item.suite.data, f"spec.evaluations[{index}].suite.data"
+        if data is None:
+            continue
+        rows = data.value
+        kind = type(data).model_fields[data.chosen].alias
+        yield from _unread(data, _ORDER_OF_TRAINING, path)
+        yield from _unread(rows, _ROWS_OF_TRAINING, f"{path}.{kind}")
+
+
+def _unread(model: BaseModel, names: tuple[str, ...], path: str) -> Iterator[Problem]:
+    for name in names:
+        info = type(model).model_fields[name]
+        if getattr(model, name) != info.default:
+            what = f"{info.alias} of an evaluation's rows, which are asked as they lie,"
+            yield _unbuilt(f"{path}.{info.alias}", what, "leave it out")
+
+
+def evaluations_judge_with_models_of_training(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """A reward model is loaded for training's rewards only, and an evaluation would be given that one."""
+    for index, item in enumerate(spec.evaluations):
+        for place, reward in enumerate(item.suite.rewards):
+            if reward.model is not None:
+                yield _unbuilt(
+                    f"spec.evaluations[{index}].suite.rewards[{place}].model",
+                    "a reward model of an evaluation's own",
+                    "leave suite.rewards out, and the evaluation scores with train.rewards, models included",
+                )
+
+
 def parameters_stand_in_the_manifest(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """Nothing reads ConfigMaps and Secrets as parameters."""
     for path, model in _models(spec, "spec"):
@@ -88,6 +124,10 @@ def check_runtime(spec: RuntimeSpec) -> Iterator[Problem]:
     """The same for what a platform declares."""
     if spec.sandbox is not None:
         yield _unbuilt("spec.sandbox", "a sandbox for tools", "leave it out")
+    vllm = spec.engine.vllm if spec.engine else None
+    if vllm is not None and vllm.weight_transfer != "File":
+        what = f"weights moved by {vllm.weight_transfer}"
+        yield _unbuilt("spec.engine.vllm.weightTransfer", what, "use File, or leave it out")
 
 
 def check_kind(kind: str) -> Iterator[Problem]:
@@ -131,5 +171,7 @@ RULES = (
     snapshots_hold_the_train_state,
     models_come_from_known_places,
     rows_come_from_known_places,
+    evaluations_ask_rows_in_order,
+    evaluations_judge_with_models_of_training,
     parameters_stand_in_the_manifest,
 )

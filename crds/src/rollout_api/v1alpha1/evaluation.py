@@ -18,11 +18,13 @@ class Suite(OneOf):
     builtin: Builtin | None = None
     """One that rollout ships: `gsm8k`, `arithmetic`."""
     data: Data | None = None
-    """Rows of one's own, scored by `rewards`."""
+    """Rows of one's own, scored by `rewards` and asked as they lie: `shuffle`, `tailBatch` and the fields of pairs and
+    labels are refused."""
     python: PythonClass | None = None
     """The user's own suite."""
     rewards: tuple[Reward, ...] = many(32)
-    """How answers to `data` are scored. Unset: as in training."""
+    """How answers to `data` are scored; a `model` here is refused by this version. Unset: as in training, models
+    included."""
 
 
 class Gate(ApiModel):

@@ -21,7 +21,7 @@ class Snapshots(ApiModel):
     keep_labeled: bool = filled(default=True)
     """Keep labelled snapshots. This version has no labels and refuses `false`."""
     max_replay_steps: int = filled(50, ge=1, le=100_000)
-    """Most steps that a restart may have to replay; an anchor is forced before."""
+    """Most steps that a restart may have to replay; `everySteps` must not be above it."""
     on_preemption: Literal["Drain", "SnapshotIfTime"] = filled("Drain")
     """When the learner is told to go (SIGTERM): end at the next step boundary and rely on anchor and replay, or
     save an anchor there first when the grace period leaves time."""

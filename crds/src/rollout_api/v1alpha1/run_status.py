@@ -6,7 +6,6 @@ from pydantic import Field
 
 from rollout_api.base import (
     ApiModel,
-    Digest,
     Label,
     Message,
     Name,
@@ -102,10 +101,6 @@ class SnapshotSummary(ApiModel):
     """Its name."""
     step: int = Field(ge=0)
     """Step it holds."""
-    digest: Digest | None = None
-    """Digest of its manifest."""
-    uri: Uri | None = None
-    """Location of its manifest."""
     model_uri: Uri | None = None
     """Location of its model, packed as one object for runs that start from it (`fromRun`); set when the run
     has succeeded."""

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from rollout_api.checks import check_document
 from rollout_api.checks.facts import Facts
+from rollout_api.checks.unbuilt import check_runtime
 from rollout_api.conditions import Reason
 from rollout_api.names import LABEL_QUEUE
 from rollout_api.presets import fill
@@ -208,10 +209,14 @@ _REFERENCES = {
 def parse_runtime(spec: Mapping[str, Any]) -> RuntimeSpec | Blocked:
     """The platform's half, or what is wrong with it."""
     try:
-        return RuntimeSpec.model_validate(spec)
+        parsed = RuntimeSpec.model_validate(spec)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         return Blocked(
             reason=Reason.RUNTIME_NOT_FOUND, message=f"the runtime's spec.{where}: {first['msg']}"
         )
+    if problems := list(check_runtime(parsed)):
+        message = f"the runtime's {describe(problems)}"
+        return Blocked(reason=Reason.RUNTIME_NOT_FOUND, message=message)
+    return parsed
