@@ -220,4 +220,6 @@ def test_a_broken_runtime_is_a_gate_that_says_where():
 def test_a_runtime_that_asks_for_what_nobody_does_is_a_gate_without_the_webhook_too():
     gate = parse_runtime({"sandbox": {"runtimeClassName": "gvisor"}})
     assert isinstance(gate, Blocked)
-    assert gate.message.startswith("the runtime's spec.sandbox: a sandbox for tools is not supported")
+    assert gate.message.startswith(
+        "the runtime's spec.sandbox: a sandbox for tools is not supported"
+    )

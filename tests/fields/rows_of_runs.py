@@ -1,0 +1,241 @@
+"""Rows of the rest of a run and of its runtime; ``rows.py`` says how they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bases import PLUGIN, SUITE, TEACHER
+from configs import WHEEL_DIGEST
+from documents import ROWS_URI
+from row import FROM_RUN, LEDGER, OWN_CODE, SUITE_DATA, VLLM, Row, judges, row, unbuilt_parameters
+
+RUNS: dict[str, Row] = {
+    # -- not built
+    "spec.infer": row(
+        "grpo",
+        "refused",
+        edits={
+            "spec.train": None,
+            "spec.infer": {"data": {"jsonl": {"uri": ROWS_URI}}, "output": {"uri": "out"}},
+        },
+    ),
+    "spec.infer.data.huggingFace": row(
+        "grpo",
+        "refused",
+        edits={"spec.train": None, "spec.infer": {"data": {"huggingFace": {"path": "o/d"}}}},
+    ),
+    "spec.evaluate": row(
+        "evaluated", "refused", edits={"spec.train": None, "spec.evaluate": {"baseline": TEACHER}}
+    ),
+    "spec.evaluate.baseline.fromRun": row(
+        "evaluated", "refused", edits={"spec.train": None, "spec.evaluate": {"baseline": FROM_RUN}}
+    ),
+    "spec.restoreFrom.snapshotRef": row(
+        "grpo", "refused", edits={"spec.restoreFrom": {"snapshotRef": {"name": "a"}}}
+    ),
+    "spec.restoreFrom.object": row(
+        "grpo",
+        "refused",
+        edits={"spec.restoreFrom": {"object": {"uri": "s3://b", "digest": "sha256:" + "0" * 64}}},
+    ),
+    # -- the run
+    "spec.preset": row("grpo", "learning"),
+    "spec.seed": row("grpo", "prompts"),
+    "spec.numerics.mode": row("vllm", "engine"),
+    "spec.numerics.hashEverySteps": row("grpo", "learning"),
+    "spec.suspend": row("grpo", "course"),
+    "spec.runtimeRef": row("grpo", "start", edits={"spec.runtimeRef": {"name": "big"}}),
+    "spec.queueName": row("grpo", "start"),
+    "spec.managedBy": row("grpo", "start"),
+    "spec.code.configMap": row(
+        "grpo", "children", edits={"spec.code": {"configMap": {"name": "c"}}}
+    ),
+    "spec.code.image": row(
+        "grpo", "children", edits={"spec.code": {"image": {"reference": "i:1"}}}
+    ),
+    "spec.code.wheel": row(
+        "grpo",
+        "code",
+        edits={"spec.code": {"wheel": {"uri": "file:///place/a.whl", "digest": WHEEL_DIGEST}}},
+    ),
+    "spec.code.path": row(
+        "grpo",
+        "prompts",
+        edits={"spec.code": {"path": "code"}, "spec.train.environment": {"python": PLUGIN}},
+    ),
+    "spec.storage": row("bucket", "store"),
+    LEDGER: row("grpo", "children", "start", edits={"spec.storage": {"ledger": {"sqlite": {}}}}),
+    f"{LEDGER}.postgres": row(
+        "grpo",
+        "children",
+        edits={"spec.storage": {"ledger": {"postgres": {"secretRef": {"name": "dsn"}}}}},
+    ),
+    "spec.env": row("pods", "children"),
+    "spec.secretEnv": row("pods", "children"),
+    "spec.actors": row("pods", "children", "engine", "start"),
+    "spec.actors.replicas": row("pods", "children"),
+    "spec.actors.engine.embedded": row("embedded", "engine"),
+    VLLM: row("pods", "engine", "children", edits={f"{VLLM}.maxNumSeqs": 4}),
+    f"{VLLM}.weightTransfer": row("pods", "refused"),
+    f"{VLLM}.extraArguments": row("pods", "engine", "refused"),
+    "spec.actors.nodesPerReplica": row("pods", "refused"),
+    "spec.actors.accelerator": row("pods", "children", "start"),
+    "spec.actors.accelerator.class": row("pods", "start"),
+    "spec.learner.accelerator.class": row("pods", "start"),
+    "spec.actors.autoscale": row(
+        "fast", "rules", edits={"spec.actors": {"autoscale": {"min": 2, "max": 8}}}
+    ),
+    "spec.learner": row("pods", "children", "start"),
+    "spec.learner.strategy.ddp": row("pods", "ranks"),
+    "spec.learner.strategy.fsdp": row("pods", "ranks"),
+    # -- measured, kept, tracked, bounded
+    "spec.evaluations": row("evaluated", "rules", "prompts", "scores"),
+    "spec.evaluations[].suite.data": row("evaluated-rows", "prompts", "look"),
+    **dict(judges("spec.evaluations[].suite.rewards", "evaluated-rows")),
+    "spec.evaluations[].suite.data.huggingFace": row(
+        "evaluated-rows", "prompts", edits={f"{SUITE_DATA}": {"huggingFace": {"path": "dataset"}}}
+    ),
+    **{
+        f"spec.evaluations[].suite.data.huggingFace.{name}": row(
+            "evaluated-rows", "hub", edits={f"{SUITE_DATA}": {"huggingFace": {"path": "o/d"}}}
+        )
+        for name in ("path", "name", "split", "revision", "streaming")
+    },
+    **{
+        f"{SUITE_DATA}.{kind}.{name}": row(
+            "evaluated-rows", "refused", edits={SUITE_DATA: {kind: where}}
+        )
+        for kind, where in (("jsonl", {"uri": ROWS_URI}), ("huggingFace", {"path": "dataset"}))
+        for name in ("chosenField", "rejectedField", "labelField", "marginField")
+    },
+    f"{SUITE_DATA}.shuffle": row("evaluated-rows", "refused"),
+    f"{SUITE_DATA}.tailBatch": row("evaluated-rows", "refused"),
+    f"{SUITE_DATA}.onBadRecord": row(
+        "evaluated-rows",
+        "prompts",
+        edits={SUITE_DATA: {"jsonl": {"uri": "broken.jsonl"}, "onBadRecord": "Skip"}},
+    ),
+    f"{SUITE_DATA}.evalFraction": row("evaluated-rows", "prompts"),
+    **dict(
+        unbuilt_parameters(
+            "spec.evaluations[].suite.builtin",
+            "evaluated",
+            "spec.evaluations[].suite.builtin",
+            {"name": "arithmetic"},
+        )
+    ),
+    **dict(
+        unbuilt_parameters(
+            "spec.evaluations[].suite.python",
+            "evaluated",
+            "spec.evaluations[].suite.python",
+            PLUGIN,
+            **{"spec.evaluations[].suite": {"python": PLUGIN}},
+        )
+    ),
+    "spec.evaluations[].suite.python": row(
+        "evaluated",
+        "prompts",
+        edits={
+            "spec.evaluations": [{**SUITE, "suite": {"python": {**PLUGIN, "class": "Quiz"}}}],
+            **OWN_CODE,
+        },
+    ),
+    "spec.snapshots": row("grpo", "rules"),
+    "spec.snapshots.maxReplaySteps": row(
+        "grpo", "refusal", edits={"spec.snapshots": {"everySteps": 40}}
+    ),
+    "spec.snapshots.include": row("grpo", "refused"),
+    "spec.snapshots.keepLabeled": row("grpo", "refused"),
+    "spec.snapshots.onPreemption": row("long", "coordination"),
+    "spec.tracking[].wandb": row("wandb", "trackers"),
+    "spec.tracking[].mlflow": row("mlflow", "trackers"),
+    "spec.tracking[].tensorboard": row("wandb", "trackers"),
+    "spec.tracking[].jsonl": row("wandb", "trackers"),
+    "spec.limits": row("limits", "course"),
+    "spec.limits.noProgressSeconds": row("limits", "processes"),
+    "spec.limits.sampleSeconds": row("fast", "coordination"),
+    "spec.limits.sampleAttempts": row("long", "coordination"),
+    **{
+        f"spec.limits.{name}": row("limits", "rules")
+        for name in ("mismatchKlWarn", "mismatchKlStop", "retokenisedWarn", "retokenisedStop")
+    },
+}
+
+
+RT = "runtime"
+"""Fields of a runtime are changed below this name: ``runtime.images.worker``."""
+
+
+def _volumes(path: str) -> Iterator[tuple[str, Row]]:
+    """Each kind of volume in place of the one in the base."""
+    kinds = {
+        "persistentVolumeClaim": {"claimName": "c"},
+        "hostPath": {"path": "/mnt"},
+        "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"},
+        "configMap": {"name": "c"},
+        "secret": {"secretName": "s"},
+        "nfs": {"server": "n", "path": "/x"},
+        "csi": {"driver": "d", "volumeAttributes": {"a": "b"}},
+    }
+    for kind, source in kinds.items():
+        volume = {"name": "data", "mountPath": "/data", kind: source}
+        yield f"{path}[].{kind}", row("devices", "children", edits={path: [volume]})
+
+
+RUNTIME_ROWS: dict[str, Row] = {
+    RT: row("devices", "children", "start"),
+    f"{RT}.engine": row(
+        "pods",
+        "engine",
+        "children",
+        edits={
+            "spec.actors.engine": None,
+            f"{RT}.engine": {
+                "vllm": {"maxNumSeqs": 4, "extraArguments": [{"name": "block-size", "value": "16"}]}
+            },
+        },
+    ),
+    f"{RT}.engine.vllm.weightTransfer": row("pods", "refused", edits={"spec.actors.engine": None}),
+    f"{RT}.engine.embedded": row("fast", "engine", edits={f"{RT}.engine": {"embedded": {}}}),
+    f"{RT}.acceleratorClasses[].name": row("devices", "start"),
+    f"{RT}.acceleratorClasses[].preemptibleNodeSelector": row(
+        "devices", "children", edits={"spec.actors.preemptible": True}
+    ),
+    f"{RT}.acceleratorClasses[].topologyKey": row(
+        "devices", "children", edits={f"{RT}.roles.learner.affinity": None}
+    ),
+    f"{RT}.acceleratorClasses[].memory": row("pods", "memory"),
+    **{
+        f"{RT}.storage.{name}": row("devices", "store")
+        for name in ("uri", "endpoint", "region", "cacheSize")
+    },
+    **{
+        f"{RT}.roles.{role}.serviceAccountAnnotations": row(
+            "devices", "children", edits={f"{RT}.roles.{role}.serviceAccountName": None}
+        )
+        for role in ("coordinator", "learner", "actors")
+    },
+    f"{RT}.ceilings.activeSeconds": row(
+        "devices", "start", edits={"spec.limits": {"activeSeconds": 950, "noProgressSeconds": 100}}
+    ),
+    f"{RT}.storage.ledger.postgres": row(
+        "pods",
+        "children",
+        edits={f"{RT}.storage": {"ledger": {"postgres": {"secretRef": {"name": "dsn"}}}}},
+    ),
+    **{
+        name: one
+        for role in ("coordinator", "learner", "actors")
+        for name, one in _volumes(f"{RT}.roles.{role}.volumes")
+    },
+    f"{RT}.modelCache.persistentVolumeClaim": row(
+        "pods",
+        "children",
+        edits={f"{RT}.modelCache": {"persistentVolumeClaim": {"claimName": "c"}}},
+    ),
+    f"{RT}.modelCache.hostPath": row(
+        "pods", "children", edits={f"{RT}.modelCache": {"hostPath": {"path": "/mnt"}}}
+    ),
+    f"{RT}.sandbox": row("pods", "refused"),
+}

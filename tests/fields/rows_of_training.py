@@ -1,0 +1,198 @@
+"""Rows of ``spec.model`` and ``spec.train``; ``rows.py`` says how they are read."""
+
+from __future__ import annotations
+
+from bases import PLUGIN
+from row import FROM_RUN, GRPO, HUB, OWN_CODE, PPO, Row, judges, row, sources, unbuilt_parameters
+
+TRAINING: dict[str, Row] = {
+    # -- the model
+    **dict(sources("spec.model", "grpo")),
+    "spec.model.dtype": row("grpo", "learning", "engine"),
+    "spec.model.chatTemplate": row("sft", "prompts"),
+    "spec.model.lora": row("lora", "learning"),
+    "spec.model.lora.dropout": row("lora", "refused", "learning"),
+    # -- algorithms
+    "spec.train.algorithm.sft": row("sft", "learning", "coordination"),
+    "spec.train.algorithm.rm": row("rm", "learning", "coordination"),
+    "spec.train.algorithm.dpo": row("dpo", "learning", "coordination"),
+    "spec.train.algorithm.dpo.labelSmoothing": row("smoothed", "learning"),
+    "spec.train.algorithm.ipo": row("ipo", "learning", "coordination"),
+    "spec.train.algorithm.ipo.aggregation": row(
+        "ipo", "learning", edits={"spec.train.algorithm.ipo.answerLengths": "Mixed"}
+    ),
+    "spec.train.algorithm.ipo.answerLengths": row("sums", "refusal"),
+    "spec.train.algorithm.kto": row("kto", "learning", "coordination"),
+    "spec.train.algorithm.orpo": row("orpo", "learning", "coordination"),
+    "spec.train.algorithm.simpo": row("simpo", "learning", "coordination"),
+    "spec.train.algorithm.distill": row("distill", "learning", "coordination"),
+    **dict(sources("spec.train.algorithm.distill.teacher", "distill")),
+    PPO: row("ppo", "learning", "coordination"),
+    f"{PPO}.klController": row(
+        "ppo",
+        "learning",
+        edits={
+            f"{PPO}.klController": {"adaptive": {"target": "0.1", "horizon": 10}},
+            f"{PPO}.klEstimator": "K3",
+        },
+    ),
+    f"{PPO}.critic.optimizer.sgd": row(
+        "ppo", "learning", edits={f"{PPO}.critic": {"optimizer": {"sgd": {"learningRate": "1e-2"}}}}
+    ),
+    f"{PPO}.critic": row(
+        "ppo",
+        "learning",
+        edits={f"{PPO}.critic": {"optimizer": {"adamw": {"learningRate": "1e-2"}}}},
+    ),
+    f"{PPO}.critic.model": row("ppo", "look", edits={f"{PPO}.critic": {"model": HUB}}),
+    f"{PPO}.critic.model.fromRun": row(
+        "ppo", "start", edits={f"{PPO}.critic": {"model": FROM_RUN}}
+    ),
+    GRPO: row("actor-ratio", "learning", "coordination"),
+    f"{GRPO}.surrogate.clipped": row(
+        "actor-ratio", "learning", edits={f"{GRPO}.surrogate": {"sapo": {}}}
+    ),
+    f"{GRPO}.surrogate.cispo.relative": row(
+        "actor-ratio",
+        "learning",
+        edits={f"{GRPO}.surrogate": {"cispo": {"relative": {"clipLow": "0.5"}}}},
+    ),
+    f"{GRPO}.surrogate.cispo.absolute": row(
+        "actor-ratio", "learning", edits={f"{GRPO}.surrogate": {"cispo": {"absolute": {}}}}
+    ),
+    **{
+        f"{GRPO}.surrogate.{name}": row(
+            "actor-ratio", "learning", edits={f"{GRPO}.surrogate": {name: {}}}
+        )
+        for name in ("sapo", "vespo", "dppo")
+    },
+    f"{GRPO}.surrogate.custom": row(
+        "actor-ratio",
+        "learning",
+        edits={
+            f"{GRPO}.surrogate": {
+                "custom": {"name": "gentle", "parameters": [{"name": "slope", "value": "2"}]}
+            }
+        },
+    ),
+    f"{GRPO}.surrogate.gmpo": row(
+        "actor-ratio",
+        "learning",
+        edits={f"{GRPO}.surrogate": {"gmpo": {}}, f"{GRPO}.aggregation": "SequenceMean"},
+    ),
+    f"{GRPO}.ratio": row("actor-ratio", "learning", edits={f"{GRPO}.aggregation": "SequenceMean"}),
+    f"{GRPO}.quorum": row("long", "coordination"),
+    f"{GRPO}.advantageEpsilon": row("actor-ratio", "learning"),
+    # -- data
+    "spec.train.data": row("rows", "prompts", "look"),
+    "spec.train.data.jsonl.chosenField": row("dpo", "learning"),
+    "spec.train.data.jsonl.rejectedField": row("dpo", "learning"),
+    "spec.train.data.jsonl.labelField": row("kto", "learning"),
+    "spec.train.data.jsonl.marginField": row("margins", "learning"),
+    "spec.train.data.huggingFace": row("dataset", "prompts"),
+    "spec.train.data.huggingFace.chosenField": row(
+        "dpo", "learning", edits={"spec.train.data": {"huggingFace": {"path": "dataset"}}}
+    ),
+    "spec.train.data.huggingFace.rejectedField": row(
+        "dpo", "learning", edits={"spec.train.data": {"huggingFace": {"path": "dataset"}}}
+    ),
+    "spec.train.data.huggingFace.labelField": row(
+        "kto", "learning", edits={"spec.train.data": {"huggingFace": {"path": "dataset"}}}
+    ),
+    "spec.train.data.huggingFace.marginField": row(
+        "margins", "learning", edits={"spec.train.data": {"huggingFace": {"path": "dataset"}}}
+    ),
+    **{
+        f"spec.train.data.huggingFace.{name}": row(
+            "dataset", "hub", edits={"spec.train.data.huggingFace": {"path": "o/d"}}
+        )
+        for name in ("path", "name", "split", "revision", "streaming")
+    },
+    "spec.train.data.tailBatch": row(
+        "tail", "prompts", edits={"spec.train.maxSteps": None, "spec.train.epochs": 1}
+    ),
+    "spec.train.data.onBadRecord": row("broken-rows", "prompts"),
+    "spec.train.heldOut": row("held-out", "rules", "prompts"),
+    # -- what is acted in, and rewarded
+    "spec.train.environment.builtin": row(
+        "grpo",
+        "prompts",
+        edits={
+            "spec.train.environment": {
+                "builtin": {"name": "arithmetic", "parameters": [{"name": "digits", "value": "1"}]}
+            }
+        },
+    ),
+    **dict(
+        unbuilt_parameters(
+            "spec.train.environment.builtin",
+            "grpo",
+            "spec.train.environment.builtin",
+            {"name": "arithmetic"},
+        )
+    ),
+    "spec.train.environment.python": row(
+        "grpo", "prompts", edits={"spec.train.environment": {"python": PLUGIN}, **OWN_CODE}
+    ),
+    **dict(
+        unbuilt_parameters(
+            "spec.train.environment.python",
+            "grpo",
+            "spec.train.environment.python",
+            PLUGIN,
+            **{"spec.train.environment": {"python": PLUGIN}, **OWN_CODE},
+        )
+    ),
+    "spec.train.environment.builtin.name": row(
+        "grpo", "refusal", edits={"spec.train.environment": {"builtin": {"name": "arithmetic"}}}
+    ),
+    **dict(judges("spec.train.rewards", "grpo")),
+    # -- sampling and the step
+    "spec.train.sampling": row("grpo", "refused"),
+    "spec.train.sampling.temperature": row("grpo", "learning"),
+    "spec.train.sampling.maxNewTokens": row("vllm", "engine"),
+    "spec.train.sampling.minNewTokens": row("grpo", "learning"),
+    **{
+        f"spec.train.sampling.{name}": row(
+            "grpo", "completions", edits={"spec.train.sampling.stop": ["#"]}
+        )
+        for name in ("stop", "stopTokenIds", "includeStopText")
+    },
+    **dict(sources("spec.train.reference", "reference")),
+    "spec.train.cacheReference": row("dpo", "learning"),
+    "spec.train.maxPromptTokens": row("grpo", "look"),
+    "spec.train.oldLogprobs": row("grpo", "learning"),
+    "spec.train.importanceSampling.none": row(
+        "grpo", "learning", edits={"spec.train.importanceSampling": {"tokenTruncated": {}}}
+    ),
+    **{
+        f"spec.train.importanceSampling.{name}": row(
+            "grpo", "learning", edits={"spec.train.importanceSampling": {name: {}}}
+        )
+        for name in ("tokenTruncated", "sequenceTruncated", "tokenMasked", "sequenceMasked")
+    },
+    "spec.train.dynamicSampling": row(
+        "long", "coordination", edits={"spec.train.dynamicSampling": {}}
+    ),
+    "spec.train.overlongPenalty": row("grpo", "learning", edits={"spec.train.overlongPenalty": {}}),
+    "spec.train.stragglers": row("stragglers", "rules", "coordination"),
+    "spec.train.maxStaleness": row("fast", "coordination"),
+    "spec.train.optimizer.adamw": row("grpo", "learning"),
+    "spec.train.optimizer.sgd": row(
+        "grpo", "learning", edits={"spec.train.optimizer": {"sgd": {"learningRate": "1e-2"}}}
+    ),
+    "spec.train.schedule.constant": row(
+        "grpo", "learning", edits={"spec.train.schedule": {"constant": {}}}
+    ),
+    "spec.train.schedule.cosine": row(
+        "grpo", "learning", edits={"spec.train.schedule": {"cosine": {"horizonSteps": 4}}}
+    ),
+    "spec.train.schedule.linear": row(
+        "grpo", "learning", edits={"spec.train.schedule": {"linear": {"horizonSteps": 4}}}
+    ),
+    "spec.train.maxGradNorm": row("grpo", "learning"),
+    "spec.train.microBatchTokens": row("grpo", "learning"),
+    "spec.train.activationCheckpointing": row("grpo", "learning"),
+    "spec.train.maxSteps": row("grpo", "coordination"),
+    "spec.train.epochs": row("rows", "prompts", edits={"spec.train.maxSteps": None}),
+}
