@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "rollout_operator")
 from worlds import PLATFORM, RING, SPEC, build_inputs
 
 from rollout_api import names
-from rollout_operator.certs.run_certificate import issue
 from rollout_operator.run.attempt import build_keys, render_record, sign_record
+from rollout_operator.run.certificate import issue
 from rollout_operator.run.record_keys import build_secret as build_key
 from rollout_operator.run.render.inputs import plain_meta
 from rollout_operator.run.tls import build_secret

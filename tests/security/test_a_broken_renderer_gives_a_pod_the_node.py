@@ -7,9 +7,9 @@ import pytest
 from worlds import PLATFORM, SPEC, build_inputs
 
 from rollout_api.v1alpha1.runtime import RuntimeSpec
-from rollout_operator.apply.permitted import Permit, build_allowances, check_permitted
 from rollout_operator.errors import ChildRefused
 from rollout_operator.run.attempt import build_children
+from rollout_operator.run.permitted import Permit, build_allowances, check_permitted
 
 VLLM = {**SPEC, "actors": {"engine": {"vllm": {}}}}
 RUNTIME = RuntimeSpec.model_validate(

@@ -7,8 +7,8 @@ from worlds import SPEC
 
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
+from rollout_operator.run.index.upstreams import find_upstreams
 from rollout_operator.run.plan.preconditions.upstreams import RUNS_AHEAD_MAX, check_upstreams
-from rollout_operator.run.upstreams import find_upstreams
 
 LONG = 2000
 

@@ -12,8 +12,8 @@ from rollout_api import names
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
 from rollout_operator.kube.resources import CONFIG_MAPS
-from rollout_operator.kueue.asking import Asker
 from rollout_operator.run.observe import Observer
+from rollout_operator.run.queue.asking import Asker
 from rollout_operator.signing import Keyring
 
 MOST = 3

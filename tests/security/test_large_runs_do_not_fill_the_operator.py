@@ -16,8 +16,8 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_operator.cache.objects import KEPT_BYTES_MAX, parse_stored
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
-from rollout_operator.kueue.asking import Asker
 from rollout_operator.run.observe import Observer
+from rollout_operator.run.queue.asking import Asker
 from rollout_operator.signing import Keyring
 from rollout_operator.webhook.review import review
 

@@ -11,13 +11,13 @@ from cluster_calls import UID, ApiServer, look
 from rollout_api import names
 from rollout_operator.cache.children import parse_child
 from rollout_operator.cache.store import Store
-from rollout_operator.certs.run_certificate import issue
 from rollout_operator.errors import CoordinatorUnreachable, FieldConflict
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.config import Connection, open_outer_session, open_session
 from rollout_operator.kube.informer import Informer
 from rollout_operator.kube.managed_fields import project, writer_of
 from rollout_operator.kube.resources import CONFIG_MAPS, STATEFUL_SETS
+from rollout_operator.run.certificate import issue
 from rollout_operator.run.coordinator import HttpCoordinators
 from rollout_operator.run.render import contract
 from rollout_operator.run.tls import Authorities, build_secret

@@ -9,10 +9,10 @@ from rollout_api import names
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
 from rollout_operator.kube.resources import CONFIG_MAPS, PODS, STATEFUL_SETS
-from rollout_operator.kueue.keeper import is_pod_of
 from rollout_operator.kueue.resources import WORKLOADS
 from rollout_operator.run.plan.attempts import current_attempt
 from rollout_operator.run.plan.plan import plan_run
+from rollout_operator.run.queue.keeper import is_pod_of
 
 UID = "uid-0001"
 LABELS = {

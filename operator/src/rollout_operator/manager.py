@@ -19,10 +19,10 @@ from rollout_operator.apply.apply_set import Applier
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import KeyQueue
 from rollout_operator.controller.worker import Workers
+from rollout_operator.discovery import Surroundings
 from rollout_operator.health import build_app, serve
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.config import Connection
-from rollout_operator.kube.discovery import Surroundings
 from rollout_operator.kube.informer import Informer
 from rollout_operator.kube.leader import Leader
 from rollout_operator.kube.opened import OpenedWatches
@@ -33,15 +33,15 @@ from rollout_operator.kube.resources import (
     WATCHED_CHILDREN,
     Resource,
 )
-from rollout_operator.kueue.asking import Asker
 from rollout_operator.kueue.following import Follower
-from rollout_operator.kueue.keeper import Keeper
 from rollout_operator.kueue.resources import WORKLOADS
 from rollout_operator.metrics import Metrics, watch_gauges
 from rollout_operator.run.controller import FOR_QUEUE, Reconciler
 from rollout_operator.run.coordinator import HttpCoordinators
 from rollout_operator.run.events import Poster
 from rollout_operator.run.observe import Observer
+from rollout_operator.run.queue.asking import Asker
+from rollout_operator.run.queue.keeper import Keeper
 from rollout_operator.run.record_keys import RecordKeys
 from rollout_operator.run.tls import Authorities
 from rollout_operator.settings import Settings

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from rollout_operator.certs.run_certificate import issue, must_renew, renew
+from rollout_operator.run.certificate import issue, must_renew, renew
 from rollout_operator.run.render.order import coordinator_host
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,8 +12,8 @@ from worlds import PLATFORM, SPEC
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kueue.asking import Asker
 from rollout_operator.run.observe import Observer
+from rollout_operator.run.queue.asking import Asker
 from rollout_operator.signing import Keyring
 
 RUNS = [Key(namespace="n", name=f"run-{index}") for index in range(8)]

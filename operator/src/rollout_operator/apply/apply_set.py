@@ -18,7 +18,6 @@ from typing import Any
 
 from rollout_api import GROUP, names
 from rollout_api.names import Role
-from rollout_operator.apply.permitted import Permit, check_permitted
 from rollout_operator.cache.children import Child, parse_child
 from rollout_operator.cache.store import Store
 from rollout_operator.errors import Conflict, FieldConflict, NotFound, Terminating
@@ -40,6 +39,7 @@ from rollout_operator.run.attempt import (
     sign_record,
     with_live,
 )
+from rollout_operator.run.permitted import Permit, check_permitted
 from rollout_operator.run.plan.model import Desired, Observed, PodDeletion
 from rollout_operator.run.plan.writes import Place, Writes, is_drifted, live_of, plan_writes
 from rollout_operator.run.render.inputs import Inputs, Manifest, plain_meta

@@ -8,7 +8,7 @@ from sys import intern
 from typing import Any
 
 from rollout_operator.controller.queue import Key
-from rollout_operator.run.references import RUN, references_of
+from rollout_operator.run.index.references import RUN, references_of
 
 Document = Mapping[str, Any]
 PENDING = "Pending"

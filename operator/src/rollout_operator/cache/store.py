@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from math import inf
 
 from rollout_operator.cache.children import Child, Node, Pod, parse_child, parse_node, parse_pod
-from rollout_operator.cache.indexes import RunIndex
 from rollout_operator.cache.objects import Document, Stored, key_of, parse_stored
 from rollout_operator.controller.queue import Key
 from rollout_operator.kube.resources import NODES, PODS, STATEFUL_SETS, Resource
 from rollout_operator.kueue.quota import Quota, parse_quota
 from rollout_operator.kueue.resources import WORKLOADS
-from rollout_operator.places import Places
+from rollout_operator.run.index.places import Places
+from rollout_operator.run.index.runs import RunIndex
 
 GONE_MAX = 10_000
 Owner = tuple[str, str]

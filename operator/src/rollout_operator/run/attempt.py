@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rollout_api import names
-from rollout_operator.apply.permitted import Allowances, build_allowances, parse_allowances
 from rollout_operator.errors import RecordUnverified
 from rollout_operator.kube.managed_fields import digest_of, seal
+from rollout_operator.run.permitted import Allowances, build_allowances, parse_allowances
 from rollout_operator.run.render import contract
 from rollout_operator.run.render.inputs import TEMPLATE_VERSION, Inputs, Manifest
 from rollout_operator.run.render.order import build_order

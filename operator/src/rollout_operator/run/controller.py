@@ -32,13 +32,13 @@ from rollout_operator.errors import (
 )
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import resource_of
-from rollout_operator.kueue.keeper import AGAIN_SECONDS, Keeper
 from rollout_operator.other_kinds import plan_other
 from rollout_operator.run.coordinator import Coordinators
 from rollout_operator.run.events import Poster
 from rollout_operator.run.observe import Observer
 from rollout_operator.run.plan.model import Blocked, Observed, Plan
 from rollout_operator.run.plan.plan import plan_run
+from rollout_operator.run.queue.keeper import AGAIN_SECONDS, Keeper
 from rollout_operator.run.record_keys import RecordKeys
 from rollout_operator.run.render.inputs import Inputs
 from rollout_operator.run.status import StatusWriter

@@ -24,8 +24,9 @@ from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import (
     resource_of,
 )
-from rollout_operator.kueue.asking import Asker
 from rollout_operator.run.cluster import Cluster
+from rollout_operator.run.index.references import runtime_keys
+from rollout_operator.run.index.upstreams import find_upstreams
 from rollout_operator.run.plan.attempts import current_attempt, find_record
 from rollout_operator.run.plan.model import Blocked, Observed
 from rollout_operator.run.plan.preconditions.checks import (
@@ -47,9 +48,8 @@ from rollout_operator.run.plan.preconditions.upstreams import (
     check_upstreams,
     with_uris,
 )
-from rollout_operator.run.references import runtime_keys
+from rollout_operator.run.queue.asking import Asker
 from rollout_operator.run.render.inputs import Inputs, Platform
-from rollout_operator.run.upstreams import find_upstreams
 from rollout_operator.signing import Keyring
 
 SPECS_MAX = 256

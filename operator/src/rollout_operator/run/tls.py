@@ -13,13 +13,13 @@ from datetime import datetime
 from typing import Any
 
 from rollout_api import GROUP, names
-from rollout_operator.apply.permitted import check_permitted
 from rollout_operator.cache.children import read_time, render_time
-from rollout_operator.certs.run_certificate import Issued, issue, must_renew, renew
 from rollout_operator.errors import Conflict, FieldConflict, NotFound
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.managed_fields import controller_uid
 from rollout_operator.kube.resources import SECRETS
+from rollout_operator.run.certificate import Issued, issue, must_renew, renew
+from rollout_operator.run.permitted import check_permitted
 from rollout_operator.run.plan.model import Observed
 from rollout_operator.run.render.inputs import Manifest, plain_meta
 

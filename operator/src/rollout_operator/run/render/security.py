@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rollout_api import names
 from rollout_api.names import Role
-from rollout_operator.apply.permitted import coordinator_rules
+from rollout_operator.run.permitted import coordinator_rules
 from rollout_operator.run.render import contract
 from rollout_operator.run.render.inputs import Inputs, Manifest
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from rollout_api import GROUP, names
-from rollout_operator.apply.permitted import check_permitted
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
 from rollout_operator.kube.client import KubeClient
@@ -28,6 +27,7 @@ from rollout_operator.kueue.writing import (
     build_let_go,
     build_requeue,
 )
+from rollout_operator.run.permitted import check_permitted
 from rollout_operator.run.plan.model import ROLES, Observed, QuotaStep
 
 log = logging.getLogger(__name__)

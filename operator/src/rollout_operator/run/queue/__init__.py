@@ -1,0 +1,1 @@
+"""A run in a queue: what it asks for, and how its Workload is kept."""
