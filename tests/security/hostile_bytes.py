@@ -5,7 +5,6 @@ A parser may return, or refuse with an error of ours. Anything else, and memory 
 
 import io
 import os
-import resource
 import struct
 import sys
 import tempfile
@@ -13,8 +12,7 @@ from pathlib import Path
 
 import msgspec
 import zstandard
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hostile_kit import blobs, feed, texts
 
 from rollout.codec import decode_body, encode_body
 from rollout.common import bounded
@@ -32,7 +30,6 @@ from rollout.types import Trajectory, VersionSpan
 from rollout_api.checks import check_document
 from rollout_api.visible import visible
 
-GROWTH_BYTES_MAX = 512 << 20
 MANIFEST = """apiVersion: rollout.dev/v1alpha1
 kind: RolloutRun
 metadata: {name: x}
@@ -45,88 +42,10 @@ spec:
     maxSteps: 1
 """
 TOML = 'schema_version = 1\n[model]\nuri = "rollout://tiny-adder"\n[[rewards]]\nweight = 1.0\n'
-PIECES = [
-    *(
-        "*a",
-        "&a ",
-        "<<: ",
-        "!!binary ",
-        "!!float ",
-        "!!omap ",
-        "!!set ",
-        "!!timestamp ",
-        "!x ",
-        "? ",
-    ),
-    *(
-        "[",
-        "]",
-        "{",
-        "}",
-        "- ",
-        ": ",
-        "\n",
-        "\n  ",
-        "#",
-        "|",
-        ">",
-        "---\n",
-        "%YAML 1.1\n",
-        "'",
-        '"',
-        "\\",
-    ),
-    *(
-        "9" * 80,
-        "0x" + "f" * 80,
-        "1e999",
-        ".nan",
-        "2001-13-45",
-        "null",
-        "~",
-        "\t",
-        "\x1b",
-        "\u2028",
-        "\ufeff",
-    ),
-    *(
-        "=",
-        "[[",
-        "]]",
-        '"""',
-        "'''",
-        "\\u0000",
-        "inf",
-        "[" * 70,
-        "spec",
-        "metadata",
-        "train",
-        "data: ",
-    ),
-]
 TRAJECTORY = Trajectory(
     ordinal=0, sample=0, prompt_ids=(1, 2), token_ids=(3,), actor_logprobs=(-0.1,), loss_mask=(1,),
     spans=(VersionSpan(start=0, end=1, lineage=0, step=0),), rewards={"a": 1.0}, reward=1.0, ending="stop",
 )  # fmt: skip
-
-
-def texts(base):
-    """Text of pieces that matter, alone or put into a good one."""
-    noise = st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=12).map("".join)
-    places = st.integers(0, len(base))
-    return noise | st.builds(
-        lambda at, n, new: base[:at] + new + base[at + n :], places, st.integers(0, 9), noise
-    )
-
-
-def blobs(base):
-    """Bytes, alone or put into good ones, a few of which are lost."""
-    noise = st.binary(max_size=64)
-    places = st.integers(0, len(base))
-    cut = st.builds(
-        lambda at, n, new: base[:at] + new + base[at + n :], places, st.integers(0, 64), noise
-    )
-    return noise | cut | places.map(lambda at: base[:at])
 
 
 def read_manifest(folder, text, name="run.yaml"):
@@ -252,29 +171,5 @@ PARSERS = {
 }
 
 
-def feed(parser, cases):
-    """Every case returns or is refused by an error of ours, within the limit."""
-    read, strategy = PARSERS[parser]
-    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (size + GROWTH_BYTES_MAX,) * 2)
-    with tempfile.TemporaryDirectory() as place:
-
-        @settings(
-            max_examples=cases,
-            deadline=None,
-            database=None,
-            derandomize=True,
-            suppress_health_check=list(HealthCheck),
-        )
-        @given(strategy)
-        def attack(content):
-            try:
-                read(Path(place), content)
-            except RolloutError as error:
-                visible(str(error))
-
-        attack()
-
-
 if __name__ == "__main__":
-    feed(sys.argv[1], int(sys.argv[2]))
+    feed(*PARSERS[sys.argv[1]], int(sys.argv[2]))
