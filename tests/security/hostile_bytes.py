@@ -8,6 +8,7 @@ import os
 import struct
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -62,8 +63,7 @@ def read_toml(folder, text):
 
 
 def read_formatted(folder, text):
-    format_manifest("run.yaml", text)
-    format_manifest("run.toml", text)
+    try_each([lambda: format_manifest("run.yaml", text), lambda: format_manifest("run.toml", text)])
 
 
 def read_scalar(folder, text):
@@ -110,13 +110,26 @@ def read_answer(folder, data):
 
 
 def read_submission(folder, data):
-    for decode in (msgspec.json.decode, msgspec.msgpack.decode):
+    def read(decode):
         try:
             for result in decode(data, type=m.Submit).results:
                 list(map(check_numbers, result.trajectories))
         except bounded.UNREADABLE as error:
-            last = error
-    raise RolloutError(str(last))
+            raise RolloutError(str(error)) from error
+
+    try_each([partial(read, msgspec.json.decode), partial(read, msgspec.msgpack.decode)])
+
+
+def try_each(ways):
+    """Read in every way; refused where every one refuses."""
+    refusals = []
+    for way in ways:
+        try:
+            way()
+        except RolloutError as error:
+            refusals.append(error)
+    if len(refusals) == len(ways):
+        raise refusals[-1]
 
 
 def read_rows(folder, data):
@@ -152,24 +165,25 @@ BODY = encode_body([TRAJECTORY])
 PLAIN = zstandard.decompress(BODY)
 RESULT = m.TaskResult(task_id="t/0", epoch=1, trajectories=(TRAJECTORY,))
 SUBMIT = msgspec.json.encode(m.Submit(results=(RESULT,)))
+ARCHIVE = archive()
+ZEROS = zstandard.compress(bytes(1 << 15))
+ANSWER = msgspec.msgpack.encode(Answer(values=[1.0, {"a": 2}]))
+ROWS = zstandard.compress(b'{"prompt": "1"}\n' * 100)
+RECORDS = blobs(RECORD) | texts(RECORD.decode()).map(lambda one: one.encode(errors="replace"))
 PARSERS = {
-    "manifest": (read_manifest, texts(MANIFEST)),
-    "toml": (read_toml, texts(TOML)),
-    "formatted": (read_formatted, texts(MANIFEST)),
-    "scalar": (read_scalar, texts("[1, {a: b}]")),
-    "archive": (read_archive, blobs(archive())),
-    "body": (read_body, blobs(BODY)),
-    "plain-body": (read_plain_body, blobs(PLAIN)),
-    "zstd": (read_zstd, blobs(zstandard.compress(bytes(1 << 20)))),
-    "answer": (read_answer, blobs(msgspec.msgpack.encode(Answer(values=[1.0, {"a": 2}])))),
-    "submission": (read_submission, blobs(SUBMIT)),
-    "record": (
-        read_record,
-        blobs(RECORD) | texts(RECORD.decode()).map(lambda one: one.encode(errors="replace")),
-    ),
-    "rows": (read_rows, blobs(zstandard.compress(b'{"prompt": "1"}\n' * 100))),
+    "manifest": (read_manifest, texts(MANIFEST), MANIFEST),
+    "toml": (read_toml, texts(TOML), TOML),
+    "formatted": (read_formatted, texts(MANIFEST), MANIFEST),
+    "scalar": (read_scalar, texts("[1, {a: b}]"), "[1, {a: b}]"),
+    "archive": (read_archive, blobs(ARCHIVE), ARCHIVE),
+    "body": (read_body, blobs(BODY), BODY),
+    "plain-body": (read_plain_body, blobs(PLAIN), PLAIN),
+    "zstd": (read_zstd, blobs(zstandard.compress(bytes(1 << 20))), ZEROS),
+    "answer": (read_answer, blobs(ANSWER), ANSWER),
+    "submission": (read_submission, blobs(SUBMIT), SUBMIT),
+    "record": (read_record, RECORDS, RECORD),
+    "rows": (read_rows, blobs(ROWS), ROWS),
 }
 
-
 if __name__ == "__main__":
-    feed(*PARSERS[sys.argv[1]], int(sys.argv[2]))
+    feed(int(sys.argv[2]), *PARSERS[sys.argv[1]])

@@ -1,7 +1,11 @@
 """What broken input is made of, and how one parser is fed with it under a memory limit; not a test itself."""
 
+import copy
+import ctypes
+import os
 import resource
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
@@ -11,6 +15,9 @@ from rollout.errors import RolloutError
 from rollout_api.visible import visible
 
 GROWTH_BYTES_MAX = 512 << 20
+SHARED_MEMORY = "/dev/shm"
+LIBC = ctypes.CDLL(None)
+M_ARENA_MAX = -8
 PIECES = [
     *(
         "*a",
@@ -91,11 +98,73 @@ def blobs(base):
     return noise | cut | places.map(lambda at: base[:at])
 
 
-def feed(read, strategy, cases):
-    """Every case returns or is refused by an error of ours, within the limit."""
-    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (size + GROWTH_BYTES_MAX,) * 2)
-    with tempfile.TemporaryDirectory() as place:
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from(PIECES)
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+NUMBERS = st.integers(-2, 3) | st.integers()
+KIN = {bool: st.booleans(), int: NUMBERS, float: st.floats(), str: st.text(max_size=5)}
+
+
+def places_in(document, place=()):
+    """Where a document has values, and what is there: paths of keys and positions."""
+    items = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in items:
+        yield (*place, key), value
+        if isinstance(value, dict | list):
+            yield from places_in(value, (*place, key))
+
+
+def documents(base):
+    """A good document with a few values lost, or others in their place: mostly of the same type."""
+    places = list(places_in(base))
+
+    def change(index):
+        place, value = places[index]
+        alike = KIN.get(type(value), VALUES) | st.sampled_from([one for _, one in places])
+        other = st.integers(0, 3).flatmap(lambda n: alike if n else VALUES | st.just(KeyError))
+        return st.tuples(st.just(place), other)
+
+    changes = st.integers(0, len(places) - 1).flatmap(change)
+    return st.lists(changes, max_size=4).map(lambda them: changed(base, them))
+
+
+def changed(base, changes):
+    made = copy.deepcopy(base)
+    for place, value in changes:
+        within = made
+        try:
+            for key in place[:-1]:
+                within = within[key]
+            within[place[-1]] = copy.deepcopy(value)
+            if value is KeyError:
+                del within[place[-1]]
+        except (LookupError, TypeError):
+            continue  # an earlier change took that place away
+    return made
+
+
+def feed(cases, read, strategy, honest, opened=None):
+    """Every case returns or is refused by an error of ours, within the limit; what is honest is read afterwards."""
+    opened = opened or nullcontext
+    memory = (
+        SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
+    )  # nothing waits for a disk
+    with tempfile.TemporaryDirectory(dir=memory) as folder, opened(Path(folder)) as place:
+        if hasattr(LIBC, "mallopt"):
+            LIBC.mallopt(M_ARENA_MAX, 2)  # each thread's arena would reserve 64 MiB of the growth
+        size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + GROWTH_BYTES_MAX,) * 2)
 
         @settings(
             max_examples=cases,
@@ -107,8 +176,9 @@ def feed(read, strategy, cases):
         @given(strategy)
         def attack(content):
             try:
-                read(Path(place), content)
+                read(place, content)
             except RolloutError as error:
                 visible(str(error))
 
         attack()
+        read(place, honest)

@@ -1,5 +1,6 @@
 """The attacker's wish: bytes that crash a parser, hang it, or make it take more memory than there is."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,30 +12,35 @@ from rollout.protocol.envelope import Envelope
 from rollout.protocol.routes import SUBMIT
 
 FEEDER = Path(__file__).with_name("hostile_bytes.py")
-PARSERS = (
-    *("manifest", "toml", "formatted", "scalar", "archive", "body", "plain-body", "zstd"),
-    *("answer", "submission", "record", "rows"),
-)
+PARSERS = {
+    "hostile_bytes.py": (
+        *("manifest", "toml", "formatted", "scalar", "archive", "body", "plain-body", "zstd"),
+        *("answer", "submission", "record", "rows"),
+    ),
+    "hostile_calls.py": ("calls", "rendezvous", "ranks", "ledger-file", "ledger-rows"),
+    "hostile_cluster.py": ("operator-record", "child", "progress", "coordinator-answer", "review"),
+}
+ALL = [(feeder, parser) for feeder, parsers in PARSERS.items() for parser in parsers]
 
 
-def feed(parser, cases):
-    done = subprocess.run(
-        [sys.executable, FEEDER, parser, str(cases)], capture_output=True, text=True
-    )
+def feed(feeder, parser, cases):
+    command = [sys.executable, FEEDER.with_name(feeder), parser, str(cases)]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     assert done.returncode == 0, done.stderr[-6000:]
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("parser", PARSERS)
-def test_a_parser_is_fed_with_five_hundred_cases(parser):
-    feed(parser, 500)
+@pytest.mark.parametrize(("feeder", "parser"), ALL)
+def test_a_parser_is_fed_with_five_hundred_cases(feeder, parser):
+    feed(feeder, parser, 500)
 
 
 @pytest.mark.process
 @pytest.mark.slow
-@pytest.mark.parametrize("parser", PARSERS)
-def test_a_parser_is_fed_with_twenty_thousand_cases(parser):
-    feed(parser, 20_000)
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("feeder", "parser"), ALL)
+def test_a_parser_is_fed_with_twenty_thousand_cases(feeder, parser):
+    feed(feeder, parser, 20_000)
 
 
 @pytest.mark.parametrize(
@@ -73,3 +79,42 @@ def test_an_undecodable_body_is_refused_and_no_bug(tmp_path):
         assert client.status() is not None, "the next honest call is served"
     finally:
         bench.close()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"object": "x"},
+        {"object": []},
+        {"object": {"metadata": None}},
+        {"oldObject": {"metadata": "x"}},
+    ],
+)
+def test_a_review_of_what_is_no_object_is_refused_and_no_bug(request_):
+    from rollout_operator.webhook.crowd import parse_review
+
+    body = json.dumps({"request": {"uid": "u", "operation": "UPDATE", **request_}}).encode()
+    with pytest.raises(ValueError, match=r"request\.(object|oldObject): expected an object"):
+        parse_review(body)
+
+
+@pytest.mark.parametrize(
+    ("cell", "content"),
+    [
+        ("run.settings", "[]"),
+        ("run.outcome", '{"kind": '),
+        ("steps.metrics", "5"),
+        ("steps.plan", b"\x91\x00"),
+        ("anchors.manifest", '{"name": 1}'),
+        ("bodies.body", b""),
+    ],
+)
+def test_a_ledger_that_somebody_wrote_into_is_named_with_the_cell(cell, content, tmp_path):
+    from hostile_calls import read_ledger_rows
+
+    from rollout.errors import LedgerError
+
+    table, column = cell.split(".")
+    said = cell if table != "bodies" else "stored trajectory body"
+    with pytest.raises(LedgerError, match=said):
+        read_ledger_rows(tmp_path / "ledger.db", [((table, column), content)])

@@ -73,9 +73,17 @@ def parse_review(body: bytes) -> dict[str, Any]:
     request = review.get("request") if isinstance(review, dict) else None
     if request is None or not isinstance(request, dict):
         raise ValueError("expected an AdmissionReview with a request")
+    for name in ("object", "oldObject"):
+        found = request.get(name)
+        if found is not None and not _is_object(found):
+            raise ValueError(f"request.{name}: expected an object with metadata")
     if _is_deep(review):
         raise ValueError(f"a review nests deeper than {NESTING_MAX}")
     return review
+
+
+def _is_object(document: Any) -> bool:
+    return isinstance(document, dict) and isinstance(document.get("metadata", {}), dict)
 
 
 def _is_deep(document: Any) -> bool:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
-
-import msgspec
 
 from rollout.errors import LedgerError
 from rollout.ledger.records import (
@@ -20,6 +17,7 @@ from rollout.ledger.records import (
     StoredEvaluation,
     StoredGroup,
 )
+from rollout.ledger.sql.cells import read_document, read_json, read_msgpack, read_optional
 from rollout.ledger.sql.steps import head_step, read_ancestry
 from rollout.ledger.sql.tasks import LEASE_COLUMNS, read_lease, read_task
 from rollout.ledger.sql.transaction import EVERYTHING, Row, Transaction, marks, slices
@@ -54,8 +52,8 @@ def load(tx: Transaction) -> LedgerState:
         recent_metrics=tuple(item[2] for item in recent),
         recent_rewards=_recent_rewards(tx, head),
         tracked_step=run["tracked_step"],
-        outcome=None if run["outcome"] is None else json.loads(run["outcome"]),
-        settings=json.loads(run["settings"]),
+        outcome=read_optional(run["outcome"], "run.outcome"),
+        settings=read_document(run["settings"], "run.settings"),
     )
 
 
@@ -170,7 +168,7 @@ def _evaluations(tx: Transaction) -> tuple[StoredEvaluation, ...]:
 
 
 def _evaluation(tx: Transaction, row: Row) -> StoredEvaluation:
-    summary = None if row["summary"] is None else json.loads(row["summary"])
+    summary = read_optional(row["summary"], "evaluations.summary")
     rewards: dict[int, list[float]] = {}
     lengths: dict[int, list[int]] = {}
     excluded: tuple[int, ...] = ()
@@ -222,7 +220,7 @@ def read_anchors(tx: Transaction) -> tuple[AnchorManifest, ...]:
             " AND step <= ? ORDER BY step DESC",
             (lineage, EVERYTHING if bound is None else bound),
         )
-        found.extend(msgspec.json.decode(row[0], type=AnchorManifest) for row in rows)
+        found.extend(read_json(row[0], AnchorManifest, "anchors.manifest") for row in rows)
     return tuple(reversed(found))
 
 
@@ -268,7 +266,7 @@ def record_of(tx: Transaction, step: int) -> StepRecord | None:
         lineage=lineage,
         step=step,
         consumed=tuple(item[0] for item in consumed),
-        plan=msgspec.msgpack.decode(row["plan"]),
+        plan=read_msgpack(row["plan"], "steps.plan"),
         version=read_version(row),
         chain=row["chain"],
         cursor=Cursor(next_ordinal=row["next_ordinal"], exhausted=bool(row["exhausted"])),
@@ -315,5 +313,5 @@ def metrics_after(tx: Transaction, step: int) -> tuple[tuple[int, int, dict[str,
             " AND step <= ? ORDER BY step",
             (lineage, step, EVERYTHING if bound is None else bound),
         )
-        found.extend((lineage, row[0], json.loads(row[1])) for row in rows)
+        found.extend((lineage, row[0], read_document(row[1], "steps.metrics")) for row in rows)
     return tuple(found)

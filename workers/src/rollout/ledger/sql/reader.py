@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -12,6 +11,7 @@ from rollout.codec import decode_body, name_trajectory
 from rollout.errors import LedgerError
 from rollout.ledger.records import AnchorManifest, LedgerState, RunIdentity, StepBatch, StepRecord
 from rollout.ledger.sql import loading
+from rollout.ledger.sql.cells import read_document, read_optional
 from rollout.ledger.sql.steps import head_step, read_ancestry
 from rollout.ledger.sql.transaction import EVERYTHING, Row, Transaction
 from rollout.ledger.views import (
@@ -84,7 +84,7 @@ class Reader(ABC):
             step=step,
             chain="" if version is None else version["chain"],
             version=None if version is None else loading.read_version(version),
-            outcome=None if row["outcome"] is None else json.loads(row["outcome"]),
+            outcome=read_optional(row["outcome"], "run.outcome"),
         )
 
     def steps(self, after: int = 0, limit: int | None = None) -> tuple[StepView, ...]:
@@ -225,7 +225,10 @@ class Reader(ABC):
         ).fetchall()
         return tuple(
             EventView(
-                at=row["at"], kind=row["kind"], message=row["message"], data=json.loads(row["data"])
+                at=row["at"],
+                kind=row["kind"],
+                message=row["message"],
+                data=read_document(row["data"], "events.data"),
             )
             for row in reversed(rows)
         )
@@ -238,6 +241,11 @@ class Reader(ABC):
             if task_id not in stored:
                 raise LedgerError(f"the ledger {self.where} has lost the body of {task_id}")
             bodies[task_id] = {made.sample: made for made in decode_body(stored[task_id])}
+        for row in rows:
+            if row["sample"] not in bodies[row["task_id"]]:
+                raise LedgerError(
+                    f"the ledger {self.where} has another body for {row['task_id']}: no sample {row['sample']}"
+                )
         return tuple(
             SampleView(
                 task_id=row["task_id"],
@@ -290,8 +298,8 @@ def _step_view(row: Row) -> StepView:
         step=row["step"],
         version=loading.read_version(row),
         chain=row["chain"],
-        metrics=json.loads(row["metrics"]),
-        phase_seconds=json.loads(row["phase_seconds"]),
+        metrics=read_document(row["metrics"], "steps.metrics"),
+        phase_seconds=read_document(row["phase_seconds"], "steps.phase_seconds"),
         num_consumed=row["consumed"],
         committed_at=row["committed_at"],
     )
@@ -304,7 +312,7 @@ def _evaluation_view(row: Row) -> EvaluationView:
         lineage=row["lineage"],
         step=row["step"],
         num_prompts=row["num_tasks"],
-        summary=None if row["summary"] is None else json.loads(row["summary"]),
+        summary=read_optional(row["summary"], "evaluations.summary"),
         scheduled_at=row["scheduled_at"],
         finished_at=row["finished_at"],
     )
