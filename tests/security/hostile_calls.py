@@ -25,7 +25,8 @@ from rollout.codec import encode_body
 from rollout.errors import RolloutError
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.ledger.sqlite.reader import LedgerReader
-from rollout.protocol.routes import ENDPOINTS
+from rollout.protocol.envelope import Envelope, read_envelope
+from rollout.protocol.routes import ROUTES
 
 CALL_SECONDS_MAX = 0.2
 """A caller that hangs up while it waits for work."""
@@ -57,13 +58,20 @@ def example(kind):
     return PLAIN.get(type(kind), "actor-0")
 
 
+SENDER = Envelope(worker="actor-0", incarnation=1).headers()
+SENDERS = st.just(SENDER) | documents(SENDER).map(
+    lambda them: {name: str(text) for name, text in them.items()}
+)
+"""Headers that say who calls."""
+
+
 def bodies(path):
     """Calls of one path, in both encodings; some are what nobody encodes so."""
-    good = example(inspect.type_info(ENDPOINTS[path].request))
-    made = documents(good)
-    packed = msgspec.msgpack.encode(good)
-    return st.tuples(st.just(path), st.just("msgpack"), made.map(pack) | blobs(packed)) | st.tuples(
-        st.just(path), st.just("json"), made.map(msgspec.json.encode)
+    good = example(inspect.type_info(ROUTES[path].request))
+    made, packed = documents(good), msgspec.msgpack.encode(good)
+    here, wire = st.just(path), st.just("msgpack")
+    return st.tuples(here, SENDERS, wire, made.map(pack) | blobs(packed)) | st.tuples(
+        here, SENDERS, st.just("json"), made.map(msgspec.json.encode)
     )
 
 
@@ -93,9 +101,11 @@ class Served:
         FakeActor(self._client)
         FakeLearner(self._client, self._bench.store)
 
-    def call(self, path, wire, body):
+    def call(self, path, headers, wire, body):
         coordinator, loop = self._bench.coordinator, self._client._transport._loop
-        work = asyncio.wait_for(coordinator.handle(ENDPOINTS[path], body, wire), CALL_SECONDS_MAX)
+        work = asyncio.wait_for(
+            coordinator.handle(ROUTES[path], read_envelope(headers), body, wire), CALL_SECONDS_MAX
+        )
         try:
             status, answer = asyncio.run_coroutine_threadsafe(work, loop).result(60)
         except TimeoutError:
@@ -131,10 +141,10 @@ def call(served, ask):
         served.check()
 
 
-CALLS = st.sampled_from(sorted(set(ENDPOINTS) - ENDS)).flatmap(bodies)
+CALLS = st.sampled_from(sorted(set(ROUTES) - ENDS)).flatmap(bodies)
 MEETING = st.sampled_from([f"/v1/learner/{one}" for one in ("join", "stay", "leaving", "left")])
 REGISTER = "/v1/actor/register"
-HONEST_CALL = (REGISTER, "json", b'{"worker": "actor-0", "index": 0}')
+HONEST_CALL = (REGISTER, SENDER, "json", b'{"index": 0}')
 
 # -- the ledger -------------------------------------------------------------------------------------------
 

@@ -111,15 +111,13 @@ def read_record(live: Mapping[str, Any], keyring: Keyring) -> Record:
     if not keyring.verify(record_content(live), signature):
         raise RecordUnverified(meta["name"])
     try:
-        children = json.loads(unpack(base64.b64decode(live["binaryData"][CHILDREN_FILE])))
+        children = tuple(json.loads(unpack(base64.b64decode(live["binaryData"][CHILDREN_FILE]))))
         attempt = int(meta["labels"][names.LABEL_ATTEMPT])
         allowances = parse_allowances(json.loads(live["data"][ALLOWANCES_FILE]))
-    except (KeyError, TypeError, zlib.error, ValueError) as error:
+    except (KeyError, TypeError, zlib.error, ValueError, RecursionError) as error:
         message = f"ConfigMap {meta['name']} is no record of a run attempt: {error}"
         raise ValueError(message) from error
-    return Record(
-        attempt=attempt, config_map=dict(live), children=tuple(children), allowances=allowances
-    )
+    return Record(attempt=attempt, config_map=dict(live), children=children, allowances=allowances)
 
 
 def unpack(packed: bytes) -> bytes:
