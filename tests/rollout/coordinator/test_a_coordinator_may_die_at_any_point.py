@@ -216,7 +216,7 @@ def test_user_code_that_fails_twice_ends_the_run_with_its_message(bench):
     assert "data trouble with t/0" in outcome.message
     assert actor.claim().stop
 
-    client = bench.start()
+    client = bench.start(replace(PLAN, attempt=2))
     assert client.status().outcome is None
     assert FakeActor(client).claim().tasks[0].ordinal == 0
 

@@ -230,7 +230,7 @@ def test_a_stopped_run_ends_when_its_workers_have_and_goes_on_later(bench):
     actor.call(routes.ACTOR_OUTCOME, m.Outcome(ok=True))
     assert wait_for_outcome(client).kind == "Stopped"
 
-    client = bench.start()
+    client = bench.start(replace(PLAN, attempt=2))
     assert client.status().outcome is None
     actor, learner = FakeActor(client), FakeLearner(client, bench.store)
     assert (learner.started.committed_step, learner.started.anchor.name) == (1, "step-000001")

@@ -50,6 +50,7 @@ KINDS = (
 
 NOTICE = "leave-learner"
 REFUSED = "refuse-heartbeats"
+STOP = "order-stop"
 SLOW_FIRST = 1000
 """Seeds from here on are of runs in which work is slow, is interrupted and moves between actors."""
 LATE_FIRST = 2000
@@ -107,6 +108,7 @@ class Scenario:
             and plan.staleness_max == 0
             and not self.salted
             and self.broken_task is None
+            and not any(fault.kind == STOP for fault in self.faults)
             # A whole failure on the last try of a group that always loses a part decides about it.
             and not (self.lost and self.trouble)
         )
@@ -129,7 +131,7 @@ class Scenario:
 def build_scenario(seed: int) -> Scenario:
     """Everything that a seed decides before the run begins; see ``SLOW_FIRST`` and ``LATE_FIRST``."""
     build = _late if seed >= LATE_FIRST else _slow if seed >= SLOW_FIRST else _any
-    return _with_notices(build(seed))
+    return _with_stop(_with_notices(build(seed)))
 
 
 def _late(seed: int) -> Scenario:
@@ -183,6 +185,25 @@ def _with_notices(base: Scenario) -> Scenario:
         plan=replace(base.plan, saves_on_notice=draw.random() < 0.7),
         faults=tuple(sorted((*base.faults, *notices), key=lambda fault: fault.at)),
     )
+
+
+def _with_stop(base: Scenario) -> Scenario:
+    """One run in eight is ordered to stop, and most of their coordinators die soon after that."""
+    draw = random.Random(f"stop {base.seed}")
+    if draw.random() > 1 / 8:
+        return base
+    stop = Fault(at=draw.uniform(0.5, 40.0), kind=STOP, who=0, seconds=1.0)
+    deaths = [
+        Fault(
+            at=stop.at + draw.uniform(0.0, 4.0),
+            kind=draw.choice(["kill-coordinator", "close-coordinator"]),
+            who=0,
+            seconds=draw.uniform(0.1, 5.0),
+        )
+        for _ in range(draw.randint(0, 2))
+    ]
+    faults = (*base.faults, stop, *deaths)
+    return replace(base, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
 
 
 def _slow(seed: int) -> Scenario:

@@ -20,6 +20,9 @@ from unittest.mock import patch
 
 from rollout.coordinator.calls.quarantine import WRONG_MAX
 from rollout.ledger.sqlite.reader import LedgerReader
+from rollout.protocol import messages as m
+from rollout.protocol import routes
+from rollout.protocol.envelope import Envelope
 
 sys.path.append(str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "ledger"))
@@ -27,8 +30,8 @@ sys.path.append(str(Path(__file__).parents[1] / "ledger"))
 import hash_learner
 import workers
 from promises import check_always, check_end, read_history
-from scenario import REFUSED, Fault, Scenario, build_scenario
-from virtual_time import Stuck, run_virtual
+from scenario import REFUSED, STOP, Fault, Scenario, build_scenario
+from virtual_time import Process, Stuck, run_virtual
 from world import World
 
 SECONDS_MAX = 1800.0
@@ -212,7 +215,8 @@ class _Story:
             await asyncio.sleep(max(0.0, fault.at - self._world.now))
             self._world.say(f"FAULT {fault}")
             self._world.count(f"fault {fault.kind}")
-            self._world.wire.spawn(self._happen(fault))
+            happening = self._order_stop() if fault.kind == STOP else self._happen(fault)
+            self._world.wire.spawn(happening)
 
     async def _happen(self, fault: Fault) -> None:
         world = self._world
@@ -245,6 +249,12 @@ class _Story:
             await self._lose(names, fault.seconds)
         else:
             await self._trouble_the_place(fault)
+
+    async def _order_stop(self) -> None:
+        """As an operator does it: again, until it is acknowledged; a run that is told so goes on no more."""
+        world, sender = self._world, Envelope(worker="operator", incarnation=0)
+        await world.call(Process("operator"), routes.STOP, m.Stop(reason="Suspended"), sender)
+        world.commits_at_stop = len(world.commits)
 
     async def _lose(self, names: list[str], seconds: float | None) -> None:
         """For good (None), as long as one is left, or for a while."""
@@ -344,7 +354,14 @@ class _Story:
             expected.add("RewardError")
         if not self._scenario.plan.exact:
             expected.add("AllSamplesLost")
+        if self._world.commits_at_stop is not None:
+            expected.add("Stopped")
         return expected
+
+    def _went_on(self) -> bool:
+        """Whether more than the step under way was committed after the order to stop."""
+        before = self._world.commits_at_stop
+        return before is not None and len(self._world.commits) > before + 1
 
     def _judge(self) -> None:
         world = self._world
@@ -357,6 +374,8 @@ class _Story:
         self._count_moves()
         if world.outcome not in self._expected():
             world.break_promise(f"the run ended as {world.outcome!r}: {world.status().outcome}")
+        elif self._went_on():
+            world.break_promise("it went on after an order to stop that was acknowledged")
         elif world.outcome == "Finished":
             for text in check_end(file, world):
                 world.break_promise(text)

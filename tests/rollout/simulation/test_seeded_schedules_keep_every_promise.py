@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from scenario import KINDS, LATE_FIRST, NOTICE, SLOW_FIRST, build_scenario
+from scenario import KINDS, LATE_FIRST, NOTICE, SLOW_FIRST, STOP, build_scenario
 from simulate import run_scenario, simulate
 
 QUICK = 20
@@ -74,7 +74,7 @@ def test_many_schedules(first):
 
 def test_the_seeds_meet_every_fault_and_every_kind_of_run():
     scenarios = [build_scenario(seed) for seed in range(LONG)]
-    assert {fault.kind for one in scenarios for fault in one.faults} == {*KINDS, NOTICE}
+    assert {fault.kind for one in scenarios for fault in one.faults} == {*KINDS, NOTICE, STOP}
     assert {one.num_actors for one in scenarios} == {1, 2, 3, 4}
     assert {one.plan.staleness_max for one in scenarios} == {0, 1, 2, 3}
     for staleness in range(4):

@@ -72,6 +72,7 @@ class World:
         self.scenario, self.folder, self.draw = scenario, folder, draw
         self.store = Store()
         self.trace: list[str] = []
+        self.commits_at_stop: int | None = None
         self.processes: dict[str, Process] = {}
         self.wire = Process("wire")
         self.newest: dict[str, int] = {}

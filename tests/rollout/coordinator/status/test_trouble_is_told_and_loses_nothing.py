@@ -57,7 +57,7 @@ def test_a_disk_that_stays_full_ends_the_run_and_it_goes_on_later(bench):
     assert (outcome.kind, outcome.reason) == ("Failed", "LedgerFull")
     assert learner.ask().stop == "LedgerFull"
 
-    client = bench.start()
+    client = bench.start(replace(PLAN, attempt=2))
     assert client.status().step == 1
     assert run_to_end(FakeActor(client), FakeLearner(client, bench.store)).stop == "Finished"
 

@@ -157,6 +157,7 @@ class RunContext:
     batches: Notifier = field(default_factory=Notifier)
     changed: Notifier = field(default_factory=Notifier)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    ending: asyncio.Lock = field(default_factory=asyncio.Lock)
     waits: Waits = field(default_factory=Waits)
     pace: Pace | None = None
     recalls: RecallState = field(default_factory=RecallState)
@@ -174,6 +175,7 @@ class RunContext:
     stuck: Stuck | None = None
     learner_until: float | None = None
     closing: bool = False
+    inherits_stop: bool = False
     superseded: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
@@ -214,14 +216,57 @@ class RunContext:
         elif self.clock() - self.full.since > self.plan.full_seconds:
             await self.end("Failed", type(error).__name__, str(error))
 
-    async def end(self, kind: str, reason: str, message: str) -> None:
-        """Record how the run ended, once, and tell everybody. A broken ledger cannot stop that."""
-        if self.state.outcome is not None:
+    async def remember(
+        self,
+        *,
+        generation: int | None = None,
+        live: LiveSettings | None = None,
+        group: int | None = None,
+        stopping: str | None = None,
+    ) -> None:
+        """Make durable what was set, beside what is. Ask for it in your ``turn``. Raises LedgerError."""
+        stopping = stopping or self.state.stopping
+        settings = {
+            "generation": self.settings_generation if generation is None else generation,
+            "live": (live or self.live).model_dump(mode="json", exclude_none=True),
+            "group": self.group.incarnation if group is None else group,
+        }
+        if stopping is not None:
+            settings["stop"] = {"reason": stopping, "attempt": str(self.plan.attempt)}
+        await self.ledger.set_settings(settings)
+
+    async def stop(self, reason: str) -> None:
+        """Have the run end early, once, and then tell everybody.
+
+        No life of this process forgets it until another run attempt begins. Ask for it in your ``turn``. A
+        broken ledger cannot prevent it.
+        """
+        if self.state.stopping is not None:
             return
-        self.state.outcome = RunOutcome(kind=kind, reason=reason, message=message)
-        log.info("run ended outcome=%s reason=%s message=%s", kind, reason, message)
-        self.wake()
+        log.warning("stopping: %s", reason)
         try:
-            await self.ledger.set_outcome({"kind": kind, "reason": reason, "message": message})
+            await self.remember(stopping=reason)
         except LedgerError as error:
-            log.error("the outcome is not in the ledger: %s", error)  # noqa: TRY400 - expected
+            log.error("the order to stop is not in the ledger: %s", error)  # noqa: TRY400 - expected
+        self.state.stopping = reason
+        self.wake()
+
+    async def end(self, kind: str, reason: str, message: str) -> None:
+        """Record how the run ended, once, and then tell everybody.
+
+        In this order: nobody leaves for an end that the next life of this process knows nothing of. A broken
+        ledger cannot prevent it, closing this process can. Raises CoordinatorError while it is closing.
+        """
+        async with self.ending:
+            if self.state.outcome is not None:
+                return
+            ended = {"kind": kind, "reason": reason, "message": message}
+            log.info("run ends outcome=%s reason=%s message=%s", kind, reason, message)
+            try:
+                await self.ledger.set_outcome({**ended, "attempt": str(self.plan.attempt)})
+            except LedgerError as error:
+                if self.closing:
+                    raise CoordinatorError("the coordinator is closing") from error
+                log.error("the outcome is not in the ledger: %s", error)  # noqa: TRY400 - expected
+            self.state.outcome = RunOutcome(**ended)
+            self.wake()

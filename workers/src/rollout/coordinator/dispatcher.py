@@ -40,6 +40,7 @@ from rollout.errors import (
     StoreError,
 )
 from rollout.ledger.contract import Ledger
+from rollout.ledger.records import LedgerState
 from rollout.protocol import messages as m
 from rollout.protocol.envelope import Envelope, check_sender
 from rollout.protocol.refusals import build_refusal, status_of
@@ -193,7 +194,7 @@ async def open_coordinator(
         run.clock = clock
     run.started_at = run.group.since = run.clock()
     rearmed = await ledger.rearm(plan.lease_seconds)
-    await _forgive(run)
+    await _go_on(run, stored)
     await learner.open_version(run)
     log.info(
         "coordinator open run=%s step=%d lineage=%d position=%d leases=%d",
@@ -206,12 +207,22 @@ async def open_coordinator(
     return Coordinator(run)
 
 
-async def _forgive(run: RunContext) -> None:
-    """A run that ended early, or that is to be longer now, goes on."""
-    outcome = run.state.outcome
-    if outcome is None:
+async def _go_on(run: RunContext, stored: LedgerState) -> None:
+    """Another run attempt goes on after an early end, or an order to stop.
+
+    The same attempt under a new coordinator does not: its workers have left. A run that is to be longer now goes
+    on in any case.
+    """
+    outcome, stop, attempt = (
+        stored.outcome or {},
+        stored.settings.get("stop", {}),
+        str(run.plan.attempt),
+    )
+    if stop.get("attempt") == attempt:
+        run.state.stopping, run.inherits_stop = stop["reason"], True
+    if run.state.outcome is None or (outcome["kind"] == "Succeeded" and run.is_last_step_done()):
         return
-    if outcome.kind != "Succeeded" or not run.is_last_step_done():
+    if outcome["kind"] == "Succeeded" or outcome.get("attempt") != attempt:
         run.state.outcome = None
         await run.ledger.set_outcome(None)
 

@@ -286,7 +286,9 @@ async def _finish_stopped(run: RunContext) -> None:
         for worker in run.state.workers.values()
         if worker.outcome is None and now - worker.seen_at < run.plan.lease_seconds
     ]
-    if not working:
+    # Who was told by an earlier life may be saving an anchor, and has not spoken to this one yet.
+    awaited = run.inherits_stop and now - run.started_at < run.plan.lease_seconds
+    if not working and not (awaited and not run.state.workers):
         await settle(run)
         await run.end("Stopped", "Stopped", run.state.stopping or "")
 

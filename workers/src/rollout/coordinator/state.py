@@ -8,7 +8,7 @@ restart every worker is given one lease term to be heard again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -302,7 +302,7 @@ def build_state(stored: LedgerState, *, pools_rewards: bool = False) -> RunState
         dispositions=Counter(stored.dispositions),
         recent=list(stored.recent_metrics[-STEPS:]),
         tracked_step=stored.tracked_step,
-        outcome=None if stored.outcome is None else RunOutcome(**stored.outcome),
+        outcome=_outcome(stored.outcome),
     )
     signals = [observe_signal(step, pooled=pools_rewards) for step in stored.recent_rewards]
     state.signals = [signal for signal in signals if signal is not None][-STEPS:]
@@ -336,3 +336,9 @@ def _group(stored: StoredGroup) -> Group:
         packed=pack_group(stored.task.ordinal, made) if made else b"",
         oldest_step=find_oldest_step(made),
     )
+
+
+def _outcome(stored: Mapping[str, str] | None) -> RunOutcome | None:
+    if stored is None:
+        return None
+    return RunOutcome(kind=stored["kind"], reason=stored["reason"], message=stored["message"])

@@ -11,6 +11,7 @@ import os
 import shutil
 import socket
 import sys
+import time
 import uuid
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -139,6 +140,7 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
             namespace=prepared.namespace,
             uid=str(uuid.uuid4()) if previous is None else previous.run.uid,
         ),
+        attempt=max(int(time.time()), 0 if previous is None else previous.attempt + 1),
         spec=prepared.spec,
         layout=Layout(
             run_dir=str(run.path),

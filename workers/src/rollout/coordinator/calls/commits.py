@@ -88,6 +88,7 @@ async def _commit_new(run: RunContext, sender: Envelope, ask: m.Commit) -> None:
     await run.ledger.commit(_build(run, sender, ask, dispositions, rows, admission, retired))
     _mirror(run, ask, taken, dispositions)
     state.admit(admission)
+    await _stop_when_adrift(run)
 
 
 def _build(
@@ -253,17 +254,15 @@ def _mirror(
         _share_waits(run, state.step_seconds)
     state.step_ended_at = now
     run.rows.forget_below(ask.cursor.next_ordinal)
-    _stop_when_adrift(run)
     log.debug("step committed lineage=%d step=%d chain=%s", ask.lineage, ask.step, ask.chain)
 
 
-def _stop_when_adrift(run: RunContext) -> None:
+async def _stop_when_adrift(run: RunContext) -> None:
     """Save and stop where the manifest asks for it; the step that showed it is committed."""
     recent, plan = run.state.recent, run.plan
     for drift in (judge_drift(recent, plan.drift), judge_retokenised(recent, plan.retokenised)):
-        if drift.level == "stop" and run.state.stopping is None:
-            run.state.stopping = drift.message
-            log.warning("stopping: %s", drift.message)
+        if drift.level == "stop":
+            await run.stop(drift.message)
 
 
 def _share_waits(run: RunContext, seconds: float) -> None:

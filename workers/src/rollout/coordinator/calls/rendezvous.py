@@ -11,7 +11,6 @@ import logging
 
 from rollout.coordinator.calls.preemption import give_notice, may_save
 from rollout.coordinator.calls.registry import answers
-from rollout.coordinator.calls.settings import remember
 from rollout.coordinator.context import WAIT_MAX_SECONDS, RunContext, wait_for
 from rollout.errors import CoordinatorError, Fenced
 from rollout.protocol import messages as m
@@ -77,9 +76,7 @@ async def _enter(run: RunContext, incarnation: int, rank: int) -> None:
         return
     async with run.turn:
         if incarnation > run.group.incarnation:
-            await remember(
-                run, generation=run.settings_generation, live=run.live, group=incarnation
-            )
+            await run.remember(group=incarnation)
             run.group = renew(run.group, incarnation, run.clock())
             log.info("learner group incarnation=%d size=%d", incarnation, run.group.size)
 

@@ -1,7 +1,7 @@
 """The operator's desk: live settings by generation, and the order to stop.
 
-Settings are durable before they are acknowledged, so that a coordinator that comes back runs under the
-last ones that were taken.
+Both are durable before they are acknowledged: a coordinator that comes back runs under the last settings that
+were taken, and stops where the one before it was told to.
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ log = logging.getLogger(__name__)
 async def stop(run: RunContext, sender: Envelope, ask: m.Stop) -> m.Empty:
     """A person, or the operator, ends the run early."""
     del sender
-    if run.state.stopping is None:
-        run.state.stopping = ask.reason or "Stopped"
-        log.info("stopping reason=%s", ask.reason)
-    run.wake()
+    async with run.turn:
+        await run.stop(ask.reason or "Stopped")
     return m.Empty()
 
 
@@ -59,7 +57,7 @@ async def _put_into_force(
     trackers = run.trackers
     if live.tracking != run.live.tracking:
         trackers = await asyncio.to_thread(run.tuning.trackers, live)
-    await remember(run, generation=generation, live=live, group=run.group.incarnation)
+    await run.remember(generation=generation, live=live)
     await _change_trackers(run, trackers)
     run.settings_generation, run.live, run.plan = generation, live, tuned.plan
     limit_tries(run)
@@ -79,9 +77,3 @@ async def _change_trackers(run: RunContext, trackers: Sequence[Tracker]) -> None
         run.trackers, run.bad_tracker = trackers, "" if gone else run.bad_tracker
     for tracker in gone:
         await asyncio.to_thread(tracker.close)
-
-
-async def remember(run: RunContext, *, generation: int, live: LiveSettings, group: int) -> None:
-    """Make durable what the operator has set. Raises LedgerError."""
-    document = live.model_dump(mode="json", exclude_none=True)
-    await run.ledger.set_settings({"generation": generation, "live": document, "group": group})
