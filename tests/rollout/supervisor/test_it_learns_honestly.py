@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rollout.report import write_report
 from rollout.runs.manifest import Document, load_documents
 from rollout.runs.validation import apply_values
 from rollout.supervisor import run_manifest
@@ -53,7 +54,7 @@ def accuracy(run_dir: Path) -> tuple[float, float, float]:
 
 def learn(documents: list[Document], home: Path, monkeypatch) -> tuple[float, float, float]:
     monkeypatch.setenv("ROLLOUT_HOME", str(home))
-    result = run_manifest(documents, progress=False)
+    result = run_manifest(documents, progress=False, report=write_report)
     assert result.exit_code == 0, result.summary
     found = accuracy(result.run_dir)
     print(f"accuracy {found[0]:.3f} -> {found[1]:.3f} (95 % from {found[2]:.3f})")

@@ -117,6 +117,7 @@ def run(
         RunFailed: the run ended badly; its folder holds everything committed.
     """
     from rollout.errors import RunFailed
+    from rollout.report import write_report
     from rollout.runs.manifest import load_documents
     from rollout.runs.validation import apply_values, require_valid
     from rollout.supervisor import run_manifest
@@ -129,6 +130,7 @@ def run(
         run_dir=Path(run_dir) if run_dir else None,
         progress=progress,
         rewards=rewards,
+        report=write_report,
     )
     if result.exit_code not in {0, 3}:
         raise RunFailed(

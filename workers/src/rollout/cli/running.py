@@ -81,11 +81,16 @@ def start(
 
         print_plan(build_plan(documents, offline=True), output)
         return
+    from rollout.report import write_report
     from rollout.supervisor import run_manifest
 
     quiet = output is Format.json
     result = run_manifest(
-        documents, resume=resume, run_dir=run_dir, progress="plain" if quiet else True
+        documents,
+        resume=resume,
+        run_dir=run_dir,
+        progress="plain" if quiet else True,
+        report=write_report,
     )
     if quiet:
         print_json(result.summary)

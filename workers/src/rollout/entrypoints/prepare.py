@@ -11,6 +11,7 @@ import logging
 import sys
 from pathlib import Path
 
+from rollout.common.text_files import replace_text
 from rollout.entrypoints.config import run_process
 from rollout.entrypoints.resolve import resolve
 from rollout.errors import SpecError
@@ -24,7 +25,6 @@ from rollout.runs.model_transfer import POLICY, bring_models, take_models
 from rollout.runs.resolve import ResolveRequest
 from rollout.runs.wheels import place_wheel
 from rollout.runs.worker_config import choose_dtype, complete
-from rollout.supervisor.launch import write_atomically
 from rollout_api.v1alpha1.common import ModelSource
 from rollout_api.v1alpha1.storage import Code
 from rollout_api.worker import WorkerConfig, WorkerOrder
@@ -46,7 +46,7 @@ def main() -> None:
     config = resolve_locally(order, code) if role == "coordinator" else ask(order, role, code)
     path = config_path(order)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, config.model_dump_json(exclude_none=True, indent=1))
+    replace_text(path, config.model_dump_json(exclude_none=True, indent=1))
 
 
 def place_code(order: WorkerOrder) -> tuple[WorkerOrder, str | None]:

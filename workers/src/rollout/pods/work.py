@@ -11,7 +11,7 @@ from pathlib import Path
 from rollout.pods.child import run_child
 from rollout.pods.node import find_node, ordinal_of, work_in_group
 from rollout.pods.orders import config_path, read_order
-from rollout.supervisor.processes import RUN_DIR_VARIABLE, thread_env
+from rollout.runs.environment import RUN_DIR_VARIABLE, thread_env, user_env
 from rollout_api.worker import WorkerOrder
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,5 @@ def work(
 
 def child_environment(order: WorkerOrder) -> dict[str, str]:
     """Ours, with what the run's spec and order ask for."""
-    own = {variable.name: variable.value for variable in order.spec.env}
     place = {RUN_DIR_VARIABLE: order.layout.run_dir}
-    return {**os.environ, **own, **thread_env(order.threads), **place}
+    return {**os.environ, **user_env(order.spec), **thread_env(order.threads), **place}

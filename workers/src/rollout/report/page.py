@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rollout.common.finite import finite
+from rollout.common.text_files import replace_text
 from rollout.report.data import DISPOSITIONS, ReportInput, headlines, is_right, summarise
 from rollout.report.gather import gather
 from rollout.report.panels import plan_plots
@@ -31,11 +32,11 @@ def write_report(run_dir: Path) -> dict[str, Any]:
         "spec": data.spec,
         "versions": data.versions,
     }
-    replace_file(
+    replace_text(
         run_dir / "report.json",
         json.dumps(finite(document), indent=1, default=str, allow_nan=False),
     )
-    replace_file(run_dir / "report.html", render_page(data, summary))
+    replace_text(run_dir / "report.html", render_page(data, summary))
     return summary
 
 
@@ -74,13 +75,6 @@ def render_template(template: Path, **values: Any) -> str:
     return environment.from_string(template.read_text(encoding="utf-8")).render(
         style=style, **values
     )
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write a file that is seen whole or not at all."""
-    temporary = path.with_suffix(path.suffix + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
 
 
 def _number(value: float | None) -> str:

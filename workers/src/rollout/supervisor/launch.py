@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from rollout.common.text_files import replace_text
 from rollout.errors import SpecError
 from rollout.ledger.opening import require_ledger
 from rollout.models.roles import further_models
@@ -113,7 +114,7 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
         config = build_config(wanted, found := resolving.wait(), machine, url)
         if found.num_bad:
             display.note(f"{found.num_bad} records are left out of training: {found.first_bad}")
-        write_atomically(run.worker_config, config.model_dump_json(exclude_none=True, indent=1))
+        replace_text(run.worker_config, config.model_dump_json(exclude_none=True, indent=1))
         ended = supervisor.run()
     except BaseException:
         if wanted.previous is not None:
@@ -229,16 +230,9 @@ def _reserved_port() -> Generator[int]:
         yield held.getsockname()[1]
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file that is seen whole or not at all."""
-    work = path.with_name(f".{path.name}.{os.getpid()}")
-    work.write_text(text)
-    work.replace(path)
-
-
 def write_config(run: RunDir, config: WorkerConfig) -> None:
     """Write ``worker.json``."""
-    write_atomically(run.worker_config, config.model_dump_json(exclude_none=True, indent=1))
+    replace_text(run.worker_config, config.model_dump_json(exclude_none=True, indent=1))
 
 
 def read_config(run: RunDir) -> WorkerConfig:
@@ -251,7 +245,7 @@ def read_config(run: RunDir) -> WorkerConfig:
 
 def write_result(run: RunDir, ended: Ended, status: Status | None) -> None:
     """Write ``result.json``: what pipelines and ``--resume`` ask of a run that is over."""
-    write_atomically(run.path / "result.json", json.dumps(summarise(run, ended, status), indent=1))
+    replace_text(run.path / "result.json", json.dumps(summarise(run, ended, status), indent=1))
 
 
 def read_result(run: RunDir) -> dict[str, Any]:

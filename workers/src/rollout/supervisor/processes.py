@@ -14,6 +14,7 @@ from rollout.common.child_processes import ProcessSpec
 from rollout.common.ranks import CONFIG_OPTION, plan_ranks
 from rollout.common.restarts import RestartRules
 from rollout.ledger.opening import DSN_VARIABLE
+from rollout.runs.environment import RUN_DIR_VARIABLE, thread_env, user_env
 from rollout.runs.run_dir import RunDir
 from rollout.supervisor.watch import Bounds
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -22,8 +23,6 @@ TINY_PARAMETERS_MAX = 3_000_000
 """Below this a second thread costs more in synchronisation than it computes."""
 NO_CREDENTIALS = {DSN_VARIABLE: ""}
 """The ledger's connection string reaches the coordinator alone: user code runs in the others."""
-RUN_DIR_VARIABLE = "ROLLOUT_RUN_DIR"
-"""Set in every process of a run and in all that they start: user code finds the folder by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +80,12 @@ def plan_actor(spec: RolloutRunSpec, run: RunDir, machine: Machine, index: int) 
         f"actor-{index}",
         "actor",
         extra=("--index", str(index)),
-        env=_user_env(spec) | thread_env(plan_threads(spec, machine)) | NO_CREDENTIALS,
+        env=user_env(spec) | thread_env(plan_threads(spec, machine)) | NO_CREDENTIALS,
     )
 
 
 def _learner(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> ProcessSpec:
-    env = _user_env(spec) | thread_env(plan_threads(spec, machine)) | NO_CREDENTIALS
+    env = user_env(spec) | thread_env(plan_threads(spec, machine)) | NO_CREDENTIALS
     module, arguments = plan_ranks(str(run.worker_config), spec.learner.num_processes)
     return ProcessSpec(
         name="learner",
@@ -121,20 +120,6 @@ def _process(
 
 def _restarts(spec: RolloutRunSpec) -> RestartRules:
     return RestartRules(retries_max=spec.limits.retries)
-
-
-def _user_env(spec: RolloutRunSpec) -> dict[str, str]:
-    """``spec.env``; ``secretEnv`` is taken from the environment that every child inherits."""
-    return {variable.name: variable.value for variable in spec.env}
-
-
-def thread_env(threads: int) -> dict[str, str]:
-    """What makes libraries compute with so many threads."""
-    return {
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-        "TOKENIZERS_PARALLELISM": "false",
-    }
 
 
 def plan_bounds(spec: RolloutRunSpec) -> Bounds:

@@ -38,6 +38,8 @@ from rollout.supervisor.watch import EXIT_INTERRUPTED, EXIT_OK, Ended
 from rollout_api.v1alpha1.common import FromRun
 
 RewardFunction = Callable[..., Sequence[float | Mapping[str, float]]]
+Report = Callable[[Path], object]
+"""Writes what is to be read of a run that has ended, from its folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +59,14 @@ def run_manifest(
     run_dir: Path | None = None,
     progress: bool | Mode = True,
     rewards: Sequence[RewardFunction] | None = None,
+    report: Report | None = None,
 ) -> RunResult:
     """Run every run of a manifest, each after the one it starts from; stop at the first that fails.
 
     ``overrides`` are ``path=value`` items, or values by path. ``resume`` is ``Latest`` or the name of
     a run's directory: runs that ended well are taken as they are, an interrupted one is gone on
-    with. With several runs ``run_dir`` is the folder of their folders. Raises SpecError and DataError
+    with. With several runs ``run_dir`` is the folder of their folders. ``report`` writes the page of a run
+    that has ended, from its folder. Raises SpecError and DataError
     for bad input; a run that fails is told by its exit code.
     """
     documents = _load(manifest, overrides)
@@ -86,7 +90,7 @@ def run_manifest(
                 others=others,
                 resumed=earlier is not None,
             )
-            result = _run_stage(stage, mode, rewards)
+            result = _run_stage(stage, mode, rewards, report)
         if result.exit_code != EXIT_OK:
             return result
         produced[prepared.name] = run
@@ -108,12 +112,19 @@ class _Stage:
     resumed: bool
 
 
-def _run_stage(stage: _Stage, mode: Mode, rewards: Sequence[RewardFunction] | None) -> RunResult:
+def _run_stage(
+    stage: _Stage,
+    mode: Mode,
+    rewards: Sequence[RewardFunction] | None,
+    report: Report | None,
+) -> RunResult:
     run = stage.run
     display = make_display(mode, run.name)
     try:
         finished = _launch_stage(stage, display, rewards)
         _tell_end(finished, run, display)
+        if finished.status is not None and report is not None:
+            _write_report(report, run, display)
     finally:
         display.close()
         discard(run)
@@ -147,7 +158,7 @@ def _launch_stage(
 
 
 def _tell_end(finished: Finished, run: RunDir, display: Display) -> None:
-    """Say how the run ended and what to do next; write the report."""
+    """Say how the run ended and what to do next."""
     ended = finished.ended
     if ended.exit_code == EXIT_INTERRUPTED and run.worker_config.exists():
         display.note(
@@ -156,15 +167,11 @@ def _tell_end(finished: Finished, run: RunDir, display: Display) -> None:
     elif ended.exit_code != EXIT_OK:
         display.note(f"{ended.reason}: {ended.message}")
         display.note(f"what was committed is kept; go on, once corrected, with --resume {run.name}")
-    if finished.status is not None:
-        _write_report(run, display)
 
 
-def _write_report(run: RunDir, display: Display) -> None:
+def _write_report(report: Report, run: RunDir, display: Display) -> None:
     try:
-        from rollout.report import write_report
-
-        write_report(run.path)
+        report(run.path)
     except Exception as error:  # noqa: BLE001 - the run has ended; nothing about its report may change how
         display.note(
             f"the report could not be written ({error!r}); try: rollout runs report {run.name}"

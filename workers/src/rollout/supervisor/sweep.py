@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rollout.common.parent_death import tied_argv
+from rollout.common.text_files import replace_text
 from rollout.errors import SpecError
 from rollout.runs.identity import spec_identity
 from rollout.runs.prepare import prepare_run
 from rollout.runs.run_dir import RunDir, find_run_dirs
-from rollout.supervisor.launch import read_config, read_result, write_atomically
+from rollout.supervisor.launch import read_config, read_result
 from rollout.supervisor.sweep_points import Point
 from rollout.supervisor.watch import EXIT_FAILED, EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -176,7 +177,7 @@ def _reaches(run: RunDir, wanted: RolloutRunSpec) -> bool:
 def _start(sweep: Sweep, point: Point, resume: str | None) -> subprocess.Popen[bytes]:
     manifest = sweep.folder / "points" / f"{point.name}.yaml"
     # JSON is YAML: nothing of the document is lost or reinterpreted on the way.
-    write_atomically(manifest, json.dumps(point.document.data, indent=1) + "\n")
+    replace_text(manifest, json.dumps(point.document.data, indent=1) + "\n")
     words = ["run", "-f", str(manifest), *(["--resume", resume] if resume else [])]
     # A session of its own, so that Ctrl-C is ours to pass on; tied to us, so that nothing is left behind.
     started: dict[str, Any] = {
@@ -240,7 +241,7 @@ def _interrupt(sweep: Sweep, running: dict[str, tuple[Entry, subprocess.Popen[by
 
 def _write_state(sweep: Sweep, entries: Sequence[Entry]) -> None:
     document = {"points": [entry.describe() for entry in entries]}
-    write_atomically(sweep.folder / "sweep.json", json.dumps(document, indent=1, default=str))
+    replace_text(sweep.folder / "sweep.json", json.dumps(document, indent=1, default=str))
 
 
 def exit_code_of(entries: Sequence[Entry]) -> int:

@@ -11,6 +11,7 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
+from rollout.common.text_files import replace_text
 from rollout.engines.vllm.command import VllmSettings, build_arguments, build_environment
 from rollout_vllm.launch import START_FILE, Start, read_start
 
@@ -44,7 +45,7 @@ def ask_for_server(settings: VllmSettings, folder: Path, *, fresh: bool) -> Path
     for old in folder.glob("server-*"):
         shutil.rmtree(old, ignore_errors=True)
     work_dir.mkdir(PRIVATE, parents=True)
-    _write(wanted, folder / START_FILE)
+    replace_text(folder / START_FILE, json.dumps(asdict(wanted)))
     return work_dir
 
 
@@ -59,9 +60,3 @@ def _plan(settings: VllmSettings, folder: Path, incarnation: int) -> Start:
         arguments=build_arguments(settings, work_dir),
         environment=build_environment(settings, work_dir),
     )
-
-
-def _write(start: Start, path: Path) -> None:
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(asdict(start)))
-    part.replace(path)

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from rollout.common.text_files import replace_text
 from rollout.report.comparison.panels import Curves, build_curves, plan_comparison, style_of
 from rollout.report.comparison.ranking import (
     HELD_OUT,
@@ -32,7 +33,7 @@ from rollout.report.comparison.settings import (
 )
 from rollout.report.data import ReportInput, by_evaluation, headlines, summarise
 from rollout.report.gather import gather
-from rollout.report.page import render_template, replace_file
+from rollout.report.page import render_template
 from rollout.report.plots import render_svg
 
 TEMPLATE = Path(__file__).with_name("compare.html")
@@ -113,8 +114,8 @@ def write_comparison(found: Comparison, page: Path) -> dict[str, Any]:
     """Write the page, and the JSON beside it under the same name; returns what the JSON holds."""
     document = describe_comparison(found)
     page.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(page.with_suffix(".json"), json.dumps(document, indent=1, default=str))
-    replace_file(page, render_comparison(found))
+    replace_text(page.with_suffix(".json"), json.dumps(document, indent=1, default=str))
+    replace_text(page, render_comparison(found))
     return document
 
 

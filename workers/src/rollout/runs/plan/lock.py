@@ -10,6 +10,7 @@ from typing import Any
 
 from blake3 import blake3
 
+from rollout.common.text_files import replace_text
 from rollout.errors import SpecError
 from rollout.runs.manifest import Document
 from rollout.runs.plan.build import Plan, build_plan
@@ -38,9 +39,7 @@ def digest_of(content: Mapping[str, Any]) -> str:
 
 def write_plan(plan: Plan, path: Path) -> None:
     """Write a plan, whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(render_plan(plan), encoding="utf-8")
-    temporary.replace(path)
+    replace_text(path, render_plan(plan))
 
 
 def read_plan(path: Path) -> dict[str, Any]:
