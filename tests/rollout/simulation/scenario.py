@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from rollout.coordinator.plan import EvaluationPlan, RunPlan, StragglerPlan
@@ -51,6 +52,8 @@ KINDS = (
 NOTICE = "leave-learner"
 REFUSED = "refuse-heartbeats"
 STOP = "order-stop"
+FRESH_FIRST = 1_000_000
+"""From here on every third seed is of each kind."""
 SLOW_FIRST = 1000
 """Seeds from here on are of runs in which work is slow, is interrupted and moves between actors."""
 LATE_FIRST = 2000
@@ -129,9 +132,14 @@ class Scenario:
 
 
 def build_scenario(seed: int) -> Scenario:
-    """Everything that a seed decides before the run begins; see ``SLOW_FIRST`` and ``LATE_FIRST``."""
-    build = _late if seed >= LATE_FIRST else _slow if seed >= SLOW_FIRST else _any
-    return _with_stop(_with_notices(build(seed)))
+    """Everything that a seed decides before the run begins; see ``SLOW_FIRST``, ``LATE_FIRST``, ``FRESH_FIRST``."""
+    return _with_stop(_with_notices(_choose(seed)(seed)))
+
+
+def _choose(seed: int) -> Callable[[int], Scenario]:
+    if seed >= FRESH_FIRST:
+        return (_any, _slow, _late)[seed % 3]
+    return _late if seed >= LATE_FIRST else _slow if seed >= SLOW_FIRST else _any
 
 
 def _late(seed: int) -> Scenario:
