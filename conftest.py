@@ -14,7 +14,16 @@ sys.path.append(
     str(Path(__file__).parent / "e2e")
 )  # cluster.ports: one owner of ports for all tests
 
+sys.path.append(str(Path(__file__).parent / "tests"))
+
+import verdicts
+
 ORDER = "ROLLOUT_TEST_ORDER"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A long tier goes on where it was cut."""
+    verdicts.register(config)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -7,7 +7,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 BIN=${BIN:-.venv/bin}
 long="not slow" most_seconds=900 enforce= builds_log=build/cluster-build.log builds=
-[ "${1:-}" = "--long" ] && long="slow or not slow" most_seconds=3600 enforce=--enforce
+if [ "${1:-}" = "--long" ]; then
+  long="slow or not slow" most_seconds=3600 enforce=--enforce
+  export ROLLOUT_VERDICTS=build/verdicts
+fi
 # ROLLOUT_TEST_ORDER=<seed> draws the order of the files (conftest.py); else the longest begin first.
 if [ -n "${ROLLOUT_TEST_ORDER:-}" ]; then echo "order of files: ROLLOUT_TEST_ORDER=$ROLLOUT_TEST_ORDER"; fi
 by_file=(--dist loadfile ${ROLLOUT_TEST_ORDER:+--no-loadscope-reorder})
