@@ -19,12 +19,17 @@ from coordinator_kit import FakeActor, FakeLearner, HeldClock
 from rollout.coordinator.build import build_plan, build_rows, open_from_config
 from rollout.coordinator.dispatcher import Coordinator
 from rollout.coordinator.plan import RunPlan
-from rollout.coordinator.rules.autoscaling import Pace, StepShares, next_pace
+from rollout.coordinator.rules.autoscaling import ScaleState, StepShares, next_pace
 from rollout.coordinator.rules.drift import judge_drift, judge_retokenised
-from rollout.coordinator.rules.evaluation import Result, check_gates, choose_best, plan_due
+from rollout.coordinator.rules.evaluation import (
+    EvaluationResult,
+    check_gates,
+    choose_best,
+    plan_due,
+)
 from rollout.coordinator.rules.lengths import Lengths
 from rollout.coordinator.rules.retention import plan_anchor_retention
-from rollout.coordinator.rules.stragglers import Idle, Load, deadline_seconds, plan_steals
+from rollout.coordinator.rules.stragglers import Idle, WorkerLoad, deadline_seconds, plan_steals
 from rollout.coordinator.server.in_process import serve_in_process
 from rollout.ledger.records import AnchorManifest
 from rollout.objects.filesystem import FilesystemStore
@@ -139,9 +144,9 @@ def _due(plan: RunPlan, step: int) -> list[Any]:
     ]
 
 
-def _results(plan: RunPlan) -> list[Result]:
+def _results(plan: RunPlan) -> list[EvaluationResult]:
     return [
-        Result(
+        EvaluationResult(
             name=one.name,
             split=one.split,
             lineage=0,
@@ -185,7 +190,7 @@ def _paces(plan: RunPlan) -> Sequence[int]:
     assert plan.actors is not None
     seen = []
     for waits in ((0.9, 0.0), (0.0, 0.9)):
-        pace = Pace(wanted=plan.actors.start)
+        pace = ScaleState(wanted=plan.actors.start)
         for _ in range(60):
             shares = StepShares(
                 num_actors=pace.wanted, learner_waits=waits[0], actors_wait=waits[1]
@@ -199,7 +204,7 @@ def _moves(plan: RunPlan) -> Any:
     assert plan.stragglers is not None
     lengths = Lengths([100] * 90 + [1000] * 10)
     tasks = [TaskProgress(task_id=f"t{n}", num_queued=4, prompt_tokens=50 * n) for n in range(4)]
-    load = Load(
+    load = WorkerLoad(
         worker="a",
         pace=50.0,
         tasks=(TaskProgress(task_id="t", running=(10, 10), prompt_tokens=5), *tasks),

@@ -28,7 +28,7 @@ from rollout.objects.opening import open_store
 from rollout.objects.remote import RemoteStore
 from rollout.rendering import build_renderer
 from rollout.rendering.stops import reply_text
-from rollout.rewards.frames import Answer
+from rollout.rewards.frames import RewardAnswer
 from rollout.rewards.host import RewardHost
 from rollout.rewards.pipeline import InPlace
 from rollout.runs.manifest import Document
@@ -38,7 +38,7 @@ from rollout.runs.run_dir import RunDir
 from rollout.runs.wheels import place_wheel
 from rollout.runs.worker_config import choose_dtype
 from rollout.supervisor.processes import Machine, plan_bounds, plan_processes
-from rollout.supervisor.watch import Progress, check_bounds, find_stuck
+from rollout.supervisor.watch import LastMove, check_bounds, find_stuck
 from rollout.tracking.build import build_trackers
 from rollout.types import Completion, GenerateRequest, Message, SamplingParams
 from rollout_api import parse_run, resolve
@@ -203,7 +203,7 @@ def observe_processes(document: Mapping[str, Any], place: Place) -> Any:
         check_bounds(None, started_at=0.0, now=now, bounds=bounds) is not None
         for now in (100.0, 1000.0, 1850.0, 4000.0)
     ]
-    progress = Progress(mark=(), at=0.0)
+    progress = LastMove(mark=(), at=0.0)
     worker = SimpleNamespace(worker="actor-0", outcome=None, heartbeat_age_seconds=1.0)
     status: Any = SimpleNamespace(workers=(worker,), waiting=())
     stuck = [find_stuck(status, progress, now, bounds) for now in (500.0, 1000.0)]
@@ -235,9 +235,9 @@ def observe_patience(document: Mapping[str, Any], place: Place) -> Any:
     judges = build_task_scoring(build_config(document, place))
     deadlines: list[float] = []
 
-    def asked(_: Any, __: Any, ___: Any, deadline: float, ____: Any) -> Answer:
+    def asked(_: Any, __: Any, ___: Any, deadline: float, ____: Any) -> RewardAnswer:
         deadlines.append(deadline)
-        return Answer(values=[])
+        return RewardAnswer(values=[])
 
     host = patch.multiple(RewardHost, _started=lambda _: None, _ask=asked)
     with host, patch("rollout.rewards.host.time.monotonic", lambda: 0.0):

@@ -23,7 +23,7 @@ from rollout.data.jsonl import BadRecord, parse_line
 from rollout.errors import RolloutError
 from rollout.models.packed import pack, unpack
 from rollout.protocol import messages as m
-from rollout.rewards.frames import Answer, read_frame
+from rollout.rewards.frames import RewardAnswer, read_frame
 from rollout.runs.formatting import format_manifest
 from rollout.runs.manifest import load_documents
 from rollout.runs.validation import parse_scalar
@@ -102,7 +102,7 @@ def read_answer(folder, data):
     try:
         os.write(theirs, struct.pack("<Q", len(data)) + data)
         os.close(theirs)
-        read_frame(ours, Answer, bytes_max=1 << 20)
+        read_frame(ours, RewardAnswer, bytes_max=1 << 20)
     except (ValueError, EOFError) as error:
         raise RolloutError(str(error)) from error
     finally:
@@ -167,7 +167,7 @@ RESULT = m.TaskResult(task_id="t/0", epoch=1, trajectories=(TRAJECTORY,))
 SUBMIT = msgspec.json.encode(m.Submit(results=(RESULT,)))
 ARCHIVE = archive()
 ZEROS = zstandard.compress(bytes(1 << 15))
-ANSWER = msgspec.msgpack.encode(Answer(values=[1.0, {"a": 2}]))
+ANSWER = msgspec.msgpack.encode(RewardAnswer(values=[1.0, {"a": 2}]))
 ROWS = zstandard.compress(b'{"prompt": "1"}\n' * 100)
 RECORDS = blobs(RECORD) | texts(RECORD.decode()).map(lambda one: one.encode(errors="replace"))
 PARSERS = {

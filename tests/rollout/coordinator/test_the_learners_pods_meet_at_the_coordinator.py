@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from rollout.errors import CoordinatorError, Fenced
 from rollout.protocol import messages as m
 from rollout.protocol import routes
-from rollout.protocol.rendezvous import Group, Member, check_in, describe, keep_alive, leave, renew
+from rollout.protocol.rendezvous import (
+    LearnerGroup,
+    Member,
+    check_in,
+    describe,
+    keep_alive,
+    leave,
+    renew,
+)
 
 TWO = replace(PLAN, learner_nodes=2)
 
@@ -201,7 +209,7 @@ def member(rank, nonce, at=0.0):
 
 
 def test_a_silent_pod_is_named():
-    group = renew(Group(uid="u", size=1), 1, 0.0)
+    group = renew(LearnerGroup(uid="u", size=1), 1, 0.0)
     check_in(group, 0, member(0, "a"))
     said = describe(group, 45.0, silent_seconds=30.0)
     assert (said.stage, said.message) == ("Running", "rank 0 (learner-0) silent for 45 s")
@@ -217,7 +225,7 @@ ACTS = st.lists(
 @settings(max_examples=120, deadline=None)
 def test_two_that_meet_under_one_name_always_meet_the_same_others(acts):
     """Whatever order pods come, go and come again in: a name stands for one set of processes."""
-    group = renew(Group(uid="u", size=3), 1, 0.0)
+    group = renew(LearnerGroup(uid="u", size=3), 1, 0.0)
     names: dict[str, tuple[str, ...]] = {}
     for act, rank, start in acts:
         nonce = f"{rank}-{start}"

@@ -13,7 +13,7 @@ from rollout.coordinator.rules.lengths import KEPT_MAX, Lengths
 from rollout.coordinator.rules.recall_state import MOVES_MAX
 from rollout.coordinator.rules.stragglers import (
     Idle,
-    Load,
+    WorkerLoad,
     deadline_seconds,
     plan_steals,
     seconds_here,
@@ -41,7 +41,7 @@ def running(name, *tokens, prompt=50):
 
 def steal(*tasks, margin=1.0, idle=None, pace=10.0, **more):
     idle = [Idle(worker="b")] if idle is None else idle
-    load = Load(worker="a", pace=pace, tasks=tasks)
+    load = WorkerLoad(worker="a", pace=pace, tasks=tasks)
     return plan_steals([load], idle, HUNDREDS, margin, **more)
 
 
@@ -72,7 +72,7 @@ def test_a_sample_under_way_stays_where_its_tokens_are():
 
 
 def test_a_sample_under_way_leaves_an_actor_that_is_much_slower():
-    slow = Load(worker="a", pace=1.0, tasks=(running("t0", 10),))
+    slow = WorkerLoad(worker="a", pace=1.0, tasks=(running("t0", 10),))
     fast = Idle(worker="b", pace=20.0)
     assert plan_steals([slow], [fast], HUNDREDS, 1.0) == {"t0": "b"}
     assert plan_steals([slow], [fast], HUNDREDS, 1000.0) == {}
@@ -88,7 +88,9 @@ def test_the_prefill_of_what_there_is_counts_against_a_move():
 def test_nobody_steals_while_nothing_is_known():
     tasks = (running("t0", 10, 10), queued("t1"))
     assert (
-        plan_steals([Load(worker="a", pace=10.0, tasks=tasks)], [Idle(worker="b")], Lengths(), 0.1)
+        plan_steals(
+            [WorkerLoad(worker="a", pace=10.0, tasks=tasks)], [Idle(worker="b")], Lengths(), 0.1
+        )
         == {}
     )
     assert steal(*tasks, pace=0.0) == {}

@@ -4,7 +4,7 @@ import os
 import pytest
 
 from rollout.data.build import build_order, build_source
-from rollout.data.cursor import Cursor, take
+from rollout.data.cursor import DataCursor, take
 from rollout.data.hugging_face import DatasetName, StreamSource, open_dataset, open_stream
 from rollout.data.mapping import FieldMapping
 from rollout.errors import DataError, SpecError
@@ -59,8 +59,8 @@ def test_a_resumed_stream_goes_on_with_the_same_rows(folder):
         tasks, cursor = take(order, cursor, count)
         return [row["answer"] for row in source.rows([t.position for t in tasks])], cursor
 
-    whole, end = read(open_stream(name(folder), QA), Cursor(), 10_000)
-    first, cursor = read(open_stream(name(folder), QA), Cursor(), 1717)
+    whole, end = read(open_stream(name(folder), QA), DataCursor(), 10_000)
+    first, cursor = read(open_stream(name(folder), QA), DataCursor(), 1717)
     rest, _ = read(open_stream(name(folder), QA), cursor, 10_000)
 
     assert end.exhausted

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollout.data.cursor import (
-    Cursor,
+    DataCursor,
     DataOrder,
     batch_ordinals,
     cursor_at,
@@ -46,13 +46,15 @@ def read(order, cursor, sizes):
     after=st.lists(st.integers(0, 30)),
 )
 def test_a_resume_at_any_point_gives_the_same_tasks_in_the_same_order(order, before, after):
-    whole = read(order, Cursor(), [])
+    whole = read(order, DataCursor(), [])
 
-    taken, cursor = [], Cursor()
+    taken, cursor = [], DataCursor()
     for size in before:
         places, cursor = take(order, cursor, size)
         taken += places
-    resumed = read(order, Cursor(**{k: getattr(cursor, k) for k in Cursor.__slots__}), after)
+    resumed = read(
+        order, DataCursor(**{k: getattr(cursor, k) for k in DataCursor.__slots__}), after
+    )
 
     assert taken + resumed == whole
     assert [task.ordinal for task in whole] == list(range(order.length * order.epochs))
@@ -61,7 +63,7 @@ def test_a_resume_at_any_point_gives_the_same_tasks_in_the_same_order(order, bef
 @settings(deadline=None)
 @given(order=ORDERS)
 def test_every_epoch_visits_every_row_once(order):
-    tasks = read(order, Cursor(), [])
+    tasks = read(order, DataCursor(), [])
 
     for epoch in range(order.epochs):
         positions = Counter(task.position for task in tasks if task.epoch == epoch)
@@ -78,7 +80,7 @@ def test_a_cursor_says_epoch_slot_and_end(order, ordinal):
 
 @given(order=ORDERS)
 def test_an_exhausted_cursor_stays_exhausted(order):
-    _, cursor = take(order, Cursor(), 10_000)
+    _, cursor = take(order, DataCursor(), 10_000)
 
     assert take(order, cursor, 5) == ((), cursor)
 

@@ -10,7 +10,7 @@ from debug_kit import fingerprint
 from typer.testing import CliRunner
 
 from rollout.cli.main import app
-from rollout.debug.profile import Phases, profile_steps
+from rollout.debug.profile import PhaseProfile, profile_steps
 from rollout.errors import SpecError
 
 
@@ -34,7 +34,7 @@ def test_phases_and_operators_are_shares_of_the_whole(algorithm, request, tmp_pa
 
 
 def test_time_belongs_to_the_phase_entered_last():
-    phases = Phases(torch.device("cpu"))
+    phases = PhaseProfile(torch.device("cpu"))
     for name in ("a", "b", "a", ""):
         phases.enter(name)
     phases.enter("")

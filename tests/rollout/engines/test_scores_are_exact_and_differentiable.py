@@ -12,7 +12,7 @@ from rollout.learner.forward.kernels import (
     attend_plainly,
     attend_plainly_backward,
 )
-from rollout.learner.forward.layout import Segment, plan_layout
+from rollout.learner.forward.layout import RowSegment, plan_layout
 from rollout.learner.forward.logprobs import selected_logprobs
 
 
@@ -93,7 +93,7 @@ def test_every_token_is_in_one_stretch_and_every_follower_meets_its_prompt():
     lengths = [(60, None), (50, 0), (50, 0), (3, 0), (4, None), (2, 4), (1, 4)]
     segments, start = [], 0
     for length, prompt in lengths:
-        segments.append(Segment(start=start, end=start + length, prompt=prompt))
+        segments.append(RowSegment(start=start, end=start + length, prompt=prompt))
         start += length
 
     layout = plan_layout(segments)

@@ -14,7 +14,7 @@ import pytest
 
 from cluster.control.ports import find_free_port
 from rollout.common.parent_death import tied_argv
-from rollout.common.ranks import Place, plan_ranks
+from rollout.common.ranks import RankPlace, plan_ranks
 
 RANK = """
 import json, os, sys
@@ -38,7 +38,7 @@ here.close()
 """
 
 
-def launch(folder: Path, processes: int, place: Place | None = None) -> subprocess.Popen:
+def launch(folder: Path, processes: int, place: RankPlace | None = None) -> subprocess.Popen:
     """A launcher as the product starts it, whose ranks run ``RANK`` instead of the learner."""
     module, arguments = plan_ranks("unread", processes, place)
     command = tied_argv(module, *arguments[:-5], "-c", RANK, str(folder))
@@ -76,7 +76,7 @@ def test_ranks_of_one_machine_listen_on_its_loopback_under_a_name_nobody_can_gue
 @pytest.mark.process
 def test_nodes_meet_at_the_one_address_that_they_were_given(tmp_path):
     address = f"127.0.0.1:{find_free_port()}"
-    places = [Place(num_nodes=2, node_rank=rank, address=address) for rank in (0, 1)]
+    places = [RankPlace(num_nodes=2, node_rank=rank, address=address) for rank in (0, 1)]
     first, second = meet(tmp_path, [launch(tmp_path, 1, place) for place in places])
     assert first["sum"] == second["sum"] == 3
     assert first["launcher"] == ["127.0.0.1"]
@@ -87,7 +87,7 @@ def test_nodes_meet_at_the_one_address_that_they_were_given(tmp_path):
 
 @pytest.mark.process
 def test_nodes_without_a_name_do_not_meet(tmp_path):
-    place = Place(num_nodes=2, node_rank=0, address=f"127.0.0.1:{find_free_port()}")
+    place = RankPlace(num_nodes=2, node_rank=0, address=f"127.0.0.1:{find_free_port()}")
     module, arguments = plan_ranks("unread", 1, place)
     environment = {**os.environ, "ROLLOUT_RENDEZVOUS": ""}
     command = [sys.executable, "-m", module, *arguments]

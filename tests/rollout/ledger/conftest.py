@@ -30,7 +30,7 @@ _names: dict[Path, str] = {}
 
 def open_postgres(folder: Path, clock: Clock, limits: Limits) -> Ledger:
     """A schema for each folder; the server's clock is a row that the test's clock sets."""
-    from rollout.ledger.postgres.executor import Settings
+    from rollout.ledger.postgres.executor import ExecutorSettings
     from rollout.ledger.postgres.ledger import PostgresLedger
 
     server, number = shared_server(), next(_clocks)
@@ -49,7 +49,7 @@ def open_postgres(folder: Path, clock: Clock, limits: Limits) -> Ledger:
         server.dsn,
         identity,
         limits,
-        Settings(clock=f"(SELECT now FROM public.clocks WHERE number = {number})"),
+        ExecutorSettings(clock=f"(SELECT now FROM public.clocks WHERE number = {number})"),
     )
 
 

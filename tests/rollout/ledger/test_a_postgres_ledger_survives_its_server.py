@@ -36,11 +36,13 @@ pytestmark = pytest.mark.process
 
 
 def open_at(dsn, uid="uid-1", **settings):
-    from rollout.ledger.postgres.executor import Settings
+    from rollout.ledger.postgres.executor import ExecutorSettings
     from rollout.ledger.postgres.ledger import PostgresLedger
 
     identity = msgspec.structs.replace(IDENTITY, uid=uid)
-    return PostgresLedger(dsn, identity, None, Settings(**{"patience_seconds": 30.0, **settings}))
+    return PostgresLedger(
+        dsn, identity, None, ExecutorSettings(**{"patience_seconds": 30.0, **settings})
+    )
 
 
 @pytest.fixture

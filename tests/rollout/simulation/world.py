@@ -231,7 +231,9 @@ class World:
 
     # -- the network ------------------------------------------------------------------------------
 
-    async def call(self, process: Process, route: Route, ask: m.Message, sender: Envelope) -> bytes:
+    async def call(
+        self, process: Process, route: Route, ask: m.WireMessage, sender: Envelope
+    ) -> bytes:
         """As ``CoordinatorClient`` does it: repeat with back-off, bounded, until there is an answer."""
         path, wait = route.path, route.wait_seconds(ask)
         deadline = self.now + PATIENCE_SECONDS + wait
@@ -262,7 +264,7 @@ class World:
         return 0 < sender.incarnation < self.newest.get(sender.worker, 0)
 
     def _note(
-        self, process: Process, path: str, ask: m.Message, status: int, replaced: bool
+        self, process: Process, path: str, ask: m.WireMessage, status: int, replaced: bool
     ) -> None:
         if not path.endswith("heartbeat") or status not in {200, 503}:
             what = getattr(ask, "step", "") or ""

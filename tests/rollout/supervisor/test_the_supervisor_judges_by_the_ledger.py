@@ -5,7 +5,7 @@ from rollout.coordinator.status.stalls import name_culprit
 from rollout.protocol.status import RunOutcome, Waiting, WorkerStatus
 from rollout.supervisor.watch import (
     Bounds,
-    Progress,
+    LastMove,
     check_bounds,
     conclude,
     find_stuck,
@@ -57,7 +57,7 @@ def test_an_outcome_becomes_an_exit_code(kind, reason, interrupted, code):
 
 
 def test_a_step_a_sample_or_an_evaluation_is_progress():
-    first = track_progress(Progress(), make_status(step=1), 10)
+    first = track_progress(LastMove(), make_status(step=1), 10)
     same = track_progress(first, make_status(step=1), 20)
     moved = track_progress(same, make_status(step=1, dispositions={"consumed": 8}), 30)
 
@@ -68,8 +68,8 @@ def test_the_named_culprit_is_restarted_when_nothing_moves():
     waiting = (wait_for_one("actor-1"),)
     status = make_status(workers=(worker("actor-0", 99), worker("actor-1")), waiting=waiting)
 
-    assert find_stuck(status, Progress(at=0), 31, BOUNDS) == "actor-1"
-    assert find_stuck(status, Progress(at=0), 29, BOUNDS) is None
+    assert find_stuck(status, LastMove(at=0), 31, BOUNDS) == "actor-1"
+    assert find_stuck(status, LastMove(at=0), 29, BOUNDS) is None
 
 
 @pytest.mark.parametrize("meant", ["actor-10", "actor-1"])
@@ -77,7 +77,7 @@ def test_names_that_are_part_of_each_other_are_told_apart(meant):
     workers = (worker("actor-1"), worker("actor-10"))
     status = make_status(workers=workers, waiting=(wait_for_one(meant),))
 
-    assert find_stuck(status, Progress(at=0), 31, BOUNDS) == meant
+    assert find_stuck(status, LastMove(at=0), 31, BOUNDS) == meant
     assert name_culprit(status, 30.0) == meant
 
 
@@ -85,14 +85,14 @@ def test_a_name_in_the_words_of_another_worker_is_not_the_one_waited_for():
     told = wait_for_one("actor-1", doing=" (took over from actor-0)")
     status = make_status(workers=(worker("actor-0"), worker("actor-1")), waiting=(told,))
 
-    assert find_stuck(status, Progress(at=0), 31, BOUNDS) == "actor-1"
+    assert find_stuck(status, LastMove(at=0), 31, BOUNDS) == "actor-1"
     assert name_culprit(status, 30.0) == "actor-1"
 
 
 def test_without_a_culprit_the_most_silent_worker_is_restarted():
     status = make_status(workers=(worker("actor-0", 1), worker("learner", 50)))
 
-    assert find_stuck(status, Progress(at=0), 31, BOUNDS) == "learner"
+    assert find_stuck(status, LastMove(at=0), 31, BOUNDS) == "learner"
 
 
 def test_a_run_that_never_starts_fails_and_says_for_whom_it_waited():
@@ -119,4 +119,4 @@ def test_a_worker_that_ended_well_is_not_missed():
     assert not has_left(make_status(workers=workers, phase="Running"), "learner")
     assert not has_left(status, "actor-0")
     assert not has_left(None, "learner")
-    assert find_stuck(status, Progress(at=0), 31, BOUNDS) == "actor-0"
+    assert find_stuck(status, LastMove(at=0), 31, BOUNDS) == "actor-0"

@@ -16,7 +16,7 @@ class Reporting(Protocol):
         ...
 
 
-class Worker(Protocol):
+class ServingWorker(Protocol):
     """What vLLM's worker gives us."""
 
     weight_transfer_engine: Reporting
@@ -25,7 +25,7 @@ class Worker(Protocol):
 class VersionReport:
     """Every public name must be new to vLLM's worker class."""
 
-    def report_version(self: Worker) -> dict[str, Any]:
+    def report_version(self: ServingWorker) -> dict[str, Any]:
         """The digest of the tensors that this worker handed to its loader, and their number."""
         return self.weight_transfer_engine.report()
 

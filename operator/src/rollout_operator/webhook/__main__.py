@@ -12,11 +12,11 @@ from rollout_api.visible import log_visibly
 from rollout_operator.kube.config import find_connection, open_session
 from rollout_operator.webhook.handlers import register
 from rollout_operator.webhook.server import WebhookServer
-from rollout_operator.webhook.settings import Settings, parse_settings
+from rollout_operator.webhook.settings import WebhookSettings, parse_settings
 from rollout_operator.webhook.tls import Certificate
 
 
-async def run(settings: Settings) -> None:
+async def run(settings: WebhookSettings) -> None:
     """Answer reviews until cancelled."""
     server = WebhookServer(Certificate(settings.files), settings.ports)
     connection, registry = find_connection(os.environ), kopf.OperatorRegistry()

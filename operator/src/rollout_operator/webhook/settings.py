@@ -15,14 +15,14 @@ PORT_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class WebhookSettings:
     """Where it listens, and with which certificate."""
 
     ports: Ports
     files: KeyPair
 
 
-def parse_settings(environment: Mapping[str, str]) -> Settings:
+def parse_settings(environment: Mapping[str, str]) -> WebhookSettings:
     """Read ``ROLLOUT_WEBHOOK_HOST``, ``_PORT``, ``_CERTIFICATES`` (a folder) and ``ROLLOUT_HEALTH_PORT``.
 
     Raises ValueError naming the variable, the value and what was expected.
@@ -33,7 +33,7 @@ def parse_settings(environment: Mapping[str, str]) -> Settings:
         review=_port(environment, "ROLLOUT_WEBHOOK_PORT", 9443),
         health=_port(environment, "ROLLOUT_HEALTH_PORT", 8081),
     )
-    return Settings(
+    return WebhookSettings(
         ports=ports, files=KeyPair(certificate=folder / "tls.crt", key=folder / "tls.key")
     )
 

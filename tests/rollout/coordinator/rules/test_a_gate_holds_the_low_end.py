@@ -8,7 +8,7 @@ import pytest
 from coordinator_kit import HELDOUT, PLAN, FakeActor, FakeLearner, run_to_end, wait_for_outcome
 
 from rollout.coordinator.plan import Gate
-from rollout.coordinator.rules.evaluation import Result, check_gates, choose_best
+from rollout.coordinator.rules.evaluation import EvaluationResult, check_gates, choose_best
 
 
 def gated(**changes):
@@ -18,7 +18,7 @@ def gated(**changes):
 def result(step=4, value=0.95, low=0.92, **changes):
     interval = {"value": value, "low": low, "high": 1.0}
     fields = {"name": HELDOUT.name, "split": HELDOUT.split, "lineage": 0, "step": step}
-    return Result(**{**fields, **changes}, summary={"accuracy": interval})
+    return EvaluationResult(**{**fields, **changes}, summary={"accuracy": interval})
 
 
 def test_a_value_above_the_bound_is_not_enough_when_its_low_end_is_below():

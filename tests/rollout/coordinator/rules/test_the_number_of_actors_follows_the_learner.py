@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rollout.coordinator.rules.autoscaling import (
     STEPS_SEEN,
     ActorBounds,
-    Pace,
+    ScaleState,
     StepShares,
     next_pace,
 )
@@ -20,7 +20,7 @@ SHARE = st.floats(0, 1)
 
 def simulate(bounds, *, need, steps=60):
     """A run whose samples of a step cost ``need`` actors as long as the learner's work on it."""
-    pace, history = Pace(wanted=bounds.start), []
+    pace, history = ScaleState(wanted=bounds.start), []
     for _ in range(steps):
         seconds = max(need / pace.wanted, 1.0)
         shares = StepShares(
@@ -52,7 +52,7 @@ def test_it_settles_within_its_bounds_and_does_not_swing(need, low, more):
 
 @given(shares=st.lists(st.tuples(SHARE, SHARE), max_size=STEPS_SEEN - 1))
 def test_a_few_steps_change_nothing(shares):
-    pace = Pace(wanted=3)
+    pace = ScaleState(wanted=3)
     for learner_waits, actors_wait in shares:
         step = StepShares(num_actors=3, learner_waits=learner_waits, actors_wait=actors_wait)
         pace = next_pace(pace, BOUNDS, step)
@@ -61,8 +61,8 @@ def test_a_few_steps_change_nothing(shares):
 
 
 def test_steps_made_while_an_actor_starts_or_is_lost_do_not_count():
-    pace = Pace(wanted=3)
+    pace = ScaleState(wanted=3)
     for _ in range(10):
         pace = next_pace(pace, BOUNDS, StepShares(num_actors=2, learner_waits=0.9, actors_wait=0))
 
-    assert pace == Pace(wanted=3)
+    assert pace == ScaleState(wanted=3)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from coordinator_kit import FakeActor, FakeLearner, HttpServer
 
-from rollout.coordinator.server.load import Bounds, Busy, Load
+from rollout.coordinator.server.load import Busy, Load, LoadBounds
 from rollout.errors import CoordinatorError
 from rollout.protocol import messages as m
 from rollout.protocol import routes
@@ -33,7 +33,9 @@ def call(server, body=b"", headers=None, path="/v1/actor/claim"):
 
 @pytest.fixture
 def load():
-    return Load(bounds=Bounds(body_bytes=1000, bytes=1500, calls=2, waiting=2, body_seconds=0.2))
+    return Load(
+        bounds=LoadBounds(body_bytes=1000, bytes=1500, calls=2, waiting=2, body_seconds=0.2)
+    )
 
 
 @pytest.fixture
@@ -90,7 +92,7 @@ def test_who_waits_keeps_nobody_out(server, load):
 
 
 def test_one_pod_cannot_take_every_place():
-    load = Load(bounds=Bounds(calls_per_pod=1))
+    load = Load(bounds=LoadBounds(calls_per_pod=1))
     with load.admit("actor-0", 0, waits=False):
         with pytest.raises(Busy, match="1 calls of actor-0") as refused:
             load.admit("actor-0", 0, waits=False).__enter__()
@@ -101,7 +103,7 @@ def test_one_pod_cannot_take_every_place():
 
 
 def test_an_actor_works_through_a_busy_spell(bench):
-    load = Load(bounds=Bounds(calls=1))
+    load = Load(bounds=LoadBounds(calls=1))
     server = HttpServer(bench, SECRET, load=load)
     client = CoordinatorClient.connect(server.url, token_for(SECRET, "actor"))
     actor = FakeActor(client)

@@ -51,14 +51,16 @@ def server():
 
 
 def test_workers_wait_while_the_server_is_away_and_the_run_goes_on(server, tmp_path):
-    from rollout.ledger.postgres.executor import Settings
+    from rollout.ledger.postgres.executor import ExecutorSettings
     from rollout.ledger.postgres.ledger import PostgresLedger
 
     (tmp_path / "snapshots").mkdir()
     store = FilesystemStore(tmp_path / "objects")
 
     async def opened():
-        ledger = PostgresLedger(server.dsn, IDENTITY, Limits(), Settings(patience_seconds=0.2))
+        ledger = PostgresLedger(
+            server.dsn, IDENTITY, Limits(), ExecutorSettings(patience_seconds=0.2)
+        )
         return await open_coordinator(
             PLAN, ledger, store, Rows(), snapshots=tmp_path / "snapshots", summarise=accuracy
         )

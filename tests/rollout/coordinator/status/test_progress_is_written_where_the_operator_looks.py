@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner, HttpServer, run_to_end, wait_for_outcome
 
-from rollout.coordinator.rules.autoscaling import ActorBounds, Pace
+from rollout.coordinator.rules.autoscaling import ActorBounds, ScaleState
 from rollout.coordinator.status.kubernetes import (
     ApiWriter,
     Poster,
@@ -95,7 +95,7 @@ def test_it_says_how_many_actors_autoscale_asks_for(bench):
     bench.start(replace(PLAN, actors=ActorBounds(low=2, high=8, start=3)))
     run = bench.coordinator.run
     assert describe_progress(run).actors_wanted == 3
-    run.pace = Pace(wanted=5)
+    run.pace = ScaleState(wanted=5)
     assert describe_progress(run).actors_wanted == 5
 
 

@@ -5,7 +5,7 @@ from coordinator_kit import FakeActor, FakeLearner
 
 from rollout.coordinator.status.overview import build_status
 from rollout.coordinator.status.progress import describe_progress
-from rollout.coordinator.status.stalls import Watch, name_culprit
+from rollout.coordinator.status.stalls import StallWatch, name_culprit
 
 
 class Watched:
@@ -14,7 +14,7 @@ class Watched:
     def __init__(self, bench):
         self.client, self.bench = bench.start(), bench
         self.run, self.clock = bench.coordinator.run, bench.hold_clock()
-        self.watch = Watch(seconds=60.0)
+        self.watch = StallWatch(seconds=60.0)
 
     def look(self, after=0.0, asks=None):
         """``asks`` is a learner that has waited all the time, and is heard."""

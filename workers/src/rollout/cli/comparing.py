@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rollout.cli.output import Format, OutputOption, print_json, print_line, print_table
+from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line, print_table
 
 ByOption = Annotated[
     str | None,
@@ -34,7 +34,7 @@ def compare(
         Path | None,
         typer.Option("--page", help="Where the page goes; default: compare.html beside the runs."),
     ] = None,
-    output: OutputOption = Format.text,
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """Lay the curves of several runs over each other; write a page, and the JSON beside it."""
     import os
@@ -49,7 +49,7 @@ def compare(
         raise SpecError(f"nothing to compare: {len(folders)} run given; name at least two")
     where = page or runs_home(os.environ) / "compare.html"
     document = write_comparison(compare_folders(folders, by), where)
-    if output is Format.json:
+    if output is OutputFormat.json:
         print_json(document)
         return
     print_comparison(document)

@@ -22,7 +22,7 @@ class FileFormat(StrEnum):
     jsonl = "jsonl"
 
 
-class Table(StrEnum):
+class ExportedTable(StrEnum):
     """What is written."""
 
     samples = "samples"
@@ -41,7 +41,7 @@ def export(
         FileFormat, typer.Option("--format", help="Kind of file.")
     ] = FileFormat.parquet,
     what: Annotated[
-        list[Table] | None,
+        list[ExportedTable] | None,
         typer.Option(
             "--what",
             help="samples: what was trained on; answers: those of evaluations. Repeatable; default: samples.",
@@ -51,7 +51,7 @@ def export(
     """Write samples, metrics or evaluations to Parquet or JSON lines; whole files or none."""
     from rollout.report.export import export_run
 
-    wanted: list[What] = [one.value for one in dict.fromkeys(what or [Table.samples])]
+    wanted: list[What] = [one.value for one in dict.fromkeys(what or [ExportedTable.samples])]
     written = export_run(find(run), output, wanted, form.value)
     print_table(
         ["TABLE", "ROWS", "FILE"],

@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.output import FileOption, Format, OutputOption, print_json, print_line, print_note
+from rollout.cli.output import (
+    FileOption,
+    OutputFormat,
+    OutputOption,
+    print_json,
+    print_line,
+    print_note,
+)
 
 if TYPE_CHECKING:
     from rollout.runs.validation import Located
 
 
-def validate(file: FileOption, output: OutputOption = Format.text) -> None:
+def validate(file: FileOption, output: OutputOption = OutputFormat.text) -> None:
     """Check a manifest against the schema and the plan-time rules."""
     from rollout.runs.manifest import load_folder_or_file
     from rollout.runs.validation import validate_documents
@@ -22,7 +29,7 @@ def validate(file: FileOption, output: OutputOption = Format.text) -> None:
     documents = load_folder_or_file(file)
     located = validate_documents(documents)
     errors = [item for item in located if item.problem.severity == "error"]
-    if output is Format.json:
+    if output is OutputFormat.json:
         print_json({"valid": not errors, "problems": [asdict(item) for item in located]})
     else:
         _print_located(located)

@@ -17,7 +17,7 @@ from rollout.common.finite import finite
 from rollout_api.visible import visible
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """What a command prints on standard output."""
 
     text = "text"
@@ -25,7 +25,7 @@ class Format(StrEnum):
 
 
 OutputOption = Annotated[
-    Format, typer.Option("--output", help="text, or json for programs.", show_default=True)
+    OutputFormat, typer.Option("--output", help="text, or json for programs.", show_default=True)
 ]
 FileOption = Annotated[
     str, typer.Option("--file", "-f", help="A manifest (YAML or TOML); - reads standard input.")

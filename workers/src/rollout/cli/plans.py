@@ -11,7 +11,7 @@ import typer
 
 from rollout.cli.output import (
     FileOption,
-    Format,
+    OutputFormat,
     OutputOption,
     print_json,
     print_line,
@@ -35,7 +35,7 @@ def plan(
         bool, typer.Option("--offline", help="Look nothing up; mark what stays unresolved.")
     ] = False,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Override a field.")] = None,
-    output: OutputOption = Format.text,
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """Resolve presets, model and data; print batch and memory arithmetic; start nothing."""
     from rollout.runs.manifest import load_folder_or_file
@@ -51,11 +51,11 @@ def plan(
         print_note(f"wrote {lock}; run it with: rollout run --plan {lock}")
 
 
-def print_plan(plan: Plan, output: Format) -> None:
+def print_plan(plan: Plan, output: OutputFormat) -> None:
     """Print a plan for people, or the content of its lock file."""
     from rollout.runs.plan import render_plan
 
-    if output is Format.json:
+    if output is OutputFormat.json:
         print_json(json.loads(render_plan(plan)))
         return
     for run in plan.runs:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rollout.cli.output import Format, OutputOption, print_json, print_line
+from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line
 
 SetOption = Annotated[
     list[str] | None,
@@ -37,7 +37,7 @@ def run(
         typer.Option("--run-dir", help="Where the run lives; default: runs/<name>-<n>."),
     ] = None,
     dry_run: DryRunOption = False,
-    output: OutputOption = Format.text,
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """Run a manifest on this machine, with live progress, ending in a report."""
     from rollout.errors import SpecError
@@ -67,7 +67,7 @@ def start(
     resume: str | None,
     run_dir: Path | None,
     dry_run: bool,
-    output: Format,
+    output: OutputFormat,
 ) -> None:
     """Check, then run or (``dry_run``) only plan. Ends the process with the run's exit code."""
     from rollout.cli.output import print_note
@@ -84,7 +84,7 @@ def start(
     from rollout.report import write_report
     from rollout.supervisor import run_manifest
 
-    quiet = output is Format.json
+    quiet = output is OutputFormat.json
     result = run_manifest(
         documents,
         resume=resume,

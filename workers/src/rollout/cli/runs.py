@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from rollout.cli.output import (
-    Format,
+    OutputFormat,
     OutputOption,
     cell,
     print_json,
@@ -41,7 +41,7 @@ def find(run: str) -> Path:
 
 
 @app.command("list")
-def list_runs(output: OutputOption = Format.text) -> None:
+def list_runs(output: OutputOption = OutputFormat.text) -> None:
     """The runs under ROLLOUT_HOME (default: runs)."""
     import os
 
@@ -67,7 +67,7 @@ def list_runs(output: OutputOption = Format.text) -> None:
                 "model": data.model,
             }
         )
-    if output is Format.json:
+    if output is OutputFormat.json:
         print_json(rows)
     elif not rows:
         print_line("no runs here; start one with: rollout run -f manifests/samples/arithmetic.yaml")
@@ -77,14 +77,14 @@ def list_runs(output: OutputOption = Format.text) -> None:
 
 
 @app.command()
-def show(run: RunArgument, output: OutputOption = Format.text) -> None:
+def show(run: RunArgument, output: OutputOption = OutputFormat.text) -> None:
     """One run: outcome, evaluations, dispositions, and the hash chain."""
     from rollout.report.data import summarise
     from rollout.report.gather import gather
 
     data = gather(find(run))
     summary = summarise(data)
-    if output is Format.json:
+    if output is OutputFormat.json:
         print_json({**summary, "chains": [[row["step"], row["chain"]] for row in data.steps]})
         return
     print_line(f"{data.name}: {data.algorithm} on {data.model}")
@@ -108,13 +108,13 @@ def show(run: RunArgument, output: OutputOption = Format.text) -> None:
 
 
 @app.command()
-def report(run: RunArgument, output: OutputOption = Format.text) -> None:
+def report(run: RunArgument, output: OutputOption = OutputFormat.text) -> None:
     """Write report.html and report.json again, of a live run too."""
     from rollout.report import write_report
 
     folder = find(run)
     summary = write_report(folder)
-    if output is Format.json:
+    if output is OutputFormat.json:
         print_json(summary)
     else:
         print_line(str(folder / "report.html"))
@@ -127,14 +127,14 @@ def samples(
     *,
     sort: Annotated[SortBy, typer.Option("--sort", help="Order.")] = SortBy.place,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 20,
-    output: OutputOption = Format.text,
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """Read what one step was trained on: completions, or rows of data."""
     from rollout.report.rows import is_offline, read_samples
 
     folder = find(run)
     rows = read_samples(folder, step, sort=sort.value, limit=limit)
-    if output is Format.json:
+    if output is OutputFormat.json:
         print_json(rows)
     elif is_offline(folder):
         _print_data(rows, folder.name, step)
@@ -161,7 +161,7 @@ def _print_data(rows: list[dict[str, Any]], run: str, step: int) -> None:
 def trace(
     run: RunArgument,
     trajectory: Annotated[str, typer.Argument(help="A trajectory's id or its beginning.")],
-    output: OutputOption = Format.text,
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """Provenance: prompt, attempts, tokens, batch, step, snapshot."""
     import msgspec
@@ -170,7 +170,7 @@ def trace(
 
     with open_ledger(find(run)) as ledger:
         view = ledger.trace(trajectory)
-    if output is Format.json:
+    if output is OutputFormat.json:
         print_json(msgspec.to_builtins(view))
         return
     item = view.trajectory

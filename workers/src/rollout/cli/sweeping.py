@@ -12,7 +12,7 @@ import typer
 from rollout.cli.comparing import ByOption, print_comparison
 from rollout.cli.output import (
     FileOption,
-    Format,
+    OutputFormat,
     OutputOption,
     print_json,
     print_line,
@@ -55,7 +55,7 @@ def sweep(
     by: ByOption = None,
     set_: SetOption = None,
     dry_run: DryRunOption = False,
-    output: OutputOption = Format.text,
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """Run a manifest over a grid of settings; skip what is finished; end with a ranked page."""
     import os
@@ -73,7 +73,7 @@ def sweep(
         folder=home / (name or _sweep_name(document)),
         home=home,
         parallel=parallel,
-        shows=parallel == 1 and output is Format.text and sys.stderr.isatty(),
+        shows=parallel == 1 and output is OutputFormat.text and sys.stderr.isatty(),
         tell=print_note,
     )
     entries = run_points(wanted, points)
@@ -112,23 +112,23 @@ def _sweep_name(document: Document) -> str:
     return f"{metadata.get('name') or 'run'}-sweep"
 
 
-def _print_points(points: Sequence[Point], output: Format) -> None:
+def _print_points(points: Sequence[Point], output: OutputFormat) -> None:
     rows = [{"name": point.name, "settings": dict(point.settings)} for point in points]
-    if output is Format.json:
+    if output is OutputFormat.json:
         print_json(rows)
         return
     paths = list(points[0].settings)
     print_table(["POINT", *paths], [[p.name, *(str(p.settings[x]) for x in paths)] for p in points])
 
 
-def _tell(entries: Sequence[Entry], folder: Path, by: str | None, output: Format) -> None:
+def _tell(entries: Sequence[Entry], folder: Path, by: str | None, output: OutputFormat) -> None:
     from rollout.report.comparison.page import compare_folders, write_comparison
 
     runs = [entry.run.path for entry in entries if entry.run is not None]
     document = None
     if len(runs) > 1:
         document = write_comparison(compare_folders(runs, by), folder / "compare.html")
-    if output is Format.json:
+    if output is OutputFormat.json:
         print_json({"points": [entry.describe() for entry in entries], "comparison": document})
         return
     if document is not None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rollout.cli.output import Format, OutputOption
+from rollout.cli.output import OutputFormat, OutputOption
 from rollout.cli.running import DryRunOption, SetOption, load_overridden, start
 
 app = typer.Typer(help="Run one algorithm from its configuration.", no_args_is_help=True)
@@ -46,7 +46,7 @@ def _register(algorithm: str, says: str) -> None:
         set_: SetOption = None,
         resume: ResumeFlag = False,
         dry_run: DryRunOption = False,
-        output: OutputOption = Format.text,
+        output: OutputOption = OutputFormat.text,
     ) -> None:
         documents = load_overridden(config, set_ or [])
         _require(algorithm, documents)

@@ -17,7 +17,7 @@ CONFIG_OPTION = "--config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RankPlace:
     """One node's place in a learner of several: where rank 0 meets the others.
 
     The name that they meet under is told by the environment, which others on the machine cannot read.
@@ -28,12 +28,12 @@ class Place:
     address: str
 
 
-ALONE = Place(num_nodes=1, node_rank=0, address=f"{LOOPBACK}:0")
+ALONE = RankPlace(num_nodes=1, node_rank=0, address=f"{LOOPBACK}:0")
 """All ranks on this machine, where nobody else can reach them; any free port."""
 
 
 def plan_ranks(
-    config: str, processes_per_node: int, place: Place | None = None
+    config: str, processes_per_node: int, place: RankPlace | None = None
 ) -> tuple[str, tuple[str, ...]]:
     """A module to run and its arguments; ``place`` None: all ranks are on this machine."""
     if processes_per_node == 1 and (place is None or place.num_nodes == 1):
@@ -53,7 +53,7 @@ def plan_ranks(
     )
 
 
-def _meeting(place: Place) -> tuple[str, ...]:
+def _meeting(place: RankPlace) -> tuple[str, ...]:
     return (
         *("--nnodes", str(place.num_nodes), "--rdzv-backend", MEETING),
         *("--rdzv-endpoint", place.address, "--rdzv-conf", f"rank={place.node_rank}"),

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rollout.coordinator.plan import RunPlan, TaskRows
-from rollout.coordinator.rules.autoscaling import Pace
+from rollout.coordinator.rules.autoscaling import ScaleState
 from rollout.coordinator.rules.batch_selection import is_exhausted
 from rollout.coordinator.rules.recall_state import RecallState
 from rollout.coordinator.settings import Tuning
 from rollout.coordinator.state import RunState
 from rollout.errors import CoordinatorError, LedgerError, LedgerFull
 from rollout.ledger.contract import Ledger
-from rollout.protocol.rendezvous import Group
+from rollout.protocol.rendezvous import LearnerGroup
 from rollout.protocol.status import RunOutcome
 from rollout.seams import ObjectStore, Tracker
 from rollout.types import Row, WeightVersion
@@ -159,12 +159,12 @@ class RunContext:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     ending: asyncio.Lock = field(default_factory=asyncio.Lock)
     waits: Waits = field(default_factory=Waits)
-    pace: Pace | None = None
+    pace: ScaleState | None = None
     recalls: RecallState = field(default_factory=RecallState)
     retired: list[tuple[int, int]] = field(default_factory=list)
     references: dict[str, bytes] = field(default_factory=dict)
     damaged: WeightVersion | None = None
-    group: Group
+    group: LearnerGroup
     live: LiveSettings = field(default_factory=LiveSettings)
     settings_generation: int = 0
     tracking: asyncio.Lock = field(default_factory=asyncio.Lock)

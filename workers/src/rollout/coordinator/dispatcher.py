@@ -44,7 +44,7 @@ from rollout.ledger.records import LedgerState
 from rollout.protocol import messages as m
 from rollout.protocol.envelope import Envelope, check_sender
 from rollout.protocol.refusals import build_refusal, status_of
-from rollout.protocol.rendezvous import Group
+from rollout.protocol.rendezvous import LearnerGroup
 from rollout.protocol.routes import ROUTES, Route
 from rollout.seams import ObjectStore
 
@@ -63,7 +63,7 @@ ENCODERS: dict[Wire, Callable[[Any], bytes]] = {
     "msgpack": msgspec.msgpack.encode,
     "json": msgspec.json.encode,
 }
-DECODERS: dict[Wire, Callable[[type[m.Message]], Any]] = {
+DECODERS: dict[Wire, Callable[[type[m.WireMessage]], Any]] = {
     "msgpack": msgspec.msgpack.Decoder,
     "json": msgspec.json.Decoder,
 }
@@ -96,7 +96,7 @@ class Coordinator:
 
     async def _answer(
         self, route: Route, envelope: Envelope, body: bytes, wire: Wire
-    ) -> tuple[int, m.Message]:
+    ) -> tuple[int, m.WireMessage]:
         if self.run.closing:
             return _come_back()
         try:
@@ -120,7 +120,7 @@ class Coordinator:
             return HTTPStatus.INTERNAL_SERVER_ERROR, build_refusal(broken)
         return HTTPStatus.OK, answer
 
-    async def _decode(self, path: str, body: bytes, wire: Wire) -> m.Message:
+    async def _decode(self, path: str, body: bytes, wire: Wire) -> m.WireMessage:
         decode = self._decoders[path, wire].decode
         return (
             await asyncio.to_thread(decode, body)
@@ -183,7 +183,7 @@ async def open_coordinator(
         summarise=summarise,
         tuning=tuning,
         trackers=await asyncio.to_thread(tuning.trackers, wanted),
-        group=Group(
+        group=LearnerGroup(
             uid=plan.uid, size=plan.learner_nodes, incarnation=int(settings.get("group", 0))
         ),
         live=wanted,
@@ -227,7 +227,7 @@ async def _go_on(run: RunContext, stored: LedgerState) -> None:
         await run.ledger.set_outcome(None)
 
 
-def _come_back() -> tuple[int, m.Message]:
+def _come_back() -> tuple[int, m.WireMessage]:
     """Workers wait for the next life of the coordinator."""
     closing = CoordinatorError("the coordinator is closing")
     return HTTPStatus.SERVICE_UNAVAILABLE, build_refusal(closing)

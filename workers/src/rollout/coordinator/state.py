@@ -16,7 +16,7 @@ import msgspec
 
 from rollout.codec import decode_body
 from rollout.coordinator.rules.batch_selection import GroupView
-from rollout.coordinator.rules.evaluation import Result
+from rollout.coordinator.rules.evaluation import EvaluationResult
 from rollout.coordinator.rules.learning import STEPS, StepSignal, observe_signal
 from rollout.ledger.records import (
     Admission,
@@ -179,10 +179,12 @@ class RunState:
         training = sum(group.state == "open" for group in self.groups.values())
         return training + sum(run.num_open for run in self.evaluations.values())
 
-    def results(self) -> list[Result]:
+    def results(self) -> list[EvaluationResult]:
         """Finished evaluations of the live chain."""
         return [
-            Result(name=name, split=split, lineage=lineage, step=step, summary=run.summary)
+            EvaluationResult(
+                name=name, split=split, lineage=lineage, step=step, summary=run.summary
+            )
             for (name, split, lineage, step), run in self.evaluations.items()
             if run.summary is not None
             and "dropped" not in run.summary

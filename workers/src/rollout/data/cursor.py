@@ -48,7 +48,7 @@ class TaskPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cursor:
+class DataCursor:
     """Where the data stands: the next ordinal, its epoch and its slot in that epoch's order.
 
     ``exhausted`` is explicit: no ordinal will follow, whatever the numbers say.
@@ -89,15 +89,17 @@ def is_past_end(order: DataOrder, ordinal: int) -> bool:
     return end is not None and ordinal >= end
 
 
-def cursor_at(order: DataOrder, ordinal: int) -> Cursor:
+def cursor_at(order: DataOrder, ordinal: int) -> DataCursor:
     """The cursor that has handed out every ordinal below ``ordinal``."""
     epoch, slot = divmod(ordinal, order.length)
-    return Cursor(
+    return DataCursor(
         next_ordinal=ordinal, epoch=epoch, position=slot, exhausted=is_past_end(order, ordinal)
     )
 
 
-def take(order: DataOrder, cursor: Cursor, count: int) -> tuple[tuple[TaskPlace, ...], Cursor]:
+def take(
+    order: DataOrder, cursor: DataCursor, count: int
+) -> tuple[tuple[TaskPlace, ...], DataCursor]:
     """Up to ``count`` tasks from the cursor, fewer only at the end, and the cursor after them."""
     if cursor.exhausted:
         return (), cursor

@@ -39,7 +39,7 @@ class Bench:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ReplayStart:
     """Where a replay begins, and whether that is what the run had there."""
 
     progress: Progress
@@ -71,17 +71,17 @@ def _build(config: WorkerConfig, scratch: Path) -> LearnerContext:
     return build_parts(moved, build_settings(moved), parallel, Session(None, "debug", parallel))
 
 
-def begin(bench: Bench, at: int) -> Standing:
+def begin(bench: Bench, at: int) -> ReplayStart:
     """Stand at the newest anchor at or before step ``at``; for 0, or without one, at the initial model."""
     usable = [anchor for anchor in bench.recording.anchors() if anchor.step <= at]
     if at == 0 or not usable:
         return _begin_initially(bench)
     progress = _restore(bench, usable[-1])
     same = _digest(bench.parts) == progress.version.digest
-    return Standing(progress=progress, weights_equal=same, chain_equal=True)
+    return ReplayStart(progress=progress, weights_equal=same, chain_equal=True)
 
 
-def _begin_initially(bench: Bench) -> Standing:
+def _begin_initially(bench: Bench) -> ReplayStart:
     recorded = bench.recording.ledger.initial()
     if recorded is None:
         raise SpecError("this run has no first version yet: its learner never came to train")
@@ -91,7 +91,7 @@ def _begin_initially(bench: Bench) -> Standing:
     progress = Progress(
         lineage=0, step=0, chain=link, version=version, cursor=Cursor(next_ordinal=0)
     )
-    return Standing(
+    return ReplayStart(
         progress=progress,
         weights_equal=digest == version.digest,
         chain_equal=link == committed_chain,

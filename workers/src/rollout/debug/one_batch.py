@@ -15,7 +15,7 @@ from rollout.debug.finite import broken_losses, broken_tokens, broken_weights, w
 from rollout.debug.observe import Observed, describe_tokens
 from rollout.debug.samples import describe_samples
 from rollout.errors import SpecError
-from rollout.learner.batch_step import Prepared, prepare_step
+from rollout.learner.batch_step import PreparedBatch, prepare_step
 from rollout.learner.checkpoint import Progress
 from rollout.learner.model.parallel import whole
 from rollout.learner.model.policy import Policy
@@ -97,7 +97,7 @@ class Seen:
     broken: list[str]
 
 
-def _compute(trainer: Trainer, ready: Prepared) -> Seen:
+def _compute(trainer: Trainer, ready: PreparedBatch) -> Seen:
     """All gradients of a step, the last one not applied; ends early at one that is not finite."""
     policy, work, totals = trainer.policy, Observed(ready.work), Totals()
     norms: list[float] = []

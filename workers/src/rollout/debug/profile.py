@@ -33,7 +33,7 @@ WARM_UP_STEPS = 1
 """Steps before the first that counts: they pay for memory and kernels that later ones find ready."""
 
 
-class Phases:
+class PhaseProfile:
     """Time by phase: every moment between ``start`` and ``stop`` belongs to the phase entered last."""
 
     def __init__(self, device: torch.device) -> None:
@@ -61,7 +61,7 @@ class Phases:
 class Timed:
     """A step's work whose phases are told; in all else the work itself."""
 
-    def __init__(self, work: Work, phases: Phases) -> None:
+    def __init__(self, work: Work, phases: PhaseProfile) -> None:
         self._work = work
         self._phases = phases
 
@@ -118,7 +118,7 @@ def profile_steps(run_dir: Path, *, after: int, num_steps: int, trace: Path) -> 
         while progress.step < after:
             progress = advance(bench, progress)[0].progress
         device = bench.parts.parallel.device
-        phases = Phases(device)
+        phases = PhaseProfile(device)
         steps = list(range(after + 1, min(after + num_steps, last) + 1))
         with profile(activities=_activities(device)) as found, _hooks(bench, phases):
             for _ in steps:
@@ -146,7 +146,7 @@ def _activities(device: torch.device) -> list[ProfilerActivity]:
 
 
 @contextmanager
-def _hooks(bench: Bench, phases: Phases) -> Iterator[None]:
+def _hooks(bench: Bench, phases: PhaseProfile) -> Iterator[None]:
     """Tell when the optimizer works; all its time is between the two hooks."""
     optimizer = bench.parts.trainer.optimizer
     handles = [
@@ -161,7 +161,7 @@ def _hooks(bench: Bench, phases: Phases) -> Iterator[None]:
             handle.remove()
 
 
-def _step(bench: Bench, progress: Progress, phases: Phases) -> Progress:
+def _step(bench: Bench, progress: Progress, phases: PhaseProfile) -> Progress:
     """One recorded step, phase by phase: the same calls as a replay's."""
     parts, recording = bench.parts, bench.recording
     phases.enter("reading the batch")

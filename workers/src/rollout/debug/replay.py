@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rollout.debug.bench import Bench, Standing, advance, begin, describe_runtime, open_bench
+from rollout.debug.bench import Bench, ReplayStart, advance, begin, describe_runtime, open_bench
 from rollout.learner.resume import Repeated
 from rollout.protocol.messages import StepRecord
 
@@ -30,7 +30,7 @@ def replay_recorded(
         yield from islice(_replay(bench, start), steps_max)
 
 
-def _replay(bench: Bench, start: Standing) -> Iterator[Line]:
+def _replay(bench: Bench, start: ReplayStart) -> Iterator[Line]:
     progress = start.progress
     while progress.step < bench.recording.last_step:
         again, record = advance(bench, progress)
@@ -38,7 +38,7 @@ def _replay(bench: Bench, start: Standing) -> Iterator[Line]:
         yield _describe(again, record)
 
 
-def _describe_start(bench: Bench, start: Standing) -> Line:
+def _describe_start(bench: Bench, start: ReplayStart) -> Line:
     progress = start.progress
     return {
         "step": progress.step,

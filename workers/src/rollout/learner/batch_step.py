@@ -34,7 +34,7 @@ class StepResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedBatch:
     """A step that is about to be computed. ``tokens`` is the digest of what it learns from."""
 
     step: int
@@ -66,7 +66,7 @@ def take_step(
 
 def prepare_step(
     parts: LearnerContext, progress: Progress, batch: Batch, plan: StepPlan | None
-) -> Prepared:
+) -> PreparedBatch:
     """Lay out the step after ``progress`` and seed its randomness. Raises RunFailed for an empty batch."""
     settings, step = parts.trainer.settings, progress.step + 1
     if batch.cursor is None or not (batch.groups or batch.rows):
@@ -79,7 +79,7 @@ def prepare_step(
     if plan is None or _num_ranks(plan) != parts.parallel.world_size:
         plan = plan_step(work.shapes(), cutting_rules(parts), seed=settings.seed, step=step)
     randomness.seed_step(settings.seed, step, parts.parallel.rank, parts.parallel.device)
-    return Prepared(step=step, work=work, plan=plan, tokens=tokens, cursor=batch.cursor)
+    return PreparedBatch(step=step, work=work, plan=plan, tokens=tokens, cursor=batch.cursor)
 
 
 def _num_ranks(plan: StepPlan) -> int:

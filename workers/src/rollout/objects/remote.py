@@ -20,7 +20,7 @@ from rollout.errors import ObjectDamaged, ObjectMissing
 from rollout.objects.cache import Cache, Incoming
 from rollout.objects.filesystem import name_parts
 from rollout.objects.reading import parse_name
-from rollout.objects.retry import Absent, Operation, Pace, Patience, Transient, persist
+from rollout.objects.retry import Absent, Operation, Patience, TransferPace, Transient, persist
 from rollout.objects.source import FileSource, PartsSource, Source
 
 log = logging.getLogger(__name__)
@@ -175,7 +175,7 @@ class RemoteStore:
 
         def attempt(key: str) -> None:
             nonlocal position
-            pace = Pace(self._patience)
+            pace = TransferPace(self._patience)
             with self._remote.read(key, position, stop) as chunks:
                 for chunk in chunks:
                     piece = chunk[: stop - position]

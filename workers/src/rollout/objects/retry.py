@@ -95,7 +95,7 @@ def persist(patience: Patience, operation: Operation, attempt: Callable[[], T]) 
     raise AssertionError("unreachable: the last try returns or raises")
 
 
-class Pace:
+class TransferPace:
     """Notices a transfer that is too slow to be waited for. Made when the transfer starts."""
 
     def __init__(self, patience: Patience) -> None:

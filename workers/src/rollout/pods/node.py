@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rollout.common.grace_period import working_seconds
-from rollout.common.ranks import Place, plan_ranks
+from rollout.common.ranks import RankPlace, plan_ranks
 from rollout.errors import Fenced, RolloutError, SpecError
 from rollout.pods.child import run_child
 from rollout.pods.orders import config_path
@@ -158,7 +158,7 @@ def _run_ranks(
     told: threading.Event,
 ) -> None:
     learner = order.spec.learner
-    place = Place(
+    place = RankPlace(
         num_nodes=learner.nodes,
         node_rank=node.rank,
         address=joined.addresses[0],

@@ -22,7 +22,7 @@ import msgspec
 from rollout.errors import CoordinatorError, LedgerRewound
 from rollout.protocol.auth import open_credential
 from rollout.protocol.envelope import Envelope, check_answer_format
-from rollout.protocol.messages import Message, Role
+from rollout.protocol.messages import Role, WireMessage
 from rollout.protocol.refusals import read_refusal
 from rollout.protocol.routes import CONFIG, STATUS, Route
 from rollout.protocol.status import Status
@@ -46,8 +46,8 @@ BUSY = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS})
 _jitter = random.Random()
 """Of our own: the global generator's state is part of a learner's hash chain."""
 
-Q = TypeVar("Q", bound=Message)
-A = TypeVar("A", bound=Message)
+Q = TypeVar("Q", bound=WireMessage)
+A = TypeVar("A", bound=WireMessage)
 
 
 class LedgerWatch:

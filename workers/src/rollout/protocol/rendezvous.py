@@ -35,7 +35,7 @@ class Member:
 
 
 @dataclass(slots=True, kw_only=True)
-class Group:
+class LearnerGroup:
     """One incarnation of the group. ``since`` is when it was first heard of; 0: never."""
 
     uid: str
@@ -55,12 +55,12 @@ class Group:
         return tuple(self.members[rank].address for rank in range(self.size))
 
 
-def renew(group: Group, incarnation: int, now: float) -> Group:
+def renew(group: LearnerGroup, incarnation: int, now: float) -> LearnerGroup:
     """The next incarnation, nobody there yet."""
-    return Group(uid=group.uid, size=group.size, incarnation=incarnation, since=now)
+    return LearnerGroup(uid=group.uid, size=group.size, incarnation=incarnation, since=now)
 
 
-def check_in(group: Group, rank: int, member: Member) -> None:
+def check_in(group: LearnerGroup, rank: int, member: Member) -> None:
     """A process asks for its place; the group meets when it was the last that was missing."""
     known = group.members.get(rank)
     if known is not None and known.nonce == member.nonce:
@@ -77,13 +77,13 @@ def check_in(group: Group, rank: int, member: Member) -> None:
         group.trouble = f"rank {rank} ({member.worker}) was started again while its group worked"
 
 
-def _name(group: Group) -> str:
+def _name(group: LearnerGroup) -> str:
     """What these processes, and no others, meet under."""
     nonces = "/".join(group.members[rank].nonce for rank in range(group.size))
     return f"{group.uid}/{group.incarnation}/{blake3(nonces.encode()).hexdigest()[:32]}"
 
 
-def keep_alive(group: Group, rank: int, member: Member, rendezvous: str) -> bool:
+def keep_alive(group: LearnerGroup, rank: int, member: Member, rendezvous: str) -> bool:
     """A process says where it works; False when that meeting is over. Teaches a new coordinator."""
     if group.rendezvous and group.rendezvous != rendezvous:
         return False
@@ -95,7 +95,7 @@ def keep_alive(group: Group, rank: int, member: Member, rendezvous: str) -> bool
     return True
 
 
-def leave(group: Group, rank: int, nonce: str, *, ok: bool, message: str) -> None:
+def leave(group: LearnerGroup, rank: int, nonce: str, *, ok: bool, message: str) -> None:
     """A process' ranks have ended; told by one that was replaced, it changes nothing."""
     member = group.members.get(rank)
     if member is None or member.nonce != nonce:
@@ -105,7 +105,7 @@ def leave(group: Group, rank: int, nonce: str, *, ok: bool, message: str) -> Non
         group.trouble = f"rank {rank} ({member.worker}) failed: {message}"
 
 
-def describe(group: Group, now: float, *, silent_seconds: float) -> GroupStatus:
+def describe(group: LearnerGroup, now: float, *, silent_seconds: float) -> GroupStatus:
     """What a person, or the operator, should know."""
     missing = group.missing()
     states = {member.state for member in group.members.values()}
@@ -127,7 +127,7 @@ def describe(group: Group, now: float, *, silent_seconds: float) -> GroupStatus:
     )
 
 
-def describe_missing(group: Group, now: float) -> str:
+def describe_missing(group: LearnerGroup, now: float) -> str:
     """``rank 1 of 2 has not checked in for 12 s``; empty when all have."""
     missing = group.missing()
     if not missing:
@@ -137,7 +137,7 @@ def describe_missing(group: Group, now: float) -> str:
     return f"{has} {ranks} of {group.size} not checked in for {now - group.since:.0f} s"
 
 
-def _describe_silent(group: Group, now: float, silent_seconds: float) -> str:
+def _describe_silent(group: LearnerGroup, now: float, silent_seconds: float) -> str:
     silent = [
         f"rank {rank} ({member.worker}) silent for {now - member.seen_at:.0f} s"
         for rank, member in sorted(group.members.items())

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from rollout.protocol import messages as m
-from rollout.protocol.messages import Message, Role
+from rollout.protocol.messages import Role, WireMessage
 
 ROLES: tuple[Role, ...] = ("actor", "learner", "operator")
 
 SMALL_BYTES, LARGE_BYTES = 16 << 20, 256 << 20
 """What a call's body may have: one that carries no samples, and one that does."""
 
-Q = TypeVar("Q", bound=Message)
-A = TypeVar("A", bound=Message)
+Q = TypeVar("Q", bound=WireMessage)
+A = TypeVar("A", bound=WireMessage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from rollout.protocol.messages import Message
+from rollout.protocol.messages import WireMessage
 
 
-class Waiting(Message, frozen=True, kw_only=True):
+class Waiting(WireMessage, frozen=True, kw_only=True):
     """Who waits for what, since when, and because of whom. Every wait has a named culprit.
 
     ``culprit`` is text for people; ``workers`` are the names in it of those that could be started anew,
@@ -26,7 +26,7 @@ class Waiting(Message, frozen=True, kw_only=True):
     workers: tuple[str, ...] = ()
 
 
-class WorkerStatus(Message, frozen=True, kw_only=True):
+class WorkerStatus(WireMessage, frozen=True, kw_only=True):
     """One process as the coordinator sees it.
 
     ``num_wrong``: weight loads whose digest was not the version's; ``num_rebuilt``: how often this process
@@ -47,7 +47,7 @@ class WorkerStatus(Message, frozen=True, kw_only=True):
     num_rebuilt: int = 0
 
 
-class EvaluationStatus(Message, frozen=True, kw_only=True):
+class EvaluationStatus(WireMessage, frozen=True, kw_only=True):
     """One evaluation of one version. ``metrics`` is filled when ``num_done == num_total``."""
 
     name: str
@@ -59,7 +59,7 @@ class EvaluationStatus(Message, frozen=True, kw_only=True):
     metrics: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class Condition(Message, frozen=True, kw_only=True):
+class Condition(WireMessage, frozen=True, kw_only=True):
     """A Kubernetes-style condition: ``Learning=False, reason NoLearningSignal``."""
 
     type: str
@@ -68,7 +68,7 @@ class Condition(Message, frozen=True, kw_only=True):
     message: str
 
 
-class RunOutcome(Message, frozen=True, kw_only=True):
+class RunOutcome(WireMessage, frozen=True, kw_only=True):
     """How the run ended: ``Succeeded``, ``Failed`` or ``Stopped`` (resumable)."""
 
     kind: str
@@ -76,7 +76,7 @@ class RunOutcome(Message, frozen=True, kw_only=True):
     message: str
 
 
-class GroupStatus(Message, frozen=True, kw_only=True):
+class GroupStatus(WireMessage, frozen=True, kw_only=True):
     """The learner's pods; ``missing`` are ranks that have not checked in, Failed asks for a new incarnation."""
 
     incarnation: int
@@ -86,7 +86,7 @@ class GroupStatus(Message, frozen=True, kw_only=True):
     message: str
 
 
-class Status(Message, frozen=True, kw_only=True):
+class Status(WireMessage, frozen=True, kw_only=True):
     """What ``GET /v1/status`` answers: everything a progress display needs."""
 
     name: str

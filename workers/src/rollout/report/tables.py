@@ -35,7 +35,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class TableSource:
     """A run as it stands: of a live one, what is committed after ``last_step`` is not looked at."""
 
     ledger: Reader
@@ -58,7 +58,7 @@ class Source:
 def open_table(run_dir: Path, ledger: Reader, what: What) -> Table:
     """A table of a run. Raises SpecError, LedgerError or DataError, also while it is read."""
     run = ledger.run()
-    source = Source(ledger=ledger, name=run.identity.name, last_step=run.step)
+    source = TableSource(ledger=ledger, name=run.identity.name, last_step=run.step)
     if what == "metrics":
         return _metrics(source)
     if what == "evaluations":
@@ -136,7 +136,7 @@ def _schema(columns: Mapping[str, str]) -> pa.Schema:
     return pa.schema([(name, types[kind]) for name, kind in columns.items()])
 
 
-def _rewards(source: Source) -> list[str]:
+def _rewards(source: TableSource) -> list[str]:
     """The names of rewards: those of the steps and of each evaluation's first answer."""
     found: dict[str, None] = {}
     for step in source.steps():
@@ -147,17 +147,17 @@ def _rewards(source: Source) -> list[str]:
     return sorted(found)
 
 
-def _samples(source: Source) -> Iterator[list[Row]]:
+def _samples(source: TableSource) -> Iterator[list[Row]]:
     for step in source.steps():
         found = source.ledger.samples(step.step)
         yield [{**_at(source, step), "place": one.place, **export_sample(one)} for one in found]
 
 
-def _at(source: Source, step: StepView) -> Row:
+def _at(source: TableSource, step: StepView) -> Row:
     return {"run": source.name, "step": step.step, "lineage": step.lineage}
 
 
-def _answers(source: Source) -> Iterator[list[Row]]:
+def _answers(source: TableSource) -> Iterator[list[Row]]:
     for view in source.ledger.evaluations():
         at = {
             "run": source.name,
@@ -169,7 +169,7 @@ def _answers(source: Source) -> Iterator[list[Row]]:
         yield [{**at, **export_sample(one)} for one in found]
 
 
-def _data(run_dir: Path, source: Source) -> Iterator[list[Row]]:
+def _data(run_dir: Path, source: TableSource) -> Iterator[list[Row]]:
     with open_recording(run_dir) as recording:
         for step in source.steps():
             rows = data_rows(recording, step.step)
@@ -202,7 +202,7 @@ def export_sample(view: SampleView) -> Row:
     }
 
 
-def _metrics(source: Source) -> Table:
+def _metrics(source: TableSource) -> Table:
     names = sorted({name for step in source.steps() for name in _numbers(step)})
     columns = {
         **STEP_COLUMNS,
@@ -214,7 +214,7 @@ def _metrics(source: Source) -> Table:
     return Table(_schema(columns), _metric_rows(source))
 
 
-def _metric_rows(source: Source) -> Iterator[list[Row]]:
+def _metric_rows(source: TableSource) -> Iterator[list[Row]]:
     for page in source.pages():
         yield [
             {
@@ -232,7 +232,7 @@ def _numbers(view: StepView) -> dict[str, float]:
     return {name: value for name, value in found.items() if name not in STEP_FIELDS}
 
 
-def _evaluations(source: Source) -> Iterator[list[Row]]:
+def _evaluations(source: TableSource) -> Iterator[list[Row]]:
     for view in source.ledger.evaluations():
         times = {"scheduled_at": view.scheduled_at, "finished_at": view.finished_at}
         yield [{"run": source.name, **row, **times} for row in evaluation_rows(view)]

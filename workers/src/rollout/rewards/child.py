@@ -16,7 +16,7 @@ from typing import Any
 
 from rollout.errors import InfrastructureError, RolloutError
 from rollout.plugins.user_code import describe_failure
-from rollout.rewards.frames import Answer, Request, read_frame, write_frame
+from rollout.rewards.frames import Request, RewardAnswer, read_frame, write_frame
 from rollout.rewards.source import RewardSource, load_reward
 
 
@@ -29,9 +29,9 @@ def main(arguments: Sequence[str]) -> None:
     try:
         function = load_reward(read_frame(requests, RewardSource))
     except RolloutError as error:
-        write_frame(answers, Answer(failure=str(error)))
+        write_frame(answers, RewardAnswer(failure=str(error)))
         return
-    write_frame(answers, Answer())
+    write_frame(answers, RewardAnswer())
     while True:
         try:
             request = read_frame(requests, Request)
@@ -45,14 +45,16 @@ def _end_with_parent(alive: int) -> None:
     os._exit(0)
 
 
-def _score(function: Callable[..., Any], request: Request) -> Answer:
+def _score(function: Callable[..., Any], request: Request) -> RewardAnswer:
     try:
         values = function(request.prompts, request.completions, request.rows)
-        return Answer(values=_plain(values))
+        return RewardAnswer(values=_plain(values))
     except InfrastructureError as error:
-        return Answer(failure=describe_failure(error), lost=_find_lost(function, request))
+        return RewardAnswer(failure=describe_failure(error), lost=_find_lost(function, request))
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything: it is the answer
-        return Answer(failure=describe_failure(error), row_index=_first_failing(function, request))
+        return RewardAnswer(
+            failure=describe_failure(error), row_index=_first_failing(function, request)
+        )
 
 
 def _first_failing(function: Callable[..., Any], request: Request) -> int | None:
@@ -95,11 +97,11 @@ def _plain(values: Any) -> Any:
     return [value.item() if hasattr(value, "item") else value for value in values]
 
 
-def _send(answers: int, answer: Answer) -> None:
+def _send(answers: int, answer: RewardAnswer) -> None:
     try:
         write_frame(answers, answer)
     except (TypeError, AttributeError, ValueError, RecursionError) as error:  # what it returned
-        write_frame(answers, Answer(failure=f"its return value cannot be sent: {error}"))
+        write_frame(answers, RewardAnswer(failure=f"its return value cannot be sent: {error}"))
 
 
 if __name__ == "__main__":

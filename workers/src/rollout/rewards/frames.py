@@ -36,7 +36,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class RewardAnswer:
     """``values`` as the function returned them, or the failure and the first row that shows it alone.
 
     ``lost`` is filled when the failure was no fault of the function's: the rows that met it.

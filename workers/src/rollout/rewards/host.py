@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from rollout.errors import RewardError, RewardUnavailable, SpecError
-from rollout.rewards.frames import ANSWER_BYTES_MAX, Answer, Request, read_frame, write_frame
+from rollout.rewards.frames import ANSWER_BYTES_MAX, Request, RewardAnswer, read_frame, write_frame
 from rollout.rewards.source import RewardSource
 from rollout.types import Completion, Message, Row
 
@@ -99,10 +99,10 @@ class RewardHost:
 
     def _ask(
         self, child: _Child, message: object, deadline: float, hung: Callable[[], str]
-    ) -> Answer:
+    ) -> RewardAnswer:
         try:
             write_frame(child.requests, message, deadline)
-            return read_frame(child.answers, Answer, deadline, bytes_max=ANSWER_BYTES_MAX)
+            return read_frame(child.answers, RewardAnswer, deadline, bytes_max=ANSWER_BYTES_MAX)
         except TimeoutError as error:
             problem = hung()
             self._end()
@@ -185,7 +185,7 @@ def _died(child: _Child) -> str:
     return f"ended its process ({how}){'; it said: ' + said if said else ''}"
 
 
-def _raised(source: RewardSource, answer: Answer, rows: Sequence[Row]) -> str:
+def _raised(source: RewardSource, answer: RewardAnswer, rows: Sequence[Row]) -> str:
     where = "no single row shows it alone"
     if answer.row_index is not None:
         where = (

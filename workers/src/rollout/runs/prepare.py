@@ -22,7 +22,7 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedRun:
     """A run ready to be resolved: its name, its whole spec and the folder paths started at."""
 
     name: str
@@ -31,7 +31,7 @@ class Prepared:
     folder: Path
 
 
-def prepare_run(document: Document, rewards: Sequence[dict[str, Any]] | None = None) -> Prepared:
+def prepare_run(document: Document, rewards: Sequence[dict[str, Any]] | None = None) -> PreparedRun:
     """Fill presets and make paths absolute; ``rewards`` replace ``train.rewards`` when given."""
     folder = base_folder(document.source)
     data = copy.deepcopy(document.data)
@@ -45,7 +45,7 @@ def prepare_run(document: Document, rewards: Sequence[dict[str, Any]] | None = N
         raise SpecError(f"{document.source}: {describe(error)}") from error
     except ValueError as error:
         raise SpecError(f"{document.source}: {error}") from error
-    return Prepared(
+    return PreparedRun(
         name=run.metadata.name or "run",
         namespace=run.metadata.namespace or "default",
         spec=spec,

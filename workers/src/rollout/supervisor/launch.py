@@ -29,7 +29,7 @@ from rollout.models.roles import further_models
 from rollout.objects.opening import require_place
 from rollout.protocol.status import Status
 from rollout.runs.identity import spec_identity
-from rollout.runs.prepare import Prepared
+from rollout.runs.prepare import PreparedRun
 from rollout.runs.resolve import Resolution, ResolveRequest, Resolving
 from rollout.runs.run_dir import RunDir, RunLock
 from rollout.runs.worker_config import choose_dtype, complete
@@ -56,7 +56,7 @@ class Launch:
     ``models`` are folders of further models by role, where other runs have made them.
     """
 
-    prepared: Prepared
+    prepared: PreparedRun
     run: RunDir
     model_path: Path | None = None
     models: Mapping[str, Path] = field(default_factory=dict)
@@ -161,7 +161,7 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
 
 
 def require_same_run(
-    previous: WorkerConfig, config: WorkerConfig, prepared: Prepared, found: Resolution
+    previous: WorkerConfig, config: WorkerConfig, prepared: PreparedRun, found: Resolution
 ) -> None:
     """Raise SpecError when a run would go on as another one than it began."""
     if previous.identity_format != config.identity_format:
@@ -174,7 +174,7 @@ def require_same_run(
         raise SpecError(describe_drift(previous, prepared, found))
 
 
-def describe_drift(previous: WorkerConfig, prepared: Prepared, found: Resolution) -> str:
+def describe_drift(previous: WorkerConfig, prepared: PreparedRun, found: Resolution) -> str:
     """Which part of a run's identity is not what it was when the run began: fields, and both digests."""
     before, after = spec_identity(previous.spec), spec_identity(prepared.spec)
     changed = [f"spec.{name}" for name in sorted(after) if before.get(name) != after[name]]
@@ -202,7 +202,7 @@ def _contents(config: WorkerConfig) -> dict[str, str | None]:
     return {"spec.model": resolved.model_digest, **further, "spec.train.data": data}
 
 
-def _found_contents(prepared: Prepared, found: Resolution) -> dict[str, str | None]:
+def _found_contents(prepared: PreparedRun, found: Resolution) -> dict[str, str | None]:
     further = {one.field: found.model_digests[one.role] for one in further_models(prepared.spec)}
     data = found.data_digests.get("train")
     return {"spec.model": found.model_digest, **further, "spec.train.data": data}

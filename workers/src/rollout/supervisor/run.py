@@ -13,7 +13,7 @@ from rollout.errors import SpecError
 from rollout.models.roles import further_models
 from rollout.runs.manifest import Document, load_documents
 from rollout.runs.pipeline import materialise_model, order_runs, read_snapshot, source_run
-from rollout.runs.prepare import Prepared, prepare_run
+from rollout.runs.prepare import PreparedRun, prepare_run
 from rollout.runs.run_dir import (
     RunDir,
     create_run_dir,
@@ -185,7 +185,7 @@ def _find_source(document: Document, produced: Mapping[str, RunDir]) -> RunDir |
 
 
 def _find_others(
-    document: Document, prepared: Prepared, produced: Mapping[str, RunDir]
+    document: Document, prepared: PreparedRun, produced: Mapping[str, RunDir]
 ) -> dict[str, RunDir]:
     """The runs that made the further models, by role."""
     return {
@@ -207,13 +207,15 @@ def _find_run(document: Document, field: str, name: str, produced: Mapping[str, 
     return runs[-1]
 
 
-def _take_policy(source: RunDir, prepared: Prepared, run: RunDir) -> Path:
+def _take_policy(source: RunDir, prepared: PreparedRun, run: RunDir) -> Path:
     wanted = prepared.spec.model.from_run
     assert wanted is not None
     return _take_model(source, wanted, run.model)
 
 
-def _take_models(others: Mapping[str, RunDir], prepared: Prepared, run: RunDir) -> dict[str, Path]:
+def _take_models(
+    others: Mapping[str, RunDir], prepared: PreparedRun, run: RunDir
+) -> dict[str, Path]:
     wanted = {one.role: one.source.from_run for one in further_models(prepared.spec)}
     return {
         role: _take_model(source, from_run, run.path / "models" / role)
@@ -243,7 +245,7 @@ def _take_model(source: RunDir, wanted: FromRun, target: Path) -> Path:
         )
 
 
-def _record(stage: _Stage, prepared: Prepared) -> None:
+def _record(stage: _Stage, prepared: PreparedRun) -> None:
     """Write down what is about to run: the resolved manifest, and the run it starts from."""
     from ruamel.yaml import YAML
 
@@ -267,7 +269,7 @@ def read_source(run: RunDir) -> str | None:
     return path.read_text().strip() if path.exists() else None
 
 
-def _reuse(run: RunDir, prepared: Prepared) -> RunResult | None:
+def _reuse(run: RunDir, prepared: PreparedRun) -> RunResult | None:
     """The result of a run that has ended well and need not go on, or None."""
     result = read_result(run)
     steps = prepared.spec.train.max_steps if prepared.spec.train is not None else None

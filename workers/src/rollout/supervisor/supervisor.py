@@ -44,7 +44,7 @@ from rollout.supervisor.watch import (
     EXIT_OUTSIDE,
     Bounds,
     Ended,
-    Progress,
+    LastMove,
     check_bounds,
     conclude,
     find_stuck,
@@ -116,7 +116,7 @@ class Supervisor:
         self._interrupts = 0
         self._stopping = False
         self._told_silence = False
-        self._progress = Progress()
+        self._progress = LastMove()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     # -- life -------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Supervisor:
     def run(self) -> Ended:
         """Watch until the end, then leave nothing running."""
         started_at = time.monotonic()
-        self._progress = Progress(at=started_at)
+        self._progress = LastMove(at=started_at)
         self._poller.start()
         with self._interruptible():
             try:
@@ -196,7 +196,7 @@ class Supervisor:
         kept = self._keep_evidence(child, child.process.pid)
         self._display.note(f"{name} has not moved for too long: starting it again{kept}")
         signal_group(child.process, signal.SIGKILL)
-        self._progress = Progress(mark=self._progress.mark, at=now)
+        self._progress = LastMove(mark=self._progress.mark, at=now)
 
     def _keep_evidence(self, child: _Child, pid: int) -> str:
         """Keep where a process stands before it is ended; how the user is told."""

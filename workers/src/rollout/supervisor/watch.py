@@ -38,7 +38,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class LastMove:
     """The last time something moved: ``mark`` is what was seen then."""
 
     mark: tuple[int, ...] = ()
@@ -68,11 +68,11 @@ def _failure_code(reason: str) -> int:
     return EXIT_FAILED
 
 
-def track_progress(last: Progress, status: Status, now: float) -> Progress:
+def track_progress(last: LastMove, status: Status, now: float) -> LastMove:
     """``last``, or a new mark when a step, a sample or an evaluation has moved since."""
     done = sum(one.num_done for one in status.evaluations)
     mark = (status.lineage, status.step, sum(status.dispositions.values()), done, status.position)
-    return last if mark == last.mark else Progress(mark=mark, at=now)
+    return last if mark == last.mark else LastMove(mark=mark, at=now)
 
 
 def check_bounds(
@@ -97,7 +97,7 @@ def check_bounds(
     return None
 
 
-def find_stuck(status: Status, progress: Progress, now: float, bounds: Bounds) -> str | None:
+def find_stuck(status: Status, progress: LastMove, now: float, bounds: Bounds) -> str | None:
     """The worker to restart because nothing moved for too long, or None."""
     if now - progress.at <= bounds.no_progress_seconds:
         return None

@@ -32,7 +32,7 @@ WORDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class TerminationRule:
     """What a container's end means; the first rule that fits counts. None fits everything."""
 
     exit_code: int | None = None
@@ -42,15 +42,15 @@ class Rule:
 
 
 RULES = (
-    Rule(exit_code=EXIT_INPUT, fails_at_once=True, means=Reason.INVALID_SPEC),
-    Rule(reason=OUT_OF_MEMORY, means=Reason.OUT_OF_MEMORY),
-    Rule(),
+    TerminationRule(exit_code=EXIT_INPUT, fails_at_once=True, means=Reason.INVALID_SPEC),
+    TerminationRule(reason=OUT_OF_MEMORY, means=Reason.OUT_OF_MEMORY),
+    TerminationRule(),
 )
 """Bad input stays bad; everything else is started again, ``limits.retries`` times. ``means``: why the run
 has failed then."""
 
 
-def rule_for(exit_code: int, reason: str) -> Rule:
+def rule_for(exit_code: int, reason: str) -> TerminationRule:
     """The first rule that fits."""
     return next(
         rule
@@ -90,7 +90,7 @@ def _known(word: str) -> Reason | None:
     return WORDS.get(word) or REASONS.get(word)
 
 
-def _at_once(ended: Ended, rule: Rule, message: str) -> Ending:
+def _at_once(ended: Ended, rule: TerminationRule, message: str) -> Ending:
     """The container's last word is ``Kind: message`` where it could leave one; the kind says more than the code."""
     return _failed(_known(ended.message.strip().partition(":")[0]) or rule.means, message)
 
@@ -152,7 +152,7 @@ def _by_group(observed: Observed, group: Group | None) -> Ending | None:
         return None
     assert observed.spec is not None
     ended = group.trouble.ended
-    rule = rule_for(ended.exit_code, ended.reason) if ended is not None else Rule()
+    rule = rule_for(ended.exit_code, ended.reason) if ended is not None else TerminationRule()
     if ended is not None and rule.fails_at_once:
         return _at_once(ended, rule, group.trouble.message)
     if group.num_failures < observed.spec.limits.retries:
@@ -179,7 +179,7 @@ def _by_pod(observed: Observed, pod: Pod) -> Ending | None:
     return None
 
 
-def _exhausted(count: int, last: str, rule: Rule) -> Ending:
+def _exhausted(count: int, last: str, rule: TerminationRule) -> Ending:
     return _failed(rule.means, f"{count} restarts did not help; the last: {last}")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rollout.cli.output import (
-    Format,
+    OutputFormat,
     OutputOption,
     print_json,
     print_line,
@@ -25,13 +25,13 @@ def rollout_only(
     groups: Annotated[
         int | None, typer.Option("--groups", min=1, help="Only the first so many groups.")
     ] = None,
-    output: OutputOption = Format.text,
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """Sample a step's batch again with its recorded seeds, without training, and compare the tokens."""
     from rollout.debug.sampling import sample_again
 
     found = sample_again(find(run), step, groups_max=groups)
-    if output is Format.json:
+    if output is OutputFormat.json:
         print_json(found)
     else:
         keys = ("ordinal", "sample", "equal", "logprob_gap", "reward", "completion")
@@ -76,7 +76,7 @@ def profile(
         Path | None,
         typer.Option("--trace", help="The trace's file; default: <run>-trace.json, here."),
     ] = None,
-    output: OutputOption = Format.text,
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """Take recorded steps again under torch's profiler: phases, operators, and a Chrome trace."""
     from rollout.debug.profile import profile_steps
@@ -84,7 +84,7 @@ def profile(
     folder = find(run)
     where = trace or Path(f"{folder.name}-trace.json")
     found = profile_steps(folder, after=after, num_steps=steps, trace=where)
-    if output is Format.json:
+    if output is OutputFormat.json:
         print_json(found)
         return
     print_table(

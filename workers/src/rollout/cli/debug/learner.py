@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from rollout.cli.output import (
-    Format,
+    OutputFormat,
     OutputOption,
     cell,
     print_json,
@@ -36,14 +36,14 @@ def train_only(
             "--from", min=0, help="Begin at the newest anchor at or before this step; 0: the model."
         ),
     ] = 0,
-    output: OutputOption = Format.text,
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """Train again on a run's recorded batches, without actors, and compare every digest."""
     from rollout.debug.replay import replay_recorded
 
     lines = list(replay_recorded(find(run), after=after, steps_max=steps))
     equal = all(line["equal"] for line in lines)
-    if output is Format.json:
+    if output is OutputFormat.json:
         print_json({"equal": equal, "steps": lines})
     else:
         headings = ["STEP", "LOSS", "GRAD NORM", "EQUAL", "CHAIN"]
@@ -75,13 +75,13 @@ def one_batch(
             "--step", min=1, help="The step whose batch to take; also the one that failed."
         ),
     ],
-    output: OutputOption = Format.text,
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """One recorded batch, sample by sample: advantages, ratios, logprob gaps, gradients by parameter."""
     from rollout.debug.one_batch import inspect_batch
 
     found = inspect_batch(find(run), step)
-    if output is Format.json:
+    if output is OutputFormat.json:
         print_json(found)
         return
     keys = ("place", "reward", "advantage", "ratio_max", "mismatch_max", "entropy", "num_tokens")

@@ -11,7 +11,7 @@ from rollout.coordinator.calls.admission import plan_admission, plan_evaluations
 from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import FINISHED, RunContext
 from rollout.coordinator.liveness import record_heartbeat, working_actors
-from rollout.coordinator.rules.autoscaling import Pace, StepShares, next_pace
+from rollout.coordinator.rules.autoscaling import ScaleState, StepShares, next_pace
 from rollout.coordinator.rules.batch_selection import (
     Decision,
     GroupView,
@@ -283,7 +283,7 @@ def _keep_pace(run: RunContext) -> None:
     """Let the number of actors follow, where the manifest asks for it."""
     if run.plan.actors is None:
         return
-    pace = run.pace or Pace(wanted=run.plan.actors.start)
+    pace = run.pace or ScaleState(wanted=run.plan.actors.start)
     learner_waits, actors_wait = run.waits.shares
     shares = StepShares(
         num_actors=len(working_actors(run)), learner_waits=learner_waits, actors_wait=actors_wait

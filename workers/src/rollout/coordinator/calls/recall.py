@@ -15,7 +15,7 @@ from rollout.coordinator.liveness import working_actors
 from rollout.coordinator.plan import StragglerPlan
 from rollout.coordinator.revocation import revoke_leases
 from rollout.coordinator.rules.recall_state import RecallRequest
-from rollout.coordinator.rules.stragglers import Idle, Load, deadline_seconds, plan_steals
+from rollout.coordinator.rules.stragglers import Idle, WorkerLoad, deadline_seconds, plan_steals
 from rollout.coordinator.state import Worker
 from rollout.errors import Fenced
 from rollout.ledger.records import Lease
@@ -95,7 +95,7 @@ def _request_steals(run: RunContext, plan: StragglerPlan) -> None:
         return
     recalls.looked_at = run.clock()
     loads = [
-        Load(
+        WorkerLoad(
             worker=worker.name,
             pace=worker.pace,
             tasks=tuple(t for t in worker.progress if _lease_of(run, worker, t.task_id)),

@@ -7,13 +7,13 @@ from typing import Any
 
 from rollout.coordinator.context import RunContext
 from rollout.protocol.envelope import Envelope
-from rollout.protocol.messages import Message
+from rollout.protocol.messages import WireMessage
 from rollout.protocol.routes import A, Q, Route
 
 Handler = Callable[[RunContext, Envelope, Q], Awaitable[A]]
 """From the run, who calls and what is asked to the answer. Raises RolloutError to refuse."""
 
-HANDLERS: dict[str, Handler[Any, Message]] = {}
+HANDLERS: dict[str, Handler[Any, WireMessage]] = {}
 """By the route's path."""
 
 

@@ -29,7 +29,7 @@ class ActorBounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class ScaleState:
     """``wanted`` actors; ``needs`` are what the last steps made with them would have needed."""
 
     wanted: int
@@ -45,7 +45,7 @@ class StepShares:
     actors_wait: float
 
 
-def next_pace(pace: Pace, bounds: ActorBounds, shares: StepShares) -> Pace:
+def next_pace(pace: ScaleState, bounds: ActorBounds, shares: StepShares) -> ScaleState:
     """The pace after one more step. A step that others than the wanted actors made says nothing."""
     if shares.num_actors != pace.wanted:
         return pace
@@ -53,7 +53,7 @@ def next_pace(pace: Pace, bounds: ActorBounds, shares: StepShares) -> Pace:
     if len(needs) < STEPS_SEEN:
         return replace(pace, needs=needs)
     wanted = min(bounds.high, max(bounds.low, _round(median(needs), pace.wanted)))
-    return Pace(wanted=wanted) if wanted != pace.wanted else replace(pace, needs=needs)
+    return ScaleState(wanted=wanted) if wanted != pace.wanted else replace(pace, needs=needs)
 
 
 def _need(shares: StepShares) -> float:

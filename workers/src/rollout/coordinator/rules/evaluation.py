@@ -12,7 +12,7 @@ from rollout.ledger.records import NewEvaluation, NewTask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class EvaluationResult:
     """A finished evaluation of one version."""
 
     name: str
@@ -26,7 +26,7 @@ class Result:
 class Best:
     """The best version so far, on the selecting evaluation."""
 
-    result: Result
+    result: EvaluationResult
     metric: str
     value: float
 
@@ -81,7 +81,9 @@ def metric_low(summary: Mapping[str, Any], metric: str) -> float:
     return metric_value(summary, metric)
 
 
-def choose_best(plans: Iterable[EvaluationPlan], results: Iterable[Result]) -> Best | None:
+def choose_best(
+    plans: Iterable[EvaluationPlan], results: Iterable[EvaluationResult]
+) -> Best | None:
     """The version with the highest selecting metric; of equals the earliest."""
     selecting: dict[tuple[str, str], str] = {
         (plan.name, plan.split): plan.metric for plan in plans if plan.selects
@@ -124,7 +126,7 @@ class GateResult:
 
 
 def check_gates(
-    plans: Iterable[EvaluationPlan], results: Sequence[Result], step: int
+    plans: Iterable[EvaluationPlan], results: Sequence[EvaluationResult], step: int
 ) -> tuple[GateResult, ...]:
     """The gates that the last version misses."""
     missed: list[GateResult] = []

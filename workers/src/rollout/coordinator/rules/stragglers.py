@@ -21,7 +21,7 @@ STEALS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class WorkerLoad:
     """An actor at work. ``pace``: tokens a second of one sample; ``tasks`` in the order of their turn."""
 
     worker: str
@@ -57,7 +57,7 @@ class _Bench:
 
 
 def plan_steals(
-    loads: Sequence[Load],
+    loads: Sequence[WorkerLoad],
     idle: Sequence[Idle],
     lengths: Lengths,
     margin_seconds: float,
@@ -111,7 +111,7 @@ def _best(
 
 
 def _ends(
-    load: Load, lengths: Lengths, gone: AbstractSet[str]
+    load: WorkerLoad, lengths: Lengths, gone: AbstractSet[str]
 ) -> Sequence[tuple[TaskProgress, float]]:
     """When each task of an actor would end, in seconds from now, were those in ``gone`` taken away."""
     places = max(1, load.num_running)

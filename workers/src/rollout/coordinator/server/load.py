@@ -14,7 +14,7 @@ from http import HTTPStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class LoadBounds:
     """``body_bytes`` of one call, ``bytes`` of all bodies held; ``body_seconds`` a body may take to come."""
 
     body_bytes: int = 256 << 20
@@ -39,7 +39,7 @@ class Busy(Exception):  # noqa: N818 - an answer, not a fault
 class Load:
     """What is being worked on now, and how often somebody was sent away."""
 
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: LoadBounds = field(default_factory=LoadBounds)
     calls: int = 0
     waiting: int = 0
     bytes: int = 0

@@ -47,7 +47,7 @@ class Unwritten(Exception):  # noqa: N818 - a state, logged and tried again
         self.again_seconds = again_seconds
 
 
-class Writer(Protocol):
+class StatusWriter(Protocol):
     """Somewhere to write progress to."""
 
     async def write(self, progress: Progress) -> None:
@@ -143,7 +143,7 @@ class Poster:
     ``spread`` stretches the interval a little, another for each run: what began together does not stay so.
     """
 
-    writer: Writer
+    writer: StatusWriter
     every_seconds: float
     spread: float = 1.0
     _written: Progress | None = None

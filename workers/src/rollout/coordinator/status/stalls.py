@@ -23,7 +23,7 @@ Mark = tuple[int, ...]
 
 
 @dataclass(slots=True, kw_only=True)
-class Watch:
+class StallWatch:
     """Remembers when something moved last. ``look`` is to be called now and then."""
 
     seconds: float
@@ -80,7 +80,7 @@ def build_watch(seconds: float) -> Callable[[RunContext], Coroutine[None, None, 
     """The duty of a coordinator whose workers others start."""
 
     async def watch(run: RunContext) -> None:
-        remembered = Watch(seconds=seconds)
+        remembered = StallWatch(seconds=seconds)
         while True:
             remembered.look(run)
             await asyncio.sleep(max(0.1, remembered.bound(run) / LOOKS))

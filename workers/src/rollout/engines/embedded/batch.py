@@ -32,7 +32,7 @@ class BatchSize:
     prompt_length: int = 0
 
 
-class Batch(Protocol):
+class DecodingBatch(Protocol):
     """Groups of equal size being decoded together."""
 
     def first(self) -> torch.Tensor:
@@ -70,7 +70,7 @@ class Decoder(Protocol):
         """Take weights by their transformers names. Raises EngineError."""
         ...
 
-    def open(self, prompts: Sequence[Sequence[int]], size: BatchSize) -> Batch:
+    def open(self, prompts: Sequence[Sequence[int]], size: BatchSize) -> DecodingBatch:
         """A batch of ``size.group_size`` samples per prompt."""
         ...
 

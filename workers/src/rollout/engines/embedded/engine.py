@@ -32,7 +32,7 @@ from rollout.engines.embedded.generate import (
     plan_slots,
 )
 from rollout.engines.embedded.invariance import SlotProbe
-from rollout.engines.embedded.progress import Watch
+from rollout.engines.embedded.progress import GenerationWatch
 from rollout.engines.stops import StopTexts
 from rollout.errors import EngineError
 from rollout.types import (
@@ -80,7 +80,7 @@ class EmbeddedEngine:
         self._decoder: Decoder | None = None
         self._probe: SlotProbe | None = None
         self._version: WeightVersion | None = None
-        self._watch: Watch | None = None
+        self._watch: GenerationWatch | None = None
         self._stops = StopTexts(model)
 
     @property
@@ -107,7 +107,7 @@ class EmbeddedEngine:
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> Sequence[Sequence[Completion]]:
         """Sample every request's group; see the seam."""
-        self._watch = watch = Watch(requests)
+        self._watch = watch = GenerationWatch(requests)
         try:
             return await self._run(lambda: self._generate(requests, watch))
         finally:
@@ -157,7 +157,7 @@ class EmbeddedEngine:
         return digest
 
     def _generate(
-        self, requests: Sequence[GenerateRequest], watch: Watch
+        self, requests: Sequence[GenerateRequest], watch: GenerationWatch
     ) -> list[list[Completion]]:
         decoder = self._ready()
         version = self._version

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import torch
 
-from rollout.engines.embedded.batch import Batch, BatchSize, Decoder
-from rollout.engines.embedded.progress import Watch
+from rollout.engines.embedded.batch import BatchSize, Decoder, DecodingBatch
+from rollout.engines.embedded.progress import GenerationWatch
 from rollout.engines.embedded.sampling import Sampler, uniform_noise
 from rollout.engines.embedded.text_ends import Scanners, TextEnds
 from rollout.engines.stops import StopTexts
@@ -90,7 +90,7 @@ def generate_batch(
     decoder: Decoder,
     requests: Sequence[GenerateRequest],
     plan: BatchPlan,
-    watch: Watch,
+    watch: GenerationWatch,
     stops: StopTexts,
 ) -> list[list[Sample]]:
     """Sample the planned groups; result ``[i][g]`` belongs to ``requests[plan.indices[i]].seeds[g]``."""
@@ -202,7 +202,7 @@ class _Tape:
         return stopped_S.tolist(), ends_S.tolist()
 
 
-def _decode(batch: Batch, tape: _Tape, live: _Live, watch: Watch) -> None:
+def _decode(batch: DecodingBatch, tape: _Tape, live: _Live, watch: GenerationWatch) -> None:
     """Sample until every sample has ended, or somebody asks for what there is."""
     if watch.asked:
         return

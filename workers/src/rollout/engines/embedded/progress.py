@@ -14,7 +14,7 @@ QUEUED = SampleProgress(state="queued")
 Look = Callable[[], list[list[SampleProgress]]]
 
 
-class Watch:
+class GenerationWatch:
     """One call of ``generate``. ``asked``: samples are to come back as they stand."""
 
     def __init__(self, requests: Sequence[GenerateRequest]) -> None:

@@ -54,13 +54,13 @@ class Choice(msgspec.Struct, frozen=True):
     weight_versions: list[Span] | None = None
 
 
-class Answer(msgspec.Struct, frozen=True):
+class GenerateAnswer(msgspec.Struct, frozen=True):
     """What ``POST /inference/v1/generate`` answers; unknown fields are ignored."""
 
     choices: list[Choice]
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedWeights(msgspec.Struct, frozen=True):
     """What one worker says of the tensors it handed to its loader: in all, and the last time."""
 
     digest: str
@@ -71,7 +71,7 @@ class Loaded(msgspec.Struct, frozen=True):
 class LoadAnswer(msgspec.Struct, frozen=True):
     """What ``POST /collective_rpc`` answers: one entry per worker of the engine."""
 
-    results: list[Loaded]
+    results: list[LoadedWeights]
 
 
 def build_generate_body(
@@ -185,7 +185,7 @@ def _parse_span(span: Span) -> VersionSpan:
 
 def _parse_choice(answer: bytes) -> Choice:
     try:
-        choices = msgspec.json.decode(answer, type=Answer).choices
+        choices = msgspec.json.decode(answer, type=GenerateAnswer).choices
     except UNREADABLE as error:
         raise EngineError(f"vLLM's answer is not understood: {error}") from error
     if len(choices) != 1:

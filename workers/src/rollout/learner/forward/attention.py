@@ -28,7 +28,7 @@ from rollout.learner.forward.blocks import (
     plan_blocks,
 )
 from rollout.learner.forward.kernels import Gradients, Inputs, attend, attend_backward
-from rollout.learner.forward.layout import Bucket, RowLayout, Run
+from rollout.learner.forward.layout import RowBucket, RowLayout, SegmentRun
 
 IMPLEMENTATION = "rollout_rows"
 """The name under which transformers finds this attention."""
@@ -94,8 +94,8 @@ def _masked(
 class _Call:
     """One kernel call: stretches of queries against stretches of keys. ``queries is keys`` = causal."""
 
-    queries: Run | Bucket
-    keys: Run | Bucket
+    queries: SegmentRun | RowBucket
+    keys: SegmentRun | RowBucket
     bias: torch.Tensor | None
 
     @property
@@ -179,7 +179,7 @@ def _attend_backward(call: _Call, row: tuple[torch.Tensor, ...], scale: float) -
 def _merge(
     out_NHD: torch.Tensor,
     lse_NH: torch.Tensor,
-    stretch: Run | Bucket,
+    stretch: SegmentRun | RowBucket,
     out: torch.Tensor,
     lse: torch.Tensor,
 ) -> None:
@@ -196,49 +196,49 @@ def _merge(
 # Between the row [N, H, ...] and the padded stretches of one call [B, H, L, ...].
 
 
-def _get(x: torch.Tensor, stretch: Run | Bucket) -> torch.Tensor:
-    if isinstance(stretch, Run):
+def _get(x: torch.Tensor, stretch: SegmentRun | RowBucket) -> torch.Tensor:
+    if isinstance(stretch, SegmentRun):
         part = x[stretch.start : stretch.end]
     else:
         part = x.index_select(0, stretch.take)
     return part.view(stretch.count, stretch.length, *x.shape[1:]).transpose(1, 2)
 
 
-def _get_grad(x: torch.Tensor, stretch: Run | Bucket) -> torch.Tensor:
+def _get_grad(x: torch.Tensor, stretch: SegmentRun | RowBucket) -> torch.Tensor:
     """As ``_get``, with zeros at the pads, so that they pass nothing back."""
-    if isinstance(stretch, Run):
+    if isinstance(stretch, SegmentRun):
         return _get(x, stretch)
     padded = x.new_zeros(stretch.count * stretch.length, *x.shape[1:])
     padded.index_copy_(0, stretch.flat, x.index_select(0, stretch.rows))
     return padded.view(stretch.count, stretch.length, *x.shape[1:]).transpose(1, 2)
 
 
-def _flat(part: torch.Tensor, stretch: Run | Bucket) -> torch.Tensor:
+def _flat(part: torch.Tensor, stretch: SegmentRun | RowBucket) -> torch.Tensor:
     """[B, H, L, ...] -> the real tokens, [tokens, H, ...]."""
     rows = part.transpose(1, 2).flatten(0, 1)
-    return rows if isinstance(stretch, Run) else rows.index_select(0, stretch.flat)
+    return rows if isinstance(stretch, SegmentRun) else rows.index_select(0, stretch.flat)
 
 
-def _real(x: torch.Tensor, stretch: Run | Bucket) -> torch.Tensor:
-    if isinstance(stretch, Run):
+def _real(x: torch.Tensor, stretch: SegmentRun | RowBucket) -> torch.Tensor:
+    if isinstance(stretch, SegmentRun):
         return x[stretch.start : stretch.end]
     return x.index_select(0, stretch.rows)
 
 
-def _put_real(x: torch.Tensor, stretch: Run | Bucket, rows: torch.Tensor) -> None:
-    if isinstance(stretch, Run):
+def _put_real(x: torch.Tensor, stretch: SegmentRun | RowBucket, rows: torch.Tensor) -> None:
+    if isinstance(stretch, SegmentRun):
         x[stretch.start : stretch.end] = rows
     else:
         x.index_copy_(0, stretch.rows, rows)
 
 
-def _put(x: torch.Tensor, stretch: Run | Bucket, part: torch.Tensor) -> None:
+def _put(x: torch.Tensor, stretch: SegmentRun | RowBucket, part: torch.Tensor) -> None:
     _put_real(x, stretch, _flat(part, stretch).to(x.dtype))
 
 
-def _add(x: torch.Tensor, stretch: Run | Bucket, part: torch.Tensor) -> None:
+def _add(x: torch.Tensor, stretch: SegmentRun | RowBucket, part: torch.Tensor) -> None:
     rows = _flat(part, stretch).to(x.dtype)
-    if isinstance(stretch, Run):
+    if isinstance(stretch, SegmentRun):
         x[stretch.start : stretch.end] += rows
     else:
         x.index_add_(0, stretch.rows, rows)

@@ -17,7 +17,7 @@ from itertools import groupby
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from rollout.learner.forward.layout import Segment
+from rollout.learner.forward.layout import RowSegment
 
 QUERIES_MAX = 256
 """Queries of a block."""
@@ -109,7 +109,7 @@ def masked_attention(
 
 @lru_cache(maxsize=16)
 def plan_blocks(
-    segments: tuple[Segment, ...], window: int | None, device: torch.device
+    segments: tuple[RowSegment, ...], window: int | None, device: torch.device
 ) -> BlockPlan:
     """The blocks of a row in which a token sees at most ``window`` tokens, itself included; None: all before it."""
     blocks = [block for segment in segments for block in _cut(segment, segments, window)]
@@ -123,7 +123,9 @@ def plan_blocks(
     return BlockPlan(calls=tuple(calls), order=order.to(device))
 
 
-def _cut(segment: Segment, segments: Sequence[Segment], window: int | None) -> Iterator[_Block]:
+def _cut(
+    segment: RowSegment, segments: Sequence[RowSegment], window: int | None
+) -> Iterator[_Block]:
     """Blocks of one segment; ``rows`` are the row positions of its whole sequence."""
     prompt = None if segment.prompt is None else segments[segment.prompt]
     before = [] if prompt is None else list(range(prompt.start, prompt.end))

@@ -2,7 +2,7 @@
 
 Every segment (a sequence, a prompt or a completion) attends causally to itself; the completions of a
 group also attend to the whole of their prompt. The plan groups that work into few attention calls:
-equal neighbours become one view (``Run``), short segments one padded batch (``Bucket``).
+equal neighbours become one view (``SegmentRun``), short segments one padded batch (``RowBucket``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SMALL_CROSS_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class RowSegment:
     """Tokens ``[start, end)`` of the row; ``prompt`` is the index of the segment it continues."""
 
     start: int
@@ -35,7 +35,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class SegmentRun:
     """``count`` neighbouring segments of ``length`` tokens each, from ``start``: a view, no copy."""
 
     start: int
@@ -49,7 +49,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
+class RowBucket:
     """``count`` stretches padded to ``length``.
 
     ``take`` [count * length] are row positions, pads repeat one; ``rows`` are the row positions of the
@@ -67,16 +67,16 @@ class Bucket:
 class Cross:
     """Completion tokens ``queries`` of one group attending to all of its prompt ``keys``."""
 
-    queries: Run
-    keys: Run
+    queries: SegmentRun
+    keys: SegmentRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossBucket:
     """Small groups at once; ``bias`` [count, 1, 1, keys.length] is -inf on padded keys, or None."""
 
-    queries: Bucket
-    keys: Bucket
+    queries: RowBucket
+    keys: RowBucket
     bias: torch.Tensor | None
 
 
@@ -87,11 +87,11 @@ class RowLayout:
     ``longest`` is the number of tokens of the longest sequence, prompt included.
     """
 
-    segments: tuple[Segment, ...]
+    segments: tuple[RowSegment, ...]
     longest: int
 
-    runs: tuple[Run, ...]
-    buckets: tuple[Bucket, ...]
+    runs: tuple[SegmentRun, ...]
+    buckets: tuple[RowBucket, ...]
     crosses: tuple[Cross, ...]
     cross_buckets: tuple[CrossBucket, ...]
     no_mask: torch.Tensor
@@ -116,7 +116,7 @@ class RowLayout:
         )
 
 
-def plan_layout(segments: Sequence[Segment]) -> RowLayout:
+def plan_layout(segments: Sequence[RowSegment]) -> RowLayout:
     """The attention calls of a row. Segments are in row order and do not overlap."""
     long = [segment for segment in segments if segment.length > SHORT_LENGTH_MAX]
     short = [segment for segment in segments if segment.length <= SHORT_LENGTH_MAX]
@@ -127,45 +127,47 @@ def plan_layout(segments: Sequence[Segment]) -> RowLayout:
         segments=tuple(segments),
         longest=max((_sequence_length(s, segments) for s in segments), default=0),
         runs=tuple(_runs(long)),
-        buckets=tuple(_buckets([Run(start=s.start, count=1, length=s.length) for s in short])),
+        buckets=tuple(
+            _buckets([SegmentRun(start=s.start, count=1, length=s.length) for s in short])
+        ),
         crosses=tuple(large),
         cross_buckets=(_cross_bucket(small),) if small else (),
         no_mask=torch.empty(1, 1, 0, 0),
     )
 
 
-def _sequence_length(segment: Segment, segments: Sequence[Segment]) -> int:
+def _sequence_length(segment: RowSegment, segments: Sequence[RowSegment]) -> int:
     return segment.length + (0 if segment.prompt is None else segments[segment.prompt].length)
 
 
-def _runs(segments: Sequence[Segment]) -> Iterator[Run]:
+def _runs(segments: Sequence[RowSegment]) -> Iterator[SegmentRun]:
     start = count = length = 0
     for segment in segments:
         if count and segment.length == length and segment.start == start + count * length:
             count += 1
             continue
         if count:
-            yield Run(start=start, count=count, length=length)
+            yield SegmentRun(start=start, count=count, length=length)
         start, count, length = segment.start, 1, segment.length
     if count:
-        yield Run(start=start, count=count, length=length)
+        yield SegmentRun(start=start, count=count, length=length)
 
 
-def _buckets(stretches: Sequence[Run]) -> Iterator[Bucket]:
+def _buckets(stretches: Sequence[SegmentRun]) -> Iterator[RowBucket]:
     """Lengths that share a power of two are padded together: at most twice the work."""
     ordered = sorted(stretches, key=lambda stretch: stretch.length)
     for _, same in groupby(ordered, key=lambda stretch: (stretch.length - 1).bit_length()):
         yield _bucket(list(same))
 
 
-def _bucket(stretches: Sequence[Run]) -> Bucket:
+def _bucket(stretches: Sequence[SegmentRun]) -> RowBucket:
     starts = torch.tensor([stretch.start for stretch in stretches])
     lengths = torch.tensor([stretch.length for stretch in stretches])
     length = int(lengths.max())
     offsets = torch.arange(length)
     real = offsets < lengths[:, None]
     take = starts[:, None] + torch.where(real, offsets, 0)
-    return Bucket(
+    return RowBucket(
         count=len(stretches),
         length=length,
         take=take.reshape(-1),
@@ -174,15 +176,17 @@ def _bucket(stretches: Sequence[Run]) -> Bucket:
     )
 
 
-def _crosses(segments: Sequence[Segment]) -> Iterator[Cross]:
+def _crosses(segments: Sequence[RowSegment]) -> Iterator[Cross]:
     """One per prompt: its completions lie side by side right behind it."""
     followers = [segment for segment in segments if segment.prompt is not None]
     for index, same in groupby(followers, key=lambda segment: segment.prompt):
         group = list(same)
         prompt = segments[index if index is not None else 0]
         yield Cross(
-            queries=Run(start=group[0].start, count=1, length=group[-1].end - group[0].start),
-            keys=Run(start=prompt.start, count=1, length=prompt.length),
+            queries=SegmentRun(
+                start=group[0].start, count=1, length=group[-1].end - group[0].start
+            ),
+            keys=SegmentRun(start=prompt.start, count=1, length=prompt.length),
         )
 
 
@@ -195,8 +199,8 @@ def _cross_bucket(crosses: Sequence[Cross]) -> CrossBucket:
     return CrossBucket(queries=queries, keys=keys, bias=bias if bool(padded.any()) else None)
 
 
-def _move(bucket: Bucket, device: torch.device | str) -> Bucket:
-    return Bucket(
+def _move(bucket: RowBucket, device: torch.device | str) -> RowBucket:
+    return RowBucket(
         count=bucket.count,
         length=bucket.length,
         take=bucket.take.to(device),

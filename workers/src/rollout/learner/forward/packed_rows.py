@@ -29,7 +29,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from rollout.learner.forward.attention import IMPLEMENTATION, register
-from rollout.learner.forward.layout import RowLayout, Segment, plan_layout
+from rollout.learner.forward.layout import RowLayout, RowSegment, plan_layout
 from rollout.learner.forward.logprobs import TokenStats, selected_logprobs
 from rollout.learner.forward.prune import READ, skip_unread
 from rollout.learner.forward.single import single_logits, single_states
@@ -248,7 +248,7 @@ class _RowBuilder:
         self._source: list[int] = []
         self._targets: list[int] = []
         self._lengths: list[int] = []
-        self._segments: list[Segment] = []
+        self._segments: list[RowSegment] = []
 
     def add_group(self, group: GroupTokens) -> None:
         prompt = self._add_segment(group.prompt_ids, first=0, prompt=None)
@@ -286,7 +286,7 @@ class _RowBuilder:
         start = len(self._ids)
         self._ids.extend(ids)
         self._positions.extend(range(first, first + len(ids)))
-        self._segments.append(Segment(start=start, end=len(self._ids), prompt=prompt))
+        self._segments.append(RowSegment(start=start, end=len(self._ids), prompt=prompt))
         return len(self._segments) - 1
 
     def _add_predict(self, position: int) -> int:

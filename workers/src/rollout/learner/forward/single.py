@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from rollout.learner.forward.layout import Segment
+from rollout.learner.forward.layout import RowSegment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Padded:
 
 
 def single_logits(
-    model: nn.Module, ids_1N: torch.Tensor, segments: Sequence[Segment], read_U: torch.Tensor
+    model: nn.Module, ids_1N: torch.Tensor, segments: Sequence[RowSegment], read_U: torch.Tensor
 ) -> torch.Tensor:
     """Logits [U, V] at row positions ``read_U``, ascending within a sequence."""
     batches = list(_batches(model, segments, ids_1N.shape[1]))
@@ -53,7 +53,7 @@ def single_logits(
 
 
 def single_states(
-    decoder: nn.Module, ids_1N: torch.Tensor, segments: Sequence[Segment], read_S: torch.Tensor
+    decoder: nn.Module, ids_1N: torch.Tensor, segments: Sequence[RowSegment], read_S: torch.Tensor
 ) -> torch.Tensor:
     """Hidden states [S, E] at row positions ``read_S`` of a transformer without its head."""
     parts = []
@@ -73,7 +73,7 @@ def _merged(parts: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
     return torch.cat([values for _, values in parts]).index_select(0, where.argsort())
 
 
-def _batches(model: nn.Module, segments: Sequence[Segment], num_tokens: int) -> Iterator[Padded]:
+def _batches(model: nn.Module, segments: Sequence[RowSegment], num_tokens: int) -> Iterator[Padded]:
     sequences = list(whole_sequences(segments))
     free = torch.ones(num_tokens, dtype=torch.bool)  # a prompt is read in its first sequence
     for some in [[one] for one in sequences] if _follows_length(model) else [sequences]:
@@ -91,7 +91,7 @@ def _pad(sequences: Sequence[Sequence[int]], free: torch.Tensor) -> Padded:
     return Padded(take=take, home=home.masked_fill(~free, -1))
 
 
-def whole_sequences(segments: Sequence[Segment]) -> Iterator[list[int]]:
+def whole_sequences(segments: Sequence[RowSegment]) -> Iterator[list[int]]:
     """Row positions of every sequence: a completion behind its prompt, or a segment nobody continues."""
     continued = {segment.prompt for segment in segments}
     for index, segment in enumerate(segments):

@@ -37,7 +37,7 @@ Answers = tuple[Ids, Sequence[Ids]]
 """A prompt and the answers to it, each at least one token."""
 
 
-class Scorer(nn.Module):
+class ScoringModel(nn.Module):
     """A transformer and its head; the head computes in float32 at least. ``pad_id`` is never scored."""
 
     def __init__(self, decoder: nn.Module, head: nn.Linear, pad_id: int) -> None:
@@ -89,7 +89,7 @@ def _ends(answers: Iterable[Ids], pad_id: int) -> list[int]:
     return ends
 
 
-def load_scorer(path: Path, seed: int | None = None) -> Scorer:
+def load_scorer(path: Path, seed: int | None = None) -> ScoringModel:
     """The reward model in ``path``, float32; with a ``seed`` a causal model gets a new head.
 
     A new head is drawn from N(0, 1 / (H + 1)) by the seed alone (Stiennon 2020 appendix B.1). Raises
@@ -112,7 +112,7 @@ def load_scorer(path: Path, seed: int | None = None) -> Scorer:
     head = nn.Linear(width, 1, bias=False)
     with torch.no_grad():
         head.weight.copy_(weight)
-    return Scorer(decoder, head, load_tokenizer(path).pad_id)
+    return ScoringModel(decoder, head, load_tokenizer(path).pad_id)
 
 
 def _decoder_class(path: Path, config: dict[str, Any]) -> Any:

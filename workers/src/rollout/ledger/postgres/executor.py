@@ -37,7 +37,7 @@ from rollout.ledger.postgres.transaction import (
     ask,
     named_rows,
 )
-from rollout.ledger.postgres.watch import Watch
+from rollout.ledger.postgres.watch import ConnectionWatch
 from rollout.ledger.sql.transaction import Operation, Transaction
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ IDLE, UNKNOWN = psycopg.pq.TransactionStatus.IDLE, psycopg.pq.TransactionStatus.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ExecutorSettings:
     """How a ledger uses its server.
 
     ``patience_seconds`` bounds how long one operation is tried again while the server is away,
@@ -101,7 +101,7 @@ class _Try:
 class Executor:
     """Runs operations on a pool of connections, ``settings.lanes`` at a time."""
 
-    def __init__(self, address: Address, hold: Term, settings: Settings) -> None:
+    def __init__(self, address: Address, hold: Term, settings: ExecutorSettings) -> None:
         self._address, self._hold, self._settings = address, hold, settings
         self._position = hold.position
         self._writes = dict.fromkeys(hold.lanes, 0)
@@ -109,7 +109,7 @@ class Executor:
         self._ready = threading.Condition()
         self._closing = False
         self._greeted: WeakSet[Connected] = WeakSet()
-        self._watch = Watch(settings.silence_seconds)
+        self._watch = ConnectionWatch(settings.silence_seconds)
         self._pool = ConnectionPool(
             address.dsn,
             kwargs={"autocommit": True, "row_factory": named_rows},

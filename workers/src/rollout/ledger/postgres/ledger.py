@@ -8,7 +8,7 @@ import psycopg
 
 from rollout.errors import LedgerSuperseded, LedgerUnreachable
 from rollout.ledger.postgres.address import Address, find_address
-from rollout.ledger.postgres.executor import PAUSE_SECONDS_MAX, Executor, Settings, Term
+from rollout.ledger.postgres.executor import PAUSE_SECONDS_MAX, Executor, ExecutorSettings, Term
 from rollout.ledger.postgres.failures import is_transient, wrap
 from rollout.ledger.postgres.opening import (
     add_receipts,
@@ -32,11 +32,11 @@ class PostgresLedger(SqlLedger):
         dsn: str,
         identity: RunIdentity,
         limits: Limits | None = None,
-        settings: Settings | None = None,
+        settings: ExecutorSettings | None = None,
         *,
         term: int | None = None,
     ) -> None:
-        address, settings = find_address(dsn, identity.uid), settings or Settings()
+        address, settings = find_address(dsn, identity.uid), settings or ExecutorSettings()
         hold = _take_over(address, identity, settings, term)
         self.term, self.schema = hold.term, address.schema
         self._lanes = Executor(address, hold, settings)
@@ -44,7 +44,7 @@ class PostgresLedger(SqlLedger):
 
 
 def _take_over(
-    address: Address, identity: RunIdentity, settings: Settings, term: int | None
+    address: Address, identity: RunIdentity, settings: ExecutorSettings, term: int | None
 ) -> Term:
     """Open the schema, trying again while the server is away. Raises LedgerError."""
     began = time.monotonic()

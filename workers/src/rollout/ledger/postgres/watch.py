@@ -18,7 +18,7 @@ from psycopg import Connection
 LOOKS_PER_TERM = 4
 
 
-class Watch:
+class ConnectionWatch:
     """A thread that cuts each watched connection ``seconds`` after its watch began."""
 
     def __init__(self, seconds: float) -> None:

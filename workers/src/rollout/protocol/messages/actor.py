@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Literal
 
 from rollout.ledger.records import FailureKind
-from rollout.protocol.messages.base import Message
+from rollout.protocol.messages.base import WireMessage
 from rollout.types import Prefix, Row, SamplingParams, Trajectory, WeightVersion
 
 TaskKind = Literal["train", "eval"]
 
 
-class Register(Message, frozen=True, kw_only=True):
+class Register(WireMessage, frozen=True, kw_only=True):
     """An actor process has started."""
 
     pid: int = 0
     host: str = ""
 
 
-class Registered(Message, frozen=True, kw_only=True):
+class Registered(WireMessage, frozen=True, kw_only=True):
     """``incarnation`` must go with every later call; leases of older ones are taken back."""
 
     incarnation: int
@@ -26,7 +26,7 @@ class Registered(Message, frozen=True, kw_only=True):
     heartbeat_seconds: float
 
 
-class Claim(Message, frozen=True, kw_only=True):
+class Claim(WireMessage, frozen=True, kw_only=True):
     """Ask for work.
 
     ``held`` lists every task the actor already works on: a task that was handed out in an answer
@@ -40,7 +40,7 @@ class Claim(Message, frozen=True, kw_only=True):
     wait_seconds: float = 0.0
 
 
-class Task(Message, frozen=True, kw_only=True):
+class Task(WireMessage, frozen=True, kw_only=True):
     """One whole group to sample: ``num_samples`` completions of one prompt, under one lease.
 
     Seeds are ``derive_seed(spec.seed, noise_domain, ordinal, sample)`` and do not depend on the
@@ -66,7 +66,7 @@ class Task(Message, frozen=True, kw_only=True):
     prefixes: tuple[Prefix, ...] = ()
 
 
-class Claimed(Message, frozen=True, kw_only=True):
+class Claimed(WireMessage, frozen=True, kw_only=True):
     """``stop`` means: no more work will come, report the outcome and end. ``reason`` says why."""
 
     tasks: tuple[Task, ...] = ()
@@ -74,7 +74,7 @@ class Claimed(Message, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Failure(Message, frozen=True, kw_only=True):
+class Failure(WireMessage, frozen=True, kw_only=True):
     """Why an attempt gave no trajectories.
 
     ``infrastructure``: node, network, engine; retried with the same noise, bounded, then excluded.
@@ -87,7 +87,7 @@ class Failure(Message, frozen=True, kw_only=True):
     message: str
 
 
-class TaskResult(Message, frozen=True, kw_only=True):
+class TaskResult(WireMessage, frozen=True, kw_only=True):
     """The end of one attempt: all ``num_samples`` trajectories, by sample index, or a failure.
 
     A failure of kind ``infrastructure`` may bring the trajectories of the samples that it did not reach,
@@ -101,20 +101,20 @@ class TaskResult(Message, frozen=True, kw_only=True):
     prefixes: tuple[Prefix, ...] = ()
 
 
-class Submit(Message, frozen=True, kw_only=True):
+class Submit(WireMessage, frozen=True, kw_only=True):
     """Results of one or more tasks. Idempotent: repeating an accepted result is accepted again."""
 
     results: tuple[TaskResult, ...]
 
 
-class Submitted(Message, frozen=True, kw_only=True):
+class Submitted(WireMessage, frozen=True, kw_only=True):
     """``accepted[i]`` and, where False, ``reasons[i]`` for ``results[i]``. Accepted means durable."""
 
     accepted: tuple[bool, ...]
     reasons: tuple[str, ...]
 
 
-class Activation(Message, frozen=True, kw_only=True):
+class Activation(WireMessage, frozen=True, kw_only=True):
     """An actor loaded ``version``; ``digest`` is over the tensors given to the engine's loader.
 
     ``num_rebuilt``: how often this process has made its copy of the weights anew from a dense base.

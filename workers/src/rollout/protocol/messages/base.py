@@ -15,15 +15,15 @@ import msgspec
 Role = Literal["actor", "learner", "operator"]
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class WireMessage(msgspec.Struct, frozen=True, kw_only=True):
     """Base of every message: immutable, keyword-only."""
 
 
-class Empty(Message, frozen=True, kw_only=True):
+class Empty(WireMessage, frozen=True, kw_only=True):
     """Nothing to say."""
 
 
-class TaskProgress(Message, frozen=True, kw_only=True):
+class TaskProgress(WireMessage, frozen=True, kw_only=True):
     """How far an actor is with a task: tokens so far of each sample under way, samples not begun."""
 
     task_id: str
@@ -32,7 +32,7 @@ class TaskProgress(Message, frozen=True, kw_only=True):
     prompt_tokens: int = 0
 
 
-class Heartbeat(Message, frozen=True, kw_only=True):
+class Heartbeat(WireMessage, frozen=True, kw_only=True):
     """A worker is alive. ``state`` is shown to people: ``generating``, ``loading version 12``.
 
     For an actor, ``task_ids`` are the tasks it holds: their leases are renewed. A learner sends none.
@@ -47,7 +47,7 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     tokens_per_second: float = 0.0
 
 
-class HeartbeatAnswer(Message, frozen=True, kw_only=True):
+class HeartbeatAnswer(WireMessage, frozen=True, kw_only=True):
     """Tasks in ``lost`` belong to somebody else by now: drop them. ``stop`` as in ``Claimed``.
 
     Tasks in ``give_back`` are wanted elsewhere: return them as they are, with their prefixes.
@@ -58,7 +58,7 @@ class HeartbeatAnswer(Message, frozen=True, kw_only=True):
     give_back: tuple[str, ...] = ()
 
 
-class Outcome(Message, frozen=True, kw_only=True):
+class Outcome(WireMessage, frozen=True, kw_only=True):
     """A worker is about to end. Sent before it exits; exit codes are only hints.
 
     A process that was replaced may end, too: refused, because its successor lives. Incarnation 0: it never got
@@ -69,7 +69,7 @@ class Outcome(Message, frozen=True, kw_only=True):
     message: str = ""
 
 
-class Refusal(Message, frozen=True, kw_only=True):
+class Refusal(WireMessage, frozen=True, kw_only=True):
     """Body of every answer that is not 200. ``error`` is a class name of ``rollout.errors``."""
 
     error: str

@@ -7,18 +7,18 @@ from typing import Any
 import msgspec
 
 from rollout.ledger.records import AnchorManifest, Cursor, StepRecord
-from rollout.protocol.messages.base import Message
+from rollout.protocol.messages.base import WireMessage
 from rollout.types import Row, TrajectoryGroup, WeightVersion
 
 
-class LearnerStart(Message, frozen=True, kw_only=True):
+class LearnerStart(WireMessage, frozen=True, kw_only=True):
     """Rank 0 of the learner has started."""
 
     pid: int = 0
     host: str = ""
 
 
-class LearnerStarted(Message, frozen=True, kw_only=True):
+class LearnerStarted(WireMessage, frozen=True, kw_only=True):
     """Where to go on: load ``anchor`` (None: the initial model), then replay ``replay`` in order.
 
     ``initial`` None: publish version 0 first. ``chain`` is the chain value of ``committed_step``.
@@ -36,14 +36,14 @@ class LearnerStarted(Message, frozen=True, kw_only=True):
     steps_max: int | None = None
 
 
-class PublishInitial(Message, frozen=True, kw_only=True):
+class PublishInitial(WireMessage, frozen=True, kw_only=True):
     """Version of step 0, its object already stored. Idempotent for an equal version."""
 
     version: WeightVersion
     chain: str = ""
 
 
-class BatchRequest(Message, frozen=True, kw_only=True):
+class BatchRequest(WireMessage, frozen=True, kw_only=True):
     """Ask for the batch of ``step`` (1-based, committed step + 1), waiting up to ``wait_seconds``.
 
     ``told_seconds``: the learner was told to go, and may save for so long; None: it was not.
@@ -54,14 +54,14 @@ class BatchRequest(Message, frozen=True, kw_only=True):
     told_seconds: float | None = None
 
 
-class DataRow(Message, frozen=True, kw_only=True):
+class DataRow(WireMessage, frozen=True, kw_only=True):
     """One row of an offline algorithm's batch."""
 
     ordinal: int
     row: Row
 
 
-class Batch(Message, frozen=True, kw_only=True):
+class Batch(WireMessage, frozen=True, kw_only=True):
     """The batch of one step, or why there is none yet.
 
     Exactly one of these holds: ``stop`` is set (save an anchor, report the outcome, end;
@@ -89,13 +89,13 @@ class Batch(Message, frozen=True, kw_only=True):
     anchor_every_steps: int | None = None
 
 
-class ReplayRequest(Message, frozen=True, kw_only=True):
+class ReplayRequest(WireMessage, frozen=True, kw_only=True):
     """Ask for the recorded batch of a committed step of the live lineage."""
 
     step: int
 
 
-class Commit(Message, frozen=True, kw_only=True):
+class Commit(WireMessage, frozen=True, kw_only=True):
     """One step is done and its version's object stored. Idempotent for an equal commit.
 
     ``consumed``: the ids of the batch in the order in which they were consumed. ``plan``: whatever
@@ -115,20 +115,20 @@ class Commit(Message, frozen=True, kw_only=True):
     filtered: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Committed(Message, frozen=True, kw_only=True):
+class Committed(WireMessage, frozen=True, kw_only=True):
     """``accepted`` is True once the step is durable; ``stop`` as in ``Batch``."""
 
     accepted: bool
     stop: str | None = None
 
 
-class AnchorSaved(Message, frozen=True, kw_only=True):
+class AnchorSaved(WireMessage, frozen=True, kw_only=True):
     """``manifest`` is durable on disk."""
 
     manifest: AnchorManifest
 
 
-class Fork(Message, frozen=True, kw_only=True):
+class Fork(WireMessage, frozen=True, kw_only=True):
     """Replay met a digest that is not the committed one: open a new lineage after ``step``.
 
     ``step`` is the last step whose state the learner holds and ``version`` that state's weights under
@@ -141,19 +141,19 @@ class Fork(Message, frozen=True, kw_only=True):
     reason: str
 
 
-class Forked(Message, frozen=True, kw_only=True):
+class Forked(WireMessage, frozen=True, kw_only=True):
     """The lineage to go on with; the next step is ``Fork.step + 1``."""
 
     lineage: int
 
 
-class StoredAgain(Message, frozen=True, kw_only=True):
+class StoredAgain(WireMessage, frozen=True, kw_only=True):
     """The weights of the committed version lie in another object, which is in the store."""
 
     version: WeightVersion
 
 
-class Failed(Message, frozen=True, kw_only=True):
+class Failed(WireMessage, frozen=True, kw_only=True):
     """The learner cannot go on (out of memory, NaN loss): the run stops with ``message``."""
 
     kind: str

@@ -6,16 +6,16 @@ from typing import Any
 
 import msgspec
 
-from rollout.protocol.messages.base import Message
+from rollout.protocol.messages.base import WireMessage
 
 
-class Stop(Message, frozen=True, kw_only=True):
+class Stop(WireMessage, frozen=True, kw_only=True):
     """End the run early; workers save what they have. The run can be resumed."""
 
     reason: str
 
 
-class Settings(Message, frozen=True, kw_only=True):
+class Settings(WireMessage, frozen=True, kw_only=True):
     """Live settings of one generation of the run's object; ``live`` is a ``rollout_api.live.LiveSettings``.
 
     An older generation than the last is refused (StaleSettings).
@@ -25,7 +25,7 @@ class Settings(Message, frozen=True, kw_only=True):
     live: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class SettingsTaken(Message, frozen=True, kw_only=True):
+class SettingsTaken(WireMessage, frozen=True, kw_only=True):
     """``deferred`` says what takes effect with the next run attempt only, and why."""
 
     generation: int

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rollout.protocol.messages.base import Message
+from rollout.protocol.messages.base import WireMessage
 
 
-class Join(Message, frozen=True, kw_only=True):
+class Join(WireMessage, frozen=True, kw_only=True):
     """The pod of one node rank asks for its place in the learner's group, and waits for the others.
 
     ``group`` is the incarnation that the pod was started for; ``address`` is ``host:port``, where the
@@ -19,7 +19,7 @@ class Join(Message, frozen=True, kw_only=True):
     wait_seconds: float = 0.0
 
 
-class Joined(Message, frozen=True, kw_only=True):
+class Joined(WireMessage, frozen=True, kw_only=True):
     """``rendezvous`` is empty while somebody is missing, and ``waiting`` says who.
 
     ``addresses`` are by rank. ``stop`` means: the run has no more work for a learner.
@@ -31,7 +31,7 @@ class Joined(Message, frozen=True, kw_only=True):
     stop: str | None = None
 
 
-class Stay(Message, frozen=True, kw_only=True):
+class Stay(WireMessage, frozen=True, kw_only=True):
     """A pod's ranks work under ``rendezvous``."""
 
     group: int
@@ -41,7 +41,7 @@ class Stay(Message, frozen=True, kw_only=True):
     rendezvous: str
 
 
-class Leaving(Message, frozen=True, kw_only=True):
+class Leaving(WireMessage, frozen=True, kw_only=True):
     """A pod was told to go (SIGTERM) while its ranks work; they may save for so long."""
 
     group: int
@@ -50,13 +50,13 @@ class Leaving(Message, frozen=True, kw_only=True):
     seconds: float
 
 
-class MayLeave(Message, frozen=True, kw_only=True):
+class MayLeave(WireMessage, frozen=True, kw_only=True):
     """``saves``: let the ranks work on, they are stopped at the next boundary; else end them now."""
 
     saves: bool
 
 
-class Left(Message, frozen=True, kw_only=True):
+class Left(WireMessage, frozen=True, kw_only=True):
     """A pod's ranks have ended; the pod stays until it is deleted."""
 
     group: int
