@@ -1,5 +1,6 @@
 """Links lead somewhere, manifests are valid, commands exist, Python compiles, the README is short."""
 
+import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -57,7 +58,16 @@ def test_every_manifest_shown_is_valid(language, tmp_path):
             continue
         path = tmp_path / f"shown.{language}"
         path.write_text(block.text, encoding="utf-8")
+        for name in re.findall(r"path: (\w+\.py)", block.text):
+            (tmp_path / name).write_text(shown_code(block.page), encoding="utf-8")
         assert errors_of(path) == [], block
+
+
+def shown_code(page):
+    """The functions that a page shows, as the file that its manifests name."""
+    return "\n".join(
+        one.text for one in blocks("python") if one.page == page and "def " in one.text
+    )
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=describe)

@@ -123,7 +123,7 @@ def run(
     from rollout.supervisor import run_manifest
 
     documents = [apply_values(document, set or {}) for document in load_documents(manifest)]
-    require_valid(documents)
+    require_valid(documents, replaces_rewards=rewards is not None)
     result = run_manifest(
         documents,
         resume=resume,

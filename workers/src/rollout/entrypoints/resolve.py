@@ -5,6 +5,7 @@ A process of its own because it may build a model with torch, and whoever asks s
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,9 @@ from rollout.models.teachers import check_teacher
 from rollout.plugins.user_code import find_file
 from rollout.rendering import build_renderer
 from rollout.rendering.stops import require_stops
-from rollout.rewards.build import build_rewards
+from rollout.rewards.build import build_reward_source, build_rewards
+from rollout.rewards.source import RewardSource
+from rollout.rewards.trial import load_once, without_credentials
 from rollout.runs.resolve import Resolution, ResolveAnswer, ResolveRequest, main_answer
 from rollout.seams import DataSource, EnvBuilder, Renderer
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -73,6 +76,8 @@ def resolve(request: ResolveRequest) -> Resolution:
     further = {one.role: _further(one, request) for one in further_models(spec)}
     folders = {role: files.path for role, files in further.items()}
     _check_further(model.path, folders)
+    if request.loads_rewards:
+        load_once(_reward_sources(spec, folders), without_credentials(os.environ, spec))
     if spec.train is not None:
         sampling = spec.train.sampling
         require_stops(sampling.stop, sampling.stop_token_ids, renderer.tokenizer, shape.vocab)
@@ -163,11 +168,25 @@ def _training(
 
 
 def _check_rewards(train: Train, folders: Sequence[Path], models: Mapping[str, Path]) -> None:
-    """Raise SpecError for a reward that cannot be; user code itself is not run here."""
+    """Raise SpecError for a reward that cannot be; user code itself is not run in this process."""
     build_rewards(train.rewards, folders=folders, models=models)
     for reward in train.rewards:
         if reward.python is not None and reward.python.path is not None:
             find_file(reward.python.path, folders)
+
+
+def _reward_sources(spec: RolloutRunSpec, models: Mapping[str, Path]) -> Iterator[RewardSource]:
+    """The user's own rewards, of training and of evaluations."""
+    train, folders = spec.train, code_folders(spec)
+    for reward in () if train is None else train.rewards:
+        if reward.python is not None:
+            yield build_reward_source(reward, folders=folders)
+    for index, item in enumerate(spec.evaluations):
+        if item.suite.python is not None or any(one.python for one in item.suite.rewards):
+            suite = build_suite(
+                item, index, train=train, seed=spec.seed, folders=folders, models=models
+            )
+            yield from (one for one in suite.rewards if one.function)
 
 
 def _check_objective(train: Train) -> None:

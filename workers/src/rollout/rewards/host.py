@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -41,10 +41,11 @@ class _Child:
 
 
 class RewardHost:
-    """One source, one child. ``close`` when done."""
+    """One source, one child. ``close`` when done. ``environment`` None: the child has this process's variables."""
 
-    def __init__(self, source: RewardSource) -> None:
+    def __init__(self, source: RewardSource, environment: Mapping[str, str] | None = None) -> None:
         self.source = source
+        self._environment = environment
         self._child: _Child | None = None
         self._lock = threading.Lock()
 
@@ -85,7 +86,7 @@ class RewardHost:
     def _started(self) -> _Child:
         if self._child is None or self._child.process.poll() is not None:
             self._end()
-            self._child = _start_child()
+            self._child = _start_child(self._environment)
             self._load(self._child)
         return self._child
 
@@ -135,7 +136,7 @@ class RewardHost:
             os.close(descriptor)
 
 
-def _start_child() -> _Child:
+def _start_child(environment: Mapping[str, str] | None) -> _Child:
     theirs_in, requests = os.pipe()
     answers, theirs_out = os.pipe()
     theirs_alive, alive = os.pipe()
@@ -148,6 +149,7 @@ def _start_child() -> _Child:
             stdout=stderr,
             stderr=stderr,
             pass_fds=inherited,
+            env=None if environment is None else dict(environment),
         )
     finally:
         for descriptor in inherited:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rollout.errors import SpecError
+from rollout.plugins.signatures import describe_mismatch, find_mismatch
 from rollout.plugins.user_code import load_object
 from rollout.rewards.builtins import build_builtin
 
@@ -47,5 +50,20 @@ def load_reward(source: RewardSource) -> Any:
     )
     if isinstance(found, type):
         made = found(**source.parameters)
-        return getattr(made, "score", made)
+        function = getattr(made, "score", made)
+        _require_callable(source, function, ())
+        return function
+    _require_callable(source, found, source.parameters)
     return partial(found, **source.parameters) if source.parameters else found
+
+
+def _require_callable(source: RewardSource, function: Any, parameters: Iterable[str]) -> None:
+    """Raise SpecError for a function that no batch can be given to: before the first one is sampled."""
+    if not callable(function):
+        raise SpecError(f"{source.origin}: expected a function, got {type(function).__name__}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # One of another language says nothing of how it is called.
+    if why := find_mismatch(signature, parameters):
+        raise SpecError(f"{source.origin}: {describe_mismatch(source.function, why, parameters)}")

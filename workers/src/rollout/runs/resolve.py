@@ -26,13 +26,15 @@ RESOLVE_SECONDS_MAX = 1800.0
 class ResolveRequest(msgspec.Struct, frozen=True, kw_only=True):
     """``spec`` is a resolved RolloutRunSpec as plain data; ``model_path`` overrides ``spec.model``.
 
-    ``models`` are folders of further models by role, where other runs have made them.
+    ``models`` are folders of further models by role, where other runs have made them. ``loads_rewards``: import the
+    user's rewards once, in processes of their own.
     """
 
     spec: dict[str, Any]
     model_path: str | None = None
     models: dict[str, str] = {}
     offline: bool = False
+    loads_rewards: bool = False
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):

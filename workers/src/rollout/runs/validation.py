@@ -1,20 +1,22 @@
 """Validates manifest documents: parsing by ``rollout_api``, then the plan-time checks.
 
 The same rules run in the admission webhook and in the reconciler; here each problem also gets the
-line it stands on.
+line it stands on; and the Python files that lie beside the manifest are read, which only this machine has.
 """
 
 from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rollout.errors import SpecError
 from rollout.runs.manifest import Document
 from rollout_api.problems import Problem, Severity
+
+REWARDS = "spec.train.rewards["
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +32,13 @@ class Located:
         return f"{self.source}:{self.line}: {self.problem}"
 
 
-def validate_documents(documents: Sequence[Document]) -> list[Located]:
-    """Every problem of every document, in file order; empty when all are valid."""
+def validate_documents(
+    documents: Sequence[Document], *, replaces_rewards: bool = False
+) -> list[Located]:
+    """Every problem of every document, in file order; empty when all are valid.
+
+    ``replaces_rewards``: functions are given in place of ``train.rewards``, whose files nobody opens then.
+    """
     from rollout_api.checks import check_document, check_together
 
     located = [
@@ -41,6 +48,11 @@ def validate_documents(documents: Sequence[Document]) -> list[Located]:
     ]
     if any(item.problem.severity is Severity.error for item in located):
         return located
+    located += [
+        one
+        for one in _user_files(documents)
+        if not (replaces_rewards and one.problem.field.startswith(REWARDS))
+    ]
     for index, problem in check_together([document.data for document in documents]):
         document = documents[index]
         located.append(
@@ -49,9 +61,23 @@ def validate_documents(documents: Sequence[Document]) -> list[Located]:
     return located
 
 
-def require_valid(documents: Sequence[Document]) -> list[Located]:
+def _user_files(documents: Sequence[Document]) -> Iterator[Located]:
+    from rollout.runs.prepare import base_folder
+    from rollout.runs.user_files import check_user_files
+
+    for document in documents:
+        if document.data.get("kind") == "RolloutRun":
+            folder = base_folder(document.source)
+            for problem in check_user_files(document.data["spec"], folder):
+                line = document.line(problem.field)
+                yield Located(source=document.source, line=line, problem=problem)
+
+
+def require_valid(
+    documents: Sequence[Document], *, replaces_rewards: bool = False
+) -> list[Located]:
     """Return the warnings; raise SpecError with every error, each with file and line."""
-    located = validate_documents(documents)
+    located = validate_documents(documents, replaces_rewards=replaces_rewards)
     errors = [item for item in located if item.problem.severity is Severity.error]
     if errors:
         raise SpecError("the manifest is not valid:\n  " + "\n  ".join(map(str, errors)))

@@ -122,7 +122,9 @@ def _look(spec: RolloutRunSpec, *, offline: bool) -> dict[str, Any]:
 
     if not offline:
         require_place(spec.storage)
-    request = ResolveRequest(spec=spec.model_dump(mode="json", exclude_none=True), offline=offline)
+    request = ResolveRequest(
+        spec=spec.model_dump(mode="json", exclude_none=True), offline=offline, loads_rewards=True
+    )
     with tempfile.NamedTemporaryFile(prefix="rollout-plan-", suffix=".log") as log:
         found = Resolving(request, Path(log.name)).wait()
     further = _further(spec, found)
