@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner, make_trajectory
 
-from rollout.coordinator.calls.partial_samples import choose_young
+from rollout.coordinator.calls.partial import choose_young
 from rollout.ledger.records import NewTask
 from rollout.protocol import messages as m
 from rollout.types import Prefix, VersionSpan

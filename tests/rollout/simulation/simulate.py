@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from rollout.coordinator.calls.quarantine import WRONG_MAX
+from rollout.coordinator.calls.weight_health import WRONG_MAX
 from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.protocol import messages as m
 from rollout.protocol import routes

@@ -2,7 +2,7 @@
 
 from coordinator_kit import FakeActor, FakeLearner, wait_for_outcome
 
-from rollout.coordinator.calls.quarantine import WRONG_MAX, describe_stall
+from rollout.coordinator.calls.weight_health import WRONG_MAX, describe_stall
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rollout.common.finite import finite
+from rollout.report.finite import finite
 from rollout_api.visible import visible
 
 

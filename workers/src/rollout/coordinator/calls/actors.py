@@ -6,11 +6,10 @@ import logging
 import math
 from collections.abc import Sequence
 
-from rollout.coordinator.calls.partial_samples import (
+from rollout.coordinator.calls.partial import (
     choose_young,
     read_prefixes,
 )
-from rollout.coordinator.calls.quarantine import describe_stall, note_activation
 from rollout.coordinator.calls.recall import note_progress, recall_tasks
 from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import WAIT_MAX_SECONDS, RunContext, wait_for
@@ -24,7 +23,6 @@ from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.protocol.envelope import Envelope
 from rollout.types import Prefix, Row, SamplingParams
-from rollout_api.conditions import Reason
 
 log = logging.getLogger(__name__)
 
@@ -228,23 +226,6 @@ async def heartbeat(run: RunContext, sender: Envelope, ask: m.Heartbeat) -> m.He
         stop=run.stop_reason() is not None,
         give_back=await recall_tasks(run, worker),
     )
-
-
-async def activation(run: RunContext, sender: Envelope, ask: m.Activation) -> m.Empty:
-    """An actor loaded a version, or could not; a wrong digest is written down for good."""
-    worker = record_heartbeat(run, sender, "actor")
-    note_activation(worker, ask, run.clock())
-    if ask.ok:
-        return m.Empty()
-    await run.ledger.add_event(
-        "activation-failed",
-        f"{sender.worker}: {worker.trouble}",
-        {"lineage": ask.version.lineage, "step": ask.version.step, "digest": ask.digest},
-    )
-    now, patience = run.clock(), run.plan.lease_seconds
-    if stall := describe_stall(run.state.workers.values(), now, patience):
-        await run.end("Failed", Reason.ACTORS_QUARANTINED.value, stall)
-    return m.Empty()
 
 
 @answers(routes.ACTOR_OUTCOME)

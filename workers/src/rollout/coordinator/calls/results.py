@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from rollout.codec import encode_body, encode_prefixes, name_trajectory
 from rollout.coordinator.calls.admission import admit_more
-from rollout.coordinator.calls.partial_groups import settle
-from rollout.coordinator.calls.partial_samples import (
+from rollout.coordinator.calls.partial import (
     BySample,
     check_prefixes,
     check_versions,
     read_prefixes,
+    settle,
     without_prefixes,
 )
 from rollout.coordinator.calls.registry import answers

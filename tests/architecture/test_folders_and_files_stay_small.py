@@ -1,0 +1,32 @@
+"""A folder is one idea and a file is one, too: at most fourteen modules of its own, at most four hundred lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODULES_MAX, LINES_MAX = 14, 400
+
+
+@pytest.mark.parametrize("place", ["workers/src", "operator/src", "e2e"])
+def test_no_folder_has_more_than_fourteen_modules_of_its_own(place):
+    modules = [
+        file
+        for file in (ROOT / place).rglob("*.py")
+        if file.name != "__init__.py" and not file.name.startswith("test_")
+    ]
+    assert modules, "nothing was looked at"
+    count = Counter(str(file.parent.relative_to(ROOT)) for file in modules)
+    assert {folder: num for folder, num in count.items() if num > MODULES_MAX} == {}
+
+
+@pytest.mark.parametrize("place", ["workers/src", "operator/src", "crds/src", "e2e"])
+def test_no_file_is_longer_than_four_hundred_lines(place):
+    lengths = {
+        str(file.relative_to(ROOT)): len(file.read_text().splitlines())
+        for file in (ROOT / place).rglob("*.py")
+    }
+    assert {file: num for file, num in lengths.items() if num > LINES_MAX} == {}
