@@ -24,7 +24,12 @@ def collect(tmp_path):
         done = subprocess.run(
             command,
             cwd=tmp_path,
-            env=os.environ | {"ROLLOUT_TEST_ORDER": seed, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+            env=os.environ
+            | {
+                "ROLLOUT_TEST_ORDER": seed,
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+                "PYTHONPATH": str(CONFTEST.parent / "tests"),
+            },
             capture_output=True,
             text=True,
         )
