@@ -50,6 +50,12 @@ def redirect(target: str) -> Reply:
     return reply
 
 
+def redirect_to_me(request: BaseHTTPRequestHandler) -> None:
+    """To the same server by another name, of which the run's certificate speaks, too."""
+    port = request.connection.getsockname()[1]
+    redirect(f"https://localhost:{port}/elsewhere")(request)
+
+
 def endless(request: BaseHTTPRequestHandler) -> None:
     """An answer that does not end."""
     request.send_response(200)

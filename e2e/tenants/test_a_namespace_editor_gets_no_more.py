@@ -134,13 +134,12 @@ def test_forged_records_are_applied(mallory, alice):
     assert mallory.world.run()["status"]["attempt"] == 1
 
 
-def test_a_forged_record_is_there_before_the_run(mallory):
+def test_a_forged_record_is_there_before_the_run(mallory, alice):
     """The run exists and waits; its first record is mine."""
+    loot = [binding("kube-system", "mallory"), pods_of_the_node(alice.namespace)]
     mallory.start("other")
     waits = mallory.make(spec={"suspend": True}).body["metadata"]
-    record = forged(
-        mallory.record("other"), f"{RUN}-0000000000", pack([binding("kube-system", "mallory")])
-    )
+    record = forged(mallory.record("other"), f"{RUN}-0000000000", pack(loot))
     record["metadata"]["labels"] |= {names.LABEL_RUN: RUN, names.LABEL_RUN_UID: waits["uid"]}
     record["metadata"]["ownerReferences"][0] |= {"name": RUN, "uid": waits["uid"]}
     assert mallory.me.create(record).done
@@ -148,6 +147,7 @@ def test_a_forged_record_is_there_before_the_run(mallory):
     mallory.world.wait_for("Ready", "True", "Running")
     assert mallory.record()["metadata"]["name"] != f"{RUN}-0000000000"
     assert LOOT not in everywhere(mallory, f"/apis/{RBAC}/v1/rolebindings")
+    assert LOOT not in everywhere(mallory, "/apis/apps/v1/statefulsets")
 
 
 def changed_annotation(mallory, record):

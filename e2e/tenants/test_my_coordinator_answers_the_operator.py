@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from coordinators import bomb, coordinating, endless, redirect
+from coordinators import bomb, coordinating, endless, redirect, redirect_to_me
 from operators import eventually
 from tenant import RUN
 
@@ -32,6 +32,7 @@ def elsewhere(mallory):
 
 WISHES = {
     "sends the operator to the API server": elsewhere,
+    "sends the operator to another server of mine": lambda _: redirect_to_me,
     "answers without an end": lambda _: endless,
     "answers with a bomb": lambda _: bomb,
 }
