@@ -87,7 +87,8 @@ def unblocked(owners):
     return [one | {"blockOwnerDeletion": False} for one in owners]
 
 
-def fake_pod(name, meta):
+def fake_pod(name, meta, *, owned):
+    """``owned``: by objects that are not in my namespace, for which the garbage collector takes it away soon."""
     security = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -95,7 +96,7 @@ def fake_pod(name, meta):
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     container = {"name": "learner", "image": "x", "securityContext": security}
-    owners = unblocked(meta["ownerReferences"])
+    owners = unblocked(meta["ownerReferences"]) if owned else []
     looks = {"labels": meta["labels"], "ownerReferences": owners}
     return build("Pod", name, metadata=looks, spec={"containers": [container]})
 
@@ -108,20 +109,19 @@ def test_my_pods_and_records_are_those_of_alices_run(mallory, alice):
     looks = {name: record[name] for name in ("labels", "annotations")}
     looks = looks | {"labels": looks["labels"] | marks, "ownerReferences": owners}
     assert mallory.me.create(build("ConfigMap", f"{RUN}-0000000000", metadata=looks)).done
-    made = mallory.me.create(fake_pod(f"{RUN}-learner-0", pod))
-    assert made.done, made.words
-    mallory.world.puppets.fail(f"{RUN}-learner-0", "learner", 2, SAID)
+    for name, owned in ((f"{RUN}-learner-0", True), (f"{RUN}-learner-1", False)):
+        made = mallory.me.create(fake_pod(name, pod, owned=owned))
+        assert made.done, made.words
+    mallory.world.puppets.fail(f"{RUN}-learner-1", "learner", 2, SAID)
     assert_untouched(alice)
 
 
 def test_my_pod_is_one_of_my_neighbours_statefulset(mallory):
-    """In the run's own namespace: who may edit it may make pods there, and is heard as nobody."""
+    """In the run's own namespace: a pod that no StatefulSet's controller takes in by its name is nobody's."""
     live = mallory.start()
     (pod,) = mallory.kubectl.get("pods", "-l", "rollout.dev/role=learner")["items"]
-    stranger = fake_pod(f"{RUN}-learner-7", pod["metadata"])
-    stranger["metadata"]["ownerReferences"] = []
-    assert mallory.me.create(stranger).done
-    mallory.world.puppets.fail(f"{RUN}-learner-7", "learner", 2, SAID)
+    assert mallory.me.create(fake_pod("stranger", pod["metadata"], owned=False)).done
+    mallory.world.puppets.fail("stranger", "learner", 2, SAID)
     assert mallory.me.delete("Service", f"{RUN}-learner").done
     eventually(
         lambda: mallory.me.get("Service", f"{RUN}-learner").done, "the run is not looked after"
