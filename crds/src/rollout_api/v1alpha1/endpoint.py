@@ -84,7 +84,7 @@ class EndpointStatus(ApiModel):
 
 
 class RolloutEndpoint(ApiModel):
-    """A model served online; it takes a new model over only past its gates."""
+    """A model served online; it takes a new model over only past its gates. Stored, and not acted on by this version."""
 
     api_version: Literal["rollout.dev/v1alpha1"] = "rollout.dev/v1alpha1"
     """Version of the API."""

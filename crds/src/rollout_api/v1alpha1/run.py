@@ -122,7 +122,7 @@ class RolloutRunSpec(OneOf):
 
 
 class RolloutRun(ApiModel):
-    """A run of training, batch inference or evaluation, from start to a result."""
+    """A run of training, from start to a result. Batch inference and runs that only evaluate are refused by this version."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *settled_while_alive("", RolloutRunSpec, LIVE_SPEC | IMMUTABLE_SPEC),

@@ -27,9 +27,9 @@ class Images(ApiModel):
     """Container images, best by digest."""
 
     worker: Image | None = None
-    """Coordinator, actors and learner. Unset: the operator's own release."""
+    """Coordinator, actors and learner. Unset: what the operator was installed with (the chart's `images.worker`)."""
     vllm: Image | None = None
-    """vLLM server. Unset: the operator's own release."""
+    """vLLM server. Unset: what the operator was installed with, vLLM's own image unless the chart's `images.vllm` says another."""
     pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     """When images are pulled. Unset: Kubernetes' own rule."""
     pull_secrets: tuple[NameRef, ...] = many(16, key="name")

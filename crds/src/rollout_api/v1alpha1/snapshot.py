@@ -90,7 +90,7 @@ class SnapshotStatus(ApiModel):
 
 
 class RolloutSnapshot(ApiModel):
-    """A snapshot of a whole run: weights, optimizer, data cursor, and what else was asked for."""
+    """A snapshot of a whole run: weights, optimizer, data cursor. Stored, and not acted on by this version."""
 
     api_version: Literal["rollout.dev/v1alpha1"] = "rollout.dev/v1alpha1"
     """Version of the API."""
