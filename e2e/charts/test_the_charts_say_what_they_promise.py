@@ -143,7 +143,29 @@ def in_table(*scopes: str) -> set[tuple[str, str, str]]:
 def test_the_operator_is_granted_the_table_and_nothing_else():
     name = "rollout-operator"
     assert granted(rendered("default"), name) == in_table("watched", "cluster", "own")
-    assert granted(rendered("namespaced"), name) == in_table("watched", "own")
+    assert granted(rendered("namespaced"), name) == in_table("watched", "namespaced", "own")
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "number"), [("default", "ClusterRole", 1), ("namespaced", "Role", 2)]
+)
+def test_coordinators_have_a_role_of_their_own_that_the_operator_may_bind(mode, kind, number):
+    name = "rollout-coordinator"
+    made = rendered(mode)
+    roles = [one for one in of_kind(made, kind) if one["metadata"]["name"] == name]
+    assert len(roles) == number
+    assert granted(roles, name) == {("rollout.dev", "rolloutruns/status", "patch")}
+    resource = f"{kind.lower()}s"
+    rules = [rule for one in of_kind(made, "Role", "ClusterRole") for rule in one["rules"]]
+    binding = [rule for rule in rules if "bind" in rule["verbs"]]
+    assert len(binding) == number
+    for rule in binding:
+        assert (rule["resources"], rule["resourceNames"]) == ([resource], [name])
+    environment = {
+        one["name"]: one.get("value")
+        for one in pods(made)["rollout-operator"]["containers"][0]["env"]
+    }
+    assert environment["ROLLOUT_COORDINATOR_ROLE"] == name
 
 
 def test_the_webhook_is_granted_nothing():

@@ -7,7 +7,7 @@ from typing import Any
 from stage import World
 
 CHILDREN = (
-    "statefulsets,services,serviceaccounts,roles,rolebindings,networkpolicies,poddisruptionbudgets,"
+    "statefulsets,services,serviceaccounts,rolebindings,networkpolicies,poddisruptionbudgets,"
     "configmaps,secrets,persistentvolumeclaims,pods"
 )
 CHANGING = {

@@ -8,11 +8,13 @@ from typing import Any
 
 from kubernetes import config
 
-from rollout_operator.kube.resources import resource_of
+from rollout_operator.kube.resources import Resource, resource_of
 
 ANSWER_SECONDS_MAX = 60.0
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
+ROLE = Resource(group="rbac.authorization.k8s.io", version="v1", plural="roles", kind="Role")
+"""A kind that the operator does not write, and people do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,4 +138,5 @@ class Person:
             return Answer(status=found.status, body={"message": text})
 
     def _path(self, kind: str, name: str, namespace: str, subresource: str = "") -> str:
-        return resource_of(kind).path(namespace or self.namespace, name, subresource)
+        resource = ROLE if kind == ROLE.kind else resource_of(kind)
+        return resource.path(namespace or self.namespace, name, subresource)

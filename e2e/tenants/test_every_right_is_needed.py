@@ -19,14 +19,21 @@ from rollout_api.worker import ProgressWriting, RunIdentity
 pytestmark = pytest.mark.control_plane
 ELSEWHERE = {"kueue.x-k8s.io", "scheduling.k8s.io", "monitoring.coreos.com"}
 """Kinds that this cluster has not: Kueue's are asked for in its own tests."""
-WITHOUT_A_CALL = {Right(group="rollout.dev", resource="rolloutruns/finalizers", verb="update")}
-"""Checked by the API server as a child is made that names its run as owner."""
+WITHOUT_A_CALL = {
+    Right(group="rollout.dev", resource="rolloutruns/finalizers", verb="update"),
+    Right(
+        group="rbac.authorization.k8s.io",
+        resource="clusterroles",
+        verb="bind",
+        name="rollout-coordinator",
+    ),
+}
+"""Checked by the API server as a child is made that names its run as owner, or a role."""
 SPOILED = {
     "Service": f"{RUN}-learner",
     "ServiceAccount": f"{RUN}-actor",
     "StatefulSet": f"{RUN}-actors",
-    "Role": f"{RUN}-coordinator",
-    "RoleBinding": f"{RUN}-coordinator",
+    "RoleBinding": f"{RUN}-progress",
     "NetworkPolicy": f"{RUN}-actors",
     "PodDisruptionBudget": f"{RUN}-actors",
     "ConfigMap": f"{RUN}-keys",

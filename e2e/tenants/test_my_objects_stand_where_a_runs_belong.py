@@ -63,12 +63,12 @@ def test_a_binding_of_an_administrator_is_given_to_my_coordinator(mallory):
     administrator = mallory.installation.person(namespace=mallory.namespace)
     subject = {"apiGroup": RBAC, "kind": "User", "name": "somebody"}
     role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "admin"}
-    binding = build("RoleBinding", "second-coordinator", subjects=[subject], roleRef=role)
+    binding = build("RoleBinding", "second-progress", subjects=[subject], roleRef=role)
     assert administrator.create(binding).done
     mallory.make("second")
     said = mallory.world.wait_for("Stalled", "True", "FieldConflict", name="second")
-    assert "RoleBinding second-coordinator exists and is not this run's" in said["message"]
-    found = mallory.kubectl.get("rolebinding", "second-coordinator")
+    assert "RoleBinding second-progress exists and is not this run's" in said["message"]
+    found = mallory.kubectl.get("rolebinding", "second-progress")
     assert found["subjects"] == [subject]
     assert not mallory.as_pod("coordinator", "second").get("Secret", "x").done
 

@@ -85,6 +85,7 @@ def pod(child):
 
 
 EVERYTHING = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+ROLE = {"kind": "Role", "rules": EVERYTHING}
 WISHES = {
     "an object of nobody": ("Service", lambda one: one["metadata"].pop("ownerReferences")),
     "another name": ("Service", lambda one: one["metadata"].update(name="kubernetes")),
@@ -95,8 +96,11 @@ WISHES = {
     ),
     "a secret of another name": ("ConfigMap", lambda one: one["metadata"].update(name="run-env")),
     "an address outside": ("Service", lambda one: one["spec"].update(externalIPs=["10.0.0.1"])),
-    "every right": ("Role", lambda one: one.update(rules=EVERYTHING)),
-    "a cluster role": ("RoleBinding", lambda one: one["roleRef"].update(kind="ClusterRole")),
+    "a role": (
+        "RoleBinding",
+        lambda one: (one.update(ROLE), one.pop("subjects"), one.pop("roleRef")),
+    ),
+    "another cluster role": ("RoleBinding", lambda one: one["roleRef"].update(name="admin")),
     "me": ("RoleBinding", lambda one: one["subjects"][0].update(name="default")),
     "processes of the node": ("StatefulSet", lambda one: pod(one).update(hostPID=True)),
     "memory of the node": ("StatefulSet", lambda one: pod(one).update(hostIPC=True)),

@@ -17,7 +17,7 @@ from rollout_api import names
 from rollout_operator.kube.managed_fields import project
 
 KINDS = (
-    "configmaps,serviceaccounts,roles,rolebindings,services,networkpolicies,"
+    "configmaps,serviceaccounts,rolebindings,services,networkpolicies,"
     "poddisruptionbudgets,statefulsets"
 )
 Document = dict[str, Any]

@@ -18,6 +18,8 @@ from rollout_operator.run.attempt import (
     sign_record,
     with_live,
 )
+from rollout_operator.run.render.inputs import RoleReference
+from rollout_operator.run.render.pods import USER_ID
 
 VLLM = {**SPEC, "actors": {"replicas": 2, "engine": {"vllm": {"tensorParallel": 2}}}}
 RUNTIME = RuntimeSpec.model_validate(
@@ -297,10 +299,34 @@ def test_nobody_may_call_an_actor_and_ranks_hear_only_ranks():
     assert learner[0]["from"][0]["podSelector"]["matchLabels"][names.LABEL_ROLE] == "learner"
 
 
-def test_the_coordinators_role_reaches_its_own_runs_status_only():
-    rule = children()[0]["Role", "run-coordinator"]["rules"][0]
-    assert rule["resourceNames"] == ["run"]
-    assert (rule["resources"], rule["verbs"]) == (["rolloutruns/status"], ["patch"])
+def test_the_coordinator_is_bound_to_the_role_that_the_installation_made():
+    found = children()[0]
+    assert not any(kind == "Role" for kind, _ in found)
+    binding = found["RoleBinding", "run-progress"]
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (
+        "ClusterRole",
+        "rollout-coordinator",
+    )
+    assert [one["name"] for one in binding["subjects"]] == ["run-coordinator"]
+
+
+def test_a_namespaced_operator_binds_the_namespaces_own_role():
+    own = RoleReference(kind="Role", name="mine-coordinator")
+    found = children(platform=replace(PLATFORM, coordinator_role=own))[0]
+    assert found["RoleBinding", "run-progress"]["roleRef"] == own.document()
+
+
+@pytest.mark.parametrize("kind", ["secret", "configMap", "projected"])
+def test_keys_and_tokens_are_read_by_the_pods_own_user_and_group_only(kind):
+    volumes = [{"name": "s", "mountPath": "/s", "secret": {"secretName": "s"}}]
+    volumes += [{"name": "c", "mountPath": "/c", "configMap": {"name": "c"}}]
+    runtime = RuntimeSpec.model_validate({"roles": {"coordinator": {"volumes": volumes}}})
+    found = children({**SPEC, "code": {"configMap": {"name": "mine"}}}, runtime)[0]
+    for role in ("coordinator", "learner", "actors"):
+        pod = found["StatefulSet", f"run-{role}"]["spec"]["template"]["spec"]
+        assert pod["securityContext"]["fsGroup"] == USER_ID
+        modes = {one[kind]["defaultMode"] for one in pod["volumes"] if kind in one}
+        assert modes == {0o440}, role
 
 
 def test_a_pod_monitor_is_made_where_the_kind_exists():

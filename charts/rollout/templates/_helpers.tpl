@@ -76,10 +76,16 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{- /* The role that the operator binds coordinators to: a ClusterRole, in namespaced mode a Role of each namespace. */ -}}
+{{- define "rollout.coordinatorRole" -}}
+{{ include "rollout.fullname" . }}-coordinator
+{{- end -}}
+
 {{- /* Rules of one scope of files/rbac.yaml: (dict "root" . "scope" "watched"). */ -}}
 {{- define "rollout.rules" -}}
 {{- $account := include "rollout.account" (dict "root" .root "part" "operator" "values" .root.Values.operator) -}}
-{{- $all := .root.Files.Get "files/rbac.yaml" | replace "$(account)" $account | fromYaml -}}
+{{- $coordinator := include "rollout.coordinatorRole" .root -}}
+{{- $all := .root.Files.Get "files/rbac.yaml" | replace "$(account)" $account | replace "$(coordinator)" $coordinator | fromYaml -}}
 {{ toYaml (index $all .scope) }}
 {{- end -}}
 

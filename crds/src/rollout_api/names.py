@@ -99,6 +99,11 @@ def keys_name(run: str) -> str:
     return f"{run}-keys"
 
 
+def progress_name(run: str) -> str:
+    """Name of the RoleBinding that lets the run's coordinator write its progress."""
+    return f"{run}-progress"
+
+
 def quota_name(run: str, uid: str) -> str:
     """Name of the run's Kueue Workload; a namesake made later has another."""
     return f"rolloutrun-{run}-{sha256(uid.encode()).hexdigest()[:5]}"

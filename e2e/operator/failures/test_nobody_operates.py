@@ -19,7 +19,7 @@ pytestmark = pytest.mark.process
 ACTIVE_SECONDS, TTL_SECONDS = 15, 10
 LIMITS = {"activeSeconds": ACTIVE_SECONDS, "noProgressSeconds": 5}
 BRIEF = {"limits": {"ttlSecondsAfterFinished": TTL_SECONDS}}
-WORKLOADS = "statefulsets,services,secrets,roles"
+WORKLOADS = "statefulsets,services,secrets,rolebindings"
 MINE = ("-l", "rollout.dev/run=arithmetic")
 
 

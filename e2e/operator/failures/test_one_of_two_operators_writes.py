@@ -24,7 +24,13 @@ IN_FLIGHT_MAX = 1
 """A process may be stopped between its last look at the clock and its socket."""
 RUNS = 10
 RUNS_SLOW = 50
-CHILDREN = {"statefulsets": 3, "services": 3, "roles": 1, "poddisruptionbudgets": 2, "secrets": 1}
+CHILDREN = {
+    "statefulsets": 3,
+    "services": 3,
+    "rolebindings": 1,
+    "poddisruptionbudgets": 2,
+    "secrets": 1,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,13 +13,12 @@ from faults.rules import Rule
 
 WRITES = {"apply", "create", "patch", "update", "delete"}
 CHILDREN = (
-    "statefulsets,services,roles,rolebindings,networkpolicies,poddisruptionbudgets,"
+    "statefulsets,services,rolebindings,networkpolicies,poddisruptionbudgets,"
     "serviceaccounts,configmaps,secrets"
 )
 EXPECTED = {
     "StatefulSet": 3,
     "Service": 3,
-    "Role": 1,
     "RoleBinding": 1,
     "NetworkPolicy": 3,
     "PodDisruptionBudget": 2,

@@ -226,7 +226,7 @@ def runs_known(operator):
 
 
 def nothing_left(world):
-    kinds = "statefulsets,services,secrets,configmaps,roles,serviceaccounts"
+    kinds = "statefulsets,services,secrets,configmaps,rolebindings,serviceaccounts"
     return not world.kubectl.get(kinds, "-l", "rollout.dev/run")["items"]
 
 

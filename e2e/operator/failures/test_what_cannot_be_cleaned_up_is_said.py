@@ -9,7 +9,7 @@ from faults.kinds import Answer
 from faults.proxy import running
 from faults.rules import Rule
 
-OTHERS = "statefulsets,secrets,roles,rolebindings,networkpolicies,poddisruptionbudgets,pods"
+OTHERS = "statefulsets,secrets,rolebindings,networkpolicies,poddisruptionbudgets,pods"
 LIMITS = {"ttlSecondsAfterFinished": 0, "ttlAction": "DeleteRun"}
 
 

@@ -8,7 +8,7 @@ from runs import build_run
 pytestmark = pytest.mark.process
 
 LIMITS = {"ttlSecondsAfterFinished": 1, "ttlAction": "DeleteRun"}
-CHILDREN = "statefulsets,services,secrets,configmaps,roles,poddisruptionbudgets,pods"
+CHILDREN = "statefulsets,services,secrets,configmaps,rolebindings,poddisruptionbudgets,pods"
 
 
 def finish(world, name="arithmetic", **metadata):

@@ -8,8 +8,8 @@ pytestmark = pytest.mark.process
 CHILDREN = {
     "statefulsets": {"arithmetic-coordinator", "arithmetic-learner", "arithmetic-actors"},
     "services": {"arithmetic-coordinator", "arithmetic-learner", "arithmetic-actors"},
-    "roles": {"arithmetic-coordinator"},
-    "rolebindings": {"arithmetic-coordinator"},
+    "roles": set(),
+    "rolebindings": {"arithmetic-progress"},
     "networkpolicies": {"arithmetic-coordinator", "arithmetic-learner", "arithmetic-actors"},
     "poddisruptionbudgets": {"arithmetic-learner", "arithmetic-actors"},
     "secrets": {"arithmetic-tls"},

@@ -67,6 +67,7 @@ class Surroundings:
             operator_namespace=settings.operator_namespace or self.connection.namespace,
             operator_account=settings.account or self.connection.account or DEFAULT_ACCOUNT,
             pod_monitors=await self._has(POD_MONITORS),
+            coordinator_role=settings.role_reference(),
         )
         self.jwks = json.dumps(keys, sort_keys=True, separators=(",", ":"))
 

@@ -1,7 +1,8 @@
 """Every (group, resource, verb) that the operator uses, and why. The chart's roles are made from this.
 
 ``watched``: in every namespace with runs (a ClusterRole, or a Role each). ``cluster``: only where the
-operator serves the whole cluster. ``own``: in the operator's namespace.
+operator serves the whole cluster; ``namespaced``: only where it serves a list of namespaces. ``own``: in the
+operator's namespace. ``coordinator`` is not the operator's: it is all that the coordinators of runs may do.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from typing import Literal
 
 from rollout_operator.signing import SECRET_NAME
 
-Scope = Literal["watched", "cluster", "own"]
+Scope = Literal["watched", "cluster", "namespaced", "own", "coordinator"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One line of a role. ``names``: only objects of these names; ``ACCOUNT`` is the operator's own account."""
+    """One line of a role. ``names``: only objects of these names, or ``ACCOUNT``, ``COORDINATOR``."""
 
     group: str
     resources: tuple[str, ...]
@@ -27,7 +28,9 @@ class Rule:
 
 
 ACCOUNT = "$(account)"
-"""Stands for a name that the chart knows when it is rendered."""
+"""The operator's own account, whose name the chart knows when it is rendered."""
+COORDINATOR = "$(coordinator)"
+"""The role of coordinators, whose name the chart knows when it is rendered."""
 _CHILD = ("get", "list", "watch", "create", "patch", "delete")
 _READ = ("list", "watch")
 
@@ -49,7 +52,7 @@ RULES: tuple[Rule, ...] = (
         ),
         verbs=("patch",),
         scope="watched",
-        why="what is; the coordinator's role may patch its own run's, so the operator must",
+        why="what is",
     ),
     Rule(
         group="rollout.dev",
@@ -103,10 +106,26 @@ RULES: tuple[Rule, ...] = (
     Rule(group="apps", resources=("statefulsets",), verbs=_CHILD, scope="watched", why="workers"),
     Rule(
         group="rbac.authorization.k8s.io",
-        resources=("roles", "rolebindings"),
+        resources=("rolebindings",),
         verbs=_CHILD,
         scope="watched",
-        why="the coordinator may write its own progress",
+        why="a coordinator's account is bound to the role that the chart ships",
+    ),
+    Rule(
+        group="rbac.authorization.k8s.io",
+        resources=("clusterroles",),
+        verbs=("bind",),
+        scope="cluster",
+        names=(COORDINATOR,),
+        why="to that role and to no other",
+    ),
+    Rule(
+        group="rbac.authorization.k8s.io",
+        resources=("roles",),
+        verbs=("bind",),
+        scope="namespaced",
+        names=(COORDINATOR,),
+        why="to that role, which is the namespace's own here, and to no other",
     ),
     Rule(
         group="networking.k8s.io",
@@ -209,3 +228,14 @@ RULES: tuple[Rule, ...] = (
         why="the first of these keys; a create knows no name",
     ),
 )
+
+COORDINATOR_RULES: tuple[Rule, ...] = (
+    Rule(
+        group="rollout.dev",
+        resources=("rolloutruns/status",),
+        verbs=("patch",),
+        scope="coordinator",
+        why="its progress; an admission policy holds it to that, and to its own run",
+    ),
+)
+"""All that the coordinators of runs may do; the operator binds it and cannot change it."""

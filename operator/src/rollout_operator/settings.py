@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rollout_operator.run.render.inputs import RoleReference
+
 VERSION = "0.1.0"
 WORKER_IMAGE = f"rollout-worker:{VERSION}"
 VLLM_IMAGE = "vllm/vllm-openai:v0.32.0"
+COORDINATOR_ROLE = "rollout-coordinator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +21,8 @@ class Settings:
     metrics on all interfaces of the pod; 0 turns it off. ``operator_namespace`` and ``account``
     empty mean those of the process's own service account. A watch that says nothing for
     ``watch_seconds`` (the API server sends a bookmark every minute) is opened anew; one that stays
-    silent for ``dead_seconds`` fails liveness.
+    silent for ``dead_seconds`` fails liveness. ``coordinator_role`` is what coordinators are bound to: a
+    ClusterRole, or with ``namespaces`` a Role in each of them.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -29,12 +33,18 @@ class Settings:
     health_port: int = 8080
     worker_image: str = WORKER_IMAGE
     vllm_image: str = VLLM_IMAGE
+    coordinator_role: str = COORDINATOR_ROLE
     concurrency: int = 16
     runs_per_namespace: int = 0
     resync_seconds: int = 3600
     server_timeout_seconds: int = 120
     connect_timeout_seconds: int = 10
     watch_seconds: int = 70
+
+    def role_reference(self) -> RoleReference:
+        """What coordinators are bound to."""
+        kind = "Role" if self.namespaces else "ClusterRole"
+        return RoleReference(kind=kind, name=self.coordinator_role)
 
     @property
     def dead_seconds(self) -> float:
@@ -57,6 +67,7 @@ def parse_settings(environment: Mapping[str, str]) -> Settings:
         health_port=_number(environment, "ROLLOUT_HEALTH_PORT", 8080, 0, 65535, "a port"),
         worker_image=environment.get("ROLLOUT_WORKER_IMAGE") or WORKER_IMAGE,
         vllm_image=environment.get("ROLLOUT_VLLM_IMAGE") or VLLM_IMAGE,
+        coordinator_role=environment.get("ROLLOUT_COORDINATOR_ROLE") or COORDINATOR_ROLE,
         concurrency=_number(environment, "ROLLOUT_CONCURRENCY", 16, 1, 256, "a number"),
         runs_per_namespace=_number(
             environment, "ROLLOUT_RUNS_PER_NAMESPACE", 0, 0, 10_000, "a number"

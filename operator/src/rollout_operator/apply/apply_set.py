@@ -39,7 +39,7 @@ from rollout_operator.run.attempt import (
     sign_record,
     with_live,
 )
-from rollout_operator.run.permitted import Permit, check_permitted
+from rollout_operator.run.permitted import KINDS, Permit, check_permitted
 from rollout_operator.run.plan.model import Desired, Observed, PodDeletion
 from rollout_operator.run.plan.writes import Place, Writes, is_drifted, live_of, plan_writes
 from rollout_operator.run.render.inputs import Inputs, Manifest, plain_meta
@@ -346,9 +346,8 @@ def _is_new(observed: Observed, wanted: Desired) -> bool:
 
 
 def _parse_places(listed: str) -> tuple[Place, ...]:
-    return tuple(
-        (kind, name) for kind, _, name in (one.partition("/") for one in listed.split(","))
-    )
+    places = (one.partition("/") for one in listed.split(","))
+    return tuple((kind, name) for kind, _, name in places if kind in KINDS)
 
 
 def _places(record: Record) -> tuple[Place, ...]:

@@ -56,7 +56,6 @@ SERVICE_ACCOUNTS = _core("serviceaccounts", "ServiceAccount")
 PODS = _core("pods", "Pod")
 NODES = _core("nodes", "Node", namespaced=False)
 STATEFUL_SETS = _in("apps", "statefulsets", "StatefulSet")
-ROLES = _in("rbac.authorization.k8s.io", "roles", "Role")
 ROLE_BINDINGS = _in("rbac.authorization.k8s.io", "rolebindings", "RoleBinding")
 NETWORK_POLICIES = _in("networking.k8s.io", "networkpolicies", "NetworkPolicy")
 DISRUPTION_BUDGETS = _in("policy", "poddisruptionbudgets", "PodDisruptionBudget")
@@ -72,7 +71,6 @@ WATCHED_CHILDREN = (
     SERVICES,
     SERVICE_ACCOUNTS,
     STATEFUL_SETS,
-    ROLES,
     ROLE_BINDINGS,
     NETWORK_POLICIES,
     DISRUPTION_BUDGETS,

@@ -26,7 +26,6 @@ from rollout_operator.run.render.security import (
     build_disruption_budget,
     build_network_policy,
     build_pod_monitor,
-    build_role,
     build_role_binding,
 )
 from rollout_operator.run.render.workloads import build_roles, build_service, build_stateful_set
@@ -138,7 +137,7 @@ def build_children(inputs: Inputs, configuration: str) -> list[Manifest]:
     for role in roles:
         account = build_account(inputs, role)
         children += [account] if account is not None else []
-    children += [build_role(inputs), build_role_binding(inputs)]
+    children.append(build_role_binding(inputs))
     children += [build_service(inputs, role) for role in roles]
     children += [build_network_policy(inputs, role) for role in roles]
     children += [build_disruption_budget(inputs, role) for role in roles if role != "coordinator"]

@@ -122,6 +122,7 @@ class Observer:
             kueue_served=self.asker.served(),
             quota=self.store.quota(*place),
             tracker=stored.tracker(),
+            coordinator_role=self.platform().coordinator_role,
         )
 
     async def build_inputs(self, observed: Observed, stored: Stored) -> Inputs:

@@ -1,8 +1,8 @@
 """What may leave for the API server as a run's object: the last look before the only exit. Pure.
 
 It asks nothing of the code that rendered: whatever is wrong there, or in a record, an object of another
-namespace, kind or name, a pod with more rights than the platform gave, or a Role that we do not write is
-never sent. The chart's admission policy on the operator's own user says the same once more.
+namespace, kind or name, a pod with more rights than the platform gave, or a binding to another role than
+the installation's is never sent. The chart's admission policy on the operator's own user says the same once more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rollout_api.names import Role
 from rollout_api.v1alpha1.runtime import RoleTemplate, RuntimeSpec
 from rollout_operator.errors import ChildRefused
 from rollout_operator.kueue.resources import WORKLOADS
-from rollout_operator.run.render.inputs import Manifest, owner_reference
+from rollout_operator.run.render.inputs import Manifest, RoleReference, owner_reference
 
 ROLES: tuple[Role, ...] = ("coordinator", "learner", "actor")
 _VOLUMES = frozenset(
@@ -42,12 +42,13 @@ class Allowances:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permit:
-    """Whose objects these are, and what their pods may."""
+    """Whose objects these are, what their pods may, and which role coordinators are bound to."""
 
     run: str
     namespace: str
     uid: str
     allowances: Allowances = field(default_factory=Allowances)
+    coordinator_role: RoleReference = field(default_factory=RoleReference)
 
 
 def build_allowances(runtime: RuntimeSpec) -> Allowances:
@@ -152,27 +153,9 @@ def _look_service(manifest: Manifest, _permit: Permit) -> Iterator[Fault]:
         yield f"spec.{name}", "nothing", spec[name]
 
 
-def coordinator_rules(run: str) -> list[Manifest]:
-    """All that a coordinator's account may do: write its own run's status."""
-    return [
-        {
-            "apiGroups": ["rollout.dev"],
-            "resources": ["rolloutruns/status"],
-            "resourceNames": [run],
-            "verbs": ["patch"],
-        }
-    ]
-
-
-def _look_role(manifest: Manifest, permit: Permit) -> Iterator[Fault]:
-    rules = coordinator_rules(permit.run)
-    if manifest.get("rules") != rules or "aggregationRule" in manifest:
-        yield "rules", rules, manifest.get("rules")
-
-
 def _look_binding(manifest: Manifest, permit: Permit) -> Iterator[Fault]:
     name = names.service_account_name(permit.run, "coordinator")
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+    role = permit.coordinator_role.document()
     if manifest.get("roleRef") != role:
         yield "roleRef", role, manifest.get("roleRef")
     account = permit.allowances.accounts.get("coordinator", name)
@@ -247,19 +230,17 @@ def _accounts(permit: Permit) -> tuple[str, ...]:
     return tuple(names.service_account_name(permit.run, role) for role in ROLES)
 
 
-def _coordinator(permit: Permit) -> tuple[str, ...]:
-    return (names.service_account_name(permit.run, "coordinator"),)
-
-
-_RBAC = "rbac.authorization.k8s.io/v1"
 _RULES: Mapping[str, _Rule] = {
     "ConfigMap": _Rule(api_version="v1", names=lambda one: (names.keys_name(one.run),)),
     "Secret": _Rule(api_version="v1", names=lambda one: (names.certificate_name(one.run),)),
     "Service": _Rule(api_version="v1", names=_workloads, look=_look_service),
     "ServiceAccount": _Rule(api_version="v1", names=_accounts, look=_look_account),
     "StatefulSet": _Rule(api_version="apps/v1", names=_workloads, look=_look_stateful_set),
-    "Role": _Rule(api_version=_RBAC, names=_coordinator, look=_look_role),
-    "RoleBinding": _Rule(api_version=_RBAC, names=_coordinator, look=_look_binding),
+    "RoleBinding": _Rule(
+        api_version="rbac.authorization.k8s.io/v1",
+        names=lambda one: (names.progress_name(one.run),),
+        look=_look_binding,
+    ),
     "NetworkPolicy": _Rule(api_version="networking.k8s.io/v1", names=_workloads),
     "PodDisruptionBudget": _Rule(api_version="policy/v1", names=_workloads),
     "PodMonitor": _Rule(
@@ -270,3 +251,5 @@ _RULES: Mapping[str, _Rule] = {
         names=lambda one: (names.quota_name(one.run, one.uid),),
     ),
 }
+KINDS = frozenset(_RULES)
+"""Kinds that this version makes; a record of another version may list further ones, which are left as they are."""

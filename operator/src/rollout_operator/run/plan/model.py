@@ -16,6 +16,7 @@ from rollout_operator.kueue.claim import Claim
 from rollout_operator.kueue.quota import Quota
 from rollout_operator.run.attempt import ScaleState
 from rollout_operator.run.permitted import Allowances, Permit
+from rollout_operator.run.render.inputs import RoleReference
 
 ROLES: tuple[Role, ...] = ("coordinator", "learner", "actor")
 REASONS: Mapping[str, Reason] = {reason.value: reason for reason in Reason}
@@ -75,6 +76,7 @@ class Observed:
     claim: Claim | None = None
     quota: Quota | None = None
     tracker: str = ""
+    coordinator_role: RoleReference = field(default_factory=RoleReference)
 
     def permit(self, allowances: Allowances | None = None) -> Permit:
         """What may be sent for the run; without a record nothing but what every run may have."""
@@ -83,6 +85,7 @@ class Observed:
             namespace=self.namespace,
             uid=self.uid,
             allowances=allowances or Allowances(),
+            coordinator_role=self.coordinator_role,
         )
 
     def pods_of(self, role: Role) -> tuple[Pod, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from rollout_api import names
 from rollout_api.v1alpha1.roles import Engine
@@ -13,8 +13,20 @@ from rollout_api.v1alpha1.runtime import AcceleratorClass, RoleTemplate, Runtime
 
 Manifest = dict[str, Any]
 
-TEMPLATE_VERSION = "1"
+TEMPLATE_VERSION = "2"
 """Raised with every change of what is rendered; live run attempts keep what they have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleReference:
+    """The role that coordinators are bound to: made with the installation, never by the operator."""
+
+    kind: Literal["ClusterRole", "Role"] = "ClusterRole"
+    name: str = "rollout-coordinator"
+
+    def document(self) -> Manifest:
+        """As a RoleBinding has it."""
+        return {"apiGroup": "rbac.authorization.k8s.io", "kind": self.kind, "name": self.name}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +39,7 @@ class Platform:
     operator_namespace: str = "rollout-system"
     operator_account: str = "rollout-operator"
     pod_monitors: bool = False
+    coordinator_role: RoleReference = field(default_factory=RoleReference)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

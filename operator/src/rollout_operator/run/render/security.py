@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rollout_api import names
 from rollout_api.names import Role
-from rollout_operator.run.permitted import coordinator_rules
 from rollout_operator.run.render import contract
 from rollout_operator.run.render.inputs import Inputs, Manifest
 
@@ -26,26 +25,13 @@ def build_account(inputs: Inputs, role: Role) -> Manifest | None:
     }
 
 
-def build_role(inputs: Inputs) -> Manifest:
-    """The coordinator may write its own run's status; an admission policy holds it to progress."""
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": inputs.meta(
-            names.service_account_name(inputs.name, "coordinator"), "coordinator"
-        ),
-        "rules": coordinator_rules(inputs.name),
-    }
-
-
 def build_role_binding(inputs: Inputs) -> Manifest:
-    """Gives the coordinator's account that role."""
-    name = names.service_account_name(inputs.name, "coordinator")
+    """The coordinator may patch statuses of runs; an admission policy holds it to its own run's progress."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "RoleBinding",
-        "metadata": inputs.meta(name, "coordinator"),
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "metadata": inputs.meta(names.progress_name(inputs.name), "coordinator"),
+        "roleRef": inputs.platform.coordinator_role.document(),
         "subjects": [
             {
                 "kind": "ServiceAccount",

@@ -14,7 +14,8 @@ from rollout_operator.run.render.pod_settings import plain, shared_memory
 LEDGER_VOLUME = "ledger"
 CLAIM = "pvc://"
 """Scheme of a place in the volume of a run."""
-_READABLE = 0o444
+_READABLE = 0o440
+"""By the pod's own user and its group, which volumes belong to (``fsGroup``); by nobody else's process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +159,8 @@ def _further(volume: Volume) -> Mount:
         for name, value in plain(volume).items()
         if name not in ("name", "mountPath", "readOnly")
     }
+    for kind in {"secret", "configMap"} & source.keys():
+        source[kind] = {**source[kind], "defaultMode": _READABLE}
     if volume.empty_dir is not None:
         source["emptyDir"] = plain(volume.empty_dir) or {}
     return Mount(

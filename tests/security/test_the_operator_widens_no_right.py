@@ -1,0 +1,81 @@
+"""The attacker has the operator's token and wants more than the operator has: a role of their own, or another's."""
+
+from dataclasses import replace
+
+import pytest
+from cluster_calls import ApiServer, build_applier
+from worlds import PLATFORM, RING, build_inputs
+
+from rollout_operator.cache.store import Store
+from rollout_operator.chart import render_rules
+from rollout_operator.errors import ChildRefused
+from rollout_operator.kube.resources import CONFIG_MAPS
+from rollout_operator.rbac import COORDINATOR, COORDINATOR_RULES, RULES
+from rollout_operator.run.attempt import build_children, render_record, sign_record
+from rollout_operator.run.permitted import Permit, check_permitted
+from rollout_operator.run.render.inputs import RoleReference
+
+RBAC = "rbac.authorization.k8s.io"
+WRITES = {"create", "update", "patch", "delete", "*"}
+
+
+def verbs_on(*resources):
+    """Rules about these resources, with their verbs."""
+    return [(rule, set(rule.verbs)) for rule in RULES if set(rule.resources) & set(resources)]
+
+
+def test_no_role_can_be_written():
+    for _, verbs in verbs_on("roles", "clusterroles", "clusterrolebindings"):
+        assert not verbs & (WRITES | {"escalate"})
+
+
+def test_only_the_coordinators_role_can_be_bound():
+    bound = [rule for rule in RULES if "bind" in rule.verbs]
+    assert {rule.resources for rule in bound} == {("clusterroles",), ("roles",)}
+    for rule in bound:
+        assert (rule.names, rule.verbs, rule.group) == ((COORDINATOR,), ("bind",), RBAC)
+
+
+@pytest.mark.parametrize("verb", ["escalate", "impersonate", "approve", "sign", "*"])
+def test_nothing_is_granted_that_gives_further_rights(verb):
+    assert not any(verb in rule.verbs for rule in RULES)
+
+
+def test_tokens_are_of_one_account():
+    [(rule, verbs)] = verbs_on("serviceaccounts/token")
+    assert (len(rule.names), verbs) == (1, {"create"})
+
+
+def test_coordinators_may_patch_the_status_of_runs_and_nothing_else():
+    granted = [(one.group, one.resources, one.verbs) for one in COORDINATOR_RULES]
+    assert granted == [("rollout.dev", ("rolloutruns/status",), ("patch",))]
+    assert COORDINATOR_RULES[0].scope == "coordinator"
+    assert "coordinator:\n" in render_rules()
+
+
+@pytest.mark.parametrize("reference", [RoleReference(), RoleReference(kind="Role", name="mine")])
+def test_the_binding_leaves_for_the_installations_own_role_only(reference):
+    platform = replace(PLATFORM, coordinator_role=reference)
+    children = build_children(build_inputs(platform=platform), "run-0123456789")
+    binding = next(one for one in children if one["kind"] == "RoleBinding")
+    own = Permit(run="run", namespace="ns", uid="uid-0001", coordinator_role=reference)
+    check_permitted(binding, own)
+    with pytest.raises(ChildRefused, match="roleRef"):
+        check_permitted(binding, replace(own, coordinator_role=RoleReference(name="other")))
+
+
+def test_a_role_in_a_record_of_another_version_is_left_alone():
+    """A live run outlives an upgrade: what it had and we no longer make is neither written nor missed."""
+    record = render_record(build_inputs())
+    listed = record.config_map["metadata"]["annotations"]
+    listed["rollout.dev/children"] += ",Role/run-coordinator"
+    live = ApiServer()._take("create", sign_record(record, RING).config_map, CONFIG_MAPS)
+    store = Store(lambda _: None)
+    meta = {"name": "run", "namespace": "ns", "uid": "uid-0001", "resourceVersion": "1"}
+    store.put_object("RolloutRun", {"metadata": meta, "spec": {}})
+    store.put(CONFIG_MAPS, live)
+    seen = type("Seen", (), {"children": store.children("ns", "uid-0001")})
+    wanted = type("Wanted", (), {"record": record.name})
+    expected = build_applier(ApiServer(), store)._expected(seen, wanted)
+    assert len(expected) == len(record.children)
+    assert not any(kind == "Role" for kind, _ in expected)
