@@ -84,6 +84,14 @@ def test_what_is_no_wheel_or_too_large_is_refused(wheel, tmp_path, monkeypatch):
         place_wheel(CodeWheel(uri=f"file://{wheel}"), tmp_path / "code")
 
 
+def test_a_wheel_without_a_file_is_refused_by_name(tmp_path):
+    empty = tmp_path / "empty.whl"
+    with zipfile.ZipFile(empty, "w"):
+        pass
+    with pytest.raises(SpecError, match=r"spec.code.wheel.uri: .*empty.whl holds no file"):
+        place_wheel(CodeWheel(uri=f"file://{empty}", digest=digest_of(empty)), tmp_path / "code")
+
+
 def test_a_pod_works_with_the_folder_in_the_wheels_place(wheel, tmp_path):
     spec = {
         "model": {"uri": "rollout://tiny-adder"},

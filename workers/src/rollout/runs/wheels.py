@@ -125,6 +125,8 @@ def _unpack(uri: str, fetched: Path, folder: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
     try:
         with zipfile.ZipFile(fetched) as wheel:
+            if not wheel.infolist():
+                raise SpecError(f"{FIELD}.uri: {uri} holds no file")
             if sum(item.file_size for item in wheel.infolist()) > 4 * BYTES_MAX:
                 raise SpecError(f"{FIELD}.uri: {uri} unpacks to more than {BYTES_MAX >> 18} MiB")
             wheel.extractall(work)
