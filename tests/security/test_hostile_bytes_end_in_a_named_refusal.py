@@ -81,6 +81,22 @@ def test_an_undecodable_body_is_refused_and_no_bug(tmp_path):
         bench.close()
 
 
+def test_a_number_that_the_ledger_has_no_room_for_is_refused_and_no_bug(tmp_path):
+    from hostile_calls import PLAN, Served
+
+    from rollout.errors import RolloutError
+
+    served = Served(tmp_path, PLAN)
+    try:
+        body = b'{"pid": 18446744073709551615}'
+        sender = Envelope(worker="learner", incarnation=1).headers()
+        with pytest.raises(RolloutError, match="too large"):
+            served.call("/v1/learner/start", sender, "json", body)
+        served.check()
+    finally:
+        served.close()
+
+
 @pytest.mark.parametrize(
     "request_",
     [

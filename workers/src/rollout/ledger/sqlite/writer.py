@@ -120,7 +120,7 @@ class Writer:
         self._connection.execute("SAVEPOINT operation")
         try:
             value = operation(SqliteTransaction(self._connection, self._clock))
-        except sqlite3.IntegrityError as error:
+        except (sqlite3.IntegrityError, OverflowError) as error:  # no room for the number
             trouble: BaseException = LedgerError(f"the ledger refused a write: {error}")
         except sqlite3.Error:
             raise
