@@ -7,26 +7,28 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := build/uv/bin/uv
 TARGET ?= all
+OURS := -e 'crds[generate]' -e operator -e 'workers[vllm,qlora,s3,postgres,tensorboard,wandb,mlflow]'
+HASHES := -q --no-deps --python-version 3.11 --generate-hashes --no-annotate --no-header
 # Bytecode is what makes a start quick: three processes import torch at once.
 export PYTHONDONTWRITEBYTECODE =
 RUN_MANIFEST ?= manifests/samples/addition-sft-grpo.yaml
 
-.PHONY: help setup run test check test-long lint format generate verify bench docs constraints clean e2e cluster-build cluster-up cluster-down
+.PHONY: help setup run test check test-long lint format generate verify bench docs constraints hashes clean e2e cluster-build cluster-up cluster-down
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(UV): ## (uv in a venv of its own; a machine without the venv module gets it from pip)
+$(UV): bootstrap.hashes.txt ## (uv in a venv of its own; a machine without the venv module gets it from pip)
 	@mkdir -p build
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "rollout needs Python >= 3.11 (set PYTHON=...)"; exit 2; }
 	@$(PYTHON) -m venv build/uv 2>/dev/null || { $(PYTHON) -m pip install -q --target build/virtualenv virtualenv && PYTHONPATH=build/virtualenv $(PYTHON) -m virtualenv -q build/uv; }
-	@build/uv/bin/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION)
+	@build/uv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r bootstrap.hashes.txt
 
-$(VENV)/.ready: $(UV) constraints.txt pyproject.toml crds/pyproject.toml operator/pyproject.toml workers/pyproject.toml
+$(VENV)/.ready: $(UV) constraints.hashes.txt pyproject.toml crds/pyproject.toml operator/pyproject.toml workers/pyproject.toml
 	@test -x $(BIN)/python || $(UV) venv -q --python $(PYTHON) $(VENV)
-	@echo "installing packages (pinned in constraints.txt; all extras: vllm, qlora = LoRA over 4 bits, s3, trackers) ..."
-	@UV_HTTP_TIMEOUT=300 $(UV) pip install -q --compile-bytecode --python $(BIN)/python -c constraints.txt \
-	  -e 'crds[generate]' -e operator -e 'workers[vllm,qlora,s3,postgres,tensorboard,wandb,mlflow]' --group pyproject.toml:dev
+	@echo "installing packages (by hash, from constraints.hashes.txt; all extras: vllm, qlora = LoRA over 4 bits, s3, trackers) ..."
+	@UV_HTTP_TIMEOUT=300 $(UV) pip install -q --compile-bytecode --python $(BIN)/python --no-deps --require-hashes -r constraints.hashes.txt
+	@$(UV) pip install -q --python $(BIN)/python --no-deps -b constraints.hashes.txt $(OURS)
 	@touch $@
 
 setup: $(VENV)/.ready ## Make the environment in .venv
@@ -76,9 +78,14 @@ docs: setup ## Rewrite the tutorial's pictures from real runs
 	@$(BIN)/python docs/make_pictures.py
 
 constraints: $(UV) ## Pin the newest versions that resolve together
-	@printf '%s\n' '-e crds[generate]' '-e operator' '-e workers[vllm,qlora,s3,postgres,tensorboard,wandb,mlflow]' > build/constraints.in
+	@printf '%s\n' $(OURS) > build/constraints.in
 	@$(UV) pip compile -q --python-version 3.11 --no-annotate --no-header --upgrade build/constraints.in \
 	  --group pyproject.toml:dev | grep -E '^[a-z0-9].*==' > build/constraints.txt && mv build/constraints.txt constraints.txt
+	@$(MAKE) --no-print-directory hashes
+
+hashes: $(UV) ## Write the digests of what is pinned: names, versions and hashes, nothing else
+	@$(UV) pip compile $(HASHES) constraints.txt > build/hashes.txt && mv build/hashes.txt constraints.hashes.txt
+	@echo uv==$(UV_VERSION) | $(UV) pip compile $(HASHES) - > build/hashes.txt && mv build/hashes.txt bootstrap.hashes.txt
 
 clean: ## Remove what make built (not the packages' cache)
 	@rm -rf $(VENV) build

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from webhooks import fetch, process, write_kubeconfig
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 BEFORE = "ROLLOUT_E2E_BEFORE"
 """A commit or tag to upgrade from; the one before the charts last changed where it is not set."""
+PINS = ("constraints.hashes.txt", "bootstrap.hashes.txt", "pyproject.toml")
 CHILDREN = (
     "statefulsets", "services", "configmaps", "secrets", "serviceaccounts", "roles", "rolebindings",
     "networkpolicies", "poddisruptionbudgets", "pods",
@@ -89,8 +91,10 @@ def previous(folder: Path) -> Path:
     commit = _previous_commit()
     if not commit:
         raise CannotRunHereError("no earlier commit of the charts in this checkout")
-    archive = _git("archive", commit, "charts", "operator", "crds", "constraints.txt")
+    archive = _git("archive", commit, "charts", "operator", "crds")
     subprocess.run(("tar", "-x", "-C", str(folder)), input=archive, timeout=60, check=True)
+    for name in PINS:  # our Containerfile reads these, and an earlier commit may have none
+        shutil.copy(REPOSITORY / name, folder / name)
     return folder
 
 

@@ -115,7 +115,8 @@ def _digest(target: str, name: str, source: Path) -> str:
     hashed = hashlib.sha256((REPOSITORY / "Containerfile").read_bytes() + name.encode())
     if target != "bare":
         for path in [
-            source / "constraints.txt",
+            source / "constraints.hashes.txt",
+            source / "bootstrap.hashes.txt",
             *_files(source / "crds"),
             *_files(source / "operator"),
         ]:
