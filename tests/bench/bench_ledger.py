@@ -1,7 +1,7 @@
 """What the control plane adds to a step: claim, submit, batch and commit of 256 tiny trajectories.
 
 A real coordinator process, HTTP and SQLite with an fsync per acknowledged write; the workers only move
-messages, so every millisecond measured is overhead.
+messages, so every millisecond measured is overhead. CPU is the coordinator's process alone, after the warm-up.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
+import psutil
 from fake_run import GROUPS, SAMPLES, SECRET
 from figures import Figure, level
 
@@ -27,14 +29,16 @@ from rollout.protocol.client import CoordinatorClient
 from rollout.types import Trajectory, VersionSpan, WeightVersion
 
 WARM_STEPS, STEPS = 20, 200
+STRETCH = 20
 OBJECT_BYTES = 4096
 
 
 @dataclass(slots=True, kw_only=True)
 class Phases:
-    """Milliseconds of one step, by call."""
+    """Milliseconds of one step, by call; the coordinator's CPU seconds when each step began."""
 
     samples: dict[str, list[float]] = field(default_factory=dict)
+    cpu_seconds: list[float] = field(default_factory=list)
 
     @contextmanager
     def time(self, name: str) -> Iterator[None]:
@@ -55,6 +59,14 @@ def measure() -> Iterator[Figure]:
     for key, values in kept.items():
         yield level(f"ledger: {key}, {GROUPS} x {SAMPLES}", values, "ms", "info")
     yield level(f"ledger: whole step, {GROUPS} x {SAMPLES}", total, "ms", "<= 15")
+    yield level("ledger: CPU per trajectory", cpu_per_trajectory(phases), "us", "info")
+
+
+def cpu_per_trajectory(phases: Phases) -> list[float]:
+    """Microseconds of the coordinator, over stretches that are long against the clock of the kernel."""
+    marks = phases.cpu_seconds[WARM_STEPS::STRETCH]
+    count = STRETCH * GROUPS * SAMPLES
+    return [1e6 * (after - before) / count for before, after in pairwise(marks)]
 
 
 @contextmanager
@@ -87,8 +99,11 @@ def _run(url: str, folder: Path) -> Phases:
     version = WeightVersion(lineage=0, step=0, digest=digest, object=digest)
     learner.call(routes.PUBLISH_INITIAL, m.PublishInitial(version=version))
     phases = Phases()
+    (coordinator,) = psutil.Process().children()
     for step in range(1, WARM_STEPS + STEPS + 1):
+        phases.cpu_seconds.append(sum(coordinator.cpu_times()[:2]))
         _step(phases, actor, learner, step, digest)
+    phases.cpu_seconds.append(sum(coordinator.cpu_times()[:2]))
     return phases
 
 
