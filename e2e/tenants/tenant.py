@@ -16,9 +16,12 @@ from stage import World
 from cluster.kubectl import Kubectl
 from cluster.paths import REPOSITORY
 from runs import build_run
+from waiting import wait_until
 
 EXAMPLE = REPOSITORY / "manifests" / "tenant" / "tenant.yaml"
 RUN = "arithmetic"
+NAMESPACES = "/api/v1/namespaces"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces"
 QUIET = {"limits": {"activeSeconds": 36_000}}
 
 
@@ -70,8 +73,12 @@ def housed(installation: Installation, user: str) -> Iterator[Tenant]:
     """A tenant for a block. Nobody waits for the end of their namespace: there are no nodes that its pods would hold."""
     name = f"team-{secrets.token_hex(4)}"
     mine = replace(installation.kubectl, namespace=name)
-    replace(mine, namespace="").apply(*example(name, "Namespace", "RoleBinding"))
-    mine.wait("--for=create", "serviceaccount/default")
+    boss = installation.person(namespace=name)
+    for manifest in example(name, "Namespace", "RoleBinding"):
+        place = NAMESPACES if manifest["kind"] == "Namespace" else f"{BINDINGS}/{name}/rolebindings"
+        answer = boss.send("POST", place, manifest)
+        assert answer.done, answer.words
+    wait_until(lambda: boss.get("ServiceAccount", "default").done, f"{name} has an account")
     api = client.CoreV1Api(config.new_client_from_config(str(mine.kubeconfig)))
     puppets = Puppets(api=api, namespace=name)
     puppets.start()
@@ -81,7 +88,7 @@ def housed(installation: Installation, user: str) -> Iterator[Tenant]:
         yield Tenant(me=me, world=world, installation=installation)
     finally:
         puppets.stop()
-        installation.person().send("DELETE", f"/api/v1/namespaces/{name}")
+        boss.send("DELETE", f"{NAMESPACES}/{name}")
 
 
 def example(namespace: str, *kinds: str) -> list[dict[str, Any]]:
