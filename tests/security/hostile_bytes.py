@@ -17,13 +17,14 @@ from hostile_kit import blobs, feed, texts
 
 from rollout.codec import decode_body, encode_body
 from rollout.common import bounded
+from rollout.common.frames import read_frame
 from rollout.coordinator.rules.numbers import check_numbers
 from rollout.data.files import find_files
 from rollout.data.jsonl import BadRecord, parse_line
 from rollout.errors import RolloutError
 from rollout.models.packed import pack, unpack
 from rollout.protocol import messages as m
-from rollout.rewards.frames import RewardAnswer, read_frame
+from rollout.rewards.frames import RewardAnswer
 from rollout.runs.formatting import format_manifest
 from rollout.runs.manifest import load_documents
 from rollout.runs.validation import parse_scalar

@@ -14,9 +14,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rollout.common.frames import read_frame, write_frame
 from rollout.errors import InfrastructureError, RolloutError
 from rollout.plugins.user_code import describe_failure
-from rollout.rewards.frames import Request, RewardAnswer, read_frame, write_frame
+from rollout.rewards.frames import Request, RewardAnswer
 from rollout.rewards.source import RewardSource, load_reward
 
 

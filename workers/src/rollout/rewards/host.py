@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
+from rollout.common.frames import read_frame, write_frame
 from rollout.errors import RewardError, RewardUnavailable, SpecError
-from rollout.rewards.frames import ANSWER_BYTES_MAX, Request, RewardAnswer, read_frame, write_frame
+from rollout.rewards.frames import ANSWER_BYTES_MAX, Request, RewardAnswer
 from rollout.rewards.source import RewardSource
 from rollout.types import Completion, Message, Row
 
@@ -168,7 +169,11 @@ def _ask_where(child: _Child) -> str:
     time.sleep(0.02)
     child.stderr.seek(before)
     for line in child.stderr.read().decode(errors="replace").splitlines():
-        if line.strip().startswith("File ") and "rollout/rewards/" not in line:
+        if (
+            line.strip().startswith("File ")
+            and "rollout/rewards/" not in line
+            and "rollout/common/" not in line
+        ):
             return f"; it was at {line.strip().removeprefix('File ')}"
     return ""
 
