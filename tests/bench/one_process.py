@@ -23,8 +23,9 @@ from rollout.actor.runner import RunnerParts, play
 from rollout.actor.scoring import PipelineScorer
 from rollout.actor.task_scoring import build_task_scoring
 from rollout.actor.weight_loader import WeightLoader
-from rollout.coordinator.build import DataRows, build_plan, build_rows
+from rollout.coordinator.build import build_plan
 from rollout.coordinator.plan import RunPlan
+from rollout.coordinator.rows import DataRows, build_rows
 from rollout.coordinator.rules.batch_selection import is_exhausted
 from rollout.engines.build import build_engine
 from rollout.engines.embedded.engine import EmbeddedEngine

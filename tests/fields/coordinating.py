@@ -16,9 +16,10 @@ sys.path.append(str(Path(__file__).parents[1] / "rollout" / "coordinator"))
 
 from coordinator_kit import FakeActor, FakeLearner, HeldClock
 
-from rollout.coordinator.build import build_plan, build_rows, open_from_config
+from rollout.coordinator.build import build_plan, open_from_config
 from rollout.coordinator.dispatcher import Coordinator
 from rollout.coordinator.plan import RunPlan
+from rollout.coordinator.rows import build_rows
 from rollout.coordinator.rules.autoscaling import ScaleState, StepShares, next_pace
 from rollout.coordinator.rules.drift import judge_drift, judge_retokenised
 from rollout.coordinator.rules.evaluation import (

@@ -15,7 +15,8 @@ from configs import Place, build_config
 
 from rollout.actor.task_scoring import build_task_scoring
 from rollout.common.restarts import Ending, plan_restart
-from rollout.coordinator.build import build_plan, build_rows
+from rollout.coordinator.build import build_plan
+from rollout.coordinator.rows import build_rows
 from rollout.engines.build import build_engine, plan_tasks_max
 from rollout.engines.stops import StopTexts
 from rollout.engines.vllm.command import build_command

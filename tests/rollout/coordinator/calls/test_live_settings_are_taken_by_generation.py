@@ -19,7 +19,8 @@ from coordinator_kit import (
 )
 from pod_kit import build_config
 
-from rollout.coordinator.build import ConfigTuning, build_rows
+from rollout.coordinator.build import ConfigTuning
+from rollout.coordinator.rows import build_rows
 from rollout.coordinator.settings import Tuned
 from rollout.errors import SpecError, StaleSettings
 from rollout.protocol import messages as m

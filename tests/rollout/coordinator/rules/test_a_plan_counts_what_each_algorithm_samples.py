@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rollout.coordinator.build import build_plan, build_rows
+from rollout.coordinator.build import build_plan
+from rollout.coordinator.rows import build_rows
 from rollout_api.worker import WorkerConfig
 
 DIGEST = "blake3:" + "0" * 64

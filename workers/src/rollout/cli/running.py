@@ -81,9 +81,11 @@ def start(
 
         print_plan(build_plan(documents, offline=True), output)
         return
+    from rollout.plugins.guard import hide_memory
     from rollout.report import write_report
     from rollout.supervisor import run_manifest
 
+    hide_memory()  # the person's environment holds more than they gave to the code of a manifest
     quiet = output is OutputFormat.json
     result = run_manifest(
         documents,

@@ -88,6 +88,7 @@ def _wait(descriptor: int, deadline: float | None, *, write: bool) -> None:
     if deadline is None:
         return
     left = deadline - time.monotonic()
-    watched = ([], [descriptor]) if write else ([descriptor], [])
-    if left <= 0 or not any(select.select(*watched, [], left)):
+    watcher = select.poll()  # select() knows no descriptor above 1023
+    watcher.register(descriptor, select.POLLOUT if write else select.POLLIN)
+    if left <= 0 or not watcher.poll(left * 1000):
         raise TimeoutError

@@ -1,72 +1,42 @@
-"""From the one configuration file to a coordinator: the plan as numbers, and where the rows come from.
+"""From the one configuration file to a coordinator: the plan as numbers, its ledger, objects and rows.
 
-Reads data, so it may meet broken records; never loads a model, and never torch.
+Never loads a model, torch, or the author's code.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.coordinator.context import Packer
 from rollout.coordinator.dispatcher import Coordinator, open_coordinator
 from rollout.coordinator.plan import (
-    HELD_OUT,
     EvaluationPlan,
     Gate,
     HeldOutPlan,
     RunPlan,
     StragglerPlan,
 )
+from rollout.coordinator.rows import DataRows, build_rows, train_of
 from rollout.coordinator.rules.autoscaling import ActorBounds
 from rollout.coordinator.rules.drift import DriftBounds
 from rollout.coordinator.settings import Tuned
-from rollout.data.build import build_order, build_source, plan_target
-from rollout.data.cursor import DataOrder, place, total
-from rollout.data.lengths import leave_out
-from rollout.environments.build import build_environment
-from rollout.errors import DataError, DataNotFound, SpecError
-from rollout.evaluations.build import build_suite, limit_source
+from rollout.data.cursor import total
 from rollout.evaluations.statistics import summarise
 from rollout.ledger.opening import open_ledger
 from rollout.ledger.records import Limits, RunIdentity
 from rollout.objects.opening import open_store
-from rollout.seams import DataSource, Tracker
+from rollout.seams import Tracker
 from rollout.tracking.build import build_trackers
-from rollout.types import Row, SamplingParams
+from rollout.types import SamplingParams
 from rollout_api.live import LiveSettings, with_live
 from rollout_api.v1alpha1.evaluation import Evaluation
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.train import Stragglers, Train
 from rollout_api.worker import WorkerConfig
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataRows:
-    """Rows by ordinal: training data in its shuffled order, evaluations as they lie."""
-
-    source: DataSource
-    order: DataOrder
-    suites: Mapping[tuple[str, str], DataSource]
-    held_out: DataSource | None = None
-
-    def train(self, ordinals: Sequence[int]) -> Sequence[Row]:
-        """Rows of training tasks. Raises DataError."""
-        return self.source.rows([place(self.order, ordinal).position for ordinal in ordinals])
-
-    def evaluation(self, name: str, split: str, positions: Sequence[int]) -> Sequence[Row]:
-        """Rows of an evaluation's prompts. Raises DataError."""
-        if self.held_out is not None and (name, split) == HELD_OUT:
-            return self.held_out.rows(positions)
-        if (name, split) not in self.suites:
-            raise DataError(
-                f"evaluation {name} ({split}) is in the ledger, but not in the manifest any more:"
-                " put it back until its prompts are done"
-            )
-        return self.suites[name, split].rows(positions)
 
 
 async def open_from_config(config: WorkerConfig, packer: Packer | None = None) -> Coordinator:
@@ -126,84 +96,9 @@ class ConfigTuning:
         )
 
 
-def build_rows(config: WorkerConfig) -> DataRows:
-    """Open the data of training and of every evaluation. Raises SpecError or DataError."""
-    train = _train(config)
-    source = _open_training_data(config, train)
-    _check_digest(config, source)
-    epochs = train.epochs
-    if epochs is None and train.max_steps is None:
-        epochs = 1
-    shuffle = True if train.data is None else train.data.shuffle
-    order = build_order(source, seed=config.spec.seed, shuffle=shuffle, epochs=epochs)
-    return DataRows(
-        source=source,
-        order=order,
-        suites=_open_suites(config, train),
-        held_out=_open_held_out(config, train),
-    )
-
-
-def _train(config: WorkerConfig) -> Train:
-    if config.spec.train is None:
-        raise SpecError("spec.train: this coordinator runs training; infer and evaluate have none")
-    return config.spec.train
-
-
-def _open_training_data(config: WorkerConfig, train: Train) -> DataSource:
-    environment = build_environment(train.environment, folders=code_folders(config))
-    source = build_source(
-        train.data,
-        environment,
-        seed=config.spec.seed,
-        target=plan_target(train.algorithm),
-    )
-    return leave_out(source, config.resolved.left_out)
-
-
-def _open_held_out(config: WorkerConfig, train: Train) -> DataSource | None:
-    """The rows that an offline run measures itself on. Raises DataError when there are none."""
-    if train.held_out is None or train.algorithm.is_online:
-        return None
-    target = plan_target(train.algorithm)
-    held_out = build_source(train.data, part="report", seed=config.spec.seed, target=target)
-    return limit_source(held_out, train.held_out.max_rows)
-
-
-def _check_digest(config: WorkerConfig, source: DataSource) -> None:
-    planned = config.resolved.data_digests.get("train")
-    if planned is not None and planned != source.digest:
-        raise DataNotFound(
-            f"train.data is {source.digest}, the run was planned for {planned}: the data changed;"
-            " put it back, or plan a new run"
-        )
-
-
-def code_folders(config: WorkerConfig) -> tuple[Path, ...]:
-    """Where user code lies: the run's ``code/``, then the manifest's own folder of code."""
-    path = None if config.spec.code is None else config.spec.code.path
-    own = () if path is None else (Path(path),)
-    return (Path(config.layout.run_dir) / "code", *own)
-
-
-def _open_suites(config: WorkerConfig, train: Train) -> dict[tuple[str, str], DataSource]:
-    found: dict[tuple[str, str], DataSource] = {}
-    for index, item in enumerate(config.spec.evaluations):
-        suite = build_suite(
-            item,
-            index,
-            train=train,
-            seed=config.spec.seed,
-            folders=code_folders(config),
-            models={role: Path(path) for role, path in config.resolved.models.items()},
-        )
-        found[suite.name, suite.split] = suite.source()
-    return found
-
-
 def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
     """The run as numbers."""
-    spec, train = config.spec, _train(config)
+    spec, train = config.spec, train_of(config)
     algorithm = train.algorithm.value
     offline = not train.algorithm.is_online
     dynamic = train.dynamic_sampling

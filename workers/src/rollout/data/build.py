@@ -8,7 +8,6 @@ from pathlib import Path
 from rollout.data.cursor import DataOrder
 from rollout.data.files import find_files
 from rollout.data.hugging_face import (
-    STREAM_WINDOW,
     ArrowSource,
     DatasetName,
     StreamSource,
@@ -21,6 +20,7 @@ from rollout.data.records import OnBadRecord
 from rollout.data.subset import Part, SubsetSource, split_source
 from rollout.errors import DataNotFound, SpecError
 from rollout.models.files import default_cache_dir
+from rollout.plugins.row_host import HostedSource
 from rollout.seams import DataSource, EnvBuilder
 from rollout_api.v1alpha1.algorithms import Algorithm
 from rollout_api.v1alpha1.data import Data, HuggingFace, Jsonl
@@ -145,5 +145,5 @@ def build_order(
     source: DataSource, *, seed: int, shuffle: bool = True, epochs: int | None = None
 ) -> DataOrder:
     """The order in which a run visits ``source``; streams are shuffled within their window."""
-    window = STREAM_WINDOW if isinstance(source, StreamSource) else None
+    window = source.window if isinstance(source, StreamSource | HostedSource) else None
     return DataOrder(length=len(source), seed=seed, shuffle=shuffle, window=window, epochs=epochs)

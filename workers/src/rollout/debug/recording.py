@@ -16,7 +16,8 @@ from rollout.coordinator.batch_building import (
     plan_next_rows,
     recorded_ordinals,
 )
-from rollout.coordinator.build import DataRows, build_plan, build_rows
+from rollout.coordinator.build import build_plan
+from rollout.coordinator.rows import DataRows, build_rows
 from rollout.coordinator.rules.batch_selection import Ready, decide_batch, expire_old
 from rollout.coordinator.state import RunState, build_state
 from rollout.errors import SpecError

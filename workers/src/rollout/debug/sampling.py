@@ -18,7 +18,8 @@ import torch
 from rollout.actor.episodes import Episode
 from rollout.actor.runner import PlayedTask, RunnerParts, play
 from rollout.actor.task_scoring import build_task_scoring
-from rollout.coordinator.build import build_plan, build_rows
+from rollout.coordinator.build import build_plan
+from rollout.coordinator.rows import build_rows
 from rollout.debug.bench import Bench, advance, begin, open_bench
 from rollout.debug.recording import Recording, open_recording
 from rollout.engines.build import build_engine, plan_tasks_max

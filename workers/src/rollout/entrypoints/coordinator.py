@@ -20,6 +20,7 @@ from rollout.coordinator.status.kubernetes import build_duties
 from rollout.coordinator.status.stalls import build_watch
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
 from rollout.errors import CoordinatorError, SpecError
+from rollout.plugins.guard import hide_memory
 from rollout.protocol.tls import open_certificate
 from rollout.runs.model_transfer import build_packer
 from rollout_api.worker import WorkerConfig
@@ -28,6 +29,7 @@ from rollout_api.worker import WorkerConfig
 def main() -> None:
     """Coordinate until SIGTERM."""
     arguments = parse_arguments(__doc__)
+    hide_memory()
     run_loop(coordinate(read_worker_config(arguments.config)))
 
 

@@ -26,13 +26,20 @@ from rollout.models.roles import CRITIC, TEACHER, FurtherModel, further_models, 
 from rollout.models.scoring import is_scorer, read_config, require_head
 from rollout.models.shapes import read_shape
 from rollout.models.teachers import check_teacher
+from rollout.plugins.guard import drop_rights
 from rollout.plugins.user_code import find_file
 from rollout.rendering import build_renderer
 from rollout.rendering.stops import require_stops
 from rollout.rewards.build import build_reward_source, build_rewards
 from rollout.rewards.source import RewardSource
 from rollout.rewards.trial import load_once, without_credentials
-from rollout.runs.resolve import Resolution, ResolveAnswer, ResolveRequest, main_answer
+from rollout.runs.resolve import (
+    Resolution,
+    ResolveAnswer,
+    ResolveRequest,
+    keep_answers_apart,
+    main_answer,
+)
 from rollout.seams import DataSource, EnvBuilder, Renderer
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.train import Train
@@ -44,14 +51,16 @@ ROWS_AT_ONCE = 1024
 
 def main() -> None:
     """Answer one request."""
+    answers = keep_answers_apart()
     collect_from_here()
     die_with_parent()
+    drop_rights()
     try:
         request = msgspec.json.decode(sys.stdin.buffer.read(), type=ResolveRequest)
         answer = ResolveAnswer(resolution=resolve(request))
     except RolloutError as error:
         answer = ResolveAnswer(error=type(error).__name__, message=str(error))
-    main_answer(answer)
+    main_answer(answers, answer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

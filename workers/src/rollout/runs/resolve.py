@@ -1,24 +1,32 @@
 """What only a look at the model and the data can tell, found out in a process of its own.
 
 The supervisor stays light: building a model may need torch, so ``rollout.entrypoints.resolve`` does
-the looking, and this module only asks. Both sides speak the structs below as JSON.
+the looking, and this module only asks. The question is JSON, the answer one frame; what the author's code prints goes to the log.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
-import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from rollout import errors
-from rollout.common.bounded import UNREADABLE
+from rollout.common.child_processes import signal_group
+from rollout.common.frames import read_frame, write_frame
 from rollout.common.parent_death import tied_argv
 from rollout.errors import RolloutError, RunFailed
+from rollout.plugins.author import author_environment
+from rollout_api.v1alpha1.run import RolloutRunSpec
 
+STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
+ANSWER_BYTES_MAX = 16 << 20
+END_SECONDS_MAX = 10.0
 RESOLVE_SECONDS_MAX = 1800.0
 """A model of many gigabytes is downloaded in this time."""
 
@@ -79,6 +87,7 @@ class Resolving:
         with log.open("ab") as stderr:
             self._process = subprocess.Popen(
                 tied_argv("rollout.entrypoints.resolve", parent=os.getpid()),
+                env=author_environment(os.environ, RolloutRunSpec.model_validate(request.spec)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -91,33 +100,51 @@ class Resolving:
 
     def wait(self, seconds_max: float = RESOLVE_SECONDS_MAX) -> Resolution:
         """The resolution. Raises what the child raised, and RunFailed when it died."""
+        deadline = time.monotonic() + seconds_max
+        assert self._process.stdout is not None
         try:
-            body, _ = self._process.communicate(timeout=seconds_max)
-        except subprocess.TimeoutExpired as error:
+            answer = read_frame(
+                self._process.stdout.fileno(), ResolveAnswer, deadline, bytes_max=ANSWER_BYTES_MAX
+            )
+        except TimeoutError as error:
             self.close()
             raise RunFailed(
                 f"model and data were not resolved within {seconds_max:.0f} s; see {self._log}"
             ) from error
-        try:
-            answer = msgspec.json.decode(body, type=ResolveAnswer)
-        except UNREADABLE as error:
+        except (EOFError, ValueError) as error:
+            self._end()
             raise RunFailed(
                 f"the process that resolves model and data died (exit code "
-                f"{self._process.returncode}); see {self._log}"
+                f"{self._process.returncode}): {error}; see {self._log}"
             ) from error
+        self._end()
         if answer.resolution is None:
-            kind = getattr(errors, answer.error, RolloutError)
-            raise kind(answer.message)
+            kind = getattr(errors, answer.error, None)
+            known = isinstance(kind, type) and issubclass(kind, RolloutError)
+            raise (kind if known else RolloutError)(answer.message)
         return answer.resolution
 
+    def _end(self) -> None:
+        """Wait for the child, which has nothing left to say; what it started ends with it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_SECONDS_MAX)
+        self.close()
+
     def close(self) -> None:
-        """End the child when it still runs; idempotent."""
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        """End the child, and what it started, when it still runs; idempotent."""
+        signal_group(self._process, signal.SIGKILL)
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
 
-def main_answer(answer: ResolveAnswer) -> None:
+def keep_answers_apart() -> int:
+    """Where the child writes its answer: what the author's code prints goes to the log instead."""
+    answers = os.dup(STANDARD_OUTPUT)
+    os.dup2(STANDARD_ERROR, STANDARD_OUTPUT)
+    return answers
+
+
+def main_answer(answers: int, answer: ResolveAnswer) -> None:
     """Write an answer as the child does."""
-    sys.stdout.buffer.write(msgspec.json.encode(answer))
-    sys.stdout.buffer.flush()
+    write_frame(answers, answer)

@@ -1,0 +1,220 @@
+"""Where the rows of a run come from: opened here, or by a process of its own where the author's code or pod says so.
+
+``open_sources`` runs the author's code where the manifest names some: only the process that may do so calls it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rollout.coordinator.plan import HELD_OUT
+from rollout.data.build import build_order, build_source, plan_target
+from rollout.data.cursor import DataOrder, place
+from rollout.data.lengths import leave_out
+from rollout.environments.build import build_environment
+from rollout.errors import DataError, DataNotFound, SpecError
+from rollout.evaluations.build import build_suite, limit_source
+from rollout.plugins.author import author_environment, brings_data_code
+from rollout.plugins.row_host import (
+    Connect,
+    HostBounds,
+    RowHost,
+    connect_socket,
+    start_child,
+)
+from rollout.seams import DataSource
+from rollout.types import Row
+from rollout_api.checks.evaluations import evaluation_name, split_of
+from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.v1alpha1.train import Train
+from rollout_api.worker import WorkerConfig
+
+TRAIN_ROLE, HELD_OUT_ROLE = "train", "held-out"
+LOG = "rows.log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What a run reads: training data, evaluations by name and split, and what an offline run measures itself on."""
+
+    train: DataSource
+    suites: Mapping[tuple[str, str], DataSource]
+    held_out: DataSource | None = None
+
+    def by_role(self) -> dict[str, DataSource]:
+        """Every source by its name between processes."""
+        suites = {suite_role(*key): source for key, source in self.suites.items()}
+        held_out = {} if self.held_out is None else {HELD_OUT_ROLE: self.held_out}
+        return {TRAIN_ROLE: self.train, **held_out, **suites}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataRows:
+    """Rows by ordinal: training data in its shuffled order, evaluations as they lie."""
+
+    source: DataSource
+    order: DataOrder
+    suites: Mapping[tuple[str, str], DataSource]
+    held_out: DataSource | None = None
+
+    def train(self, ordinals: Sequence[int]) -> Sequence[Row]:
+        """Rows of training tasks. Raises DataError."""
+        return self.source.rows([place(self.order, ordinal).position for ordinal in ordinals])
+
+    def evaluation(self, name: str, split: str, positions: Sequence[int]) -> Sequence[Row]:
+        """Rows of an evaluation's prompts. Raises DataError."""
+        if self.held_out is not None and (name, split) == HELD_OUT:
+            return self.held_out.rows(positions)
+        if (name, split) not in self.suites:
+            raise DataError(
+                f"evaluation {name} ({split}) is in the ledger, but not in the manifest any more:"
+                " put it back until its prompts are done"
+            )
+        return self.suites[name, split].rows(positions)
+
+
+def suite_role(name: str, split: str) -> str:
+    """What an evaluation's source is called between processes."""
+    return f"suite/{name}/{split}"
+
+
+def build_rows(config: WorkerConfig, bounds: HostBounds | None = None) -> DataRows:
+    """Open the data of training and of every evaluation. Raises SpecError or DataError."""
+    train = train_of(config)
+    apart = config.layout.rows_socket is not None or brings_data_code(config.spec)
+    sources = open_apart(config, bounds) if apart else open_sources(config)
+    _check_digest(config, sources.train)
+    epochs = train.epochs
+    if epochs is None and train.max_steps is None:
+        epochs = 1
+    shuffle = True if train.data is None else train.data.shuffle
+    order = build_order(sources.train, seed=config.spec.seed, shuffle=shuffle, epochs=epochs)
+    return DataRows(
+        source=sources.train, order=order, suites=sources.suites, held_out=sources.held_out
+    )
+
+
+def train_of(config: WorkerConfig) -> Train:
+    """The training of a run. Raises SpecError where there is none."""
+    if config.spec.train is None:
+        raise SpecError("spec.train: this coordinator runs training; infer and evaluate have none")
+    return config.spec.train
+
+
+def _check_digest(config: WorkerConfig, source: DataSource) -> None:
+    planned = config.resolved.data_digests.get("train")
+    if planned is not None and planned != source.digest:
+        raise DataNotFound(
+            f"train.data is {source.digest}, the run was planned for {planned}: the data changed;"
+            " put it back, or plan a new run"
+        )
+
+
+# -- in a process of its own ------------------------------------------------------------------------
+
+
+def open_apart(config: WorkerConfig, bounds: HostBounds | None = None) -> Sources:
+    """Have every source opened by a process that may run the author's code. Raises SpecError or DataError."""
+    host = RowHost(
+        _plan_connection(config, bounds),
+        config.model_dump_json(exclude_none=True).encode(),
+        name_field(config.spec),
+        bounds,
+    )
+    found: Mapping[str, DataSource] = host.open()
+    train = train_of(config)
+    keys = [
+        (evaluation_name(one, index), split_of(one).lower())
+        for index, one in enumerate(config.spec.evaluations)
+    ]
+    measured = train.held_out is not None and not train.algorithm.is_online
+    wanted = [TRAIN_ROLE, *(suite_role(*key) for key in keys), *([HELD_OUT_ROLE] * measured)]
+    if missing := [role for role in wanted if role not in found]:
+        raise DataError(f"{host.field}: gave no {', '.join(missing)}")
+    return Sources(
+        train=found[TRAIN_ROLE],
+        suites={key: found[suite_role(*key)] for key in keys},
+        held_out=found[HELD_OUT_ROLE] if measured else None,
+    )
+
+
+def _plan_connection(config: WorkerConfig, bounds: HostBounds | None) -> Connect:
+    if config.layout.rows_socket is not None:
+        path = Path(config.layout.rows_socket)
+        return lambda: connect_socket(path, bounds)
+    environment = author_environment(os.environ, config.spec)
+    logs = Path(config.layout.run_dir) / "logs"
+    log = logs / LOG if logs.is_dir() else None
+    return lambda: start_child(environment, bounds, log)
+
+
+def name_field(spec: RolloutRunSpec) -> str:
+    """The fields whose code gives rows, for messages."""
+    train = spec.train
+    environment = train.environment if train is not None else None
+    own = None if environment is None else environment.python
+    named = [("spec.train.environment.python", own)]
+    named += [
+        (f"spec.evaluations[{index}].suite.python", one.suite.python)
+        for index, one in enumerate(spec.evaluations)
+    ]
+    found = [f"{field} ({one.module}.{one.class_})" for field, one in named if one is not None]
+    return ", ".join(found) or "spec.train.data"
+
+
+# -- in this process --------------------------------------------------------------------------------
+
+
+def open_sources(config: WorkerConfig) -> Sources:
+    """Open everything here, with the author's code. Raises SpecError or DataError."""
+    train = train_of(config)
+    return Sources(
+        train=_open_training_data(config, train),
+        suites=_open_suites(config, train),
+        held_out=_open_held_out(config, train),
+    )
+
+
+def _open_training_data(config: WorkerConfig, train: Train) -> DataSource:
+    environment = build_environment(train.environment, folders=code_folders(config))
+    source = build_source(
+        train.data,
+        environment,
+        seed=config.spec.seed,
+        target=plan_target(train.algorithm),
+    )
+    return leave_out(source, config.resolved.left_out)
+
+
+def _open_held_out(config: WorkerConfig, train: Train) -> DataSource | None:
+    """The rows that an offline run measures itself on. Raises DataError when there are none."""
+    if train.held_out is None or train.algorithm.is_online:
+        return None
+    target = plan_target(train.algorithm)
+    held_out = build_source(train.data, part="report", seed=config.spec.seed, target=target)
+    return limit_source(held_out, train.held_out.max_rows)
+
+
+def code_folders(config: WorkerConfig) -> tuple[Path, ...]:
+    """Where user code lies: the run's ``code/``, then the manifest's own folder of code."""
+    path = None if config.spec.code is None else config.spec.code.path
+    own = () if path is None else (Path(path),)
+    return (Path(config.layout.run_dir) / "code", *own)
+
+
+def _open_suites(config: WorkerConfig, train: Train) -> dict[tuple[str, str], DataSource]:
+    found: dict[tuple[str, str], DataSource] = {}
+    for index, item in enumerate(config.spec.evaluations):
+        suite = build_suite(
+            item,
+            index,
+            train=train,
+            seed=config.spec.seed,
+            folders=code_folders(config),
+            models={role: Path(path) for role, path in config.resolved.models.items()},
+        )
+        found[suite.name, suite.split] = suite.source()
+    return found

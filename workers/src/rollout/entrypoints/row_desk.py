@@ -1,0 +1,65 @@
+"""Answers the coordinator's questions about a run's data, in the process that runs the author's code."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+
+import msgspec
+
+from rollout.coordinator.rows import open_sources
+from rollout.data.hugging_face import STREAM_WINDOW, StreamSource
+from rollout.errors import RolloutError
+from rollout.plugins.row_messages import (
+    MESSAGE_CHARACTERS_MAX,
+    Look,
+    Open,
+    Question,
+    Read,
+    RowAnswer,
+    SourceFacts,
+    fail,
+)
+from rollout.plugins.user_code import describe_failure
+from rollout.seams import DataSource
+from rollout_api.worker import WorkerConfig
+
+
+class RowDesk:
+    """The opened sources of one connection."""
+
+    def __init__(self) -> None:
+        self._sources: Mapping[str, DataSource] = {}
+
+    def answer(self, question: Question) -> RowAnswer:
+        """What was asked for, or what failed: the author's code may raise anything."""
+        try:
+            return self._answer(question)
+        except RolloutError as error:
+            return fail(error)
+        except Exception as error:  # noqa: BLE001 - the answer says it
+            traceback.print_exc()
+            message = f"raised {describe_failure(error)}"
+            return RowAnswer(error=type(error).__name__, message=message[:MESSAGE_CHARACTERS_MAX])
+
+    def _answer(self, question: Question) -> RowAnswer:
+        if isinstance(question, Read):
+            rows = self._sources[question.role].rows(question.positions)
+            return RowAnswer(rows=[dict(row) for row in rows])
+        if isinstance(question, Open):
+            config = WorkerConfig.model_validate_json(question.config)
+            self._sources = open_sources(config).by_role()
+            return RowAnswer(sources=[_facts(*one) for one in self._sources.items()])
+        assert isinstance(question, Look)
+        from rollout.entrypoints.resolve import (
+            resolve,  # may load torch: only where it is asked for
+        )
+        from rollout.runs.resolve import ResolveRequest
+
+        found = resolve(msgspec.json.decode(question.request, type=ResolveRequest))
+        return RowAnswer(found=msgspec.json.encode(found))
+
+
+def _facts(role: str, source: DataSource) -> SourceFacts:
+    window = STREAM_WINDOW if isinstance(source, StreamSource) else None
+    return SourceFacts(role=role, digest=source.digest, length=len(source), window=window)

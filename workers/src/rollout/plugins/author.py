@@ -1,0 +1,45 @@
+"""What a run's author brings: code for data, and variables for whatever runs it.
+
+Variables come to the author's code by a list: those that a process needs to run at all, and those that the
+manifest names. What else stands in our own environment, such as credentials, is not handed on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from rollout_api.reserved import is_loader_variable
+from rollout_api.v1alpha1.run import RolloutRunSpec
+
+_NEEDED = re.compile(
+    r"""HOME|PATH|USER|LOGNAME|SHELL|LANG|LANGUAGE|TZ|TERM|TMPDIR|TEMP|TMP|VIRTUAL_ENV|SYSTEMROOT
+    |LC_\w+|XDG_\w+|PYTHON\w*|LD_LIBRARY_PATH|DYLD_\w+|CONDA_\w+
+    |HF_\w+|HUGGING_?FACE_\w+|TRANSFORMERS_\w+|TOKENIZERS_\w+|DATASETS_\w+|MPL\w+
+    |\w+_NUM_THREADS|OMP_\w+|MKL_\w+|TORCH\w*|CUDA_\w+|NVIDIA_\w+
+    |SSL_CERT_\w+|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|(https?|no|all)_proxy|(HTTPS?|NO|ALL)_PROXY
+    |ROLLOUT_(CACHE|HOME|RUN_DIR)|ROLLOUT_LOG_\w+|ROLLOUT_TEST_\w+|COVERAGE_\w+""",
+    re.VERBOSE,
+)
+"""Where programs, libraries, caches and certificates lie, and how many threads compute."""
+
+
+def brings_data_code(spec: RolloutRunSpec) -> bool:
+    """Whether rows of a run come from its author's own code."""
+    train = spec.train
+    environment = train.environment if train is not None else None
+    own = environment is not None and environment.python is not None
+    return own or any(one.suite.python is not None for one in spec.evaluations)
+
+
+def author_environment(ours: Mapping[str, str], spec: RolloutRunSpec) -> dict[str, str]:
+    """The whole environment of a process that runs the author's code, made from that of this process.
+
+    ``secretEnv`` is taken from ours by name: on one machine the author sets it there.
+    """
+    named = {one.name for one in spec.secret_env}
+    taken = {
+        name: value for name, value in ours.items() if name in named or _NEEDED.fullmatch(name)
+    }
+    given = {one.name: one.value for one in spec.env if not is_loader_variable(one.name)}
+    return {**taken, **given}
