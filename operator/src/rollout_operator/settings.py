@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from rollout_operator.run.render.inputs import RoleReference
 
 VERSION = "0.1.0"
-WORKER_IMAGE = f"rollout-worker:{VERSION}"
+WORKER_IMAGE = f"registry.invalid/rollout-worker:{VERSION}"
+"""In no registry, and nobody can own its host (RFC 2606): a bare name would be whoever's has it in a public one."""
 VLLM_IMAGE = "vllm/vllm-openai:v0.32.0"
 COORDINATOR_ROLE = "rollout-coordinator"
 

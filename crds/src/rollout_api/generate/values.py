@@ -36,8 +36,8 @@ def _requests(cpu: str, memory: str, most: str) -> Resources:
 class ImageValues(ApiModel):
     """The operator's image; the webhook and the certificates' process run it too."""
 
-    repository: Reference = "rollout/operator"
-    """Where the image is, without tag."""
+    repository: Reference = "registry.invalid/rollout-operator"
+    """Where you keep the image, without tag. The default is a host that nobody can own: it cannot be pulled."""
     tag: Reference = ""
     """Tag. Empty: the chart's appVersion."""
     digest: Reference = ""
@@ -50,7 +50,8 @@ class WorkerImages(ApiModel):
     """Images of runs whose runtime names none."""
 
     worker: Reference = ""
-    """Coordinator, actors and learner. Empty: `rollout-worker` of the operator's version."""
+    """Coordinator, actors and learner. Empty: `registry.invalid/rollout-worker`, which only nodes that hold it
+    have; set it here or in a runtime's `images`."""
     vllm: Reference = ""
     """vLLM server. Empty: the version that this release was tested with."""
 
