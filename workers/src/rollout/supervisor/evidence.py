@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rollout.common.child_processes import log_size, log_tail
-from rollout.common.masking import mask
 from rollout.common.stacks import END, ask_for_stacks
+from rollout.supervisor.masking import mask
 
 FOLDER = "evidence"
 EVIDENCE_FILES_MAX = 20
