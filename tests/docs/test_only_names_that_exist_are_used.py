@@ -37,7 +37,7 @@ def read(endings: tuple[str, ...], without: tuple[str, ...] = ("tests/", "e2e/")
 @cache
 def literals() -> frozenset[str]:
     """Every text in quotes of the sources, scripts and build files."""
-    sources = (*read((".py",), ("docs/",)).values(), (ROOT / "Makefile").read_text())
+    sources = (*read((".py",), ("docs/", "tests/docs/")).values(), (ROOT / "Makefile").read_text())
     scripts = read((".sh", "Containerfile"), ()).values()
     found = set()
     for text in (*sources, *scripts):
