@@ -176,7 +176,7 @@ def good_ledger():
 
 def write(path, data):
     for one in path.parent.glob(path.name + "*"):
-        one.unlink()
+        one.unlink(missing_ok=True)  # a ledger that could not be opened lets go of its files late
     path.write_bytes(data)
 
 
