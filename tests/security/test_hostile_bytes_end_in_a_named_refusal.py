@@ -134,3 +134,15 @@ def test_a_ledger_that_somebody_wrote_into_is_named_with_the_cell(cell, content,
     said = cell if table != "bodies" else "stored trajectory body"
     with pytest.raises(LedgerError, match=said):
         read_ledger_rows(tmp_path / "ledger.db", [((table, column), content)])
+
+
+def test_a_schema_of_broken_text_is_a_damaged_ledger(tmp_path):
+    from hostile_calls import good_ledger, read_ledger_file
+
+    from rollout.errors import LedgerBroken
+
+    named = good_ledger().replace(b"tablelineageslineages", b"table\xb2\xffneageslineages")
+    broken = named.replace(b"CREATE TABLE lineages", b"CREATE TABLX lineages")
+    assert broken != named != good_ledger()
+    with pytest.raises(LedgerBroken, match="damaged"):
+        read_ledger_file(tmp_path / "ledger.db", broken)

@@ -19,7 +19,7 @@ from rollout.errors import LedgerBroken, LedgerError
 from rollout.ledger.formats import check_format, check_identity, list_migrations
 from rollout.ledger.records import RunIdentity
 from rollout.ledger.sqlite.statistics import write_statistics
-from rollout.ledger.sqlite.writer import wrap
+from rollout.ledger.sqlite.writer import DATABASE_ERRORS, wrap
 
 NETWORK_FILE_SYSTEMS = frozenset(
     [
@@ -72,7 +72,7 @@ def open_connection(path: Path, identity: RunIdentity) -> tuple[sqlite3.Connecti
         _claim_identity(connection, path, identity)
         write_statistics(connection)
         _fsync_folder(path.parent)
-    except sqlite3.Error as error:
+    except DATABASE_ERRORS as error:
         lock.close()
         raise wrap(error, path) from error
     except LedgerError:

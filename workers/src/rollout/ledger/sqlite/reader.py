@@ -7,7 +7,6 @@ with LedgerReader(run_dir / "ledger.db") as ledger:
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from rollout.ledger.sql.reader import Reader
 from rollout.ledger.sqlite.opening import read_format
 from rollout.ledger.sqlite.readonly import ReadOnlyFile
 from rollout.ledger.sqlite.transaction import SqliteTransaction
-from rollout.ledger.sqlite.writer import wrap
+from rollout.ledger.sqlite.writer import DATABASE_ERRORS, wrap
 
 
 class LedgerReader(Reader):
@@ -34,7 +33,7 @@ class LedgerReader(Reader):
             known = len(list_migrations("rollout.ledger.sqlite"))
             check_readable(self.where, read_format(self._file.tx), known)
             self._tx.execute("SELECT uid FROM run").fetchone()
-        except sqlite3.Error as error:
+        except DATABASE_ERRORS as error:
             raise wrap(error, path) from error
         except LedgerError:
             self.close()
@@ -57,4 +56,4 @@ class LedgerReader(Reader):
         self._file.close()
 
     def _translate(self, error: BaseException) -> LedgerError | None:
-        return wrap(error, self._path) if isinstance(error, sqlite3.Error) else None
+        return wrap(error, self._path) if isinstance(error, DATABASE_ERRORS) else None

@@ -124,6 +124,8 @@ class Writer:
             trouble: BaseException = LedgerError(f"the ledger refused a write: {error}")
         except sqlite3.Error:
             raise
+        except UnicodeDecodeError as error:
+            trouble = wrap(error, self._path)
         except Exception as error:  # noqa: BLE001 - handed to the caller through its future
             trouble = error
         else:
@@ -138,9 +140,15 @@ class Writer:
             self._connection.execute("ROLLBACK")
 
 
-def wrap(error: sqlite3.Error, path: Path) -> LedgerError:
+DATABASE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""What the database raises; the second where its own words repeat bytes of a damaged file."""
+
+
+def wrap(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> LedgerError:
     """The error of ours that says what happened to the file and what to do."""
     name = getattr(error, "sqlite_errorname", "") or type(error).__name__
+    if isinstance(error, UnicodeDecodeError):
+        name = "SQLITE_CORRUPT"
     if name == "SQLITE_FULL":
         return LedgerFull(
             f"no space left for the ledger {path}: nothing committed is lost; free space on that"
