@@ -94,6 +94,7 @@ class Reason(StrEnum):
         "Wait, or look at that run.",
     )
     STARTING = "Starting", "Children are being created or are loading.", "Wait."
+    VALID = "Valid", "Of a runtime: its spec can be read, and runs may use it.", "Nothing."
     RUNNING = "Running", "The work goes on.", "Nothing."
     DRAINING = "Draining", "Work is being handed back before pods go.", "Wait."
     SUSPENDED = "Suspended", "`spec.suspend` is true and the pods are gone.", "Set it to false."

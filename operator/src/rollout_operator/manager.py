@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ import aiohttp
 from rollout_api.names import LABEL_MANAGED_BY, MANAGER_CHILDREN
 from rollout_operator.apply.apply_set import Applier
 from rollout_operator.cache.store import Store
+from rollout_operator.controller.contract import Controller
 from rollout_operator.controller.queue import KeyQueue
 from rollout_operator.controller.worker import Workers
 from rollout_operator.discovery import Surroundings
@@ -28,6 +29,7 @@ from rollout_operator.kube.leader import Leader
 from rollout_operator.kube.opened import OpenedWatches
 from rollout_operator.kube.resources import (
     NODES,
+    OWN_KINDS,
     POD_MONITORS,
     PODS,
     WATCHED_CHILDREN,
@@ -36,6 +38,7 @@ from rollout_operator.kube.resources import (
 from rollout_operator.kueue.following import Follower
 from rollout_operator.kueue.resources import WORKLOADS
 from rollout_operator.metrics import Metrics, watch_gauges
+from rollout_operator.other_kinds import StatusController
 from rollout_operator.run.controller import FOR_QUEUE, Reconciler
 from rollout_operator.run.coordinator import HttpCoordinators
 from rollout_operator.run.events import Poster
@@ -167,11 +170,10 @@ class Manager:
             await asyncio.sleep(0.05)
         await self.leader.leading.wait()
         await self.record_keys.learn_patiently()
-        reconciler = self._build_reconciler()
         for stored in list(self.store.objects()):
             self.queue.put(stored.key)
         workers = Workers(
-            reconciler=reconciler,
+            controllers=self._build_controllers(),
             queue=self.queue,
             leading=self.leader.leading,
             count=self._count,
@@ -189,6 +191,18 @@ class Manager:
     def _lose_quotas(self) -> None:
         """Kueue was taken away, and all Workloads with it; live attempts go on."""
         self.store.keep_only(WORKLOADS, None, set())
+
+    def _build_controllers(self) -> Mapping[str, Controller]:
+        """One for each of our kinds."""
+        runs = self._build_reconciler()
+        others = [
+            StatusController(
+                kind=one.kind, store=self.store, queue=self.queue, send=runs.send_status
+            )
+            for one in OWN_KINDS
+            if one.kind != runs.kind
+        ]
+        return {one.kind: one for one in (runs, *others)}
 
     def _build_reconciler(self) -> Reconciler:
         clusterwide = not self.settings.namespaces

@@ -1,13 +1,18 @@
-"""The kinds beside runs: runtimes are ready as they are; what is not built yet is refused clearly. Pure."""
+"""The kinds beside runs: a runtime is valid or says why not; what is not built yet is refused clearly."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
 from rollout_api.conditions import ConditionType, Reason
 from rollout_api.v1alpha1.common import Condition
+from rollout_operator.cache.objects import Stored
+from rollout_operator.cache.store import Store
+from rollout_operator.controller.queue import Key, KeyQueue
 from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.preconditions.checks import parse_runtime
 from rollout_operator.run.plan.status.conditions import ConditionUpdate, Status, no, stamp, yes
@@ -16,6 +21,39 @@ NOT_BUILT = {
     "RolloutSnapshot": "snapshot objects are not supported by this version; runs keep their own anchors",
     "RolloutEndpoint": "endpoints are not supported by this version",
 }
+
+
+class Send(Protocol):
+    """Writes the status of the object that was looked at."""
+
+    async def __call__(self, stored: Stored, status: Mapping[str, Any]) -> None:
+        """Raises KubeError."""
+
+
+@dataclass(slots=True, kw_only=True)
+class StatusController:
+    """Of a kind that has no children: all that is done for it is to say what is so."""
+
+    kind: str
+    store: Store
+    queue: KeyQueue
+    send: Send
+    clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Say whether the object is of use. Raises KubeError."""
+        stored = self.store.find(key)
+        if stored is None:
+            self.queue.forget(key)
+            return None
+        if stored.deleting:
+            return None
+        spec, before = json.loads(stored.spec), stored.read_status()
+        status = plan_other(key.kind, spec, before, stored.generation, self.clock())
+        if status is not None:
+            await self.send(stored, status)
+        self.queue.forgive(key)
+        return None
 
 
 def plan_other(
@@ -36,7 +74,7 @@ def _aspects(kind: str, spec: Mapping[str, Any]) -> list[ConditionUpdate]:
     runtime = parse_runtime(spec)
     if isinstance(runtime, Blocked):
         return _stalled(Reason.INVALID_SPEC, runtime.message)
-    return [yes(ConditionType.READY, Reason.RUNNING, "runs may use it")]
+    return [yes(ConditionType.READY, Reason.VALID, "runs may use it")]
 
 
 def _stalled(reason: Reason, message: str) -> list[ConditionUpdate]:

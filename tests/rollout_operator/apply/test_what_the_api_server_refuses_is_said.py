@@ -213,7 +213,10 @@ async def test_nobody_works_while_another_replica_leads():
     one = Refusing(None)
     leading = asyncio.Event()
     workers = Workers(
-        reconciler=one.reconciler, queue=one.queue, leading=leading, count=lambda *_: None
+        controllers={"RolloutRun": one.reconciler},
+        queue=one.queue,
+        leading=leading,
+        count=lambda *_: None,
     )
     one.queue.put(KEY)
     task = asyncio.create_task(workers.run())

@@ -52,6 +52,7 @@ GATES = [
     "ReferenceNotFound",
     "NoStorageClass",
     "NotSupported",
+    "Valid",
     "WaitingForRun",
     "TooManyRuns",
     "Pending",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rollout_operator.controller.backoff import asked_seconds
+from rollout_operator.controller.contract import Controller
 from rollout_operator.controller.queue import Key, KeyQueue
 from rollout_operator.errors import KubeError, NotLeader
-from rollout_operator.run.controller import Reconciler
 
 log = logging.getLogger(__name__)
 
@@ -20,9 +20,9 @@ NOT_LEADER_SECONDS = 2.0
 
 @dataclass(slots=True, kw_only=True)
 class Workers:
-    """Takes keys while this replica leads, and counts how it went."""
+    """Takes keys while this replica leads, and counts how it went. ``controllers``: one for each kind."""
 
-    reconciler: Reconciler
+    controllers: Mapping[str, Controller]
     queue: KeyQueue
     leading: asyncio.Event
     count: Callable[[str, float, float], None]
@@ -41,7 +41,7 @@ class Workers:
 
     async def _one(self, key: Key) -> str:
         try:
-            await self.reconciler.reconcile(key)
+            again = await self.controllers[key.kind].reconcile(key)
         except KubeError as error:
             wait = self.queue.retry(key, asked_seconds=asked_seconds(error))
             log.info("reconcile again key=%s seconds=%.1f error=%s", key, wait, error)
@@ -53,4 +53,6 @@ class Workers:
             self.queue.retry(key)
             log.exception("reconcile failed key=%s", key)
             return "error"
+        if again is not None:
+            self.queue.put_later(key, again)
         return "success"

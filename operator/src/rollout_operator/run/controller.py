@@ -32,7 +32,6 @@ from rollout_operator.errors import (
 )
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import resource_of
-from rollout_operator.other_kinds import plan_other
 from rollout_operator.run.coordinator import Coordinators
 from rollout_operator.run.events import Poster
 from rollout_operator.run.observe import Observer
@@ -69,6 +68,7 @@ class Reconciler:
     keeper: Keeper
     record_keys: RecordKeys
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    kind: str = "RolloutRun"
     _speaker: StatusWriter = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,8 +89,6 @@ class Reconciler:
             self._speaker.forget(key)
         elif stored.deleting:
             self.applier.forget(stored.uid)
-        elif key.kind != "RolloutRun":
-            await self._reconcile_other(stored)
         elif _is_ours(json.loads(stored.spec)):
             try:
                 await self._reconcile_run(stored)
@@ -98,6 +96,10 @@ class Reconciler:
                 made = self.store.has_begun(key)
                 if (freed := self.store.places.settle(stored, made=made)) is not None:
                     self.queue.put(freed)
+
+    async def send_status(self, stored: Stored, status: Mapping[str, Any]) -> None:
+        """Write the status of an object of any kind of ours, as it was seen. Raises KubeError."""
+        await self._speaker.send(stored, status)
 
     async def _release_quota(self, key: Key, stored: Stored | None) -> None:
         """Of runs that are gone, or going: the Workload stays until the last pod is gone."""
@@ -216,18 +218,6 @@ class Reconciler:
             wait,
             error,
         )
-
-    async def _reconcile_other(self, stored: Stored) -> None:
-        status = plan_other(
-            stored.key.kind,
-            json.loads(stored.spec),
-            stored.read_status(),
-            stored.generation,
-            self.clock(),
-        )
-        if status is not None:
-            await self._speaker.send(stored, status)
-        self.queue.forgive(stored.key)
 
 
 def _given(inputs: Inputs | None) -> Inputs:
