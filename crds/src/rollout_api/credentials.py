@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
+
 _ENDINGS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "DSN", "CREDENTIAL", "CREDENTIALS")
+CHARACTERS_MIN = 6
+"""A shorter value is no credential, and stands in too many places."""
+_IN_ADDRESS = re.compile(r"(?<=://)[^\s/@:]*:[^\s/@]+(?=@)")
 
 
 def names_credential(name: str) -> bool:
     """Whether a variable of this name is taken for a credential."""
     return name.upper().rstrip("_0123456789").endswith(_ENDINGS)
+
+
+def mask(text: str, environment: Mapping[str, str], also: Iterable[str] = ()) -> str:
+    """The text with the values of credentials replaced by the names of their variables.
+
+    Credentials are variables that are named like one, and those of ``also``, whatever their names; and
+    whatever stands before the host of an address. A value of several lines is masked line by line.
+    """
+    wanted = set(also)
+    found = {
+        part: name
+        for name, value in environment.items()
+        if name in wanted or names_credential(name)
+        for part in (value, *value.splitlines())
+        if len(part.strip()) >= CHARACTERS_MIN
+    }
+    for value in sorted(found, key=len, reverse=True):
+        text = text.replace(value, f"<{found[value]}>")
+    return _IN_ADDRESS.sub("<credentials>", text)

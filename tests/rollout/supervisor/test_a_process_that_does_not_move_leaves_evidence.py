@@ -15,7 +15,7 @@ import pytest
 from rollout.common.stacks import ask_for_stacks
 from rollout.pods.child import run_child
 from rollout.supervisor.evidence import EVIDENCE_FILES_MAX, keep_evidence
-from rollout.supervisor.masking import mask
+from rollout_api.credentials import mask
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
 

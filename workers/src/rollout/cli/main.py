@@ -23,7 +23,7 @@ from rollout.cli import (
     sweeping,
     training,
 )
-from rollout.cli.debug import engine
+from rollout.cli.debug import engine, evidence
 from rollout.cli.debug import learner as debug
 from rollout.cli.output import print_note
 from rollout.errors import RolloutError
@@ -47,6 +47,7 @@ app.add_typer(runs.app, name="runs")
 app.add_typer(logs.app, name="logs")
 debug.app.command("rollout-only")(engine.rollout_only)
 debug.app.command("profile")(engine.profile)
+debug.app.command("evidence")(evidence.evidence)
 app.add_typer(debug.app, name="debug")
 app.command("schema")(schemas.schema)
 app.command("place-plugin")(placing.place_plugin)

@@ -78,14 +78,17 @@ def list_runs(output: OutputOption = OutputFormat.text) -> None:
 
 @app.command()
 def show(run: RunArgument, output: OutputOption = OutputFormat.text) -> None:
-    """One run: outcome, evaluations, dispositions, and the hash chain."""
+    """One run: outcome, evaluations, dispositions, the hash chain, and what is kept of bad ends."""
     from rollout.report.data import summarise
+    from rollout.report.evidence import list_evidence
     from rollout.report.gather import gather
 
-    data = gather(find(run))
-    summary = summarise(data)
+    folder = find(run)
+    data = gather(folder)
+    summary, num_evidence = summarise(data), len(list_evidence(folder))
     if output is OutputFormat.json:
-        print_json({**summary, "chains": [[row["step"], row["chain"]] for row in data.steps]})
+        chains = [[row["step"], row["chain"]] for row in data.steps]
+        print_json({**summary, "evidence": num_evidence, "chains": chains})
         return
     print_line(f"{data.name}: {data.algorithm} on {data.model}")
     print_line(f"  outcome      {data.outcome}{f' ({data.reason})' if data.reason else ''}")
@@ -105,6 +108,8 @@ def show(run: RunArgument, output: OutputOption = OutputFormat.text) -> None:
     counts = ", ".join(f"{name} {count}" for name, count in data.dispositions.items())
     print_line(f"  samples      {counts}")
     print_line(f"  hash chain   {data.chain or 'none yet'}")
+    if num_evidence:
+        print_line(f"  evidence     {num_evidence}: rollout debug evidence {run}")
 
 
 @app.command()

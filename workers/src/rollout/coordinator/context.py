@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from rollout.coordinator.plan import RunPlan, TaskRows
 from rollout.coordinator.rules.autoscaling import ScaleState
 from rollout.coordinator.rules.batch_selection import is_exhausted
+from rollout.coordinator.rules.evidence import EvidenceState
 from rollout.coordinator.rules.recall_state import RecallState
 from rollout.coordinator.settings import Tuning
 from rollout.coordinator.state import RunState
@@ -174,6 +175,7 @@ class RunContext:
     handed: Mapping[str, str] | None = None
     stuck: Stuck | None = None
     learner_until: float | None = None
+    evidence: EvidenceState = field(default_factory=EvidenceState)
     closing: bool = False
     inherits_stop: bool = False
     superseded: asyncio.Event = field(default_factory=asyncio.Event)

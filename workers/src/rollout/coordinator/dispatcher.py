@@ -19,13 +19,16 @@ import msgspec
 
 from rollout.common.bounded import UNREADABLE
 from rollout.common.duties import keep_going
+from rollout.coordinator import evidence
 from rollout.coordinator.calls import actors, batches, commits, learner, results, weight_health
 from rollout.coordinator.calls import rendezvous as group
 from rollout.coordinator.calls import settings as live
 from rollout.coordinator.calls.registry import HANDLERS
 from rollout.coordinator.context import RowCache, RunContext, Summarise
+from rollout.coordinator.evidence import keep_rest
 from rollout.coordinator.housekeeping import keep, settle
 from rollout.coordinator.plan import RunPlan, TaskRows
+from rollout.coordinator.rules.evidence import restore
 from rollout.coordinator.settings import StepsTuning, Tuning, choose_settings
 from rollout.coordinator.state import build_state
 from rollout.errors import (
@@ -53,7 +56,7 @@ log = logging.getLogger(__name__)
 BODY_OFF_LOOP_BYTES = 1 << 20
 """Larger bodies are decoded in a thread."""
 
-CALLS = (actors, batches, commits, group, learner, live, results, weight_health)
+CALLS = (actors, batches, commits, evidence, group, learner, live, results, weight_health)
 """What answers calls: importing them registers their handlers."""
 
 assert HANDLERS.keys() == ROUTES.keys(), HANDLERS.keys() ^ ROUTES.keys()
@@ -145,6 +148,7 @@ class Coordinator:
         await asyncio.gather(self.keeping, return_exceptions=True)
         try:
             if not self.run.superseded.is_set():
+                await keep_rest(self.run)
                 await settle(self.run)
         except (LedgerError, StoreError) as error:
             log.error("while closing: %s", error)  # noqa: TRY400 - expected
@@ -188,6 +192,7 @@ async def open_coordinator(
         ),
         live=wanted,
         settings_generation=generation,
+        evidence=restore(stored.evidence),
     )
     live.limit_tries(run)
     if clock is not None:

@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from rollout.common.child_processes import signal_group
 from rollout.common.parent_death import tied_argv
 from rollout.common.stacks import ask_for_stacks
+from rollout.pods.output_tail import OutputTail
+from rollout.pods.telling import Telling
+from rollout.protocol.messages import EvidenceMoment
 
 log = logging.getLogger(__name__)
 
@@ -24,17 +27,23 @@ def run_child(
     environment: Mapping[str, str],
     told: threading.Event,
     over: threading.Event | None = None,
+    telling: Telling | None = None,
 ) -> int:
     """Run ``python -m module``; its exit code as a shell gives it.
 
     ``told`` has it show where it stands and passes SIGTERM on, once; ``over`` ends it at once. Nothing that it started is left.
+    ``telling`` hears what it writes, and how it ended.
     """
+    telling = telling or Telling()
     process = subprocess.Popen(
         tied_argv(module, *arguments, parent=os.getpid()),
         env=dict(environment),
         stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         start_new_session=True,
     )
+    _follow(process, telling.tail)
     shown = asked = False
     while (code := _wait(process)) is None:
         if over is not None and over.is_set():
@@ -43,11 +52,28 @@ def run_child(
             ask_for_stacks(process.pid)
             shown = True
         elif shown and not asked:
+            telling.say("told")
             process.terminate()
             asked = True
+        telling.say("running")
     signal_group(process, signal.SIGKILL)
+    telling.tail.drain()
+    telling.say(_ending(code, asked=told.is_set() or (over is not None and over.is_set())))
     log.info("child ended module=%s code=%d", module, code)
     return code if code >= 0 else 128 - code
+
+
+def _ending(code: int, *, asked: bool) -> EvidenceMoment:
+    if not code:
+        return "clean"
+    return "left" if asked else "failed"
+
+
+def _follow(process: subprocess.Popen[bytes], tail: OutputTail) -> None:
+    assert process.stdout is not None
+    assert process.stderr is not None
+    tail.follow(process.stdout, 1)
+    tail.follow(process.stderr, 2)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int | None:

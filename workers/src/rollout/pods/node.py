@@ -16,6 +16,7 @@ from rollout.common.ranks import RankPlace, plan_ranks
 from rollout.errors import Fenced, RolloutError, SpecError
 from rollout.pods.child import run_child
 from rollout.pods.orders import config_path
+from rollout.pods.telling import Telling
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient
@@ -119,14 +120,18 @@ def _need(environment: Mapping[str, str], name: str) -> str:
 
 
 def work_in_group(
-    order: WorkerOrder, node: Node, environment: Mapping[str, str], told: threading.Event
+    order: WorkerOrder,
+    node: Node,
+    environment: Mapping[str, str],
+    told: threading.Event,
+    telling: Telling | None = None,
 ) -> None:
     """Run this pod's ranks once and report how they ended. Raises CoordinatorError when nobody answers."""
     client = CoordinatorClient.open(order, "learner").as_worker(node.worker)
     try:
         joined = _join(client, node, told)
         if joined is not None:
-            _run_ranks(client, order, node, joined, environment, told)
+            _run_ranks(client, order, node, joined, environment, told, telling)
     except Fenced as error:
         log.warning("this pod's group is over: %s", error)
     finally:
@@ -156,6 +161,7 @@ def _run_ranks(
     joined: m.Joined,
     environment: Mapping[str, str],
     told: threading.Event,
+    telling: Telling | None,
 ) -> None:
     learner = order.spec.learner
     place = RankPlace(
@@ -168,7 +174,7 @@ def _run_ranks(
     log.info("rank %d starts group=%d", node.rank, node.group)
     over, end = threading.Event(), threading.Event()
     with _staying(client, node, joined.rendezvous, over), _leaving(order, node, told, end):
-        code = run_child(module, arguments, meeting, end, over)
+        code = run_child(module, arguments, meeting, end, over, telling)
     if not over.is_set():
         client.call(routes.LEFT, node.left(0 if told.is_set() else code))
 

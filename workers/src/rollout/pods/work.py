@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rollout.pods.child import run_child
-from rollout.pods.node import find_node, ordinal_of, work_in_group
+from rollout.pods.node import POD_NAME, find_node, ordinal_of, work_in_group
 from rollout.pods.orders import config_path, read_order
+from rollout.pods.telling import Telling, build_telling
 from rollout.runs.environment import RUN_DIR_VARIABLE, thread_env, user_env
 from rollout_api.worker import WorkerOrder
 
@@ -21,25 +22,32 @@ def run_role(role: str, path: Path, told: threading.Event) -> None:
     """Be one pod until ``told`` to go. Ends by SystemExit where the exit code says something."""
     order = read_order(path)
     environment = child_environment(order)
+    name = environment.get(POD_NAME, role)
     prepare = (role, "--order", str(path))
-    code = run_child("rollout.entrypoints.prepare", prepare, environment, told)
+    telling = build_telling(role, name, order, environment)
+    code = run_child("rollout.entrypoints.prepare", prepare, environment, told, telling=telling)
     if told.is_set():
         return
     if code:
         raise SystemExit(code)
-    work(role, order, environment, told)
+    work(role, order, environment, told, build_telling(role, name, order, environment))
 
 
 def work(
-    role: str, order: WorkerOrder, environment: Mapping[str, str], told: threading.Event
+    role: str,
+    order: WorkerOrder,
+    environment: Mapping[str, str],
+    told: threading.Event,
+    telling: Telling | None = None,
 ) -> None:
     """Do the role's work, then idle."""
     if role == "learner":
-        work_in_group(order, find_node(os.environ), environment, told)
+        work_in_group(order, find_node(os.environ), environment, told, telling)
     else:
         index = ("--index", str(ordinal_of(os.environ))) if role == "actor" else ()
         arguments = ("--config", str(config_path(order)), *index)
-        code = run_child(f"rollout.entrypoints.{role}", arguments, environment, told)
+        module = f"rollout.entrypoints.{role}"
+        code = run_child(module, arguments, environment, told, telling=telling)
         if code and not told.is_set():
             raise SystemExit(code)
     log.info("done: waiting to be told to go")

@@ -19,6 +19,8 @@ ROLES: tuple[Role, ...] = ("actor", "learner", "operator")
 
 SMALL_BYTES, LARGE_BYTES = 16 << 20, 256 << 20
 """What a call's body may have: one that carries no samples, and one that does."""
+EVIDENCE_BODY_BYTES = m.EVIDENCE_BYTES_MAX + 1024
+"""A tail, and what goes with it."""
 
 Q = TypeVar("Q", bound=WireMessage)
 A = TypeVar("A", bound=WireMessage)
@@ -58,6 +60,13 @@ SUBMIT = Route(
 )
 ACTIVATION = Route(path="/v1/actor/activation", role="actor", request=m.Activation, answer=m.Empty)
 ACTOR_OUTCOME = Route(path="/v1/actor/outcome", role="actor", request=m.Outcome, answer=m.Empty)
+ACTOR_EVIDENCE = Route(
+    path="/v1/actor/evidence",
+    role="actor",
+    request=m.Evidence,
+    answer=m.Empty,
+    body_bytes_max=EVIDENCE_BODY_BYTES,
+)
 
 START = Route(
     path="/v1/learner/start", role="learner", request=m.LearnerStart, answer=m.LearnerStarted
@@ -87,6 +96,13 @@ STORED_AGAIN = Route(
 FAILED = Route(path="/v1/learner/failed", role="learner", request=m.Failed, answer=m.Empty)
 LEARNER_OUTCOME = Route(
     path="/v1/learner/outcome", role="learner", request=m.Outcome, answer=m.Empty
+)
+LEARNER_EVIDENCE = Route(
+    path="/v1/learner/evidence",
+    role="learner",
+    request=m.Evidence,
+    answer=m.Empty,
+    body_bytes_max=EVIDENCE_BODY_BYTES,
 )
 
 JOIN = Route(path="/v1/learner/join", role="learner", request=m.Join, answer=m.Joined, waits=True)

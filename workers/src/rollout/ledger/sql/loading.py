@@ -54,7 +54,15 @@ def load(tx: Transaction) -> LedgerState:
         tracked_step=run["tracked_step"],
         outcome=read_optional(run["outcome"], "run.outcome"),
         settings=read_document(run["settings"], "run.settings"),
+        evidence=_count_evidence(tx),
     )
+
+
+def _count_evidence(tx: Transaction) -> dict[str, int]:
+    rows = tx.execute(
+        "SELECT message, count(*) FROM events WHERE kind = 'evidence' GROUP BY message"
+    )
+    return dict(tuple(row) for row in rows)
 
 
 def _recent_rewards(tx: Transaction, head: int) -> tuple[tuple[tuple[float, ...], ...], ...]:

@@ -223,15 +223,12 @@ class Reader(ABC):
         rows = self._tx.execute(
             "SELECT * FROM events ORDER BY seq DESC LIMIT ?", (limit,)
         ).fetchall()
-        return tuple(
-            EventView(
-                at=row["at"],
-                kind=row["kind"],
-                message=row["message"],
-                data=read_document(row["data"], "events.data"),
-            )
-            for row in reversed(rows)
-        )
+        return tuple(_event(row) for row in reversed(rows))
+
+    def evidence(self) -> tuple[EventView, ...]:
+        """What is kept of pods that ended badly, oldest first: ``message`` names the worker."""
+        rows = self._tx.execute("SELECT * FROM events WHERE kind = 'evidence' ORDER BY seq")
+        return tuple(_event(row) for row in rows)
 
     def _with_bodies(self, rows: list[Row]) -> tuple[SampleView, ...]:
         wanted = sorted({row["task_id"] for row in rows})
@@ -315,4 +312,13 @@ def _evaluation_view(row: Row) -> EvaluationView:
         summary=read_optional(row["summary"], "evaluations.summary"),
         scheduled_at=row["scheduled_at"],
         finished_at=row["finished_at"],
+    )
+
+
+def _event(row: Row) -> EventView:
+    return EventView(
+        at=row["at"],
+        kind=row["kind"],
+        message=row["message"],
+        data=read_document(row["data"], "events.data"),
     )

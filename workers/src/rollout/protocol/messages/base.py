@@ -69,6 +69,25 @@ class Outcome(WireMessage, frozen=True, kw_only=True):
     message: str = ""
 
 
+EvidenceMoment = Literal["running", "told", "failed", "left", "clean"]
+"""When a tail was taken: of work that goes on, of work that was told to go, after a bad end, after an end that was
+asked for, after a good end."""
+
+EVIDENCE_BYTES_MAX = 1 << 15
+"""UTF-8 of one tail."""
+
+
+class Evidence(WireMessage, frozen=True, kw_only=True):
+    """The end of what a pod has written, masked. ``start`` names this start of its process.
+
+    A later tail of the same start takes the place of an earlier one. A good end needs none.
+    """
+
+    start: str
+    moment: EvidenceMoment
+    text: str = ""
+
+
 class Refusal(WireMessage, frozen=True, kw_only=True):
     """Body of every answer that is not 200. ``error`` is a class name of ``rollout.errors``."""
 
