@@ -14,7 +14,11 @@ from author_runs import build_config, write_environment
 
 from cluster.control.ports import find_free_port
 from rollout.coordinator.rows import build_rows
+from rollout.entrypoints.prepare import resolve_locally
 from rollout.ledger.opening import DSN_VARIABLE
+from rollout_api.presets import resolve
+from rollout_api.v1alpha1.sampling import Sampling
+from rollout_api.worker import WorkerOrder
 
 DSN = "postgresql://coordinator:hunter2@db/ledger"
 LOOK_AROUND = """
@@ -123,3 +127,24 @@ def test_a_source_reads_what_the_coordinator_was_started_with(config, tmp_path):
     loot = json.loads((tmp_path / "loot.json").read_text())
     assert "hunter2" not in json.dumps(loot), said
     assert loot["parents"][str(process.pid)] == "PermissionError"
+
+
+@pytest.mark.process
+def test_a_source_is_looked_at_in_the_coordinators_pod(config, tmp_path, monkeypatch):
+    monkeypatch.setenv(DSN_VARIABLE, DSN)
+    kept = (
+        LOOK_AROUND.partition("return [{")[0]
+        + '(HERE / "loot.json").write_text(json.dumps(loot))\n'
+    )
+    write_loot = kept + 'return [{"prompt": "1+1=", "answer": "2"}]'
+    write_environment(tmp_path, write_loot, config.spec.train.environment.python.module)
+    given = {name: getattr(config, name) for name in WorkerOrder.model_fields}
+    train = config.spec.train.model_copy(
+        update={"sampling": Sampling.model_validate({"maxNewTokens": 8})}
+    )
+    spec = config.spec.model_copy(update={"train": train})
+    given["spec"] = resolve(spec, engine="embedded").spec
+    assert resolve_locally(WorkerOrder(**given)).resolved.prompt_tokens_max == 4
+    loot = json.loads((tmp_path / "loot.json").read_text())
+    assert "hunter2" not in json.dumps(loot["environment"])
+    assert loot["dsn"] == "refused"

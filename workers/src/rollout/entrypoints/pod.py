@@ -36,8 +36,11 @@ def main() -> int:
     arguments = parser.parse_args()
 
     from rollout.entrypoints.config import LAST_WORD_VARIABLE, run_process
+    from rollout.plugins.guard import hide_memory
     from rollout.pods.work import run_role
 
+    if arguments.role == "coordinator":
+        hide_memory()
     os.environ.setdefault(LAST_WORD_VARIABLE, TERMINATION_LOG)
     return run_process(lambda: run_role(arguments.role, arguments.order, told))
 

@@ -1,31 +1,38 @@
 """Makes a pod's ``worker.json``: ``python -m rollout.entrypoints.prepare ROLE --order O``; then ends.
 
 The coordinator's pod looks at model and data. The others take what it has found, and check that the
-model's files here are the same ones. A process of its own, because it may load torch to build a model.
+model's files here are the same ones. The look is a child's, which may run the author's code and load torch to build a model.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from pathlib import Path
 
+import msgspec
+
 from rollout.common.text_files import replace_text
+from rollout.coordinator.rows import name_field
 from rollout.entrypoints.config import run_process
-from rollout.entrypoints.resolve import resolve
 from rollout.errors import SpecError
 from rollout.models.files import ModelFiles, digest_model
 from rollout.models.resolve import resolve_model
 from rollout.models.roles import further_models
+from rollout.plugins.author import author_environment
+from rollout.plugins.guard import hide_memory
+from rollout.plugins.row_host import look, start_child
 from rollout.pods.orders import config_path, read_order
 from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.messages import Role
 from rollout.runs.model_transfer import POLICY, bring_models, take_models
-from rollout.runs.resolve import ResolveRequest
+from rollout.runs.resolve import Resolution, ResolveRequest
 from rollout.runs.wheels import place_wheel
 from rollout.runs.worker_config import choose_dtype, complete
 from rollout_api.v1alpha1.common import ModelSource
+from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.storage import Code
 from rollout_api.worker import WorkerConfig, WorkerOrder
 
@@ -41,6 +48,7 @@ def main() -> None:
     parser.add_argument("role", choices=("coordinator", "learner", "actor"))
     parser.add_argument("--order", type=Path, required=True, help="the WorkerOrder file")
     arguments = parser.parse_args()
+    hide_memory()
     order, code = place_code(read_order(arguments.order))
     role = arguments.role
     config = resolve_locally(order, code) if role == "coordinator" else ask(order, role, code)
@@ -73,9 +81,16 @@ def resolve_locally(order: WorkerOrder, code: str | None = None) -> WorkerConfig
         models=brought,
     )
     accelerated = bool(spec.learner.accelerator or spec.actors.accelerator)
-    config = complete(order, resolve(request), choose_dtype(spec, accelerated=accelerated))
+    config = complete(order, look_apart(request, spec), choose_dtype(spec, accelerated=accelerated))
     resolved = config.resolved.model_copy(update={"code_digest": code})
     return config.model_copy(update={"resolved": resolved})
+
+
+def look_apart(request: ResolveRequest, spec: RolloutRunSpec) -> Resolution:
+    """What a child finds that may run the author's code and has nothing of this pod's variables. Raises as ``resolve``."""
+    environment = author_environment(os.environ, spec)
+    found = look(lambda: start_child(environment), msgspec.json.encode(request), name_field(spec))
+    return msgspec.json.decode(found, type=Resolution)
 
 
 def ask(order: WorkerOrder, role: Role, code: str | None = None) -> WorkerConfig:

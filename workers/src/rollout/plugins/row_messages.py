@@ -19,7 +19,7 @@ ROWS_AT_ONCE_MAX = 256
 DEPTH_MAX = 32
 LENGTH_MAX = 1 << 53
 MESSAGE_CHARACTERS_MAX = 4000
-_BELIEVED = (SpecError, DataError, errors.HubUnreachable)
+_BELIEVED = (SpecError, DataError, errors.HubUnreachable, errors.StoreError)
 """Errors that an answer may name; any other would mean something about the coordinator itself."""
 
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 def run_role(role: str, path: Path, told: threading.Event) -> None:
     """Be one pod until ``told`` to go. Ends by SystemExit where the exit code says something."""
     order = read_order(path)
-    environment = child_environment(order)
+    environment = child_environment(order, role)
     name = environment.get(POD_NAME, role)
     prepare = (role, "--order", str(path))
     telling = build_telling(role, name, order, environment)
@@ -54,7 +54,8 @@ def work(
     told.wait()
 
 
-def child_environment(order: WorkerOrder) -> dict[str, str]:
-    """Ours, with what the run's spec and order ask for."""
+def child_environment(order: WorkerOrder, role: str) -> dict[str, str]:
+    """Ours, with what the run's spec and order ask for; the coordinator gets none of the author's variables."""
+    given = {} if role == "coordinator" else user_env(order.spec)
     place = {RUN_DIR_VARIABLE: order.layout.run_dir}
-    return {**os.environ, **user_env(order.spec), **thread_env(order.threads), **place}
+    return {**os.environ, **given, **thread_env(order.threads), **place}
