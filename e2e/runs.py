@@ -13,7 +13,7 @@ RUNTIME = {
     "apiVersion": "rollout.dev/v1alpha1",
     "kind": "ClusterRolloutRuntime",
     "metadata": {"name": "default"},
-    "spec": {},
+    "spec": {"allowedNamespaces": {"from": "All"}, "allowed": {"images": ["registry.example/"]}},
 }
 STORAGE = {
     "apiVersion": "storage.k8s.io/v1",

@@ -41,6 +41,8 @@ RUNTIME = {
         "acceleratorClasses": [{"name": "h100", "memory": "80Gi", "perNode": 8}],
         "roles": {"coordinator": {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}},
         "storage": {"ledger": {"postgres": {"secretRef": {"name": "ledger", "key": "dsn"}}}},
+        "allowed": {"annotations": ["kueue.x-k8s.io/"], "priorityClasses": ["of-pods"]},
+        "allowedNamespaces": {"from": "All"},
     },
 }
 """No volume: fake nodes have none. Kueue places only pods that request what a queue covers."""

@@ -68,7 +68,9 @@ def on_nodes(fake_cluster: Cluster) -> Iterator[Kubectl]:
     kubectl = fake_cluster.kubectl
     install_crds(kubectl)
     with in_namespace(kubectl) as mine:
-        runtime = {"metadata": {"name": mine.namespace}, "spec": {"acceleratorClasses": [GPUS]}}
+        served = {"allowedNamespaces": {"from": "Names", "names": [mine.namespace]}}
+        spec = {**served, "acceleratorClasses": [GPUS]}
+        runtime = {"metadata": {"name": mine.namespace}, "spec": spec}
         kubectl.apply(RUNTIME | runtime)
         mine("create", "secret", "generic", "dsn", "--from-literal=dsn=postgresql://nowhere/x")
         yield mine

@@ -30,7 +30,11 @@ RUNTIME = {
     "apiVersion": "rollout.dev/v1alpha1",
     "kind": "ClusterRolloutRuntime",
     "metadata": {"name": "default"},
-    "spec": {"acceleratorClasses": CLASSES, "ceilings": CEILINGS},
+    "spec": {
+        "acceleratorClasses": CLASSES,
+        "ceilings": CEILINGS,
+        "allowedNamespaces": {"from": "All"},
+    },
 }
 PROCESSES = frozenset({"Deployment", "PodDisruptionBudget", "Service", "NetworkPolicy"})
 """Of the chart, what pods alone need."""

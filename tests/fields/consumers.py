@@ -13,7 +13,7 @@ import working
 from configs import Place
 
 from rollout.errors import RolloutError
-from rollout_api.v1alpha1.runtime import RuntimeSpec
+from rollout_api.v1alpha1.runtime import ClusterRuntimeSpec
 from rollout_operator.run.plan.preconditions.checks import resolve_spec
 
 Run = Mapping[str, Any]
@@ -37,7 +37,7 @@ def _worker(
     def told(run: Run, runtime: Mapping[str, Any], place: Place) -> Any:
         if not runtime:
             return function(run, place)
-        spec = resolve_spec(run["spec"], RuntimeSpec.model_validate(runtime))
+        spec = resolve_spec(run["spec"], ClusterRuntimeSpec.model_validate(runtime))
         return function({**run, "spec": spec.model_dump(mode="json", exclude_none=True)}, place)
 
     return told

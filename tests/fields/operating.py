@@ -15,12 +15,14 @@ sys.path.append(str(Path(__file__).parents[1] / "rollout_operator"))
 from worlds import PLATFORM, World
 
 from rollout_api.checks import check_document
-from rollout_api.v1alpha1.runtime import RuntimeSpec
+from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.v1alpha1.runtime import ClusterRuntimeSpec
 from rollout_operator.cache.children import Node
 from rollout_operator.run.attempt import build_children
 from rollout_operator.run.controller import _is_ours
 from rollout_operator.run.observe import runtime_keys
 from rollout_operator.run.plan.model import ROLES
+from rollout_operator.run.plan.preconditions.allowed import check_allowed, check_namespace
 from rollout_operator.run.plan.preconditions.checks import (
     actors_ceiling,
     check_form,
@@ -51,7 +53,7 @@ MODELS = {"lastSnapshot": {"modelUri": "s3://b/last"}, "best": {"modelUri": "s3:
 
 def build_inputs(run: Mapping[str, Any], runtime: Mapping[str, Any]) -> Inputs:
     """One run attempt on a runtime; storage classes as ``CLASSES`` has them."""
-    parsed = RuntimeSpec.model_validate(runtime)
+    parsed = ClusterRuntimeSpec.model_validate(runtime)
     spec = resolve_spec(run["spec"], parsed)
     ledger = spec.storage.ledger if spec.storage else None
     return Inputs(
@@ -77,7 +79,7 @@ def observe_children(run: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
 
 def observe_start(run: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
     """What is asked for before the first pod, and which answer holds the run back."""
-    parsed = RuntimeSpec.model_validate(runtime)
+    parsed = ClusterRuntimeSpec.model_validate(runtime)
     spec = resolve_spec(run["spec"], parsed)
     queue = queue_of(spec, parsed, run["metadata"].get("labels", {}))
     wanted = [wanted_model(one) for one in from_runs(run["spec"])]
@@ -87,6 +89,8 @@ def observe_start(run: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
     ]
     return (
         check_form(run),
+        check_namespace(parsed, "runtime", "ns"),
+        check_allowed(RolloutRunSpec.model_validate(run["spec"]), parsed.allowed, "ns"),
         check_platform(spec, parsed),
         actors_ceiling(spec, parsed),
         (queue, check_queue(queue, served=False)),
@@ -169,7 +173,7 @@ def _ends(world: World) -> Any:
 
 def observe_refusal(run: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
     """Every error and warning, by field and reason."""
-    return refusals(run), refusals({"kind": "RolloutRuntime", "spec": runtime})
+    return refusals(run), refusals({"kind": "ClusterRolloutRuntime", "spec": runtime})
 
 
 def refusals(document: Mapping[str, Any]) -> list[tuple[str, str]]:

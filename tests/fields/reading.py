@@ -132,7 +132,7 @@ def is_refused(document: Mapping[str, Any], path: str) -> bool:
     """Whether an error names the field, or what it lies in."""
     run, runtime = _split(document)
     at_runtime = path.startswith("runtime.")
-    found = refusals({"kind": "RolloutRuntime", "spec": runtime} if at_runtime else run)
+    found = refusals({"kind": "ClusterRolloutRuntime", "spec": runtime} if at_runtime else run)
     wanted = path.replace("runtime.", "spec.", 1) if at_runtime else path
     return any(_lies_in(wanted, _plain(name)) for name, _ in found)
 
@@ -152,7 +152,7 @@ def leaves() -> tuple[Field, ...]:
     run = [one for one in fields_of("RolloutRun") if one.path.startswith("spec.")]
     runtime = [
         replace(one, path=f"runtime{one.path.removeprefix('spec')}")
-        for one in fields_of("RolloutRuntime")
+        for one in fields_of("ClusterRolloutRuntime")
         if one.path.startswith("spec.")
     ]
     return (*run, *runtime)

@@ -24,6 +24,7 @@ VALUES: dict[str, Any] = {
     f"{RT}.ceilings.learnerNodes": 1,
     f"{RT}.ceilings.accelerators": 4,
     f"{RT}.ceilings.activeSeconds": 900,
+    f"{RT}.allowed.tolerations[].tolerationSeconds": 4,
     f"{RT}.acceleratorClasses[].name": "other",
     f"{RT}.acceleratorClasses[].perNode": 2,
     f"{RT}.storage.uri": "s3://platform/other",

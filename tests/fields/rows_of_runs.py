@@ -183,6 +183,27 @@ def _volumes(path: str) -> Iterator[tuple[str, Row]]:
         yield f"{path}[].{kind}", row("devices", "children", edits={path: [volume]})
 
 
+ADDED = {
+    "spec.actors.engine": {"vllm": {"image": "registry.example/team/vllm:1"}},
+    "spec.actors.priorityClassName": "high",
+    "spec.storage": {"uri": "s3://bucket/ns/runs"},
+}
+"""What a run adds beside `PODS`, so that each list of its runtime has something to hold."""
+BORNE = {
+    "key": "t",
+    "operator": "Equal",
+    "value": "v",
+    "effect": "NoExecute",
+    "tolerationSeconds": 5,
+}
+ALLOWED = {
+    "annotations": ["note"],
+    "labels": ["team"],
+    "images": ["registry.example/team/"],
+    "storage": ["s3://bucket/$(namespace)/"],
+    "tolerations": [BORNE],
+    "priorityClasses": ["high"],
+}
 RUNTIME_ROWS: dict[str, Row] = {
     RT: row("devices", "children", "start"),
     f"{RT}.engine": row(
@@ -238,4 +259,19 @@ RUNTIME_ROWS: dict[str, Row] = {
         "pods", "children", edits={f"{RT}.modelCache": {"hostPath": {"path": "/mnt"}}}
     ),
     f"{RT}.sandbox": row("pods", "refused"),
+    f"{RT}.allowed": row("pods", "start", edits={**ADDED, f"{RT}.allowed": ALLOWED}),
+    f"{RT}.allowed.tolerations[].operator": row(
+        "pods",
+        "start",
+        edits={
+            **ADDED,
+            f"{RT}.allowed": {**ALLOWED, "tolerations": [{"key": "t", "operator": "Exists"}]},
+        },
+    ),
+    f"{RT}.allowedNamespaces.from": row(
+        "pods", "start", edits={f"{RT}.allowedNamespaces": {"from": "All"}}
+    ),
+    f"{RT}.allowedNamespaces.names": row(
+        "pods", "start", edits={f"{RT}.allowedNamespaces": {"from": "Names", "names": ["ns"]}}
+    ),
 }

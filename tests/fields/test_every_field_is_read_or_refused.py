@@ -1,9 +1,8 @@
 """A field of the API is there because something reads it: changed alone, it changes what some part does."""
 
 import pytest
+from leaves import fields_of
 from table import PAGE, render
-
-from rollout_api.v1alpha1.runtime import ClusterRolloutRuntime, RolloutRuntime
 
 
 @pytest.mark.process
@@ -16,8 +15,10 @@ def test_the_reference_page_names_the_readers(readings):
     assert PAGE.read_text() == render(readings), "run python tests/fields/table.py"
 
 
-def test_runtimes_of_both_kinds_have_the_same_fields():
-    specs = [
-        kind.model_fields["spec"].annotation for kind in (RolloutRuntime, ClusterRolloutRuntime)
-    ]
-    assert specs[0] is specs[1]
+def test_runtimes_of_the_cluster_have_the_fields_of_a_namespaces_and_say_whom_they_serve():
+    own, wide = (
+        {(one.path, str(one.node)) for one in fields_of(kind) if one.path.startswith("spec.")}
+        for kind in ("RolloutRuntime", "ClusterRolloutRuntime")
+    )
+    assert own < wide
+    assert {path.split(".")[1] for path, _ in wide - own} == {"allowedNamespaces"}

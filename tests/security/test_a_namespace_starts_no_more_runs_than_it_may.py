@@ -45,7 +45,8 @@ class Cluster:
             keyring=Keyring,
         )
         runtime = {"name": "default", "uid": "runtime", "resourceVersion": "1"}
-        self.store.put_object("ClusterRolloutRuntime", {"metadata": runtime, "spec": {}})
+        spec = {"allowedNamespaces": {"from": "All"}}
+        self.store.put_object("ClusterRolloutRuntime", {"metadata": runtime, "spec": spec})
         self.woken.clear()
 
     def put(self, number, status=None, namespace="crowd", spec=SPEC):

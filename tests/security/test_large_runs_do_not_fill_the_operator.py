@@ -64,7 +64,8 @@ def build_live(name, spec):
 
 def build_observer(store):
     runtime = {"name": "default", "uid": "runtime", "resourceVersion": "1"}
-    store.put_object("ClusterRolloutRuntime", {"metadata": runtime, "spec": {}})
+    spec = {"allowedNamespaces": {"from": "All"}}
+    store.put_object("ClusterRolloutRuntime", {"metadata": runtime, "spec": spec})
     asker = Asker(client=None, served=lambda: False)
     return Observer(
         client=None, store=store, platform=lambda: PLATFORM, asker=asker, keyring=Keyring

@@ -176,6 +176,11 @@ class Reason(StrEnum):
         "The run asks for more than its runtime allows.",
         "Ask for less, or let the platform raise the ceiling.",
     )
+    NOT_ALLOWED = (
+        "NotAllowed",
+        "The run adds what its runtime does not allow, or its namespace may not use the runtime.",
+        "Leave it out, name another runtime, or let the platform add it to the runtime's `allowed` or `allowedNamespaces`.",
+    )
     TOO_MANY_RUNS = (
         "TooManyRuns",
         "As many runs of the namespace are started as the operator lets start; this one waits for a place.",

@@ -71,7 +71,7 @@ def plan_other(
 def _aspects(kind: str, spec: Mapping[str, Any]) -> list[ConditionUpdate]:
     if kind in NOT_BUILT:
         return _stalled(Reason.NOT_SUPPORTED, NOT_BUILT[kind])
-    runtime = parse_runtime(spec)
+    runtime = parse_runtime(spec, kind)
     if isinstance(runtime, Blocked):
         return _stalled(Reason.INVALID_SPEC, runtime.message)
     return [yes(ConditionType.READY, Reason.VALID, "runs may use it")]

@@ -49,6 +49,7 @@ GATES = [
     "InvalidSpec",
     "RuntimeNotFound",
     "CeilingExceeded",
+    "NotAllowed",
     "ReferenceNotFound",
     "NoStorageClass",
     "NotSupported",

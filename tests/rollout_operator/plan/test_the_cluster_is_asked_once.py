@@ -36,7 +36,8 @@ class Classes:
 def build_store():
     store = Store()
     runtime = {"name": "default", "uid": "runtime", "resourceVersion": "1"}
-    store.put_object("ClusterRolloutRuntime", {"metadata": runtime, "spec": {}})
+    spec = {"allowedNamespaces": {"from": "All"}}
+    store.put_object("ClusterRolloutRuntime", {"metadata": runtime, "spec": spec})
     for key in RUNS:
         meta = {"name": key.name, "namespace": "n", "uid": key.name, "resourceVersion": "2"}
         store.put_object("RolloutRun", {"metadata": meta, "spec": SPEC})

@@ -213,12 +213,12 @@ def test_every_named_secret_and_config_map_is_looked_for():
 
 
 def test_a_broken_runtime_is_a_gate_that_says_where():
-    gate = parse_runtime({"images": {"wrker": "x"}})
+    gate = parse_runtime({"images": {"wrker": "x"}}, "RolloutRuntime")
     assert isinstance(gate, Blocked) and "images.wrker" in gate.message
 
 
 def test_a_runtime_that_asks_for_what_nobody_does_is_a_gate_without_the_webhook_too():
-    gate = parse_runtime({"sandbox": {"runtimeClassName": "gvisor"}})
+    gate = parse_runtime({"sandbox": {"runtimeClassName": "gvisor"}}, "RolloutRuntime")
     assert isinstance(gate, Blocked)
     assert gate.message.startswith(
         "the runtime's spec.sandbox: a sandbox for tools is not supported"

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from rollout_api.base import ApiModel, Label, ObjectName, many
+from rollout_api.v1alpha1.allowed import AllowedNamespaces
 from rollout_api.v1alpha1.common import EnvVars, NameRef
 from rollout_api.v1alpha1.data import FilePath
 from rollout_api.v1alpha1.pods import (
@@ -242,6 +243,10 @@ class RuntimeValues(ApiModel):
     """Make it: ClusterRolloutRuntime, in namespaced mode one RolloutRuntime per namespace."""
     name: ObjectName = "default"
     """Its name; runs look for `default`."""
+    allowed_namespaces: AllowedNamespaces = Field(
+        default_factory=lambda: AllowedNamespaces.model_validate({"from": "All"})
+    )
+    """Namespaces whose runs may use it; not in namespaced mode, where each has one of its own."""
     spec: RuntimeSpec = Field(default_factory=RuntimeSpec)
     """What the platform provides: every field of the API's RuntimeSpec."""
 

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StringConstraints
 
 from rollout_api.base import ApiModel, Label, Name, ObjectName, OneOf, many, unique
+from rollout_api.v1alpha1.allowed import Allowed, AllowedNamespaces
 from rollout_api.v1alpha1.common import Condition, EnvVars, NameRef
 from rollout_api.v1alpha1.data import FilePath
 from rollout_api.v1alpha1.meta import Meta
@@ -276,6 +277,15 @@ class RuntimeSpec(ApiModel):
     """How model-written code is kept in. Not supported by this version: refused, as there are no tools yet."""
     ceilings: Ceilings | None = None
     """Most that one run may ask for."""
+    allowed: Allowed | None = None
+    """What runs may add themselves: annotations, labels, tolerations, priority classes, images, storage. Unset: none of it."""
+
+
+class ClusterRuntimeSpec(RuntimeSpec):
+    """What the platform provides, and to whom."""
+
+    allowed_namespaces: AllowedNamespaces | None = None
+    """Namespaces whose runs may use it. Unset: none."""
 
 
 class RuntimeStatus(ApiModel):
@@ -311,7 +321,7 @@ class ClusterRolloutRuntime(ApiModel):
     """Kind of the object."""
     metadata: Meta
     """Name, labels."""
-    spec: RuntimeSpec
+    spec: ClusterRuntimeSpec
     """What the platform provides."""
     status: RuntimeStatus | None = None
     """What is."""

@@ -29,6 +29,7 @@ from rollout_operator.run.index.references import runtime_keys
 from rollout_operator.run.index.upstreams import find_upstreams
 from rollout_operator.run.plan.attempts import current_attempt, find_record
 from rollout_operator.run.plan.model import Blocked, Observed
+from rollout_operator.run.plan.preconditions.allowed import check_allowed, check_namespace
 from rollout_operator.run.plan.preconditions.checks import (
     check_form,
     check_platform,
@@ -57,6 +58,10 @@ PROGRESS_SECONDS_MIN = 10.0
 RUNS_PER_SECOND = 20.0
 
 
+Version = tuple[str, int]
+"""UID and generation of a runtime: another object of the same name, or of the other kind, counts from one too."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
     """A spec as it will run on its runtime, or what is wrong with it."""
@@ -79,7 +84,7 @@ class Observer:
     runs_per_namespace: int = 0
     unreachable: dict[str, float] = field(default_factory=dict)
     _cluster: Cluster = field(init=False)
-    _specs: OrderedDict[tuple[str, int, int], Looked] = field(default_factory=OrderedDict)
+    _specs: OrderedDict[tuple[str, int, Version], Looked] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
         """Questions about the cluster have a memory of their own."""
@@ -184,26 +189,29 @@ class Observer:
         if invalid := check_form(stored.document()):
             return Looked(runtime=runtime, spec=None, gate=invalid)
         try:
+            own = RolloutRunSpec.model_validate(spec)
             resolved = resolve_spec(spec, runtime)
         except ValueError as error:
             invalid = Blocked(reason=Reason.INVALID_SPEC, message=str(error))
             return Looked(runtime=runtime, spec=None, gate=invalid)
+        gate = gate or check_allowed(own, runtime.allowed, stored.key.namespace)
         gate = gate or check_platform(resolved, runtime)
         return Looked(runtime=runtime, spec=resolved, gate=gate)
 
     def _runtime(
         self, namespace: str, reference: Mapping[str, str] | None
-    ) -> tuple[RuntimeSpec, int, Blocked | None]:
+    ) -> tuple[RuntimeSpec, Version, Blocked | None]:
         for key in runtime_keys(namespace, reference):
             if (found := self.store.find(key)) is not None:
-                parsed = parse_runtime(json.loads(found.spec))
+                version = (found.uid, found.generation)
+                parsed = parse_runtime(json.loads(found.spec), key.kind)
                 if isinstance(parsed, Blocked):
-                    return RuntimeSpec(), found.version, parsed
-                return parsed, found.generation, None
+                    return RuntimeSpec(), version, parsed
+                return parsed, version, check_namespace(parsed, key.name, namespace)
         wanted = reference or {"kind": "RolloutRuntime or ClusterRolloutRuntime", "name": "default"}
         kind = wanted.get("kind", "ClusterRolloutRuntime")
         message = f"{kind} {wanted['name']!r} does not exist"
-        return RuntimeSpec(), 0, Blocked(reason=Reason.RUNTIME_NOT_FOUND, message=message)
+        return RuntimeSpec(), ("", 0), Blocked(reason=Reason.RUNTIME_NOT_FOUND, message=message)
 
     # -- what is asked before a start ---------------------------------------------------------------------
 

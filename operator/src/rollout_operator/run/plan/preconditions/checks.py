@@ -15,7 +15,7 @@ from rollout_api.names import LABEL_QUEUE
 from rollout_api.presets import fill
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.run import RolloutRunSpec
-from rollout_api.v1alpha1.runtime import RuntimeSpec
+from rollout_api.v1alpha1.runtime import ClusterRuntimeSpec, RuntimeSpec
 from rollout_operator.run.plan.model import Blocked
 
 CLUSTER = Facts(platform="cluster")
@@ -206,10 +206,11 @@ _REFERENCES = {
 }
 
 
-def parse_runtime(spec: Mapping[str, Any]) -> RuntimeSpec | Blocked:
+def parse_runtime(spec: Mapping[str, Any], kind: str) -> RuntimeSpec | Blocked:
     """The platform's half, or what is wrong with it."""
+    model = ClusterRuntimeSpec if kind == "ClusterRolloutRuntime" else RuntimeSpec
     try:
-        parsed = RuntimeSpec.model_validate(spec)
+        parsed = model.model_validate(spec)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))

@@ -1,0 +1,57 @@
+"""What runs may add to what their runtime provides, and which namespaces may use it. Nothing that is not named."""
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
+
+from rollout_api.base import ApiModel, Label, ObjectName, Rule, many
+from rollout_api.v1alpha1.pods import Toleration
+
+Entry = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+"""Matches what is equal to it, and, when it ends in `/`, what begins with it."""
+
+
+class Allowed(ApiModel):
+    """What a run may add itself. An entry that ends in `/` stands for all that begins with it."""
+
+    annotations: tuple[Entry, ...] = many(64)
+    """Keys of annotations of pods, such as `team.example/`."""
+    labels: tuple[Entry, ...] = many(64)
+    """Keys of labels of pods."""
+    images: tuple[Entry, ...] = many(64)
+    """Repositories (`registry.example/team/`), or single images with tag or digest."""
+    require_digests: bool = False
+    """Refuse images of runs that are not named by digest (`...@sha256:...`)."""
+    storage: tuple[Entry, ...] = many(64)
+    """Places of objects and wheels, and addresses of their servers, such as `s3://bucket/$(namespace)/`;
+    `$(namespace)` stands for the run's namespace."""
+    tolerations: tuple[Toleration, ...] = many(64)
+    """A run's toleration has to be covered by one of these, field by field."""
+    priority_classes: tuple[ObjectName, ...] = many(64)
+    """PriorityClasses of pods, each by its whole name."""
+
+
+class AllowedNamespaces(ApiModel):
+    """From which namespaces runs may name a runtime of the whole cluster."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.from == 'Names' || !has(self.names) || size(self.names) == 0",
+            "names are for from: Names; leave them out, or write from: Names",
+            "names",
+        ),
+    )
+
+    from_: Literal["All", "Names"] = Field(alias="from")
+    """Every namespace, or those of `names`."""
+    names: tuple[Label, ...] = many(512)
+    """Namespaces, each by its whole name."""
+
+    @model_validator(mode="after")
+    def _names_are_meant(self) -> Self:
+        if self.from_ == "All" and self.names:
+            raise PydanticCustomError(
+                "names_of_all", "names are for from: Names; leave them out, or write from: Names"
+            )
+        return self
