@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "operator"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from installation import Installation, installed
+from chart_installation import Installation, installed
 from operators import eventually
 from tenant import RUN, Tenant, housed
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
-from installation import Installation
+from chart_installation import Installation
 from kubernetes import client, config
 from people import Answer, Person
 from puppets import Puppets

@@ -1,7 +1,7 @@
 """The attacker's runs are as large as etcd takes them, more than anybody may start, or ask for what the platform bounds."""
 
 import pytest
-from installation import CEILINGS, RUNS_MAX
+from chart_installation import CEILINGS, RUNS_MAX
 from operators import eventually
 from tenant import RUN, example
 

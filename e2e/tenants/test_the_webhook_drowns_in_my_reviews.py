@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from installation import WEBHOOK, memory_bytes
+from chart_installation import WEBHOOK, memory_bytes
 
 from cluster.control.ports import LOOPBACK
 from rollout_operator.webhook.crowd import BYTES_MAX, REVIEW_BYTES_MAX
