@@ -36,6 +36,9 @@ RUNTIME = {
         "allowedNamespaces": {"from": "All"},
     },
 }
+OTHERS = {**RUNTIME, "metadata": {"name": "others"}}
+OTHERS["spec"] = {"allowedNamespaces": {"from": "Names", "names": ["somebody-else"]}}
+"""A runtime of another team."""
 PROCESSES = frozenset({"Deployment", "PodDisruptionBudget", "Service", "NetworkPolicy"})
 """Of the chart, what pods alone need."""
 OPERATOR, WEBHOOK, CERTIFICATES = "rollout-operator", "rollout-webhook", "rollout-certificates"
@@ -85,7 +88,7 @@ def installed(cluster: Cluster, scratch: Path) -> Iterator[Installation]:
     install_crds(cluster.kubectl)
     cluster.kubectl("create", "namespace", NAMESPACE)
     anywhere = replace(cluster.kubectl, namespace="")
-    anywhere.apply(*_without_pods(chart, review), RUNTIME, STORAGE)
+    anywhere.apply(*_without_pods(chart, review), RUNTIME, OTHERS, STORAGE)
     hosts = scratch / "hosts"
     hosts.touch()
     given = {one["metadata"]["name"]: _environment(one) for one in chart if _is_process(one)}

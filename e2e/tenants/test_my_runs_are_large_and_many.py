@@ -146,3 +146,20 @@ def test_a_runtime_of_mine_has_other_ceilings(mallory):
         mallory.me.patch("ClusterRolloutRuntime", "default", {"spec": {"ceilings": None}}).status
         == 403
     )
+
+
+ADDED = {
+    "priorityClassName": {"learner": {"priorityClassName": "system-node-critical"}},
+    "tolerations[0]": {"learner": {"tolerations": [{"operator": "Exists"}]}},
+    "engine.vllm.image": {"actors": {"engine": {"vllm": {"image": "stranger.example/vllm:1"}}}},
+    "storage.uri": {"storage": {"uri": "s3://somebody-elses/runs"}},
+    "does not serve namespace": {"runtimeRef": {"name": "others"}},
+}
+
+
+def test_my_runs_add_what_no_runtime_names_or_take_another_teams(mallory):
+    for number, (words, spec) in enumerate(ADDED.items()):
+        mallory.make(f"adds-{number}", spec)
+        said = mallory.world.wait_for("Ready", "False", "NotAllowed", name=f"adds-{number}")
+        assert words in said["message"]
+    assert not mallory.world.replicas()
