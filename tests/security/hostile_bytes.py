@@ -18,7 +18,7 @@ from hostile_kit import blobs, feed, texts
 from rollout.codec import decode_body, encode_body
 from rollout.common import bounded
 from rollout.common.frames import read_frame
-from rollout.coordinator.rules.numbers import check_numbers
+from rollout.coordinator.rules.numbers import check_numbers, find_wrong_numbers
 from rollout.data.files import find_files
 from rollout.data.jsonl import BadRecord, parse_line
 from rollout.errors import RolloutError
@@ -114,7 +114,7 @@ def read_submission(folder, data):
     def read(decode):
         try:
             for result in decode(data, type=m.Submit).results:
-                list(map(check_numbers, result.trajectories))
+                find_wrong_numbers(result.trajectories)
         except bounded.UNREADABLE as error:
             raise RolloutError(str(error)) from error
 

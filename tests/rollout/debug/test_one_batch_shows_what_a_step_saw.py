@@ -155,7 +155,7 @@ def test_a_run_that_is_over_has_no_next_batch(grpo_run) -> None:
 @pytest.fixture
 def failed_run(tiny_model, tmp_path, monkeypatch):
     """A run whose second step met a logprob that is no number, as ledgers from before the check may hold."""
-    monkeypatch.setattr(results, "check_numbers", lambda made: "")
+    monkeypatch.setattr(results, "find_wrong_numbers", lambda made: "")
 
     def make(task, sample):
         made = make_trajectory(task, sample)

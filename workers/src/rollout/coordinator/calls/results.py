@@ -19,7 +19,7 @@ from rollout.coordinator.calls.partial import (
 from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.liveness import record_heartbeat
-from rollout.coordinator.rules.numbers import check_numbers, check_prefix_numbers
+from rollout.coordinator.rules.numbers import check_prefix_numbers, find_wrong_numbers
 from rollout.ledger.records import AttemptEnd, Lease, SampleRow, Verdict
 from rollout.protocol import messages as m
 from rollout.protocol import routes
@@ -70,8 +70,7 @@ async def submit(run: RunContext, sender: Envelope, ask: m.Submit) -> m.Submitte
 
 def _check(result: m.TaskResult, lease: Lease | None, kept: BySample) -> str:
     """What is wrong with a result's form; empty when nothing is, or when the ledger must judge it."""
-    numbers = map(check_numbers, result.trajectories)
-    if wrong := next(filter(None, numbers), ""):
+    if wrong := find_wrong_numbers(result.trajectories):
         return wrong
     if wrong := next(filter(None, map(check_prefix_numbers, result.prefixes)), ""):
         return wrong

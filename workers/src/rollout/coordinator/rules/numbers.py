@@ -7,7 +7,7 @@ its group, at every try.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from rollout.types import Prefix, Trajectory, VersionSpan
 
@@ -19,6 +19,26 @@ REWARD_MAX = 3e38
 """The largest float32, nearly."""
 NAMES_MAX = 256
 """Rewards and timings of one sample."""
+
+
+def find_wrong_numbers(made: Sequence[Trajectory]) -> str:
+    """What is wrong with the first bad trajectory; empty when nothing is. All are looked at as one first: bad is rare."""
+    return "" if _are_usable(made) else next(filter(None, map(check_numbers, made)), "")
+
+
+def _are_usable(made: Sequence[Trajectory]) -> bool:
+    counts = [n for one in made for n in (one.ordinal, one.sample, *_span_numbers(one.spans))]
+    named = [m for one in made for m in (one.rewards, one.timings)]
+    return not made or (
+        _are_tokens([n for one in made for n in one.token_ids])
+        and _are_tokens([n for one in made for n in one.prompt_ids])
+        and _within([n for one in made for n in one.actor_logprobs], LOGPROB_MAX)
+        and all(map({0, 1}.issuperset, [one.loss_mask for one in made]))
+        and _are_counts(counts)
+        and max(map(len, named)) <= NAMES_MAX
+        and _within([n for values in named for n in values.values()], REWARD_MAX)
+        and _within([one.reward for one in made], REWARD_MAX)
+    )
 
 
 def check_numbers(made: Trajectory) -> str:
@@ -66,15 +86,16 @@ def _are_tokens(ids: Sequence[int]) -> bool:
     return not ids or (min(ids) >= 0 and max(ids) <= TOKEN_ID_MAX)
 
 
-def _are_counts(numbers: Collection[int]) -> bool:
-    return all(0 <= one <= COUNT_MAX for one in numbers)
+def _are_counts(numbers: Sequence[int]) -> bool:
+    return min(numbers) >= 0 and max(numbers) <= COUNT_MAX
 
 
-def _span_numbers(spans: Iterable[VersionSpan]) -> Iterator[int]:
-    for span in spans:
-        yield from (span.start, span.end, span.lineage, span.step)
+def _span_numbers(spans: Iterable[VersionSpan]) -> list[int]:
+    return [n for span in spans for n in (span.start, span.end, span.lineage, span.step)]
 
 
 def _within(values: Collection[float], bound: float) -> bool:
-    finite = all(map(math.isfinite, values))
-    return finite and (not values or (max(values) <= bound and min(values) >= -bound))
+    # min and max may pass over a NaN; a sum keeps it, and is finite where every value is within a bound.
+    return not values or (
+        max(values) <= bound and min(values) >= -bound and math.isfinite(sum(values))
+    )
