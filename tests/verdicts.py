@@ -73,8 +73,8 @@ def is_in_shard(name: str, shard: tuple[int, int]) -> bool:
 class LongTier:
     """The plugin: leaves out what is another machine's, skips what has passed, remembers what passes."""
 
-    def __init__(self, verdicts: Verdicts | None, shard: tuple[int, int]) -> None:
-        self._verdicts, self._shard = verdicts, shard
+    def __init__(self, verdicts: Verdicts | None, shard: tuple[int, int], *, writes: bool) -> None:
+        self._verdicts, self._shard, self._writes = verdicts, shard, writes
 
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
@@ -90,7 +90,7 @@ class LongTier:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         over = report.when == "call" and report.passed and SLOW in report.keywords
-        if over and self._verdicts is not None and "PYTEST_XDIST_WORKER" not in os.environ:
+        if over and self._writes and self._verdicts is not None:
             self._verdicts.keep(report.nodeid)
 
 
@@ -100,4 +100,5 @@ def register(config: pytest.Config) -> None:
     if folder is None and shard == (1, 1):
         return
     verdicts = None if folder is None else Verdicts(ROOT / folder / digest_tree())
-    config.pluginmanager.register(LongTier(verdicts, shard))
+    writes = not hasattr(config, "workerinput")  # pytest-xdist: its controller hears of every test
+    config.pluginmanager.register(LongTier(verdicts, shard, writes=writes))
