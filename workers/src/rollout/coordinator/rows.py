@@ -1,4 +1,4 @@
-"""Where the rows of a run come from: opened here, or by a process of its own where the author's code or pod says so.
+"""Where the rows of a run come from: opened here, or by a child where the author's code gives them.
 
 ``open_sources`` runs the author's code where the manifest names some: only the process that may do so calls it.
 """
@@ -22,7 +22,6 @@ from rollout.plugins.row_host import (
     Connect,
     HostBounds,
     RowHost,
-    connect_socket,
     start_child,
 )
 from rollout.seams import DataSource
@@ -84,7 +83,7 @@ def suite_role(name: str, split: str) -> str:
 def build_rows(config: WorkerConfig, bounds: HostBounds | None = None) -> DataRows:
     """Open the data of training and of every evaluation. Raises SpecError or DataError."""
     train = train_of(config)
-    apart = config.layout.rows_socket is not None or brings_data_code(config.spec)
+    apart = brings_data_code(config.spec)
     sources = open_apart(config, bounds) if apart else open_sources(config)
     _check_digest(config, sources.train)
     epochs = train.epochs
@@ -142,9 +141,6 @@ def open_apart(config: WorkerConfig, bounds: HostBounds | None = None) -> Source
 
 
 def _plan_connection(config: WorkerConfig, bounds: HostBounds | None) -> Connect:
-    if config.layout.rows_socket is not None:
-        path = Path(config.layout.rows_socket)
-        return lambda: connect_socket(path, bounds)
     environment = author_environment(os.environ, config.spec)
     logs = Path(config.layout.run_dir) / "logs"
     log = logs / LOG if logs.is_dir() else None

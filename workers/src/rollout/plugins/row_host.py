@@ -1,7 +1,7 @@
 """Rows from a process that runs the author's code, for one that must not: with deadlines, and nothing but data.
 
-On one machine the process is a child of ours, in a pod the container beside ours. One that died is replaced
-once for each question; one that hangs, or answers what is no answer, is ended and named. Thread-safe.
+The process is a child of ours. One that died is replaced once for each question; one that hangs, or answers what
+is no answer, is ended and named. Thread-safe.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ T = TypeVar("T")
 
 TRIES_MAX = 2
 END_SECONDS_MAX = 10.0
-CONNECT_POLL_SECONDS = 0.1
 SAID_BYTES_SHOWN = 2000
 
 
@@ -53,7 +52,6 @@ SAID_BYTES_SHOWN = 2000
 class HostBounds:
     """How long the author's code may take, and what it may use. ``memory_bytes_max`` None: half of this machine's."""
 
-    connect_seconds: float = 120.0
     open_seconds: float = 1800.0
     read_seconds: float = 120.0
     answer_bytes_max: int = ANSWER_BYTES_MAX
@@ -285,42 +283,3 @@ def _tail(output: IO[bytes]) -> str:
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - SAID_BYTES_SHOWN))
     return " ".join(output.read().decode(errors="replace").split())
-
-
-# -- the container beside ours ----------------------------------------------------------------------
-
-
-@dataclass(slots=True, kw_only=True)
-class SocketLine:
-    """A connection to the container beside this one, which starts a process for it."""
-
-    connection: socket.socket
-
-    @property
-    def descriptor(self) -> int:
-        """The connection."""
-        return self.connection.fileno()
-
-    def end(self) -> str:
-        """Close: the other side ends what there is. What it printed is in the log of its container."""
-        self.connection.close()
-        return ""
-
-
-def connect_socket(path: Path, bounds: HostBounds | None = None) -> SocketLine:
-    """Connect, waiting for the container. Raises DataError when it does not listen in time."""
-    deadline = time.monotonic() + (bounds or HostBounds()).connect_seconds
-    while True:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            connection.connect(str(path))
-        except OSError as error:
-            connection.close()
-            if time.monotonic() > deadline:
-                raise DataError(
-                    f"nobody opens the data: the container rows does not listen at {path} ({error}); see its log"
-                ) from error
-            time.sleep(CONNECT_POLL_SECONDS)
-            continue
-        os.set_blocking(connection.fileno(), False)
-        return SocketLine(connection=connection)
