@@ -120,6 +120,28 @@ def test_the_end_of_the_output_begins_with_a_line_and_has_its_bound():
     assert last_bytes("é" * 10, 5) == "éé"
 
 
+def test_a_line_that_one_pipe_has_begun_is_not_cut_by_what_the_other_says():
+    tail = OutputTail()
+    first_read, first = os.pipe()
+    other_read, other = os.pipe()
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    with os.fdopen(first_read, "rb", 0) as one, os.fdopen(other_read, "rb", 0) as two:
+        tail.follow(one, nothing)
+        tail.follow(two, nothing)
+        os.write(first, b"the secret is hun")
+        os.write(other, b"Traceback\n" * 3)
+        os.close(other)
+        while len(begun := tail.text()) < 30:
+            pass
+        os.write(first, b"ter2222\nlast words")
+        os.close(first)
+        tail.drain()
+    os.close(nothing)
+
+    assert begun == "Traceback\n" * 3
+    assert tail.text() == "Traceback\n" * 3 + "the secret is hunter2222\nlast words"
+
+
 def test_a_coordinators_pod_keeps_its_own_in_the_runs_folder(tmp_path):
     folder = tmp_path / "evidence"
     for number in range(FILES_MAX + 3):

@@ -14,7 +14,10 @@ DRAIN_SECONDS_MAX = 2.0
 
 
 class OutputTail:
-    """``follow`` pipes to our descriptors; ``text`` is the end of both, in the order in which they were read."""
+    """``follow`` pipes to our descriptors; ``text`` is the end of both, by lines, in the order in which the lines ended.
+
+    A line counts once it is whole: what another pipe says stands beside it, never inside, and a word in it is masked as one.
+    """
 
     def __init__(self) -> None:
         self._kept = bytearray()
@@ -43,15 +46,24 @@ class OutputTail:
         return text if whole else text.partition("\n")[2]
 
     def _pass_on(self, pipe: IO[bytes], descriptor: int) -> None:
+        open_line = b""
         while data := os.read(pipe.fileno(), READ_BYTES):
-            with self._lock:
-                self._kept += data
-                del self._kept[:-TAIL_BYTES_MAX]
-                self.num_bytes += len(data)
+            open_line += data
+            if b"\n" in data or len(open_line) > TAIL_BYTES_MAX:
+                lines, newline, rest = open_line.rpartition(b"\n")
+                open_line = rest if newline else b""
+                self._keep(lines + newline or rest)
             with suppress(
                 OSError
             ):  # nobody reads our output any more: the child must not block on that
                 _write(descriptor, data)
+        self._keep(open_line)
+
+    def _keep(self, data: bytes) -> None:
+        with self._lock:
+            self._kept += data
+            del self._kept[:-TAIL_BYTES_MAX]
+            self.num_bytes += len(data)
 
 
 def _write(descriptor: int, data: bytes) -> None:
