@@ -69,6 +69,10 @@ def _text(number: Decimal) -> str:
 
 LONGEST = "a" * 40
 PAIRS: dict[str, tuple[Any, Any]] = {
+    "names are for from: Names; leave them out, or write from: Names": (
+        {"from": "Names", "names": ["team-a"]},
+        {"from": "All", "names": ["team-a"]},
+    ),
     "labels of rollout.dev belong to the operator: choose another key": (
         {"labels": {"team": "x"}},
         {"labels": {"rollout.dev/role": "x"}},

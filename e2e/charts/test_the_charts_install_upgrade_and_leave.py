@@ -80,8 +80,11 @@ def test_pods_are_admitted_under_the_restricted_standard(installed: Path, inside
         inside.wait("--for=condition=Available", f"deployment/rollout-{name}", seconds=400)
 
 
-def test_the_default_runtime_is_there(installed: Path, kubectl: Kubectl):
-    assert kubectl.get("clusterrolloutruntime", "default")["spec"] == {}
+def test_the_default_runtime_is_there_and_says_nothing_but_that_all_may_name_it(
+    installed: Path, kubectl: Kubectl
+):
+    spec = kubectl.get("clusterrolloutruntime", "default")["spec"]
+    assert spec == {"allowedNamespaces": {"from": "All", "names": []}}
 
 
 def test_runs_are_refused_while_nobody_answers_and_nothing_else_is(
