@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rollout_api.checks.facts import Facts
 from rollout_api.problems import Problem, Severity
-from rollout_api.v1alpha1.algorithms import Ipo
+from rollout_api.v1alpha1.preferences import Ipo
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 ALGORITHM = "spec.train.algorithm"

@@ -12,7 +12,7 @@ from rollout.algorithms.preference.kto import KtoSettings
 from rollout.algorithms.preference.orpo import OrpoSettings
 from rollout.algorithms.preference.reward_model import RewardModelSettings
 from rollout.algorithms.preference.simpo import SimpoSettings
-from rollout_api.v1alpha1.algorithms import Dpo, Ipo, Kto, Rm
+from rollout_api.v1alpha1.preferences import Dpo, Ipo, Kto, Rm
 from rollout_api.v1alpha1.train import Train
 from rollout_api.worker import WorkerConfig
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rollout_api.checks.batch import samples_per_step
 from rollout_api.checks.preferences import ipo_target
-from rollout_api.v1alpha1.algorithms import Ipo
+from rollout_api.v1alpha1.preferences import Ipo
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 
