@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from configs import Place, build_config
 
-from rollout.data.build import build_source, plan_target
+from rollout.data.build import build_source
 from rollout.learner.batch_step import take_step
 from rollout.learner.build import build_parts
 from rollout.learner.checkpoint import Progress
@@ -71,7 +71,7 @@ def build_batch(config: WorkerConfig, step: int) -> m.Batch:
         groups = _groups(step, train.algorithm.num_samples, config.spec.needs_actors)
         ids = tuple(tuple(f"{g.ordinal}/{t.sample}" for t in g.trajectories) for g in groups)
         return m.Batch(step=step, ids=ids, groups=groups, cursor=cursor)
-    source = build_source(train.data, target=plan_target(train.algorithm))
+    source = build_source(train.data, target=train.algorithm.traits.row)
     places = range(4 * step - 4, 4 * step)
     rows = tuple(m.DataRow(ordinal=n, row=source.rows([n])[0]) for n in places)
     return m.Batch(step=step, ids=tuple((f"r/{n}",) for n in places), rows=rows, cursor=cursor)

@@ -13,18 +13,13 @@ from typing import Any, Literal, get_args
 
 from rollout_api.algorithm_presets import ALGORITHM_PRESETS
 from rollout_api.base import ApiModel, OneOf
+from rollout_api.v1alpha1.algorithms import TRAITS
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 DEFAULTS = "defaults@v1"
 MAX_NEW_TOKENS = 512
-LEARNING_RATES = {"sft": "2e-05", "rm": "0.0001", "orpo": "8e-06", "critic": "1e-05"}
-LEARNING_RATE = "1e-06"
-TINY_LEARNING_RATES = {
-    **dict.fromkeys(("sft", "rm"), "0.003"),
-    **dict.fromkeys(("dpo", "ipo", "kto", "orpo", "simpo", "grpo", "ppo", "distill"), "0.0003"),
-    "critic": "0.001",
-}
-"""For the models that rollout builds itself: rates for billions of parameters teach them nothing."""
+CRITIC_LEARNING_RATE, TINY_CRITIC_LEARNING_RATE = "1e-05", "0.001"
+"""The second is for the models that rollout builds itself."""
 OVERLONG_PARTS = 5
 """DAPO's penalised zone is 4096 of 20480 tokens."""
 ENVIRONMENT_MAX_NEW_TOKENS = {"arithmetic": 8}
@@ -178,8 +173,8 @@ def derive(document: Document, engine: EngineName) -> None:
         vllm.setdefault("maxNumSeqs", 1)
     if (train := document.get("train")) is not None:
         tiny = str(document["model"].get("uri", "")).startswith("rollout://tiny-")
-        rates = TINY_LEARNING_RATES if tiny else LEARNING_RATES
-        _derive_train(train, document["actors"]["engine"], rates)
+        _derive_learning_rates(train, tiny=tiny)
+        _derive_train(train, document["actors"]["engine"])
     if (infer := document.get("infer")) is not None:
         infer["sampling"].setdefault("maxNewTokens", MAX_NEW_TOKENS)
     tokens = (train or {}).get("sampling", {}).get("maxNewTokens")
@@ -194,17 +189,23 @@ def _derive_actors(actors: Document, engine: EngineName) -> None:
         actors["replicas"] = scale["min"]
 
 
-def _derive_train(train: Document, engine: Document, rates: Mapping[str, str]) -> None:
-    algorithm = next(iter(train["algorithm"]))
-    _fill_learning_rate(train["optimizer"], rates.get(algorithm, LEARNING_RATE))
-    if algorithm == "ppo":
-        _fill_learning_rate(train["algorithm"]["ppo"]["critic"]["optimizer"], rates["critic"])
+def _derive_learning_rates(train: Document, *, tiny: bool) -> None:
+    ((name, settings),) = train["algorithm"].items()
+    traits = TRAITS[name]
+    rate = traits.tiny_learning_rate if tiny else traits.learning_rate
+    _fill_learning_rate(train["optimizer"], rate)
+    if "critic" in settings:
+        rate = TINY_CRITIC_LEARNING_RATE if tiny else CRITIC_LEARNING_RATE
+        _fill_learning_rate(settings["critic"]["optimizer"], rate)
+
+
+def _derive_train(train: Document, engine: Document) -> None:
     if "maxSteps" not in train:
         train.setdefault("epochs", 1)
     for member, schedule in train["schedule"].items():
         if member != "constant" and "maxSteps" in train:
             schedule.setdefault("horizonSteps", train["maxSteps"])
-    if algorithm in ("ppo", "grpo", "distill"):
+    if TRAITS[next(iter(train["algorithm"]))].is_online:
         _derive_online(train, engine)
 
 

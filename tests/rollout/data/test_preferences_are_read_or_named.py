@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rollout.data.build import build_source, plan_target
+from rollout.data.build import build_source
 from rollout.data.mapping import BadRecord, FieldMapping, map_record, pair_messages
 from rollout.errors import DataError
 from rollout_api.v1alpha1.algorithms import Algorithm
@@ -143,7 +143,7 @@ def test_a_label_or_answer_that_is_none_is_a_bad_record(record, says) -> None:
     ],
 )
 def test_each_algorithm_names_what_it_learns_from(algorithm, target) -> None:
-    assert plan_target(Algorithm.model_validate(algorithm)) == target
+    assert Algorithm.model_validate(algorithm).traits.row == target
 
 
 def test_bad_pairs_stop_the_run_by_line_or_are_skipped_and_counted(tmp_path) -> None:

@@ -13,7 +13,7 @@ from rollout.errors import RewardError, SpecError
 from rollout.learner.model.reward_source import ModelReward
 from rollout.learner.model.scorer import load_scorer
 from rollout.models.resolve import resolve_model
-from rollout.models.roles import FurtherModel, further_models, needed_runs, reward_role
+from rollout.models.roles import FurtherModel, further_models, reward_role
 from rollout.models.scoring import write_score_config
 from rollout.rendering import build_renderer
 from rollout.rendering.tokenizer import load_tokenizer
@@ -21,6 +21,7 @@ from rollout.rewards.build import build_rewards
 from rollout.runs.pipeline import materialise_model
 from rollout.types import Completion, Message
 from rollout_api.checks.together import check_together
+from rollout_api.model_sources import needed_runs
 from rollout_api.v1alpha1.common import ModelSource
 from rollout_api.v1alpha1.environment import Reward
 from rollout_api.v1alpha1.run import RolloutRunSpec

@@ -14,9 +14,7 @@ def samples_per_step(spec: RolloutRunSpec) -> int:
     if spec.train is None:
         return 0
     algorithm = spec.train.algorithm
-    if algorithm.is_online:
-        return int(algorithm.value.prompts_per_step) * algorithm.num_samples
-    return int(algorithm.value.batch_size)
+    return algorithm.items_per_step * algorithm.num_samples
 
 
 def mini_batches_divide(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:

@@ -134,7 +134,7 @@ def _critic(spec: RolloutRunSpec, model: ModelFacts, width: int) -> int:
 
 def _teacher(spec: RolloutRunSpec, model: ModelFacts, width: int) -> int:
     """A frozen teacher's weights, whole on every rank, as if it had the policy's size: the least it has."""
-    distils = spec.train is not None and spec.train.algorithm.distill is not None
+    distils = spec.train is not None and "teacher" in spec.train.algorithm.traits.models
     return model.num_parameters * width if distils else 0
 
 

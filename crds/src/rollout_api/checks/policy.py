@@ -83,7 +83,8 @@ def reference_is_read(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     train = effective_train(spec)
     if train is None or train.reference is None or not train.algorithm.is_online:
         return
-    if train.algorithm.distill is None and train.algorithm.value.kl_coefficient == 0:
+    algorithm = train.algorithm
+    if algorithm.traits.reference == "KlCoefficient" and not algorithm.uses_reference:
         yield Problem(
             field="spec.train.reference",
             reason="NotUsedByAlgorithm",

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from rollout_api.checks.facts import Facts
 from rollout_api.problems import Problem, Severity
+from rollout_api.v1alpha1.algorithms import TRAITS
 from rollout_api.v1alpha1.preferences import Ipo
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 ALGORITHM = "spec.train.algorithm"
-CACHEABLE = ("dpo", "ipo", "kto")
+CACHEABLE = tuple(name for name, traits in TRAITS.items() if traits.reference == "Always")
 """Algorithms on rows that compare with a reference."""
 NATS_PER_TOKEN_MAX = 1.0
 """A margin per token beyond this is more than a policy near its reference ever has."""
@@ -112,7 +113,7 @@ def margins_are_read(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """Only reward models take margins from the data."""
     train = spec.train
     data = train.data.value if train and train.data else None
-    if train and data and data.margin_field is not None and train.algorithm.rm is None:
+    if train and data and data.margin_field is not None and not train.algorithm.traits.margins:
         yield Problem(
             field=f"spec.train.data.{train.data.chosen if train.data else ''}.marginField",
             reason="NotUsedByAlgorithm",
@@ -144,7 +145,7 @@ def held_out_rows_exist(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
 
 def reward_models_answer_nothing(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """A reward model has no language head: nothing can be sampled from it."""
-    if spec.train and spec.train.algorithm.rm and spec.evaluations:
+    if spec.trains_scorer and spec.evaluations:
         yield Problem(
             field="spec.evaluations",
             reason="NothingToSample",

@@ -19,7 +19,7 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 def online_runs_have_rewards(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """PPO and GRPO learn from reward only; distillation has a teacher."""
     train = spec.train
-    if train and train.algorithm.chosen in ("ppo", "grpo") and not train.rewards:
+    if train and train.algorithm.traits.rewards and not train.rewards:
         yield Problem(
             field="spec.train.rewards",
             reason="MissingReward",

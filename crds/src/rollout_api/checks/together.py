@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rollout_api.model_sources import needed_runs
 from rollout_api.problems import Problem
 
 Document = Mapping[str, Any]
@@ -13,19 +14,6 @@ Document = Mapping[str, Any]
 def check_together(documents: Sequence[Document]) -> list[tuple[int, Problem]]:
     """Problems between documents, each with the index of the document it belongs to."""
     return [*_names(documents), *_cycles(documents)]
-
-
-def sources(document: Document) -> tuple[str, ...]:
-    """Names of the runs whose results this run needs: those of its model and of every further model."""
-    spec = document.get("spec") or {}
-    train = spec.get("train") or {}
-    models = [spec.get("model"), train.get("reference")]
-    algorithm = train.get("algorithm") or {}
-    models.append(((algorithm.get("ppo") or {}).get("critic") or {}).get("model"))
-    models.append((algorithm.get("distill") or {}).get("teacher"))
-    models += [reward.get("model") for reward in train.get("rewards") or ()]
-    found = [model.get("fromRun") for model in models if isinstance(model, Mapping)]
-    return tuple(dict.fromkeys(source["name"] for source in found if source))
 
 
 def _names(documents: Sequence[Document]) -> Iterator[tuple[int, Problem]]:
@@ -46,7 +34,7 @@ def _names(documents: Sequence[Document]) -> Iterator[tuple[int, Problem]]:
 
 
 def _cycles(documents: Sequence[Document]) -> Iterator[tuple[int, Problem]]:
-    edges = {_name(document): sources(document) for document in documents}
+    edges = {_name(document): needed_runs(document) for document in documents}
     told: set[str] = set()
     for index, document in enumerate(documents):
         path = _path_back(_name(document), edges)

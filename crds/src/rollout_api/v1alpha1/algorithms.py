@@ -3,7 +3,10 @@
 Defaults are those of `defaults@v1`; the schema carries none, so that a preset may fill them.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from math import ceil
+from operator import attrgetter
+from typing import ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -12,6 +15,7 @@ from rollout_api.v1alpha1.common import ModelSource
 from rollout_api.v1alpha1.optimizer import AdamW, Optimizer
 from rollout_api.v1alpha1.preferences import Dpo, Ipo, Kto, Orpo, Rm, Simpo
 from rollout_api.v1alpha1.surrogate import ClippedSurrogate, Surrogate
+from rollout_api.v1alpha1.traits import Traits
 
 Aggregation = Literal["TokenMean", "SequenceMean", "SequenceSum", "FixedLength"]
 KlEstimator = Literal["K1", "K2", "K3"]
@@ -21,6 +25,11 @@ Placement = Literal["Loss", "Reward"]
 class Sft(ApiModel):
     """Supervised fine-tuning: negative log-likelihood of the answer, mean over the batch's tokens."""
 
+    traits: ClassVar[Traits] = Traits(
+        row="answer",
+        learning_rate="2e-05",
+        tiny_learning_rate="0.003",
+    )
     batch_size: int = filled(8, ge=1, le=1_048_576)
     """Rows per optimizer step, over all ranks (TRL: 8)."""
     packing: bool = filled(default=True)
@@ -79,6 +88,13 @@ class Critic(ApiModel):
 class Ppo(ApiModel):
     """Proximal policy optimization (Schulman 2017) with GAE and a learned critic."""
 
+    traits: ClassVar[Traits] = Traits(
+        rewards=True,
+        reference="KlCoefficient",
+        models={"critic": ("critic", "model")},
+        num_samples=attrgetter("samples_per_prompt"),
+        pools_rewards=lambda _: True,
+    )
     prompts_per_step: int = filled(32, ge=1, le=1_048_576)
     """Prompts consumed by one step."""
     samples_per_prompt: int = filled(1, ge=1, le=4096)
@@ -118,6 +134,11 @@ class Ppo(ApiModel):
     """The value model."""
 
 
+def _quorum(grpo: "Grpo") -> int:
+    compared = 1 if grpo.advantage_baseline == "None" else 2
+    return max(compared, ceil(float(grpo.quorum) * grpo.group_size))
+
+
 class Grpo(ApiModel):
     """Group relative policy optimization (Shao 2024): advantages from the group, no critic.
 
@@ -125,6 +146,13 @@ class Grpo(ApiModel):
     name is a preset.
     """
 
+    traits: ClassVar[Traits] = Traits(
+        rewards=True,
+        reference="KlCoefficient",
+        num_samples=attrgetter("group_size"),
+        samples_min=_quorum,
+        pools_rewards=lambda grpo: grpo.advantage_baseline == "None",
+    )
     prompts_per_step: int = filled(32, ge=1, le=1_048_576)
     """Prompts, and so groups, consumed by one step."""
     group_size: int = filled(8, ge=1, le=4096)
@@ -180,6 +208,10 @@ class Distill(ApiModel):
     teacher's logprob less the policy's. Needs no `rewards`.
     """
 
+    traits: ClassVar[Traits] = Traits(
+        models={"teacher": ("teacher",)},
+        num_samples=attrgetter("samples_per_prompt"),
+    )
     teacher: ModelSource
     """The model to learn from, of the policy's tokens and any size; frozen, loaded in the learner. It scores
     at `sampling.temperature`, as the policy does."""
@@ -232,22 +264,34 @@ class Algorithm(OneOf):
     """On-policy distillation from a teacher."""
 
     @property
+    def traits(self) -> Traits:
+        """What holds of the algorithm beside its settings."""
+        return self.value.traits
+
+    @property
     def is_online(self) -> bool:
         """Whether the algorithm samples from the policy it trains."""
-        return self.chosen in ("ppo", "grpo", "distill")
+        return self.traits.is_online
+
+    @property
+    def items_per_step(self) -> int:
+        """Prompts or rows that one step consumes."""
+        return int(self.value.prompts_per_step if self.is_online else self.value.batch_size)
 
     @property
     def num_samples(self) -> int:
         """Completions sampled per prompt; 1 where rows are learned from."""
-        if self.grpo is not None:
-            return self.grpo.group_size
-        sampling = self.ppo or self.distill
-        return 1 if sampling is None else sampling.samples_per_prompt
+        return self.traits.num_samples(self.value)
 
     @property
     def uses_reference(self) -> bool:
         """Whether a reference model is loaded beside the policy."""
-        online = self.ppo or self.grpo
-        if online is not None:
-            return online.kl_coefficient > 0
-        return self.chosen in ("dpo", "ipo", "kto")
+        if self.traits.reference == "KlCoefficient":
+            return self.value.kl_coefficient > 0
+        return self.traits.reference == "Always"
+
+
+TRAITS: Mapping[str, Traits] = {
+    name: get_args(field.annotation)[0].traits for name, field in Algorithm.model_fields.items()
+}
+"""Every algorithm's traits by its name in a manifest."""

@@ -1,13 +1,21 @@
 """Algorithms that learn from preferences, with their knobs: meaning, unit, range, and the default with its source."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from rollout_api.base import ApiModel, Real, filled
+from rollout_api.v1alpha1.traits import Traits
 
 
 class Rm(ApiModel):
     """Bradley-Terry reward model: -log sigmoid(chosen - rejected - margin) per pair."""
 
+    traits: ClassVar[Traits] = Traits(
+        row="pair",
+        margins=True,
+        scores=True,
+        learning_rate="0.0001",
+        tiny_learning_rate="0.003",
+    )
     batch_size: int = filled(8, ge=1, le=1_048_576)
     """Pairs per optimizer step, over all ranks."""
     max_length: int = filled(1024, ge=2, le=16_777_216)
@@ -19,6 +27,7 @@ class Rm(ApiModel):
 class Dpo(ApiModel):
     """Direct preference optimization (Rafailov 2023) on summed logprobs against a reference."""
 
+    traits: ClassVar[Traits] = Traits(row="pair", reference="Always")
     batch_size: int = filled(8, ge=1, le=1_048_576)
     """Pairs per optimizer step, over all ranks."""
     max_length: int = filled(1024, ge=2, le=16_777_216)
@@ -36,6 +45,7 @@ class Dpo(ApiModel):
 class Ipo(ApiModel):
     """Identity preference optimization (Azar 2023): (margin - 1/(2 beta))^2."""
 
+    traits: ClassVar[Traits] = Traits(row="pair", reference="Always")
     batch_size: int = filled(8, ge=1, le=1_048_576)
     """Pairs per optimizer step, over all ranks."""
     max_length: int = filled(1024, ge=2, le=16_777_216)
@@ -52,6 +62,7 @@ class Ipo(ApiModel):
 class Kto(ApiModel):
     """Kahneman-Tversky optimization (Ethayarajh 2024) on unpaired good and bad answers."""
 
+    traits: ClassVar[Traits] = Traits(row="label", reference="Always")
     batch_size: int = filled(16, ge=2, le=1_048_576)
     """Rows per optimizer step, over all ranks; at least 2, since the KL term pairs rows."""
     max_length: int = filled(1024, ge=2, le=16_777_216)
@@ -69,6 +80,7 @@ class Kto(ApiModel):
 class Orpo(ApiModel):
     """Odds ratio preference optimization (Hong 2024) on pairs: likelihood plus odds ratio, no reference."""
 
+    traits: ClassVar[Traits] = Traits(row="pair", learning_rate="8e-06")
     batch_size: int = filled(8, ge=1, le=1_048_576)
     """Pairs per optimizer step, over all ranks."""
     max_length: int = filled(1024, ge=2, le=16_777_216)
@@ -80,6 +92,7 @@ class Orpo(ApiModel):
 class Simpo(ApiModel):
     """Simple preference optimization (Meng 2024) on pairs: mean logprobs above a margin, no reference."""
 
+    traits: ClassVar[Traits] = Traits(row="pair")
     batch_size: int = filled(8, ge=1, le=1_048_576)
     """Pairs per optimizer step, over all ranks."""
     max_length: int = filled(1024, ge=2, le=16_777_216)

@@ -120,6 +120,11 @@ class RolloutRunSpec(OneOf):
             return True
         return self.train.algorithm.is_online or bool(self.evaluations)
 
+    @property
+    def trains_scorer(self) -> bool:
+        """Whether what comes of it is a reward model."""
+        return self.train is not None and self.train.algorithm.traits.scores
+
 
 class RolloutRun(ApiModel):
     """A run of training, from start to a result. Batch inference and runs that only evaluate are refused by this version."""

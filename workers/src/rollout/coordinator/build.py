@@ -99,14 +99,14 @@ class ConfigTuning:
 def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
     """The run as numbers."""
     spec, train = config.spec, train_of(config)
-    algorithm = train.algorithm.value
-    offline = not train.algorithm.is_online
+    algorithm = train.algorithm
+    offline = not algorithm.is_online
     dynamic = train.dynamic_sampling
     return RunPlan(
         name=config.run.name,
         uid=config.run.uid,
-        tasks_per_step=algorithm.batch_size if offline else algorithm.prompts_per_step,
-        num_samples=train.algorithm.num_samples,
+        tasks_per_step=algorithm.items_per_step,
+        num_samples=algorithm.num_samples,
         sampling=_sampling(config, train),
         offline=offline,
         staleness_max=0 if offline else train.max_staleness,
@@ -114,10 +114,10 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         num_tasks=total(rows.order),
         short_tail=train.data is not None and train.data.tail_batch == "Short",
         waves_max=None if dynamic is None or offline else dynamic.generation_waves_max,
-        samples_min=samples_min(train),
+        samples_min=algorithm.traits.samples_min(algorithm.value),
         attempts_max=spec.limits.sample_attempts,
-        pools_rewards=pools_rewards(train),
-        learns_from_reward=train.algorithm.distill is None,
+        pools_rewards=algorithm.traits.pools_rewards(algorithm.value),
+        learns_from_reward="teacher" not in algorithm.traits.models,
         exact=spec.numerics.mode == "Exact",
         grade=config.resolved.grade,
         sample_wait_seconds=float(spec.limits.sample_seconds),
@@ -157,7 +157,7 @@ def extra_groups(spec: RolloutRunSpec) -> int:
     if train is None or train.stragglers is None or not train.algorithm.is_online:
         return 0
     share = float(train.stragglers.over_provision)
-    return math.ceil(share * train.algorithm.value.prompts_per_step)
+    return math.ceil(share * train.algorithm.items_per_step)
 
 
 def straggler_plan(spec: RolloutRunSpec) -> StragglerPlan | None:
@@ -169,23 +169,6 @@ def straggler_plan(spec: RolloutRunSpec) -> StragglerPlan | None:
     return StragglerPlan(
         steal_margin_seconds=wanted.steal_margin_seconds,
         deadline_factor=float(wanted.deadline_factor),
-    )
-
-
-def samples_min(train: Train) -> int | None:
-    """How many samples of a group must survive infrastructure failures; None: all, or nobody is asked."""
-    grpo = train.algorithm.grpo
-    if grpo is None:
-        return None
-    compared = 1 if grpo.advantage_baseline == "None" else 2
-    return max(compared, math.ceil(float(grpo.quorum) * grpo.group_size))
-
-
-def pools_rewards(train: Train) -> bool:
-    """Whether advantages do not come from siblings: with a critic, or without a baseline of the group."""
-    grpo = train.algorithm.grpo
-    return train.algorithm.ppo is not None or (
-        grpo is not None and grpo.advantage_baseline == "None"
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.coordinator.plan import HELD_OUT
-from rollout.data.build import build_order, build_source, plan_target
+from rollout.data.build import build_order, build_source
 from rollout.data.cursor import DataOrder, place
 from rollout.data.lengths import leave_out
 from rollout.environments.build import build_environment
@@ -180,7 +180,7 @@ def _open_training_data(config: WorkerConfig, train: Train) -> DataSource:
         train.data,
         environment,
         seed=config.spec.seed,
-        target=plan_target(train.algorithm),
+        target=train.algorithm.traits.row,
     )
     return leave_out(source, config.resolved.left_out)
 
@@ -189,7 +189,7 @@ def _open_held_out(config: WorkerConfig, train: Train) -> DataSource | None:
     """The rows that an offline run measures itself on. Raises DataError when there are none."""
     if train.held_out is None or train.algorithm.is_online:
         return None
-    target = plan_target(train.algorithm)
+    target = train.algorithm.traits.row
     held_out = build_source(train.data, part="report", seed=config.spec.seed, target=target)
     return limit_source(held_out, train.held_out.max_rows)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from rollout.data.cursor import DataOrder
@@ -22,26 +21,9 @@ from rollout.errors import DataNotFound, SpecError
 from rollout.models.files import default_cache_dir
 from rollout.plugins.row_host import HostedSource
 from rollout.seams import DataSource, EnvBuilder
-from rollout_api.v1alpha1.algorithms import Algorithm
 from rollout_api.v1alpha1.data import Data, HuggingFace, Jsonl
 
-TARGETS: Mapping[str, Target] = {
-    "sft": "answer",
-    "rm": "pair",
-    "dpo": "pair",
-    "ipo": "pair",
-    "orpo": "pair",
-    "simpo": "pair",
-    "kto": "label",
-}
-"""What each algorithm learns from in a row; the others (RL) learn from rewards."""
-
 OpenSource = JsonlSource | ArrowSource | StreamSource
-
-
-def plan_target(algorithm: Algorithm) -> Target:
-    """What rows must hold for this algorithm."""
-    return TARGETS.get(algorithm.chosen, "none")
 
 
 def build_source(

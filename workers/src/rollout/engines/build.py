@@ -146,7 +146,7 @@ def prompts_per_step(config: WorkerConfig) -> int:
     train = config.spec.train
     if train is None or not train.algorithm.is_online:
         return 0
-    return int(getattr(train.algorithm.value, "prompts_per_step", 0))
+    return train.algorithm.items_per_step
 
 
 def plan_batch_groups(samples: int, prompts: int) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from rollout.common.parent_death import collect_from_here, die_with_parent
-from rollout.data.build import build_source, plan_target
+from rollout.data.build import build_source
 from rollout.data.lengths import left_out_of, limit_training
 from rollout.data.subset import bad_records, find_overlap
 from rollout.environments.build import build_environment
@@ -165,7 +165,7 @@ def _training(
     environment = build_environment(train.environment, folders=code_folders(spec))
     _check_rewards(train, code_folders(spec), models)
     _check_objective(train)
-    target = plan_target(train.algorithm)
+    target = train.algorithm.traits.row
     source = build_source(train.data, environment, seed=spec.seed, target=target)
     limited = limit_training(source, train, renderer)
     yield Paper(

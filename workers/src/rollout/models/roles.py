@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
 
 from rollout_api.v1alpha1.common import ModelSource
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -38,29 +37,15 @@ def further_models(spec: RolloutRunSpec) -> tuple[FurtherModel, ...]:
     if train.reference is not None:
         field = "spec.train.reference"
         found.append(FurtherModel(role=REFERENCE, field=field, source=train.reference))
-    ppo = train.algorithm.ppo
-    if ppo is not None and ppo.critic.model is not None:
-        field = "spec.train.algorithm.ppo.critic.model"
-        found.append(FurtherModel(role=CRITIC, field=field, source=ppo.critic.model))
-    distill = train.algorithm.distill
-    if distill is not None:
-        found.append(FurtherModel(role=TEACHER, field=TEACHER_FIELD, source=distill.teacher))
+    chosen = train.algorithm.chosen
+    for role, path in train.algorithm.traits.models.items():
+        source = reduce(getattr, path, train.algorithm.value)
+        if source is not None:
+            field = ".".join(("spec.train.algorithm", chosen, *path))
+            found.append(FurtherModel(role=role, field=field, source=source))
     for index, reward in enumerate(train.rewards):
         if reward.model is not None:
             field = f"spec.train.rewards[{index}].model"
             role = reward_role(reward.name or f"reward-{index}")
             found.append(FurtherModel(role=role, field=field, source=reward.model))
     return tuple(found)
-
-
-def needed_runs(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the runs whose results a manifest starts from, the policy's first; each once."""
-    spec = document.get("spec") or {}
-    train = spec.get("train") or {}
-    sources = [spec.get("model"), train.get("reference")]
-    algorithm = train.get("algorithm") or {}
-    sources.append(((algorithm.get("ppo") or {}).get("critic") or {}).get("model"))
-    sources.append((algorithm.get("distill") or {}).get("teacher"))
-    sources += [(reward or {}).get("model") for reward in train.get("rewards") or ()]
-    names = [((source or {}).get("fromRun") or {}).get("name") for source in sources]
-    return tuple(dict.fromkeys(name for name in names if name))

@@ -39,8 +39,6 @@ def pack_version(config: WorkerConfig, store: ObjectStore, version: WeightVersio
     """Store the version as a whole model, with configuration and tokenizer; its URI. Raises StoreError."""
     place = config.layout.objects_uri
     assert place is not None
-    train = config.spec.train
-    scores = train is not None and train.algorithm.rm is not None
     with TemporaryDirectory(dir=config.layout.run_dir) as name:
         scratch = Path(name)
         weights = WeightFiles(store, scratch).path(version.object)
@@ -48,7 +46,7 @@ def pack_version(config: WorkerConfig, store: ObjectStore, version: WeightVersio
             config_path=Path(config.resolved.model_path),
             weights=dense_weights(config, weights, scratch),
             target=scratch / "model",
-            score_pad_id=config.resolved.pad_token_id if scores else None,
+            score_pad_id=config.resolved.pad_token_id if config.spec.trains_scorer else None,
             chat_template=config.spec.model.chat_template,
         )
         return str(PackedModel(place=place, digest=store.put_parts(pack(folder))))

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from rollout.errors import SpecError
-from rollout.models.roles import needed_runs
 from rollout.models.scoring import write_score_config
 from rollout.runs.manifest import Document
 from rollout.runs.run_dir import RunDir
+from rollout_api.model_sources import needed_runs
 
 WEIGHTS_SUFFIX = ".safetensors"
 MODEL_SUFFIXES = (".json", ".jinja", ".model", ".txt")

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from rollout.errors import SpecError
 from rollout.runs.manifest import Document
 from rollout_api import presets
+from rollout_api.model_sources import model_sources
 from rollout_api.parse import parse_run
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
@@ -99,7 +100,7 @@ def _holders(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _path_fields(spec: dict[str, Any]) -> Iterator[tuple[MutableMapping[str, Any], str]]:
     """Each mapping that may hold a path, and the key it holds it under."""
-    for model in _models(spec):
+    for model in model_sources(spec):
         if "://" in str(model.get("uri", "")):
             yield model, "uri"
     for holder in _holders(spec):
@@ -107,18 +108,6 @@ def _path_fields(spec: dict[str, Any]) -> Iterator[tuple[MutableMapping[str, Any
         for reward in holder.get("rewards") or ():
             yield reward.get("python") or {}, "path"
     yield spec.get("code") or {}, "path"
-
-
-def _models(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The model that is trained, the reference, critic and teacher, and the models that give reward."""
-    train = spec.get("train") or {}
-    algorithm = train.get("algorithm") or {}
-    yield spec.get("model") or {}
-    yield train.get("reference") or {}
-    yield ((algorithm.get("ppo") or {}).get("critic") or {}).get("model") or {}
-    yield (algorithm.get("distill") or {}).get("teacher") or {}
-    for reward in train.get("rewards") or ():
-        yield reward.get("model") or {}
 
 
 def _hub_data(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:

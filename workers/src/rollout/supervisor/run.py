@@ -231,7 +231,6 @@ def _take_model(source: RunDir, wanted: FromRun, target: Path) -> Path:
     from rollout.weights.mirror import WeightFiles
 
     snapshot, config = read_snapshot(source, wanted.snapshot), read_config(source)
-    scores = config.spec.train is not None and config.spec.train.algorithm.rm is not None
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=target.parent) as scratch:
         files = WeightFiles(open_source(config, source.objects), Path(scratch))
@@ -240,7 +239,7 @@ def _take_model(source: RunDir, wanted: FromRun, target: Path) -> Path:
             config_path=Path(config.resolved.model_path),
             weights=dense_weights(config, weights, Path(scratch)),
             target=target,
-            score_pad_id=config.resolved.pad_token_id if scores else None,
+            score_pad_id=config.resolved.pad_token_id if config.spec.trains_scorer else None,
             chat_template=config.spec.model.chat_template,
         )
 

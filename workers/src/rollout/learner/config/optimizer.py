@@ -9,9 +9,6 @@ from rollout.errors import SpecError
 from rollout_api.v1alpha1.optimizer import Decay, Optimizer
 from rollout_api.v1alpha1.train import Train
 
-LEARNING_RATE_DEFAULTS = {"sft": 2e-5}
-LEARNING_RATE_DEFAULT = 1e-6
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerSettings:
@@ -38,7 +35,7 @@ class ScheduleSettings:
 
 def default_rate(train: Train) -> float:
     """The learning rate where the manifest says none."""
-    return LEARNING_RATE_DEFAULTS.get(train.algorithm.chosen, LEARNING_RATE_DEFAULT)
+    return float(train.algorithm.traits.learning_rate)
 
 
 def build_optimizer_settings(chosen: Optimizer, default: float) -> OptimizerSettings:

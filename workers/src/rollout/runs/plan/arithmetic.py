@@ -19,7 +19,7 @@ def batch_arithmetic(spec: RolloutRunSpec, num_rows: int | None) -> dict[str, An
     algorithm = train.algorithm.value
     online = train.algorithm.is_online
     samples = samples_per_step(spec)
-    prompts = algorithm.prompts_per_step if online else samples
+    prompts = train.algorithm.items_per_step
     mini_batches = algorithm.mini_batches if online else 1
     updates = mini_batches * (algorithm.epochs if online else 1)
     return {
