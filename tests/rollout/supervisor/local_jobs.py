@@ -255,7 +255,7 @@ def start_job(
         "resume": resume,
         "lease_seconds": lease_seconds,
     }
-    environment = {**os.environ, **enchanted(spells), "ROLLOUT_HOME": str(home)}
+    environment = {**outside_of_tests(), **enchanted(spells), "ROLLOUT_HOME": str(home)}
     words = ("started_job", json.dumps(arguments))
     with stderr.open("ab") as log, Path(os.devnull).open("rb") as nothing:
         files = {0: nothing.fileno(), 1: log.fileno(), 2: log.fileno()}
@@ -279,13 +279,20 @@ def warm_server() -> ForkServer:
     """What forks this test process's supervisors, each with a fork server for its own processes."""
     folder = Path(tempfile.mkdtemp())
     server = open_fork_server(
-        FORKED, {**os.environ, **enchanted(folder)}, folder / "fork-server.log"
+        FORKED, {**outside_of_tests(), **enchanted(folder)}, folder / "fork-server.log"
     )
     atexit.register(shutil.rmtree, folder)
     atexit.register(server.close)
     while not server.is_ready():
         select.select([server.descriptor], [], [], RUN_SECONDS_MAX)
     return server
+
+
+def outside_of_tests() -> dict[str, str]:
+    """Our environment without what pytest changes from test to test: a server serves only its own."""
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_CURRENT_")
+    }
 
 
 def enchanted(spells: Path) -> dict[str, str]:

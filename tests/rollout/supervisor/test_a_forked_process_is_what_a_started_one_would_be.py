@@ -7,16 +7,25 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
+from local_jobs import outside_of_tests
 
-from rollout.common.child_processes import ProcessSpec, end_processes, open_pidfd, start_process
+from rollout.common.child_processes import (
+    Process,
+    ProcessSpec,
+    end_processes,
+    open_pidfd,
+    start_process,
+)
 from rollout.supervisor import fork_server
 from rollout.supervisor.display.progress import SilentDisplay
 from rollout.supervisor.fork_server import (
+    ForkedProcess,
     ForkServerFailed,
     WarmStarts,
     open_fork_server,
@@ -32,6 +41,7 @@ import gc, json, os, random, resource, signal, sys, threading
 import numpy, torch
 libc_limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
 own = {int(name) for name in os.listdir("/proc/self/fd")}
+numpy.ones((256, 256)) @ numpy.ones((256, 256))  # pools of threads are forgotten by a fork, and made at their next use
 facts = {
     "parent": os.getppid(), "leads its session": os.getsid(0) == os.getpid(), "group": os.getpgrp() == os.getpid(),
     "name": __name__, "argv": sys.argv[1:], "module": __spec__.name, "folder": os.getcwd(), "path": sys.path,
@@ -54,8 +64,15 @@ sys.exit(7)
 """
 
 
+@pytest.fixture(scope="module", params=["1", "2"])
+def threads(request) -> str:
+    """Both kinds are started with one thread, and with several."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
+def place(tmp_path_factory, threads) -> Path:
+    """Its logs are of one server: what an earlier process has said is not taken for what a later one says."""
     folder = tmp_path_factory.mktemp("forked")
     (folder / "facts.py").write_text(FACTS)
     (folder / "entry.py").write_text("import torch, numpy\n")
@@ -63,11 +80,11 @@ def place(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["1", "2"])
-def environment(request, place) -> dict[str, str]:
-    """What both kinds are started with: one thread, and several."""
+@pytest.fixture(scope="module")
+def environment(place, threads) -> dict[str, str]:
+    """What both kinds are started with."""
     path = os.pathsep.join(filter(None, [str(place), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": request.param}
+    return {**outside_of_tests(), "PYTHONPATH": path, "OMP_NUM_THREADS": threads}
 
 
 @pytest.fixture(scope="module")
@@ -95,15 +112,30 @@ def both(server, environment, place, monkeypatch):
     """The same process, forked and started."""
     monkeypatch.setattr(fork_server, "FORKED", frozenset({"facts", "sleeper"}))
     monkeypatch.chdir(place)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    warm = WarmStarts(server=ready(server))
+    warm = WarmStarts(server=ready(server), note=pytest.fail)
     with (place / "lock").open("w") as lock:
         number = lock.fileno()
-        yield (
-            lambda name, module="facts": warm.start(spec_of(place, name, module), keep=(number,)),
-            lambda name: start_process(spec_of(place, name), keep=(number,)),
-        )
+
+        def fork(name: str, module: str = "facts") -> ForkedProcess:
+            """One that is no fork after all would pass for what a started one is."""
+            take_over(environment, monkeypatch)
+            process = warm.start(spec_of(place, name, module), keep=(number,))
+            assert isinstance(process, ForkedProcess)
+            return process
+
+        def start(name: str) -> Process:
+            take_over(environment, monkeypatch)
+            return start_process(spec_of(place, name), keep=(number,))
+
+        yield fork, start
+
+
+def take_over(environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make it ours, from within a test: pytest sets a variable anew for each of its phases."""
+    for name in os.environ.keys() - environment.keys():
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
 
 
 def told(process, log: Path) -> tuple[dict, list[float]]:
@@ -197,8 +229,7 @@ def test_where_the_server_has_died_it_is_started_plainly_and_that_is_said(
     environment, place, monkeypatch
 ):
     monkeypatch.setattr(fork_server, "FORKED", frozenset({"facts"}))
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+    take_over(environment, monkeypatch)
     notes: list[str] = []
     warm = WarmStarts(
         server=ready(open_fork_server([], environment, place / "log")), note=notes.append

@@ -24,6 +24,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from rollout.common import parent_death
@@ -144,7 +145,7 @@ def become(descriptors: list[int]) -> None:
     place(high[1:], order.numbers)
     os.environ.clear()
     os.environ.update(order.environment)
-    os.chdir(order.folder)
+    enter(order.folder)
     draw_anew()
     words = order.words
     set_title(parent_death.tied_argv(*words, parent=order.parent))
@@ -161,12 +162,23 @@ def place(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
         os.close(descriptor)
 
 
+def enter(folder: str) -> None:
+    """Go there, and import from there: ``python -m`` puts its folder first, and ours was the server's."""
+    ours = str(Path.cwd())
+    os.chdir(folder)
+    if not sys.flags.safe_path and sys.path[:1] == [ours]:
+        sys.path[0] = str(Path.cwd())
+
+
 def draw_anew() -> None:
     """Random numbers that nobody has seeded differ from process to process, as after any start."""
     random.seed()
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        torch.default_generator.seed()  # devices' generators are made, and drawn, when one is first used
 
 
 def pass_on(environment: Mapping[str, str]) -> fork_server.ForkServer:
