@@ -281,6 +281,11 @@ class Reason(StrEnum):
         "The attempt's record was forged or changed, or the operator's key is lost: it is not read. Pods go on.",
         "Bring the Secret `rollout-operator-records` back, or suspend the run, wait for `Suspended`, resume.",
     )
+    RECORD_FORMAT_UNKNOWN = (
+        "RecordFormatUnknown",
+        "The attempt's record is of a format that this operator does not read; another release wrote it. Pods go on.",
+        "Run the operator's release that reads the format, or suspend the run, wait for `Suspended`, resume.",
+    )
     FORBIDDEN = (
         "Forbidden",
         "The API server refused a call of the operator.",

@@ -53,6 +53,8 @@ ANNOTATION_GENERATION = f"{DOMAIN}/generation"
 """Generation of the run that its attempt was rendered from, on the attempt's record."""
 ANNOTATION_SIGNATURE = f"{DOMAIN}/signature"
 """On a record: id of a key and keyed hash of all that it says. One that does not verify is not read."""
+ANNOTATION_FORMAT = f"{DOMAIN}/record-format"
+"""On a record: the number of the form that it has. One without is of format 1."""
 ANNOTATION_NOT_AFTER = f"{DOMAIN}/not-after"
 """End of the server certificate in a Secret, RFC 3339."""
 

@@ -74,6 +74,17 @@ class RecordUnverified(Exception):  # noqa: N818 - the reason shown in status
         )
 
 
+class RecordFormatUnknown(Exception):  # noqa: N818 - the reason shown in status
+    """A record that we have signed, in a form that this release does not know: it is not read."""
+
+    def __init__(self, name: str, found: str, known: str) -> None:
+        super().__init__(
+            f"ConfigMap {name} is a record of format {found}; this operator reads format {known}, and nothing "
+            f"of it was read. Its pods go on. Run the operator's release that reads format {found}, or suspend "
+            "the run, wait for its condition Suspended, and resume it"
+        )
+
+
 class NotLeader(Exception):  # noqa: N818 - a state
     """The Lease is not ours (any more): nothing may be written."""
 

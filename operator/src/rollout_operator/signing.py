@@ -24,6 +24,11 @@ _PURPOSE = b"rollout.dev/record/v1"
 CHILDREN_FILE = "children.json.gz"
 ORDER_FILE = "order.json"
 ALLOWANCES_FILE = "allowances.json"
+RECORD_FORMAT = "1"
+"""The form of a record that is written and read. It is raised when a reader of today would misread one;
+what record_content says of a record stays, so that every release can tell whose a record is."""
+FORMAT_UNSAID = "1"
+"""The form of records from before they said one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +62,14 @@ def key_id(key: bytes) -> str:
 
 
 def record_content(live: Mapping[str, Any]) -> str:
-    """Digest of what a record says: whose it is, which attempt, what it was rendered from, and every byte."""
+    """Digest of what a record says: whose it is, which attempt, what it was rendered from, and every byte.
+
+    Its format only where it says one: what was signed before records did still verifies.
+    """
     meta = live["metadata"]
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
     data = live.get("data") or {}
+    said = annotations.get(names.ANNOTATION_FORMAT)
     parts = (
         meta.get("namespace", ""),
         meta["name"],
@@ -71,6 +80,7 @@ def record_content(live: Mapping[str, Any]) -> str:
         data.get(ORDER_FILE, ""),
         data.get(ALLOWANCES_FILE, ""),
         (live.get("binaryData") or {}).get(CHILDREN_FILE, ""),
+        *([] if said is None else [said]),
     )
     told = hashlib.sha256(_PURPOSE)
     for part in parts:
@@ -78,6 +88,11 @@ def record_content(live: Mapping[str, Any]) -> str:
         told.update(len(encoded).to_bytes(8, "big"))
         told.update(encoded)
     return told.hexdigest()
+
+
+def record_format(annotations: Mapping[str, str]) -> str:
+    """The format that a record says it has; to be believed once its signature holds."""
+    return annotations.get(names.ANNOTATION_FORMAT, FORMAT_UNSAID)
 
 
 def _keyed(key: bytes, content: str) -> str:

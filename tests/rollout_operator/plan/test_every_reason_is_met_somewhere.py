@@ -20,6 +20,7 @@ ELSEWHERE = {
     "KueueNotInstalled": "queues",
     "DefinitionsOutdated": "what the API server refuses",
     "RecordUnverified": "records that are not ours",
+    "RecordFormatUnknown": "records of another release",
     "NamespacedMode": "an operator that serves namespaces",
 }
 """Met in tests of their own."""

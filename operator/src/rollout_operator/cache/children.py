@@ -10,7 +10,7 @@ from typing import Any
 
 from rollout_api import GROUP, names
 from rollout_operator.kube.managed_fields import controller_uid, fields_digest, owned_digest
-from rollout_operator.signing import record_content
+from rollout_operator.signing import FORMAT_UNSAID, record_content, record_format
 
 Document = Mapping[str, Any]
 NODE_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
@@ -40,7 +40,8 @@ class Child:
     ``digest`` is what was applied, ``owned`` what of it is there now: they differ after a drift.
     ``fields``: which fields are ours; while that stays, so does ``owned``.
     ``expected``: what a record says there must be, ``generation`` what it was rendered from, ``content`` the
-    digest of all it says, ``signature`` the proof of that: believed only where it verifies.
+    digest of all it says, ``signature`` the proof of that: believed only where it verifies; ``format`` the
+    number of its form.
     """
 
     kind: str
@@ -59,6 +60,7 @@ class Child:
     generation: int = 0
     content: str = ""
     signature: str = ""
+    format: str = FORMAT_UNSAID
     workload: Workload | None = None
 
 
@@ -153,6 +155,7 @@ def parse_child(
         generation=_number(annotations.get(names.ANNOTATION_GENERATION)),
         content=record_content(live) if expected else "",
         signature=annotations.get(names.ANNOTATION_SIGNATURE, "") if expected else "",
+        format=intern(record_format(annotations)) if expected else FORMAT_UNSAID,
         workload=_workload(live) if kind == "StatefulSet" else None,
     )
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rollout_api import names
-from rollout_operator.errors import RecordUnverified
+from rollout_operator.errors import RecordFormatUnknown, RecordUnverified
 from rollout_operator.kube.managed_fields import digest_of, seal
 from rollout_operator.run.permitted import Allowances, build_allowances, parse_allowances
 from rollout_operator.run.render import contract
@@ -29,7 +29,14 @@ from rollout_operator.run.render.security import (
     build_role_binding,
 )
 from rollout_operator.run.render.workloads import build_roles, build_service, build_stateful_set
-from rollout_operator.signing import ALLOWANCES_FILE, CHILDREN_FILE, Keyring, record_content
+from rollout_operator.signing import (
+    ALLOWANCES_FILE,
+    CHILDREN_FILE,
+    RECORD_FORMAT,
+    Keyring,
+    record_content,
+    record_format,
+)
 
 PACK_LEVEL = 3
 CHILDREN_BYTES_MAX = 8 << 20
@@ -69,6 +76,7 @@ def render_record(inputs: Inputs) -> Record:
     text = json.dumps(children, sort_keys=True)
     packed = gzip.compress(text.encode(), PACK_LEVEL, mtime=0)
     meta = inputs.meta(name)
+    meta["annotations"][names.ANNOTATION_FORMAT] = RECORD_FORMAT
     meta["annotations"][names.ANNOTATION_GENERATION] = str(inputs.generation)
     meta["annotations"][names.ANNOTATION_CHILDREN] = ",".join(
         f"{child['kind']}/{child['metadata']['name']}" for child in children
@@ -104,11 +112,17 @@ def sign_record(record: Record, keyring: Keyring) -> Record:
 
 
 def read_record(live: Mapping[str, Any], keyring: Keyring) -> Record:
-    """The record in a ConfigMap that was found. Raises RecordUnverified when we have not made it."""
+    """The record in a ConfigMap that was found.
+
+    Raises RecordUnverified when we have not made it, RecordFormatUnknown when another release of ours has.
+    """
     meta = live["metadata"]
-    signature = (meta.get("annotations") or {}).get(names.ANNOTATION_SIGNATURE, "")
+    annotations = meta.get("annotations") or {}
+    signature = annotations.get(names.ANNOTATION_SIGNATURE, "")
     if not keyring.verify(record_content(live), signature):
         raise RecordUnverified(meta["name"])
+    if (found := record_format(annotations)) != RECORD_FORMAT:
+        raise RecordFormatUnknown(meta["name"], found, RECORD_FORMAT)
     try:
         children = tuple(json.loads(unpack(base64.b64decode(live["binaryData"][CHILDREN_FILE]))))
         attempt = int(meta["labels"][names.LABEL_ATTEMPT])

@@ -26,6 +26,7 @@ from rollout_operator.errors import (
     FieldConflict,
     Forbidden,
     KubeError,
+    RecordFormatUnknown,
     RecordUnverified,
     Refused,
     Terminating,
@@ -51,6 +52,20 @@ TOLD_SECONDS_MIN = 10.0
 REFUSED_SECONDS = 120.0
 """Trying again changes nothing that we refuse ourselves."""
 WORDS_LENGTH_MAX = 600
+OUR_REFUSALS: Mapping[type[Exception], Reason] = {
+    ChildRefused: Reason.CHILD_REFUSED,
+    RecordFormatUnknown: Reason.RECORD_FORMAT_UNKNOWN,
+    RecordUnverified: Reason.RECORD_UNVERIFIED,
+}
+"""What we refuse ourselves, with its reason."""
+PEOPLE_MEND = (
+    ChildRefused,
+    FieldConflict,
+    Forbidden,
+    RecordFormatUnknown,
+    RecordUnverified,
+    Refused,
+)
 FOR_QUEUE = (Reason.KUEUE_NOT_INSTALLED.value,)
 
 
@@ -132,7 +147,7 @@ class Reconciler:
             plan = await self._act(observed, plan, inputs, now)
         except Terminating:
             return
-        except (ChildRefused, FieldConflict, Forbidden, RecordUnverified, Refused) as error:
+        except PEOPLE_MEND as error:
             await self._tell(observed, stored, error)
             return
         except KubeError as error:
@@ -234,9 +249,7 @@ def _gate_of(error: Exception) -> Blocked:
         return Blocked(
             reason=Reason.FIELD_CONFLICT, message=str(error), retry_seconds=error.retry_seconds
         )
-    if isinstance(error, RecordUnverified | ChildRefused):
-        known = isinstance(error, ChildRefused)
-        reason = Reason.CHILD_REFUSED if known else Reason.RECORD_UNVERIFIED
+    if (reason := OUR_REFUSALS.get(type(error))) is not None:
         message = str(error)[:WORDS_LENGTH_MAX]
         return Blocked(reason=reason, message=message, retry_seconds=REFUSED_SECONDS)
     reason = Reason.FORBIDDEN if isinstance(error, Forbidden) else Reason.API_SERVER_REFUSED

@@ -51,7 +51,7 @@ from rollout_operator.run.plan.preconditions.upstreams import (
 )
 from rollout_operator.run.queue.asking import Asker
 from rollout_operator.run.render.inputs import Inputs, Platform
-from rollout_operator.signing import Keyring
+from rollout_operator.signing import RECORD_FORMAT, Keyring
 
 SPECS_MAX = 256
 PROGRESS_SECONDS_MIN = 10.0
@@ -105,6 +105,8 @@ class Observer:
         place = (stored.key.namespace, stored.uid)
         children, pods = self.store.children(*place), self.store.pods(*place)
         unverified = find_unverified(children, self.keyring())
+        formats = find_formats(children, self.keyring())
+        unread = unverified | formats.keys()
         nodes = {pod.node: self.store.node(pod.node) for pod in pods}
         return Observed(
             name=stored.key.name,
@@ -116,8 +118,9 @@ class Observer:
             runtime=looked.runtime,
             status=status,
             gate=looked.gate,
-            children={at: one for at, one in children.items() if at not in unverified},
+            children={at: one for at, one in children.items() if at not in unread},
             unverified=tuple(sorted(name for _, name in unverified)),
+            formats={name: found for (_, name), found in formats.items()},
             pods=pods,
             nodes={name: node for name, node in nodes.items() if isinstance(node, Node)},
             watches_nodes=self.watches_cluster,
@@ -253,6 +256,19 @@ def find_unverified(
         for place, child in children.items()
         if child.expected and not keyring.verify(child.content, child.signature)
     )
+
+
+def find_formats(
+    children: Mapping[tuple[str, str], Child], keyring: Keyring
+) -> dict[tuple[str, str], str]:
+    """Places of records that we have signed, of a format that we do not read, with that format."""
+    return {
+        place: child.format
+        for place, child in children.items()
+        if child.expected
+        and child.format != RECORD_FORMAT
+        and keyring.verify(child.content, child.signature)
+    }
 
 
 def _substitute(spec: RolloutRunSpec, upstreams: tuple[Upstream, ...]) -> RolloutRunSpec:

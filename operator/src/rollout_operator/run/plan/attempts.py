@@ -55,12 +55,14 @@ def find_record(observed: Observed, attempt: int) -> Child | None:
     return next((child for child in records(observed) if child.attempt == attempt), None)
 
 
-def lives_unverified(observed: Observed) -> bool:
-    """Whether the attempt of which the status speaks may have pods, and no record of it verifies.
+def lives_unread(observed: Observed) -> bool:
+    """Whether there may be pods of an attempt, and no record of it that may be read.
 
-    Before an attempt was ever told of, a record that does not verify is a stranger's, and means nothing.
+    Before an attempt was ever told of, a record that does not verify is a stranger's, and means nothing;
+    one that verifies, in another format, is ours.
     """
-    if not observed.unverified or observed.status.attempt == 0 or is_suspended(observed):
+    told = bool(observed.unverified) and observed.status.attempt > 0
+    if is_suspended(observed) or not (told or observed.formats):
         return False
     return find_record(observed, current_attempt(observed)) is None
 

@@ -31,7 +31,7 @@ def plan_finished(observed: Observed, now: datetime) -> Plan:
         return finish_plan(observed, plan, _frozen(observed, over=over), now, frozen=True)
     if record is None or (over and phase.gone):
         plan = Plan(
-            remove_children=bool(observed.children or observed.unverified) and over,
+            remove_children=_has_children(observed) and over,
             quota=plan_step(observed, alive=False, over=over),
             requeue_seconds=None if over else until(due, now),
         )
@@ -58,9 +58,13 @@ def _deletes_run(observed: Observed) -> bool:
     return observed.spec is not None and observed.spec.limits.ttl_action == "DeleteRun"
 
 
+def _has_children(observed: Observed) -> bool:
+    """Read or not."""
+    return bool(observed.children or observed.unverified or observed.formats)
+
+
 def _nothing_left(observed: Observed) -> bool:
-    children = observed.children or observed.unverified
-    return not children and not observed.pods and observed.quota is None
+    return not _has_children(observed) and not observed.pods and observed.quota is None
 
 
 def _frozen(observed: Observed, *, over: bool) -> list[ConditionUpdate]:

@@ -11,13 +11,13 @@ from datetime import datetime
 
 from rollout_api.conditions import ConditionType, Reason
 from rollout_operator.cache.children import parse_time, render_time
-from rollout_operator.errors import RecordUnverified
+from rollout_operator.errors import RecordFormatUnknown, RecordUnverified
 from rollout_operator.run.plan.attempts import (
     current_attempt,
     find_record,
     has_pods,
     is_overtaken,
-    lives_unverified,
+    lives_unread,
 )
 from rollout_operator.run.plan.children import earliest, plan_desired, until
 from rollout_operator.run.plan.cleanup import plan_finished
@@ -63,6 +63,7 @@ from rollout_operator.run.plan.status.conditions import (
 from rollout_operator.run.plan.status.finish import finish_plan
 from rollout_operator.run.plan.termination import deadlines, find_ending
 from rollout_operator.run.plan.troubles import find_trouble
+from rollout_operator.signing import RECORD_FORMAT
 
 
 def plan_run(observed: Observed, now: datetime) -> Plan:
@@ -115,17 +116,17 @@ def _state(gate: Blocked) -> ConditionUpdate:
 
 def _plan_apart(observed: Observed, attempt: int, now: datetime) -> Plan | None:
     """Of an attempt that may have pods and has no record to go by; None for all others."""
-    if lives_unverified(observed):
-        return _plan_unverified(observed, attempt, now)
+    if lives_unread(observed):
+        return _plan_unread(observed, attempt, now)
     if is_overtaken(observed) and has_pods(observed):
         return _plan_overtaken(observed, now)
     return None
 
 
-# -- a run whose record is not ours ---------------------------------------------------------------
+# -- a run whose record is not read ---------------------------------------------------------------
 
 
-def _plan_unverified(observed: Observed, attempt: int, now: datetime) -> Plan:
+def _plan_unread(observed: Observed, attempt: int, now: datetime) -> Plan:
     """Pods go on, and go when they are told to; nothing is made until a person has it begin anew."""
     if observed.suspend:
         return _plan_suspended(observed, attempt, BY_SPEC, now)
@@ -134,9 +135,18 @@ def _plan_unverified(observed: Observed, attempt: int, now: datetime) -> Plan:
     group = observe_group(observed, attempt) if observed.spec is not None else None
     if observed.spec is not None and (ending := find_ending(observed, group, attempt, now)):
         return _plan_ending(observed, ending, attempt, now)
-    message = str(RecordUnverified(observed.unverified[0]))
-    gate = Blocked(reason=Reason.RECORD_UNVERIFIED, message=message, retry_seconds=120.0)
-    return _plan_refused(observed, gate, now, alive=True)
+    return _plan_refused(observed, _why_unread(observed), now, alive=True)
+
+
+def _why_unread(observed: Observed) -> Blocked:
+    """A record of ours is named before one that may be anybody's."""
+    if observed.formats:
+        name = min(observed.formats)
+        error: Exception = RecordFormatUnknown(name, observed.formats[name], RECORD_FORMAT)
+        reason = Reason.RECORD_FORMAT_UNKNOWN
+    else:
+        error, reason = RecordUnverified(observed.unverified[0]), Reason.RECORD_UNVERIFIED
+    return Blocked(reason=reason, message=str(error), retry_seconds=120.0)
 
 
 # -- an attempt that an edit has overtaken ------------------------------------------------------------
@@ -172,7 +182,7 @@ EVICTED = Stop(reason=Reason.EVICTED, message="the queue took the quota back")
 
 def _plan_suspended(observed: Observed, attempt: int, why: Stop, now: datetime) -> Plan:
     record = find_record(observed, attempt)
-    known = record is not None or lives_unverified(observed)
+    known = record is not None or lives_unread(observed)
     alive = known or has_pods(observed)
     phase = plan_suspension(observed, attempt, now) if alive else at_rest(observed)
     wanted = plan_desired(observed, record, phase, attempt) if record is not None else None
