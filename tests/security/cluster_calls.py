@@ -11,7 +11,7 @@ from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.apply.apply_set import Applier
 from rollout_operator.cache.store import Store
 from rollout_operator.errors import Conflict, NotFound
-from rollout_operator.run.observe import find_formats, find_unverified
+from rollout_operator.run.observe import find_unread, find_unverified
 from rollout_operator.run.plan.model import Observed
 from rollout_operator.run.plan.preconditions.checks import resolve_spec
 from rollout_operator.run.tls import Authorities
@@ -89,7 +89,8 @@ def build_applier(server: ApiServer, store: Store, ring=RING) -> Applier:
 def look(store: Store, status: dict[str, Any] | None = None, ring=RING, **changed) -> Observed:
     """The run as an operator with these keys sees it."""
     children = store.children("ns", UID)
-    unverified, formats = find_unverified(children, ring), find_formats(children, ring)
+    unverified, unread = find_unverified(children, ring), find_unread(children, ring)
+    left_out = unverified | {(one.kind, one.name) for one in unread}
     known = {
         "name": "run",
         "namespace": "ns",
@@ -98,13 +99,9 @@ def look(store: Store, status: dict[str, Any] | None = None, ring=RING, **change
         "suspend": False,
         "spec": resolve_spec(SPEC, RuntimeSpec()),
         "status": RunStatus.model_validate(status or {}),
-        "children": {
-            place: one
-            for place, one in children.items()
-            if place not in unverified | formats.keys()
-        },
+        "children": {place: one for place, one in children.items() if place not in left_out},
         "unverified": tuple(sorted(name for _, name in unverified)),
-        "formats": {name: found for (_, name), found in formats.items()},
+        "unread": unread,
         "pods": store.pods("ns", UID),
     }
     return Observed(**known | changed)

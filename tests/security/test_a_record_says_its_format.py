@@ -78,7 +78,7 @@ def test_a_record_that_says_no_format_opens():
 def test_a_run_that_began_before_records_said_their_format_lives_on():
     record = before()
     observed = look(store_of(record), {"attempt": 1})
-    assert (observed.unverified, dict(observed.formats)) == ((), {})
+    assert (observed.unverified, observed.unread) == ((), ())
     assert plan_run(observed, BEGIN).wanted.record == record["metadata"]["name"]
 
 
@@ -93,7 +93,7 @@ def test_another_number_than_the_one_that_was_signed_does_not_verify(found):
     with pytest.raises(RecordUnverified):
         read_record(saying(found), RING)
     observed = look(store_of(saying(found)), {"attempt": 1})
-    assert (len(observed.unverified), dict(observed.formats)) == (1, {})
+    assert (len(observed.unverified), observed.unread) == (1, ())
 
 
 def test_a_number_given_to_a_record_that_had_none_does_not_verify():
@@ -121,6 +121,41 @@ def test_a_run_whose_record_has_another_format_says_so_and_keeps_its_pods(attemp
     assert record["metadata"]["name"] in message
     assert f"format 2; this operator reads format {RECORD_FORMAT}" in message
     assert (plan.wanted, dict(plan.lower), plan.remove_children) == (None, {}, False)
+
+
+def later():
+    """Of a later release that began another attempt, died before it said so, and was set back to this one."""
+    record = future()
+    record["metadata"] |= {"name": "run-later", "uid": "later"}
+    record["metadata"]["labels"] = {**record["metadata"]["labels"], names.LABEL_ATTEMPT: "2"}
+    signature = RING.sign(record_content(record))
+    record["metadata"]["annotations"][names.ANNOTATION_SIGNATURE] = signature
+    return record
+
+
+SUSPENDED = {
+    "type": "Suspended",
+    "status": "True",
+    "reason": "Suspended",
+    "message": "",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
+
+
+@pytest.mark.parametrize("before", [[], [SUSPENDED]], ids=["running", "resumed a moment ago"])
+def test_a_newer_attempt_that_is_not_read_is_not_replaced_by_the_one_before_it(before):
+    status = {"attempt": 1, "conditions": before}
+    plan = plan_run(look(store_of(live(rendered()), later()), status), BEGIN)
+    assert conditions(plan)["Ready"]["reason"] == "RecordFormatUnknown"
+    assert (plan.wanted, dict(plan.lower), plan.remove_children) == (None, {}, False)
+
+
+def test_it_is_suspended_without_the_record_before_it_and_then_resumed_as_another():
+    store = store_of(live(rendered()), later())
+    suspended = plan_run(look(store, {"attempt": 1}, suspend=True), BEGIN)
+    assert (suspended.wanted, suspended.status["attempt"]) == (None, 2)
+    resumed = plan_run(look(store, json.loads(json.dumps(suspended.status))), BEGIN)
+    assert (resumed.wanted.attempt, resumed.wanted.record) == (3, None)
 
 
 def test_a_record_of_ours_is_named_before_one_of_a_stranger():

@@ -105,8 +105,8 @@ class Observer:
         place = (stored.key.namespace, stored.uid)
         children, pods = self.store.children(*place), self.store.pods(*place)
         unverified = find_unverified(children, self.keyring())
-        formats = find_formats(children, self.keyring())
-        unread = unverified | formats.keys()
+        unread = find_unread(children, self.keyring())
+        left_out = unverified | {(one.kind, one.name) for one in unread}
         nodes = {pod.node: self.store.node(pod.node) for pod in pods}
         return Observed(
             name=stored.key.name,
@@ -118,9 +118,9 @@ class Observer:
             runtime=looked.runtime,
             status=status,
             gate=looked.gate,
-            children={at: one for at, one in children.items() if at not in unread},
+            children={at: one for at, one in children.items() if at not in left_out},
             unverified=tuple(sorted(name for _, name in unverified)),
-            formats={name: found for (_, name), found in formats.items()},
+            unread=unread,
             pods=pods,
             nodes={name: node for name, node in nodes.items() if isinstance(node, Node)},
             watches_nodes=self.watches_cluster,
@@ -258,17 +258,16 @@ def find_unverified(
     )
 
 
-def find_formats(
-    children: Mapping[tuple[str, str], Child], keyring: Keyring
-) -> dict[tuple[str, str], str]:
-    """Places of records that we have signed, of a format that we do not read, with that format."""
-    return {
-        place: child.format
-        for place, child in children.items()
+def find_unread(children: Mapping[tuple[str, str], Child], keyring: Keyring) -> tuple[Child, ...]:
+    """Records that we have signed, of a format that we do not read: the newest first, then by name."""
+    found = [
+        child
+        for child in children.values()
         if child.expected
         and child.format != RECORD_FORMAT
         and keyring.verify(child.content, child.signature)
-    }
+    ]
+    return tuple(sorted(found, key=lambda child: (-child.attempt, child.name)))
 
 
 def _substitute(spec: RolloutRunSpec, upstreams: tuple[Upstream, ...]) -> RolloutRunSpec:

@@ -22,12 +22,13 @@ def current_attempt(observed: Observed) -> int:
     """The attempt that lives, or shall start: a suspended run's next one is a new one.
 
     Counted from the status and the children, whichever has seen more, so that neither a lost status
-    write nor a late watch repeats a number. One that was overtaken by an edit is never told of.
+    write nor a late watch repeats a number, nor an attempt that is not read is followed by the one before
+    it. One that was overtaken by an edit is never told of.
     """
     found = records(observed)
     if is_overtaken(observed):
         return found[0].attempt + 1
-    seen = found[0].attempt if found else 0
+    seen = max(found[0].attempt if found else 0, _newest_unread(observed))
     done = observed.status.attempt
     if seen > done:
         return seen
@@ -59,12 +60,17 @@ def lives_unread(observed: Observed) -> bool:
     """Whether there may be pods of an attempt, and no record of it that may be read.
 
     Before an attempt was ever told of, a record that does not verify is a stranger's, and means nothing;
-    one that verifies, in another format, is ours.
+    one that verifies, in another format, is ours. A suspension that was told of ended the attempts before it.
     """
-    told = bool(observed.unverified) and observed.status.attempt > 0
-    if is_suspended(observed) or not (told or observed.formats):
+    newest = _newest_unread(observed)
+    if is_suspended(observed) and newest <= observed.status.attempt:
         return False
-    return find_record(observed, current_attempt(observed)) is None
+    told = bool(observed.unverified) and observed.status.attempt > 0
+    return bool(told or newest) and find_record(observed, current_attempt(observed)) is None
+
+
+def _newest_unread(observed: Observed) -> int:
+    return max((one.attempt for one in observed.unread), default=0)
 
 
 def is_suspended(observed: Observed) -> bool:

@@ -60,7 +60,7 @@ def _deletes_run(observed: Observed) -> bool:
 
 def _has_children(observed: Observed) -> bool:
     """Read or not."""
-    return bool(observed.children or observed.unverified or observed.formats)
+    return bool(observed.children or observed.unverified or observed.unread)
 
 
 def _nothing_left(observed: Observed) -> bool:

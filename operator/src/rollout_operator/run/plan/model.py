@@ -51,8 +51,8 @@ class Observed:
     is looked at. ``queue`` is empty for a run without one; ``claim`` is what it would ask for, when
     nothing else is in the way of a start; ``quota`` is what its Workload says. ``tracker`` is who would
     make the object again if it were deleted. ``children`` has no record that does not verify;
-    ``unverified`` names those. Nor has it one of ours in a format that is not read: ``formats`` has its name
-    and format.
+    ``unverified`` names those. Nor has it one of ours in a format that is not read: those are ``unread``,
+    the newest first.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Observed:
     blocked: Blocked | None = None
     children: Mapping[tuple[str, str], Child] = field(default_factory=dict)
     unverified: tuple[str, ...] = ()
-    formats: Mapping[str, str] = field(default_factory=dict)
+    unread: tuple[Child, ...] = ()
     pods: tuple[Pod, ...] = ()
     nodes: Mapping[str, Node] = field(default_factory=dict)
     watches_nodes: bool = False

@@ -140,9 +140,9 @@ def _plan_unread(observed: Observed, attempt: int, now: datetime) -> Plan:
 
 def _why_unread(observed: Observed) -> Blocked:
     """A record of ours is named before one that may be anybody's."""
-    if observed.formats:
-        name = min(observed.formats)
-        error: Exception = RecordFormatUnknown(name, observed.formats[name], RECORD_FORMAT)
+    if observed.unread:
+        record = observed.unread[0]
+        error: Exception = RecordFormatUnknown(record.name, record.format, RECORD_FORMAT)
         reason = Reason.RECORD_FORMAT_UNKNOWN
     else:
         error, reason = RecordUnverified(observed.unverified[0]), Reason.RECORD_UNVERIFIED
