@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from coordinator_kit import HELDOUT, PLAN, FakeActor, FakeLearner
 
-from rollout.coordinator import housekeeping
+from rollout.coordinator.duties import housekeeping
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 

@@ -11,7 +11,7 @@ import pytest
 from coordinator_kit import FakeActor, FakeLearner, run_to_end, wait_for_outcome
 from pod_kit import Pods
 
-from rollout.coordinator.model_export import hand_over
+from rollout.coordinator.duties.model_export import hand_over
 from rollout.coordinator.status.progress import describe_progress
 from rollout.errors import StoreError
 from rollout.models.files import digest_model

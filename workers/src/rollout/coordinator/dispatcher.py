@@ -25,8 +25,8 @@ from rollout.coordinator.calls import rendezvous as group
 from rollout.coordinator.calls import settings as live
 from rollout.coordinator.calls.registry import HANDLERS
 from rollout.coordinator.context import RowCache, RunContext, Summarise
+from rollout.coordinator.duties.housekeeping import keep, settle
 from rollout.coordinator.evidence import keep_rest
-from rollout.coordinator.housekeeping import keep, settle
 from rollout.coordinator.plan import RunPlan, TaskRows
 from rollout.coordinator.rules.evidence import restore
 from rollout.coordinator.settings import StepsTuning, Tuning, choose_settings

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from rollout.coordinator.calls.learner import LEARNER
 from rollout.coordinator.context import RunContext
-from rollout.coordinator.housekeeping import describe_best, find_best
+from rollout.coordinator.duties.references import describe_best, find_best
 from rollout.coordinator.liveness import is_alive
 from rollout.coordinator.rules.drift import judge_drift, judge_retokenised
 from rollout.coordinator.rules.learning import Learning, judge_learning

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rollout.coordinator.context import RunContext
-from rollout.coordinator.model_export import BEST, LATEST, is_handing
+from rollout.coordinator.duties.model_export import BEST, LATEST, is_handing
 from rollout.coordinator.rules.evaluation import choose_best
 from rollout.coordinator.status.overview import (
     actors_wanted,

@@ -9,27 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from rollout.common.bounded import UNREADABLE
 from rollout.coordinator.context import RunContext, wait_for
-from rollout.coordinator.model_export import hand_over
-from rollout.coordinator.rules.evaluation import Best, check_gates, choose_best, plan_final_reports
-from rollout.coordinator.rules.retention import (
-    Needs,
-    Retired,
-    objects_in,
-    objects_of,
-    plan_anchor_retention,
-    plan_retention,
-)
+from rollout.coordinator.duties.model_export import hand_over
+from rollout.coordinator.duties.references import find_best, write_references
+from rollout.coordinator.duties.retention import retire
+from rollout.coordinator.rules.evaluation import check_gates, plan_final_reports
 from rollout.coordinator.state import EvaluationRun
 from rollout.errors import LedgerError, LedgerFull, LedgerSuperseded, LedgerUnreachable, StoreError
-from rollout.ledger.records import Admission, AnchorManifest
-from rollout.objects.filesystem import write_atomically
+from rollout.ledger.records import Admission
 
 log = logging.getLogger(__name__)
 
@@ -86,113 +75,6 @@ def _summarise(run: RunContext, evaluation: EvaluationRun) -> dict[str, Any]:
     summary["num_excluded"] = len(evaluation.excluded)
     summary["tokens_mean"] = sum(lengths) / len(lengths) if lengths else 0.0
     return summary
-
-
-async def write_references(run: RunContext) -> None:
-    """Keep ``Latest`` and ``Best`` pointing at what they say, atomically."""
-    if run.state.anchors:
-        latest = msgspec.to_builtins(run.state.anchors[-1])
-        await _write_reference(run, "Latest", {**latest, "anchor": latest["name"]})
-    best = find_best(run)
-    if best is not None and (best.result.lineage, best.result.step) in run.state.versions:
-        await _write_reference(run, "Best", describe_best(run, best))
-
-
-def find_best(run: RunContext) -> Best | None:
-    """The best version so far on the selecting evaluation."""
-    return choose_best(run.plan.evaluations, run.state.results())
-
-
-def describe_best(run: RunContext, best: Best) -> dict[str, Any]:
-    """The content of ``Best.json``: a weights-only manifest, and why it is the best."""
-    version = run.state.versions[(best.result.lineage, best.result.step)]
-    return {
-        "lineage": version.lineage,
-        "step": version.step,
-        "version": msgspec.to_builtins(version),
-        "objects": {"weights": version.object},
-        "grade": run.plan.grade,
-        "evaluation": best.result.name,
-        "split": best.result.split,
-        "metric": best.metric,
-        "value": best.value,
-        "summary": dict(best.result.summary),
-    }
-
-
-async def _write_reference(run: RunContext, name: str, content: Mapping[str, Any]) -> None:
-    data = msgspec.json.format(msgspec.json.encode({**content, "name": name}), indent=2) + b"\n"
-    if run.references.get(name) != data:
-        await asyncio.to_thread(write_atomically, run.snapshots / f"{name}.json", data)
-        run.references[name] = data
-
-
-async def retire(run: RunContext) -> None:
-    """Delete anchors past ``keepLast`` and versions that nobody needs any more."""
-    async with run.turn:
-        gone = plan_anchor_retention(run.state.anchors, run.plan.anchors_kept)
-        if gone:
-            await _delete_anchors(run, gone)
-        retired = _plan_retired(run)
-        for key in retired.versions:
-            run.state.versions.pop(key, None)
-        if retired.versions:
-            # In turn with commits, which may name an object of equal weights that is about to go. Deleted
-            # before it is written down: a crash in between only deletes nothing again.
-            await asyncio.to_thread(_delete_objects, run, retired.objects)
-            run.retired.extend(retired.versions)
-
-
-def _plan_retired(run: RunContext) -> Retired:
-    state, best = run.state, find_best(run)
-    pinned = {(key[2], key[3]) for key in state.evaluations if _is_pinned(run, key)}
-    if best is not None:
-        pinned.add((best.result.lineage, best.result.step))
-    needs = Needs(
-        head=(state.lineage, state.step),
-        staleness_max=run.plan.staleness_max,
-        pinned=frozenset(pinned),
-        anchors=tuple(state.anchors),
-    )
-    return plan_retention(state.versions.values(), needs)
-
-
-def _is_pinned(run: RunContext, key: tuple[str, str, int, int]) -> bool:
-    """Pending evaluations need their version's weights."""
-    return run.state.evaluations[key].summary is None
-
-
-def _delete_objects(run: RunContext, objects: tuple[str, ...]) -> None:
-    for digest in objects:
-        run.store.delete(digest)
-
-
-async def _delete_anchors(run: RunContext, gone: tuple[AnchorManifest, ...]) -> None:
-    await run.ledger.delete_anchors([(anchor.lineage, anchor.step) for anchor in gone])
-    keys = {(anchor.lineage, anchor.step) for anchor in gone}
-    run.state.anchors = [a for a in run.state.anchors if (a.lineage, a.step) not in keys]
-    free = objects_of(gone) - objects_of(run.state.anchors)
-    free -= objects_in(run.state.versions.values())
-
-    def delete() -> None:
-        for anchor in gone:
-            _delete_manifest(run.snapshots / f"{anchor.name}.json", anchor)
-        _delete_objects(run, tuple(free))
-
-    await asyncio.to_thread(delete)
-
-
-def _delete_manifest(path: Path, anchor: AnchorManifest) -> None:
-    """Delete an anchor's file unless another one has taken its name: once, names had no lineage."""
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=AnchorManifest)
-    except FileNotFoundError:
-        return
-    except UNREADABLE as error:
-        log.warning("manifest %s is left where it is, it cannot be read: %s", path, error)
-        return
-    if (found.lineage, found.step) == (anchor.lineage, anchor.step):
-        path.unlink(missing_ok=True)
 
 
 async def track(run: RunContext) -> None:

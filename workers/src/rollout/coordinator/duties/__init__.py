@@ -1,0 +1,1 @@
+"""What a coordinator does beside answering calls."""

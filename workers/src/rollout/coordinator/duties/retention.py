@@ -1,0 +1,95 @@
+"""Deleting what nobody needs any more: anchors, weight versions, and the objects that were theirs alone.
+
+Always in the run's turn, beside no commit and no anchor; what to delete is decided by ``rules.retention``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import msgspec
+
+from rollout.common.bounded import UNREADABLE
+from rollout.coordinator.context import RunContext
+from rollout.coordinator.duties.references import find_best
+from rollout.coordinator.rules.retention import (
+    Needs,
+    Retired,
+    objects_in,
+    objects_of,
+    plan_anchor_retention,
+    plan_retention,
+)
+from rollout.ledger.records import AnchorManifest
+
+log = logging.getLogger(__name__)
+
+
+async def retire(run: RunContext) -> None:
+    """Delete anchors past ``keepLast`` and versions that nobody needs any more."""
+    async with run.turn:
+        gone = plan_anchor_retention(run.state.anchors, run.plan.anchors_kept)
+        if gone:
+            await _delete_anchors(run, gone)
+        retired = _plan_retired(run)
+        for key in retired.versions:
+            run.state.versions.pop(key, None)
+        if retired.versions:
+            # In turn with commits, which may name an object of equal weights that is about to go. Deleted
+            # before it is written down: a crash in between only deletes nothing again.
+            await asyncio.to_thread(_delete_objects, run, retired.objects)
+            run.retired.extend(retired.versions)
+
+
+def _plan_retired(run: RunContext) -> Retired:
+    state, best = run.state, find_best(run)
+    pinned = {(key[2], key[3]) for key in state.evaluations if _is_pinned(run, key)}
+    if best is not None:
+        pinned.add((best.result.lineage, best.result.step))
+    needs = Needs(
+        head=(state.lineage, state.step),
+        staleness_max=run.plan.staleness_max,
+        pinned=frozenset(pinned),
+        anchors=tuple(state.anchors),
+    )
+    return plan_retention(state.versions.values(), needs)
+
+
+def _is_pinned(run: RunContext, key: tuple[str, str, int, int]) -> bool:
+    """Pending evaluations need their version's weights."""
+    return run.state.evaluations[key].summary is None
+
+
+def _delete_objects(run: RunContext, objects: tuple[str, ...]) -> None:
+    for digest in objects:
+        run.store.delete(digest)
+
+
+async def _delete_anchors(run: RunContext, gone: tuple[AnchorManifest, ...]) -> None:
+    await run.ledger.delete_anchors([(anchor.lineage, anchor.step) for anchor in gone])
+    keys = {(anchor.lineage, anchor.step) for anchor in gone}
+    run.state.anchors = [a for a in run.state.anchors if (a.lineage, a.step) not in keys]
+    free = objects_of(gone) - objects_of(run.state.anchors)
+    free -= objects_in(run.state.versions.values())
+
+    def delete() -> None:
+        for anchor in gone:
+            _delete_manifest(run.snapshots / f"{anchor.name}.json", anchor)
+        _delete_objects(run, tuple(free))
+
+    await asyncio.to_thread(delete)
+
+
+def _delete_manifest(path: Path, anchor: AnchorManifest) -> None:
+    """Delete an anchor's file unless another one has taken its name: once, names had no lineage."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=AnchorManifest)
+    except FileNotFoundError:
+        return
+    except UNREADABLE as error:
+        log.warning("manifest %s is left where it is, it cannot be read: %s", path, error)
+        return
+    if (found.lineage, found.step) == (anchor.lineage, anchor.step):
+        path.unlink(missing_ok=True)
