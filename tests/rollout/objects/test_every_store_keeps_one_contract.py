@@ -7,9 +7,11 @@ import hypothesis.strategies as st
 import pytest
 from blake3 import blake3
 from hypothesis import HealthCheck, given, settings
+from objects_kit import object_service, served_store
 
 from rollout.errors import StoreError
-from rollout.objects.filesystem import name_parts
+from rollout.objects.coordinator_remote import ServedRemote
+from rollout.objects.filesystem import FilesystemStore, name_parts
 
 PARTS = st.lists(st.binary(max_size=300), max_size=6)
 
@@ -53,6 +55,16 @@ def test_any_history_is_that_of_a_set_of_objects(place, history):
             with pytest.raises(StoreError, match="is not in"):
                 store.path(names[i])
     assert sorted(place.list()) == sorted(names[i][7:] for i in present)
+    if not isinstance(getattr(store, "_remote", None), ServedRemote):
+        assert sorted(store.names()) == sorted(names[i] for i in present)
+
+
+def test_a_coordinator_lists_its_objects_to_nobody(tmp_path):
+    with (
+        object_service(FilesystemStore(tmp_path / "objects")) as url,
+        pytest.raises(StoreError, match="does not list"),
+    ):
+        served_store(url, tmp_path / "cache").names()
 
 
 def test_a_file_is_stored_and_stays_where_it_was(place, store, tmp_path):

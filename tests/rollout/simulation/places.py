@@ -56,6 +56,9 @@ class Store:
     def delete(self, digest: str) -> None:
         self.objects.pop(digest, None)
 
+    def names(self) -> list[str]:
+        return list(self.objects)
+
 
 class InlineWriter(Writer):
     """The real writer's transactions and group commit, on timers of the loop instead of a thread.

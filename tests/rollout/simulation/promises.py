@@ -46,9 +46,20 @@ def check_end(file: Path, world: Any) -> list[str]:
         found = open_ends(tx)
     with LedgerReader(file) as ledger:
         found += _told(ledger, world)
+        found += _anchors_are_whole(ledger, world)
         found += _repeats(ledger, world)
         found += _tokens_are_honest(ledger, world.scenario)
     return found
+
+
+def _anchors_are_whole(ledger: LedgerReader, world: Any) -> list[str]:
+    """Collecting what nobody names takes nothing that an anchor of the run names."""
+    return [
+        f"anchor {anchor.name} has lost {part}"
+        for anchor in ledger.anchors()
+        for part, name in {**anchor.objects, "version": anchor.version.object}.items()
+        if not world.store.has(name)
+    ]
 
 
 def _tokens_are_honest(ledger: LedgerReader, scenario: Scenario) -> list[str]:

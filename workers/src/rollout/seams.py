@@ -188,6 +188,10 @@ class ObjectStore(Protocol):
         """Remove the object; a no-op when it is not there."""
         ...
 
+    def names(self) -> Sequence[str]:
+        """The digest of every object that is there. Raises StoreError, also where the place does not list."""
+        ...
+
 
 class WeightSource(Protocol):
     """Where an engine's weights come from."""

@@ -39,8 +39,10 @@ from rollout_api.v1alpha1.train import Stragglers, Train
 from rollout_api.worker import WorkerConfig
 
 
-async def open_from_config(config: WorkerConfig, packer: Packer | None = None) -> Coordinator:
-    """The coordinator of one run. Raises SpecError, DataError or LedgerError."""
+async def open_from_config(
+    config: WorkerConfig, packer: Packer | None = None, pinned: frozenset[str] = frozenset()
+) -> Coordinator:
+    """The coordinator of one run; ``pinned`` as in ``RunContext``. Raises SpecError, DataError or LedgerError."""
     layout = config.layout
     rows = build_rows(config)
     plan = build_plan(config, rows)
@@ -68,6 +70,7 @@ async def open_from_config(config: WorkerConfig, packer: Packer | None = None) -
         tuning=ConfigTuning(config=config, rows=rows),
     )
     opened.run.packer = packer
+    opened.run.pinned = pinned
     return opened
 
 

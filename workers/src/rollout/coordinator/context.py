@@ -140,7 +140,8 @@ class RunContext:
     """One run being coordinated.
 
     ``packer`` None: nobody will ask for the models of this run. ``handed`` are the places of the packed ones
-    by the snapshot's name; None while they are still to be packed. ``learner_until``: the learner was told to go and is killed then. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers.
+    by the snapshot's name; None while they are still to be packed. ``pinned`` are objects of the store that are
+    no version's and no anchor's: models that the manifest brings. ``learner_until``: the learner was told to go and is killed then. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers.
     """
 
     plan: RunPlan
@@ -173,6 +174,7 @@ class RunContext:
     full: NoRoom | None = None
     packer: Packer | None = None
     handed: Mapping[str, str] | None = None
+    pinned: frozenset[str] = frozenset()
     stuck: Stuck | None = None
     learner_until: float | None = None
     evidence: EvidenceState = field(default_factory=EvidenceState)

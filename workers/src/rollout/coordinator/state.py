@@ -154,6 +154,8 @@ class RunState:
     evaluations: dict[Key, EvaluationRun] = field(default_factory=dict)
     versions: dict[tuple[int, int], WeightVersion] = field(default_factory=dict)
     anchors: list[AnchorManifest] = field(default_factory=list)
+    dead_anchors: tuple[AnchorManifest, ...] = ()
+    handed: tuple[str, ...] = ()
     dispositions: Counter[str] = field(default_factory=Counter)
     tokens: Counter[str] = field(default_factory=Counter)
     unfinished: Counter[str] = field(default_factory=Counter)
@@ -301,6 +303,8 @@ def build_state(stored: LedgerState, *, pools_rewards: bool = False) -> RunState
         groups={group.task.ordinal: _group(group) for group in stored.groups},
         versions={(v.lineage, v.step): v for v in stored.versions},
         anchors=list(stored.anchors),
+        dead_anchors=stored.dead_anchors,
+        handed=stored.handed,
         dispositions=Counter(stored.dispositions),
         recent=list(stored.recent_metrics[-STEPS:]),
         tracked_step=stored.tracked_step,

@@ -22,7 +22,7 @@ from rollout.entrypoints.config import parse_arguments, read_worker_config, run_
 from rollout.errors import CoordinatorError, SpecError
 from rollout.plugins.guard import hide_memory
 from rollout.protocol.tls import open_certificate
-from rollout.runs.model_transfer import build_packer
+from rollout.runs.model_transfer import build_packer, find_brought
 from rollout_api.worker import WorkerConfig
 
 
@@ -36,7 +36,8 @@ def main() -> None:
 async def coordinate(config: WorkerConfig) -> None:
     """Open the run and serve it. Raises SpecError, DataError, LedgerError or CoordinatorError."""
     options = build_server_options(config)
-    await serve(await open_from_config(config, build_packer(config)), options)
+    opened = await open_from_config(config, build_packer(config), find_brought(config))
+    await serve(opened, options)
 
 
 def build_server_options(config: WorkerConfig) -> ServerOptions:

@@ -290,7 +290,8 @@ class LedgerState(Record, frozen=True, kw_only=True):
     ``head`` is the last committed step of the live lineage (None: none). ``first_waiting`` is its cursor's
     ordinal, or a later one where a run that has ended closed its books: ``groups`` begin there. ``versions`` are those whose
     objects may still exist. ``recent_metrics`` are of the last few steps, oldest first, ``recent_rewards``
-    the rewards of their groups. ``evidence`` counts what is kept of workers, by their name.
+    the rewards of their groups. ``evidence`` counts what is kept of workers, by their name. ``dead_anchors``
+    are of steps that a fork has left behind, ``handed`` the places of models that others may start from.
     """
 
     lineage: int
@@ -313,3 +314,5 @@ class LedgerState(Record, frozen=True, kw_only=True):
     outcome: dict[str, str] | None
     settings: dict[str, Any]
     evidence: dict[str, int] = {}
+    dead_anchors: tuple[AnchorManifest, ...] = ()
+    handed: tuple[str, ...] = ()

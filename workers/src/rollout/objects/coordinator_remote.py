@@ -116,6 +116,10 @@ class ServedRemote:
         """Remove; a no-op when it is not there."""
         self._ask("DELETE", key)
 
+    def keys(self, prefix: str) -> list[str]:
+        """Refused: what is there is the coordinator's own to know."""
+        raise Refused(f"{self.place} does not list {prefix}", "ask for objects by name")
+
     def _ask(
         self,
         method: str,

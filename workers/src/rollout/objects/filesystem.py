@@ -106,6 +106,10 @@ class FilesystemStore:
             _fail("list", self._files.root, error)
         return [(digest, size) for _, digest, size in sorted(found)]
 
+    def names(self) -> list[str]:
+        """Every object. Raises StoreError."""
+        return [digest for digest, _ in self.sizes()]
+
     @contextmanager
     def receive(self, size_bytes: int) -> Iterator[Incoming]:
         """An object that arrives piece by piece; gone at the end unless it was committed.

@@ -25,6 +25,8 @@ from rollout.objects.source import FileSource, PartsSource, Source
 
 log = logging.getLogger(__name__)
 
+KIND, NAME_CHARACTERS = "blake3", 64
+"""What the keys of objects begin with, and how long their names are."""
 RANGE_BYTES = 32 << 20
 """A download is cut into ranges of this size, each resumed by itself."""
 RANGES_AT_ONCE = 4
@@ -59,6 +61,10 @@ class Remote(Protocol):
 
     def delete(self, key: str) -> None:
         """Remove; a no-op when it is not there."""
+        ...
+
+    def keys(self, prefix: str) -> list[str]:
+        """The keys of all objects that begin with ``prefix``. Refused where the place does not list."""
         ...
 
 
@@ -114,6 +120,13 @@ class RemoteStore:
         """Remove the object, here and there; a no-op when it is not there. Raises StoreError."""
         self._try("delete", digest, self._remote.delete)
         self._cache.drop(digest)
+
+    def names(self) -> list[str]:
+        """Every object of the place. Raises StoreError."""
+        operation = Operation(verb="list", digest="of all objects", place=self._remote.place)
+        keys = persist(self._patience, operation, lambda: self._remote.keys(f"{KIND}/"))
+        names = (key.rpartition("/")[2] for key in keys)
+        return [f"{KIND}:{name}" for name in names if len(name) == NAME_CHARACTERS]
 
     def _size(self, digest: str) -> int | None:
         return self._try("find", digest, self._remote.size)
@@ -204,4 +217,4 @@ class RemoteStore:
 def key_of(digest: str) -> str:
     """The object's key below the root of its place. Raises StoreError for what is no digest."""
     name = parse_name(digest)
-    return f"blake3/{name[:2]}/{name}"
+    return f"{KIND}/{name[:2]}/{name}"

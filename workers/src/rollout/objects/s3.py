@@ -128,6 +128,14 @@ class S3Remote:
         """Remove; a no-op when it is not there."""
         _call(lambda: self._client.delete_object(**self._at(key)))
 
+    def keys(self, prefix: str) -> list[str]:
+        """The keys that begin with ``prefix``, a page of a thousand at a time."""
+        begin, pages = self._at(prefix), self._client.get_paginator("list_objects_v2")
+        skipped = len(begin["Key"]) - len(prefix)
+        with _translated():
+            found = pages.paginate(Bucket=begin["Bucket"], Prefix=begin["Key"])
+            return [item["Key"][skipped:] for page in found for item in page.get("Contents", ())]
+
     def _at(self, key: str) -> dict[str, str]:
         prefix = f"{self._bucket.prefix}/" if self._bucket.prefix else ""
         return {"Bucket": self._bucket.name, "Key": f"{prefix}{key}"}

@@ -59,6 +59,11 @@ def bring_models(order: WorkerOrder) -> dict[str, str]:
     }
 
 
+def find_brought(order: WorkerOrder) -> frozenset[str]:
+    """The objects that ``bring_models`` may have put into this run's own store."""
+    return frozenset(packed.digest for packed in _named(order).values())
+
+
 def take_models(order: WorkerOrder, role: Role) -> dict[str, str]:
     """The same in another pod. Raises StoreError, SpecError, ModelNotFound."""
     return {

@@ -10,6 +10,7 @@ from rollout.coordinator.batch_building import ids_of
 from rollout.coordinator.calls.admission import plan_admission, plan_evaluations, view_window
 from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import FINISHED, RunContext
+from rollout.coordinator.duties.retention import collect
 from rollout.coordinator.liveness import record_heartbeat, working_actors
 from rollout.coordinator.rules.autoscaling import ScaleState, StepShares, next_pace
 from rollout.coordinator.rules.batch_selection import (
@@ -307,6 +308,7 @@ async def save_anchor(run: RunContext, sender: Envelope, ask: m.AnchorSaved) -> 
         same = (manifest.lineage, manifest.step)
         kept = [a for a in run.state.anchors if (a.lineage, a.step) != same]
         run.state.anchors = [*kept, manifest]
+        await collect(run)
     log.info("anchor saved name=%s step=%d", manifest.name, manifest.step)
     run.wake()
     return m.Empty()

@@ -13,6 +13,7 @@ from rollout.coordinator.calls.actors import end_worker
 from rollout.coordinator.calls.admission import plan_admission, plan_evaluations, view_window
 from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import RunContext
+from rollout.coordinator.duties.retention import collect
 from rollout.coordinator.liveness import record_heartbeat
 from rollout.coordinator.state import Worker, build_state
 from rollout.errors import CoordinatorError
@@ -45,6 +46,7 @@ async def start(run: RunContext, sender: Envelope, ask: m.LearnerStart) -> m.Lea
             state="starting",
         )
         run.learner_until = None
+        await collect(run)
         anchor = await _usable_anchor(run)
         replay = await run.ledger.records_after(0 if anchor is None else anchor.step)
     run.wake()

@@ -23,7 +23,12 @@ LATEST, BEST = "Latest", "Best"
 async def hand_over(run: RunContext) -> None:
     """Pack the models of a run that has succeeded, once in a coordinator's life."""
     if is_handing(run):
-        run.handed = await asyncio.to_thread(_pack, run, find_versions(run))
+        handed = await asyncio.to_thread(_pack, run, find_versions(run))
+        for name, place in handed.items():
+            # Before anybody hears of it: what is in the ledger is never collected.
+            await run.ledger.add_event("handed", place, {"snapshot": name})
+        run.state.handed = (*run.state.handed, *handed.values())
+        run.handed = handed
         run.wake()
 
 

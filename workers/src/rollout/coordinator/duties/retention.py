@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -20,19 +21,26 @@ from rollout.coordinator.rules.retention import (
     objects_in,
     objects_of,
     plan_anchor_retention,
+    plan_collection,
     plan_retention,
 )
+from rollout.errors import StoreError
 from rollout.ledger.records import AnchorManifest
 
 log = logging.getLogger(__name__)
+
+COLLECTED_MAX = 1000
+"""Most objects that one look collects: the learner waits for it. The next look takes the rest."""
 
 
 async def retire(run: RunContext) -> None:
     """Delete anchors past ``keepLast`` and versions that nobody needs any more."""
     async with run.turn:
         gone = plan_anchor_retention(run.state.anchors, run.plan.anchors_kept)
+        gone = (*run.state.dead_anchors, *gone)
         if gone:
             await _delete_anchors(run, gone)
+            run.state.dead_anchors = ()
         retired = _plan_retired(run)
         for key in retired.versions:
             run.state.versions.pop(key, None)
@@ -62,7 +70,7 @@ def _is_pinned(run: RunContext, key: tuple[str, str, int, int]) -> bool:
     return run.state.evaluations[key].summary is None
 
 
-def _delete_objects(run: RunContext, objects: tuple[str, ...]) -> None:
+def _delete_objects(run: RunContext, objects: Iterable[str]) -> None:
     for digest in objects:
         run.store.delete(digest)
 
@@ -93,3 +101,37 @@ def _delete_manifest(path: Path, anchor: AnchorManifest) -> None:
         return
     if (found.lineage, found.step) == (anchor.lineage, anchor.step):
         path.unlink(missing_ok=True)
+
+
+async def collect(run: RunContext) -> None:
+    """Delete what the store has and nobody names: what killed learners stored, and never reported.
+
+    Ask for it in the run's turn, while the learner waits for an answer: it alone stores objects before they
+    are named, one call after the other, so at that moment none is on its way. A place that refuses to list
+    or to delete keeps them.
+    """
+    outcome = run.state.outcome
+    if outcome is not None and outcome.kind == "Succeeded":
+        return  # its models may be on their way to whoever starts from them
+    try:
+        num = await asyncio.to_thread(_collect, run, _named(run))
+    except StoreError as error:
+        log.warning("objects that nobody names stay: %s", error)
+    else:
+        if num:
+            log.info("collected num=%d objects that nobody named", num)
+
+
+def _named(run: RunContext) -> set[str]:
+    """Every object that somebody may still ask for."""
+    state = run.state
+    versions = [*state.versions.values(), *([state.version] if state.version else [])]
+    anchored = objects_of((*state.anchors, *state.dead_anchors))
+    handed = {f"blake3:{place.rpartition('/')[2]}" for place in state.handed}
+    return objects_in(versions) | anchored | handed | run.pinned
+
+
+def _collect(run: RunContext, named: set[str]) -> int:
+    found = plan_collection(run.store.names(), named, COLLECTED_MAX)
+    _delete_objects(run, found)
+    return len(found)

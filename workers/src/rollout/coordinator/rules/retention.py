@@ -66,6 +66,11 @@ def objects_of(anchors: Iterable[AnchorManifest]) -> set[str]:
     return found
 
 
+def plan_collection(present: Iterable[str], named: Collection[str], num_max: int) -> Sequence[str]:
+    """Objects that are there and that nobody names, ``num_max`` at most."""
+    return sorted(set(present).difference(named))[:num_max]
+
+
 def plan_anchor_retention(
     anchors: Sequence[AnchorManifest], num_kept: int
 ) -> tuple[AnchorManifest, ...]:

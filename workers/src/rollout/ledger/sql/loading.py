@@ -55,6 +55,8 @@ def load(tx: Transaction) -> LedgerState:
         outcome=read_optional(run["outcome"], "run.outcome"),
         settings=read_document(run["settings"], "run.settings"),
         evidence=_count_evidence(tx),
+        dead_anchors=_dead_anchors(tx),
+        handed=_handed(tx),
     )
 
 
@@ -63,6 +65,11 @@ def _count_evidence(tx: Transaction) -> dict[str, int]:
         "SELECT message, count(*) FROM events WHERE kind = 'evidence' GROUP BY message"
     )
     return dict(tuple(row) for row in rows)
+
+
+def _handed(tx: Transaction) -> tuple[str, ...]:
+    rows = tx.execute("SELECT DISTINCT message FROM events WHERE kind = 'handed'")
+    return tuple(sorted(row[0] for row in rows))
 
 
 def _recent_rewards(tx: Transaction, head: int) -> tuple[tuple[tuple[float, ...], ...], ...]:
@@ -230,6 +237,17 @@ def read_anchors(tx: Transaction) -> tuple[AnchorManifest, ...]:
         )
         found.extend(read_json(row[0], AnchorManifest, "anchors.manifest") for row in rows)
     return tuple(reversed(found))
+
+
+def _dead_anchors(tx: Transaction) -> tuple[AnchorManifest, ...]:
+    """Anchors that nobody has deleted, of steps that a fork has left behind."""
+    bounds = {one: EVERYTHING if last is None else last for one, last in read_ancestry(tx)}
+    rows = tx.execute("SELECT lineage, step, manifest FROM anchors WHERE deleted = 0").fetchall()
+    return tuple(
+        read_json(manifest, AnchorManifest, "anchors.manifest")
+        for lineage, step, manifest in rows
+        if step > bounds.get(lineage, -1)
+    )
 
 
 def count_dispositions(tx: Transaction) -> dict[str, int]:
