@@ -12,7 +12,7 @@ from pod_kit import Pods
 
 from rollout.pods.child import run_child
 from rollout.pods.output_tail import TAIL_BYTES_MAX, OutputTail
-from rollout.pods.telling import FILES_MAX, Telling, keep_file, last_bytes
+from rollout.pods.telling import FILES_MAX, SECONDS_MAX, Telling, keep_file, last_bytes
 from rollout.protocol.messages import EVIDENCE_BYTES_MAX, Evidence
 from rollout.report.evidence import list_evidence, read_evidence
 from rollout_api.credentials import mask
@@ -65,7 +65,9 @@ def test_a_good_end_needs_no_words(run):
 
 
 @pytest.mark.process
-def test_a_child_that_is_told_to_go_shows_where_it_stood_before_it_goes(run, tmp_path):
+def test_a_child_that_is_told_to_go_shows_where_it_stood_before_it_goes(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("rollout.pods.child.SHOW_SECONDS_MAX", 60.0)
+    monkeypatch.setitem(SECONDS_MAX, "told", 60.0)
     told, ready = threading.Event(), tmp_path / "ready"
 
     def tell():
@@ -81,7 +83,7 @@ def test_a_child_that_is_told_to_go_shows_where_it_stood_before_it_goes(run, tmp
         "show_on_signal()\n"
         "def stuck_here():\n"
         f"    pathlib.Path({str(ready)!r}).touch()\n"
-        "    time.sleep(60)\n"
+        "    time.sleep(600)\n"
         "stuck_here()\n",
         told=told,
     )
@@ -156,7 +158,7 @@ def test_a_coordinators_pod_keeps_its_own_in_the_runs_folder(tmp_path):
 
 
 @pytest.mark.process
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_last_words_of_a_killed_learner_are_in_the_runs_storage(tmp_path):
     pods = Pods(
         tmp_path, train={**OFFLINE, "data": {"jsonl": {"uri": str(tmp_path / "rows.jsonl")}}}

@@ -17,7 +17,7 @@ from rollout.pods.child import run_child
 from rollout.supervisor.evidence import EVIDENCE_FILES_MAX, keep_evidence
 from rollout_api.credentials import mask
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 
 WAITING = """
 import asyncio, os
@@ -41,6 +41,13 @@ inside_a_library()
 """
 
 
+@pytest.fixture
+def patient(monkeypatch):
+    """A process that answers is waited for on a busy machine, too."""
+    monkeypatch.setattr("rollout.supervisor.evidence.STACK_SECONDS_MAX", 60.0)
+    monkeypatch.setattr("rollout.pods.child.SHOW_SECONDS_MAX", 60.0)
+
+
 @contextmanager
 def started(code: str, log: Path):
     with log.open("ab") as out:
@@ -59,6 +66,7 @@ def started(code: str, log: Path):
         process.wait()
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_waiting_process_shows_its_threads_and_tasks(tmp_path):
     log = tmp_path / "actor-0.log"
     with started(WAITING, log) as process:
@@ -89,6 +97,7 @@ def test_a_process_without_a_handler_is_not_ended_by_the_question():
         process.wait()
 
 
+@pytest.mark.usefixtures("patient")
 def test_credentials_do_not_reach_the_evidence(tmp_path):
     log = tmp_path / "actor-0.log"
     with started(WAITING, log) as process:
@@ -110,6 +119,7 @@ def test_the_first_failures_are_kept_and_no_more(tmp_path):
     assert keep_evidence("actor-0", os.getpid(), tmp_path / "no.log", folder, {}) is None
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_pod_that_is_ended_shows_where_its_work_stood_first(capfd, tmp_path):
     (tmp_path / "stuck.py").write_text(
         "import pathlib, signal, sys, time\n"
@@ -117,7 +127,7 @@ def test_a_pod_that_is_ended_shows_where_its_work_stood_first(capfd, tmp_path):
         "show_on_signal()\n"
         "def stuck_here():\n"
         "    pathlib.Path(sys.argv[1]).touch()\n"
-        "    time.sleep(60)\n"
+        "    time.sleep(600)\n"
         "stuck_here()\n"
     )
     told, ready = threading.Event(), tmp_path / "ready"

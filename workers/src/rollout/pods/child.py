@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 
 from rollout.common.child_processes import signal_group
 from rollout.common.parent_death import tied_argv
-from rollout.common.stacks import ask_for_stacks
+from rollout.common.stacks import END, ask_for_stacks
 from rollout.pods.output_tail import OutputTail
 from rollout.pods.telling import Telling
 from rollout.protocol.messages import EvidenceMoment
@@ -19,6 +20,8 @@ from rollout.protocol.messages import EvidenceMoment
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
+SHOW_SECONDS_MAX = 2.0
+"""How long a child that is told to go may take to show where it stands."""
 
 
 def run_child(
@@ -44,14 +47,14 @@ def run_child(
         start_new_session=True,
     )
     _follow(process, telling.tail)
-    shown = asked = False
+    show_until: float | None = None
+    asked = False
     while (code := _wait(process)) is None:
         if over is not None and over.is_set():
             signal_group(process, signal.SIGKILL)
-        elif told.is_set() and not shown:
-            ask_for_stacks(process.pid)
-            shown = True
-        elif shown and not asked:
+        elif told.is_set() and show_until is None:
+            show_until = _ask(process)
+        elif show_until is not None and not asked and _is_shown(process, telling.tail, show_until):
             telling.say("told")
             process.terminate()
             asked = True
@@ -67,6 +70,16 @@ def _ending(code: int, *, asked: bool) -> EvidenceMoment:
     if not code:
         return "clean"
     return "left" if asked else "failed"
+
+
+def _ask(process: subprocess.Popen[bytes]) -> float:
+    """Ask it where it stands; until when its answer is waited for."""
+    answers = process.pid in ask_for_stacks(process.pid)
+    return time.monotonic() + (SHOW_SECONDS_MAX if answers else 0.0)
+
+
+def _is_shown(process: subprocess.Popen[bytes], tail: OutputTail, until: float) -> bool:
+    return time.monotonic() > until or f"{END} {process.pid} " in tail.text()
 
 
 def _follow(process: subprocess.Popen[bytes], tail: OutputTail) -> None:

@@ -26,7 +26,7 @@ from rollout.types import Completion, Message, Row
 
 START_SECONDS_MAX = 120.0
 """Longest time to import the user's module and its libraries."""
-STACK_SECONDS_MAX = 0.5
+STACK_SECONDS_MAX = 5.0
 """How long a hung child may take to say where it hangs."""
 STDERR_BYTES_SHOWN = 2000
 FAILURE_CHARACTERS_MAX = 4000
@@ -164,18 +164,22 @@ def _ask_where(child: _Child) -> str:
     before = _stderr_size(child)
     child.process.send_signal(signal.SIGUSR1)
     deadline = time.monotonic() + STACK_SECONDS_MAX
-    while _stderr_size(child) == before and time.monotonic() < deadline:
+    while not (where := _find_frame(child, before)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    time.sleep(0.02)
-    child.stderr.seek(before)
-    for line in child.stderr.read().decode(errors="replace").splitlines():
-        if (
-            line.strip().startswith("File ")
-            and "rollout/rewards/" not in line
-            and "rollout/common/" not in line
-        ):
-            return f"; it was at {line.strip().removeprefix('File ')}"
-    return ""
+    return where and f"; it was at {where}"
+
+
+def _find_frame(child: _Child, start: int) -> str:
+    """The first frame of the user's in what a child has written after ``start``; only whole lines count.
+
+    The file's place is the child's, who goes on writing there: it is not moved.
+    """
+    written = os.pread(child.stderr.fileno(), _stderr_size(child) - start, start)
+    said, _, _ = written.decode(errors="replace").rpartition("\n")
+    lines = (line.strip() for line in said.splitlines())
+    ours = ("rollout/rewards/", "rollout/common/")
+    frames = (one for one in lines if one.startswith("File ") and not any(o in one for o in ours))
+    return next(frames, "").removeprefix("File ")
 
 
 def _stderr_size(child: _Child) -> int:
