@@ -45,7 +45,7 @@ class Balancer:
             except OSError:  # closed
                 return
             try:
-                far = socket.create_connection((LOOPBACK, self.backend), timeout=10)
+                far = socket.create_connection((LOOPBACK, self.backend), timeout=60)
             except OSError:  # nobody there: the caller sees a closed connection
                 near.close()
                 continue
@@ -94,7 +94,7 @@ class Webhook:
 def fetch(url: str) -> tuple[int, str]:
     """Status and text; 0 while nobody listens."""
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

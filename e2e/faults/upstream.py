@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 from faults.kubeconfig import AS_THE_PROXY
 
 CALL_SECONDS_MAX = 3600.0
-CONNECT_SECONDS_MAX = 10.0
+CONNECT_SECONDS_MAX = 60.0
 BUFFER_BYTES = 8 * 1024 * 1024
 """A watch's event must fit: objects are at most 1.5 MiB."""
 

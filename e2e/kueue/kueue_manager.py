@@ -44,7 +44,9 @@ class Kueue:
 
     def is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.health}/readyz", timeout=5) as answer:
+            with urllib.request.urlopen(
+                f"{self.health}/readyz", timeout=5
+            ) as answer:  # short: asked again
                 return answer.status == 200
         except OSError:
             return False
@@ -180,7 +182,7 @@ class Mounting:
 
     def _play(self) -> None:
         assert self._stop is not None
-        while not self._stop.wait(0.5):
+        while not self._stop.wait(0.5):  # short: a poll
             for name, text in self._read().items():
                 path, value = self.folder / name, base64.b64decode(text)
                 if not path.exists() or path.read_bytes() != value:

@@ -11,10 +11,11 @@ from queue_stage import Stage
 from cluster.control.ports import find_free_port
 from faults.proxy import running as proxied
 from runs import build_run
+from waiting import Pace
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-SAID_SECONDS_MAX = 10.0
+SAID_SECONDS_MAX = 10.0  # short: a promise, stretched on a busy machine
 
 
 def test_kueue_that_comes_later_is_found(local, bare, idle, tmp_path):
@@ -23,10 +24,12 @@ def test_kueue_that_comes_later_is_found(local, bare, idle, tmp_path):
         path.write_text(proxy.kubeconfig())
         with operating(path, find_free_port(), tmp_path / "log") as operator:
             stage = Stage(kubectl=bare, puppets=idle, operator=operator)
-            began = time.monotonic()
-            bare.apply(build_run("arithmetic", spec_of(1)))
-            stage.wait_for("Stalled", "True", "KueueNotInstalled")
-            assert time.monotonic() - began < SAID_SECONDS_MAX
+            with Pace() as pace:
+                began = time.monotonic()
+                bare.apply(build_run("arithmetic", spec_of(1)))
+                stage.wait_for("Stalled", "True", "KueueNotInstalled")
+                said = time.monotonic() - began
+            assert said < pace.stretch(SAID_SECONDS_MAX)
             assert "install Kueue" in stage.condition("Stalled")["message"]
             assert watches(proxy) == []
             with running(local, tmp_path):

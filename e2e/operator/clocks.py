@@ -10,7 +10,7 @@ from operators import eventually
 from stage import DONE, World
 
 RUNS = ("a", "b", "c")
-LATE_SECONDS_MAX = 2.0
+LATE_SECONDS_MAX = 2.0  # short: a promise, stretched on a busy machine
 STAMP_SECONDS = 1.0
 """Stamps are whole seconds, cut off: what is counted from one is up to this much too long."""
 

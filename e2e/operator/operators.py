@@ -25,7 +25,7 @@ class Operator:
     log: Path
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
             return answer.read().decode()
 
     def is_ready(self) -> bool:

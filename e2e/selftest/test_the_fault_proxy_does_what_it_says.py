@@ -164,7 +164,7 @@ def test_a_stalled_watch_stays_open_and_silent(client: Kubectl, fake: Kubectl, p
     wait_until(lambda: proxy.matched(rule) == 1, "the rule is met")
     create(fake, "unseen")
     with pytest.raises(subprocess.TimeoutExpired):
-        watcher.wait(timeout=2)
+        watcher.wait(timeout=2)  # short: it never ends
     watcher.kill()
     assert watcher.communicate()[0] == ""
 

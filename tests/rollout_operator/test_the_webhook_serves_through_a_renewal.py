@@ -163,15 +163,16 @@ async def test_a_server_that_ends_still_answers_and_asks_callers_to_connect_anew
     files.renew()
     certificate = Certificate(files.pair)
     server = WebhookServer(
-        certificate, Ports(host="127.0.0.1", review=0, health=0, drain_seconds=1)
+        certificate, Ports(host="127.0.0.1", review=0, health=0, drain_seconds=2)
     )
     served = server(allow)
     await anext(served)
-    ending = asyncio.ensure_future(served.aclose())
-    await asyncio.sleep(0.05)
-
     host, port = server.address
     connector = aiohttp.TCPConnector(ssl=files.context())
+    ending = asyncio.ensure_future(served.aclose())
+    while await server.not_ready() != "ending":
+        await asyncio.sleep(0)
+
     async with (
         aiohttp.ClientSession(connector=connector) as session,
         session.post(f"https://{host}:{port}/x", json=review_of(), server_hostname=NAME) as answer,

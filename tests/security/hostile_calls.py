@@ -28,7 +28,7 @@ from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.protocol.envelope import Envelope, read_envelope
 from rollout.protocol.routes import ROUTES
 
-CALL_SECONDS_MAX = 0.2
+CALL_SECONDS_MAX = 0.2  # short: what never comes
 """A caller that hangs up while it waits for work."""
 ENDS = {"/v1/operator/stop", "/v1/learner/failed"}
 """What is told there is believed, and ends the run."""

@@ -147,7 +147,7 @@ async def test_an_object_that_nobody_can_read_ends_the_watch_of_all_others(caplo
             client = KubeClient(session, connection.server)
             reader = Informer(client=client, resource=CONFIG_MAPS, sink=sink)
             task = asyncio.create_task(reader.run())
-            await asyncio.wait_for(reader.synced.wait(), 10)
+            await asyncio.wait_for(reader.synced.wait(), 60)
             task.cancel()
     assert (sink.taken, sink.gone) == (["honest"], []), "what was known of it stays"
     assert "configmaps ns/mine" in caplog.text

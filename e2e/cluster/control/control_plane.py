@@ -27,7 +27,7 @@ from cluster.errors import StartError
 from cluster.instance import Instance
 
 PORT_ATTEMPTS_MAX = 3
-ANSWER_SECONDS_MAX = 10.0
+ANSWER_SECONDS_MAX = 30.0
 SYSTEM_USERS = {
     "admin": ("admin", "system:masters"),
     "controller-manager": ("system:kube-controller-manager", ""),

@@ -17,7 +17,7 @@ import psutil
 from cluster.errors import StartError
 
 READY_SECONDS_MAX = 180.0
-STOP_SECONDS_MAX = 10.0
+STOP_SECONDS_MAX = 10.0  # short: then it is killed
 POLL_SECONDS = 0.05
 
 

@@ -88,7 +88,7 @@ def _render_corefile(instance: Instance, network: Network, port: int) -> str:
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=5) as answer:  # short: asked again
             return answer.status == 200
     except (urllib.error.URLError, OSError):
         return False

@@ -11,7 +11,7 @@ V1_CONTROLLERS = (
 )
 UNIFIED = "unified"
 """runc adds a folder here by itself on a hybrid machine."""
-REMOVE_SECONDS_MAX = 5.0
+REMOVE_SECONDS_MAX = 30.0
 
 
 def create(name: str) -> None:

@@ -14,10 +14,11 @@ from faults.kinds import Hang
 from faults.proxy import Proxy, running
 from faults.rules import Rule
 from runs import build_run
+from waiting import Pace
 
 pytestmark = pytest.mark.process
 
-TAKE_OVER_SECONDS_MAX = 20.0
+TAKE_OVER_SECONDS_MAX = 20.0  # short: a promise, stretched on a busy machine
 READY_SECONDS_MAX = 180.0
 READY_SECONDS_MAX_SLOW = 600.0
 IN_FLIGHT_MAX = 1
@@ -97,10 +98,11 @@ def all_are_made_once(kubectl, puppets, count):
 def the_leader_is_killed(pair, kubectl, puppets, count):
     leader, other = pair
     load(kubectl, leader, count)
-    leader.operator.process.kill()
-    killed = time.monotonic()
-    eventually(other.writes, "the other one does not write", every=0.05)
-    assert other.writes()[0].arrived - killed < TAKE_OVER_SECONDS_MAX
+    with Pace() as pace:
+        leader.operator.process.kill()
+        killed = time.monotonic()
+        eventually(other.writes, "the other one does not write", every=0.05)
+    assert other.writes()[0].arrived - killed < pace.stretch(TAKE_OVER_SECONDS_MAX)
     all_are_made_once(kubectl, puppets, count)
 
 
@@ -120,9 +122,10 @@ def test_a_frozen_leader_that_wakes_up_begins_no_write(pair, bare, puppets):
     load(bare, leader, RUNS)
     leader.operator.process.send_signal(signal.SIGSTOP)
     try:
-        frozen = time.monotonic()
-        eventually(other.writes, "the other one does not write", every=0.05)
-        assert other.writes()[0].arrived - frozen < TAKE_OVER_SECONDS_MAX
+        with Pace() as pace:
+            frozen = time.monotonic()
+            eventually(other.writes, "the other one does not write", every=0.05)
+        assert other.writes()[0].arrived - frozen < pace.stretch(TAKE_OVER_SECONDS_MAX)
         woken = time.monotonic()
     finally:
         leader.operator.process.send_signal(signal.SIGCONT)

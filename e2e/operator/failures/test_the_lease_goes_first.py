@@ -40,7 +40,7 @@ def answer_headers(kubectl, token, path):
         settings.host + path.format(kubectl.namespace), headers={"Authorization": f"Bearer {token}"}
     )
     try:
-        with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+        with urllib.request.urlopen(request, context=context, timeout=60) as answer:
             return answer.headers
     except urllib.error.HTTPError as error:
         return error.headers

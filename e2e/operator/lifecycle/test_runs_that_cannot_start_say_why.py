@@ -6,10 +6,11 @@ import pytest
 from operators import eventually
 
 from runs import build_run
+from waiting import Pace
 
 pytestmark = pytest.mark.process
 
-NO_CLASS_SECONDS_MAX = 10.0
+NO_CLASS_SECONDS_MAX = 10.0  # short: a promise, stretched on a busy machine
 CASES = {
     "invalid": ({"actors": {"nodesPerReplica": 2}}, "InvalidSpec"),
     "runtime": ({"runtimeRef": {"name": "none"}}, "RuntimeNotFound"),
@@ -41,10 +42,12 @@ def test_a_missing_storage_class_is_said_within_ten_seconds_and_noticed_when_it_
     """A promised bound, so the clock is asked."""
     name = f"fast-{world.kubectl.namespace}"
     ledger = {"sqlite": {"storageClassName": name}}
-    began = time.monotonic()
-    world.apply(spec={"storage": {"ledger": ledger}})
-    said = world.wait_for("Stalled", "True", "NoStorageClass")
-    assert time.monotonic() - began < NO_CLASS_SECONDS_MAX
+    with Pace() as pace:
+        began = time.monotonic()
+        world.apply(spec={"storage": {"ledger": ledger}})
+        said = world.wait_for("Stalled", "True", "NoStorageClass")
+        took = time.monotonic() - began
+    assert took < pace.stretch(NO_CLASS_SECONDS_MAX)
     assert name in said["message"]
 
     provisioner = "kubernetes.io/no-provisioner"

@@ -11,9 +11,11 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 from operators import eventually
 
+from waiting import Pace
+
 pytestmark = pytest.mark.process
 
-BACK_SECONDS_MAX = 2.0
+BACK_SECONDS_MAX = 2.0  # short: a promise, stretched on a busy machine
 POLICY = ("networkpolicy", "arithmetic-learner")
 
 
@@ -33,14 +35,15 @@ def test_a_disturbed_child_is_back_within_two_seconds(world, disturb):
     world.apply()
     world.wait_for("Ready", "True", "Running")
     seconds = []
-    for child in children_of(world.puppets.api.api_client, world.kubectl.namespace):
-        before = child.read()
-        child.delete() if disturb == "deleted" else child.change()
-        began = time.monotonic()
-        eventually(partial(child.is_back, before), f"{child.name} was not back", every=0.02)
-        seconds.append(time.monotonic() - began)
+    with Pace() as pace:
+        for child in children_of(world.puppets.api.api_client, world.kubectl.namespace):
+            before = child.read()
+            child.delete() if disturb == "deleted" else child.change()
+            began = time.monotonic()
+            eventually(partial(child.is_back, before), f"{child.name} was not back", every=0.02)
+            seconds.append(time.monotonic() - began)
     assert len(seconds) == 6
-    assert median(seconds) <= BACK_SECONDS_MAX, seconds
+    assert median(seconds) <= pace.stretch(BACK_SECONDS_MAX), seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

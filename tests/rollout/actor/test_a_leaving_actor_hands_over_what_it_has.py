@@ -48,7 +48,7 @@ async def interrupt_once(engine, tasks, on, order):
     await engine.begun.wait()
     await asyncio.sleep(0)
     order(hand)
-    return await asyncio.wait_for(playing, 5), returned
+    return await asyncio.wait_for(playing, 60), returned
 
 
 async def begin(task, reply="hello", stops_at=None, builder=None, **more):
@@ -287,7 +287,7 @@ def actor(client, engine, **more):
 async def run_until_drawing(one, engine):
     engine.holds = True
     running = asyncio.create_task(one.run())
-    await asyncio.wait_for(engine.begun.wait(), 5)
+    await asyncio.wait_for(engine.begun.wait(), 60)
     return running
 
 
@@ -296,7 +296,7 @@ async def test_told_to_leave_it_returns_everything_and_ends():
     one = actor(client, engine)
     running = await run_until_drawing(one, engine)
     one.leave()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, 60)
 
     assert [(result.task_id, result.failure.kind) for result in client.results] == [
         ("t0", "returned"),
@@ -310,7 +310,7 @@ async def test_in_exact_a_leaving_actor_finishes_unless_its_time_is_up():
     one = actor(client, engine, keeps_prefixes=False)
     running = await run_until_drawing(one, engine)
     one.leave()
-    await asyncio.wait_for(running, 10)  # the grace of 5 s, less what parting takes: at once
+    await asyncio.wait_for(running, 60)  # the grace of 5 s, less what parting takes: at once
     (result,) = client.results
     assert (result.failure.kind, result.prefixes) == ("returned", ())
 
@@ -319,7 +319,7 @@ async def test_a_heartbeat_says_how_far_it_is_and_may_take_work_away():
     engine = PatientEngine("hello")
     client = Client([make_task(0), make_task(1)], HeartbeatAnswer(give_back=("t1",)))
     one = actor(client, engine)
-    await asyncio.wait_for(await run_until_drawing(one, engine), 5)
+    await asyncio.wait_for(await run_until_drawing(one, engine), 60)
 
     told = next(beat.progress for beat in client.beats if beat.progress)
     assert told[0] == TaskProgress(task_id="t0", running=(2, 2), prompt_tokens=3)

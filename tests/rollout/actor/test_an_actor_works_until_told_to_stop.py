@@ -172,27 +172,24 @@ async def test_a_failed_reward_is_the_tasks_failure():
 
 
 async def test_work_that_went_to_another_is_dropped():
-    entered, go = threading.Event(), threading.Event()
+    dropped = threading.Event()
 
     class Slow(LengthScorer):
         async def score(self, played):
-            await asyncio.to_thread(go.wait, 5)
+            assert await asyncio.to_thread(dropped.wait, 60)
             return await super().score(played)
 
     class Losing(ScriptedClient):
         def heartbeat(self, ask):
             super().heartbeat(ask)
-            if ask.task_ids:
-                entered.set()
-                return HeartbeatAnswer(lost=("t0",))
-            return HeartbeatAnswer()
+            if not ask.task_ids:
+                return HeartbeatAnswer()
+            if len([beat for beat in self.beats if beat.task_ids]) > 1:
+                dropped.set()  # whoever beats again has taken the answer before
+            return HeartbeatAnswer(lost=("t0",))
 
     client = Losing([make_task(0), make_task(1)], heartbeat_seconds=0.01)
-    running = asyncio.create_task(actor(client, scorer=Slow()).run())
-    await asyncio.to_thread(entered.wait, 5)
-    await asyncio.sleep(0.05)
-    go.set()
-    await running
+    await actor(client, scorer=Slow()).run()
 
     assert [result.task_id for result in client.results] == ["t1"]
 
@@ -211,11 +208,11 @@ async def test_a_heartbeat_that_is_refused_is_not_the_last_one(monkeypatch):
             return HeartbeatAnswer()
 
         def claim(self, ask):
-            go.wait(20)
+            go.wait(60)
             return super().claim(ask)
 
     running = asyncio.create_task(actor(Refusing(heartbeat_seconds=0.01)).run())
-    assert await asyncio.to_thread(beaten_again.wait, 20)
+    assert await asyncio.to_thread(beaten_again.wait, 60)
     go.set()
     await running
 
@@ -229,11 +226,11 @@ async def test_an_actor_whose_heartbeats_are_all_refused_ends(monkeypatch):
             raise CoordinatorError("422")
 
         def claim(self, ask):
-            go.wait(20)
+            go.wait(60)
             return super().claim(ask)
 
     with pytest.raises(CoordinatorError, match="422"):
-        await asyncio.wait_for(actor(Refusing(heartbeat_seconds=0.01)).run(), 20)
+        await asyncio.wait_for(actor(Refusing(heartbeat_seconds=0.01)).run(), 60)
     go.set()
 
 
@@ -245,7 +242,7 @@ async def test_a_fenced_actor_stops_claiming():
         def heartbeat(self, ask):
             raise Fenced("a newer incarnation exists")
 
-    await asyncio.wait_for(actor(Fencing(heartbeat_seconds=0.01)).run(), 5)
+    await asyncio.wait_for(actor(Fencing(heartbeat_seconds=0.01)).run(), 60)
 
 
 async def test_a_leaving_actor_finishes_what_it_has():
@@ -264,18 +261,20 @@ async def test_a_leaving_actor_finishes_what_it_has():
 
 async def test_a_leaving_actor_does_not_wait_for_a_long_claim(monkeypatch):
     monkeypatch.setattr("rollout.actor.loop.LEAVE_SECONDS", 0.01)
-    release = threading.Event()
+    claiming, release = threading.Event(), threading.Event()
 
     class Waiting(ScriptedClient):
         def claim(self, ask):
-            release.wait(5)
+            claiming.set()
+            assert release.wait(60)
             return Claimed()
 
     one = actor(Waiting())
     running = asyncio.create_task(one.run())
-    await asyncio.sleep(0.05)
+    assert await asyncio.to_thread(claiming.wait, 60)
     one.leave()
-    await asyncio.wait_for(running, 2)
+    await running
+    assert not release.is_set()
     release.set()
 
 

@@ -253,7 +253,7 @@ class FakeLearner:
         self.call(routes.LEARNER_OUTCOME, m.Outcome(ok=True))
 
 
-def run_to_end(actor: FakeActor, learner: FakeLearner, *, seconds: float = 20.0) -> m.Batch:
+def run_to_end(actor: FakeActor, learner: FakeLearner, *, seconds: float = 120.0) -> m.Batch:
     """Alternate until the learner is told to stop; returns that answer."""
     import time
 
@@ -268,7 +268,7 @@ def run_to_end(actor: FakeActor, learner: FakeLearner, *, seconds: float = 20.0)
     raise AssertionError("the run did not end")
 
 
-def wait_for_outcome(client: CoordinatorClient, seconds: float = 10.0) -> Any:
+def wait_for_outcome(client: CoordinatorClient, seconds: float = 60.0) -> Any:
     import time
 
     deadline = time.monotonic() + seconds
@@ -329,7 +329,7 @@ class HttpServer:
     def _do(self, work: Any) -> Any:
         import asyncio
 
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
 
     def close(self) -> None:
         async def closed() -> None:
@@ -338,4 +338,4 @@ class HttpServer:
 
         self._do(closed())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)

@@ -95,7 +95,7 @@ def test_nobody_is_told_to_leave_while_that_is_being_written(bench, monkeypatch,
     monkeypatch.setattr(SqliteLedger, write, held)
     ending = threading.Thread(target=end, args=(learner,))
     ending.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
 
     told = actor.claim().stop
 

@@ -71,7 +71,7 @@ def test_a_pod_waits_until_all_are_there_and_all_get_one_name(bench):
     )
     asking.start()
     last = call(client, routes.JOIN, join(1))
-    asking.join(30.0)
+    asking.join(60.0)
     assert found == [last]
     assert last.addresses == ("10.0.0.0:29400", "10.0.0.1:29400")
     assert last.rendezvous.startswith("uid-1/1/")

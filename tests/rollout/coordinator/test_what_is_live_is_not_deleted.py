@@ -13,7 +13,7 @@ from rollout.protocol import messages as m
 from rollout.protocol import routes
 
 LONG = replace(PLAN, exact=False, anchors_kept=1, steps_max=20)
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 
 
 def wait_until(true):

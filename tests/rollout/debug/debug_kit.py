@@ -119,7 +119,7 @@ def acting(client: CoordinatorClient, make: Trajectories) -> Iterator[None]:
         yield
     finally:
         over.set()
-        actor.join(10)
+        actor.join(60)
 
 
 def _act(client: CoordinatorClient, make: Trajectories, over: threading.Event) -> None:

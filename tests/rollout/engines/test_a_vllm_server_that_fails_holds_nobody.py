@@ -18,7 +18,7 @@ VERSION = WeightVersion(lineage=0, step=1, digest="d", object="o")
 REQUEST = GenerateRequest(
     prompt_ids=(1, 2), seeds=(1, 2), sampling=SamplingParams(max_new_tokens=4)
 )
-ENDS_WITHIN_SECONDS = 20.0
+ENDS_WITHIN_SECONDS = 60.0
 
 
 @pytest.fixture

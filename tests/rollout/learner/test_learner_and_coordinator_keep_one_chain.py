@@ -141,7 +141,7 @@ def coordinator(folder: Path, plan: RunPlan):
         finally:
             over.set()
             if actor.is_alive():
-                actor.join(10)
+                actor.join(60)
 
 
 class DiesAt:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 
 import pytest
+
+from cluster.control.ports import find_free_port
 
 RANK = """
 import sys
@@ -44,9 +45,7 @@ def start(rank: int, port: int, rendezvous: str, seconds: float) -> subprocess.P
 
 
 def meet(names: tuple[str, str], seconds: float) -> list[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = find_free_port()
     ranks = [start(rank, port, name, seconds) for rank, name in enumerate(names)]
     try:
         return [rank.communicate(timeout=300)[0].strip().splitlines()[-1] for rank in ranks]

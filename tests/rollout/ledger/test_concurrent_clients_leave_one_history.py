@@ -32,7 +32,7 @@ from postgres_server import shared_server
 from rollout.ledger.records import Disposition, Limits
 
 TASKS, PER_STEP, CLIENTS = 36, 2, 4
-SECONDS_MAX = 60.0
+SECONDS_MAX = 240.0
 LIMITS = Limits(failures_max=3, losses_max=1000)
 
 

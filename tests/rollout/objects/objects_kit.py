@@ -57,7 +57,7 @@ def s3_server(folder: Path):
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def _listens(port: int) -> bool:
@@ -107,13 +107,13 @@ def object_service(store: FilesystemStore):
 
     thread = threading.Thread(target=live, daemon=True)
     thread.start()
-    runner = started.result(10)
+    runner = started.result(60)
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
-        asyncio.run_coroutine_threadsafe(_end(runner), loop).result(10)
+        asyncio.run_coroutine_threadsafe(_end(runner), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()
 
 
@@ -253,7 +253,7 @@ def proxy_before(upstream: str):
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(60)
 
 
 def says(status: int, code: str) -> Fault:

@@ -235,9 +235,9 @@ def test_a_step_of_256_exact_matches_is_cheap():
     run(built, completions, given_rows)
 
     best = math.inf
-    for _ in range(5):
-        start = time.perf_counter()
+    for _ in range(20):
+        start = time.process_time()
         run(built, completions, given_rows)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
 
     assert best < 0.002

@@ -41,7 +41,7 @@ QUIET_SECONDS = 20.0
 """A run that has not moved for so long must say whom it waits for."""
 SILENT_SECONDS_MAX = 60.0
 """Longest time between two heartbeats of a process that lives: 20 s where its clock is slow, and a call's 30."""
-REFUSED_SECONDS_MAX = 12.0
+REFUSED_SECONDS_MAX = 12.0  # short: in virtual time
 """Shorter than what makes a process end because all its heartbeats are refused."""
 TRACE_LINES = 400
 

@@ -98,20 +98,29 @@ def test_a_second_supervisor_is_refused_and_told_who_has_it(tmp_path):
 
 
 @pytest.mark.process
-def test_a_leftover_process_is_waited_for(tmp_path):
+def test_a_leftover_process_is_waited_for(tmp_path, monkeypatch):
+    """It ends once the next owner has begun to wait."""
     run = create_run_dir(tmp_path, "adder")
+    waits, wait = [], time.sleep
     leave_a_child = (
         "import subprocess, sys\n"
         "from pathlib import Path\n"
         "from rollout.runs.run_dir import RunDir, RunLock\n"
         "lock = RunLock(RunDir(path=Path(sys.argv[1]))); lock.acquire()\n"
-        "subprocess.Popen(['sleep', '1'], pass_fds=(lock.fileno,))\n"
+        "subprocess.Popen(['cat'], pass_fds=(lock.fileno,))\n"
     )
-    subprocess.run([sys.executable, "-c", leave_a_child, str(run.path)], check=True)
-    start = time.monotonic()
+    command = [sys.executable, "-c", leave_a_child, str(run.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as owner:
+        assert owner.wait() == 0
 
-    lock = RunLock(run)
-    lock.acquire()
+        def end_it(seconds):
+            owner.stdin.close()
+            waits.append(seconds)
+            wait(seconds)
 
-    assert time.monotonic() - start > 0.3
+        monkeypatch.setattr(time, "sleep", end_it)
+        lock = RunLock(run)
+        lock.acquire(leftovers_seconds_max=60)
+
+    assert waits
     lock.release()

@@ -23,7 +23,7 @@ time.sleep(60)
 SLEEPER = "import time\nprint('awake', flush=True)\ntime.sleep(60)\n"
 
 
-def gone(pid: int, seconds_max: float = 5.0) -> bool:
+def gone(pid: int, seconds_max: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds_max
     while time.monotonic() < deadline:
         try:
@@ -54,7 +54,7 @@ def test_a_child_dies_when_its_parent_is_killed(sleeper):
 
 
 def test_a_child_whose_parent_is_already_gone_does_not_start(sleeper):
-    ended = subprocess.run(tied_argv("sleeper", parent=1), timeout=20, check=False)
+    ended = subprocess.run(tied_argv("sleeper", parent=1), timeout=60, check=False)
 
     assert ended.returncode == 1
 

@@ -231,7 +231,7 @@ def wandb_history(folder):
     return history, runs
 
 
-def written_history(folder, num_steps, seconds_max=30):
+def written_history(folder, num_steps, seconds_max=120):
     """``wandb_history`` when it is there: W&B's own process may write its last block after ``finish``."""
     deadline = time.monotonic() + seconds_max
     while len(wandb_history(folder)[0]) < num_steps and time.monotonic() < deadline:

@@ -22,7 +22,7 @@ class Leases:
     async def get(self, *_):
         self.reads += 1
         if self.hangs:
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
         if self.broken:
             raise Unavailable("get lease", 0, "cut")
         if self.lease is None:
@@ -144,8 +144,9 @@ async def test_a_call_that_hangs_is_given_up_in_time_for_another(monkeypatch):
     leases, _, first, _ = pair()
     leases.hangs = True
     running = asyncio.create_task(first.run())
-    await asyncio.sleep(0.2)
+    while not leases.reads:
+        await asyncio.sleep(0.01)
     leases.hangs = False
-    await asyncio.wait_for(first.leading.wait(), 5)
+    await asyncio.wait_for(first.leading.wait(), 60)
     running.cancel()
     assert first.is_leader()

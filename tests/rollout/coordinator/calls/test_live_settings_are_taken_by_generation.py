@@ -120,7 +120,7 @@ def test_an_operator_speaks_json(bench):
                 "Content-Type": "application/json",
             },
         )
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
 
     assert post("/v1/operator/settings", {"generation": 4, "live": {"maxSteps": 6}}) == {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 import time
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import msgspec
@@ -31,11 +32,12 @@ def call(server, body=b"", headers=None, path="/v1/actor/claim"):
     return said
 
 
+BOUNDS = LoadBounds(body_bytes=1000, bytes=1500, calls=2, waiting=2, body_seconds=60.0)
+
+
 @pytest.fixture
 def load():
-    return Load(
-        bounds=LoadBounds(body_bytes=1000, bytes=1500, calls=2, waiting=2, body_seconds=0.2)
-    )
+    return Load(bounds=BOUNDS)
 
 
 @pytest.fixture
@@ -57,7 +59,9 @@ def test_a_body_without_a_length_is_refused(server):
     assert status == 411
 
 
-def test_a_body_that_does_not_come_ends_the_call(server, load):
+def test_a_body_that_does_not_come_ends_the_call(bench):
+    load = Load(bounds=replace(BOUNDS, body_seconds=0.2))
+    server = HttpServer(bench, SECRET, load=load)
     connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=30)
     connection.putrequest("POST", "/v1/actor/claim")
     connection.putheader("Authorization", f"Bearer {token_for(SECRET, 'actor')}")
@@ -67,6 +71,7 @@ def test_a_body_that_does_not_come_ends_the_call(server, load):
     assert answer.status == 408
     assert b"did not come" in answer.read()
     connection.close()
+    server.close()
     assert (load.bytes, load.calls, load.waiting) == (0, 0, 0)
 
 
@@ -111,7 +116,13 @@ def test_an_actor_works_through_a_busy_spell(bench):
     tasks = actor.claim().tasks
     place = load.admit("", 0, waits=False)
     place.__enter__()
-    spell = threading.Timer(0.3, place.__exit__, (None, None, None))
+
+    def end_once_somebody_was_refused():
+        while not load.refused:
+            time.sleep(0.01)
+        place.__exit__(None, None, None)
+
+    spell = threading.Thread(target=end_once_somebody_was_refused, daemon=True)
     spell.start()
     assert all(actor.submit(*map(actor.play, tasks)).accepted)
     spell.join()
@@ -176,5 +187,5 @@ def test_a_client_gives_up_in_time_with_the_last_reason(moody):
 def test_an_odd_time_is_not_believed(moody):
     handler, url = moody
     handler.refusals[:] = [(503, "soon"), (503, "-5")]
-    CoordinatorClient.connect(url, "t", patience_seconds=20.0).call(routes.STOP, m.Stop(reason="x"))
+    CoordinatorClient.connect(url, "t", patience_seconds=60.0).call(routes.STOP, m.Stop(reason="x"))
     assert len(handler.times) == 3

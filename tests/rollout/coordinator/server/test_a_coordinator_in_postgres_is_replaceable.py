@@ -124,10 +124,10 @@ def test_another_coordinator_takes_over_with_nothing_but_the_database(server, tm
     # The old one learns of it with its next write, and ends.
     with pytest.raises(RolloutError):
         FakeActor(old.client("actor", 2.0))
-    assert old.process.wait(30) == 1
+    assert old.process.wait(60) == 1
     assert "another coordinator" in (old.folder / "log").read_text()
     learner, actor = FakeLearner(new.client("learner"), store), FakeActor(new.client("actor"))
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while control.status().outcome is None and time.monotonic() < end:
         claimed = actor.claim(wait=0.5)
         if claimed.tasks:
@@ -137,7 +137,7 @@ def test_another_coordinator_takes_over_with_nothing_but_the_database(server, tm
             learner.finish()
         elif batch.waiting is None:
             learner.commit(batch)
-    assert wait_for_outcome(control, 30.0).kind == "Succeeded"
+    assert wait_for_outcome(control).kind == "Succeeded"
     assert not list(tmp_path.rglob("ledger.db*"))
     new.process.terminate()
     assert new.process.wait(30) == 0

@@ -101,7 +101,7 @@ def test_the_server_looks_by_itself(served, tmp_path, monkeypatch):
 
     async def look() -> None:
         watching = asyncio.create_task(certificate.watch())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while certificate._stamp == before:
                 await asyncio.sleep(0.01)
         watching.cancel()

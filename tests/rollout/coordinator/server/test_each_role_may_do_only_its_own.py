@@ -25,7 +25,7 @@ def server(bench):
 
 def call(server, method, path, token=None, body=b""):
     host = server.url.removeprefix("http://")
-    connection = http.client.HTTPConnection(host, timeout=10)
+    connection = http.client.HTTPConnection(host, timeout=60)
     headers = {"Content-Type": "application/msgpack", **Envelope(worker="actor-0").headers()}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
@@ -92,6 +92,6 @@ def test_a_waiting_claim_and_a_waiting_batch_are_woken_by_what_they_wait_for(ser
     claiming.start()
     learner = FakeLearner(clients["learner"], bench.store)
     batch = learner.ask(wait=30.0)
-    claiming.join(30.0)
+    claiming.join(60.0)
     assert worked == [2]
     assert len(batch.groups) == 2

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner, HttpServer, run_to_end, wait_for_outcome
 
+from cluster.control.ports import find_free_port
 from rollout.errors import CoordinatorError, DataError, LedgerFull
 from rollout.protocol.auth import token_for
 from rollout.protocol.client import CoordinatorClient
@@ -133,8 +134,8 @@ def test_a_bug_is_answered_counted_and_survived(bench, monkeypatch):
 
 def test_workers_wait_through_an_orderly_restart(bench):
     """A closing coordinator tells nobody to end: 503, and the client comes back to the next life."""
-    first = HttpServer(bench, "secret")
-    port = int(first.url.rsplit(":", 1)[1])
+    port = find_free_port()
+    first = HttpServer(bench, "secret", port=port)
     actor = FakeActor(CoordinatorClient.connect(first.url, token_for("secret", "actor")))
     learner_client = CoordinatorClient.connect(first.url, token_for("secret", "learner"))
     worked = []
@@ -143,7 +144,7 @@ def test_workers_wait_through_an_orderly_restart(bench):
     first.close()
     second = HttpServer(bench, "secret", port=port)
     FakeLearner(learner_client, bench.store)
-    claiming.join(30.0)
+    claiming.join(60.0)
     second.close()
     assert worked == [2]
 

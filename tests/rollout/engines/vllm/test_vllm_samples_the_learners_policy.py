@@ -298,7 +298,7 @@ def answer_http(addresses: list[tuple[str, int]], seconds: float = 1.0) -> list[
     """What each address says to an HTTP request within the time, said to all of them at once."""
     with ExitStack() as stack:
         connections = [
-            stack.enter_context(socket.create_connection(address, timeout=2))
+            stack.enter_context(socket.create_connection(address, timeout=60))
             for address in addresses
         ]
         for connection in connections:
@@ -366,6 +366,6 @@ async def test_a_killed_api_server_takes_the_engine_process_along(fast_engine, p
     await fast_engine.stop()
 
     assert fast_engine.version is None
-    _, alive = psutil.wait_procs(processes, timeout=20)
+    _, alive = psutil.wait_procs(processes, timeout=60)
     assert not alive
     assert not folder.exists()
