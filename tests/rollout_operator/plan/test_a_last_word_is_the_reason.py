@@ -3,6 +3,8 @@
 import pytest
 from worlds import World
 
+from rollout_operator.cache.children import parse_pod
+
 FIRST_PODS = ("run-coordinator-0", "run-learner-0", "run-actors-0")
 
 
@@ -59,3 +61,28 @@ def test_what_a_worker_told_the_coordinator_is_translated_alike(word, reason):
     world.settle()
     assert world.condition("Finished") == ("True", "Failed")
     assert reason in {one["reason"] for one in world.status["conditions"]}
+
+
+def test_the_coordinators_word_counts_and_not_that_of_what_stands_beside_it():
+    def died(name, code, word):
+        return {"name": name, "lastState": {"terminated": {"exitCode": code, "message": word}}}
+
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "run-coordinator"}
+    pod = {
+        "metadata": {
+            "namespace": "ns",
+            "name": "run-coordinator-0",
+            "uid": "u",
+            "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"rollout.dev/run-uid": "uid-0001"},
+            "ownerReferences": [{**owner, "uid": "set", "controller": True}],
+        },
+        "status": {
+            "initContainerStatuses": [died("rows", 137, "")],
+            "containerStatuses": [died("coordinator", 2, "SpecError: lower it")],
+        },
+    }
+    found = parse_pod(pod)
+    assert found is not None and found.ended is not None
+    assert (found.ended.container, found.ended.exit_code) == ("coordinator", 2)

@@ -233,7 +233,8 @@ def _waiting(containers: list[Document]) -> Document:
 
 
 def _ended(containers: list[Document]) -> Ended | None:
-    for one in containers:
+    """Of several that ended, one that does the role's work: what stands beside it says less."""
+    for one in sorted(containers, key=lambda one: one["name"] not in WORK_CONTAINERS):
         state = (one.get("state") or {}).get("terminated") or (one.get("lastState") or {}).get(
             "terminated"
         )
