@@ -22,7 +22,13 @@ from rollout_operator.signing import SECRET_NAME
 
 pytestmark = pytest.mark.control_plane
 OPERATOR = "system:serviceaccount:rollout-system:rollout-operator"
-VLLM = {**SPEC, "actors": {"engine": {"vllm": {}}}}
+CODE = {"python": {"module": "mine", "class": "Mine"}}
+VLLM = {
+    **SPEC,
+    "actors": {"engine": {"vllm": {}}},
+    "train": {**SPEC["train"], "environment": CODE},
+    "code": {"configMap": {"name": "code"}},
+}
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +90,21 @@ def pod(child):
     return child["spec"]["template"]["spec"]
 
 
+def as_rows(child, *mounted, user=10002):
+    """Have the first of the further containers be the one for the author's data code."""
+    rows = pod(child)["initContainers"][0]
+    rows["name"] = "rows"
+    rows["securityContext"]["runAsUser"] = user
+    rows["volumeMounts"] += [{"name": name, "mountPath": f"/{name}"} for name in mounted]
+
+
+LEDGER = {
+    "metadata": {"name": "ledger"},
+    "spec": {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    },
+}
 EVERYTHING = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
 ROLE = {"kind": "Role", "rules": EVERYTHING}
 WISHES = {
@@ -114,6 +135,16 @@ WISHES = {
         "StatefulSet",
         lambda one: pod(one)["initContainers"][0].update(securityContext={"privileged": True}),
     ),
+    "processes of other containers": (
+        "StatefulSet",
+        lambda one: pod(one).update(shareProcessNamespace=True),
+    ),
+    "keys for data code": ("StatefulSet", lambda one: as_rows(one, "ca")),
+    "the ledger for data code": (
+        "StatefulSet",
+        lambda one: (as_rows(one, "ledger"), one["spec"].update(volumeClaimTemplates=[LEDGER])),
+    ),
+    "the coordinator's user for data code": ("StatefulSet", lambda one: as_rows(one, user=10001)),
     "capabilities": (
         "StatefulSet",
         lambda one: pod(one)["containers"][0]["securityContext"]["capabilities"].update(

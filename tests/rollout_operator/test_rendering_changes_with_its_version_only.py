@@ -19,10 +19,17 @@ from rollout_operator.run.render.inputs import TEMPLATE_VERSION
 
 FILE = Path(__file__).with_name("rendered.json")
 TRAIN = {"algorithm": {"sft": {}}, "data": {"jsonl": {"uri": "s3://b/rows.jsonl"}}, "maxSteps": 1}
+CODE = {
+    **SPEC,
+    "code": {"configMap": {"name": "code"}},
+    "secretEnv": [{"name": "MINE", "secretKeyRef": {"name": "mine", "key": "k"}}],
+    "train": {**SPEC["train"], "environment": {"python": {"module": "mine", "class": "Mine"}}},
+}
 RUNS = {
     "smallest": (SPEC, None),
     "offline": ({"model": SPEC["model"], "train": TRAIN}, None),
     "devices": (DEVICES, RUNTIME),
+    "data code": (CODE, None),
 }
 
 

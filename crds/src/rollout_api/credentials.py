@@ -6,6 +6,15 @@ import re
 from collections.abc import Iterable, Mapping
 
 _ENDINGS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "DSN", "CREDENTIAL", "CREDENTIALS")
+COORDINATOR_SECRETS = frozenset(
+    {
+        *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY"),
+        *("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"),
+        *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+    }
+)
+"""Of a run's `secretEnv`, what a coordinator's container gets: credentials that our own code hands to a hub, a tracker or a
+bucket. None of them names an address, a file or a command."""
 CHARACTERS_MIN = 6
 """A shorter value is no credential, and stands in too many places."""
 _IN_ADDRESS = re.compile(r"(?<=://)[^\s/@:]*:[^\s/@]+(?=@)")

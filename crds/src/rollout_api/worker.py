@@ -92,6 +92,11 @@ class Layout(ApiModel):
     """Where other runs find the objects: a place in a bucket, or `pvc://CLAIM/FOLDER`. Unset: nowhere."""
     sources_dir: FilePath | None = None
     """Folder with the volumes, by claim, of runs that this one starts from; in the coordinator's pod only."""
+    rows_socket: FilePath | None = None
+    """Where the container beside the coordinator's opens the data, with the author's code and variables. Unset: the
+    coordinator starts a child for that where the manifest names such code."""
+    wheel_dir: FilePath | None = None
+    """Folder into which the coordinator unpacks the author's wheel, for the container that opens the data. Unset: its own."""
     ledger_path: FilePath
     """SQLite file of the ledger; only the coordinator opens it."""
 

@@ -92,7 +92,9 @@ def test_a_wheel_without_a_file_is_refused_by_name(tmp_path):
         place_wheel(CodeWheel(uri=f"file://{empty}", digest=digest_of(empty)), tmp_path / "code")
 
 
-def test_a_pod_works_with_the_folder_in_the_wheels_place(wheel, tmp_path):
+@pytest.mark.parametrize(("role", "place"), [("actor", "run"), ("coordinator", "wheel")])
+def test_a_pod_works_with_the_folder_in_the_wheels_place(wheel, tmp_path, role, place):
+    """The coordinator's lies where the container that runs its code reads it."""
     spec = {
         "model": {"uri": "rollout://tiny-adder"},
         "code": {"wheel": {"uri": f"file://{wheel}", "digest": digest_of(wheel)}},
@@ -104,6 +106,7 @@ def test_a_pod_works_with_the_folder_in_the_wheels_place(wheel, tmp_path):
     }
     layout = Layout(
         run_dir=str(tmp_path / "run"),
+        wheel_dir=str(tmp_path / "wheel"),
         coordinator_url="http://127.0.0.1:1",
         token_file="t",
         objects_dir="o",
@@ -112,7 +115,7 @@ def test_a_pod_works_with_the_folder_in_the_wheels_place(wheel, tmp_path):
     order = WorkerOrder.model_validate(
         {"run": RunIdentity(name="r", uid="u"), "spec": spec, "layout": layout}
     )
-    placed, digest = place_code(order)
+    placed, digest = place_code(order, role)
     assert digest is not None
-    assert placed.spec.code.path == str(tmp_path / "run" / "code")
-    assert (tmp_path / "run" / "code" / "my_rewards").is_dir()
+    assert placed.spec.code.path == str(tmp_path / place / "code")
+    assert (tmp_path / place / "code" / "my_rewards").is_dir()

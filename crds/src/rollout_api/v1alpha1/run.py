@@ -99,7 +99,9 @@ class RolloutRunSpec(OneOf):
     env: EnvVars = many(128, key="name")
     """Environment variables of actors and learner."""
     secret_env: SecretEnvVars = many(64, key="name")
-    """Environment variables from Secrets, such as HF_TOKEN."""
+    """Environment variables from Secrets, such as HF_TOKEN, of actors, learner and what runs your data code. The coordinator
+    gets a few by name: `HF_TOKEN`, `HUGGING_FACE_HUB_TOKEN`, `WANDB_API_KEY`, `MLFLOW_TRACKING_USERNAME`, `_PASSWORD` and
+    `_TOKEN`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`."""
     actors: Actors = Field(default_factory=Actors)
     """The workers that sample."""
     learner: Learner = filled(default_factory=Learner)
@@ -124,6 +126,13 @@ class RolloutRunSpec(OneOf):
     def trains_scorer(self) -> bool:
         """Whether what comes of it is a reward model."""
         return self.train is not None and self.train.algorithm.traits.scores
+
+    @property
+    def brings_data_code(self) -> bool:
+        """Whether rows come from the author's own code: in a cluster a container of its own runs it."""
+        environment = None if self.train is None else self.train.environment
+        own = environment is not None and environment.python is not None
+        return own or any(one.suite.python is not None for one in self.evaluations)
 
 
 class RolloutRun(ApiModel):

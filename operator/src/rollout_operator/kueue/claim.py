@@ -91,7 +91,9 @@ def _pod_set(inputs: Inputs, role: Role) -> Manifest:
 
 
 def _slim(container: Manifest) -> Manifest:
-    return {key: container[key] for key in ("name", "image", "resources") if container.get(key)}
+    """With ``restartPolicy``: what an init container asks for lasts where it is Always."""
+    kept = ("name", "image", "resources", "restartPolicy")
+    return {key: container[key] for key in kept if container.get(key)}
 
 
 def _topology(annotations: Mapping[str, str]) -> Manifest:

@@ -16,13 +16,15 @@ from rollout_api.names import Role
 from rollout_api.v1alpha1.runtime import RoleTemplate, RuntimeSpec
 from rollout_operator.errors import ChildRefused
 from rollout_operator.kueue.resources import WORKLOADS
-from rollout_operator.run.render.inputs import Manifest, RoleReference, owner_reference
+from rollout_operator.run.render.inputs import ROWS, Manifest, RoleReference, owner_reference
 
 ROLES: tuple[Role, ...] = ("coordinator", "learner", "actor")
 _VOLUMES = frozenset(
     {"configMap", "emptyDir", "image", "persistentVolumeClaim", "projected", "secret"}
 )
 _FROM_RUNTIME = ("host_path", "nfs", "csi")
+_CREDENTIALS = frozenset({"csi", "projected", "secret"})
+"""Volumes that hold credentials, or may."""
 _RECORD_DIGITS = 10
 
 
@@ -173,7 +175,8 @@ def _look_stateful_set(manifest: Manifest, permit: Permit) -> Iterator[Fault]:
 
 def _look_pod(spec: Manifest, role: Role, permit: Permit) -> Iterator[Fault]:
     allowed = permit.allowances
-    for name in ("hostPID", "hostIPC", "ephemeralContainers", "serviceAccount"):
+    shared = ("hostPID", "hostIPC", "shareProcessNamespace")
+    for name in (*shared, "ephemeralContainers", "serviceAccount"):
         if spec.get(name):
             yield name, "nothing", spec[name]
     if spec.get("hostNetwork") and not allowed.host_network:
@@ -184,6 +187,7 @@ def _look_pod(spec: Manifest, role: Role, permit: Permit) -> Iterator[Fault]:
     for volume in spec.get("volumes") or ():
         yield from _look_volume(volume, allowed)
     yield from _look_containers(spec)
+    yield from _look_rows(spec)
 
 
 def _look_containers(spec: Manifest) -> Iterator[Fault]:
@@ -191,6 +195,28 @@ def _look_containers(spec: Manifest) -> Iterator[Fault]:
         for container in spec.get(group) or ():
             for name, expected, found in _look_container(container):
                 yield f"{group}[{container['name']}].{name}", expected, found
+
+
+def _look_rows(spec: Manifest) -> Iterator[Fault]:
+    """The container for the author's data code: another user, and none of the pod's credentials or its ledger."""
+    volumes = {one["name"]: one for one in spec.get("volumes") or ()}
+    mains = {_user(one, spec) for one in spec.get("containers") or ()}
+    for container in spec.get("initContainers") or ():
+        if container["name"] != ROWS:
+            continue
+        if (user := _user(container, spec)) in {None, 0} | mains:
+            yield f"initContainers[{ROWS}].securityContext.runAsUser", "one of its own", user
+        for mount in container.get("volumeMounts") or ():
+            volume = volumes.get(mount["name"])
+            if volume is None or volume.keys() & _CREDENTIALS:
+                named = f"initContainers[{ROWS}].volumeMounts[{mount['name']}]"
+                yield named, "no ledger, token, key or Secret", mount["mountPath"]
+
+
+def _user(container: Manifest, spec: Manifest) -> int | None:
+    """Who a container is."""
+    own = (container.get("securityContext") or {}).get("runAsUser")
+    return (spec.get("securityContext") or {}).get("runAsUser") if own is None else own
 
 
 def _look_volume(volume: Manifest, allowed: Allowances) -> Iterator[Fault]:

@@ -1,4 +1,4 @@
-"""Where the rows of a run come from: opened here, or by a child where the author's code gives them.
+"""Where the rows of a run come from: opened here, or by a process of its own where the author's code gives them.
 
 ``open_sources`` runs the author's code where the manifest names some: only the process that may do so calls it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rollout.coordinator.plan import HELD_OUT
@@ -17,11 +18,12 @@ from rollout.data.lengths import leave_out
 from rollout.environments.build import build_environment
 from rollout.errors import DataError, DataNotFound, SpecError
 from rollout.evaluations.build import build_suite, limit_source
-from rollout.plugins.author import author_environment, brings_data_code
+from rollout.plugins.author import author_environment
 from rollout.plugins.row_host import (
     Connect,
     HostBounds,
     RowHost,
+    connect_socket,
     start_child,
 )
 from rollout.seams import DataSource
@@ -83,7 +85,7 @@ def suite_role(name: str, split: str) -> str:
 def build_rows(config: WorkerConfig, bounds: HostBounds | None = None) -> DataRows:
     """Open the data of training and of every evaluation. Raises SpecError or DataError."""
     train = train_of(config)
-    apart = brings_data_code(config.spec)
+    apart = config.spec.brings_data_code
     sources = open_apart(config, bounds) if apart else open_sources(config)
     _check_digest(config, sources.train)
     epochs = train.epochs
@@ -141,6 +143,8 @@ def open_apart(config: WorkerConfig, bounds: HostBounds | None = None) -> Source
 
 
 def _plan_connection(config: WorkerConfig, bounds: HostBounds | None) -> Connect:
+    if config.layout.rows_socket is not None:
+        return partial(connect_socket, Path(config.layout.rows_socket), bounds)
     environment = author_environment(os.environ, config.spec)
     logs = Path(config.layout.run_dir) / "logs"
     log = logs / LOG if logs.is_dir() else None

@@ -10,33 +10,36 @@ import argparse
 import logging
 import os
 import sys
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from rollout.common.text_files import replace_text
 from rollout.coordinator.rows import name_field
 from rollout.entrypoints.config import run_process
-from rollout.errors import SpecError
+from rollout.errors import DataError, SpecError
 from rollout.models.files import ModelFiles, digest_model
 from rollout.models.resolve import resolve_model
 from rollout.models.roles import further_models
-from rollout.plugins.author import author_environment
+from rollout.plugins.author import author_environment, look_environment
 from rollout.plugins.guard import hide_memory
-from rollout.plugins.row_host import look, start_child
+from rollout.plugins.row_host import connect_socket, look, start_child
+from rollout.plugins.row_messages import Look
 from rollout.pods.orders import config_path, read_order
 from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.messages import Role
 from rollout.runs.model_transfer import POLICY, bring_models, take_models
-from rollout.runs.resolve import Resolution, ResolveRequest
+from rollout.runs.resolve import ModelFacts, Resolution, ResolveRequest, believe
 from rollout.runs.wheels import place_wheel
 from rollout.runs.worker_config import choose_dtype, complete
 from rollout_api.v1alpha1.common import ModelSource
-from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.storage import Code
 from rollout_api.worker import WorkerConfig, WorkerOrder
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 COORDINATOR_SECONDS_MAX = 1800.0
 """How long a worker waits for its coordinator, which may be fetching a model."""
@@ -49,23 +52,24 @@ def main() -> None:
     parser.add_argument("--order", type=Path, required=True, help="the WorkerOrder file")
     arguments = parser.parse_args()
     hide_memory()
-    order, code = place_code(read_order(arguments.order))
     role = arguments.role
+    order, code = place_code(read_order(arguments.order), role)
     config = resolve_locally(order, code) if role == "coordinator" else ask(order, role, code)
     path = config_path(order)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_text(path, config.model_dump_json(exclude_none=True, indent=1))
 
 
-def place_code(order: WorkerOrder) -> tuple[WorkerOrder, str | None]:
+def place_code(order: WorkerOrder, role: Role) -> tuple[WorkerOrder, str | None]:
     """Unpack the user's wheel: the order with the folder in its place, and the wheel's digest.
 
-    Raises SpecError and StoreError.
+    The coordinator's goes where the container that runs its code reads it. Raises SpecError and StoreError.
     """
     code = order.spec.code
     if code is None or code.wheel is None:
         return order, None
-    folder = Path(order.layout.run_dir) / "code"
+    apart = order.layout.wheel_dir if role == "coordinator" else None
+    folder = Path(apart or order.layout.run_dir) / "code"
     digest = place_wheel(code.wheel, folder, order.spec.storage)
     spec = order.spec.model_copy(update={"code": Code(path=str(folder))})
     return order.model_copy(update={"spec": spec}), digest
@@ -81,16 +85,40 @@ def resolve_locally(order: WorkerOrder, code: str | None = None) -> WorkerConfig
         models=brought,
     )
     accelerated = bool(spec.learner.accelerator or spec.actors.accelerator)
-    config = complete(order, look_apart(request, spec), choose_dtype(spec, accelerated=accelerated))
+    config = complete(
+        order, look_apart(request, order), choose_dtype(spec, accelerated=accelerated)
+    )
     resolved = config.resolved.model_copy(update={"code_digest": code})
     return config.model_copy(update={"resolved": resolved})
 
 
-def look_apart(request: ResolveRequest, spec: RolloutRunSpec) -> Resolution:
-    """What a child finds that may run the author's code and has nothing of this pod's variables. Raises as ``resolve``."""
-    environment = author_environment(os.environ, spec)
-    found = look(lambda: start_child(environment), msgspec.json.encode(request), name_field(spec))
-    return msgspec.json.decode(found, type=Resolution)
+def look_apart(request: ResolveRequest, order: WorkerOrder) -> Resolution:
+    """What children find that have nothing of this pod's variables; the author's code runs in another container. Raises as ``resolve``."""
+    spec, socket = order.spec, order.layout.rows_socket
+    field = name_field(spec)
+    if not spec.brings_data_code:
+        here = partial(start_child, look_environment(os.environ, spec))
+        return _decode(look(here, _look(request), field), Resolution, field)
+    if socket is None:  # rendered by an operator from before there was such a container
+        here = partial(start_child, author_environment(os.environ, spec))
+        return _decode(look(here, _look(request), field), Resolution, field)
+    here = partial(start_child, look_environment(os.environ, spec))
+    models = look(here, _look(request, models_only=True), "spec.model")
+    known = _decode(models, ModelFacts, "spec.model")
+    asked = _look(msgspec.structs.replace(request, known=known))
+    found = look(partial(connect_socket, Path(socket)), asked, field)
+    return believe(_decode(found, Resolution, field), known, field)
+
+
+def _look(request: ResolveRequest, *, models_only: bool = False) -> Look:
+    return Look(request=msgspec.json.encode(request), models_only=models_only)
+
+
+def _decode(found: bytes, kind: type[T], field: str) -> T:
+    try:
+        return msgspec.json.decode(found, type=kind)
+    except msgspec.DecodeError as error:
+        raise DataError(f"{field}: what was found is no {kind.__name__}: {error}") from error
 
 
 def ask(order: WorkerOrder, role: Role, code: str | None = None) -> WorkerConfig:

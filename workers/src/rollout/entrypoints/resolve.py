@@ -34,6 +34,7 @@ from rollout.rewards.build import build_reward_source, build_rewards
 from rollout.rewards.source import RewardSource
 from rollout.rewards.trial import load_once, without_credentials
 from rollout.runs.resolve import (
+    ModelFacts,
     Resolution,
     ResolveAnswer,
     ResolveRequest,
@@ -79,27 +80,44 @@ class Paper:
 def resolve(request: ResolveRequest) -> Resolution:
     """What only a look can tell. Raises SpecError, DataError or StoreError."""
     spec = RolloutRunSpec.model_validate(request.spec)
+    known = request.known
+    if known is None:
+        facts, renderer = _look_at_models(spec, request)
+    else:
+        facts, renderer = known, build_renderer(Path(known.model_path), spec.model.chat_template)
+    folders = {role: Path(path) for role, path in facts.models.items()}
+    if request.loads_rewards:
+        load_once(_reward_sources(spec, folders), without_credentials(os.environ, spec))
+    papers = [*_training(spec, folders, renderer), *_evaluations(spec, folders)]
+    train = next((paper.source for paper in papers if paper.role == "train"), None)
+    _check_held_out(spec, train, [paper for paper in papers if paper.role != "train"])
+    room = _room(spec, facts.context_length)
+    return Resolution(
+        **msgspec.structs.asdict(facts),
+        prompt_tokens_max=_prompt_tokens_max(spec, papers, renderer, room),
+        data_digests={paper.role: paper.source.digest for paper in papers},
+        num_rows=None if train is None else len(train),
+        left_out=tuple(row for paper in papers for row in paper.left_out),
+        num_bad=0 if train is None else bad_records(train).num_records,
+        first_bad="" if train is None else "; ".join(map(str, bad_records(train).first[:3])),
+    )
+
+
+def look_at_models(request: ResolveRequest) -> ModelFacts:
+    """The part of a look that runs none of the author's code. Raises SpecError or StoreError."""
+    return _look_at_models(RolloutRunSpec.model_validate(request.spec), request)[0]
+
+
+def _look_at_models(spec: RolloutRunSpec, request: ResolveRequest) -> tuple[ModelFacts, Renderer]:
     model = _model(spec, request)
     shape = read_shape(model.path)
     renderer = build_renderer(model.path, spec.model.chat_template)
     further = {one.role: _further(one, request) for one in further_models(spec)}
-    folders = {role: files.path for role, files in further.items()}
-    _check_further(model.path, folders)
-    if request.loads_rewards:
-        load_once(_reward_sources(spec, folders), without_credentials(os.environ, spec))
+    _check_further(model.path, {role: files.path for role, files in further.items()})
     if spec.train is not None:
         sampling = spec.train.sampling
         require_stops(sampling.stop, sampling.stop_token_ids, renderer.tokenizer, shape.vocab)
-    papers = [*_training(spec, folders, renderer), *_evaluations(spec, folders)]
-    train = next((paper.source for paper in papers if paper.role == "train"), None)
-    _check_held_out(spec, train, [paper for paper in papers if paper.role != "train"])
-    room = shape.context - max_new_tokens(spec)
-    if room < 1:
-        raise SpecError(
-            f"train.sampling.maxNewTokens is {max_new_tokens(spec)}, but the model's context holds "
-            f"{shape.context} tokens in all; lower it"
-        )
-    return Resolution(
+    facts = ModelFacts(
         model_path=str(model.path),
         model_digest=model.digest,
         model_revision=model.revision,
@@ -107,16 +125,22 @@ def resolve(request: ResolveRequest) -> Resolution:
         context_length=shape.context,
         stop_token_ids=tuple(renderer.stop_token_ids),
         pad_token_id=renderer.pad_token_id,
-        prompt_tokens_max=_prompt_tokens_max(spec, papers, renderer, room),
         models={role: str(files.path) for role, files in further.items()},
         model_digests={role: files.digest for role, files in further.items()},
         model_revisions={role: one.revision for role, one in further.items() if one.revision},
-        data_digests={paper.role: paper.source.digest for paper in papers},
-        num_rows=None if train is None else len(train),
-        left_out=tuple(row for paper in papers for row in paper.left_out),
-        num_bad=0 if train is None else bad_records(train).num_records,
-        first_bad="" if train is None else "; ".join(map(str, bad_records(train).first[:3])),
     )
+    return facts, renderer
+
+
+def _room(spec: RolloutRunSpec, context: int) -> int:
+    """Tokens that the context leaves to a prompt. Raises SpecError when there are none."""
+    room = context - max_new_tokens(spec)
+    if room < 1:
+        raise SpecError(
+            f"train.sampling.maxNewTokens is {max_new_tokens(spec)}, but the model's context holds "
+            f"{context} tokens in all; lower it"
+        )
+    return room
 
 
 def _check_further(policy: Path, folders: Mapping[str, Path]) -> None:

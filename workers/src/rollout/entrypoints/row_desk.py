@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,6 +24,9 @@ from rollout.plugins.row_messages import (
 from rollout.plugins.user_code import describe_failure
 from rollout.seams import DataSource
 from rollout_api.worker import WorkerConfig
+
+if TYPE_CHECKING:
+    from rollout.runs.resolve import ModelFacts, Resolution
 
 
 class RowDesk:
@@ -51,13 +55,18 @@ class RowDesk:
             self._sources = open_sources(config).by_role()
             return RowAnswer(sources=[_facts(*one) for one in self._sources.items()])
         assert isinstance(question, Look)
-        from rollout.entrypoints.resolve import (
-            resolve,  # may load torch: only where it is asked for
-        )
-        from rollout.runs.resolve import ResolveRequest
+        return RowAnswer(found=msgspec.json.encode(_look(question)))
 
-        found = resolve(msgspec.json.decode(question.request, type=ResolveRequest))
-        return RowAnswer(found=msgspec.json.encode(found))
+
+def _look(question: Look) -> Resolution | ModelFacts:
+    from rollout.entrypoints.resolve import (  # may load torch: only where it is asked for
+        look_at_models,
+        resolve,
+    )
+    from rollout.runs.resolve import ResolveRequest
+
+    request = msgspec.json.decode(question.request, type=ResolveRequest)
+    return look_at_models(request) if question.models_only else resolve(request)
 
 
 def _facts(role: str, source: DataSource) -> SourceFacts:

@@ -1,7 +1,8 @@
 """Opens a run's data with its author's code and environment, and gives rows: ``python -m rollout.entrypoints.rows``.
 
-Holds no credential of the run: no ledger, no bucket, no token, no key. Whoever asks (the coordinator) has the
-other end of a socket that this process inherited, and gets data; it ends with that connection.
+Holds no credential of the platform: no ledger, no token, no key. Whoever asks (the coordinator) has the other end of
+a socket and gets data. With ``--descriptor`` it serves one connection and ends with it; with ``--socket`` it listens,
+and starts such a process for each connection: the container of its own in a coordinator's pod.
 """
 
 from __future__ import annotations
@@ -9,19 +10,31 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
+import signal
+import socket
+import subprocess
 import sys
+import threading
+from pathlib import Path
 
-from rollout.plugins.guard import bound_memory, drop_rights, guard
+from rollout.plugins.guard import adopt, bound_memory, drop_rights, guard, hide_memory, sweep
+
+SOCKET_MODE = 0o660
+"""For the group that the pod's volumes belong to: the coordinator has it, too."""
+BACKLOG = 1
+ACCEPT_SECONDS = 0.5
 
 
 def main() -> int:
-    """Serve one connection."""
+    """Serve one connection, or listen for them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--descriptor", type=int, required=True, help="a connected socket that was inherited"
-    )
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--descriptor", type=int, help="a connected socket that was inherited")
+    place.add_argument("--socket", type=Path, help="where to listen")
     parser.add_argument("--memory-bytes-max", type=int, default=None, help="of each process")
     arguments = parser.parse_args()
+    if arguments.socket is not None:
+        return listen(arguments.socket)
     line = arguments.descriptor
     return guard(line, lambda: serve(line, arguments.memory_bytes_max))
 
@@ -50,6 +63,44 @@ def serve(line: int, memory_bytes_max: int | None) -> None:
             return
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             write_frame(line, fail(error))
+
+
+def listen(path: Path) -> int:
+    """One process for each connection, what the earlier one left ended first; until SIGTERM."""
+    told = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told.set())
+    hide_memory()
+    adopt()
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        path.chmod(SOCKET_MODE)
+        listener.listen(BACKLOG)
+        listener.settimeout(ACCEPT_SECONDS)
+        while not told.is_set():
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                continue
+            sweep()
+            with connection:
+                _start(connection)
+    sweep()
+    return 0
+
+
+def _start(connection: socket.socket) -> None:
+    from rollout.plugins.row_host import rows_command
+
+    number = connection.fileno()
+    os.set_blocking(number, True)
+    subprocess.Popen(
+        rows_command(number),
+        stdin=subprocess.DEVNULL,
+        pass_fds=(number,),
+        start_new_session=True,
+    )
 
 
 if __name__ == "__main__":

@@ -24,12 +24,27 @@ _NEEDED = re.compile(
 """Where programs, libraries, caches and certificates lie, and how many threads compute."""
 
 
-def brings_data_code(spec: RolloutRunSpec) -> bool:
-    """Whether rows of a run come from its author's own code."""
-    train = spec.train
-    environment = train.environment if train is not None else None
-    own = environment is not None and environment.python is not None
-    return own or any(one.suite.python is not None for one in spec.evaluations)
+HUB_SETTINGS = frozenset(
+    {
+        *("HF_ENDPOINT", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_XET"),
+        *("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"),
+    }
+)
+"""Plain variables of an author's that say where a hub is and how it is asked, and nothing else."""
+_HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+
+
+def look_environment(ours: Mapping[str, str], spec: RolloutRunSpec) -> dict[str, str]:
+    """The whole environment of a child in a coordinator's container, which runs none of the author's code.
+
+    Of the author's variables those about the hub; a token of the platform's goes to no hub of the author's.
+    """
+    given = {one.name: one.value for one in spec.env if one.name in HUB_SETTINGS}
+    taken = {name: value for name, value in ours.items() if _NEEDED.fullmatch(name)}
+    if "HF_ENDPOINT" in given:
+        own = {one.name for one in spec.secret_env}
+        taken = {name: one for name, one in taken.items() if name in own or name not in _HUB_TOKENS}
+    return {**taken, **given}
 
 
 def author_environment(ours: Mapping[str, str], spec: RolloutRunSpec) -> dict[str, str]:

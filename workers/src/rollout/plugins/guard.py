@@ -28,7 +28,7 @@ SWEEP_SECONDS_MAX = 5.0
 
 def guard(line: int, work: Callable[[], None]) -> int:
     """Fork, have the fork ``work``, and end with it; its exit code. ``line``: closed by whoever asked for it."""
-    _adopt()
+    adopt()
     pid = os.fork()
     if pid == 0:
         _be_the_fork(work)
@@ -71,8 +71,8 @@ def bound_memory(memory_bytes_max: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes_max, memory_bytes_max))
 
 
-def _adopt() -> None:
-    """Become the parent of what the fork's children leave behind, so that they are found."""
+def adopt() -> None:
+    """Become the parent of what this process's descendants leave behind, so that they are found."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

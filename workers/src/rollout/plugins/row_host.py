@@ -1,7 +1,7 @@
 """Rows from a process that runs the author's code, for one that must not: with deadlines, and nothing but data.
 
-The process is a child of ours. One that died is replaced once for each question; one that hangs, or answers what
-is no answer, is ended and named. Thread-safe.
+On one machine the process is a child of ours, in a pod that of the container beside ours. One that died is replaced
+once for each question; one that hangs, or answers what is no answer, is ended and named. Thread-safe.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ T = TypeVar("T")
 
 TRIES_MAX = 2
 END_SECONDS_MAX = 10.0
+CONNECT_POLL_SECONDS = 0.1
 SAID_BYTES_SHOWN = 2000
 
 
@@ -52,6 +53,7 @@ SAID_BYTES_SHOWN = 2000
 class HostBounds:
     """How long the author's code may take, and what it may use. ``memory_bytes_max`` None: half of this machine's."""
 
+    connect_seconds: float = 300.0
     open_seconds: float = 1800.0
     read_seconds: float = 120.0
     answer_bytes_max: int = ANSWER_BYTES_MAX
@@ -167,12 +169,12 @@ class HostedSource:
         return self._host.read(self._facts.role, positions)
 
 
-def look(connect: Connect, request: bytes, field: str, bounds: HostBounds | None = None) -> bytes:
-    """A Resolution as JSON, from a process of its own. Raises SpecError, DataError, HubUnreachable."""
+def look(connect: Connect, question: Look, field: str, bounds: HostBounds | None = None) -> bytes:
+    """The answer as JSON, from a process of its own. Raises SpecError, DataError, HubUnreachable."""
     bounds = bounds or HostBounds()
     line = connect()
     try:
-        return ask(line, Look(request=request), field, bounds.open_seconds, bounds).found
+        return ask(line, question, field, bounds.open_seconds, bounds).found
     except (_Died, _Unusable) as error:
         raise DataError(f"{field}: {error}{_quote(line.end())}") from error
     finally:
@@ -206,7 +208,7 @@ def ask(
 
 
 def _quote(said: str) -> str:
-    return f"; it said: {said}" if said else ""
+    return f"; {said}" if said else ""
 
 
 def _end_all(lines: list[Line]) -> None:
@@ -249,11 +251,9 @@ def start_child(
     """A child with this environment and one end of a pair of sockets; it prints to ``log``."""
     ours, theirs = socket.socketpair()
     output = tempfile.TemporaryFile() if log is None else log.open("a+b")  # noqa: SIM115 - closed by its line
-    memory = (bounds or HostBounds()).memory_bytes_max or _half_of_memory()
-    arguments = ("--descriptor", str(theirs.fileno()), "--memory-bytes-max", str(memory))
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "rollout.entrypoints.rows", *arguments],
+            rows_command(theirs.fileno(), bounds),
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -265,6 +265,13 @@ def start_child(
         theirs.close()
     os.set_blocking(ours.fileno(), False)
     return ChildLine(process=process, end_of_ours=ours, output=output)
+
+
+def rows_command(descriptor: int, bounds: HostBounds | None = None) -> list[str]:
+    """Serves the author's data at this inherited end of a connection, with so much memory."""
+    memory = (bounds or HostBounds()).memory_bytes_max or _half_of_memory()
+    arguments = ("--descriptor", str(descriptor), "--memory-bytes-max", str(memory))
+    return [sys.executable, "-m", "rollout.entrypoints.rows", *arguments]
 
 
 def _half_of_memory() -> int:
@@ -282,4 +289,46 @@ def _kill_session(process: subprocess.Popen[bytes]) -> None:
 def _tail(output: IO[bytes]) -> str:
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - SAID_BYTES_SHOWN))
-    return " ".join(output.read().decode(errors="replace").split())
+    said = " ".join(output.read().decode(errors="replace").split())
+    return f"it said: {said}" if said else ""
+
+
+# -- the container beside ours ----------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class SocketLine:
+    """A connection to the container beside this one, which starts a process for it."""
+
+    connection: socket.socket
+
+    @property
+    def descriptor(self) -> int:
+        """The connection."""
+        return self.connection.fileno()
+
+    def end(self) -> str:
+        """Close: the other side ends what there is."""
+        self.connection.close()
+        return "see the log of the container rows"
+
+
+def connect_socket(path: Path, bounds: HostBounds | None = None) -> SocketLine:
+    """Connect, waiting for the container, which may be starting again. Raises DataError when it does not listen in time."""
+    seconds = (bounds or HostBounds()).connect_seconds
+    deadline = time.monotonic() + seconds
+    while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(0)  # a listener that was stopped does not hold us up
+        try:
+            connection.connect(str(path))
+        except OSError as error:
+            connection.close()
+            if time.monotonic() > deadline:
+                raise DataError(
+                    f"nobody opens the data: the container rows did not listen at {path} within"
+                    f" {seconds:g} s ({error}); see its log"
+                ) from error
+            time.sleep(CONNECT_POLL_SECONDS)
+            continue
+        return SocketLine(connection=connection)

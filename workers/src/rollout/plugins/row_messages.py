@@ -24,9 +24,10 @@ _BELIEVED = (SpecError, DataError, errors.HubUnreachable, errors.StoreError)
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True, tag="look"):
-    """Look at model and data: a ``ResolveRequest`` as JSON."""
+    """Look at model and data: a ``ResolveRequest`` as JSON. ``models_only``: a ``ModelFacts`` is asked for, no Resolution."""
 
     request: bytes
+    models_only: bool = False
 
 
 class Open(msgspec.Struct, frozen=True, kw_only=True, tag="open"):

@@ -20,9 +20,16 @@ from rollout import errors
 from rollout.common.child_processes import signal_group
 from rollout.common.frames import read_frame, write_frame
 from rollout.common.parent_death import tied_argv
-from rollout.errors import RolloutError, RunFailed
+from rollout.errors import DataError, RolloutError, RunFailed
 from rollout.plugins.author import author_environment
+from rollout.plugins.row_messages import (
+    LENGTH_MAX,
+    MESSAGE_CHARACTERS_MAX,
+    SourceFacts,
+    check_facts,
+)
 from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.visible import visible
 
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 ANSWER_BYTES_MAX = 16 << 20
@@ -31,11 +38,26 @@ RESOLVE_SECONDS_MAX = 1800.0
 """A model of many gigabytes is downloaded in this time."""
 
 
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look at the models has found, which takes none of the author's code. The fields are those of a Resolution."""
+
+    model_path: str
+    model_digest: str
+    model_revision: str | None
+    num_parameters: int
+    context_length: int
+    stop_token_ids: tuple[int, ...]
+    pad_token_id: int
+    models: dict[str, str]
+    model_digests: dict[str, str]
+    model_revisions: dict[str, str]
+
+
 class ResolveRequest(msgspec.Struct, frozen=True, kw_only=True):
     """``spec`` is a resolved RolloutRunSpec as plain data; ``model_path`` overrides ``spec.model``.
 
     ``models`` are folders of further models by role, where other runs have made them. ``loads_rewards``: import the
-    user's rewards once, in processes of their own.
+    user's rewards once, in processes of their own. ``known``: what was found of the models, which are not looked at again.
     """
 
     spec: dict[str, Any]
@@ -43,6 +65,7 @@ class ResolveRequest(msgspec.Struct, frozen=True, kw_only=True):
     models: dict[str, str] = {}
     offline: bool = False
     loads_rewards: bool = False
+    known: ModelFacts | None = None
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +92,24 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[int, ...] = ()
     num_bad: int = 0
     first_bad: str = ""
+
+
+def believe(found: Resolution, known: ModelFacts, field: str) -> Resolution:
+    """What a process that runs the author's code has found of the data, with what is known of the models. Raises DataError."""
+    numbers = {"num_bad": (found.num_bad,), "left_out": found.left_out}
+    numbers["num_rows"] = () if found.num_rows is None else (found.num_rows,)
+    for name, values in numbers.items():
+        if bad := [value for value in values if not 0 <= value <= LENGTH_MAX]:
+            raise DataError(f"{field}: {name}: {bad[0]} is no number of rows")
+    if not 1 <= found.prompt_tokens_max <= known.context_length:
+        raise DataError(
+            f"{field}: prompt_tokens_max: expected 1 to {known.context_length}, got {found.prompt_tokens_max}"
+        )
+    for role, digest in found.data_digests.items():
+        check_facts(SourceFacts(role=role[:80], digest=digest, length=0), field)
+    facts = msgspec.structs.asdict(known)
+    said = visible(found.first_bad)[:MESSAGE_CHARACTERS_MAX]
+    return msgspec.structs.replace(found, **facts, first_bad=said)
 
 
 class ResolveAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,9 @@ ORDER_FILE = "order.json"
 KEYS_FOLDER = "/etc/rollout-keys"
 KEYS_FILE = "jwks.json"
 RUN_FOLDER = "/var/lib/rollout"
+ROWS_FOLDER = "/var/run/rollout/rows"
+ROWS_SOCKET = f"{ROWS_FOLDER}/socket"
+WHEEL_FOLDER = "/var/run/rollout/wheel"
 SOURCES_FOLDER = "/var/run/rollout/sources"
 CODE_FOLDER = f"{RUN_FOLDER}/code"
 CA_FOLDER = "/var/run/rollout/ca"
@@ -39,6 +42,7 @@ def worker_command(role: str) -> list[str]:
     return ["python", "-m", "rollout.entrypoints.pod", role, "--order", order]
 
 
+ROWS_COMMAND = ["python", "-m", "rollout.entrypoints.rows", "--socket", ROWS_SOCKET]
 PLACE_PLUGIN = ["rollout", "place-plugin", f"{ENGINE_FOLDER}/plugin"]
 ENGINE_COMMAND = ["python3", "-m", "rollout_vllm.launch", ENGINE_FOLDER]
 ENGINE_CHECK = ["python3", "-m", "rollout_vllm.launch", "--check", ENGINE_FOLDER]

@@ -13,7 +13,10 @@ from rollout_api.v1alpha1.runtime import AcceleratorClass, RoleTemplate, Runtime
 
 Manifest = dict[str, Any]
 
-TEMPLATE_VERSION = "2"
+ROWS = "rows"
+"""The container in the coordinator's pod that runs the author's data code."""
+
+TEMPLATE_VERSION = "3"
 """Raised with every change of what is rendered; live run attempts keep what they have."""
 
 

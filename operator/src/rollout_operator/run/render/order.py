@@ -78,6 +78,8 @@ def build_layout(inputs: Inputs) -> Layout:
         objects_served=storage is None or storage.uri is None,
         ledger_path=f"{contract.RUN_FOLDER}/ledger.db",
         objects_uri=_objects_uri(inputs),
+        rows_socket=contract.ROWS_SOCKET if inputs.spec.brings_data_code else None,
+        wheel_dir=contract.WHEEL_FOLDER if inputs.spec.brings_data_code else None,
         sources_dir=contract.SOURCES_FOLDER if inputs.sources else None,
     )
 

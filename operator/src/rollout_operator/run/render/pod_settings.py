@@ -7,13 +7,16 @@ from typing import Any
 
 from rollout_api import names
 from rollout_api.base import ApiModel
+from rollout_api.credentials import COORDINATOR_SECRETS
 from rollout_api.v1alpha1.common import EnvVar, SecretEnvVar
 from rollout_api.v1alpha1.pods import PodSettings, Toleration
-from rollout_operator.run.render.inputs import Inputs, Manifest
+from rollout_operator.run.render.inputs import ROWS, Inputs, Manifest
 
 EVICTION_SECONDS = 30
 _GRACE_SECONDS = {"coordinator": 120, "learner": 60, "actor": 60}
 _UNREACHABLE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_NO_IDENTITY = "eks.amazonaws.com/skip-containers"
+"""Containers that the webhook of Amazon EKS gives no token of the pod's cloud identity."""
 _KEEP_LEARNERS = {
     "karpenter.sh/do-not-disrupt": "true",
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
@@ -60,8 +63,30 @@ def build_env(inputs: Inputs, role: names.Role) -> list[Manifest]:
     merged: dict[str, Manifest] = {}
     for source in plain_sources:
         merged |= {item.name: _env(item) for item in source}
-    for secrets in (template.secret_env, inputs.spec.secret_env, user.secret_env):
+    for secrets in (template.secret_env, _run_secrets(inputs, role), user.secret_env):
         merged |= {item.name: _secret_env(item) for item in secrets}
+    return list(merged.values())
+
+
+def _run_secrets(inputs: Inputs, role: names.Role) -> tuple[SecretEnvVar, ...]:
+    """What the author gives; of that the coordinator gets what our own code needs, by name."""
+    given = inputs.spec.secret_env
+    if role != "coordinator":
+        return given
+    return tuple(item for item in given if item.name in COORDINATOR_SECRETS)
+
+
+def build_rows_env(inputs: Inputs) -> list[Manifest]:
+    """Variables of what runs the author's data code: the author's, and the platform's plain ones."""
+    merged = {
+        "HOME": {"name": "HOME", "value": "/tmp"},  # noqa: S108 - a volume of the pod
+        "USER": {"name": "USER", "value": "rollout"},
+        "ROLLOUT_CACHE": {"name": "ROLLOUT_CACHE", "value": "/tmp/rollout"},  # noqa: S108
+        "HF_HOME": {"name": "HF_HOME", "value": "/tmp/huggingface"},  # noqa: S108
+    }
+    for source in (inputs.template("coordinator").env, inputs.spec.env):
+        merged |= {item.name: _env(item) for item in source}
+    merged |= {item.name: _secret_env(item) for item in inputs.spec.secret_env}
     return list(merged.values())
 
 
@@ -183,13 +208,17 @@ def build_annotations(inputs: Inputs, role: names.Role) -> dict[str, str]:
     device = inputs.accelerator(role)
     network = device[0].network.annotations if device and device[0].network else {}
     keep = _KEEP_LEARNERS if role == "learner" else {}
-    return {
+    found = {
         **keep,
         **network,
         **inputs.template(role).annotations,
         **user_settings(inputs, role).annotations,
         **inputs.placement(role).annotations,
     }
+    if role == "coordinator" and inputs.spec.brings_data_code:
+        skipped = [one for one in (found.get(_NO_IDENTITY, ""), ROWS) if one]
+        found[_NO_IDENTITY] = ",".join(skipped)
+    return found
 
 
 def build_labels(inputs: Inputs, role: names.Role) -> dict[str, str]:

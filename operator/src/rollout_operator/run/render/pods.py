@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from rollout_api import names
 from rollout_operator.run.render import contract
-from rollout_operator.run.render.inputs import Inputs, Manifest
+from rollout_operator.run.render.inputs import ROWS, Inputs, Manifest
 from rollout_operator.run.render.pod_settings import (
     build_annotations,
     build_env,
     build_labels,
     build_placement,
     build_resources,
+    build_rows_env,
     field_variable,
     plain,
     plan_grace_seconds,
@@ -48,8 +49,8 @@ def build_template(inputs: Inputs, role: names.Role, configuration: str) -> Mani
         "volumes": [mount.volume() for mount in mounts if mount.source is not None],
         **build_placement(inputs, role),
     }
-    if role == "actor" and inputs.engine.vllm is not None:
-        spec["initContainers"] = [_place_plugin(inputs, mounts)]
+    if further := _init_containers(inputs, role, mounts):
+        spec["initContainers"] = further
     if images is not None and images.pull_secrets:
         spec["imagePullSecrets"] = [{"name": one.name} for one in images.pull_secrets]
     meta: Manifest = {"labels": labels}
@@ -84,12 +85,53 @@ def build_containers(inputs: Inputs, role: names.Role, mounts: list[Mount]) -> l
         "env": [*_own_env(inputs, role), *build_env(inputs, role)],
         "resources": SIDE_RESOURCES if engine else build_resources(inputs, role),
         "securityContext": _CONTAINED,
-        "volumeMounts": [mount.mount() for mount in mounts],
+        "volumeMounts": [mount.mount() for mount in mounts if mount.main],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     if role == "coordinator":
         main |= _coordinator_probes(inputs)
     return [main, _engine(inputs, mounts)] if engine else [main]
+
+
+def _init_containers(inputs: Inputs, role: names.Role, mounts: list[Mount]) -> list[Manifest]:
+    if role == "actor" and inputs.engine.vllm is not None:
+        return [_place_plugin(inputs, mounts)]
+    if role == "coordinator" and inputs.spec.brings_data_code:
+        return [_rows(inputs, mounts)]
+    return []
+
+
+def _rows(inputs: Inputs, mounts: list[Mount]) -> Manifest:
+    """Runs the author's data code for as long as the coordinator works.
+
+    A user of its own, the author's variables, and no key, token, ledger or credential of the platform's.
+    """
+    user = rows_user(build_security(inputs, "coordinator"))
+    return {
+        "name": ROWS,
+        "image": worker_image(inputs),
+        **_pull_policy(inputs),
+        "restartPolicy": "Always",
+        "command": contract.ROWS_COMMAND,
+        "env": build_rows_env(inputs),
+        "resources": build_resources(inputs, "coordinator") or SIDE_RESOURCES,
+        "securityContext": {
+            **_CONTAINED,
+            "runAsNonRoot": True,
+            "runAsUser": user,
+            "runAsGroup": user,
+        },
+        "volumeMounts": [
+            mount.mount(read_only=mount.rows == "r") for mount in mounts if mount.rows
+        ],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def rows_user(security: Manifest) -> int:
+    """A user and group that no other container of the pod has, and never root."""
+    taken = [security.get(name) or 0 for name in ("runAsUser", "runAsGroup", "fsGroup")]
+    return max(USER_ID, *taken, *security.get("supplementalGroups", ())) + 1
 
 
 def worker_image(inputs: Inputs) -> str:

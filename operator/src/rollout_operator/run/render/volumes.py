@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from rollout_api import names
 from rollout_api.v1alpha1.runtime import Volume
@@ -12,6 +13,7 @@ from rollout_operator.run.render.inputs import Inputs, Manifest
 from rollout_operator.run.render.pod_settings import plain, shared_memory
 
 LEDGER_VOLUME = "ledger"
+SOCKET_SIZE, WHEEL_SIZE = "1Mi", "3Gi"
 CLAIM = "pvc://"
 """Scheme of a place in the volume of a run."""
 _READABLE = 0o440
@@ -22,7 +24,8 @@ _READABLE = 0o440
 class Mount:
     """A volume, where it appears, and whether the engine sees it too. ``source`` None: claimed.
 
-    ``further``: the platform's, from its runtime; every container of the pod sees it.
+    ``further``: the platform's, from its runtime; every container of the pod sees it, but the one for data code no
+    credentials. ``rows``: how that container sees it (``r``, ``rw``, or not at all). ``main``: whether the role's does.
     """
 
     name: str
@@ -32,6 +35,8 @@ class Mount:
     sub_path: str = ""
     engine: bool = False
     further: bool = False
+    rows: Literal["", "r", "rw"] = ""
+    main: bool = True
 
     def volume(self) -> Manifest:
         """The pod's entry."""
@@ -82,7 +87,9 @@ def build_mounts(inputs: Inputs, role: names.Role, configuration: str) -> list[M
         _run_folder(inputs, role),
         Mount(name="tmp", path="/tmp", source={"emptyDir": {}}, engine=True),  # noqa: S108 - a volume of the pod
         Mount(name="home", path=contract.HOME_FOLDER, source={"emptyDir": {}}),
-        Mount(name="cache", path=contract.CACHE_FOLDER, source=_cache(inputs), engine=True),
+        Mount(
+            name="cache", path=contract.CACHE_FOLDER, source=_cache(inputs), engine=True, rows="r"
+        ),
         _shm(inputs, role),
     ]
     if role == "coordinator":
@@ -90,7 +97,20 @@ def build_mounts(inputs: Inputs, role: names.Role, configuration: str) -> list[M
     if role == "actor" and inputs.engine.vllm is not None:
         folder = {"emptyDir": {"medium": "Memory"}}
         mounts.append(Mount(name="engine", path=contract.ENGINE_FOLDER, source=folder, engine=True))
-    return [*mounts, *_code(inputs), *map(_further, inputs.template(role).volumes)]
+    apart = role == "coordinator" and inputs.spec.brings_data_code
+    code = [replace(one, main=not apart) for one in _code(inputs)]
+    mounts += [*code, *map(_further, inputs.template(role).volumes)]
+    return [*mounts, *_rows(inputs)] if apart else mounts
+
+
+def _rows(inputs: Inputs) -> Iterator[Mount]:
+    """What the container for data code shares with the coordinator's, and its own scratch space."""
+    socket = {"emptyDir": {"sizeLimit": SOCKET_SIZE}}
+    yield Mount(name="rows", path=contract.ROWS_FOLDER, source=socket, rows="rw")
+    yield Mount(name="rows-tmp", path="/tmp", source={"emptyDir": {}}, rows="rw", main=False)  # noqa: S108 - a volume of the pod
+    if inputs.spec.code is not None and inputs.spec.code.wheel is not None:
+        wheel = {"emptyDir": {"sizeLimit": WHEEL_SIZE}}
+        yield Mount(name="wheel", path=contract.WHEEL_FOLDER, source=wheel, rows="r")
 
 
 def _run_folder(inputs: Inputs, role: names.Role) -> Mount:
@@ -139,7 +159,9 @@ def _code(inputs: Inputs) -> list[Mount]:
         return []
     if code.config_map is not None:
         source: Manifest = {"configMap": {"name": code.config_map.name, "defaultMode": _READABLE}}
-        return [Mount(name="code", path=contract.CODE_FOLDER, source=source, read_only=True)]
+        return [
+            Mount(name="code", path=contract.CODE_FOLDER, source=source, read_only=True, rows="r")
+        ]
     if code.image is not None:
         return [
             Mount(
@@ -148,6 +170,7 @@ def _code(inputs: Inputs) -> list[Mount]:
                 source={"image": {"reference": code.image.reference}},
                 read_only=True,
                 sub_path=code.image.path.strip("/"),
+                rows="r",
             )
         ]
     return []
@@ -170,6 +193,7 @@ def _further(volume: Volume) -> Mount:
         read_only=volume.read_only,
         engine=True,
         further=True,
+        rows="" if volume.secret is not None or volume.csi is not None else "r",
     )
 
 
