@@ -57,6 +57,16 @@ def test_a_missing_snapshot_is_refused_with_what_there_is(tmp_path):
         read_snapshot(run, "Best")
 
 
+def test_a_snapshot_of_another_format_is_refused_with_both_numbers(tmp_path):
+    run = create_run_dir(tmp_path, "sft")
+    (run.snapshots / "Latest.json").write_text(json.dumps({"state": {"format": 2}}))
+
+    with pytest.raises(
+        SpecError, match=r"Latest\.json has format 2, this version of rollout reads 1"
+    ):
+        read_snapshot(run, "Latest")
+
+
 def test_a_model_folder_is_made_of_a_configuration_and_weights(tmp_path):
     source = tmp_path / "source"
     source.mkdir()

@@ -22,13 +22,12 @@ from rollout.learner.model import randomness
 from rollout.learner.model.parallel import shard_like, whole
 from rollout.learner.model.policy import Policy
 from rollout.learner.train_step import Trainer
+from rollout.ledger.records import ANCHOR_FORMAT
 from rollout.objects.filesystem import write_atomically
 from rollout.protocol.messages import AnchorManifest, Cursor
 from rollout.seams import ObjectSource, ObjectStore
 from rollout.types import WeightVersion
 from rollout.weights.safetensors import safetensors_parts
-
-FORMAT = 1
 
 WEIGHTS, CRITIC = "weights", "critic"
 OPTIMIZERS = {WEIGHTS: "optimizer", CRITIC: "critic-optimizer"}
@@ -132,10 +131,10 @@ def restore_anchor(manifest: AnchorManifest, store: ObjectSource, trainer: Train
     Raises StoreError for a missing or damaged object, RunFailed for an anchor of another model, one
     that lacks what this algorithm needs (a critic), or a format that this version does not know.
     """
-    if manifest.state.get("format") != FORMAT:
+    if (found := manifest.state.get("format")) != ANCHOR_FORMAT:
         raise RunFailed(
-            f"anchor {manifest.name} has format {manifest.state.get('format')!r}, expected {FORMAT}:"
-            " it was written by another version of rollout; use that version"
+            f"anchor {manifest.name} has format {found!r}, this version of rollout restores {ANCHOR_FORMAT}:"
+            " go on with the version of rollout that saved it, or start a new run"
         )
     _restore_model(manifest, store, trainer.policy, trainer.optimizer, WEIGHTS)
     if trainer.critic is not None:
@@ -228,7 +227,7 @@ def _extra(progress: Progress, identity: Mapping[str, str], trainer: Trainer) ->
     cursor = msgspec.to_builtins(progress.cursor)
     control = trainer.control
     kl = {} if control is None else {KL_COEFFICIENT: control.coefficient}
-    return {"format": FORMAT, "identity": dict(identity), "cursor": cursor, **kl}
+    return {"format": ANCHOR_FORMAT, "identity": dict(identity), "cursor": cursor, **kl}
 
 
 def _restore_random(policy: Policy, data: bytes) -> None:

@@ -229,6 +229,10 @@ class StepRecord(Record, frozen=True, kw_only=True):
     cursor: Cursor
 
 
+ANCHOR_FORMAT = 1
+"""Of ``AnchorManifest.state`` and the objects beside it; said there as ``format``, and no other is restored."""
+
+
 class AnchorManifest(Record, frozen=True, kw_only=True):
     """A durable ``train_state``: the content of ``snapshots/<name>.json``.
 

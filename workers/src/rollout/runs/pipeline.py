@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rollout.errors import SpecError
+from rollout.ledger.records import ANCHOR_FORMAT
 from rollout.models.scoring import write_score_config
 from rollout.runs.manifest import Document
 from rollout.runs.run_dir import RunDir
@@ -62,7 +63,7 @@ def read_snapshot(run: RunDir, name: str) -> dict[str, Any]:
     """The manifest of a run's snapshot. Raises SpecError listing the snapshots there are."""
     path = run.snapshots / f"{name}.json"
     try:
-        return json.loads(path.read_text())
+        snapshot = json.loads(path.read_text())
     except FileNotFoundError as error:
         known = ", ".join(sorted(one.stem for one in run.snapshots.glob("*.json"))) or "none"
         raise SpecError(
@@ -71,6 +72,13 @@ def read_snapshot(run: RunDir, name: str) -> dict[str, Any]:
         ) from error
     except ValueError as error:
         raise SpecError(f"snapshot {path} is not readable: {error}") from error
+    found = snapshot.get("state", {}).get("format", ANCHOR_FORMAT)
+    if found != ANCHOR_FORMAT:
+        raise SpecError(
+            f"snapshot {path} has format {found!r}, this version of rollout reads {ANCHOR_FORMAT}:"
+            " start from it with the version of rollout that saved it, or from another snapshot"
+        )
+    return snapshot
 
 
 def materialise_model(
