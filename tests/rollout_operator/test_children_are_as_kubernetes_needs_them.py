@@ -229,6 +229,16 @@ def test_devices_bring_their_nodes_their_taints_and_their_network():
     assert actor["topologySpreadConstraints"][0]["topologyKey"] == "kubernetes.io/hostname"
 
 
+def test_on_the_nodes_network_pods_still_find_the_coordinator_by_its_name():
+    network = {"name": "h100", "memory": "80Gi", "network": {"hostNetwork": True}}
+    runtime = RuntimeSpec.model_validate({"acceleratorClasses": [network]})
+    found = children(DEVICES, runtime)[0]
+    for role in ("learner", "actor"):
+        pod = pod_of(found, role)
+        assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert not {"hostNetwork", "dnsPolicy"} & pod_of(found, "coordinator").keys()
+
+
 def test_what_the_platform_sets_comes_from_the_runtime_alone():
     found = children(DEVICES, RUNTIME)[0]
     learner = pod_of(found, "learner")

@@ -69,6 +69,8 @@ FINE = [
     storage("s3://shared/mine/runs"),
     storage("s3://shared/mine/"),
     storage("s3://shared/mine"),
+    storage("s3://shared"),
+    storage("s3://shared/"),
     storage("s3://exact/runs/"),
     {"storage": {"uri": "s3://exact/runs", "endpoint": "https://s3.example:9000"}},
     {"storage": {"ledger": {"postgres": {"secretRef": {"name": "mine"}}}}},
@@ -109,8 +111,6 @@ IMAGES = [
     "one",
 ]
 PLACES = [
-    "s3://shared",
-    "s3://shared/",
     "s3://shared/theirs/runs",
     "s3://shared/mine2",
     "s3://shared/mine/../theirs",

@@ -72,8 +72,8 @@ def test_a_run_that_is_waited_for_is_progress():
     ("storage", "place"),
     [
         (None, "pvc://ledger-uid-0001-run-coordinator-0/objects"),
-        (BUCKET, "s3://research-runs/team/uid-0001"),
-        ({**BUCKET, **POSTGRES}, "s3://research-runs/team/uid-0001"),
+        (BUCKET, "s3://research-runs/team/ns/uid-0001"),
+        ({**BUCKET, **POSTGRES}, "s3://research-runs/team/ns/uid-0001"),
         (POSTGRES, None),
     ],
 )

@@ -13,10 +13,11 @@ from pydantic import BaseModel
 
 from rollout_api.checks.facts import Facts
 from rollout_api.problems import Problem, Severity
+from rollout_api.v1alpha1.common import ModelSource
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 
-_BUCKETS = frozenset({"s3", "gs"})
+_STORES = frozenset({"s3", "gs", "pvc"})
 _DATA_SCHEMES = frozenset({"", "file", "hf"})
 
 
@@ -51,14 +52,15 @@ def snapshots_hold_the_train_state(spec: RolloutRunSpec, _: Facts) -> Iterator[P
 
 
 def models_come_from_known_places(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """Models in buckets are taken by ``fromRun`` only."""
-    scheme = urlsplit(spec.model.uri or "").scheme
-    if scheme in _BUCKETS:
-        yield _unbuilt(
-            "spec.model.uri",
-            f"a model at {scheme}://",
-            "use hf://owner/name, file:///folder, or fromRun for the model of another run",
-        )
+    """Objects of other runs are taken by ``fromRun`` only, whichever model of the run it is."""
+    for path, model in _models(spec, "spec"):
+        scheme = urlsplit(model.uri or "").scheme if isinstance(model, ModelSource) else ""
+        if scheme in _STORES:
+            yield _unbuilt(
+                f"{path}.uri",
+                f"a model at {scheme}://",
+                "use hf://owner/name, file:///folder, or fromRun for the model of another run",
+            )
 
 
 def rows_come_from_known_places(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:

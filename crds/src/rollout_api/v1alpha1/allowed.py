@@ -25,7 +25,7 @@ class Allowed(ApiModel):
     """Refuse images of runs that are not named by digest (`...@sha256:...`)."""
     storage: tuple[Entry, ...] = many(64)
     """Places of objects and wheels, and addresses of their servers, such as `s3://bucket/$(namespace)/`;
-    `$(namespace)` stands for the run's namespace."""
+    `$(namespace)` stands for the run's namespace. Objects are judged by where they go, `<storage.uri>/<namespace>`, too."""
     tolerations: tuple[Toleration, ...] = many(64)
     """A run's toleration has to be covered by one of these, field by field."""
     priority_classes: tuple[ObjectName, ...] = many(64)

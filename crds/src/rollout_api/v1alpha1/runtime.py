@@ -159,7 +159,8 @@ class RoleTemplate(PodSettings):
     service_account_annotations: dict[LabelKey, AnnotationValue] = Field(
         default_factory=dict, max_length=16
     )
-    """Put on the run's own service account: cloud identities by IRSA or Workload Identity."""
+    """Put on the run's own service account: cloud identities by IRSA or Workload Identity. `$(namespace)` in a value
+    stands for the run's namespace, so that each namespace has an identity of its own."""
     security_context: SecurityContext | None = None
     """Identity and limits. Unset: non-root, default seccomp, no capabilities."""
     volumes: Annotated[tuple[Volume, ...], unique(lambda item: item.name)] = many(32, key="name")

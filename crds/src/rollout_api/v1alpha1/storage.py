@@ -50,7 +50,7 @@ class Storage(ApiModel):
     """Where objects and records are kept; immutable."""
 
     uri: Uri | None = None
-    """Root of the object store, `s3://bucket/prefix` or `file:///folder`; the run's UID is added. Weights, optimizer states and other objects go there; records stay in the ledger. Unset: the runtime's, or the run's folder."""
+    """Root of the object store, `s3://bucket/prefix` or `file:///folder`; the run's UID is added, in a cluster `<namespace>/<uid>`. Weights, optimizer states and other objects go there; records stay in the ledger. Unset: the runtime's, or the run's folder."""
     endpoint: Uri | None = None
     """Address of an S3-compatible server; buckets are then addressed by path. Unset: the cloud's own."""
     region: Name | None = None

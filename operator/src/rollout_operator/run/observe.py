@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rollout_api.conditions import Reason
+from rollout_api.v1alpha1.allowed import Allowed
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import RunStatus
 from rollout_api.v1alpha1.runtime import RuntimeSpec
@@ -45,8 +46,10 @@ from rollout_operator.run.plan.preconditions.storage import (
     wanted_class,
 )
 from rollout_operator.run.plan.preconditions.upstreams import (
+    Readable,
     Upstream,
     check_upstreams,
+    keep_own,
     with_uris,
 )
 from rollout_operator.run.queue.asking import Asker
@@ -136,7 +139,7 @@ class Observer:
     async def build_inputs(self, observed: Observed, stored: Stored) -> Inputs:
         """What rendering a new attempt takes."""
         assert observed.spec is not None
-        upstreams = find_upstreams(self.store, stored, json.loads(stored.spec))
+        upstreams = self._upstreams(observed, stored, json.loads(stored.spec))
         spec = _substitute(observed.spec, upstreams)
         classes = await self._cluster.classes() if needs_volume(spec) else None
         drivers = await self._cluster.drivers() if classes else frozenset()
@@ -226,7 +229,7 @@ class Observer:
         if started or observed.gate or observed.suspend or observed.spec is None:
             return observed
         spec = json.loads(stored.spec)
-        gate = check_upstreams(find_upstreams(self.store, stored, spec))
+        gate = check_upstreams(self._upstreams(observed, stored, spec))
         if gate is None:
             gate = await self._missing(stored.key.namespace, spec)
         if gate is None and needs_volume(observed.spec):
@@ -236,6 +239,18 @@ class Observer:
         if gate is not None:
             return replace(observed, gate=gate)
         return await self.asker.check(observed, stored.labels(), lambda: self._inputs(observed))
+
+    def _upstreams(
+        self, observed: Observed, stored: Stored, spec: Mapping[str, Any]
+    ) -> tuple[Upstream, ...]:
+        own = observed.spec.storage if observed.spec is not None else None
+        storages = (own, observed.runtime.storage)
+        readable = Readable(
+            namespace=observed.namespace,
+            roots=tuple(one.uri for one in storages if one is not None and one.uri is not None),
+            lists=observed.runtime.allowed or Allowed(),
+        )
+        return keep_own(find_upstreams(self.store, stored, spec), readable)
 
     async def _missing(self, namespace: str, spec: Mapping[str, Any]) -> Blocked | None:
         for kind, name in sorted(set(referenced(spec))):

@@ -16,7 +16,7 @@ Manifest = dict[str, Any]
 ROWS = "rows"
 """The container in the coordinator's pod that runs the author's data code."""
 
-TEMPLATE_VERSION = "3"
+TEMPLATE_VERSION = "4"
 """Raised with every change of what is rendered; live run attempts keep what they have."""
 
 

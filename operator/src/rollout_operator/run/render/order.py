@@ -19,6 +19,7 @@ from rollout_api.worker import (
 )
 from rollout_operator.run.render import contract
 from rollout_operator.run.render.inputs import Inputs
+from rollout_operator.run.render.places import in_namespace, run_place
 from rollout_operator.run.render.pod_settings import plan_grace_seconds, user_settings
 from rollout_operator.run.render.volumes import CLAIM, claim_name
 
@@ -27,7 +28,7 @@ def build_order(inputs: Inputs) -> WorkerOrder:
     """What the operator knows of a run attempt."""
     code = inputs.spec.code
     mounted = code is not None and code.wheel is None
-    spec = inputs.spec
+    spec = in_namespace(inputs.spec, inputs.namespace)
     if mounted:
         assert code is not None
         spec = spec.model_copy(
@@ -88,7 +89,7 @@ def _objects_uri(inputs: Inputs) -> str | None:
     """Where other runs find this run's objects: its bucket, or the coordinator's volume."""
     storage = inputs.spec.storage
     if storage is not None and storage.uri is not None:
-        return f"{storage.uri.rstrip('/')}/{inputs.uid}"
+        return run_place(storage.uri, inputs.namespace, inputs.uid)
     if not inputs.uses_sqlite:
         return None
     return f"{CLAIM}{claim_name(inputs.name, inputs.uid)}/objects"

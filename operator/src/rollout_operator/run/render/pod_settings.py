@@ -129,6 +129,7 @@ def build_placement(inputs: Inputs, role: names.Role) -> Manifest:
     """Where the pods may go: selectors, taints, affinity, priority, spread."""
     template, user = inputs.template(role), user_settings(inputs, role)
     device = inputs.accelerator(role)
+    on_host = bool(device and device[0].network and device[0].network.host_network)
     queued = inputs.placement(role)
     selector = {**template.node_selector, **_device_selector(inputs, role), **user.node_selector}
     tolerations = [*template.tolerations, *(device[0].tolerations if device else ())]
@@ -145,7 +146,9 @@ def build_placement(inputs: Inputs, role: names.Role) -> Manifest:
         "priorityClassName": user.priority_class_name or template.priority_class_name,
         "runtimeClassName": template.runtime_class_name,
         "topologySpreadConstraints": _spread(inputs, role),
-        "hostNetwork": bool(device and device[0].network and device[0].network.host_network),
+        "hostNetwork": on_host,
+        # Such a pod asks the node's resolver otherwise, which knows no Service: not the coordinator either.
+        "dnsPolicy": "ClusterFirstWithHostNet" if on_host else None,
     }
     return {name: value for name, value in placement.items() if value}
 

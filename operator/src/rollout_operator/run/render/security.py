@@ -6,6 +6,7 @@ from rollout_api import names
 from rollout_api.names import Role
 from rollout_operator.run.render import contract
 from rollout_operator.run.render.inputs import Inputs, Manifest
+from rollout_operator.run.render.places import named_for
 
 ACTORS_DISTURBED = "50%"
 
@@ -16,7 +17,10 @@ def build_account(inputs: Inputs, role: Role) -> Manifest | None:
     if template.service_account_name is not None:
         return None
     meta = inputs.meta(names.service_account_name(inputs.name, role), role)
-    meta["annotations"] |= dict(template.service_account_annotations)
+    meta["annotations"] |= {
+        key: named_for(value, inputs.namespace)
+        for key, value in template.service_account_annotations.items()
+    }
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",

@@ -22,8 +22,8 @@ from rollout_api.v1alpha1.runtime import ClusterRuntimeSpec, RuntimeSpec
 from rollout_api.v1alpha1.storage import CodeImage, CodeWheel, Storage
 from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.preconditions.checks import describe
+from rollout_operator.run.render.places import named_for, namespace_place
 
-NAMESPACE = "$(namespace)"
 SHOWN_MAX = 5
 LENGTH_MAX = 200
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -84,9 +84,10 @@ def _judge(model: BaseModel, path: str, lists: Allowed, namespace: str) -> Itera
         case CodeWheel() if model.uri.lower().startswith(_BUCKETS):
             yield from _place(model.uri, f"{path}.uri", lists, namespace)
         case Storage():
-            for field, place in (("uri", model.uri), ("endpoint", model.endpoint)):
-                if place is not None:
-                    yield from _place(place, f"{path}.{field}", lists, namespace)
+            if model.uri is not None:
+                yield from _root(model.uri, f"{path}.uri", lists, namespace)
+            if model.endpoint is not None:
+                yield from _place(model.endpoint, f"{path}.endpoint", lists, namespace)
 
 
 def _pods(pods: PodSettings, path: str, lists: Allowed) -> Iterator[Problem]:
@@ -120,14 +121,37 @@ def _image(image: str, path: str, lists: Allowed) -> Iterator[Problem]:
         yield _problem(path, message, "name the image by its digest, ...@sha256:...")
 
 
+def _root(uri: str, path: str, lists: Allowed, namespace: str) -> Iterator[Problem]:
+    if not is_plain(uri) or not allows_root(uri, lists, namespace):
+        yield from _place(uri, path, lists, namespace)
+
+
 def _place(uri: str, path: str, lists: Allowed, namespace: str) -> Iterator[Problem]:
-    if _PLACE.fullmatch(uri) is None or {".", ".."} & set(uri.split("/")):
+    if not is_plain(uri):
         what = "is not a plain place: scheme://host/path of letters, digits and ._~=+-, without . and .."
         yield _problem(path, f"{_quote(uri)} {what}", "write it so")
-        return
-    entries = [entry.replace(NAMESPACE, namespace) for entry in lists.storage]
-    if not any(matches(one, entries) for one in (uri, uri.rstrip("/"), f"{uri.rstrip('/')}/")):
-        yield _refused(path, uri, "storage", entries)
+    elif not allows(uri, lists, namespace):
+        yield _refused(path, uri, "storage", _storage(lists, namespace))
+
+
+def is_plain(uri: str) -> bool:
+    """Whether a place can be read in one way only."""
+    return _PLACE.fullmatch(uri) is not None and not {".", ".."} & set(uri.split("/"))
+
+
+def allows(uri: str, lists: Allowed, namespace: str) -> bool:
+    """Whether an entry of the runtime names a place, with or without a slash at its end."""
+    entries = _storage(lists, namespace)
+    return any(matches(one, entries) for one in (uri, uri.rstrip("/"), f"{uri.rstrip('/')}/"))
+
+
+def allows_root(uri: str, lists: Allowed, namespace: str) -> bool:
+    """Whether objects of a namespace's runs may go below a ``storage.uri``: judged as written, and as where they go."""
+    return any(allows(one, lists, namespace) for one in (uri, namespace_place(uri, namespace)))
+
+
+def _storage(lists: Allowed, namespace: str) -> list[str]:
+    return [named_for(entry, namespace) for entry in lists.storage]
 
 
 def matches(value: str, entries: Iterable[str]) -> bool:
