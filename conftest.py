@@ -6,7 +6,10 @@
 import os
 import random
 import sys
+import time
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +22,8 @@ sys.path.append(str(Path(__file__).parent / "tests"))
 import verdicts
 
 ORDER = "ROLLOUT_TEST_ORDER"
+setting_up: list[str] = []
+"""The fixture of the whole session that is being set up, while one is."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,6 +35,24 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Slow tests are told from quick ones in the JUnit file, for tests/timing.py."""
     if item.get_closest_marker("slow"):
         item.user_properties.append(("slow", "true"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
+    """What a session shares is told apart from the test that happened to ask first, for tests/timing.py."""
+    is_outermost = fixturedef.scope == "session" and not setting_up
+    if not is_outermost:
+        return (yield)
+    setting_up.append(fixturedef.argname)
+    began = time.perf_counter()
+    try:
+        return (yield)
+    finally:
+        setting_up.pop()
+        seconds = f"{time.perf_counter() - began:.3f}"
+        request._pyfuncitem.user_properties.append(("shared", seconds))  # noqa: SLF001 - who asked has no public name
 
 
 @pytest.hookimpl(trylast=True)

@@ -4,6 +4,10 @@
 tests of a folder took over 110 % of their budget (budgets.toml, seconds on two cores), or have none of all that there are. `--write`: the
 budgets of the folders in these files as they were measured. Slow tests are shown and have no budget: how long they
 take is theirs to say.
+
+Folders are each other's measure: where the machine is slow or busy, most of them take longer than their budgets, and each
+is held against what the middle one takes. What a whole session shares, such as a cluster, is nobody's: whose test asks
+for it first is chance.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from xml.etree import ElementTree as ET
 
 BUDGETS = Path(__file__).parent / "budgets.toml"
@@ -22,16 +27,21 @@ FILES_SHOWN = 20
 OVER = 1.1
 SPARE_SECONDS = 10.0
 """A folder of a few seconds is measured no better than this."""
-SLOW = "slow"
+FOLDERS_MIN = 3
+"""Fewer say nothing about the machine."""
+SLOW, SHARED = "slow", "shared"
+"""Properties of a test: that it is slow; the seconds that it spent to set up what others share."""
+HOW = "`python tests/timing.py --write build/junit/*.xml` after a run on two quiet cores writes it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One test that ran: its file, and the seconds of its set-up, call and tear-down."""
+    """One test that ran: its file, the seconds of its own set-up, call and tear-down, and those of what is shared."""
 
     file: str
     seconds: float
     slow: bool
+    shared_seconds: float = 0.0
 
     @property
     def folder(self) -> str:
@@ -48,11 +58,13 @@ def build_case(element: ET.Element) -> Case:
     """The class name is the file's path with dots, and a class's name behind it where there is one."""
     parts = element.get("classname", "").split(".")
     last = next((i for i, part in enumerate(parts) if part.startswith("test_")), len(parts) - 1)
-    found = (one.get("name") for one in element.iter("property"))
+    said = [(one.get("name"), one.get("value", "")) for one in element.iter("property")]
+    shared = sum(float(value) for name, value in said if name == SHARED)
     return Case(
         file="/".join(parts[: last + 1]) + ".py",
-        seconds=float(element.get("time", "0")),
-        slow=SLOW in found,
+        seconds=max(0.0, float(element.get("time", "0")) - shared),
+        slow=SLOW in dict(said),
+        shared_seconds=shared,
     )
 
 
@@ -70,15 +82,22 @@ def find_slowest(cases: Iterable[Case], count: int = FILES_SHOWN) -> list[tuple[
     return sorted(sums.items(), key=lambda one: -one[1])[:count]
 
 
+def find_pace(sums: Mapping[str, float], budgets: Mapping[str, float]) -> float:
+    """How many times its budget the middle folder takes, of those that are not measured by chance; at least once."""
+    shares = [sums[name] / budgets[name] for name in sums if budgets.get(name, 0.0) > SPARE_SECONDS]
+    return max(1.0, median(shares)) if len(shares) >= FOLDERS_MIN else 1.0
+
+
 def find_overdrawn(sums: Mapping[str, float], budgets: Mapping[str, float]) -> list[str]:
     """What is wrong, one line a folder."""
-    lines = []
+    lines, pace = [], find_pace(sums, budgets)
     for folder, seconds in sums.items():
+        budget = budgets.get(folder, 0.0) * pace
         if folder not in budgets:
             lines.append(f"{folder}: {seconds:.0f} s and no budget: write one into {BUDGETS.name}")
-        elif seconds > max(budgets[folder] * OVER, budgets[folder] + SPARE_SECONDS):
+        elif seconds > max(budget * OVER, budget + SPARE_SECONDS * pace):
             lines.append(
-                f"{folder}: {seconds:.0f} s of {budgets[folder]:.0f} s: make tests quicker, or say in "
+                f"{folder}: {seconds:.0f} s of {budget:.0f} s: make tests quicker, or say in "
                 f"{BUDGETS.name} why it takes more"
             )
     return lines
@@ -94,6 +113,11 @@ def render(cases: list[Case], budgets: Mapping[str, float]) -> str:
     for folder in sorted(quick.keys() | slow.keys()):
         budget = f"{budgets[folder]:8.0f}" if folder in budgets else "       -"
         lines.append(f"{quick.get(folder, 0):8.1f}{budget}{slow.get(folder, 0):8.1f}  {folder}")
+    lines.append(f"{sum(c.shared_seconds for c in cases):8.1f}  what the session shares")
+    if (pace := find_pace(quick, budgets)) > 1.0:
+        lines.append(
+            f"the middle folder takes {pace:.2f} times its budget: all are held against that"
+        )
     return "\n".join(lines)
 
 
@@ -121,7 +145,10 @@ def main(words: list[str] | None = None) -> int:
         write_budgets(sums)
     print(render(cases, load_budgets()))
     budgets = load_budgets()
-    wrong = find_overdrawn(sums, budgets) if given.enforce and budgets else []
+    if given.enforce and not budgets:
+        print(f"no {BUDGETS.name}, so no folder has a budget: {HOW}", file=sys.stderr)
+        return 0
+    wrong = find_overdrawn(sums, budgets) if given.enforce else []
     print(*wrong, sep="\n", end="\n" if wrong else "", file=sys.stderr)
     return 1 if wrong else 0
 

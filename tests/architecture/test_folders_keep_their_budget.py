@@ -1,6 +1,8 @@
 """The seconds of each test folder are counted from JUnit files, and held against its budget."""
 
 import importlib.util
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -62,9 +64,92 @@ def test_budgets_are_held_only_when_that_is_asked_for(report, tmp_path, monkeypa
     assert "tests/ledger: 35 s of 10 s" in capsys.readouterr().err
 
 
-def test_nothing_is_held_while_no_budget_is_written(report, monkeypatch):
+def test_nothing_is_held_while_no_budget_is_written_and_that_is_said(report, monkeypatch, capsys):
     monkeypatch.setattr(timing, "load_budgets", dict)
     assert timing.main([str(report), "--enforce"]) == 0
+    assert "no budgets.toml, so no folder has a budget: `python" in capsys.readouterr().err
+    assert timing.main([str(report)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+BUDGETS = {"tests/a": 100.0, "tests/b": 40.0, "tests/c": 60.0, "tests/d": 30.0}
+
+
+def test_a_machine_on_which_every_folder_takes_twice_as_long_overdraws_none():
+    assert timing.find_overdrawn({name: 2 * one for name, one in BUDGETS.items()}, BUDGETS) == []
+
+
+def test_on_a_slow_machine_the_folder_that_takes_longer_than_the_others_is_named():
+    slow = {name: 2 * one for name, one in BUDGETS.items()} | {"tests/c": 180.0}
+    (line,) = timing.find_overdrawn(slow, BUDGETS)
+    assert line.startswith("tests/c: 180 s of 120 s")
+
+
+def test_a_quick_machine_excuses_nobody():
+    quick = {name: one / 2 for name, one in BUDGETS.items()} | {"tests/c": 80.0}
+    (line,) = timing.find_overdrawn(quick, BUDGETS)
+    assert line.startswith("tests/c: 80 s of 60 s")
+
+
+def test_two_folders_say_nothing_about_the_machine():
+    (line,) = timing.find_overdrawn({"tests/a": 300.0, "tests/b": 40.0}, BUDGETS)
+    assert line.startswith("tests/a: 300 s of 100 s")
+
+
+def test_what_a_session_shares_is_no_folders(tmp_path):
+    path = tmp_path / "e2e.xml"
+    path.write_text(
+        """<testsuites><testsuite><testcase classname="e2e.runs.test_a" name="one" time="70.5">
+        <properties><property name="shared" value="60.0"/><property name="shared" value="6.0"/></properties>
+        </testcase></testsuite></testsuites>"""
+    )
+    (case,) = timing.read([path])
+    assert (case.seconds, case.shared_seconds) == (4.5, 66.0)
+    assert "    66.0  what the session shares" in timing.render([case], {})
+
+
+SHARING = """
+import time, pytest
+@pytest.fixture(scope="session")
+def inner():
+    time.sleep(0.02)
+@pytest.fixture(scope="session")
+def outer(request):
+    request.getfixturevalue("inner")
+    time.sleep(0.02)
+def test_first(outer):
+    pass
+def test_second(outer):
+    pass
+"""
+
+
+def test_the_seconds_of_what_is_shared_are_told_once_of_the_test_that_set_it_up(tmp_path):
+    (tmp_path / "test_sharing.py").write_text(SHARING)
+    root = Path(__file__).parents[2]
+    (tmp_path / "conftest.py").write_text(
+        (root / "conftest.py").read_text().replace("__file__", repr(str(root / "conftest.py")))
+    )
+    report = tmp_path / "junit.xml"
+
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--junitxml={report}",
+        str(tmp_path),
+    ]
+    subprocess.run(
+        command, check=True, cwd=tmp_path, env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    )
+
+    first, second = timing.read([report])
+    assert first.shared_seconds >= 0.04
+    assert second.shared_seconds == 0.0
+    assert report.read_text().count('name="shared"') == 1
 
 
 def test_budgets_that_are_written_keep_the_words_above_and_the_other_folders(tmp_path):
