@@ -28,8 +28,8 @@ from rollout.algorithms.preference.dpo import DpoSettings
 from rollout.algorithms.preference.ipo import IpoSettings
 from rollout.algorithms.preference.kto import KtoSettings
 from rollout.algorithms.preference.reward_model import RewardModelSettings
-from rollout.learner.config.learner import SftSettings
 from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
+from rollout.learner.config.sft import SftSettings
 from rollout.learner.model.parallel import Parallel
 from rollout.learner.model.policy import load_model
 from rollout.learner.model.scorer import load_scorer

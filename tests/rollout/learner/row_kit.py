@@ -5,8 +5,8 @@ from __future__ import annotations
 from rollout.algorithms.preference.dpo import DpoSettings
 from rollout.algorithms.preference.kto import KtoSettings
 from rollout.algorithms.preference.reward_model import RewardModelSettings
-from rollout.learner.config.learner import SftSettings
 from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
+from rollout.learner.config.sft import SftSettings
 from rollout.protocol import messages as m
 
 

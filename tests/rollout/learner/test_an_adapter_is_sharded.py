@@ -16,8 +16,8 @@ from rollout.algorithms.preference.dpo import DpoSettings
 from rollout.algorithms.preference.kto import KtoSettings
 from rollout.learner.build import build_trainer
 from rollout.learner.checkpoint import state_tensors
-from rollout.learner.config.learner import SftSettings
 from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
+from rollout.learner.config.sft import SftSettings
 from rollout.learner.context import LearnerContext
 from rollout.learner.forward.packed_rows import GroupTokens
 from rollout.learner.loop import Watch, run_learner

@@ -11,8 +11,8 @@ import pytest
 from rollout.algorithms.preference.dpo import DpoSettings
 from rollout.algorithms.preference.kto import KtoSettings
 from rollout.coordinator.plan import HeldOutPlan, RunPlan
-from rollout.learner.config.learner import SftSettings
 from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
+from rollout.learner.config.sft import SftSettings
 from rollout.learner.validation import measure
 from rollout.protocol import messages as m
 from rollout.types import SamplingParams

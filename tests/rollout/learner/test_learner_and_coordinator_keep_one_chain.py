@@ -22,9 +22,9 @@ from rollout.coordinator.dispatcher import open_coordinator
 from rollout.coordinator.plan import RunPlan
 from rollout.coordinator.server.in_process import serve_in_process
 from rollout.errors import RolloutError
-from rollout.learner.config.learner import SftSettings
 from rollout.learner.config.policy import RewardKl
 from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
+from rollout.learner.config.sft import SftSettings
 from rollout.ledger.records import RunIdentity
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.ledger.sqlite.reader import LedgerReader

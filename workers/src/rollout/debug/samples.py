@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rollout.debug.observe import Place
-from rollout.learner.config.learner import SftSettings
+from rollout.learner.config.sft import SftSettings
 from rollout.learner.context import LearnerContext
 from rollout.learner.objectives.contract import Work
 from rollout.learner.objectives.distill import DistillWork

@@ -26,6 +26,7 @@ from rollout.learner.config.preference import (
     PreferenceSettings,
     build_preference,
 )
+from rollout.learner.config.sft import SftSettings, build_sft
 from rollout.learner.model.adapter import LoraSettings, build_lora
 from rollout_api.v1alpha1.train import Train
 from rollout_api.worker import WorkerConfig
@@ -33,16 +34,6 @@ from rollout_api.worker import WorkerConfig
 CRITIC_LEARNING_RATE_DEFAULT = 1e-5
 
 DtypeName = Literal["Float32", "BFloat16"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SftSettings:
-    """Supervised fine-tuning. ``packing`` False computes every sequence in a row of its own."""
-
-    loss: Literal["CompletionOnly", "Full"]
-    packing: bool
-    max_length: int
-    label_smoothing: float = 0.0
 
 
 AlgorithmSettings = (
@@ -107,18 +98,6 @@ def _algorithm(config: WorkerConfig, train: Train) -> AlgorithmSettings:
     return BUILDERS[train.algorithm.chosen](config, train)
 
 
-def _sft(config: WorkerConfig, train: Train) -> SftSettings:
-    del config
-    sft = train.algorithm.sft
-    assert sft is not None
-    return SftSettings(
-        loss=sft.loss,
-        packing=sft.packing,
-        max_length=sft.max_length,
-        label_smoothing=sft.label_smoothing,
-    )
-
-
 def _ppo(config: WorkerConfig, train: Train) -> PpoSettings:
     ppo = train.algorithm.ppo
     assert ppo is not None
@@ -127,7 +106,7 @@ def _ppo(config: WorkerConfig, train: Train) -> PpoSettings:
 
 
 BUILDERS: Mapping[str, Callable[[WorkerConfig, Train], AlgorithmSettings]] = {
-    "sft": _sft,
+    "sft": build_sft,
     "grpo": build_policy,
     "ppo": _ppo,
     "distill": build_distill,

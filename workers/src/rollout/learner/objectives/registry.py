@@ -16,10 +16,11 @@ from torch import nn
 
 from rollout.learner import hash_chain
 from rollout.learner.config.distill import DistillSettings
-from rollout.learner.config.learner import LearnerSettings, SftSettings
+from rollout.learner.config.learner import LearnerSettings
 from rollout.learner.config.policy import PolicySettings
 from rollout.learner.config.ppo import PpoSettings
 from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
+from rollout.learner.config.sft import SftSettings
 from rollout.learner.context import LearnerContext
 from rollout.learner.forward.packed_rows import is_packed
 from rollout.learner.model.policy import load_model

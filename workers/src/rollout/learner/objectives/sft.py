@@ -12,7 +12,7 @@ from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.sft import sft_loss
 from rollout.data.mapping import BadRecord, training_messages
 from rollout.errors import DataError
-from rollout.learner.config.learner import SftSettings
+from rollout.learner.config.sft import SftSettings
 from rollout.learner.forward.packed_rows import (
     PackedRow,
     SequenceTokens,
