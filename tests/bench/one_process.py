@@ -34,11 +34,11 @@ from rollout.learner import hash_chain as chain
 from rollout.learner.batch_step import take_step
 from rollout.learner.build import build_parts
 from rollout.learner.checkpoint import Progress
-from rollout.learner.config.learner import build_settings
 from rollout.learner.context import LearnerContext
 from rollout.learner.forward.memory import keep_freed_memory
 from rollout.learner.model.numerics import apply_numerics
 from rollout.learner.model.parallel import join
+from rollout.learner.objectives.registry import build_settings
 from rollout.learner.publish import publish
 from rollout.learner.session import Session
 from rollout.learner.state_digest import seal_step

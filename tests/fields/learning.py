@@ -14,9 +14,9 @@ from rollout.data.build import build_source
 from rollout.learner.batch_step import take_step
 from rollout.learner.build import build_parts
 from rollout.learner.checkpoint import Progress
-from rollout.learner.config.learner import build_settings
 from rollout.learner.model.parallel import Parallel
 from rollout.learner.objectives.plan import encode_plan
+from rollout.learner.objectives.registry import build_settings
 from rollout.learner.session import Session
 from rollout.learner.state_digest import seal_step
 from rollout.protocol import messages as m

@@ -15,10 +15,10 @@ from rollout.coordinator.build import open_from_config
 from rollout.coordinator.server.in_process import serve_in_process
 from rollout.errors import RolloutError
 from rollout.learner.build import build_parts
-from rollout.learner.config.learner import build_settings
 from rollout.learner.loop import Watch, run_learner
 from rollout.learner.model.numerics import apply_numerics
 from rollout.learner.model.parallel import Parallel
+from rollout.learner.objectives.registry import build_settings
 from rollout.learner.session import Session
 from rollout.protocol import messages as m
 from rollout.protocol import routes

@@ -15,10 +15,10 @@ from rollout.coordinator.server.in_process import serve_in_process
 from rollout.entrypoints.actor import build_parts as build_actor
 from rollout.errors import RolloutError
 from rollout.learner.build import build_parts
-from rollout.learner.config.learner import build_settings
 from rollout.learner.loop import Watch, run_learner
 from rollout.learner.model.numerics import apply_numerics
 from rollout.learner.model.parallel import Parallel
+from rollout.learner.objectives.registry import build_settings
 from rollout.learner.session import Session
 from rollout.protocol.client import CoordinatorClient
 from rollout_api.worker import WorkerConfig

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rollout.learner.config.learner import build_settings
 from rollout.learner.config.policy import PolicySettings
+from rollout.learner.objectives.registry import build_settings
 from rollout_api import parse_run, resolve
 from rollout_api.checks import check_document
 from rollout_api.worker import WorkerConfig

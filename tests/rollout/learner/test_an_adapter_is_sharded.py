@@ -27,7 +27,7 @@ from rollout.learner.objectives.contract import Totals
 from rollout.learner.objectives.plan import PlanRules, micro_batches_of, plan_step
 from rollout.learner.objectives.preference.reference_cache import ReferenceCache
 from rollout.learner.objectives.preference.reference_store import ReferenceStore
-from rollout.learner.objectives.registry import kind_of
+from rollout.learner.objectives.registry import objective_of
 from rollout.learner.train_step import accumulate_gradients
 from rollout.protocol.messages import Batch, Cursor, DataRow
 from rollout.rendering import build_renderer
@@ -76,7 +76,7 @@ def step_on(parallel: Parallel, model_path, settings, batch: Batch, num_ranks: i
     """Gradient, its norm, and the weights after one update, whole; sums of this rank."""
     parts = build_moved(parallel, model_path, settings)
     trainer = parts.trainer
-    work, _ = kind_of(settings).build_work(parts, batch)
+    work, _ = objective_of(settings).build_work(parts, batch)
     rules = PlanRules(tokens_max=40, num_ranks=num_ranks)
     update = plan_step(work.shapes(), rules, seed=1, step=1).updates[0]
     found = micro_batches_of(update, parallel.rank, aligned=parallel.sharded)
@@ -161,7 +161,7 @@ def test_the_frozen_base_is_sharded_too(model_path, settings, dtype) -> None:
 def live(parallel: Parallel, world, calls):
     """A whole learner life; rank 0 returns the coordinator's records."""
     parts = replace(world, parallel=parallel).parts(calls if parallel.is_main else None)
-    if kind_of(world.settings).needs_reference(world.settings.algorithm):
+    if objective_of(world.settings).needs_reference(world.settings.algorithm):
         parts = replace(parts, reference=AdapterOff(parts.trainer.policy.model))
     run_learner(parts, parts.session.start(1, "here"), Watch())
     return calls, {name: t.numel() for name, t in state_tensors(parts.trainer).items()}

@@ -13,9 +13,9 @@ from rollout.algorithms.preference.kto import KtoSettings
 from rollout.algorithms.preference.orpo import OrpoSettings
 from rollout.algorithms.preference.reward_model import RewardModelSettings
 from rollout.algorithms.preference.simpo import SimpoSettings
-from rollout.learner.config.learner import build_settings
 from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
 from rollout.learner.config.sft import SftSettings
+from rollout.learner.objectives.registry import build_settings
 from rollout_api.worker import WorkerConfig
 
 DIGEST = "blake3:" + "0" * 64

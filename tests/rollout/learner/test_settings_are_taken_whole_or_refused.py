@@ -19,16 +19,12 @@ from rollout.algorithms.surrogates.importance import Correction
 from rollout.algorithms.surrogates.sapo import Sapo
 from rollout.algorithms.surrogates.vespo import Vespo
 from rollout.errors import SpecError
-from rollout.learner.config.learner import (
-    OptimizerSettings,
-    PolicySettings,
-    ScheduleSettings,
-    SftSettings,
-    build_settings,
-)
-from rollout.learner.config.policy import RewardKl
+from rollout.learner.config.optimizer import OptimizerSettings, ScheduleSettings
+from rollout.learner.config.policy import PolicySettings, RewardKl
 from rollout.learner.config.ppo import CriticSettings, PpoSettings
+from rollout.learner.config.sft import SftSettings
 from rollout.learner.model.adapter import LoraSettings
+from rollout.learner.objectives.registry import build_settings
 from rollout.weights.lora import serves_adapter
 from rollout_api.worker import WorkerConfig
 

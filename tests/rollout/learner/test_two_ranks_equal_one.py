@@ -27,7 +27,7 @@ from rollout.learner.model.parallel import Parallel, join, whole
 from rollout.learner.model.policy import Policy
 from rollout.learner.objectives.contract import Totals
 from rollout.learner.objectives.plan import micro_batches_of, plan_step
-from rollout.learner.objectives.registry import kind_of
+from rollout.learner.objectives.registry import objective_of
 from rollout.learner.train_step import Trainer, accumulate_gradients
 from rollout.protocol.messages import Batch, DataRow
 from rollout.rendering import build_renderer
@@ -47,7 +47,7 @@ class Found:
 def last_update(parts: LearnerContext, batch: Batch) -> Found:
     """What accumulates in the last update of a step on ``batch``, no update before it taken."""
     trainer, parallel = parts.trainer, parts.parallel
-    kind = kind_of(trainer.settings)
+    kind = objective_of(trainer.settings)
     work, _ = kind.build_work(parts, batch)
     rules = replace(kind.plan_rules(trainer.settings, parallel.world_size), tokens_max=40)
     updates = plan_step(work.shapes(), rules, seed=1, step=1).updates

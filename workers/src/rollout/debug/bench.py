@@ -18,10 +18,10 @@ from rollout.errors import SpecError
 from rollout.learner import hash_chain as chain
 from rollout.learner.build import build_parts
 from rollout.learner.checkpoint import Progress, restore_anchor
-from rollout.learner.config.learner import build_settings
 from rollout.learner.context import LearnerContext
 from rollout.learner.model.numerics import apply_numerics
 from rollout.learner.model.parallel import join
+from rollout.learner.objectives.registry import build_settings
 from rollout.learner.resume import Repeated, describe_changes, repeat_step
 from rollout.learner.session import Session
 from rollout.models.files import check_model

@@ -24,12 +24,12 @@ from rollout.common.grace_period import working_seconds
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
 from rollout.errors import DataError, RolloutError, RunFailed, SpecError
 from rollout.learner.build import build_parts
-from rollout.learner.config.learner import build_settings
 from rollout.learner.forward.memory import keep_freed_memory
 from rollout.learner.heartbeat import Heart
 from rollout.learner.loop import Watch, run_learner
 from rollout.learner.model.numerics import apply_numerics
 from rollout.learner.model.parallel import Parallel, join
+from rollout.learner.objectives.registry import build_settings
 from rollout.learner.session import Session
 from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient

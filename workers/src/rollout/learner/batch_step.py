@@ -11,7 +11,7 @@ from rollout.learner.context import LearnerContext
 from rollout.learner.model import randomness
 from rollout.learner.objectives.contract import Work
 from rollout.learner.objectives.plan import StepPlan, plan_step
-from rollout.learner.objectives.registry import cutting_rules, kind_of
+from rollout.learner.objectives.registry import cutting_rules, objective_of
 from rollout.learner.train_step import run_step
 from rollout.learner.validation import measure
 from rollout.protocol.messages import Batch, Cursor
@@ -74,8 +74,7 @@ def prepare_step(
             f"step {step}: the batch is empty: all {batch.num_excluded} groups were lost to"
             " infrastructure failures; see the actors' logs, then run again to resume"
         )
-    kind = kind_of(settings)
-    work, tokens = kind.build_work(parts, batch)
+    work, tokens = objective_of(settings).build_work(parts, batch)
     if plan is None or _num_ranks(plan) != parts.parallel.world_size:
         plan = plan_step(work.shapes(), cutting_rules(parts), seed=settings.seed, step=step)
     randomness.seed_step(settings.seed, step, parts.parallel.rank, parts.parallel.device)

@@ -9,22 +9,18 @@ from torch import nn
 
 from rollout.errors import SpecError
 from rollout.learner.checkpoint import AnchorPlace
-from rollout.learner.config.distill import DistillSettings
 from rollout.learner.config.learner import LearnerSettings
-from rollout.learner.config.ppo import PpoSettings
-from rollout.learner.config.preference import RewardSettings
 from rollout.learner.context import LearnerContext
 from rollout.learner.forward.check import ForwardCheck, check_forward
 from rollout.learner.model.adapter import AdapterOff, add_adapter, quantise_base
 from rollout.learner.model.critic import Critic, CriticPlan, build_critic
-from rollout.learner.model.kl_control import KlControl
 from rollout.learner.model.numerics import runtime_identity
 from rollout.learner.model.optim import build_optimizer
 from rollout.learner.model.parallel import Parallel
 from rollout.learner.model.policy import DTYPES, Policy, freeze, load_model, recompute_activations
 from rollout.learner.objectives.preference.reference_cache import ReferenceCache, store_name
 from rollout.learner.objectives.preference.reference_store import open_reference_store
-from rollout.learner.objectives.registry import kind_of
+from rollout.learner.objectives.registry import objective_of
 from rollout.learner.session import Session
 from rollout.learner.train_step import Trainer
 from rollout.models.files import default_cache_dir, digest_model
@@ -69,7 +65,7 @@ def build_parts(
 def _check(trainer: Trainer) -> ForwardCheck | None:
     """Compare the policy's packed rows with its plain forward; a reward model has no logits to compare."""
     policy, settings = trainer.policy, trainer.settings
-    if isinstance(settings.algorithm, RewardSettings):
+    if objective_of(settings).traits.scores:
         return None
     if policy.parallel.sharded:
         _refuse_lengths(policy.model.config)  # pyrefly: ignore - transformers' models have one
@@ -95,7 +91,7 @@ def build_trainer(
 
     The critic starts from ``critic_path``, None for the policy's own folder.
     """
-    model = kind_of(settings).load(model_path, settings.algorithm)
+    model = objective_of(settings).load(model_path, settings.algorithm)
     if settings.lora is not None:
         quantise_base(model, settings.lora, DTYPES[settings.dtype], parallel.device)
         add_adapter(model, settings.lora, settings.seed)
@@ -109,12 +105,13 @@ def build_trainer(
         optimizer=optimizer,
         settings=settings,
         critic=_build_critic(critic_path or model_path, settings, parallel),
-        control=_build_control(settings),
+        control=objective_of(settings).kl_control(settings.algorithm),
     )
 
 
 def _build_critic(model_path: Path, settings: LearnerSettings, parallel: Parallel) -> Critic | None:
-    if not isinstance(settings.algorithm, PpoSettings):
+    chosen = objective_of(settings).critic(settings.algorithm)
+    if chosen is None:
         return None
     plan = CriticPlan(
         path=model_path,
@@ -122,14 +119,7 @@ def _build_critic(model_path: Path, settings: LearnerSettings, parallel: Paralle
         seed=settings.seed,
         checkpointing=settings.activation_checkpointing,
     )
-    return build_critic(plan, settings.algorithm.critic, parallel)
-
-
-def _build_control(settings: LearnerSettings) -> KlControl | None:
-    algorithm = settings.algorithm
-    if not isinstance(algorithm, PpoSettings) or algorithm.kl_coefficient == 0:
-        return None
-    return KlControl(algorithm.kl_coefficient, algorithm.kl_target)
+    return build_critic(plan, chosen, parallel)
 
 
 def _further_path(config: WorkerConfig, role: str, field: str) -> Path | None:
@@ -153,7 +143,7 @@ def _reference(config: WorkerConfig, trainer: Trainer) -> nn.Module | None:
     path = _further_path(config, REFERENCE, "spec.train.reference")
     if settings.lora is None or path is not None:
         return build_reference(path or Path(config.resolved.model_path), settings, parallel)
-    needed = kind_of(settings).needs_reference(settings.algorithm)
+    needed = objective_of(settings).needs_reference(settings.algorithm)
     return AdapterOff(trainer.policy.model) if needed else None
 
 
@@ -191,7 +181,7 @@ def build_reference(
     model_path: Path, settings: LearnerSettings, parallel: Parallel
 ) -> nn.Module | None:
     """The frozen model in a folder; None, and nothing loaded, where the algorithm needs none."""
-    if not kind_of(settings).needs_reference(settings.algorithm):
+    if not objective_of(settings).needs_reference(settings.algorithm):
         return None
     return load_frozen(model_path, settings, parallel)
 
@@ -200,7 +190,7 @@ def _teacher(
     config: WorkerConfig, settings: LearnerSettings, parallel: Parallel
 ) -> nn.Module | None:
     """The frozen teacher of distillation. Raises SpecError for one of other tokens."""
-    if not isinstance(settings.algorithm, DistillSettings):
+    if TEACHER not in objective_of(settings).traits.models:
         return None
     folder = Path(config.resolved.models[TEACHER])
     check_teacher(Path(config.resolved.model_path), folder)
@@ -213,6 +203,6 @@ def load_frozen(folder: Path, settings: LearnerSettings, parallel: Parallel) -> 
 
 
 def _renderer(config: WorkerConfig, settings: LearnerSettings, model_path: Path) -> Renderer | None:
-    if not kind_of(settings).reads_rows:
+    if objective_of(settings).traits.is_online:
         return None
     return build_renderer(model_path, config.spec.model.chat_template)

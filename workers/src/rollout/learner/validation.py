@@ -14,7 +14,7 @@ from rollout.learner.context import LearnerContext
 from rollout.learner.objectives.contract import Totals
 from rollout.learner.objectives.metrics import describe_losses
 from rollout.learner.objectives.plan import micro_batches_of, plan_step
-from rollout.learner.objectives.registry import cutting_rules, kind_of
+from rollout.learner.objectives.registry import cutting_rules, objective_of
 from rollout.learner.train_step import add_ranks
 from rollout.protocol.messages import Batch, DataRow
 
@@ -24,8 +24,8 @@ PREFIX = "eval_"
 def measure(parts: LearnerContext, rows: tuple[DataRow, ...]) -> dict[str, Any]:
     """Metrics of ``rows`` under the policy as it stands, by name behind ``eval_``; call on every rank."""
     settings, parallel = parts.trainer.settings, parts.parallel
-    kind, model = kind_of(settings), parts.trainer.policy.model
-    work, _ = kind.build_work(parts, Batch(step=0, rows=rows))
+    model = parts.trainer.policy.model
+    work, _ = objective_of(settings).build_work(parts, Batch(step=0, rows=rows))
     totals, measured = Totals(), 0
     with torch.no_grad():
         for update in plan_step(

@@ -9,7 +9,7 @@ from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.kl_controller import KlTarget
 from rollout.algorithms.ppo import ReturnSettings, ValueSettings
 from rollout.algorithms.surrogates.clip import Clipped
-from rollout.learner.config.optimizer import OptimizerSettings
+from rollout.learner.config.optimizer import OptimizerSettings, build_optimizer_settings
 from rollout.learner.config.policy import plan_overlong
 from rollout.learner.config.sampled import (
     SampledSettings,
@@ -17,6 +17,7 @@ from rollout.learner.config.sampled import (
     plan_end_bar,
     refuse_greedy,
 )
+from rollout_api.presets import CRITIC_LEARNING_RATE
 from rollout_api.v1alpha1.algorithms import KlController
 from rollout_api.v1alpha1.train import Train
 from rollout_api.worker import WorkerConfig
@@ -53,14 +54,17 @@ class PpoSettings(SampledSettings):
     overlong: OverlongPenalty | None = None
 
     @property
+    def needs_reference(self) -> bool:
+        """Whether a KL is taken anywhere."""
+        return self.kl_coefficient > 0
+
+    @property
     def kl_in_loss(self) -> bool:
         """Whether the KL is a term of the loss; else it is a part of the reward."""
         return self.returns.reward_kl is None
 
 
-def build_ppo(
-    config: WorkerConfig, train: Train, critic_optimizer: OptimizerSettings
-) -> PpoSettings:
+def build_ppo(config: WorkerConfig, train: Train) -> PpoSettings:
     """Settings from the manifest's ``ppo``. Raises SpecError."""
     ppo = train.algorithm.ppo
     assert ppo is not None
@@ -85,7 +89,7 @@ def build_ppo(
             aggregation=ppo.aggregation,
         ),
         critic=CriticSettings(
-            optimizer=critic_optimizer,
+            optimizer=build_optimizer_settings(critic.optimizer, float(CRITIC_LEARNING_RATE)),
             max_grad_norm=critic.max_grad_norm,
             warmup_steps=critic.warmup_steps,
         ),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from rollout.algorithms.preference.dpo import DpoSettings
 from rollout.algorithms.preference.ipo import IpoSettings
@@ -12,7 +10,7 @@ from rollout.algorithms.preference.kto import KtoSettings
 from rollout.algorithms.preference.orpo import OrpoSettings
 from rollout.algorithms.preference.reward_model import RewardModelSettings
 from rollout.algorithms.preference.simpo import SimpoSettings
-from rollout_api.v1alpha1.preferences import Dpo, Ipo, Kto, Rm
+from rollout_api.v1alpha1.preferences import Dpo, Ipo, Kto, Orpo, Rm, Simpo
 from rollout_api.v1alpha1.train import Train
 from rollout_api.worker import WorkerConfig
 
@@ -48,13 +46,9 @@ class RewardSettings:
 PreferenceSettings = PairSettings | LabelSettings | RewardSettings
 
 
-def build_preference(config: WorkerConfig, train: Train) -> PreferenceSettings:
-    """Settings of the algorithm that ``train`` names; it is one of ``PREFERENCES``."""
-    algorithm: Any = train.algorithm.value
-    return _BUILDERS[train.algorithm.chosen](algorithm, config)
-
-
-def _dpo(dpo: Dpo, _: WorkerConfig) -> PairSettings:
+def build_dpo(_: WorkerConfig, train: Train) -> PairSettings:
+    """Settings from the manifest's ``dpo``."""
+    dpo: Dpo = train.algorithm.value
     loss = DpoSettings(
         beta=dpo.beta,
         form=dpo.loss,
@@ -64,21 +58,29 @@ def _dpo(dpo: Dpo, _: WorkerConfig) -> PairSettings:
     return PairSettings(loss=loss, max_length=dpo.max_length)
 
 
-def _ipo(ipo: Ipo, _: WorkerConfig) -> PairSettings:
+def build_ipo(_: WorkerConfig, train: Train) -> PairSettings:
+    """Settings from the manifest's ``ipo``."""
+    ipo: Ipo = train.algorithm.value
     loss = IpoSettings(beta=ipo.beta, aggregation=ipo.aggregation)
     return PairSettings(loss=loss, max_length=ipo.max_length)
 
 
-def _orpo(orpo: Any, _: WorkerConfig) -> PairSettings:
+def build_orpo(_: WorkerConfig, train: Train) -> PairSettings:
+    """Settings from the manifest's ``orpo``."""
+    orpo: Orpo = train.algorithm.value
     return PairSettings(loss=OrpoSettings(beta=orpo.beta), max_length=orpo.max_length)
 
 
-def _simpo(simpo: Any, _: WorkerConfig) -> PairSettings:
+def build_simpo(_: WorkerConfig, train: Train) -> PairSettings:
+    """Settings from the manifest's ``simpo``."""
+    simpo: Simpo = train.algorithm.value
     loss = SimpoSettings(beta=simpo.beta, gamma=simpo.gamma)
     return PairSettings(loss=loss, max_length=simpo.max_length)
 
 
-def _kto(kto: Kto, _: WorkerConfig) -> LabelSettings:
+def build_kto(_: WorkerConfig, train: Train) -> LabelSettings:
+    """Settings from the manifest's ``kto``."""
+    kto: Kto = train.algorithm.value
     loss = KtoSettings(
         beta=kto.beta,
         desirable_weight=kto.desirable_weight,
@@ -89,18 +91,8 @@ def _kto(kto: Kto, _: WorkerConfig) -> LabelSettings:
     )
 
 
-def _rm(rm: Rm, config: WorkerConfig) -> RewardSettings:
+def build_rm(config: WorkerConfig, train: Train) -> RewardSettings:
+    """Settings from the manifest's ``rm``."""
+    rm: Rm = train.algorithm.value
     loss = RewardModelSettings(centering_coefficient=rm.centering_coefficient)
     return RewardSettings(loss=loss, max_length=rm.max_length, seed=config.spec.seed)
-
-
-_BUILDERS: Mapping[str, Callable[[Any, WorkerConfig], PreferenceSettings]] = {
-    "dpo": _dpo,
-    "ipo": _ipo,
-    "kto": _kto,
-    "orpo": _orpo,
-    "rm": _rm,
-    "simpo": _simpo,
-}
-PREFERENCES = frozenset(_BUILDERS)
-"""Members of the API's ``algorithm`` that learn from preferences."""

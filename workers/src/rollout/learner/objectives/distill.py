@@ -15,10 +15,13 @@ from torch import Tensor, nn
 
 from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.distillation import Distilled, distil
-from rollout.learner.config.distill import DistillSettings
+from rollout.learner import hash_chain
+from rollout.learner.config.distill import DistillSettings, build_distill
+from rollout.learner.context import LearnerContext
 from rollout.learner.objectives.completions import Completions, Sample
-from rollout.learner.objectives.contract import MicroLoss
+from rollout.learner.objectives.contract import MicroLoss, Work
 from rollout.learner.objectives.metrics import describe_rewards
+from rollout.learner.objectives.objective import Objective, several_passes
 from rollout.learner.objectives.plan import GroupShape, MicroBatch, Update
 from rollout.learner.objectives.sampled_loss import (
     Terms,
@@ -26,6 +29,7 @@ from rollout.learner.objectives.sampled_loss import (
     compute_stats,
     sampled_loss,
 )
+from rollout.protocol.messages import Batch
 from rollout.types import TrajectoryGroup
 
 
@@ -138,3 +142,20 @@ def _earned(groups: Sequence[TrajectoryGroup], coefficient: float) -> dict[Sampl
         for g, group in enumerate(groups)
         for s, t in enumerate(group.trajectories)
     }
+
+
+def _build_work(parts: LearnerContext, batch: Batch) -> tuple[Work, str]:
+    algorithm = parts.trainer.settings.algorithm
+    assert isinstance(algorithm, DistillSettings)
+    assert parts.teacher is not None
+    desk = Desk(teacher=parts.teacher, device=parts.parallel.device)
+    return DistillWork(batch.groups, algorithm, desk), hash_chain.digest_groups(batch.groups)
+
+
+DISTILL = Objective(
+    name="distill",
+    settings=DistillSettings,
+    build_settings=build_distill,
+    build_work=_build_work,
+    plan_rules=several_passes,
+)

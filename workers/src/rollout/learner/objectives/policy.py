@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,10 +15,13 @@ from torch import Tensor, nn
 
 from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.kl import kl_estimate
-from rollout.learner.config.policy import PolicySettings
+from rollout.learner import hash_chain
+from rollout.learner.config.policy import PolicySettings, build_policy
+from rollout.learner.context import LearnerContext
 from rollout.learner.objectives.completions import Completions, Sample
-from rollout.learner.objectives.contract import MicroLoss
+from rollout.learner.objectives.contract import MicroLoss, Work
 from rollout.learner.objectives.metrics import describe_groups
+from rollout.learner.objectives.objective import Objective, several_passes
 from rollout.learner.objectives.plan import GroupShape, MicroBatch, Update
 from rollout.learner.objectives.policy_advantages import (
     PolicyAdvantages,
@@ -30,6 +34,7 @@ from rollout.learner.objectives.sampled_loss import (
     compute_stats,
     sampled_loss,
 )
+from rollout.protocol.messages import Batch
 from rollout.types import TrajectoryGroup
 
 Kl = dict[Sample, Tensor]
@@ -163,3 +168,24 @@ class PolicyWork:
             return self._completions.stored(micro, known.by_token)
         by_sample = known.found.advantages_PG
         return self._completions.per_sample(micro, lambda sample: float(by_sample[sample]))
+
+
+def _build_work(parts: LearnerContext, batch: Batch) -> tuple[Work, str]:
+    algorithm, parallel = parts.trainer.settings.algorithm, parts.parallel
+    assert isinstance(algorithm, PolicySettings)
+    place = Place(
+        device=parallel.device,
+        skips_silent=not parallel.sharded,
+        gather=partial(parallel.gather, kind=Kl),
+    )
+    work = PolicyWork(batch.groups, algorithm, place, parts.reference)
+    return work, hash_chain.digest_groups(batch.groups)
+
+
+GRPO = Objective(
+    name="grpo",
+    settings=PolicySettings,
+    build_settings=build_policy,
+    build_work=_build_work,
+    plan_rules=several_passes,
+)

@@ -19,13 +19,17 @@ from rollout.algorithms.advantages.whitening import Moments, whiten_by
 from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.ppo import ValueTokens, ppo_value_loss
-from rollout.learner.config.ppo import PpoSettings
+from rollout.learner import hash_chain
+from rollout.learner.config.ppo import PpoSettings, build_ppo
+from rollout.learner.context import LearnerContext
 from rollout.learner.forward.packed_rows import token_logprobs
 from rollout.learner.model.critic import token_values
+from rollout.learner.model.kl_control import KlControl
 from rollout.learner.model.parallel import Parallel
 from rollout.learner.objectives.completions import Completions, Sample, samples_of
-from rollout.learner.objectives.contract import MicroLoss, ValuePart
+from rollout.learner.objectives.contract import MicroLoss, ValuePart, Work
 from rollout.learner.objectives.metrics import describe_rewards
+from rollout.learner.objectives.objective import Objective, several_passes
 from rollout.learner.objectives.plan import GroupShape, MicroBatch, Update
 from rollout.learner.objectives.ppo_estimates import Before, Estimates, estimate, mean_advantage
 from rollout.learner.objectives.sampled_loss import (
@@ -34,6 +38,7 @@ from rollout.learner.objectives.sampled_loss import (
     compute_stats,
     sampled_loss,
 )
+from rollout.protocol.messages import Batch
 from rollout.types import TrajectoryGroup
 
 
@@ -204,3 +209,32 @@ class PpoWork:
         if not self._settings.kl_in_loss:
             return self._settings.loss
         return replace(self._settings.loss, kl_coefficient=self._kl_coefficient)
+
+
+def _build_work(parts: LearnerContext, batch: Batch) -> tuple[Work, str]:
+    trainer, algorithm = parts.trainer, parts.trainer.settings.algorithm
+    assert isinstance(algorithm, PpoSettings)
+    assert trainer.critic is not None
+    helpers = Helpers(
+        critic=trainer.critic.model, reference=parts.reference, parallel=parts.parallel
+    )
+    coefficient = 0.0 if trainer.control is None else trainer.control.coefficient
+    work = PpoWork(batch.groups, algorithm, helpers, coefficient)
+    return work, hash_chain.digest_groups(batch.groups)
+
+
+def _kl_control(algorithm: PpoSettings) -> KlControl | None:
+    if algorithm.kl_coefficient == 0:
+        return None
+    return KlControl(algorithm.kl_coefficient, algorithm.kl_target)
+
+
+PPO = Objective(
+    name="ppo",
+    settings=PpoSettings,
+    build_settings=build_ppo,
+    build_work=_build_work,
+    plan_rules=several_passes,
+    critic=lambda algorithm: algorithm.critic,
+    kl_control=_kl_control,
+)

@@ -12,17 +12,21 @@ from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.sft import sft_loss
 from rollout.data.mapping import BadRecord, training_messages
 from rollout.errors import DataError
-from rollout.learner.config.sft import SftSettings
+from rollout.learner import hash_chain
+from rollout.learner.config.learner import LearnerSettings
+from rollout.learner.config.sft import SftSettings, build_sft
+from rollout.learner.context import LearnerContext
 from rollout.learner.forward.packed_rows import (
     PackedRow,
     SequenceTokens,
     build_sequence_row,
     token_logprobs,
 )
-from rollout.learner.objectives.contract import MicroLoss, TokenView
+from rollout.learner.objectives.contract import MicroLoss, TokenView, Work
 from rollout.learner.objectives.metrics import describe_lengths
-from rollout.learner.objectives.plan import GroupShape, MicroBatch, Update
-from rollout.protocol.messages import DataRow
+from rollout.learner.objectives.objective import Objective
+from rollout.learner.objectives.plan import GroupShape, MicroBatch, PlanRules, Update
+from rollout.protocol.messages import Batch, DataRow
 from rollout.seams import Renderer
 
 
@@ -124,3 +128,27 @@ class SftWork:
     def _row(self, micro: MicroBatch) -> PackedRow:
         chosen = [self._sequences[chunk.group] for chunk in micro.chunks]
         return build_sequence_row(chosen).to(self._device)
+
+
+def _build_work(parts: LearnerContext, batch: Batch) -> tuple[Work, str]:
+    algorithm = parts.trainer.settings.algorithm
+    assert isinstance(algorithm, SftSettings)
+    assert parts.renderer is not None
+    sequences = render_rows(batch.rows, parts.renderer, algorithm)
+    work = SftWork(sequences, parts.parallel.device, algorithm.label_smoothing)
+    return work, hash_chain.digest_sequences(sequences)
+
+
+def _plan_rules(settings: LearnerSettings, num_ranks: int) -> PlanRules:
+    assert isinstance(settings.algorithm, SftSettings)
+    tokens_max = settings.micro_batch_tokens if settings.algorithm.packing else 0
+    return PlanRules(tokens_max=tokens_max, num_ranks=num_ranks)
+
+
+SFT = Objective(
+    name="sft",
+    settings=SftSettings,
+    build_settings=build_sft,
+    build_work=_build_work,
+    plan_rules=_plan_rules,
+)

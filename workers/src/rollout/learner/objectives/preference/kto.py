@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.preference.kto import kto_losses, mismatched_answers, reference_point
-from rollout.learner.config.preference import LabelSettings
+from rollout.learner.config.preference import LabelSettings, build_kto
+from rollout.learner.context import LearnerContext
 from rollout.learner.forward.packed_rows import (
     GroupTokens,
     PackedRow,
@@ -27,7 +28,8 @@ from rollout.learner.forward.packed_rows import (
     token_logprobs,
 )
 from rollout.learner.model.parallel import Parallel
-from rollout.learner.objectives.contract import MicroLoss, TokenView
+from rollout.learner.objectives.contract import MicroLoss, TokenView, Work
+from rollout.learner.objectives.objective import Objective
 from rollout.learner.objectives.plan import GroupShape, MicroBatch, Update
 from rollout.learner.objectives.preference.batch import (
     answer_sums,
@@ -36,8 +38,14 @@ from rollout.learner.objectives.preference.batch import (
     plan_shapes,
     positions_of,
 )
-from rollout.learner.objectives.preference.data import Ids, LabelledTokens
+from rollout.learner.objectives.preference.data import (
+    Ids,
+    LabelledTokens,
+    digest_labelled,
+    render_labelled,
+)
 from rollout.learner.objectives.preference.reference_cache import ReferenceCache, cached_sums
+from rollout.protocol.messages import Batch
 
 Ratios = dict[int, float]
 """Log ratio of policy and reference, in nats, by the row whose prompt is answered."""
@@ -214,3 +222,22 @@ class KtoWork:
             for i, found in zip(positions, answers, strict=True)
         ]
         return build_group_row(groups).to(self._parallel.device)
+
+
+def _build_work(parts: LearnerContext, batch: Batch) -> tuple[Work, str]:
+    algorithm = parts.trainer.settings.algorithm
+    assert isinstance(algorithm, LabelSettings)
+    assert parts.renderer is not None
+    assert parts.reference is not None
+    rows = render_labelled(batch.rows, parts.renderer)
+    work = KtoWork(rows, algorithm, parts.parallel, parts.reference, parts.reference_cache)
+    return work, digest_labelled(rows)
+
+
+KTO = Objective(
+    name="kto",
+    settings=LabelSettings,
+    build_settings=build_kto,
+    build_work=_build_work,
+    compares_rows=True,
+)

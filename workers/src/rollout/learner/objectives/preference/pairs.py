@@ -5,7 +5,7 @@ Axes: C scored tokens of a micro-batch, P pairs; the last axis of size 2 is chos
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -17,15 +17,23 @@ from rollout.algorithms.preference.dpo import DpoSettings, dpo_losses
 from rollout.algorithms.preference.ipo import IpoSettings, ipo_losses
 from rollout.algorithms.preference.orpo import OrpoSettings, orpo_losses
 from rollout.algorithms.preference.pairs import PairLogprobs, PairLosses
-from rollout.algorithms.preference.simpo import simpo_losses
-from rollout.learner.config.preference import PairLoss, PairSettings
+from rollout.algorithms.preference.simpo import SimpoSettings, simpo_losses
+from rollout.learner.config.preference import (
+    PairSettings,
+    build_dpo,
+    build_ipo,
+    build_orpo,
+    build_simpo,
+)
+from rollout.learner.context import LearnerContext
 from rollout.learner.forward.packed_rows import (
     GroupTokens,
     PackedRow,
     build_group_row,
     token_logprobs,
 )
-from rollout.learner.objectives.contract import MicroLoss, TokenView
+from rollout.learner.objectives.contract import MicroLoss, TokenView, Work
+from rollout.learner.objectives.objective import Objective
 from rollout.learner.objectives.plan import GroupShape, MicroBatch, Update
 from rollout.learner.objectives.preference.batch import (
     answer_sums,
@@ -34,24 +42,16 @@ from rollout.learner.objectives.preference.batch import (
     plan_shapes,
     positions_of,
 )
-from rollout.learner.objectives.preference.data import PairTokens
+from rollout.learner.objectives.preference.data import PairTokens, digest_pairs, render_pairs
 from rollout.learner.objectives.preference.reference_cache import ReferenceCache, cached_sums
+from rollout.protocol.messages import Batch
 
-
-def uses_reference(settings: PairSettings) -> bool:
-    """Whether the loss compares with a reference; the others load none."""
-    return isinstance(settings.loss, DpoSettings | IpoSettings)
-
-
-def pair_losses(pairs: PairLogprobs, loss: PairLoss) -> PairLosses:
-    """The loss that the settings ask for."""
-    if isinstance(loss, DpoSettings):
-        return dpo_losses(pairs, loss)
-    if isinstance(loss, IpoSettings):
-        return ipo_losses(pairs, loss)
-    if isinstance(loss, OrpoSettings):
-        return orpo_losses(pairs, loss)
-    return simpo_losses(pairs, loss)
+LOSSES: Mapping[type, Callable[[PairLogprobs, Any], PairLosses]] = {
+    DpoSettings: dpo_losses,
+    IpoSettings: ipo_losses,
+    OrpoSettings: orpo_losses,
+    SimpoSettings: simpo_losses,
+}
 
 
 class PairWork:
@@ -105,7 +105,7 @@ class PairWork:
         stats = token_logprobs(model, row, entropy=True)
         assert stats.entropy_C is not None
         pairs = self._logprobs(micro, row, answer_sums(stats, row).view(-1, 2))
-        found = pair_losses(pairs, self._settings.loss)
+        found = LOSSES[type(self._settings.loss)](pairs, self._settings.loss)
         preference = found.losses_P.sum() / max(whole.num_sequences, 1)
         sft = self._likelihood(pairs, whole)
         sums = {
@@ -184,3 +184,22 @@ def _tokens(pair: PairTokens) -> GroupTokens:
     return GroupTokens(
         prompt_ids=pair.prompt_ids, completion_ids=(pair.chosen_ids, pair.rejected_ids)
     )
+
+
+def _build_work(parts: LearnerContext, batch: Batch) -> tuple[Work, str]:
+    algorithm = parts.trainer.settings.algorithm
+    assert isinstance(algorithm, PairSettings)
+    assert parts.renderer is not None
+    pairs = render_pairs(batch.rows, parts.renderer)
+    work = PairWork(pairs, algorithm, parts.parallel.device, parts.reference, parts.reference_cache)
+    return work, digest_pairs(pairs)
+
+
+DPO = Objective(name="dpo", settings=DpoSettings, build_settings=build_dpo, build_work=_build_work)
+IPO = Objective(name="ipo", settings=IpoSettings, build_settings=build_ipo, build_work=_build_work)
+ORPO = Objective(
+    name="orpo", settings=OrpoSettings, build_settings=build_orpo, build_work=_build_work
+)
+SIMPO = Objective(
+    name="simpo", settings=SimpoSettings, build_settings=build_simpo, build_work=_build_work
+)

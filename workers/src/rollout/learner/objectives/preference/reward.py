@@ -13,13 +13,16 @@ from torch import nn
 
 from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.preference.reward_model import reward_model_losses
-from rollout.learner.config.preference import RewardSettings
-from rollout.learner.model.scorer import answer_scores
-from rollout.learner.objectives.contract import MicroLoss
+from rollout.learner.config.preference import RewardSettings, build_rm
+from rollout.learner.context import LearnerContext
+from rollout.learner.model.scorer import answer_scores, load_scorer
+from rollout.learner.objectives.contract import MicroLoss, Work
+from rollout.learner.objectives.objective import Objective
 from rollout.learner.objectives.plan import GroupShape, MicroBatch, Update
 from rollout.learner.objectives.preference.batch import describe_items, find_too_long, plan_shapes
-from rollout.learner.objectives.preference.data import PairTokens
+from rollout.learner.objectives.preference.data import PairTokens, digest_pairs, render_pairs
 from rollout.learner.objectives.preference.pairs import describe_pairs
+from rollout.protocol.messages import Batch
 
 
 class RewardWork:
@@ -67,3 +70,20 @@ class RewardWork:
         """Lengths, and how many pairs were left out."""
         del step
         return describe_items(self.pairs, self._settings.max_length)
+
+
+def _build_work(parts: LearnerContext, batch: Batch) -> tuple[Work, str]:
+    algorithm = parts.trainer.settings.algorithm
+    assert isinstance(algorithm, RewardSettings)
+    assert parts.renderer is not None
+    pairs = render_pairs(batch.rows, parts.renderer)
+    return RewardWork(pairs, algorithm, parts.parallel.device), digest_pairs(pairs)
+
+
+RM = Objective(
+    name="rm",
+    settings=RewardSettings,
+    build_settings=build_rm,
+    build_work=_build_work,
+    load=lambda path, algorithm: load_scorer(path, algorithm.seed),
+)
