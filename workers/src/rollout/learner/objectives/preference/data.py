@@ -15,6 +15,7 @@ from blake3 import blake3
 
 from rollout.data.mapping import BadRecord, pair_messages, row_messages
 from rollout.errors import DataError, SpecError
+from rollout.learner.forward.packed_rows import GroupTokens
 from rollout.protocol.messages import DataRow
 from rollout.seams import Renderer
 from rollout.types import Message
@@ -33,14 +34,11 @@ class PairTokens:
     margin: float = 0.0
 
     @property
-    def longest(self) -> int:
-        """Tokens of the prompt and the longer answer."""
-        return len(self.prompt_ids) + max(len(self.chosen_ids), len(self.rejected_ids))
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of the prompt and both answers."""
-        return len(self.prompt_ids) + len(self.chosen_ids) + len(self.rejected_ids)
+    def tokens(self) -> GroupTokens:
+        """The prompt and both answers."""
+        return GroupTokens(
+            prompt_ids=self.prompt_ids, completion_ids=(self.chosen_ids, self.rejected_ids)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +50,9 @@ class LabelledTokens:
     desirable: bool
 
     @property
-    def longest(self) -> int:
-        """Tokens of the prompt and the answer."""
-        return len(self.prompt_ids) + len(self.answer_ids)
-
-    @property
-    def num_tokens(self) -> int:
-        """The same: one answer."""
-        return self.longest
+    def tokens(self) -> GroupTokens:
+        """The prompt and the answer."""
+        return GroupTokens(prompt_ids=self.prompt_ids, completion_ids=(self.answer_ids,))
 
 
 def render_pairs(rows: Sequence[DataRow], renderer: Renderer) -> list[PairTokens]:

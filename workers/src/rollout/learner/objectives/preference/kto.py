@@ -28,15 +28,14 @@ from rollout.learner.forward.packed_rows import (
     token_logprobs,
 )
 from rollout.learner.model.parallel import Parallel
-from rollout.learner.objectives.contract import MicroLoss, TokenView, Work
+from rollout.learner.objectives.contract import MicroLoss, Work
 from rollout.learner.objectives.objective import Objective
 from rollout.learner.objectives.plan import GroupShape, MicroBatch, Update
 from rollout.learner.objectives.preference.batch import (
+    PreferenceBatch,
     answer_sums,
-    describe_items,
-    find_too_long,
-    plan_shapes,
     positions_of,
+    score_answers,
 )
 from rollout.learner.objectives.preference.data import (
     Ids,
@@ -67,20 +66,22 @@ class KtoWork:
         self._parallel = parallel
         self._reference = reference
         self._cache = cache
-        self._left_out = find_too_long(rows, settings.max_length)
-        self._partners = self._match([i for i in range(len(rows)) if i not in self._left_out])
+        self._batch = PreferenceBatch(rows, settings.max_length, parallel.device)
+        self._partners = self._match([i for i in range(len(rows)) if i not in self._batch.left_out])
         self._reference_sums: dict[int, Tensor] = {}
         self._points: dict[MicroBatch, Tensor] = {}
 
     def shapes(self) -> Sequence[GroupShape]:
         """One answer a row."""
-        return plan_shapes(self.rows, self._settings.max_length)
+        return self._batch.shapes()
 
     def prepare(self, model: nn.Module, passes: Sequence[Sequence[MicroBatch]]) -> None:
         """The reference's logprobs, and z, without gradient."""
         found: dict[MicroBatch, Ratios] = {}
         if self._cache is not None:
-            sums = cached_sums(self._cache, chain.from_iterable(passes), self._group)
+            sums = cached_sums(
+                self._cache, chain.from_iterable(passes), self._batch.groups.__getitem__
+            )
             self._reference_sums = {row: sums_1[0] for row, sums_1 in sums.items()}
         with torch.no_grad():
             for micro in chain.from_iterable(passes):
@@ -101,10 +102,8 @@ class KtoWork:
     def micro_loss(self, model: nn.Module, micro: MicroBatch, whole: Denominators) -> MicroLoss:
         """The share of one row of answers."""
         positions = positions_of(micro)
-        row = self._row(positions, [(self.rows[i].answer_ids,) for i in positions])
-        stats = token_logprobs(model, row, entropy=True)
-        assert stats.entropy_C is not None
-        logprobs_B = answer_sums(stats, row)
+        scored = score_answers(model, self._batch.row(positions))
+        logprobs_B = scored.sums_S
         reference_B = torch.stack([self._reference_sums[i] for i in positions])
         good_B = torch.tensor(
             [self.rows[i].desirable for i in positions], device=self._parallel.device
@@ -115,30 +114,24 @@ class KtoWork:
         return MicroLoss(
             loss=loss,
             sums={
-                "tokens": loss.new_tensor(stats.logprobs_C.shape[0]),
-                "entropy": stats.entropy_C.detach().sum(),
+                **scored.sums,
                 "preference_loss": loss.detach(),
                 **self._describe(logprobs_B.detach(), reference_B, good_B),
             },
             maxima={"kl_reference_point": point},
-            tokens=TokenView(
-                lengths=row.lengths,
-                logprobs_C=stats.logprobs_C.detach(),
-                entropy_C=stats.entropy_C.detach(),
-                mask_C=torch.ones_like(stats.logprobs_C),
-            ),
+            tokens=scored.tokens,
         )
 
     def filtered(self) -> Mapping[int, str]:
         """Rows that are too long."""
-        return self._left_out
+        return self._batch.left_out
 
     def metrics(self, step: int) -> dict[str, Any]:
         """Lengths, how many rows are good, and how many were left out."""
         del step
-        kept = [row.desirable for i, row in enumerate(self.rows) if i not in self._left_out]
+        kept = [row.desirable for i, row in enumerate(self.rows) if i not in self._batch.left_out]
         return {
-            **describe_items(self.rows, self._settings.max_length),
+            **self._batch.describe(),
             "num_desirable": sum(kept),
             "num_undesirable": len(kept) - sum(kept),
         }
@@ -188,10 +181,6 @@ class KtoWork:
         reference_B2 = answer_sums(token_logprobs(self._reference, both), both).view(-1, 2)
         self._reference_sums.update(zip(positions, reference_B2[:, 0], strict=True))
         return reference_B2[:, 1]
-
-    def _group(self, position: int) -> GroupTokens:
-        row = self.rows[position]
-        return GroupTokens(prompt_ids=row.prompt_ids, completion_ids=(row.answer_ids,))
 
     def _point(self, ratios: Ratios) -> Tensor:
         """The scalar z in float64, rows added in order: equal on every rank."""

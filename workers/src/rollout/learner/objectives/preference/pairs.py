@@ -27,20 +27,17 @@ from rollout.learner.config.preference import (
 )
 from rollout.learner.context import LearnerContext
 from rollout.learner.forward.packed_rows import (
-    GroupTokens,
     PackedRow,
-    build_group_row,
     token_logprobs,
 )
-from rollout.learner.objectives.contract import MicroLoss, TokenView, Work
+from rollout.learner.objectives.contract import MicroLoss, Work
 from rollout.learner.objectives.objective import Objective
 from rollout.learner.objectives.plan import GroupShape, MicroBatch, Update
 from rollout.learner.objectives.preference.batch import (
+    PreferenceBatch,
     answer_sums,
-    describe_items,
-    find_too_long,
-    plan_shapes,
     positions_of,
+    score_answers,
 )
 from rollout.learner.objectives.preference.data import PairTokens, digest_pairs, render_pairs
 from rollout.learner.objectives.preference.reference_cache import ReferenceCache, cached_sums
@@ -67,7 +64,7 @@ class PairWork:
     ) -> None:
         self.pairs = pairs
         self._settings = settings
-        self._device = device
+        self._batch = PreferenceBatch(pairs, settings.max_length, device)
         self._reference = reference
         self._cache = cache
         self._reference_sums: dict[int, Tensor] = {}
@@ -75,7 +72,7 @@ class PairWork:
 
     def shapes(self) -> Sequence[GroupShape]:
         """One sample a pair: its two answers stay together."""
-        return plan_shapes(self.pairs, self._settings.max_length)
+        return self._batch.shapes()
 
     def prepare(self, model: nn.Module, passes: Sequence[Sequence[MicroBatch]]) -> None:
         """The reference's logprobs, without gradient."""
@@ -83,9 +80,8 @@ class PairWork:
         if self._reference is None:
             return
         if self._cache is not None:
-            self._reference_sums = cached_sums(
-                self._cache, chain.from_iterable(passes), self._group
-            )
+            group = self._batch.groups.__getitem__
+            self._reference_sums = cached_sums(self._cache, chain.from_iterable(passes), group)
             return
         with torch.no_grad():
             for micro in chain.from_iterable(passes):
@@ -102,39 +98,30 @@ class PairWork:
     def micro_loss(self, model: nn.Module, micro: MicroBatch, whole: Denominators) -> MicroLoss:
         """The share of one row of pairs."""
         row = self._row(micro)
-        stats = token_logprobs(model, row, entropy=True)
-        assert stats.entropy_C is not None
-        pairs = self._logprobs(micro, row, answer_sums(stats, row).view(-1, 2))
+        scored = score_answers(model, row, per_item=2)
+        pairs = self._logprobs(micro, row, scored.sums_S.view(-1, 2))
         found = LOSSES[type(self._settings.loss)](pairs, self._settings.loss)
         preference = found.losses_P.sum() / max(whole.num_sequences, 1)
         sft = self._likelihood(pairs, whole)
         sums = {
-            "tokens": preference.new_tensor(stats.logprobs_C.shape[0]),
-            "entropy": stats.entropy_C.detach().sum(),
+            **scored.sums,
             "preference_loss": preference.detach(),
             **({} if sft is None else {"sft_loss": sft.detach()}),
             **describe_pairs(found),
             "chosen_logprob": pairs.chosen_P.detach().sum(),
             "rejected_logprob": pairs.rejected_P.detach().sum(),
         }
-        view = TokenView(
-            lengths=tuple(a + b for a, b in zip(row.lengths[::2], row.lengths[1::2], strict=True)),
-            logprobs_C=stats.logprobs_C.detach(),
-            entropy_C=stats.entropy_C.detach(),
-            mask_C=torch.ones_like(stats.logprobs_C),
-        )
-        return MicroLoss(
-            loss=preference if sft is None else preference + sft, sums=sums, tokens=view
-        )
+        loss = preference if sft is None else preference + sft
+        return MicroLoss(loss=loss, sums=sums, tokens=scored.tokens)
 
     def filtered(self) -> Mapping[int, str]:
         """Pairs that are too long."""
-        return find_too_long(self.pairs, self._settings.max_length)
+        return self._batch.left_out
 
     def metrics(self, step: int) -> dict[str, Any]:
         """Lengths, and how many pairs were left out."""
         del step
-        return describe_items(self.pairs, self._settings.max_length)
+        return self._batch.describe()
 
     def _likelihood(self, pairs: PairLogprobs, whole: Denominators) -> Tensor | None:
         """The added likelihood loss of the chosen answers, where there is one."""
@@ -159,13 +146,8 @@ class PairWork:
 
     def _row(self, micro: MicroBatch) -> PackedRow:
         if micro not in self._rows:
-            chosen = [self.pairs[position] for position in positions_of(micro)]
-            row = build_group_row([_tokens(pair) for pair in chosen])
-            self._rows[micro] = row.to(self._device)
+            self._rows[micro] = self._batch.row(positions_of(micro))
         return self._rows[micro]
-
-    def _group(self, position: int) -> GroupTokens:
-        return _tokens(self.pairs[position])
 
 
 def describe_pairs(found: PairLosses) -> dict[str, Tensor]:
@@ -178,12 +160,6 @@ def describe_pairs(found: PairLosses) -> dict[str, Tensor]:
         "reward_margin": (chosen - rejected).sum(),
         "preferred": (chosen > rejected).to(chosen.dtype).sum(),
     }
-
-
-def _tokens(pair: PairTokens) -> GroupTokens:
-    return GroupTokens(
-        prompt_ids=pair.prompt_ids, completion_ids=(pair.chosen_ids, pair.rejected_ids)
-    )
 
 
 def _build_work(parts: LearnerContext, batch: Batch) -> tuple[Work, str]:

@@ -19,7 +19,7 @@ from rollout.learner.model.scorer import answer_scores, load_scorer
 from rollout.learner.objectives.contract import MicroLoss, Work
 from rollout.learner.objectives.objective import Objective
 from rollout.learner.objectives.plan import GroupShape, MicroBatch, Update
-from rollout.learner.objectives.preference.batch import describe_items, find_too_long, plan_shapes
+from rollout.learner.objectives.preference.batch import PreferenceBatch, positions_of
 from rollout.learner.objectives.preference.data import PairTokens, digest_pairs, render_pairs
 from rollout.learner.objectives.preference.pairs import describe_pairs
 from rollout.protocol.messages import Batch
@@ -34,10 +34,11 @@ class RewardWork:
         self.pairs = pairs
         self._settings = settings
         self._device = device
+        self._batch = PreferenceBatch(pairs, settings.max_length, device)
 
     def shapes(self) -> Sequence[GroupShape]:
         """One sample a pair: its two answers stay together."""
-        return plan_shapes(self.pairs, self._settings.max_length)
+        return self._batch.shapes()
 
     def prepare(self, model: nn.Module, passes: Sequence[Sequence[MicroBatch]]) -> None:
         """Nothing is needed before the update."""
@@ -48,11 +49,12 @@ class RewardWork:
 
     def micro_loss(self, model: nn.Module, micro: MicroBatch, whole: Denominators) -> MicroLoss:
         """The share of one row of pairs."""
-        pairs = [self.pairs[chunk.group] for chunk in micro.chunks]
-        answers = [(pair.prompt_ids, (pair.chosen_ids, pair.rejected_ids)) for pair in pairs]
+        positions = positions_of(micro)
+        groups = [self._batch.groups[i] for i in positions]
+        answers = [(group.prompt_ids, group.completion_ids) for group in groups]
         scores_P2 = answer_scores(model, answers, self._device).view(-1, 2)
         margins_P = torch.tensor(
-            [pair.margin for pair in pairs], dtype=scores_P2.dtype, device=self._device
+            [self.pairs[i].margin for i in positions], dtype=scores_P2.dtype, device=self._device
         )
         found = reward_model_losses(
             scores_P2[:, 0], scores_P2[:, 1], margins_P, self._settings.loss
@@ -64,12 +66,12 @@ class RewardWork:
 
     def filtered(self) -> Mapping[int, str]:
         """Pairs that are too long."""
-        return find_too_long(self.pairs, self._settings.max_length)
+        return self._batch.left_out
 
     def metrics(self, step: int) -> dict[str, Any]:
         """Lengths, and how many pairs were left out."""
         del step
-        return describe_items(self.pairs, self._settings.max_length)
+        return self._batch.describe()
 
 
 def _build_work(parts: LearnerContext, batch: Batch) -> tuple[Work, str]:
