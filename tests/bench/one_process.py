@@ -27,8 +27,8 @@ from rollout.coordinator.build import build_plan
 from rollout.coordinator.plan import RunPlan
 from rollout.coordinator.rows import DataRows, build_rows
 from rollout.coordinator.rules.batch_selection import is_exhausted
-from rollout.engines.build import build_engine
 from rollout.engines.embedded.engine import EmbeddedEngine
+from rollout.engines.registry import build_engine
 from rollout.entrypoints.resolve import resolve
 from rollout.learner import hash_chain as chain
 from rollout.learner.batch_step import take_step

@@ -17,7 +17,8 @@ from rollout.actor.task_scoring import build_task_scoring
 from rollout.common.restarts import Ending, plan_restart
 from rollout.coordinator.build import build_plan
 from rollout.coordinator.rows import build_rows
-from rollout.engines.build import build_engine, plan_tasks_max
+from rollout.engines.registry import build_engine
+from rollout.engines.sizes import plan_tasks_max
 from rollout.engines.stops import StopTexts
 from rollout.engines.vllm.command import build_command
 from rollout.engines.vllm.wire import build_generate_body

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rollout.engines.build import plan_start_seconds
+from rollout.engines.vllm.build import plan_start_seconds
 from rollout_api.v1alpha1.operations import Limits
 
 

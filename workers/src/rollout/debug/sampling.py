@@ -22,7 +22,8 @@ from rollout.coordinator.build import build_plan
 from rollout.coordinator.rows import build_rows
 from rollout.debug.bench import Bench, advance, begin, open_bench
 from rollout.debug.recording import Recording, open_recording
-from rollout.engines.build import build_engine, plan_tasks_max
+from rollout.engines.registry import build_engine
+from rollout.engines.sizes import plan_tasks_max
 from rollout.errors import EngineError, SpecError, StoreError
 from rollout.models.files import check_model
 from rollout.objects.filesystem import FilesystemStore

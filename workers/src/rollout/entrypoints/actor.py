@@ -20,7 +20,8 @@ from rollout.actor.runner import RunnerParts
 from rollout.actor.scoring import PipelineScorer
 from rollout.actor.task_scoring import TaskScoring, build_task_scoring
 from rollout.common.stacks import run_loop
-from rollout.engines.build import build_engine, engine_folder, plan_tasks_max
+from rollout.engines.registry import build_engine
+from rollout.engines.sizes import engine_folder, plan_tasks_max
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
 from rollout.errors import RolloutError
 from rollout.models.shapes import read_shape

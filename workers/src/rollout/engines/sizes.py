@@ -1,0 +1,54 @@
+"""What a run asks of its actors' engines, from the configuration: numbers that every engine plans with."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+from rollout.errors import SpecError
+from rollout_api.worker import WorkerConfig
+
+ENGINE_DIR = "ROLLOUT_ENGINE_DIR"
+TASKS_MIN, TASKS_MAX = 8, 256
+
+
+def engine_folder() -> Path | None:
+    """The folder shared with a container that runs the server; None: the actor starts its own."""
+    found = os.environ.get(ENGINE_DIR)
+    return Path(found) if found else None
+
+
+def group_size(config: WorkerConfig) -> int:
+    """Samples per prompt of the run: the algorithm's, or the largest that an evaluation asks for."""
+    train = config.spec.train
+    if train is not None and train.algorithm.is_online:
+        return train.algorithm.num_samples
+    return max((one.samples_per_prompt for one in config.spec.evaluations), default=1)
+
+
+def max_new_tokens(config: WorkerConfig) -> int:
+    """Longest completion that a task of this run may ask for. Raises SpecError when nothing says."""
+    train = config.spec.train
+    wanted = [train.sampling.max_new_tokens if train and train.algorithm.is_online else None]
+    wanted += [one.max_new_tokens for one in config.spec.evaluations]
+    known = [tokens for tokens in wanted if tokens is not None]
+    if not known:
+        raise SpecError(
+            "spec.actors.engine.vllm.maxModelLength: nothing in the manifest bounds completions; set it"
+        )
+    return max(known)
+
+
+def prompts_per_step(config: WorkerConfig) -> int:
+    """Groups of one step; 0 where nothing is sampled for training."""
+    train = config.spec.train
+    if train is None or not train.algorithm.is_online:
+        return 0
+    return train.algorithm.items_per_step
+
+
+def plan_tasks_max(config: WorkerConfig) -> int:
+    """Groups to claim at once: this actor's share of a step, within fixed bounds."""
+    share = math.ceil(prompts_per_step(config) / max(1, config.spec.actors.replicas))
+    return min(max(share, TASKS_MIN), TASKS_MAX)
