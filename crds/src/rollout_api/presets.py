@@ -9,11 +9,12 @@ defaults never changes it. A released preset is never edited: a change is a new 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from rollout_api.algorithm_presets import ALGORITHM_PRESETS
 from rollout_api.base import ApiModel, OneOf
 from rollout_api.v1alpha1.algorithms import TRAITS
+from rollout_api.v1alpha1.roles import CAPABILITIES, EngineName
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 DEFAULTS = "defaults@v1"
@@ -24,7 +25,6 @@ OVERLONG_PARTS = 5
 """DAPO's penalised zone is 4096 of 20480 tokens."""
 ENVIRONMENT_MAX_NEW_TOKENS = {"arithmetic": 8}
 
-EngineName = Literal["embedded", "vllm"]
 Document = dict[str, Any]
 
 
@@ -215,7 +215,7 @@ def _derive_online(train: Document, engine: Document) -> None:
     train["sampling"].setdefault(
         "maxNewTokens", ENVIRONMENT_MAX_NEW_TOKENS.get(name, MAX_NEW_TOKENS)
     )
-    own_forward = "embedded" in engine and train["maxStaleness"] == 0
+    own_forward = CAPABILITIES[next(iter(engine))].learner_forward and train["maxStaleness"] == 0
     if own_forward or train["oldLogprobs"] == "Actor":
         train.setdefault("importanceSampling", {"none": {}})
     else:

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from rollout_api.base import ApiModel, Digest, Name, Text, Uri
 from rollout_api.v1alpha1.common import Dtype
 from rollout_api.v1alpha1.data import FilePath
+from rollout_api.v1alpha1.roles import EngineName
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import Grade
 
@@ -61,7 +62,7 @@ class ResolvedRun(ApiModel):
     """Records of the training data that cannot be used and are left out (`onBadRecord: Skip`)."""
     left_out: tuple[int, ...] = ()
     """Positions of rows of the training data whose prompt has more than `train.maxPromptTokens` tokens."""
-    engine: Literal["embedded", "vllm"] = "embedded"
+    engine: EngineName = "embedded"
     """Engine of the actors."""
     grade: Grade = "Exact"
     """What may be claimed about equality of this run."""

@@ -1,6 +1,8 @@
 """The two kinds of workers a user sizes: actors, which sample, and the learner, which trains."""
 
-from typing import ClassVar, Literal, Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self, cast, get_args
 
 from pydantic import Field, model_validator
 
@@ -8,10 +10,25 @@ from rollout_api.base import ApiModel, Name, OneOf, Real, Rule, filled, many
 from rollout_api.v1alpha1.common import Parameters
 from rollout_api.v1alpha1.pods import Accelerator, PodSettings
 
+EngineName = Literal["embedded", "vllm"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What an engine can do: whoever needs one of these asks for it, and for no engine's name."""
+
+    learner_forward: bool = False
+    """It samples with the learner's own forward: fresh samples need no correction of their logprobs."""
+    adapters: bool = False
+    """It serves LoRA adapters beside the base, several versions at once; else the merged model is published."""
+    server: bool = False
+    """It is a server beside the actor: in a pod a container of its own, which has the devices."""
+
 
 class Embedded(ApiModel):
     """The learner's own forward, on `transformers`: fixed shapes, exact logprobs, CPU-friendly."""
 
+    capabilities: ClassVar[Capabilities] = Capabilities(learner_forward=True)
     batch_groups: int | None = Field(default=None, ge=1, le=4096)
     """Groups generated together. Unset: what the engine finds fastest; changes no token in Exact."""
 
@@ -19,6 +36,7 @@ class Embedded(ApiModel):
 class Vllm(ApiModel):
     """A vLLM server beside each actor, on a Unix socket."""
 
+    capabilities: ClassVar[Capabilities] = Capabilities(adapters=True, server=True)
     tensor_parallel: int = filled(1, ge=1, le=64)
     """Devices that share one copy of the model."""
     image: Name | None = None
@@ -44,6 +62,22 @@ class Engine(OneOf):
     """In the actor's process; the laptop's default."""
     vllm: Vllm | None = None
     """A vLLM server; the cluster's default."""
+
+    @property
+    def name(self) -> EngineName:
+        """Which one it is."""
+        return cast("EngineName", self.chosen)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        return self.value.capabilities
+
+
+CAPABILITIES: Mapping[str, Capabilities] = {
+    name: get_args(field.annotation)[0].capabilities for name, field in Engine.model_fields.items()
+}
+"""Every engine's by its name in a manifest."""
 
 
 class Autoscale(ApiModel):
@@ -99,6 +133,11 @@ class Serving(PodSettings):
     """Run on capacity that may be taken away; losing an actor loses no trajectory."""
     autoscale: Autoscale | None = None
     """Let the number follow the learner, beginning at `replicas` (unset: at `min`); refused together with an HPA."""
+
+    @property
+    def chosen_engine(self) -> Engine:
+        """What generates; the embedded engine where nothing has filled it in."""
+        return self.engine or Engine(embedded=Embedded())
 
 
 class Actors(Serving):

@@ -1,17 +1,19 @@
-"""The engine of an actor, made from the run's configuration. The only place that chooses one."""
+"""The engine of an actor: where a new one joins. What it can do stands on its settings in the API (``Capabilities``)."""
 
 from __future__ import annotations
 
-from rollout.engines.embedded.build import build_embedded
-from rollout.engines.vllm.build import build_vllm
+from importlib import import_module
+
 from rollout.seams import Engine
-from rollout_api.v1alpha1.roles import Embedded
 from rollout_api.worker import WorkerConfig
+
+ENGINES = {"embedded": "rollout.engines.embedded.build", "vllm": "rollout.engines.vllm.build"}
+"""By its name in a manifest the module whose ``build`` takes the configuration, its settings and the actor's name.
+
+Named, not imported: an actor loads the one engine that it has."""
 
 
 def build_engine(config: WorkerConfig, name: str) -> Engine:
     """The engine that ``spec.actors.engine`` names; ``name`` is the actor's, for its log."""
-    chosen = config.spec.actors.engine
-    if chosen is not None and chosen.vllm is not None:
-        return build_vllm(config, chosen.vllm, name)
-    return build_embedded(config, Embedded() if chosen is None else chosen.embedded or Embedded())
+    chosen = config.spec.actors.chosen_engine
+    return import_module(ENGINES[chosen.name]).build(config, chosen.value, name)

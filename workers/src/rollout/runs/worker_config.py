@@ -34,7 +34,6 @@ def complete(order: WorkerOrder, found: Resolution, dtype: Dtype) -> WorkerConfi
 
 
 def _resolved(spec: RolloutRunSpec, found: Resolution, dtype: Dtype) -> ResolvedRun:
-    engine = spec.actors.engine.chosen if spec.actors.engine is not None else "embedded"
     return ResolvedRun(
         model_path=found.model_path,
         model_digest=found.model_digest,
@@ -47,6 +46,6 @@ def _resolved(spec: RolloutRunSpec, found: Resolution, dtype: Dtype) -> Resolved
         data_digests=found.data_digests,
         bad_records=found.num_bad,
         left_out=found.left_out,
-        engine="vllm" if engine == "vllm" else "embedded",
+        engine=spec.actors.chosen_engine.name,
         grade=grade_of(spec),
     )

@@ -26,13 +26,13 @@ _BF16_SHIFT = 16
 
 
 def serves_adapter(config: WorkerConfig) -> bool:
-    """Whether this run's versions are adapters: one is trained, over a base as it is, for vLLM servers.
+    """Whether this run's versions are adapters: one is trained, over a base as it is, for engines that serve them.
 
-    A base in four bits is restored for the learner alone, and the embedded engine has dense weights only:
+    A base in four bits is restored for the learner alone, and an engine may have dense weights only:
     there the merged model is published.
     """
-    lora, engine = config.spec.model.lora, config.spec.actors.engine
-    served = engine is not None and engine.vllm is not None and config.spec.needs_actors
+    lora, spec = config.spec.model.lora, config.spec
+    served = spec.actors.chosen_engine.capabilities.adapters and spec.needs_actors
     return served and lora is not None and lora.quantization is None
 
 

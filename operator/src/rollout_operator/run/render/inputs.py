@@ -89,6 +89,10 @@ class Inputs:
         assert self.spec.actors.engine is not None
         return self.spec.actors.engine
 
+    def has_server(self, role: names.Role) -> bool:
+        """Whether a pod of this role has the engine's server beside it."""
+        return role == "actor" and self.engine.capabilities.server
+
     def template(self, role: names.Role) -> RoleTemplate:
         """What the platform sets on a role's pods."""
         roles = self.runtime.roles

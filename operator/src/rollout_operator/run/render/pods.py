@@ -76,7 +76,7 @@ def build_security(inputs: Inputs, role: names.Role) -> Manifest:
 
 def build_containers(inputs: Inputs, role: names.Role, mounts: list[Mount]) -> list[Manifest]:
     """The main container, and for vLLM the engine, which then has the devices."""
-    engine = role == "actor" and inputs.engine.vllm is not None
+    engine = inputs.has_server(role)
     main: Manifest = {
         "name": role,
         "image": worker_image(inputs),
@@ -94,7 +94,7 @@ def build_containers(inputs: Inputs, role: names.Role, mounts: list[Mount]) -> l
 
 
 def _init_containers(inputs: Inputs, role: names.Role, mounts: list[Mount]) -> list[Manifest]:
-    if role == "actor" and inputs.engine.vllm is not None:
+    if inputs.has_server(role):
         return [_place_plugin(inputs, mounts)]
     if role == "coordinator" and inputs.spec.brings_data_code:
         return [_rows(inputs, mounts)]
@@ -164,7 +164,7 @@ def _own_env(inputs: Inputs, role: names.Role) -> list[Manifest]:
     if role == "learner":
         path = f"metadata.labels['{names.LABEL_INCARNATION}']"
         variables.append(field_variable("ROLLOUT_INCARNATION", path))
-    if role == "actor" and inputs.engine.vllm is not None:
+    if inputs.has_server(role):
         variables.append({"name": "ROLLOUT_ENGINE_DIR", "value": contract.ENGINE_FOLDER})
     if role == "coordinator" and not inputs.uses_sqlite:
         storage = inputs.spec.storage

@@ -94,7 +94,7 @@ def build_mounts(inputs: Inputs, role: names.Role, configuration: str) -> list[M
     ]
     if role == "coordinator":
         mounts += _coordinator(inputs)
-    if role == "actor" and inputs.engine.vllm is not None:
+    if inputs.has_server(role):
         folder = {"emptyDir": {"medium": "Memory"}}
         mounts.append(Mount(name="engine", path=contract.ENGINE_FOLDER, source=folder, engine=True))
     apart = role == "coordinator" and inputs.spec.brings_data_code

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from rollout.engines.embedded.engine import EmbeddedEngine
 from rollout.engines.sizes import group_size, prompts_per_step
 from rollout.seams import Engine
 from rollout_api.v1alpha1.roles import Embedded
@@ -16,10 +17,9 @@ BLOCK_SAMPLES = 16
 """Rows that the embedded engine's matrix products take at once."""
 
 
-def build_embedded(config: WorkerConfig, embedded: Embedded) -> Engine:
+def build(config: WorkerConfig, embedded: Embedded, name: str) -> Engine:
     """The engine with its numbers from the manifest and the run."""
-    from rollout.engines.embedded.engine import EmbeddedEngine
-
+    del name
     groups = embedded.batch_groups or plan_batch_groups(
         group_size(config), prompts_per_step(config)
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rollout.engines.sizes import engine_folder, max_new_tokens
+from rollout.engines.vllm.command import AdapterSettings, VllmSettings, plan_kv_cache_bytes
+from rollout.engines.vllm.engine import VllmEngine
 from rollout.models.files import default_cache_dir
 from rollout.models.shapes import read_shape
 from rollout.seams import Engine
@@ -13,9 +14,6 @@ from rollout.weights.lora import serves_adapter
 from rollout_api.v1alpha1.operations import Limits
 from rollout_api.v1alpha1.roles import Vllm
 from rollout_api.worker import WorkerConfig
-
-if TYPE_CHECKING:
-    from rollout.engines.vllm.command import AdapterSettings
 
 VLLM_SEQUENCES = 64
 """Sequences a vLLM server decodes together in Fast, when the manifest does not say."""
@@ -25,11 +23,8 @@ START_SECONDS_MIN = 300.0
 """The least that a vLLM server is given to come up; importing it alone takes a minute on a busy machine."""
 
 
-def build_vllm(config: WorkerConfig, vllm: Vllm, name: str) -> Engine:
+def build(config: WorkerConfig, vllm: Vllm, name: str) -> Engine:
     """The engine with its numbers from the manifest and the run."""
-    from rollout.engines.vllm.command import VllmSettings, plan_kv_cache_bytes
-    from rollout.engines.vllm.engine import VllmEngine
-
     model = Path(config.resolved.model_path)
     dtype = "bfloat16" if config.resolved.dtype == "BFloat16" else "float32"
     exact = config.spec.numerics.mode == "Exact"
@@ -75,8 +70,6 @@ def plan_start_seconds(limits: Limits) -> float:
 
 def _plan_adapter(config: WorkerConfig) -> AdapterSettings | None:
     """Room for every version that a sample may still be drawn from, the next one, and the one being loaded."""
-    from rollout.engines.vllm.command import AdapterSettings
-
     lora, train = config.spec.model.lora, config.spec.train
     if lora is None or not serves_adapter(config):
         return None

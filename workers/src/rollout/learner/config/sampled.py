@@ -9,6 +9,7 @@ from typing import Any, Literal
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.surrogates.importance import Correction
 from rollout.errors import SpecError
+from rollout_api.v1alpha1.roles import CAPABILITIES
 from rollout_api.v1alpha1.train import Train
 
 
@@ -70,7 +71,7 @@ def plan_correction(train: Train, engine: str) -> Correction | None:
     chosen = train.importance_sampling
     if chosen is not None:
         return CORRECTIONS[chosen.chosen](chosen.value)
-    needed = engine != "embedded" or train.max_staleness > 0
+    needed = not CAPABILITIES[engine].learner_forward or train.max_staleness > 0
     return Correction() if needed and train.old_logprobs == "Learner" else None
 
 

@@ -89,7 +89,7 @@ def _plan_run(document: Document, accelerators: Mapping[str, int], *, offline: b
         arithmetic=batch_arithmetic(spec, resolved.get("numRows")),
         memory=memory,
         warnings=warnings,
-        engine=spec.actors.engine.chosen if spec.actors.engine else "embedded",
+        engine=spec.actors.chosen_engine.name,
         grade=grade_of(spec),
     )
 
