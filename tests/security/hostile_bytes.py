@@ -6,14 +6,13 @@ A parser may return, or refuse with an error of ours. Anything else, and memory 
 import io
 import os
 import struct
-import sys
 import tempfile
 from functools import partial
 from pathlib import Path
 
 import msgspec
 import zstandard
-from hostile_kit import blobs, feed, texts
+from hostile_kit import blobs, main, texts
 
 from rollout.codec import decode_body, encode_body
 from rollout.common import bounded
@@ -187,4 +186,4 @@ PARSERS = {
 }
 
 if __name__ == "__main__":
-    feed(int(sys.argv[2]), *PARSERS[sys.argv[1]])
+    main(PARSERS.__getitem__)

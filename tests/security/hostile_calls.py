@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import msgspec
-from hostile_kit import VALUES, blobs, documents, feed, texts
+from hostile_kit import VALUES, blobs, documents, main, texts
 from hypothesis import strategies as st
 from msgspec import inspect
 
@@ -297,4 +297,4 @@ def ranks():
 
 
 if __name__ == "__main__":
-    feed(int(sys.argv[2]), *parsers()[sys.argv[1]]())
+    main(lambda name: parsers()[name]())

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aiohttp import web
-from hostile_kit import PIECES, blobs, documents, feed, texts
+from hostile_kit import PIECES, blobs, documents, main, texts
 from hypothesis import strategies as st
 
 sys.path.append(str(Path(__file__).parents[1] / "rollout_operator"))
@@ -326,4 +326,4 @@ PARSERS = {
 }
 
 if __name__ == "__main__":
-    feed(int(sys.argv[2]), *PARSERS[sys.argv[1]])
+    main(PARSERS.__getitem__)

@@ -4,17 +4,21 @@ import copy
 import ctypes
 import os
 import resource
+import subprocess
+import sys
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from rollout.errors import RolloutError
 from rollout_api.visible import visible
 
 GROWTH_BYTES_MAX = 512 << 20
+BATCH_MAX = 1000
+"""Cases of one process: hypothesis keeps what it has drawn, and the limit is meant for the parser."""
 SHARED_MEMORY = "/dev/shm"
 LIBC = ctypes.CDLL(None)
 M_ARENA_MAX = -8
@@ -154,7 +158,21 @@ def changed(base, changes):
     return made
 
 
-def feed(cases, read, strategy, honest, opened=None):
+def main(find_parser):
+    """``PARSER CASES [SEED]``: many cases are fed by one process after the other, each with a seed that it prints."""
+    name, cases, *drawn = sys.argv[1:]
+    if drawn or int(cases) <= BATCH_MAX:
+        feed(int(cases), int(*drawn or "0"), *find_parser(name))
+        return
+    for number, first in enumerate(range(0, int(cases), BATCH_MAX)):
+        batch = [name, str(min(BATCH_MAX, int(cases) - first)), str(number)]
+        print(*batch, flush=True)
+        done = subprocess.run([sys.executable, sys.argv[0], *batch], check=False)
+        if done.returncode:
+            sys.exit(f"this failed, and does so again: python {sys.argv[0]} {' '.join(batch)}")
+
+
+def feed(cases, drawn, read, strategy, honest, opened=None):
     """Every case returns or is refused by an error of ours, within the limit; what is honest is read afterwards."""
     opened = opened or nullcontext
     memory = (
@@ -166,11 +184,12 @@ def feed(cases, read, strategy, honest, opened=None):
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + GROWTH_BYTES_MAX,) * 2)
 
+        @seed(drawn)
         @settings(
             max_examples=cases,
             deadline=None,
             database=None,
-            derandomize=True,
+            phases=[Phase.generate, Phase.shrink],
             suppress_health_check=list(HealthCheck),
         )
         @given(strategy)
