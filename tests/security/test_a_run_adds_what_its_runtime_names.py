@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 from worlds import PLATFORM, SPEC, World
 
+from rollout_api.checks.allowed import covers
 from rollout_api.v1alpha1.pods import Toleration
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import ClusterRuntimeSpec, RuntimeSpec
@@ -14,7 +15,7 @@ from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.run.observe import Observer
-from rollout_operator.run.plan.preconditions.allowed import check_allowed, check_namespace, covers
+from rollout_operator.run.plan.preconditions.allowed import check_allowed, check_namespace
 from rollout_operator.run.queue.asking import Asker
 from rollout_operator.signing import Keyring
 

@@ -9,6 +9,7 @@ import re
 
 from rollout_api import names
 from rollout_api.names import Role
+from rollout_api.places import in_namespace, run_place
 from rollout_api.worker import (
     Authentication,
     CallerRole,
@@ -19,7 +20,6 @@ from rollout_api.worker import (
 )
 from rollout_operator.run.render import contract
 from rollout_operator.run.render.inputs import Inputs
-from rollout_operator.run.render.places import in_namespace, run_place
 from rollout_operator.run.render.pod_settings import plan_grace_seconds, user_settings
 from rollout_operator.run.render.volumes import CLAIM, claim_name
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rollout_api import names
 from rollout_api.names import Role
+from rollout_api.places import named_for
 from rollout_operator.run.render import contract
 from rollout_operator.run.render.inputs import Inputs, Manifest
-from rollout_operator.run.render.places import named_for
 
 ACTORS_DISTURBED = "50%"
 
