@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from rollout_operator.controller.backoff import pause_seconds
 
 BACKOFF_SECONDS_MAX = 120.0
+LATER_SECONDS_MIN = 0.1
 HOLD_SECONDS_MAX = 5.0
 """News of a key that failed bring it back no sooner than its back-off says, and no later than this."""
 
@@ -103,8 +104,8 @@ class KeyQueue:
         self._ready.set()
 
     def put_later(self, key: Key, seconds: float) -> None:
-        """Add a key after some time, unless it is due sooner anyway."""
-        due = self._clock() + seconds
+        """Add a key after some time, unless it is due sooner anyway; never at once, lest one key be all the work."""
+        due = self._clock() + max(seconds, LATER_SECONDS_MIN)
         if self._due.get(key, float("inf")) <= due:
             return
         self._due[key] = due

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -33,7 +33,7 @@ from rollout_operator.errors import (
 )
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import resource_of
-from rollout_operator.run.coordinator import Coordinators
+from rollout_operator.run.coordinator import Calls, Coordinators
 from rollout_operator.run.events import Poster
 from rollout_operator.run.observe import Observer
 from rollout_operator.run.plan.model import Blocked, Observed, Plan
@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 
 CONTROLLER = "rollout.dev/operator"
 UNREACHABLE_SECONDS = 15.0
+CROWDED_SECONDS = 1.0
 FAILURES_TOLD_MAX = 5
 TOLD_SECONDS_MIN = 10.0
 REFUSED_SECONDS = 120.0
@@ -84,6 +85,7 @@ class Reconciler:
     record_keys: RecordKeys
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     kind: str = "RolloutRun"
+    _calls: Calls = field(default_factory=Calls)
     _speaker: StatusWriter = field(init=False)
 
     def __post_init__(self) -> None:
@@ -184,7 +186,7 @@ class Reconciler:
                 plan = replace(plan, status={**plan.status, "configuration": name})
         await self.applier.lower(observed, plan.lower)
         if plan.stop_coordinator:
-            await self._ask(observed, self.coordinators.stop(observed, "Suspended"))
+            await self._ask(observed, lambda: self.coordinators.stop(observed, "Suspended"))
         if plan.send_settings and not await self._send_settings(observed):
             status = dict(plan.status or {})
             status["settingsGeneration"] = observed.status.settings_generation
@@ -206,17 +208,25 @@ class Reconciler:
             "generation": observed.generation,
             "live": live.model_dump(mode="json", by_alias=True, exclude_none=True),
         }
-        return await self._ask(observed, self.coordinators.send_settings(observed, body))
+        return await self._ask(observed, lambda: self.coordinators.send_settings(observed, body))
 
-    async def _ask(self, observed: Observed, call: Any) -> bool:
-        """Whether the coordinator did as asked; one that does not answer is left alone for a while."""
-        try:
-            await call
-        except CoordinatorUnreachable as error:
-            log.warning("coordinator not reached run=%s error=%s", observed.name, error)
-            self.observer.leave_alone(observed.uid, UNREACHABLE_SECONDS)
-            return False
-        return True
+    async def _ask(self, observed: Observed, call: Callable[[], Awaitable[None]]) -> bool:
+        """Whether the coordinator did as asked; one that does not answer is left alone for a while.
+
+        Where others of its namespace are being asked already, it is asked a little later.
+        """
+        with self._calls.place(observed.namespace) as free:
+            if not free:
+                key = Key(namespace=observed.namespace, name=observed.name)
+                self.queue.put_later(key, CROWDED_SECONDS)
+                return False
+            try:
+                await call()
+            except CoordinatorUnreachable as error:
+                log.warning("coordinator not reached run=%s error=%s", observed.name, error)
+                self.observer.leave_alone(observed.uid, UNREACHABLE_SECONDS)
+                return False
+            return True
 
     async def _tell(self, observed: Observed, stored: Stored, error: Exception) -> None:
         """Say in the status what a person must mend, and try again later."""

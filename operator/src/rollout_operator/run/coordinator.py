@@ -10,7 +10,9 @@ from __future__ import annotations
 import base64
 import ssl
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -25,6 +27,8 @@ from rollout_operator.run.render import contract
 from rollout_operator.run.render.order import coordinator_url
 
 CALL_SECONDS_MAX = 5.0
+CALLS_MAX = 2
+"""To coordinators of one namespace at once: each holds a worker of the operator for as long as it is silent."""
 ANSWER_BYTES_MAX = 64 << 10
 RENEW_SECONDS = 300.0
 TOKENS_MAX = 10_000
@@ -48,6 +52,26 @@ class Coordinators(Protocol):
 
     async def stop(self, observed: Observed, reason: str) -> None:
         """Raises CoordinatorUnreachable."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Calls:
+    """How many calls to coordinators are under way, by namespace."""
+
+    _under_way: Counter[str] = field(default_factory=Counter)
+
+    @contextmanager
+    def place(self, namespace: str) -> Iterator[bool]:
+        """Whether there is one for a further call; it is held for the block."""
+        if self._under_way[namespace] >= CALLS_MAX:
+            yield False
+            return
+        self._under_way[namespace] += 1
+        try:
+            yield True
+        finally:
+            self._under_way[namespace] -= 1
+            self._under_way += Counter()  # names without a call are let go
 
 
 @dataclass(slots=True, kw_only=True)
