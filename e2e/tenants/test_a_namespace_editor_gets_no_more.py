@@ -4,7 +4,9 @@ import base64
 import copy
 import gzip
 import json
+import secrets
 import zlib
+from itertools import count
 
 import pytest
 from operators import eventually
@@ -12,7 +14,14 @@ from tenant import RUN
 
 from charts import NAMESPACE
 from rollout_api import names
-from rollout_operator.signing import CHILDREN_FILE, KEY_BYTES, SECRET_NAME, Keyring, record_content
+from rollout_operator.signing import (
+    CHILDREN_FILE,
+    KEY_BYTES,
+    SECRET_NAME,
+    Keyring,
+    key_id,
+    record_content,
+)
 
 pytestmark = pytest.mark.control_plane
 RBAC = "rbac.authorization.k8s.io"
@@ -157,9 +166,15 @@ def changed_annotation(mallory, record):
 
 def swapped_bytes(mallory, record):
     """The genuine record is immutable; another one has its name, its signature and other bytes."""
-    name = record["metadata"]["name"]
-    other = forged(record, name, pack([binding(mallory.namespace, "mallory")]))
+    other = forged(
+        record, record["metadata"]["name"], pack([binding(mallory.namespace, "mallory")])
+    )
     other["metadata"]["annotations"] = record["metadata"]["annotations"]
+    put_in_its_place(mallory, other)
+
+
+def put_in_its_place(mallory, other):
+    name = other["metadata"]["name"]
     assert mallory.me.delete("ConfigMap", name).done
     answer = mallory.me.create(other)
     if not answer.done:  # the operator made its own again in between
@@ -199,3 +214,46 @@ def test_the_key_of_records_is_mine(mallory):
     key = secret.body["data"]["current"]
     assert key not in mallory.installation.operator.log.read_text()
     assert key not in mallory.kubectl.raw(f"/api/v1/namespaces/{mallory.namespace}/configmaps")
+
+
+def rotate(tenants, administrator):
+    """As the docs say it, and until what the previous key signed is signed anew; the key that signed before."""
+    data = administrator.get("Secret", SECRET_NAME, NAMESPACE).body["data"]
+    new = secrets.token_bytes(KEY_BYTES)
+    keys = {"current": base64.b64encode(new).decode(), "previous": data["current"]}
+    assert administrator.patch("Secret", SECRET_NAME, {"data": keys}, namespace=NAMESPACE).done
+    turns = count()
+
+    def are_signed_anew():
+        """What nobody signed makes the operator look at its keys; an edit, at the run."""
+        stray = {names.LABEL_ATTEMPT: "98"}
+        for tenant in tenants:
+            name = f"{RUN}-{secrets.token_hex(5)}"
+            tenant.me.create(forged(tenant.record(), name, pack([]), signed=True, **stray))
+            edit = {"spec": {"actors": {"replicas": 1 + next(turns) // len(tenants) % 2}}}
+            assert tenant.me.patch("RolloutRun", RUN, edit).done
+        return all(signer(tenant.record()) == key_id(new) for tenant in tenants)
+
+    eventually(are_signed_anew, "records are not signed with the new key", every=2.0)
+    return base64.b64decode(data["current"])
+
+
+def signer(record):
+    return record["metadata"]["annotations"][names.ANNOTATION_SIGNATURE].partition(":")[0]
+
+
+def test_a_key_that_was_rotated_out_signs_records(mallory, alice):
+    """I have had the key, and it was rotated with overlap, twice: my record is a genuine one's but for its children."""
+    mallory.start()
+    administrator = mallory.installation.person()
+    stolen = rotate((mallory, alice), administrator)
+    rotate((mallory, alice), administrator)
+    pods, record = mallory.world.pod_uids("learner"), mallory.record()
+    lie = forged(record, record["metadata"]["name"], pack([binding(mallory.namespace, "mallory")]))
+    signature = Keyring(current=stolen).sign(record_content(lie))
+    lie["metadata"]["annotations"][names.ANNOTATION_SIGNATURE] = signature
+    put_in_its_place(mallory, lie)
+    said = mallory.world.wait_for("Stalled", "True", "RecordUnverified")
+    assert record["metadata"]["name"] in said["message"]
+    assert mallory.world.pod_uids("learner") == pods
+    assert LOOT not in everywhere(mallory, f"/apis/{RBAC}/v1/rolebindings")
