@@ -81,15 +81,18 @@ def test_the_operator_has_a_right_that_a_whole_life_does_not_need(installation, 
 def begin(mallory, boss):
     head = {"apiVersion": "rollout.dev/v1alpha1", "metadata": {"name": "x"}}
     other = {"name": f"x-{mallory.namespace}"}
+    labels = {"kubernetes.io/metadata.name": mallory.namespace}
+    served = {"allowedNamespaces": {"from": "Selector", "selector": {"matchLabels": labels}}}
     for one in (
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}},
         {**head, "kind": "RolloutRuntime", "spec": {}},
         {**head, "kind": "RolloutSnapshot", "spec": {"run": {"name": "a"}}},
         {**head, "kind": "RolloutEndpoint", "spec": {"model": {"uri": "hf://a/b"}}},
-        {**head, "kind": "ClusterRolloutRuntime", "metadata": other, "spec": {}},
+        {**head, "kind": "ClusterRolloutRuntime", "metadata": other, "spec": served},
     ):
         assert boss.create(one).done, one["kind"]
-    mallory.start(spec={"limits": ENDS, "code": {"configMap": {"name": "mine"}}})
+    named = {"limits": ENDS, "code": {"configMap": {"name": "mine"}}, "runtimeRef": other}
+    mallory.start(spec=named)
 
 
 def renew(mallory, boss):

@@ -90,6 +90,7 @@ def observe_start(run: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
     return (
         check_form(run),
         check_namespace(parsed, "runtime", "ns"),
+        check_namespace(parsed, "runtime", "ns", {"team": "a"}),
         check_allowed(RolloutRunSpec.model_validate(run["spec"]), parsed.allowed, "ns"),
         check_platform(spec, parsed),
         actors_ceiling(spec, parsed),

@@ -201,6 +201,7 @@ ALLOWED = {
     "labels": ["team"],
     "images": ["registry.example/team/"],
     "storage": ["s3://bucket/$(namespace)/"],
+    "wheels": ["https://files.example/"],
     "tolerations": [BORNE],
     "priorityClasses": ["high"],
 }
@@ -273,5 +274,23 @@ RUNTIME_ROWS: dict[str, Row] = {
     ),
     f"{RT}.allowedNamespaces.names": row(
         "pods", "start", edits={f"{RT}.allowedNamespaces": {"from": "Names", "names": ["ns"]}}
+    ),
+    f"{RT}.allowed.wheels": row(
+        "pods",
+        "start",
+        edits={
+            "spec.code": {"wheel": {"uri": "https://files.example/a.whl", "digest": WHEEL_DIGEST}},
+            f"{RT}.allowed": ALLOWED,
+        },
+    ),
+    f"{RT}.allowedNamespaces.selector": row(
+        "pods",
+        "start",
+        edits={
+            f"{RT}.allowedNamespaces": {
+                "from": "Selector",
+                "selector": {"matchLabels": {"team": "a"}},
+            }
+        },
     ),
 }

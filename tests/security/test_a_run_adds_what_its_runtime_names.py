@@ -25,6 +25,7 @@ LISTS = {
     "labels": ["cost-centre", "team.example/"],
     "images": ["registry.example:5000/team/", "ghcr.example/one", f"ghcr.example/two:1{DIGEST}"],
     "storage": ["s3://shared/$(namespace)/", "s3://exact/runs", "https://s3.example:9000"],
+    "wheels": ["https://wheels.example/team/", "s3://shared/$(namespace)/", "file:///wheels/a.whl"],
     "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
     "priorityClasses": ["research"],
 }
@@ -75,8 +76,9 @@ FINE = [
     storage("s3://exact/runs/"),
     {"storage": {"uri": "s3://exact/runs", "endpoint": "https://s3.example:9000"}},
     {"storage": {"ledger": {"postgres": {"secretRef": {"name": "mine"}}}}},
-    wheel("https://wheels.example/a.whl"),
+    wheel("https://wheels.example/team/a-1.0+cpu-py3-none-any.whl"),
     wheel("s3://shared/mine/a.whl"),
+    wheel("file:///wheels/a.whl"),
 ]
 
 
@@ -133,6 +135,18 @@ PLACES = [
     "/shared/mine",
     "s3://shared/mine/x\n",
 ]
+WHEELS = [
+    "https://wheels.example/a.whl",
+    "https://wheels.example/team/../a.whl",
+    "https://wheels.example:8443/team/a.whl",
+    "https://wheels.example@stranger.example/team/a.whl",
+    "https://stranger.example/wheels.example/team/a.whl",
+    "http://wheels.example/team/a.whl",
+    "s3://exact/runs",
+    "file:///wheels/b.whl",
+    "file:///etc/passwd",
+    "a.whl",
+]
 SYSTEM = ["system-cluster-critical", "system-node-critical", "research-high", "researc"]
 
 
@@ -145,8 +159,7 @@ SYSTEM = ["system-cluster-critical", "system-node-critical", "research-high", "r
         *((image(one), "engine.vllm.image") for one in IMAGES),
         *((code(one), "code.image.reference") for one in IMAGES),
         *((storage(one), "storage.uri") for one in PLACES),
-        (wheel("s3://shared/theirs/a.whl"), "code.wheel.uri"),
-        (wheel("S3://shared/theirs/a.whl"), "code.wheel.uri"),
+        *((wheel(one), "code.wheel.uri") for one in (*WHEELS, *PLACES)),
         ({"storage": {"uri": "s3://exact/runs", "endpoint": "https://evil"}}, "storage.endpoint"),
         ({"storage": {"endpoint": "http://169.254.169.254"}}, "storage.endpoint"),
     ],
@@ -161,7 +174,9 @@ def test_what_it_does_not_name_is_refused_with_field_reason_and_fix(added, field
     assert "(NotAllowed)" in blocked.message
 
 
-@pytest.mark.parametrize("added", FINE[1:-3], ids=json.dumps)
+@pytest.mark.parametrize(
+    "added", [one for one in FINE[1:] if "ledger" not in one.get("storage", {})], ids=json.dumps
+)
 def test_a_runtime_that_names_nothing_allows_nothing(added):
     assert judged(added, {}).reason == "NotAllowed"
     assert judged(added, None).reason == "NotAllowed"
@@ -225,11 +240,16 @@ def test_a_toleration_reaches_no_further_than_the_one_that_covers_it(entry, want
         ({"from": "Names", "names": ["min", "mine-2", "theirs"]}, False),
         ({"from": "Names", "names": ["theirs", "mine"]}, True),
         ({"from": "All"}, True),
+        ({"from": "Selector", "selector": {"matchLabels": {"team": "a"}}}, True),
+        ({"from": "Selector", "selector": {"matchLabels": {"team": "a", "stage": "x"}}}, False),
+        ({"from": "Selector", "selector": {"matchLabels": {"team": "A"}}}, False),
     ],
 )
 def test_a_runtime_of_the_cluster_serves_the_namespaces_it_names(allowed, served):
     spec = {} if allowed is None else {"allowedNamespaces": allowed}
-    blocked = check_namespace(ClusterRuntimeSpec.model_validate(spec), "gpus", "mine")
+    blocked = check_namespace(
+        ClusterRuntimeSpec.model_validate(spec), "gpus", "mine", {"team": "a", "more": "b"}
+    )
     assert (blocked is None) is served
     if blocked is not None:
         assert blocked.reason == "NotAllowed"
@@ -239,6 +259,22 @@ def test_a_runtime_of_the_cluster_serves_the_namespaces_it_names(allowed, served
 def test_names_beside_all_are_refused_and_not_passed_over():
     with pytest.raises(ValidationError, match="from: Names"):
         ClusterRuntimeSpec.model_validate({"allowedNamespaces": {"from": "All", "names": ["mine"]}})
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"from": "Selector"},
+        {"from": "All", "selector": {"matchLabels": {"team": "a"}}},
+        {"from": "Selector", "selector": {"matchLabels": {}}},
+        {"from": "Selector", "selector": {}},
+        {"from": "Selector", "names": ["mine"], "selector": {"matchLabels": {"team": "a"}}},
+        {"from": "Selector", "selector": {"matchExpressions": []}},
+    ],
+)
+def test_a_selector_that_would_match_everything_or_is_not_asked_is_refused(broken):
+    with pytest.raises(ValidationError):
+        ClusterRuntimeSpec.model_validate({"allowedNamespaces": broken})
 
 
 class Cluster:

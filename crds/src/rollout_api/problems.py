@@ -56,6 +56,8 @@ _REASONS: Mapping[str, str] = {
     "value_error": "InvalidValue",
     "exactly_one": "ExactlyOneOf",
     "duplicate": "DuplicateName",
+    "names_of_others": "InvalidValue",
+    "selector_of_others": "InvalidValue",
 }
 
 

@@ -191,6 +191,13 @@ RULES: tuple[Rule, ...] = (
         why="nodes that stopped answering",
     ),
     Rule(
+        group="",
+        resources=("namespaces",),
+        verbs=("get",),
+        scope="cluster",
+        why="labels of a run's namespace, where its runtime serves namespaces by label",
+    ),
+    Rule(
         group="storage.k8s.io",
         resources=("storageclasses", "csidrivers"),
         verbs=("list",),

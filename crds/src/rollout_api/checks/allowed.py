@@ -7,12 +7,12 @@ place that holds anything else (``..``, ``%2e``, a second slash, a letter that o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
-from rollout_api.places import named_for, namespace_place
+from rollout_api.places import NAMESPACE, named_for, namespace_place
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.allowed import Allowed, AllowedNamespaces
 from rollout_api.v1alpha1.pods import PodSettings, Toleration
@@ -28,29 +28,42 @@ _IMAGE = re.compile(
     rf"{_PART}(?:/{_PART})*)(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?P<digest>@sha256:[0-9a-f]{{64}})?"
 )
 _PLACE = re.compile(r"[a-z0-9]+://[A-Za-z0-9._-]*(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~=+-]+)*/?")
-_BUCKETS = ("s3://", "gs://")
 
 
 def find_unserved(
-    allowed: AllowedNamespaces | None, name: str, namespace: str
+    allowed: AllowedNamespaces | None,
+    name: str,
+    namespace: str | None,
+    labels: Mapping[str, str] | None = None,
 ) -> Iterator[Problem]:
-    """A runtime of the whole cluster serves the namespaces that it names."""
-    if not _serves(allowed, namespace):
-        yield _problem(
-            "spec.runtimeRef",
-            f"ClusterRolloutRuntime {name!r} does not serve namespace {namespace!r}",
-            "name another runtime, or let the platform add the namespace to the runtime's spec.allowedNamespaces",
-        )
+    """A runtime of the whole cluster that does not serve a namespace, as far as that and its labels are known."""
+    if _serves(allowed, namespace, labels) is not False:
+        return
+    who = "any namespace" if namespace is None else f"namespace {namespace!r}"
+    yield _problem(
+        "spec.runtimeRef",
+        f"ClusterRolloutRuntime {name!r} does not serve {who}",
+        "name another runtime, or let the platform add the namespace to the runtime's spec.allowedNamespaces",
+    )
 
 
-def _serves(allowed: AllowedNamespaces | None, namespace: str) -> bool:
-    return allowed is not None and (allowed.from_ == "All" or namespace in allowed.names)
+def _serves(
+    allowed: AllowedNamespaces | None, namespace: str | None, labels: Mapping[str, str] | None
+) -> bool | None:
+    if allowed is None:
+        return False
+    if allowed.selector is not None:
+        wanted = allowed.selector.match_labels.items()
+        return None if labels is None else wanted <= labels.items()
+    if allowed.from_ == "All":
+        return True
+    return None if namespace is None and allowed.names else namespace in allowed.names
 
 
 def find_not_allowed(
-    own: RolloutRunSpec, allowed: Allowed | None, namespace: str
+    own: RolloutRunSpec, allowed: Allowed | None, namespace: str | None
 ) -> Iterator[Problem]:
-    """What the user's own document adds, before runtime and presets add theirs."""
+    """What the user's own document adds, before runtime and presets add theirs; no namespace: it is not known yet."""
     lists = allowed or Allowed()
     for path, model in _models(own, "spec"):
         yield from _judge(model, path, lists, namespace)
@@ -66,7 +79,7 @@ def _models(value: Any, path: str) -> Iterator[tuple[str, BaseModel]]:
             yield from _models(item, f"{path}[{index}]")
 
 
-def _judge(model: BaseModel, path: str, lists: Allowed, namespace: str) -> Iterator[Problem]:
+def _judge(model: BaseModel, path: str, lists: Allowed, namespace: str | None) -> Iterator[Problem]:
     match model:
         case PodSettings():
             yield from _pods(model, path, lists)
@@ -74,13 +87,13 @@ def _judge(model: BaseModel, path: str, lists: Allowed, namespace: str) -> Itera
             yield from _image(image, f"{path}.image", lists)
         case CodeImage():
             yield from _image(model.reference, f"{path}.reference", lists)
-        case CodeWheel() if model.uri.lower().startswith(_BUCKETS):
-            yield from _place(model.uri, f"{path}.uri", lists, namespace)
+        case CodeWheel():
+            yield from _place(model.uri, f"{path}.uri", "wheels", lists, namespace)
         case Storage():
             if model.uri is not None:
                 yield from _root(model.uri, f"{path}.uri", lists, namespace)
             if model.endpoint is not None:
-                yield from _place(model.endpoint, f"{path}.endpoint", lists, namespace)
+                yield from _place(model.endpoint, f"{path}.endpoint", "storage", lists, namespace)
 
 
 def _pods(pods: PodSettings, path: str, lists: Allowed) -> Iterator[Problem]:
@@ -114,17 +127,28 @@ def _image(image: str, path: str, lists: Allowed) -> Iterator[Problem]:
         yield _problem(path, message, "name the image by its digest, ...@sha256:...")
 
 
-def _root(uri: str, path: str, lists: Allowed, namespace: str) -> Iterator[Problem]:
-    if not is_plain(uri) or not allows_root(uri, lists, namespace):
-        yield from _place(uri, path, lists, namespace)
+def _root(uri: str, path: str, lists: Allowed, namespace: str | None) -> Iterator[Problem]:
+    if not is_plain(uri) or not _may_hold(uri, lists, namespace):
+        yield from _place(uri, path, "storage", lists, namespace)
 
 
-def _place(uri: str, path: str, lists: Allowed, namespace: str) -> Iterator[Problem]:
+def _may_hold(uri: str, lists: Allowed, namespace: str | None) -> bool:
+    """Whether objects may go below a place; where the namespace is not known, whether those of some namespace may."""
+    if namespace is not None:
+        return allows_root(uri, lists, namespace)
+    below = f"{uri.rstrip('/')}/"
+    return any(one.startswith(below) for one in lists.storage)
+
+
+def _place(
+    uri: str, path: str, field: str, lists: Allowed, namespace: str | None
+) -> Iterator[Problem]:
     if not is_plain(uri):
         what = "is not a plain place: scheme://host/path of letters, digits and ._~=+-, without . and .."
         yield _problem(path, f"{_quote(uri)} {what}", "write it so")
-    elif not allows(uri, lists, namespace):
-        yield _refused(path, uri, "storage", _storage(lists, namespace))
+    elif not _names(uri, entries := getattr(lists, field), namespace):
+        shown = [named_for(one, namespace or NAMESPACE) for one in entries]
+        yield _refused(path, uri, field, shown)
 
 
 def is_plain(uri: str) -> bool:
@@ -132,19 +156,22 @@ def is_plain(uri: str) -> bool:
     return _PLACE.fullmatch(uri) is not None and not {".", ".."} & set(uri.split("/"))
 
 
-def allows(uri: str, lists: Allowed, namespace: str) -> bool:
-    """Whether an entry of the runtime names a place, with or without a slash at its end."""
-    entries = _storage(lists, namespace)
-    return any(matches(one, entries) for one in (uri, uri.rstrip("/"), f"{uri.rstrip('/')}/"))
-
-
 def allows_root(uri: str, lists: Allowed, namespace: str) -> bool:
     """Whether objects of a namespace's runs may go below a ``storage.uri``: judged as written, and as where they go."""
-    return any(allows(one, lists, namespace) for one in (uri, namespace_place(uri, namespace)))
+    places = (uri, namespace_place(uri, namespace))
+    return any(_names(one, lists.storage, namespace) for one in places)
 
 
-def _storage(lists: Allowed, namespace: str) -> list[str]:
-    return [named_for(entry, namespace) for entry in lists.storage]
+def _names(uri: str, entries: Iterable[str], namespace: str | None) -> bool:
+    """Whether an entry names a place, with or without a slash at its end; up to a namespace that is not known."""
+    bare = uri.rstrip("/")
+    if namespace is None:
+        known = [one.partition(NAMESPACE) for one in entries]
+        begun = any(marked and uri.startswith(before) for before, marked, _ in known)
+        entries = [before for before, marked, _ in known if not marked]
+        return begun or _names(uri, entries, NAMESPACE)
+    named = [named_for(one, namespace) for one in entries]
+    return any(matches(one, named) for one in (uri, bare, f"{bare}/"))
 
 
 def matches(value: str, entries: Iterable[str]) -> bool:

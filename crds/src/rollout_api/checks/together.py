@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rollout_api.checks.allowed import find_not_allowed, find_unserved
 from rollout_api.model_sources import needed_runs
+from rollout_api.parse import parse_object
 from rollout_api.problems import Problem
+from rollout_api.v1alpha1.run import RolloutRun
+from rollout_api.v1alpha1.runtime import ClusterRolloutRuntime, ClusterRuntimeSpec, RolloutRuntime
 
 Document = Mapping[str, Any]
+Runtime = RolloutRuntime | ClusterRolloutRuntime
+RUNTIMES = ("RolloutRuntime", "ClusterRolloutRuntime")
 
 
 def check_together(documents: Sequence[Document]) -> list[tuple[int, Problem]]:
     """Problems between documents, each with the index of the document it belongs to."""
-    return [*_names(documents), *_cycles(documents)]
+    return [*_names(documents), *_cycles(documents), *_runtimes(documents)]
 
 
 def _names(documents: Sequence[Document]) -> Iterator[tuple[int, Problem]]:
@@ -49,6 +55,46 @@ def _cycles(documents: Sequence[Document]) -> Iterator[tuple[int, Problem]]:
                     fix="start one of them from a model uri",
                 ),
             )
+
+
+def _runtimes(documents: Sequence[Document]) -> Iterator[tuple[int, Problem]]:
+    """Runs beside their runtime: what it does not allow. A runtime that is not among the documents is not known."""
+    runtimes = [parse_object(one) for one in documents if one.get("kind") in RUNTIMES]
+    known = {_place(one): one for one in runtimes if isinstance(one, Runtime)}
+    for index, document in enumerate(documents):
+        run = parse_object(document) if known and document.get("kind") == "RolloutRun" else None
+        if isinstance(run, RolloutRun):
+            found = next((known[key] for key in _runtime_places(run) if key in known), None)
+            problems = check_runtime_allows(run, found) if found is not None else ()
+            yield from ((index, problem) for problem in problems)
+
+
+def check_runtime_allows(
+    run: RolloutRun,
+    runtime: Runtime,
+    labels: Mapping[str, str] | None = None,
+) -> Iterator[Problem]:
+    """What a run's runtime refuses, as far as its namespace, and the ``labels`` of that, are known."""
+    namespace, spec = run.metadata.namespace, runtime.spec
+    if isinstance(spec, ClusterRuntimeSpec):
+        name = runtime.metadata.name
+        yield from find_unserved(spec.allowed_namespaces, name, namespace, labels)
+    yield from find_not_allowed(run.spec, spec.allowed, namespace)
+
+
+def _place(runtime: Runtime) -> tuple[str, str | None, str]:
+    cluster = isinstance(runtime, ClusterRolloutRuntime)
+    namespace = None if cluster else runtime.metadata.namespace
+    return runtime.kind, namespace, runtime.metadata.name
+
+
+def _runtime_places(run: RolloutRun) -> tuple[tuple[str, str | None, str], ...]:
+    """Where a run's runtime may be: what it names, else ``default`` of the namespace or the cluster."""
+    reference, namespace = run.spec.runtime_ref, run.metadata.namespace
+    if reference is None:
+        return ("RolloutRuntime", namespace, "default"), ("ClusterRolloutRuntime", None, "default")
+    inside = namespace if reference.kind == "RolloutRuntime" else None
+    return ((reference.kind, inside, reference.name),)
 
 
 def _path_back(start: str, edges: Mapping[str, Sequence[str]]) -> list[str]:

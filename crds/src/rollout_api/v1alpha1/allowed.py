@@ -6,10 +6,12 @@ from pydantic import Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from rollout_api.base import ApiModel, Label, ObjectName, Rule, many
-from rollout_api.v1alpha1.pods import Toleration
+from rollout_api.v1alpha1.pods import LabelKey, LabelValue, Toleration
 
 Entry = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 """Matches what is equal to it, and, when it ends in `/`, what begins with it."""
+NAMES_MEANT = "names are for from: Names; leave them out, or write from: Names"
+SELECTOR_MEANT = "a selector and from: Selector belong together; write both, or neither"
 
 
 class Allowed(ApiModel):
@@ -24,12 +26,21 @@ class Allowed(ApiModel):
     require_digests: bool = False
     """Refuse images of runs that are not named by digest (`...@sha256:...`)."""
     storage: tuple[Entry, ...] = many(64)
-    """Places of objects and wheels, and addresses of their servers, such as `s3://bucket/$(namespace)/`;
-    `$(namespace)` stands for the run's namespace. Objects are judged by where they go, `<storage.uri>/<namespace>`, too."""
+    """Places of objects, and addresses of their servers, such as `s3://bucket/$(namespace)/`; `$(namespace)`
+    stands for the run's namespace. Objects are judged by where they go, `<storage.uri>/<namespace>`, too."""
+    wheels: tuple[Entry, ...] = many(64)
+    """Places of wheels (`https://files.example/research/`, `s3://bucket/$(namespace)/`, `file:///wheels/`)."""
     tolerations: tuple[Toleration, ...] = many(64)
     """A run's toleration has to be covered by one of these, field by field."""
     priority_classes: tuple[ObjectName, ...] = many(64)
     """PriorityClasses of pods, each by its whole name."""
+
+
+class NamespaceSelector(ApiModel):
+    """Namespaces by their labels, which only who may edit namespaces can set."""
+
+    match_labels: dict[LabelKey, LabelValue] = Field(min_length=1, max_length=16)
+    """Labels with exactly these values; a namespace has all of them."""
 
 
 class AllowedNamespaces(ApiModel):
@@ -38,20 +49,27 @@ class AllowedNamespaces(ApiModel):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "self.from == 'Names' || !has(self.names) || size(self.names) == 0",
-            "names are for from: Names; leave them out, or write from: Names",
+            NAMES_MEANT,
             "names",
+        ),
+        Rule(
+            "(self.from == 'Selector') == has(self.selector)",
+            SELECTOR_MEANT,
+            "selector",
         ),
     )
 
-    from_: Literal["All", "Names"] = Field(alias="from")
-    """Every namespace, or those of `names`."""
+    from_: Literal["All", "Names", "Selector"] = Field(alias="from")
+    """Every namespace, those of `names`, or those that `selector` matches when an attempt starts."""
     names: tuple[Label, ...] = many(512)
     """Namespaces, each by its whole name."""
+    selector: NamespaceSelector | None = None
+    """Namespaces by label."""
 
     @model_validator(mode="after")
     def _names_are_meant(self) -> Self:
-        if self.from_ == "All" and self.names:
-            raise PydanticCustomError(
-                "names_of_all", "names are for from: Names; leave them out, or write from: Names"
-            )
+        if self.from_ != "Names" and self.names:
+            raise PydanticCustomError("names_of_others", NAMES_MEANT)
+        if (self.from_ == "Selector") != (self.selector is not None):
+            raise PydanticCustomError("selector_of_others", SELECTOR_MEANT)
         return self

@@ -22,15 +22,17 @@ from rollout_operator.cache.objects import Stored
 from rollout_operator.cache.store import Store
 from rollout_operator.errors import NotFound
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.resources import (
-    resource_of,
-)
+from rollout_operator.kube.resources import NAMESPACES, resource_of
 from rollout_operator.run.cluster import Cluster
 from rollout_operator.run.index.references import runtime_keys
 from rollout_operator.run.index.upstreams import find_upstreams
 from rollout_operator.run.plan.attempts import current_attempt, find_record
 from rollout_operator.run.plan.model import Blocked, Observed
-from rollout_operator.run.plan.preconditions.allowed import check_allowed, check_namespace
+from rollout_operator.run.plan.preconditions.allowed import (
+    check_allowed,
+    check_namespace,
+    needs_labels,
+)
 from rollout_operator.run.plan.preconditions.checks import (
     check_form,
     check_platform,
@@ -229,7 +231,8 @@ class Observer:
         if started or observed.gate or observed.suspend or observed.spec is None:
             return observed
         spec = json.loads(stored.spec)
-        gate = check_upstreams(self._upstreams(observed, stored, spec))
+        gate = await self._unserved(observed, spec)
+        gate = gate or check_upstreams(self._upstreams(observed, stored, spec))
         if gate is None:
             gate = await self._missing(stored.key.namespace, spec)
         if gate is None and needs_volume(observed.spec):
@@ -251,6 +254,15 @@ class Observer:
             lists=observed.runtime.allowed or Allowed(),
         )
         return keep_own(find_upstreams(self.store, stored, spec), readable)
+
+    async def _unserved(self, observed: Observed, spec: Mapping[str, Any]) -> Blocked | None:
+        """A runtime that serves namespaces by label asks for the labels of this one, each time."""
+        if not needs_labels(observed.runtime):
+            return None
+        name = (spec.get("runtimeRef") or {}).get("name", "default")
+        found = await self.client.get(NAMESPACES, None, observed.namespace, metadata_only=True)
+        labels = found["metadata"].get("labels") or {}
+        return check_namespace(observed.runtime, name, observed.namespace, labels)
 
     async def _missing(self, namespace: str, spec: Mapping[str, Any]) -> Blocked | None:
         for kind, name in sorted(set(referenced(spec))):
