@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rollout_operator.controller.clocks import Clocks
 from rollout_operator.errors import Conflict, Forbidden, NotFound, NotLeader
 from rollout_operator.rbac import RULES
 from rollout_operator.run.record_keys import AGAIN_SECONDS_MIN, RecordKeys, build_secret, parse_keys
@@ -39,7 +40,7 @@ class Server:
 
 
 def keys(server, clock=lambda: 0.0):
-    return RecordKeys(client=server, namespace=lambda: "system", clock=clock)
+    return RecordKeys(client=server, namespace=lambda: "system", clocks=Clocks(monotonic=clock))
 
 
 def secret(**data):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rollout_operator.controller.backoff import Backoff
+from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.errors import KubeError, NotFound
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.config import Connection
@@ -30,6 +31,7 @@ class Surroundings:
     client: KubeClient
     settings: Settings
     connection: Connection
+    clocks: Clocks = CLOCKS
     platform: Platform = field(default_factory=lambda: Platform(worker_image="", vllm_image=""))
     jwks: str = ""
 
@@ -47,7 +49,7 @@ class Surroundings:
 
     async def learn_patiently(self) -> None:
         """Ask for as long as it takes: an API server may be away when we start."""
-        pauses = iter(Backoff(seconds_max=LEARN_SECONDS_MAX))
+        pauses = iter(Backoff(seconds_max=LEARN_SECONDS_MAX, noise=self.clocks.noise))
         while not self.jwks:
             try:
                 await self._learn()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +16,7 @@ import aiohttp
 from rollout_api.names import LABEL_MANAGED_BY, MANAGER_CHILDREN
 from rollout_operator.apply.apply_set import Applier
 from rollout_operator.cache.store import Store
+from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.controller.contract import Controller
 from rollout_operator.controller.queue import KeyQueue
 from rollout_operator.controller.worker import Workers
@@ -66,6 +66,7 @@ class Manager:
     leader: Leader
     opened: OpenedWatches
     metrics: Metrics
+    clocks: Clocks = CLOCKS
     readers: list[Informer] = field(default_factory=list)
     known: Surroundings = field(init=False)
     ending: asyncio.Event = field(default_factory=asyncio.Event)
@@ -76,11 +77,15 @@ class Manager:
     def __post_init__(self) -> None:
         """The follower of Kueue asks the store who needs it."""
         self.known = Surroundings(
-            client=self.client, settings=self.settings, connection=self.connection
+            client=self.client,
+            settings=self.settings,
+            connection=self.connection,
+            clocks=self.clocks,
         )
         self.record_keys = RecordKeys(
             client=self.client,
             namespace=lambda: self.known.platform.operator_namespace,
+            clocks=self.clocks,
         )
         self.kueue = Follower(
             client=self.client,
@@ -177,6 +182,7 @@ class Manager:
             queue=self.queue,
             leading=self.leader.leading,
             count=self._count,
+            clock=self.clocks.monotonic,
         )
         await asyncio.gather(
             self._resync(),
@@ -197,7 +203,11 @@ class Manager:
         runs = self._build_reconciler()
         others = [
             StatusController(
-                kind=one.kind, store=self.store, queue=self.queue, send=runs.send_status
+                kind=one.kind,
+                store=self.store,
+                queue=self.queue,
+                send=runs.send_status,
+                clock=self.clocks.now,
             )
             for one in OWN_KINDS
             if one.kind != runs.kind
@@ -205,37 +215,46 @@ class Manager:
         return {one.kind: one for one in (runs, *others)}
 
     def _build_reconciler(self) -> Reconciler:
-        clusterwide = not self.settings.namespaces
-        observer = Observer(
-            client=self.client,
-            store=self.store,
-            platform=lambda: self.known.platform,
-            asker=Asker(client=self.client, served=lambda: self.kueue.served),
-            keyring=lambda: self.record_keys.ring,
-            watches_cluster=clusterwide,
-            runs_per_namespace=self.settings.runs_per_namespace,
-        )
+        client, clocks = self.client, self.clocks
         return Reconciler(
-            client=self.client,
+            client=client,
             store=self.store,
             queue=self.queue,
-            observer=observer,
+            observer=self._build_observer(),
             applier=Applier(
-                client=self.client,
+                client=client,
                 store=self.store,
                 keys=lambda: self.known.jwks,
                 keyring=lambda: self.record_keys.ring,
-                authorities=Authorities(client=self.client),
+                authorities=Authorities(client=client),
+                clock=clocks.monotonic,
             ),
             coordinators=HttpCoordinators(
-                client=self.client,
+                client=client,
                 session=self.outer,
                 namespace=self.known.platform.operator_namespace,
                 account=self.known.platform.operator_account,
+                clock=clocks.monotonic,
             ),
-            poster=Poster(client=self.client, instance=self.leader.identity),
-            keeper=Keeper(client=self.client, store=self.store),
+            poster=Poster(client=client, instance=self.leader.identity, clocks=clocks),
+            keeper=Keeper(client=client, store=self.store, clock=clocks.now),
             record_keys=self.record_keys,
+            clocks=clocks,
+        )
+
+    def _build_observer(self) -> Observer:
+        clocks = self.clocks
+        return Observer(
+            client=self.client,
+            store=self.store,
+            platform=lambda: self.known.platform,
+            asker=Asker(
+                client=self.client, served=lambda: self.kueue.served, clock=clocks.monotonic
+            ),
+            keyring=lambda: self.record_keys.ring,
+            watches_cluster=not self.settings.namespaces,
+            runs_per_namespace=self.settings.runs_per_namespace,
+            clocks=clocks,
         )
 
     def _count(self, result: str, seconds: float, waited: float) -> None:
@@ -247,7 +266,7 @@ class Manager:
         """Look at every object again now and then, spread over the time."""
         while True:
             for stored in list(self.store.objects()):
-                self.queue.put_later(stored.key, random.random() * self.settings.resync_seconds)
+                self.queue.put_later(stored.key, self.clocks.noise() * self.settings.resync_seconds)
             await asyncio.sleep(self.settings.resync_seconds)
 
     def _look_again(self) -> None:
@@ -278,6 +297,7 @@ class Manager:
             timeout_seconds=self.settings.server_timeout_seconds,
             silent_seconds=self.settings.watch_seconds,
             is_echo=self.store.is_echo,
+            clocks=self.clocks,
         )
 
 

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from rollout_operator.controller.clocks import Clocks
 from rollout_operator.errors import (
     Conflict,
     Forbidden,
@@ -84,7 +85,9 @@ async def follow(script, until, seconds=60.0, **more):
     sink = Kept()
     async with TestServer(app) as server, aiohttp.ClientSession() as session:
         client = KubeClient(session, str(server.make_url("")).rstrip("/"))
-        reader = Informer(client=client, resource=SERVICES, sink=sink, noise=lambda: 0.0, **more)
+        reader = Informer(
+            client=client, resource=SERVICES, sink=sink, clocks=Clocks(noise=lambda: 0.0), **more
+        )
         task = asyncio.create_task(reader.run())
         for _ in range(int(seconds * 100)):
             if until(sink, script):

@@ -5,6 +5,7 @@ import copy
 
 import pytest
 
+from rollout_operator.controller.clocks import Clocks
 from rollout_operator.errors import Conflict, NotFound, NotLeader, Unavailable
 from rollout_operator.kube import leader as module
 from rollout_operator.kube.leader import LEASE_SECONDS, RENEW_SECONDS_MAX, Leader
@@ -56,7 +57,10 @@ class Clock:
 
 def pair():
     leases, clock = Leases(), Clock()
-    both = (Leader(client=leases, namespace="n", identity=name, clock=clock) for name in "ab")
+    both = (
+        Leader(client=leases, namespace="n", identity=name, clocks=Clocks(monotonic=clock))
+        for name in "ab"
+    )
     return leases, clock, *both
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rollout_operator.errors import Unavailable
@@ -23,12 +23,13 @@ class Backoff:
     """Pauses without an end, each time from the shortest one."""
 
     seconds_max: float
+    noise: Callable[[], float] = random.random
 
     def __iter__(self) -> Iterator[float]:
         """Start anew."""
         num_failures = 0
         while True:
-            yield pause_seconds(num_failures, self.seconds_max, random.random())
+            yield pause_seconds(num_failures, self.seconds_max, self.noise())
             num_failures += 1
 
 

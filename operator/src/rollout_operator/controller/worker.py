@@ -26,18 +26,19 @@ class Workers:
     queue: KeyQueue
     leading: asyncio.Event
     count: Callable[[str, float, float], None]
+    clock: Callable[[], float] = time.monotonic
 
     async def run(self) -> None:
         """Work until cancelled."""
         while True:
             await self.leading.wait()
             key, waited = await self.queue.take()
-            began = time.monotonic()
+            began = self.clock()
             try:
                 result = await self._one(key)
             finally:
                 self.queue.done(key)
-            self.count(result, time.monotonic() - began, waited)
+            self.count(result, self.clock() - began, waited)
 
     async def _one(self, key: Key) -> str:
         try:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rollout_operator.controller.backoff import pause_seconds
+from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.errors import Gone, KubeError, Unavailable
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.echoes import IsEcho, nothing_is_echo
@@ -57,15 +56,19 @@ class Informer:
     silent_seconds: float = 70.0
     is_echo: IsEcho = nothing_is_echo
     synced: asyncio.Event = field(default_factory=asyncio.Event)
-    heard_at: float = field(default_factory=time.monotonic)
-    noise: Callable[[], float] = random.random
+    clocks: Clocks = CLOCKS
+    heard_at: float = field(init=False)
     _version: str = ""
     _num_events: int = 0
+
+    def __post_init__(self) -> None:
+        """Its age counts from now on."""
+        self.heard_at = self.clocks.monotonic()
 
     @property
     def age_seconds(self) -> float:
         """Since anything was heard: an event, a bookmark or a list."""
-        return time.monotonic() - self.heard_at
+        return self.clocks.monotonic() - self.heard_at
 
     async def run(self) -> None:
         """Follow until cancelled; every failure is logged and waited out, with growing pauses."""
@@ -77,7 +80,7 @@ class Informer:
                 num_failures = 0
                 await asyncio.sleep(least)
                 continue
-            pause = pause_seconds(num_failures, PAUSE_SECONDS_MAX, self.noise())
+            pause = pause_seconds(num_failures, PAUSE_SECONDS_MAX, self.clocks.noise())
             num_failures += 1
             await asyncio.sleep(max(pause, least))
 
@@ -87,9 +90,9 @@ class Informer:
             if not self._version:
                 self._version = await self._list()
                 self.synced.set()
-            began = time.monotonic()
+            began = self.clocks.monotonic()
             await self._watch()
-            return time.monotonic() - began >= SHORT_SECONDS, 0.0
+            return self.clocks.monotonic() - began >= SHORT_SECONDS, 0.0
         except Gone:
             self._version = ""
             return False, 0.0
@@ -108,7 +111,7 @@ class Informer:
             for live in page.get("items") or ():
                 uids.add(live["metadata"]["uid"])
                 self._take(live)
-            self.heard_at = time.monotonic()
+            self.heard_at = self.clocks.monotonic()
             if not (more := page["metadata"].get("continue")):
                 version = page["metadata"]["resourceVersion"]
                 self.sink.keep_only(self.resource, self.namespace, uids, int(version))
@@ -128,7 +131,7 @@ class Informer:
             **parameters,
         )
         async for event in events:
-            self.heard_at = time.monotonic()
+            self.heard_at = self.clocks.monotonic()
             live = event["object"]
             if event["type"] == "ERROR":
                 raise _watch_error(self.resource, live)

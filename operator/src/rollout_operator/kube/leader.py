@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
+from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.errors import Conflict, KubeError, NotFound, NotLeader
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import LEASES
@@ -36,7 +34,7 @@ class Leader:
     namespace: str
     identity: str
     enabled: bool = True
-    clock: Callable[[], float] = time.monotonic
+    clocks: Clocks = CLOCKS
     leading: asyncio.Event = field(default_factory=asyncio.Event)
     _renewed_at: float = float("-inf")
     _held: dict[str, Any] | None = None
@@ -44,7 +42,7 @@ class Leader:
 
     def is_leader(self) -> bool:
         """Whether the Lease is ours and young enough."""
-        return not self.enabled or self.clock() - self._renewed_at < RENEW_SECONDS_MAX
+        return not self.enabled or self.clocks.monotonic() - self._renewed_at < RENEW_SECONDS_MAX
 
     def require(self) -> None:
         """Raises NotLeader."""
@@ -69,7 +67,7 @@ class Leader:
         """Renew the Lease, take it when it is free or its holder is silent, or look at it."""
         if not self.enabled:
             return
-        began = self.clock()
+        began = self.clocks.monotonic()
         held, self._held = self._held, None
         try:
             lease = held or await self.client.get(LEASES, self.namespace, LEASE_NAME)
@@ -121,12 +119,14 @@ class Leader:
         """Whether the holder has not renewed for the Lease's time, by our own clock."""
         mark = (spec.get("holderIdentity"), spec.get("renewTime"))
         if mark != self._seen[0]:
-            self._seen = (mark, self.clock())
+            self._seen = (mark, self.clocks.monotonic())
             return False
-        return self.clock() - self._seen[1] >= spec.get("leaseDurationSeconds", LEASE_SECONDS)
+        return self.clocks.monotonic() - self._seen[1] >= spec.get(
+            "leaseDurationSeconds", LEASE_SECONDS
+        )
 
     def _spec(self, changes: int, acquired: str | None) -> dict[str, Any]:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = self.clocks.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         return {
             "holderIdentity": self.identity,
             "leaseDurationSeconds": LEASE_SECONDS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ class Cluster:
 
     client: KubeClient
     allowed: bool
+    clock: Callable[[], float] = time.monotonic
     _asked: dict[str, tuple[float, Any]] = field(default_factory=dict)
     _asking: dict[str, asyncio.Lock] = field(default_factory=dict)
 
@@ -48,11 +50,11 @@ class Cluster:
         """All objects of a kind of the cluster, remembered for a moment; None when that is forbidden."""
         async with self._asking.setdefault(resource.plural, asyncio.Lock()):
             until, known = self._asked.get(resource.plural, (0.0, None))
-            if time.monotonic() < until:
+            if self.clock() < until:
                 return known
             try:
                 known = (await self.client.list(resource))["items"]
             except Forbidden:
                 known = None
-            self._asked[resource.plural] = (time.monotonic() + CLUSTER_SECONDS, known)
+            self._asked[resource.plural] = (self.clock() + CLUSTER_SECONDS, known)
             return known

@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from rollout_api.conditions import Reason
@@ -19,6 +19,7 @@ from rollout_operator.apply.apply_set import Applier
 from rollout_operator.cache.objects import Stored
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.backoff import asked_seconds
+from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.controller.queue import Key, KeyQueue
 from rollout_operator.errors import (
     ChildRefused,
@@ -83,7 +84,7 @@ class Reconciler:
     poster: Poster
     keeper: Keeper
     record_keys: RecordKeys
-    clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    clocks: Clocks = CLOCKS
     kind: str = "RolloutRun"
     _calls: Calls = field(default_factory=Calls)
     _speaker: StatusWriter = field(init=False)
@@ -95,7 +96,7 @@ class Reconciler:
             store=self.store,
             queue=self.queue,
             poster=self.poster,
-            clock=self.clock,
+            clocks=self.clocks,
         )
 
     async def reconcile(self, key: Key) -> None:
@@ -136,7 +137,7 @@ class Reconciler:
 
     async def _reconcile_run(self, stored: Stored) -> None:
         observed = await self._look(stored)
-        now = self.clock()
+        now = self.clocks.now()
         inputs: Inputs | None = None
         try:
             observed = await self.observer.check(observed, stored)
@@ -232,7 +233,7 @@ class Reconciler:
         """Say in the status what a person must mend, and try again later."""
         gate = _gate_of(error)
         told = replace(observed, blocked=gate, gate=observed.gate or gate)
-        plan = plan_run(told, self.clock())
+        plan = plan_run(told, self.clocks.now())
         await self._speaker.say(stored, observed, plan)
         wait = self.queue.retry(stored.key, gate.retry_seconds, asked_seconds(error))
         log.warning(

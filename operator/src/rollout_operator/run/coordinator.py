@@ -11,7 +11,7 @@ import base64
 import ssl
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -82,6 +82,7 @@ class HttpCoordinators:
     session: aiohttp.ClientSession
     namespace: str
     account: str
+    clock: Callable[[], float] = time.monotonic
     _tokens: dict[str, tuple[float, str]] = field(default_factory=dict)
 
     async def send_settings(self, observed: Observed, body: Mapping[str, Any]) -> None:
@@ -119,7 +120,7 @@ class HttpCoordinators:
 
     async def _token(self, uid: str) -> str:
         until, token = self._tokens.get(uid, (0.0, ""))
-        if time.monotonic() < until:
+        if self.clock() < until:
             return token
         body = {
             "apiVersion": "authentication.k8s.io/v1",
@@ -137,7 +138,7 @@ class HttpCoordinators:
         token = answer["status"]["token"]
         while len(self._tokens) >= TOKENS_MAX:
             del self._tokens[next(iter(self._tokens))]
-        self._tokens[uid] = (time.monotonic() + RENEW_SECONDS, token)
+        self._tokens[uid] = (self.clock() + RENEW_SECONDS, token)
         return token
 
     async def _tls(self, observed: Observed) -> ssl.SSLContext:

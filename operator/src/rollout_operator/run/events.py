@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from hashlib import sha256
 
 from rollout_api import names
+from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.errors import Conflict, KubeError, Terminating
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import EVENTS
@@ -24,12 +25,13 @@ class Poster:
 
     client: KubeClient
     instance: str
+    clocks: Clocks = CLOCKS
 
     async def post(self, observed: Observed, attempt: int, note: EventSpec) -> None:
         """Post one event about a run."""
         try:
             await self.client.create(
-                build_event(observed, attempt, note, self.instance, datetime.now(UTC)),
+                build_event(observed, attempt, note, self.instance, self.clocks.now()),
                 EVENTS,
                 manager=names.MANAGER_CHILDREN,
             )

@@ -6,7 +6,6 @@ What is asked of the API server (Secrets, StorageClasses) is asked only before a
 from __future__ import annotations
 
 import json
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.cache.children import Child, Node
 from rollout_operator.cache.objects import Stored
 from rollout_operator.cache.store import Store
+from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.errors import NotFound
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import NAMESPACES, resource_of
@@ -87,17 +87,20 @@ class Observer:
     keyring: Callable[[], Keyring]
     watches_cluster: bool = True
     runs_per_namespace: int = 0
+    clocks: Clocks = CLOCKS
     unreachable: dict[str, float] = field(default_factory=dict)
     _cluster: Cluster = field(init=False)
     _specs: OrderedDict[tuple[str, int, Version], Looked] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
         """Questions about the cluster have a memory of their own."""
-        self._cluster = Cluster(client=self.client, allowed=self.watches_cluster)
+        self._cluster = Cluster(
+            client=self.client, allowed=self.watches_cluster, clock=self.clocks.monotonic
+        )
 
     def leave_alone(self, uid: str, seconds: float) -> None:
         """Do not ask a run's coordinator for a while; runs that are gone are forgotten by then."""
-        now = time.monotonic()
+        now = self.clocks.monotonic()
         for late in [one for one, until in self.unreachable.items() if until <= now]:
             del self.unreachable[late]
         self.unreachable[uid] = now + seconds
@@ -130,7 +133,7 @@ class Observer:
             nodes={name: node for name, node in nodes.items() if isinstance(node, Node)},
             watches_nodes=self.watches_cluster,
             namespaced=not self.watches_cluster,
-            coordinator_reachable=self.unreachable.get(stored.uid, 0.0) < time.monotonic(),
+            coordinator_reachable=self.unreachable.get(stored.uid, 0.0) < self.clocks.monotonic(),
             queue=queue_of(looked.spec, looked.runtime, stored.labels()) if looked.spec else "",
             kueue_served=self.asker.served(),
             quota=self.store.quota(*place),

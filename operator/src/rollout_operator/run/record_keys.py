@@ -12,13 +12,13 @@ import base64
 import binascii
 import logging
 import secrets
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from rollout_api import names
 from rollout_operator.controller.backoff import Backoff
+from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.errors import Conflict, KubeError, NotFound, NotLeader
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import SECRETS
@@ -39,13 +39,13 @@ class RecordKeys:
 
     client: KubeClient
     namespace: Callable[[], str]
-    clock: Callable[[], float] = time.monotonic
+    clocks: Clocks = CLOCKS
     ring: Keyring = field(default_factory=Keyring)
     _looked_at: float = float("-inf")
 
     async def learn_patiently(self) -> None:
         """See that there is a key, for as long as it takes: without one nothing is started."""
-        pauses = iter(Backoff(seconds_max=PAUSE_SECONDS_MAX))
+        pauses = iter(Backoff(seconds_max=PAUSE_SECONDS_MAX, noise=self.clocks.noise))
         while True:
             try:
                 await self.ensure()
@@ -69,7 +69,7 @@ class RecordKeys:
 
     async def look_again(self) -> None:
         """Something does not verify: the keys may have been rotated a moment ago."""
-        if self.clock() - self._looked_at < AGAIN_SECONDS_MIN:
+        if self.clocks.monotonic() - self._looked_at < AGAIN_SECONDS_MIN:
             return
         try:
             await self.ensure()
@@ -78,7 +78,7 @@ class RecordKeys:
 
     async def ensure(self) -> None:
         """Read the keys; make the first one. Raises KubeError, and ValueError for a Secret of no use."""
-        self._looked_at = self.clock()
+        self._looked_at = self.clocks.monotonic()
         try:
             self.ring = await self._read()
         except NotFound:

@@ -6,16 +6,15 @@ Nothing here decides what to say; the status is bound to the very object that wa
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from rollout_api import API_VERSION, names
 from rollout_api.conditions import Reason
 from rollout_operator.cache.objects import Stored
 from rollout_operator.cache.store import Store
+from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.controller.queue import Key, KeyQueue
 from rollout_operator.errors import NotFound, Outdated
 from rollout_operator.kube.client import KubeClient
@@ -38,7 +37,7 @@ class StatusWriter:
     store: Store
     queue: KeyQueue
     poster: Poster
-    clock: Callable[[], datetime]
+    clocks: Clocks = CLOCKS
     _wrote_at: dict[Key, float] = field(default_factory=dict)
 
     async def say(self, stored: Stored, observed: Observed, plan: Plan) -> None:
@@ -46,7 +45,7 @@ class StatusWriter:
         if plan.status is None:
             return
         if not says_more(observed, plan.status) and not _is_last_word(observed):
-            wait = self._wrote_at.get(stored.key, 0.0) + COUNTS_SECONDS - time.monotonic()
+            wait = self._wrote_at.get(stored.key, 0.0) + COUNTS_SECONDS - self.clocks.monotonic()
             if wait > 0:
                 self.queue.put_later(stored.key, wait)
                 return
@@ -58,11 +57,11 @@ class StatusWriter:
         except Outdated as error:
             await self._say_outdated(stored, observed, error)
             raise
-        self._wrote_at[stored.key] = time.monotonic()
+        self._wrote_at[stored.key] = self.clocks.monotonic()
 
     async def _say_outdated(self, stored: Stored, observed: Observed, error: Outdated) -> None:
         """What the definitions that are there have room for."""
-        status = plan_outdated(observed, error.message, self.clock())
+        status = plan_outdated(observed, error.message, self.clocks.now())
         if status is None:
             return
         log.error("definitions are outdated error=%s", error)
