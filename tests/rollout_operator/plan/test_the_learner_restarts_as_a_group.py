@@ -6,7 +6,10 @@ from datetime import timedelta
 import pytest
 from worlds import SPEC, World
 
+from rollout_api.conditions import Reason
 from rollout_operator.cache.children import Node
+from rollout_operator.run.plan.learner_group import FREE_RESTARTS
+from rollout_operator.run.plan.model import Blocked
 
 TWO = {**SPEC, "learner": {"nodes": 2}}
 
@@ -226,3 +229,30 @@ def test_a_suspended_run_says_the_same_at_every_look():
     assert world.condition("Suspended") == ("True", "Suspended")
     assert world.status["learner"]["incarnation"] == 1
     assert world.plan().status is None
+
+
+def test_a_rank_that_was_replaced_while_the_restart_was_refused_is_not_forgotten():
+    world = started()
+    before = world.incarnation
+    world.lose("run-learner-0")
+    world.blocked = Blocked(reason=Reason.FORBIDDEN, message="patch statefulsets: 403")
+    world.apply(replace(world.plan(), wanted=None))  # refused, which is all that could be said
+    world.blocked = None
+    world.now += timedelta(seconds=5)
+    world.follow()
+    world.settle()
+    assert world.incarnation == before + 1
+
+
+def test_a_rank_that_was_replaced_while_its_group_waits_is_not_forgotten():
+    world = started()
+    for _ in range(FREE_RESTARTS):
+        world.crash("run-learner-0", 1, "boom")
+        world.settle(5)
+    before = world.incarnation
+    world.lose("run-learner-0")
+    world.settle(2)
+    assert world.condition("LearnerReady") == ("False", "BackingOff")
+    assert (world.incarnation, "run-learner-0" in world.pods) == (before, True)
+    world.settle()
+    assert world.incarnation == before + 1

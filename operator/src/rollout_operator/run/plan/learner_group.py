@@ -22,6 +22,8 @@ FREE_RESTARTS = 3
 RESTART_SECONDS_MAX = 300.0
 HOLD_SECONDS_MIN = 30.0
 HOLD_SECONDS_MAX = 600.0
+WAITS = "waits before the next try: "
+"""Said of a group that shall start anew and has not yet: the status remembers the trouble, its pods may not."""
 LEARNER = "learner"
 """The one name of the learner among a run's workers, whatever its pods are called."""
 
@@ -116,13 +118,23 @@ def _trouble(
     ):
         return Trouble(message=reported.message or "a rank failed", disruption=False)
     if ready_at is None:
-        return None
+        return _remembered(observed, group)
     if own and (stuck := _stuck(progress, group)):
         return Trouble(message=stuck, disruption=False)
     if len(group.pods) < group.num_wanted:
         return Trouble(message="a learner pod is gone", disruption=True)
     late = next((pod for pod in group.pods if pod.created > ready_at), None)
     return Trouble(message=f"pod {late.name} was replaced", disruption=True) if late else None
+
+
+def _remembered(observed: Observed, group: Group) -> Trouble | None:
+    """A trouble that was told of and not acted on yet: a pod that was replaced since then shows it no more."""
+    told, ready = observed.status.learner, find_condition(observed, "LearnerReady")
+    if told is None or told.incarnation != group.workload.incarnation or ready is None:
+        return None
+    if ready.reason != Reason.BACKING_OFF.value or not ready.message.startswith(WAITS):
+        return None
+    return Trouble(message=ready.message.removeprefix(WAITS), disruption=True)
 
 
 def _stuck(progress: Progress | None, group: Group) -> str:

@@ -15,7 +15,7 @@ from rollout_api.v1alpha1.run_status import Progress, ReportedCondition
 from rollout_operator.cache.children import render_time
 from rollout_operator.run.attempt import ScaleState
 from rollout_operator.run.plan.attempts import stateful_set
-from rollout_operator.run.plan.learner_group import Group
+from rollout_operator.run.plan.learner_group import WAITS, Group
 from rollout_operator.run.plan.model import REASONS, Observed
 from rollout_operator.run.plan.phases import (
     Phase,
@@ -154,13 +154,13 @@ def learner_condition(
     if group is None or wanted is None or not wanted.replicas:
         message = "the learner has no pods; they start once the coordinator is ready"
         return no(kind, Reason.LEARNER_NOT_READY, message)
-    if wanted.incarnation != group.workload.incarnation:
+    if wanted.incarnation != group.workload.incarnation and observed.blocked is None:
         if group.trouble is None:
             message = "the group is tried again; its devices had been given back"
             return no(kind, Reason.LEARNER_NOT_READY, message)
         return no(kind, Reason.BACKING_OFF, f"the group starts anew: {group.trouble.message}")
     if group.trouble is not None:
-        return no(kind, Reason.BACKING_OFF, f"waits before the next try: {group.trouble.message}")
+        return no(kind, Reason.BACKING_OFF, f"{WAITS}{group.trouble.message}")
     count = sum(pod.ready for pod in group.pods)
     told = observed.status.learner.incarnation if observed.status.learner else 0
     if group.complete or (group.was_complete and len(group.pods) == group.num_wanted):
