@@ -1,0 +1,237 @@
+"""What happens to a run in a simulation, drawn from a seed: acts of people and machines, each when its time has come.
+
+An act waits for a state of rest that the status and the pods show, so that an undisturbed and a disturbed life go the same way.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from model_cluster import ModelCluster, is_ready
+from model_objects import Body, ModelObjects
+from worlds import SPEC
+
+from rollout_api import names
+
+RUN = "run"
+UID = "uid-0001"
+PLACE = ("rolloutruns", "ns", RUN)
+PERSON = "kubectl"
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """What an act may touch, and what has been done so far."""
+
+    model: ModelObjects
+    cluster: ModelCluster
+    restarts: int = 0
+    resumed: int = 0
+    uid: str = UID
+    loose: bool = False
+
+    @property
+    def run(self) -> Body:
+        return self.model.objects.get(PLACE, {})
+
+    def holds(self, kind: str, status: str = "True", reason: str = "") -> bool:
+        found = self.run.get("status", {}).get("conditions", ())
+        return any(
+            one["type"] == kind and one["status"] == status and reason in {"", one["reason"]}
+            for one in found
+        )
+
+    def change(self, **spec: Any) -> None:
+        self.model.merge(PERSON, PLACE, {"spec": spec})
+
+    def pods(self) -> list[Body]:
+        return [pod for _, pod in self.model.of_kind("pods", "ns") if "x-template" in pod]
+
+    def at_work(self) -> bool:
+        """Running, as the status says and as it is, with everything told that was done."""
+        run, status = self.run, self.run.get("status", {})
+        if not run or not self.holds("Ready", "True", "Running"):
+            return False
+        generation = run["metadata"]["generation"]
+        told = status.get("observedGeneration") == status.get("settingsGeneration") == generation
+        learner = status.get("learner", {})
+        attempt = status.get("attempt")
+        same = learner.get("restarts", 0) == self.restarts
+        same &= self.loose or attempt == self.resumed + 1
+        return told and same and self._complete(learner.get("incarnation"))
+
+    def _complete(self, incarnation: int | None) -> bool:
+        pods, spec = self.pods(), self.run["spec"]
+        wanted = 1 + spec.get("learner", {}).get("nodes", 1)
+        wanted += spec.get("actors", {}).get("replicas", 1)
+        still = all(is_ready(one) and "deletionTimestamp" not in one["metadata"] for one in pods)
+        group = {
+            one["metadata"]["labels"].get(names.LABEL_INCARNATION)
+            for one in pods
+            if one["metadata"]["labels"][names.LABEL_ROLE] == "learner"
+        }
+        return len(pods) == wanted and still and group == {str(incarnation)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """Something that happens once its time has come; ``at_once``: with the very write that brings it."""
+
+    name: str
+    at_once: bool = False
+    due: Callable[[Stage], bool]
+    do: Callable[[Stage], None]
+
+
+def _suspend(stage: Stage) -> None:
+    stage.change(suspend=True)
+
+
+def _resume(stage: Stage) -> None:
+    stage.change(suspend=False)
+    stage.restarts, stage.resumed = 0, stage.resumed + 1
+
+
+def _suspended(stage: Stage) -> bool:
+    return stage.holds("Suspended") and not stage.pods()
+
+
+def _fail_a_rank(stage: Stage) -> None:
+    stage.cluster.end_container(RUN, "learner", 0, 1, "boom")
+    stage.restarts += 1
+
+
+def _lose_an_actor(stage: Stage) -> None:
+    place = ("pods", "ns", f"{names.workload_name(RUN, 'actor')}-0")
+    stage.model.delete(PERSON, place, grace=0)
+
+
+def _lose_a_rank(stage: Stage) -> None:
+    place = ("pods", "ns", f"{names.workload_name(RUN, 'learner')}-0")
+    stage.model.delete(PERSON, place, grace=0)
+    stage.restarts += 1
+
+
+def _delete_a_child(plural: str, name: str) -> Act:
+    place = (plural, "ns", name)
+    return Act(
+        name=f"delete {plural}",
+        due=lambda stage: stage.at_work() and place in stage.model.objects,
+        do=lambda stage: stage.model.delete(PERSON, place),
+    )
+
+
+def _delete_the_record(stage: Stage) -> None:
+    for place, live in stage.model.of_kind("configmaps", "ns"):
+        if names.ANNOTATION_CHILDREN in live["metadata"].get("annotations", {}):
+            stage.model.delete(PERSON, place)
+
+
+def _may_be_edited(stage: Stage) -> bool:
+    """While the API server lets an edit through and pods are to come, or when it is too late."""
+    made = ("statefulsets", "ns", names.workload_name(RUN, "coordinator")) in stage.model.objects
+    return made or stage.run.get("status", {}).get("attempt", 0) > 0
+
+
+def _edit(stage: Stage) -> None:
+    if stage.run.get("status", {}).get("attempt", 0) == 0:
+        stage.change(train={"maxSteps": 500})
+
+
+def _make_anew(stage: Stage) -> None:
+    """Deleted, and another one of its name made at once."""
+    spec = {**stage.run["spec"]}
+    stage.model.delete(PERSON, PLACE)
+    stage.restarts, stage.resumed, stage.uid = 0, 0, stage.uid + "-again"
+    make_run(stage.model, spec, stage.uid)
+
+
+def make_run(model: ModelObjects, spec: Body, uid: str = UID) -> None:
+    meta = {"name": RUN, "namespace": "ns", "uid": uid}
+    kind = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutRun"}
+    model.create(PERSON, PLACE, {**kind, "metadata": meta, "spec": spec})
+
+
+def _change_a_child(stage: Stage) -> None:
+    place = ("services", "ns", names.workload_name(RUN, "learner"))
+    stage.model.merge(PERSON, place, {"spec": {"publishNotReadyAddresses": False}})
+
+
+def _scale(stage: Stage) -> None:
+    stage.change(actors={"replicas": 2})
+
+
+def _fail_for_good(stage: Stage) -> None:
+    stage.cluster.end_container(RUN, "coordinator", 0, 2, "SpecError: no such thing")
+
+
+def _delete_the_run(stage: Stage) -> None:
+    stage.model.delete(PERSON, PLACE)
+
+
+AT_WORK = Stage.at_work
+ACTS: dict[str, tuple[Act, ...]] = {
+    "suspend": (
+        Act(name="suspend", due=AT_WORK, do=_suspend),
+        Act(name="resume", due=_suspended, do=_resume),
+    ),
+    "fail a rank": (Act(name="fail a rank", due=AT_WORK, do=_fail_a_rank),),
+    "lose a rank": (Act(name="lose a rank", due=AT_WORK, do=_lose_a_rank),),
+    "lose an actor": (Act(name="lose an actor", due=AT_WORK, do=_lose_an_actor),),
+    "scale": (Act(name="scale", due=AT_WORK, do=_scale),),
+    "change a child": (Act(name="change a child", due=AT_WORK, do=_change_a_child),),
+    "delete a service": (_delete_a_child("services", names.workload_name(RUN, "learner")),),
+    "delete the secret": (_delete_a_child("secrets", names.certificate_name(RUN)),),
+    "delete the actors": (_delete_a_child("statefulsets", names.workload_name(RUN, "actor")),),
+    "delete the record": (Act(name="delete the record", due=AT_WORK, do=_delete_the_record),),
+    "edit": (Act(name="edit", at_once=True, due=_may_be_edited, do=_edit),),
+    "make anew": (Act(name="make anew", due=AT_WORK, do=_make_anew),),
+}
+ENDS: dict[str, tuple[Act, ...]] = {
+    "succeed": (),
+    "fail": (),
+    "fail for good": (Act(name="fail for good", due=AT_WORK, do=_fail_for_good),),
+    "delete": (Act(name="delete the run", due=AT_WORK, do=_delete_the_run),),
+}
+OUTCOMES = {
+    "succeed": {"kind": "Succeeded", "reason": "Completed"},
+    "fail": {"kind": "Failed", "reason": "RewardError", "message": "division by zero"},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """A run, what happens to it, and how it ends."""
+
+    seed: int
+    spec: Body
+    acts: tuple[str, ...]
+    end: str
+
+    @property
+    def loose(self) -> bool:
+        """Whether chance decides how many attempts there are."""
+        return "edit" in self.acts
+
+    def plan(self) -> list[Act]:
+        return [act for name in self.acts for act in ACTS[name]] + list(ENDS[self.end])
+
+    def describe(self) -> str:
+        return f"seed {self.seed}: {', '.join((*self.acts, self.end))}; {self.spec.keys() - SPEC.keys()}"
+
+
+def build_story(seed: int) -> Story:
+    draw = random.Random(f"story {seed}")
+    spec: Body = {**SPEC, "actors": {"replicas": draw.choice([1, 1, 2])}}
+    if draw.random() < 0.5:
+        spec["learner"] = {"nodes": 2}
+    if draw.random() < 0.4:
+        spec["limits"] = {"ttlSecondsAfterFinished": 0}
+        if draw.random() < 0.5:
+            spec["limits"]["ttlAction"] = "DeleteRun"
+    acts = draw.choices(list(ACTS), k=draw.choice([0, 1, 1, 2, 3]))
+    acts = ["edit"] * ("edit" in acts) + [one for one in acts if one != "edit"]
+    return Story(seed=seed, spec=spec, acts=tuple(acts), end=draw.choice(list(ENDS)))

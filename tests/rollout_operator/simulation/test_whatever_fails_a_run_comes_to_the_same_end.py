@@ -1,0 +1,94 @@
+"""The operator under faults, against a model of the API server: whatever is refused, lost, late or dies, the same end.
+
+Fresh seeds in every run of the tests, printed; ``simulate_operator.py SEED`` beside this file tells one again. Always: pods of one
+run attempt at a time, nothing of another owner touched, an end that stays, and nothing left to be done for an operator that
+remembers nothing. What a real API server adds (validation, defaults, managed fields of lists) is asked in e2e/operator/failures.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+
+import pytest
+from model_requests import FAULTS, WATCH_FAULTS
+from run_stories import ACTS, ENDS, build_story
+from simulate_operator import simulate, simulate_one_fault, undisturbed
+
+QUICK_SECONDS, LONG_SECONDS = 9.0, 600.0
+FRESH_FIRST = 1_000_000
+KNOWN = (9, 62)
+"""Many kinds of faults, and each of a watch's."""
+WHOLE_LIFE = 12
+"""Suspension, resumption, failure, children that outlive their run by nothing."""
+SWEPT = ("killed before", "killed after", "killed, done late", "answer lost", "broken", "conflict")
+STRIDE = 23
+
+
+def check(seed: int) -> Counter[str]:
+    life = simulate(seed)
+    assert not life.broken, life.explain()
+    return life.met
+
+
+@pytest.mark.parametrize("seed", KNOWN)
+def test_known_seeds(seed):
+    assert check(seed)
+
+
+def explore(seconds: float) -> None:
+    seed = FRESH_FIRST + random.SystemRandom().randrange(10**9)
+    over = time.process_time() + seconds
+    print(f"fresh seeds from {seed} on")
+    while time.process_time() < over:
+        check(seed)
+        seed += 1
+    print(f"kept up to {seed - 1}")
+
+
+def test_fresh_seeds():
+    explore(QUICK_SECONDS)
+
+
+@pytest.mark.slow
+def test_many_fresh_seeds():
+    explore(LONG_SECONDS)
+
+
+def sweep(seed: int, numbers: range) -> None:
+    clean = undisturbed(seed)
+    for number in numbers:
+        life = simulate_one_fault(clean, SWEPT[number % len(SWEPT)], number)
+        assert not life.broken, life.explain()
+
+
+def test_one_fault_at_some_calls_of_a_whole_life():
+    clean = undisturbed(WHOLE_LIFE)
+    assert {"suspend", "fail"} <= {*clean.story.acts, clean.story.end}
+    first = random.SystemRandom().randrange(1, STRIDE)
+    print(f"every {STRIDE}th call from {first} on")
+    sweep(WHOLE_LIFE, range(first, clean.num_calls, STRIDE))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FAULTS)
+def test_one_fault_at_every_call_of_a_whole_life(kind):
+    clean = undisturbed(WHOLE_LIFE)
+    for number in range(1, clean.num_calls):
+        life = simulate_one_fault(clean, kind, number)
+        assert not life.broken, life.explain()
+
+
+@pytest.mark.slow
+def test_many_seeds_meet_every_fault():
+    met: Counter[str] = Counter()
+    for seed in range(60):
+        met += check(seed)
+    assert set(met) == {*FAULTS, *WATCH_FAULTS}
+
+
+def test_the_seeds_meet_every_act_and_every_end():
+    stories = [build_story(seed) for seed in range(200)]
+    assert {act for one in stories for act in one.acts} == set(ACTS)
+    assert {one.end for one in stories} == set(ENDS)
