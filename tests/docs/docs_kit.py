@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +21,7 @@ SAMPLES = sorted((ROOT / "manifests" / "samples").rglob("*.yaml"))
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _NAMED = re.compile(r"^`([\w.-]+)`:\n\n```\w*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_ROLLOUT = (sys.executable, "-c", "from rollout.cli.main import main; main()")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -63,6 +67,32 @@ def links(page: Path) -> list[str]:
     """Targets of a page's links, outside of code."""
     text = _FENCE.sub("", page.read_text(encoding="utf-8"))
     return _LINK.findall(re.sub(r"`[^`\n]*`", "", text))
+
+
+def start(*words: str, folder: Path) -> subprocess.Popen[str]:
+    """``rollout WORDS`` in ``folder``, where its runs are kept; standard error is a file beside it."""
+    with (folder / "said.txt").open("w") as said:
+        return subprocess.Popen(
+            [*_ROLLOUT, *words], cwd=folder, env=_environment(folder), stderr=said, text=True
+        )
+
+
+def say(*words: str, folder: Path) -> str:
+    """Standard output of ``rollout WORDS`` in ``folder``; fails with what it said when it fails."""
+    done = subprocess.run(
+        [*_ROLLOUT, *words],
+        cwd=folder,
+        env=_environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "ROLLOUT_HOME": str(folder / "runs"), "HF_HUB_OFFLINE": "1"}
 
 
 def write_files(page: Path, folder: Path) -> Path:

@@ -2,32 +2,16 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from docs_kit import ROOT, blocks, commands, write_files
+from docs_kit import ROOT, blocks, commands, say, write_files
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-run.md"
 HOW_TO = ROOT / "docs" / "how-to"
 FEW = ("--set", "train.maxSteps=2")
-
-
-def say(*words: str, folder: Path) -> str:
-    """Standard output of ``rollout WORDS`` in ``folder``; fails with what it said when it fails."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from rollout.cli.main import main; main()", *words],
-        cwd=folder,
-        env={**os.environ, "ROLLOUT_HOME": str(folder / "runs"), "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +101,8 @@ def test_a_run_can_be_looked_into_as_shown(tutorial):
     page = HOW_TO / "look-inside-a-run.md"
 
     for words in [*shown(page, "runs"), *shown(page, "debug")]:
+        if "last-night" in words:
+            continue  # test_the_recipe_for_a_failed_run_is_run.py
         assert say(*words, folder=tutorial), words
 
     told = say("debug", "rollout-only", "first", "--step", "2", folder=tutorial)
