@@ -11,6 +11,7 @@ Usage: ``python -I guard.py OWNER_PID GRACE_SECONDS COMMAND...``. Exits with the
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import select
 import signal
@@ -35,6 +36,9 @@ class StopSignal:
 
     def __init__(self) -> None:
         self.asked = False
+        faulthandler.register(
+            signal.SIGUSR1, all_threads=True
+        )  # whoever asks all of us ends nobody
         signal.signal(signal.SIGTERM, self._note)
         signal.signal(signal.SIGINT, self._note)
 

@@ -81,10 +81,12 @@ def start(
 
         print_plan(build_plan(documents, offline=True), output)
         return
+    from rollout.common.stacks import show_on_signal
     from rollout.plugins.guard import hide_memory
     from rollout.report import write_report
     from rollout.supervisor import run_manifest
 
+    show_on_signal()
     hide_memory()  # the person's environment holds more than they gave to the code of a manifest
     quiet = output is OutputFormat.json
     result = run_manifest(

@@ -60,6 +60,7 @@ def sweep(
     """Run a manifest over a grid of settings; skip what is finished; end with a ranked page."""
     import os
 
+    from rollout.common.stacks import show_on_signal
     from rollout.runs.run_dir import runs_home
     from rollout.supervisor.sweep import Sweep, exit_code_of, run_points
 
@@ -76,6 +77,7 @@ def sweep(
         shows=parallel == 1 and output is OutputFormat.text and sys.stderr.isatty(),
         tell=print_note,
     )
+    show_on_signal()
     entries = run_points(wanted, points)
     _tell(entries, wanted.folder, by, output)
     raise typer.Exit(exit_code_of(entries))

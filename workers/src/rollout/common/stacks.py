@@ -1,4 +1,6 @@
-"""Shows where a process stands: every thread's stack and every asyncio task, on standard error, on SIGUSR1.
+"""Shows where a process stands: every thread's stack and every asyncio task, on standard error.
+
+At every SIGUSR1, and at the first SIGTERM of a process whose handler is set by ``heed_end``.
 
 The stacks are written from C (``faulthandler``), so that a process shows them also while a call into a
 library holds the interpreter's lock. The tasks follow from a thread of their own; they are missing when
@@ -13,8 +15,9 @@ import os
 import signal
 import sys
 import threading
+import time
 import weakref
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -28,8 +31,11 @@ STANDARD_ERROR = 2
 TASKS_MAX = 100
 FRAMES_MAX = 20
 PROCESSES_MAX = 256
+AGAIN_SECONDS_MIN = 10.0
+"""Who ends a process asks it first: what was shown so shortly before a SIGTERM is not shown again."""
 
 _loops: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
+_shown_at: list[float] = []
 
 
 def run_loop(main: Coroutine[Any, Any, T]) -> T:
@@ -48,11 +54,51 @@ def show_on_signal() -> None:
 
     def tell(number: int, frame: FrameType | None) -> None:
         del number, frame
+        _shown_at[:] = [time.monotonic()]
         os.write(ask, b"!")
 
+    faulthandler.unregister(signal.SIGUSR1)  # a fork inherits it, and would then not be hooked in
     signal.signal(signal.SIGUSR1, tell)
     faulthandler.register(signal.SIGUSR1, file=STANDARD_ERROR, all_threads=True, chain=True)
     threading.Thread(target=_answer, args=(asked,), daemon=True, name="stacks").start()
+
+
+def show_threads_on_signal(file: int = STANDARD_ERROR) -> None:
+    """Show the threads alone at every SIGUSR1 from now on: for who may have no further thread, or has no tasks."""
+    faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
+
+
+def heed_end(
+    tell: Callable[[], None],
+    loop: asyncio.AbstractEventLoop | None = None,
+    shows: Callable[[], bool] = lambda: True,
+) -> None:
+    """Call ``tell`` at every SIGTERM and SIGINT, in ``loop`` where there is one, else in the main thread.
+
+    The first SIGTERM shows stacks before, if ``shows`` says so then: not from the loop, which may stand still.
+    """
+    first = [True]
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del frame
+        if number == signal.SIGTERM and first:
+            first.clear()
+            if shows():
+                _show()
+        if loop is None:
+            tell()
+        elif not loop.is_closed():
+            loop.call_soon_threadsafe(tell)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+
+
+def _show() -> None:
+    """Show stacks and tasks now, where ``show_on_signal`` is in force and nobody has asked a moment ago."""
+    recent = _shown_at and time.monotonic() - _shown_at[0] < AGAIN_SECONDS_MIN
+    if not recent and callable(signal.getsignal(signal.SIGUSR1)):
+        signal.raise_signal(signal.SIGUSR1)
 
 
 def ask_for_stacks(pid: int) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 import shutil
-import signal
 import sys
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from rollout.actor.loop import Actor, ActorParts
 from rollout.actor.runner import RunnerParts
 from rollout.actor.scoring import PipelineScorer
 from rollout.actor.task_scoring import TaskScoring, build_task_scoring
-from rollout.common.stacks import run_loop
+from rollout.common.stacks import heed_end, run_loop
 from rollout.engines.registry import build_engine
 from rollout.engines.sizes import engine_folder, plan_tasks_max
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
@@ -93,9 +92,7 @@ def build_parts(
 async def _live(parts: ActorParts) -> None:
     """Work until told to stop, and report how it ended."""
     actor = Actor(parts)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, actor.leave)
+    heed_end(actor.leave, asyncio.get_running_loop())
     try:
         await actor.run()
     except RolloutError as error:

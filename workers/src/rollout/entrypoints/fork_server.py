@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from rollout.common import parent_death
+from rollout.common.stacks import show_threads_on_signal
 from rollout.supervisor import fork_server
 from rollout.supervisor.process_title import set_title
 
@@ -40,6 +41,7 @@ PRELOADED = {"rollout.entrypoints.actor": ("rollout.engines.embedded.engine",)}
 
 def main() -> None:
     """Serve until the asker closes the channel; it may also end us, or die, which does."""
+    show_threads_on_signal()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--channel", type=int, required=True, help="a socket's descriptor")
     parser.add_argument("--room", help="room for the command lines of what is forked")

@@ -16,11 +16,11 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from types import FrameType
 
 import torch
 
 from rollout.common.grace_period import working_seconds
+from rollout.common.stacks import heed_end
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
 from rollout.errors import DataError, RolloutError, RunFailed, SpecError
 from rollout.learner.build import build_parts
@@ -119,18 +119,17 @@ def _heed_signals(grace_seconds: float) -> Callable[[], float | None]:
     """
     told_at: list[float] = []
 
-    def tell(number: int, frame: FrameType | None) -> None:
-        del frame
+    def tell() -> None:
         told_at.append(time.monotonic())
-        signal.signal(number, signal.SIG_DFL)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
 
     def told_seconds() -> float | None:
         if not told_at:
             return None
         return max(0.0, told_at[0] + working_seconds(grace_seconds) - time.monotonic())
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, tell)
+    heed_end(tell)
     return told_seconds
 
 

@@ -27,6 +27,7 @@ from torch.distributed.elastic.rendezvous import (
 
 from rollout.common.parent_death import collect_from_here
 from rollout.common.ranks import MEETING
+from rollout.common.stacks import show_on_signal
 from rollout.errors import SpecError
 from rollout.protocol.rendezvous import RENDEZVOUS_VARIABLE
 
@@ -144,6 +145,7 @@ def keep_to_this_machine(environment: MutableMapping[str, str]) -> None:
 def main() -> None:
     """Start the ranks of this node and end as they do."""
     collect_from_here()
+    show_on_signal()
     rendezvous_handler_registry.register(MEETING, build_meeting)
     torchrun.main(sys.argv[1:])
 

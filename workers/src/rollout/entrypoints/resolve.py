@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from rollout.common.parent_death import collect_from_here, die_with_parent
+from rollout.common.stacks import show_threads_on_signal
 from rollout.data.build import build_source
 from rollout.data.lengths import left_out_of, limit_training
 from rollout.data.subset import bad_records, find_overlap
@@ -54,6 +55,7 @@ def main() -> None:
     """Answer one request."""
     answers = keep_answers_apart()
     collect_from_here()
+    show_threads_on_signal()
     die_with_parent()
     drop_rights()
     try:

@@ -17,6 +17,7 @@ import sys
 import threading
 from pathlib import Path
 
+from rollout.common.stacks import show_threads_on_signal
 from rollout.plugins.guard import adopt, bound_memory, drop_rights, guard, hide_memory, sweep
 
 SOCKET_MODE = 0o660
@@ -33,6 +34,7 @@ def main() -> int:
     place.add_argument("--socket", type=Path, help="where to listen")
     parser.add_argument("--memory-bytes-max", type=int, default=None, help="of each process")
     arguments = parser.parse_args()
+    show_threads_on_signal()
     if arguments.socket is not None:
         return listen(arguments.socket)
     line = arguments.descriptor

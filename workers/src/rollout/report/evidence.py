@@ -69,10 +69,17 @@ def _of_file(file: Path) -> Piece:
         name=file.stem,
         worker=file.stem,
         at=stat.st_mtime,
-        moment="stuck" if file.stem[:2].isdigit() else "failed",
+        moment=_moment(file.stem),
         size_bytes=stat.st_size,
         place=str(file.absolute()),
     )
+
+
+def _moment(name: str) -> str:
+    """What the file's name says: the supervisor's are numbered or told, a coordinator's pod's are neither."""
+    if name.endswith("-told"):
+        return "told"
+    return "stuck" if name[:2].isdigit() else "failed"
 
 
 def _objects(run_dir: Path) -> ObjectSource:

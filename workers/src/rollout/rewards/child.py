@@ -1,6 +1,7 @@
 """The child process that runs one source of reward: ``python -m rollout.rewards.child FDS``.
 
-Reads requests from one pipe and answers on another; what the user's code prints goes to stderr. Ends
+Reads requests from one pipe and answers on another; what the user's code prints goes to stderr. On SIGUSR1 it
+shows its stacks in the log of whoever started it; on SIGUSR2 in what it printed itself, for the parent to read. Ends
 when its parent does: a thread watches a third pipe, so that even a hung function leaves no orphan.
 """
 
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rollout.common.frames import read_frame, write_frame
+from rollout.common.stacks import show_threads_on_signal
 from rollout.errors import InfrastructureError, RolloutError
 from rollout.plugins.user_code import describe_failure
 from rollout.rewards.frames import Request, RewardAnswer
@@ -23,9 +25,10 @@ from rollout.rewards.source import RewardSource, load_reward
 
 def main(arguments: Sequence[str]) -> None:
     """Serve until the parent closes the pipe."""
-    requests, answers, alive = (int(text) for text in arguments)
+    requests, answers, alive, log = (int(text) for text in arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    faulthandler.register(signal.SIGUSR1, all_threads=False)
+    show_threads_on_signal(log)
+    faulthandler.register(signal.SIGUSR2, all_threads=False)
     threading.Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
     try:
         function = load_reward(read_frame(requests, RewardSource))

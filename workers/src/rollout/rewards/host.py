@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from rollout.common.frames import read_frame, write_frame
+from rollout.common.stacks import STANDARD_ERROR
 from rollout.errors import RewardError, RewardUnavailable, SpecError
 from rollout.rewards.frames import ANSWER_BYTES_MAX, Request, RewardAnswer
 from rollout.rewards.source import RewardSource
@@ -142,7 +143,7 @@ def _start_child(environment: Mapping[str, str] | None) -> _Child:
     answers, theirs_out = os.pipe()
     theirs_alive, alive = os.pipe()
     stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
-    inherited = (theirs_in, theirs_out, theirs_alive)
+    inherited = (theirs_in, theirs_out, theirs_alive, os.dup(STANDARD_ERROR))
     try:
         process = subprocess.Popen(
             [sys.executable, "-m", "rollout.rewards.child", *map(str, inherited)],
@@ -162,7 +163,7 @@ def _start_child(environment: Mapping[str, str] | None) -> _Child:
 def _ask_where(child: _Child) -> str:
     """Where a hung child stands, by its own account: ``, at my_rewards.py line 7 in judge``."""
     before = _stderr_size(child)
-    child.process.send_signal(signal.SIGUSR1)
+    child.process.send_signal(signal.SIGUSR2)
     deadline = time.monotonic() + STACK_SECONDS_MAX
     while not (where := _find_frame(child, before)) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -34,7 +34,7 @@ from rollout.common.restarts import Ending, GiveUp, describe_exit, plan_restart
 from rollout.protocol.client import PATIENCE_SECONDS
 from rollout.protocol.status import Status
 from rollout.supervisor.display.progress import Display
-from rollout.supervisor.evidence import FOLDER, keep_evidence
+from rollout.supervisor.evidence import Witness, tell_of_all, tell_of_stuck
 from rollout.supervisor.fork_server import WarmStarts
 from rollout.supervisor.poller import StatusPoller
 from rollout.supervisor.watch import (
@@ -114,6 +114,7 @@ class Supervisor:
         self._lock_fileno = lock_fileno
         self._starts = starts or WarmStarts(server=None)
         self._interrupts = 0
+        self._terminated = False
         self._stopping = False
         self._told_silence = False
         self._progress = LastMove()
@@ -193,21 +194,10 @@ class Supervisor:
         child = self._children.get(name or "")
         if child is None or child.process is None or now - child.started_at < SILENT_SECONDS_MAX:
             return
-        kept = self._keep_evidence(child, child.process.pid)
+        kept = tell_of_stuck(_witness(child.spec, child.process))
         self._display.note(f"{name} has not moved for too long: starting it again{kept}")
         signal_group(child.process, signal.SIGKILL)
         self._progress = LastMove(mark=self._progress.mark, at=now)
-
-    def _keep_evidence(self, child: _Child, pid: int) -> str:
-        """Keep where a process stands before it is ended; how the user is told."""
-        log = child.spec.log
-        environment = {**os.environ, **child.spec.env}
-        try:
-            folder = log.parent.parent / FOLDER
-            file = keep_evidence(child.spec.name, pid, log, folder, environment)
-        except OSError as error:
-            return f" (its stacks could not be kept: {error})"
-        return f" (where it stood: {file})" if file is not None else ""
 
     def _scale(self, wanted: int | None, now: float) -> None:
         """Have as many actors as the coordinator wants: the highest go first, in peace."""
@@ -345,11 +335,19 @@ class Supervisor:
     def _interrupt(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - signal's signature
         """Count it and wake the loop, which acts: nothing else is safe in a signal handler."""
         self._interrupts += 1
+        self._terminated |= number == signal.SIGTERM
         os.write(self._wake_write, b"!")
 
     def _ask_to_stop(self) -> None:
-        """The first Ctrl-C: stop at the next step boundary, state saved. The second ends all at once."""
+        """The first Ctrl-C: stop at the next step boundary, state saved. The second ends all at once.
+
+        Where everyone stands at a SIGTERM is kept first: who sends one may kill us soon.
+        """
         self._stopping = True
+        if self._terminated:
+            everyone = self._children.values()
+            asked = [_witness(one.spec, one.process) for one in everyone if one.process]
+            self._display.note(tell_of_all(asked))
         self._poller.stop_run("Interrupted")
         self._display.note(
             "stopping at the next step boundary, state saved; press Ctrl-C again to stop at once"
@@ -373,6 +371,11 @@ class Supervisor:
 def is_disk_full(folder: Path) -> bool:
     """Whether the file system has no room even for a log."""
     return shutil.disk_usage(folder).free < DISK_FREE_BYTES_MIN
+
+
+def _witness(spec: ProcessSpec, process: Process) -> Witness:
+    environment = {**os.environ, **spec.env}
+    return Witness(name=spec.name, pid=process.pid, log=spec.log, environment=environment)
 
 
 def _reason(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +11,7 @@ from functools import partial
 from aiohttp import web
 
 from rollout.common.duties import Duty, keep_going, until_one_fails
+from rollout.common.stacks import heed_end
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.dispatcher import Coordinator
 from rollout.coordinator.server.app import build_app
@@ -71,7 +71,7 @@ async def serve(coordinator: Coordinator, options: ServerOptions) -> None:
     log.info("listening host=%s port=%d boot=%s", options.host, options.port, coordinator.boot)
     beside = _start_duties(coordinator.run, options)
     try:
-        await _until_told(coordinator.run.superseded, (coordinator.keeping, *beside))
+        await _until_told(coordinator.run, (coordinator.keeping, *beside))
     finally:
         for duty in beside:
             duty.cancel()
@@ -91,14 +91,15 @@ def _start_duties(run: RunContext, options: ServerOptions) -> list[asyncio.Task[
     return [asyncio.create_task(keep_going(name, duty)) for name, duty in duties]
 
 
-async def _until_told(superseded: asyncio.Event, duties: Sequence[asyncio.Task[None]]) -> None:
-    """Until a signal, a newer coordinator, or a duty that failed too often: its error is raised."""
+async def _until_told(run: RunContext, duties: Sequence[asyncio.Task[None]]) -> None:
+    """Until a signal, a newer coordinator, or a duty that failed too often: its error is raised.
+
+    Where it stands is of interest while the run goes on: after its end every coordinator is told to go.
+    """
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    heed_end(stop.set, asyncio.get_running_loop(), shows=lambda: run.state.outcome is None)
     failing = asyncio.create_task(until_one_fails(duties))
-    waits = [asyncio.create_task(event.wait()) for event in (stop, superseded)]
+    waits = [asyncio.create_task(event.wait()) for event in (stop, run.superseded)]
     await asyncio.wait([failing, *waits], return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
