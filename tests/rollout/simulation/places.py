@@ -1,18 +1,17 @@
-"""The places of a simulated run: a ledger without threads, a store in memory, a network that loses things."""
+"""The ledger of a simulated run: the real one, without threads."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from blake3 import blake3
-
-from rollout.errors import LedgerError, StoreError
+from rollout.errors import LedgerError
 from rollout.ledger.records import Limits, RunIdentity
 from rollout.ledger.sql.ledger import SqlLedger
 from rollout.ledger.sqlite.opening import open_connection
@@ -21,43 +20,7 @@ from rollout.ledger.sqlite.writer import GROUP_MAX, Writer
 IDENTITY = RunIdentity(uid="uid-1", name="simulated", spec_digest="blake3:" + "0" * 64)
 EPOCH = 1.7e9
 """The ledger's clock at virtual time 0."""
-
-
-class Store:
-    """An object store in memory: content by digest, verified by construction."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
-        self.num_rebuilt = 0
-
-    def put(self, data: bytes) -> str:
-        digest = f"blake3:{blake3(data).hexdigest()}"
-        self.objects[digest] = data
-        return digest
-
-    def read(self, digest: str) -> bytes:
-        if digest not in self.objects:
-            raise StoreError(f"{digest} is not in the store")
-        return self.objects[digest]
-
-    def path(self, digest: str) -> Path:
-        self.read(digest)
-        return Path(digest)
-
-    def changes(self, since: str, name: str) -> None:
-        """Nobody knows what differs."""
-
-    def forget(self) -> None:
-        """Nothing is kept of what was read."""
-
-    def has(self, digest: str) -> bool:
-        return digest in self.objects
-
-    def delete(self, digest: str) -> None:
-        self.objects.pop(digest, None)
-
-    def names(self) -> list[str]:
-        return list(self.objects)
+SYNCHRONOUS_FULL = 2
 
 
 class InlineWriter(Writer):
@@ -133,7 +96,11 @@ class InlineWriter(Writer):
 
 
 class SimulatedLedger(SqlLedger):
-    """The real SQLite ledger over ``InlineWriter``. Without fsync: only processes die here, not machines."""
+    """The real SQLite ledger over ``InlineWriter``, without the time that flushing takes.
+
+    What the machine's death would have cost is known from what was asked of SQLite: with ``synchronous = FULL``
+    a commit is flushed before it is answered; with less, all since the last checkpoint may be lost.
+    """
 
     def __init__(
         self,
@@ -144,10 +111,28 @@ class SimulatedLedger(SqlLedger):
         committed: Callable[[], None],
     ) -> None:
         connection, self._lock = open_connection(path, IDENTITY)
+        self._path = path
+        self._is_flushed = (
+            connection.execute("PRAGMA synchronous").fetchone()[0] >= SYNCHRONOUS_FULL
+        )
+        if not self._is_flushed:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            shutil.copy(path, self._checkpoint)
         connection.execute("PRAGMA synchronous = OFF")
         connection.row_factory = sqlite3.Row
         self.writer = InlineWriter(connection, path, clock, draw, committed)
         super().__init__(IDENTITY, limits, self.writer)
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self._path.with_name(f"{self._path.name}.checkpoint")
+
+    def cut(self) -> None:
+        """The machine died, after the process."""
+        if not self._is_flushed:
+            for end in ("-wal", "-shm"):
+                self._path.with_name(self._path.name + end).unlink(missing_ok=True)
+            shutil.copy(self._checkpoint, self._path)
 
     def drop(self) -> None:
         """The process died."""

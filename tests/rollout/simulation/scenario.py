@@ -52,12 +52,15 @@ KINDS = (
 NOTICE = "leave-learner"
 REFUSED = "refuse-heartbeats"
 STOP = "order-stop"
+POWER = "cut-power"
 FRESH_FIRST = 1_000_000
-"""From here on every third seed is of each kind."""
+"""From here on every third seed is of each kind, and one in three loses its power."""
 SLOW_FIRST = 1000
 """Seeds from here on are of runs in which work is slow, is interrupted and moves between actors."""
 LATE_FIRST = 2000
 """Seeds from here on are of runs that give samples up while they are being made, and hear of them later."""
+POWER_FIRST = 3000
+"""Seeds from here on are of runs of every kind whose machine loses its power."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,12 +135,12 @@ class Scenario:
 
 
 def build_scenario(seed: int) -> Scenario:
-    """Everything that a seed decides before the run begins; see ``SLOW_FIRST``, ``LATE_FIRST``, ``FRESH_FIRST``."""
-    return _with_stop(_with_notices(_choose(seed)(seed)))
+    """Everything that a seed decides before the run begins; see ``SLOW_FIRST``, ``LATE_FIRST`` and what follows."""
+    return _with_power_cuts(_with_stop(_with_notices(_choose(seed)(seed))))
 
 
 def _choose(seed: int) -> Callable[[int], Scenario]:
-    if seed >= FRESH_FIRST:
+    if seed >= POWER_FIRST:
         return (_any, _slow, _late)[seed % 3]
     return _late if seed >= LATE_FIRST else _slow if seed >= SLOW_FIRST else _any
 
@@ -212,6 +215,18 @@ def _with_stop(base: Scenario) -> Scenario:
     ]
     faults = (*base.faults, stop, *deaths)
     return replace(base, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
+
+
+def _with_power_cuts(base: Scenario) -> Scenario:
+    """One machine holds the run: everybody dies at once, and files that were not flushed are lost."""
+    draw = random.Random(f"power {base.seed}")
+    if base.seed < POWER_FIRST or (base.seed >= FRESH_FIRST and draw.random() > 1 / 3):
+        return base
+    cuts = tuple(
+        Fault(at=draw.uniform(1.0, 40.0), kind=POWER, who=0, seconds=draw.uniform(0.2, 5.0))
+        for _ in range(draw.randint(1, 3))
+    )
+    return replace(base, faults=tuple(sorted((*base.faults, *cuts), key=lambda fault: fault.at)))
 
 
 def _slow(seed: int) -> Scenario:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from places import EPOCH, SimulatedLedger, Store
+from places import EPOCH, SimulatedLedger
+from power import Disk, Store
 from scenario import LIMITS, Scenario
 from virtual_time import Process
 
@@ -70,7 +71,6 @@ class World:
 
     def __init__(self, scenario: Scenario, folder: Path, draw: random.Random) -> None:
         self.scenario, self.folder, self.draw = scenario, folder, draw
-        self.store = Store()
         self.trace: list[str] = []
         self.commits_at_stop: int | None = None
         self.processes: dict[str, Process] = {}
@@ -98,6 +98,8 @@ class World:
         self.violations: list[Broken] = []
         self.counts: dict[str, int] = {}
         (folder / "snapshots").mkdir()
+        self.store = Store(folder / "objects")
+        self.disk = Disk(folder, spared="ledger.db")
 
     # -- what anybody may ask ---------------------------------------------------------------------
 
@@ -214,6 +216,18 @@ class World:
         self._forget_errors()
         self.coordinator = None
         self.processes["coordinator"].kill()
+
+    def cut_power(self) -> None:
+        """All processes die with their machine, and what was not flushed is gone."""
+        self.kill_coordinator()
+        for process in self.processes.values():
+            process.kill()
+        if self.ledger is not None:
+            self.ledger.cut()
+        lost = self.disk.cut()
+        self.counts["files lost"] = self.counts.get("files lost", 0) + lost
+        self.say(f"the power goes, and {lost} files with it")
+        self.store.open()
 
     async def close_coordinator(self) -> None:
         """SIGTERM: an orderly end."""
