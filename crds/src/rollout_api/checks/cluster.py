@@ -6,15 +6,17 @@ The warnings speak where the platform is known to be a cluster: the admission we
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rollout_api import names
 from rollout_api.checks.facts import Facts
 from rollout_api.problems import Problem, Severity
+from rollout_api.v1alpha1.operations import Tracking
 from rollout_api.v1alpha1.pods import PodSettings
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 _PLAIN = frozenset({"cpu", "memory", "ephemeral-storage"})
+_SERVERS = ("http://", "https://")
 _STEPS_WORTH_REPEATING = 200
 
 
@@ -47,6 +49,25 @@ def devices_come_from_accelerator(spec: RolloutRunSpec, _: Facts) -> Iterator[Pr
                         fix="ask for devices with accelerator; here are cpu, memory, ephemeral-storage "
                         "and hugepages",
                     )
+
+
+def find_local_trackers(tracking: Sequence[Tracking]) -> Iterator[Problem]:
+    """Addresses of trackers that are no server's: in a pod, files and databases of the coordinator's."""
+    for index, item in enumerate(tracking):
+        uri = None if item.mlflow is None else item.mlflow.uri
+        if uri is not None and not uri.startswith(_SERVERS):
+            yield Problem(
+                field=f"spec.tracking[{index}].mlflow.uri",
+                reason="NotSupported",
+                message=f"{uri!r:.200} is no server, and the files of a pod are not the run's to name",
+                fix="write http://host:port or https://host:port, or leave it out: a file in the run's folder",
+            )
+
+
+def trackers_are_servers(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """The coordinator of a cluster opens what is named here, beside its ledger."""
+    if facts.platform == "cluster":
+        yield from find_local_trackers(spec.tracking)
 
 
 def something_ends_the_run(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
@@ -114,6 +135,7 @@ def _roles(spec: RolloutRunSpec) -> Iterator[tuple[str, PodSettings]]:
 RULES = (
     labels_are_free,
     devices_come_from_accelerator,
+    trackers_are_servers,
     something_ends_the_run,
     pods_ask_for_something,
     little_is_lost,

@@ -46,7 +46,7 @@ class Mlflow(ApiModel):
     """MLflow: a server, or a file of one's own."""
 
     uri: Uri | None = None
-    """Tracking URI, such as `http://mlflow:5000`. Unset: a SQLite file in the run's folder."""
+    """Tracking URI, such as `http://mlflow:5000`; in a cluster a server's. Unset: a SQLite file in the run's folder."""
     experiment: Name = filled("rollout")
     """Experiment."""
 

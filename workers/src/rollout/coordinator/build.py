@@ -25,6 +25,7 @@ from rollout.coordinator.rules.autoscaling import ActorBounds
 from rollout.coordinator.rules.drift import DriftBounds
 from rollout.coordinator.settings import Tuned
 from rollout.data.cursor import total
+from rollout.errors import SpecError
 from rollout.evaluations.statistics import summarise
 from rollout.ledger.opening import open_ledger
 from rollout.ledger.records import Limits, RunIdentity
@@ -32,6 +33,7 @@ from rollout.objects.opening import open_store
 from rollout.seams import Tracker
 from rollout.tracking.build import build_trackers
 from rollout.types import SamplingParams
+from rollout_api.checks.cluster import find_local_trackers
 from rollout_api.live import LiveSettings, with_live
 from rollout_api.v1alpha1.evaluation import Evaluation
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -88,10 +90,14 @@ class ConfigTuning:
         return Tuned(plan=build_plan(config, self.rows), deferred=deferred)
 
     def trackers(self, live: LiveSettings) -> Sequence[Tracker]:
-        """Open every tracker. Raises SpecError."""
+        """Open every tracker; in a pod none that is a file of its own choice. Raises SpecError."""
         config = self.config
+        wanted = config.spec.tracking if live.tracking is None else live.tracking
+        if config.authentication is not None:
+            for problem in find_local_trackers(wanted):
+                raise SpecError(f"{problem.field}: {problem.message}; {problem.fix}")
         return build_trackers(
-            config.spec.tracking if live.tracking is None else live.tracking,
+            wanted,
             Path(config.layout.run_dir),
             name=config.run.name,
             uid=config.run.uid,
