@@ -113,7 +113,7 @@ def _run_of(pod: Body) -> str:
 def end_of(model: ModelObjects) -> dict[str, Any]:
     """What a run has come to, without what differs from one life to the next."""
     children = {
-        "/".join(place): _settle(live)
+        "/".join(place): _settle({part: live[part] for part in live if part != "status"})
         for place, live in model.objects.items()
         if place[1] == "ns" and place[0] != "events" and place != PLACE
     }
