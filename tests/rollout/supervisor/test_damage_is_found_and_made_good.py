@@ -82,11 +82,12 @@ def check_stops_and_goes_on(job, undisturbed, free, manifest=MANIFEST):
 
 @pytest.mark.slow
 def test_a_full_disk_of_the_ledger_stops_the_run_until_there_is_room(undisturbed, tmp_path):
+    manifest = MANIFEST.replace("  train:\n", "  limits: {noProgressSeconds: 30}\n  train:\n", 1)
     with small_disk(tmp_path / "runs", "64m"):
-        job = start_job(tmp_path / "runs", slow_rewards=0.2)
+        job = start_job(tmp_path / "runs", manifest=manifest, slow_rewards=0.2)
         job.wait_until(lambda status: status.step >= 3)
         ballast = fill(job.home)
-        check_stops_and_goes_on(job, undisturbed, ballast.unlink)
+        check_stops_and_goes_on(job, undisturbed, ballast.unlink, manifest)
 
 
 @pytest.mark.slow

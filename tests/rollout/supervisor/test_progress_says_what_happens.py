@@ -65,6 +65,17 @@ def test_a_long_wait_names_who_and_because_of_whom():
     assert "waits learner for 3 groups (actor-0, 12s)" in render_line(make_status(waiting=waiting))
 
 
+def test_what_the_run_itself_waits_for_is_shown_before_those_who_wait_because_of_it():
+    waiting = (
+        Waiting(who="learner", what="3 groups", culprit="actor-0", seconds=31.0),
+        Waiting(who="run", what="room for the ledger", culprit="no space left", seconds=30.0),
+    )
+
+    assert "waits run for room for the ledger (no space left, 30s)" in render_line(
+        make_status(waiting=waiting)
+    )
+
+
 def test_the_beat_of_a_synchronous_run_is_no_wait():
     waiting = (Waiting(who="learner", what="groups", culprit="actor-0", seconds=0.2),)
 

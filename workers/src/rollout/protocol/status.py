@@ -11,6 +11,9 @@ import msgspec
 
 from rollout.protocol.messages import WireMessage
 
+WHOLE_RUN = "run"
+"""Who waits where nobody of the run can go on."""
+
 
 class Waiting(WireMessage, frozen=True, kw_only=True):
     """Who waits for what, since when, and because of whom. Every wait has a named culprit.
@@ -119,10 +122,20 @@ class Status(WireMessage, frozen=True, kw_only=True):
     outcome: RunOutcome | None = None
 
 
+def rank_waits(status: Status) -> list[Waiting]:
+    """What is waited for, first what explains the others: what the run itself waits for, then the longest."""
+    return sorted(status.waiting, key=lambda one: (one.who != WHOLE_RUN, -one.seconds))
+
+
 def find_waited_for(status: Status) -> WorkerStatus | None:
-    """The worker that has not ended and is waited for the longest; None where no worker is."""
+    """The worker that has not ended and is waited for the longest; None where no worker is.
+
+    Nobody is where the run waits for what no worker can bring, such as room on a disk.
+    """
     working = {worker.worker: worker for worker in status.workers if worker.outcome is None}
-    for waiting in sorted(status.waiting, key=lambda one: -one.seconds):
+    for waiting in rank_waits(status):
+        if waiting.who == WHOLE_RUN and not waiting.workers:
+            return None
         for name in waiting.workers:
             if name in working:
                 return working[name]

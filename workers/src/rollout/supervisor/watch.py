@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rollout.protocol.status import RunOutcome, Status, find_waited_for
+from rollout.protocol.status import RunOutcome, Status, find_waited_for, rank_waits
 
 EXIT_OK, EXIT_FAILED, EXIT_INPUT, EXIT_GATE, EXIT_OUTSIDE, EXIT_INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -121,5 +121,5 @@ def describe_waiting(status: Status | None) -> str:
     """``; learner waits for 3 groups (actor-0, 12 s)`` for messages, empty when nobody waits."""
     if status is None or not status.waiting:
         return ""
-    one = max(status.waiting, key=lambda waiting: waiting.seconds)
+    one = rank_waits(status)[0]
     return f"; {one.who} waits for {one.what} ({one.culprit}, {one.seconds:.0f} s)"

@@ -15,6 +15,7 @@ from rollout.coordinator.state import Worker
 from rollout.coordinator.waits import Culprit, find_hold, find_wait, idle_reason
 from rollout.protocol.rendezvous import describe
 from rollout.protocol.status import (
+    WHOLE_RUN,
     Condition,
     EvaluationStatus,
     GroupStatus,
@@ -100,7 +101,7 @@ def _waiting(run: RunContext) -> tuple[Waiting, ...]:
     if run.full is not None and run.is_full():
         found.append(
             Waiting(
-                who="run",
+                who=WHOLE_RUN,
                 what="room for the ledger",
                 culprit=run.full.message,
                 seconds=now - run.full.since,
@@ -119,7 +120,7 @@ def _waiting(run: RunContext) -> tuple[Waiting, ...]:
     hold = find_hold(run)
     if hold is not None:
         since = run.state.step_ended_at or run.started_at
-        found.append(_wait_for("run", *hold, now - since))
+        found.append(_wait_for(WHOLE_RUN, *hold, now - since))
     # Whatever an idle actor waits for, the learner is the one to bring it.
     learner = Culprit(text=idle_reason(run), workers=(LEARNER,))
     found += [_wait_for(who, "a task", learner, now - since) for who, since in waits.idle.items()]

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from rollout.coordinator.context import RunContext, Stuck
 from rollout.coordinator.status.overview import build_status, phase
-from rollout.protocol.status import Status, find_waited_for
+from rollout.protocol.status import Status, find_waited_for, rank_waits
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +56,10 @@ def mark_of(status: Status) -> Mark:
 
 
 def describe(status: Status, seconds: float, lease_seconds: float) -> Stuck:
-    """Who is waited for the longest; else who is silent beyond its lease; else nobody by name."""
-    longest = max(status.waiting, key=lambda one: one.seconds, default=None)
+    """What the run waits for, or who is waited for the longest; else who is silent beyond its lease; else nobody by name."""
     words = f"nothing has moved for {seconds:.0f} s"
-    if longest is not None:
-        words += f"; {longest.who} waits for {longest.what} ({longest.culprit})"
+    for first in rank_waits(status)[:1]:
+        words += f"; {first.who} waits for {first.what} ({first.culprit})"
     return Stuck(worker=name_culprit(status, lease_seconds), message=words, at=datetime.now(UTC))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rollout.protocol.status import EvaluationStatus, Status
+from rollout.protocol.status import EvaluationStatus, Status, rank_waits
 
 WAIT_SECONDS_SHOWN = 1.0
 """Shorter waits are the normal beat of a synchronous run and not shown."""
@@ -76,10 +76,10 @@ def render_seconds(seconds: float) -> str:
 
 
 def _waits(status: Status) -> str:
-    long = [one for one in status.waiting if one.seconds >= WAIT_SECONDS_SHOWN]
+    long = [one for one in rank_waits(status) if one.seconds >= WAIT_SECONDS_SHOWN]
     if not long or status.outcome is not None:
         return ""
-    one = max(long, key=lambda waiting: waiting.seconds)
+    one = long[0]
     return f"{one.who} for {one.what} ({one.culprit}, {render_seconds(one.seconds)})"
 
 
