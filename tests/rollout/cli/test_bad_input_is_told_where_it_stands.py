@@ -109,6 +109,27 @@ def test_every_error_is_told_at_once(tmp_path):
     assert "miniBatches" in str(caught.value)
 
 
+RUNTIME = """\
+apiVersion: rollout.dev/v1alpha1
+kind: ClusterRolloutRuntime
+metadata: {name: default}
+spec: {allowedNamespaces: {from: All}, allowed: {priorityClasses: [research]}}
+"""
+
+
+@pytest.mark.parametrize("command", [("validate",), ("plan", "--offline")])
+def test_what_the_runtime_of_the_same_folder_does_not_allow_is_told(tmp_path, command):
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    write(folder, GOOD + "  actors: {priorityClassName: system-node-critical}\n")
+    write(folder, RUNTIME, "runtime.yaml")
+    done = run(*command, "-f", folder)
+    said = f"{done.output}{done.exception}"
+    assert done.exit_code != 0
+    assert f"{folder / 'run.yaml'}:11: " in said
+    assert "names 'research'" in said
+
+
 def test_set_changes_fields_and_refuses_nonsense(tmp_path):
     [document] = load_documents(write(tmp_path, GOOD))
     changed = apply_overrides(document, ["train.maxSteps=7", "train.rewards[0].weight=0.5"])
