@@ -10,11 +10,11 @@ from worlds import World, build_inputs
 
 from rollout_api import names
 from rollout_operator.cache.children import render_time
-from rollout_operator.kueue.claim import build_claim, build_workload
 from rollout_operator.kueue.quota import Quota, parse_quota
-from rollout_operator.kueue.writing import build_change, build_condition, build_requeue
 from rollout_operator.run.plan.attempts import current_attempt, find_record
 from rollout_operator.run.plan.model import Observed, Plan, QuotaStep
+from rollout_operator.run.queue.claim import build_claim, build_workload
+from rollout_operator.run.queue.writing import build_change, build_condition, build_requeue
 
 QUOTA = Quota(
     namespace="ns",

@@ -9,9 +9,9 @@ from rollout_api.credentials import COORDINATOR_SECRETS
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.worker import WorkerOrder
 from rollout_operator.errors import ChildRefused
-from rollout_operator.kueue.claim import build_claim
 from rollout_operator.run.attempt import build_children, render_record
 from rollout_operator.run.permitted import Permit, build_allowances, check_permitted
+from rollout_operator.run.queue.claim import build_claim
 
 
 def secret(name):

@@ -6,11 +6,11 @@ import pytest
 from worlds import SPEC, build_inputs
 
 from rollout_api.v1alpha1.runtime import RuntimeSpec
-from rollout_operator.kueue.claim import build_claim, build_workload
-from rollout_operator.kueue.placing import build_placement
 from rollout_operator.kueue.quota import Assignment, parse_quota
 from rollout_operator.run.attempt import render_record
+from rollout_operator.run.queue.claim import build_claim, build_workload
 from rollout_operator.run.queue.keeper import is_at_rest
+from rollout_operator.run.queue.placing import build_placement
 from rollout_operator.run.render.inputs import Placement
 from rollout_operator.run.render.pods import build_template
 

@@ -12,10 +12,10 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import RunStatus
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.cache.children import Child, Node, Pod
-from rollout_operator.kueue.claim import Claim
 from rollout_operator.kueue.quota import Quota
 from rollout_operator.run.attempt import ScaleState
 from rollout_operator.run.permitted import Allowances, Permit
+from rollout_operator.run.queue.claim import Claim
 from rollout_operator.run.render.inputs import RoleReference
 
 ROLES: tuple[Role, ...] = ("coordinator", "learner", "actor")

@@ -15,12 +15,12 @@ from rollout_api.conditions import Reason
 from rollout_operator.errors import Forbidden, NotFound, Unavailable
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import Resource
-from rollout_operator.kueue.claim import Claim, build_claim
-from rollout_operator.kueue.placing import build_placement
 from rollout_operator.kueue.quota import Quota
 from rollout_operator.kueue.resources import FLAVORS, POD_PRIORITIES, WORKLOAD_PRIORITIES
 from rollout_operator.run.plan.model import Blocked, Observed
 from rollout_operator.run.plan.preconditions.checks import check_queue
+from rollout_operator.run.queue.claim import Claim, build_claim
+from rollout_operator.run.queue.placing import build_placement
 from rollout_operator.run.render.inputs import Inputs, Placement
 
 KEPT_SECONDS = 5.0

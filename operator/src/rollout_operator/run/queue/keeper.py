@@ -17,18 +17,18 @@ from rollout_operator.controller.queue import Key
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.managed_fields import controller_uid
 from rollout_operator.kube.resources import PODS, STATEFUL_SETS
-from rollout_operator.kueue.claim import build_workload
 from rollout_operator.kueue.quota import Quota
 from rollout_operator.kueue.resources import WORKLOADS
-from rollout_operator.kueue.writing import (
+from rollout_operator.run.permitted import check_permitted
+from rollout_operator.run.plan.model import ROLES, Observed, QuotaStep
+from rollout_operator.run.queue.claim import build_workload
+from rollout_operator.run.queue.writing import (
     Body,
     build_change,
     build_condition,
     build_let_go,
     build_requeue,
 )
-from rollout_operator.run.permitted import check_permitted
-from rollout_operator.run.plan.model import ROLES, Observed, QuotaStep
 
 log = logging.getLogger(__name__)
 

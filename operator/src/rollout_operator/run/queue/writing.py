@@ -12,8 +12,8 @@ from typing import Any
 
 from rollout_api import names
 from rollout_operator.cache.children import parse_time, render_time
-from rollout_operator.kueue.claim import Claim, build_spec
 from rollout_operator.kueue.quota import Document, Quota
+from rollout_operator.run.queue.claim import Claim, build_spec
 
 Body = dict[str, Any]
 Change = tuple[bool, str, str]
