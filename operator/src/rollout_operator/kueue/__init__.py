@@ -1,4 +1,4 @@
-"""Kueue: a run with a queue asks for quota by one ``Workload`` object, and gives it back when its pods are gone.
+"""Kueue's kinds: what its Workloads say, and whether it is there. What a run asks for stands in ``run/queue``.
 
-Nothing of Kueue is imported; its objects are read and written as it documents for jobs of others.
+Nothing of Kueue is imported; its objects are read as it documents for jobs of others.
 """
