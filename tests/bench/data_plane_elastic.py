@@ -26,11 +26,11 @@ sys.path[:0] = [str(TESTS / "actor"), str(TESTS / "coordinator")]
 
 from actor_fakes import CountingBuilder, LetterRenderer, SayingEngine
 from coordinator_kit import Bench, FakeLearner
+from plans import run_plan
 
 from rollout.actor.episodes import Score
 from rollout.actor.loop import Actor, ActorParts
 from rollout.actor.runner import PlayedTask, RunnerParts
-from rollout.coordinator.plan import RunPlan
 from rollout.errors import Fenced
 from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient
@@ -203,7 +203,7 @@ def run(
     lease_seconds: float = LEASE_SECONDS,
 ) -> Ran:
     """One run; ``disturb`` is told of every step."""
-    plan = RunPlan(
+    plan = run_plan(
         name="elastic",
         uid="uid-1",
         tasks_per_step=shape.groups,

@@ -25,10 +25,11 @@ from typing import Any
 from figures import Figure, level
 
 TESTS = Path(__file__).parents[1] / "rollout"
-sys.path[:0] = [str(TESTS / "simulation"), str(TESTS / "actor")]
+sys.path[:0] = [str(TESTS / "simulation"), str(TESTS / "actor"), str(TESTS / "coordinator")]
 
 from actor_fakes import END, LetterRenderer
 from hash_learner import begin, take_step
+from plans import run_plan
 from scenario import Scenario
 from virtual_time import Process, run_virtual
 from world import Client, World
@@ -36,7 +37,7 @@ from world import Client, World
 from rollout.actor.episodes import Score
 from rollout.actor.loop import ActorParts
 from rollout.actor.runner import PlayedTask, RunnerParts
-from rollout.coordinator.plan import RunPlan, StragglerPlan
+from rollout.coordinator.plan import StragglerPlan
 from rollout.entrypoints.actor import _live
 from rollout.environments.single_turn import SingleTurn
 from rollout.protocol import messages as m
@@ -219,7 +220,7 @@ class Outcome:
 
 def run(way: Way, lengths: dict[tuple[int, int], int], paces: Sequence[float]) -> Outcome:
     """One run in virtual time."""
-    plan = RunPlan(
+    plan = run_plan(
         name="stragglers",
         uid="uid-1",
         tasks_per_step=GROUPS,

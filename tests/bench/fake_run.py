@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rollout.coordinator.dispatcher import open_coordinator
-from rollout.coordinator.plan import RunPlan
+from rollout.coordinator.plan import RunPlan, TrainPlan
 from rollout.coordinator.server.callers import SecretCallers
 from rollout.coordinator.server.server import ServerOptions, serve
 from rollout.ledger.records import RunIdentity
@@ -37,10 +37,12 @@ async def main(folder: Path, port: int) -> None:
     plan = RunPlan(
         name="bench",
         uid="bench",
-        tasks_per_step=GROUPS,
-        num_samples=SAMPLES,
-        sampling=SamplingParams(max_new_tokens=8),
-        steps_max=100_000,
+        train=TrainPlan(
+            tasks_per_step=GROUPS,
+            num_samples=SAMPLES,
+            sampling=SamplingParams(max_new_tokens=8),
+            steps_max=100_000,
+        ),
     )
     identity = RunIdentity(uid="bench", name="bench", spec_digest="blake3:0")
     coordinator = await open_coordinator(

@@ -153,7 +153,7 @@ class OneProcess:
         self.store = FilesystemStore(Path(config.layout.objects_dir))
         self.rows: DataRows = build_rows(config)
         self.plan: RunPlan = build_plan(config, self.rows)
-        self.sampling = None if self.plan.offline else Sampling(config, self.store)
+        self.sampling = None if self.plan.train.offline else Sampling(config, self.store)
         self.metrics_file = Path(config.layout.run_dir) / "metrics.jsonl"
         self.progress = self._begin()
         self.phases: dict[str, float] = {}
@@ -171,7 +171,7 @@ class OneProcess:
         clock, before = Clock(), self.progress
         with clock.time("data"):
             start = before.cursor.next_ordinal
-            ordinals = range(start, start + self.plan.tasks_per_step)
+            ordinals = range(start, start + self.plan.train.tasks_per_step)
             rows = self.rows.train(ordinals)
         batch = await self._batch(ordinals, rows, clock)
         with clock.time("train"):
@@ -215,10 +215,10 @@ class OneProcess:
             kind="train",
             ordinal=ordinal,
             row=row,
-            num_samples=self.plan.num_samples,
+            num_samples=self.plan.train.num_samples,
             attempt=1,
             epoch=1,
             lease_seconds=self.plan.lease_seconds,
             version=self.progress.version,
-            sampling=self.plan.sampling,
+            sampling=self.plan.train.sampling,
         )

@@ -128,13 +128,17 @@ def observe_rules(document: Mapping[str, Any], place: Place) -> Any:
         "due": [_due(plan, step) for step in range(8)],
         "best": _best(plan),
         "gates": [check_gates(plan.evaluations, _results(plan), step) for step in (2, 3)],
-        "retention": [one.step for one in plan_anchor_retention(_anchors(), plan.anchors_kept)],
-        "anchors": [step for step in range(1, 80) if step % (plan.anchor_every_steps or 1) == 0],
+        "retention": [
+            one.step for one in plan_anchor_retention(_anchors(), plan.snapshots.anchors_kept)
+        ],
+        "anchors": [
+            step for step in range(1, 80) if step % (plan.snapshots.anchor_every_steps or 1) == 0
+        ],
         "drift": [_drift(plan, value) for value in (0.01, 0.06, 0.2, 0.6, 0.95)],
         "pace": None if plan.actors is None else _paces(plan),
-        "moves": None if plan.stragglers is None else _moves(plan),
-        "measured": [plan.measures_after(step) for step in range(1, 4)],
-        "saves": plan.saves_on_notice,
+        "moves": None if plan.train.stragglers is None else _moves(plan),
+        "measured": [plan.train.measures_after(step) for step in range(1, 4)],
+        "saves": plan.snapshots.saves_on_notice,
     }
 
 
@@ -183,7 +187,10 @@ def _anchors() -> list[AnchorManifest]:
 
 def _drift(plan: RunPlan, value: float) -> list[Any]:
     recent = [{"mismatch_kl": value, "retokenised_share": value}] * 3
-    found = (judge_drift(recent, plan.drift), judge_retokenised(recent, plan.retokenised))
+    found = (
+        judge_drift(recent, plan.limits.drift),
+        judge_retokenised(recent, plan.limits.retokenised),
+    )
     return [one.level for one in found]
 
 
@@ -202,7 +209,7 @@ def _paces(plan: RunPlan) -> Sequence[int]:
 
 
 def _moves(plan: RunPlan) -> Any:
-    assert plan.stragglers is not None
+    assert plan.train.stragglers is not None
     lengths = Lengths([100] * 90 + [1000] * 10)
     tasks = [TaskProgress(task_id=f"t{n}", num_queued=4, prompt_tokens=50 * n) for n in range(4)]
     load = WorkerLoad(
@@ -210,9 +217,9 @@ def _moves(plan: RunPlan) -> Any:
         pace=50.0,
         tasks=(TaskProgress(task_id="t", running=(10, 10), prompt_tokens=5), *tasks),
     )
-    margin = plan.stragglers.steal_margin_seconds
+    margin = plan.train.stragglers.steal_margin_seconds
     moved = [
         plan_steals([load], [Idle(worker="b", pace=pace)], lengths, margin)
         for pace in (20.0, 30.0, 40.0, 50.0, 60.0, 80.0)
     ]
-    return moved, deadline_seconds(50.0, lengths, plan.stragglers.deadline_factor)
+    return moved, deadline_seconds(50.0, lengths, plan.train.stragglers.deadline_factor)

@@ -85,7 +85,7 @@ def observe_prompts(document: Mapping[str, Any], place: Place) -> Any:
     plan = build_plan(config, rows)
     renderer = build_renderer(place.model, config.spec.model.chat_template)
     judges = build_task_scoring(config)
-    ordinals = range(min(6, plan.tasks_total or 6))
+    ordinals = range(min(6, plan.train.tasks_total or 6))
     first = [dict(row) for row in rows.train(list(ordinals))]
     asked = [
         [renderer.render_prompt(environment.build(row).start()) for row in first]
@@ -94,7 +94,16 @@ def observe_prompts(document: Mapping[str, Any], place: Place) -> Any:
     suites = {key: [dict(row) for row in source.rows([0])] for key, source in rows.suites.items()}
     held = None if rows.held_out is None else len(rows.held_out)
     trained = [renderer.render_training(_messages(row)) for row in first if "messages" in row]
-    return asked, first, len(rows.source), suites, held, plan.tasks_total, plan.steps_total, trained
+    return (
+        asked,
+        first,
+        len(rows.source),
+        suites,
+        held,
+        plan.train.tasks_total,
+        plan.train.steps_total,
+        trained,
+    )
 
 
 def _messages(row: Mapping[str, Any]) -> list[Any]:

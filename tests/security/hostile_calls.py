@@ -8,7 +8,6 @@ import asyncio
 import sqlite3
 import sys
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from msgspec import inspect
 sys.path.append(str(Path(__file__).parents[1] / "rollout" / "coordinator"))
 
 from coordinator_kit import IDENTITY, PLAN, Bench, FakeActor, FakeLearner
+from plans import changed
 
 from rollout.codec import encode_body
 from rollout.errors import RolloutError
@@ -254,7 +254,7 @@ def parsers():
             call,
             MEETING.flatmap(bodies),
             HONEST_CALL,
-            serving(replace(PLAN, learner_nodes=2)),
+            serving(changed(PLAN, nodes=2)),
         ),
         "ledger-file": lambda: (read_ledger_file, blobs(good_ledger()), good_ledger(), ledger),
         "ledger-rows": lambda: (

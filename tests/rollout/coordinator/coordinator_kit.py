@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from plans import run_plan
+
 from rollout.coordinator.dispatcher import Coordinator, open_coordinator
 from rollout.coordinator.plan import EvaluationPlan, RunPlan
 from rollout.coordinator.server.callers import Callers, SecretCallers
@@ -27,7 +29,7 @@ from rollout.types import Row, SamplingParams, Trajectory, VersionSpan, WeightVe
 
 IDENTITY = RunIdentity(uid="uid-1", name="arithmetic", spec_digest="blake3:" + "0" * 64)
 SAMPLING = SamplingParams(max_new_tokens=4)
-PLAN = RunPlan(
+PLAN = run_plan(
     name="arithmetic",
     uid="uid-1",
     tasks_per_step=2,

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 from coordinator_kit import HELDOUT, PLAN, FakeActor, FakeLearner, run_to_end, wait_for_outcome
+from plans import changed
 
 from rollout.errors import CoordinatorError, LedgerRewound
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 
-LONG = replace(PLAN, steps_max=4, evaluations=(HELDOUT,))
+LONG = changed(PLAN, steps_max=4, evaluations=(HELDOUT,))
 
 
 class Script:
@@ -166,7 +167,7 @@ def test_a_dead_actor_loses_no_trajectory(bench):
 
 
 def test_a_silent_actors_tasks_go_to_another_one(bench):
-    client = bench.start(replace(PLAN, lease_seconds=0.4))
+    client = bench.start(changed(PLAN, lease_seconds=0.4))
     learner = FakeLearner(client, bench.store)
     silent, other = FakeActor(client, 0), FakeActor(client, 1)
     task = silent.claim(tasks_max=1).tasks[0]
@@ -216,7 +217,7 @@ def test_user_code_that_fails_twice_ends_the_run_with_its_message(bench):
     assert "data trouble with t/0" in outcome.message
     assert actor.claim().stop
 
-    client = bench.start(replace(PLAN, attempt=2))
+    client = bench.start(changed(PLAN, attempt=2))
     assert client.status().outcome is None
     assert FakeActor(client).claim().tasks[0].ordinal == 0
 

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 from coordinator_kit import HELDOUT, PLAN, FakeActor, FakeLearner
+from plans import changed
 
 from rollout.coordinator.duties import housekeeping
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 
-LONG = replace(PLAN, exact=False, steps_max=6)
+LONG = changed(PLAN, exact=False, steps_max=6)
 
 
 def commit_steps(learner, actor, num):
@@ -70,7 +71,7 @@ def test_trackers_get_the_steps_of_the_younger_lineage_too(bench, dead):
 
 
 def test_evaluations_of_dead_steps_are_neither_tracked_nor_best(bench):
-    plan = replace(LONG, evaluations=(replace(HELDOUT, every_steps=1),))
+    plan = changed(LONG, evaluations=(replace(HELDOUT, every_steps=1),))
     client = bench.start(plan)
     learner, actor = FakeLearner(client, bench.store), FakeActor(client)
     commit_steps(learner, actor, 2)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner, run_to_end
+from plans import changed
 from test_the_learners_pods_meet_at_the_coordinator import join, left
 
 from rollout.coordinator.calls.preemption import PREEMPTED
@@ -14,7 +14,7 @@ from rollout.errors import Fenced
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 
-SAVES = replace(PLAN, saves_on_notice=True)
+SAVES = changed(PLAN, saves_on_notice=True)
 DRAINS = PLAN
 
 
@@ -36,7 +36,7 @@ def at_work(bench):
     """A run at its first boundary, its two pods at work."""
 
     def begin(plan):
-        client = bench.start(replace(plan, learner_nodes=2))
+        client = bench.start(changed(plan, nodes=2))
         call(client, routes.JOIN, join(0))
         call(client, routes.JOIN, join(1))
         learner, actor = FakeLearner(client, bench.store), FakeActor(client)
@@ -109,7 +109,7 @@ def test_a_pod_that_was_replaced_stops_nobody(at_work):
 
 def test_a_coordinator_that_does_not_know_the_pod_stops_nobody(at_work, bench):
     at_work(SAVES)
-    client = bench.start(replace(SAVES, learner_nodes=2))
+    client = bench.start(changed(SAVES, nodes=2))
     assert call(client, routes.LEAVING, leaving(1)) == m.MayLeave(saves=False)
 
 
@@ -138,7 +138,7 @@ def test_the_next_learner_goes_on_from_the_anchor_with_nothing_to_replay(at_work
 
 
 def test_a_finished_learner_saves_its_last_anchor_whatever_it_was_told(at_work):
-    client, learner, actor = at_work(replace(SAVES, steps_max=2))
+    client, learner, actor = at_work(changed(SAVES, steps_max=2))
     actor.work()
     learner.commit(learner.ask())
     call(client, routes.LEAVING, leaving(1))

@@ -1,12 +1,11 @@
 """A claim whose answer was lost gets its leases again; their version may be gone by then."""
 
-from dataclasses import replace
-
 from coordinator_kit import PLAN, FakeActor, FakeLearner
+from plans import changed
 
 
 def test_a_lease_of_a_retired_version_is_made_anew_under_the_policy_of_now(bench):
-    client = bench.start(replace(PLAN, exact=False, staleness_max=1))
+    client = bench.start(changed(PLAN, exact=False, staleness_max=1))
     FakeLearner(client, bench.store)
     actor = FakeActor(client)
     lost = actor.claim(tasks_max=2).tasks

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 from coordinator_kit import HELDOUT, PLAN, FakeActor, FakeLearner, run_to_end, wait_for_outcome
+from plans import changed
 
 from rollout.errors import CoordinatorError, Fenced
 from rollout.protocol import messages as m
@@ -48,7 +49,7 @@ def test_a_synchronous_run_admits_one_step_at_a_time(bench):
 
 
 def test_staleness_lets_actors_run_ahead_by_whole_steps_and_no_further(bench):
-    client = bench.start(replace(PLAN, staleness_max=1, steps_max=9))
+    client = bench.start(changed(PLAN, staleness_max=1, steps_max=9))
     actor, learner = FakeActor(client), FakeLearner(client, bench.store)
     assert [task.ordinal for task in actor.claim().tasks] == [0, 1, 2, 3]
     actor.submit(*map(actor.play, actor.claim().tasks))
@@ -119,7 +120,7 @@ def test_a_replaced_learner_is_fenced(bench):
 
 def test_evaluations_come_first_pin_their_version_and_choose_the_best(bench):
     report = replace(HELDOUT, name="final", split="report", selects=False, every_steps=None)
-    client = bench.start(replace(PLAN, steps_max=4, evaluations=(HELDOUT, report)))
+    client = bench.start(changed(PLAN, steps_max=4, evaluations=(HELDOUT, report)))
     good = {0: 0.0, 2: 1.0, 4: 0.5}
 
     def reward(task, sample):
@@ -153,7 +154,7 @@ def test_evaluations_come_first_pin_their_version_and_choose_the_best(bench):
 
 
 def test_trackers_see_every_step_once_and_in_order_with_its_evaluations(bench):
-    client = bench.start(replace(PLAN, evaluations=(HELDOUT,)))
+    client = bench.start(changed(PLAN, evaluations=(HELDOUT,)))
     actor, learner = FakeActor(client), FakeLearner(client, bench.store)
     run_to_end(actor, learner)
     learner.finish()
@@ -166,7 +167,7 @@ def test_trackers_see_every_step_once_and_in_order_with_its_evaluations(bench):
 
 
 def test_only_versions_that_somebody_needs_keep_their_weights(bench):
-    client = bench.start(replace(PLAN, steps_max=6, anchors_kept=1))
+    client = bench.start(changed(PLAN, steps_max=6, anchors_kept=1))
     actor, learner = FakeActor(client), FakeLearner(client, bench.store)
     while learner.step < 6:
         actor.work()
@@ -188,7 +189,7 @@ def test_a_gate_that_fails_fails_the_run(bench):
         HELDOUT, at_start=False, every_steps=None,
         gate=Gate(metric="accuracy", lower_bound=0.9, fails=True),
     )  # fmt: skip
-    client = bench.start(replace(PLAN, steps_max=1, evaluations=(gated,)))
+    client = bench.start(changed(PLAN, steps_max=1, evaluations=(gated,)))
     learner = FakeLearner(client, bench.store)
     actor = FakeActor(client, reward=lambda task, sample: 0.5 if task.kind == "eval" else 1.0)
     run_to_end(actor, learner)
@@ -200,7 +201,7 @@ def test_a_gate_that_fails_fails_the_run(bench):
 
 
 def test_an_offline_run_hands_out_rows_and_needs_no_actor(bench):
-    client = bench.start(replace(PLAN, offline=True, num_tasks=7, short_tail=True, steps_max=None))
+    client = bench.start(changed(PLAN, offline=True, num_tasks=7, short_tail=True, steps_max=None))
     learner = FakeLearner(client, bench.store)
     seen = []
     while True:
@@ -230,7 +231,7 @@ def test_a_stopped_run_ends_when_its_workers_have_and_goes_on_later(bench):
     actor.call(routes.ACTOR_OUTCOME, m.Outcome(ok=True))
     assert wait_for_outcome(client).kind == "Stopped"
 
-    client = bench.start(replace(PLAN, attempt=2))
+    client = bench.start(changed(PLAN, attempt=2))
     assert client.status().outcome is None
     actor, learner = FakeActor(client), FakeLearner(client, bench.store)
     assert (learner.started.committed_step, learner.started.anchor.name) == (1, "step-000001")

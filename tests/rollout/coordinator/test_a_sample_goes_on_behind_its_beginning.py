@@ -7,13 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner, make_trajectory
+from plans import changed
 
 from rollout.coordinator.calls.partial import choose_young
 from rollout.ledger.records import NewTask
 from rollout.protocol import messages as m
 from rollout.types import Prefix, VersionSpan
 
-FAST = replace(PLAN, exact=False, staleness_max=1, steps_max=6)
+FAST = changed(PLAN, exact=False, staleness_max=1, steps_max=6)
 
 
 def begin(task: m.Task, sample: int = 0, *token_ids: int) -> Prefix:
@@ -94,7 +95,7 @@ def test_beginnings_survive_a_coordinator(start, bench):
 
 
 def test_in_exact_samples_start_over(start):
-    _, _, actor = start(replace(PLAN, exact=True))
+    _, _, actor = start(changed(PLAN, exact=True))
     task = actor.claim(tasks_max=1).tasks[0]
     assert hand_back(actor, task, begin(task)).accepted == (True,)
     assert actor.claim(tasks_max=1).tasks[0].prefixes == ()

@@ -2,10 +2,10 @@
 
 import asyncio
 import threading
-from dataclasses import replace
 
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner, wait_for_outcome
+from plans import changed
 
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.protocol import messages as m
@@ -58,7 +58,7 @@ def test_the_next_run_attempt_goes_on_after_an_order_to_stop(bench):
     client = bench.start()
     stop(FakeLearner(client, bench.store))
 
-    client = bench.start(replace(PLAN, attempt=2))
+    client = bench.start(changed(PLAN, attempt=2))
 
     assert FakeActor(client).claim().tasks
 
@@ -75,7 +75,7 @@ def test_a_failed_run_stays_failed_when_its_coordinator_is_started_again(bench):
 def test_the_next_run_attempt_goes_on_after_a_failure(bench):
     fail(FakeLearner(bench.start(), bench.store))
 
-    client = bench.start(replace(PLAN, attempt=2))
+    client = bench.start(changed(PLAN, attempt=2))
 
     assert client.status().outcome is None
 

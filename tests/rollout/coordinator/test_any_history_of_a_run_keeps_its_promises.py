@@ -8,7 +8,6 @@ staleness bound when it is consumed; nothing of a replaced worker is heard.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -18,6 +17,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run_machine
 from msgspec.structs import replace as replace_struct
+from plans import changed
 
 from rollout.errors import Fenced
 from rollout.ledger.records import Limits
@@ -43,7 +43,7 @@ class Histories(RuleBasedStateMachine):
     )
     def start(self, staleness, waves, flat):
         bounds = {"staleness_max": staleness, "waves_max": waves, "steps_max": 50}
-        self.plan = replace(PLAN, samples_min=1, attempts_max=LIMITS.failures_max, **bounds)
+        self.plan = changed(PLAN, samples_min=1, attempts_max=LIMITS.failures_max, **bounds)
         self.reward = lambda task, sample: float(sample * (task.ordinal % flat == 0))
         self.client = self.bench.start(self.plan, LIMITS)
         self.learner = FakeLearner(self.client, self.bench.store)
@@ -144,7 +144,7 @@ class Histories(RuleBasedStateMachine):
                     assert view.trajectory.ordinal >= last, "out of data order"
                     last = view.trajectory.ordinal
                     age = step - 1 - view.trajectory.spans[0].step
-                    assert age <= self.plan.staleness_max
+                    assert age <= self.plan.train.staleness_max
             assert len(seen) == ended.get("consumed", 0)
 
     def teardown(self):

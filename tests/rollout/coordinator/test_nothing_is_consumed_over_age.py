@@ -1,13 +1,12 @@
 """``maxStaleness`` bounds what a step consumes, whatever was given up, came late or was allowed before."""
 
-from dataclasses import replace
-
 from coordinator_kit import PLAN, FakeActor, FakeLearner
+from plans import changed
 
 from rollout.coordinator.rules.batch_selection import GroupView, expire_old
 
 WAIT_SECONDS = 1.0
-SYNCHRONOUS = replace(
+SYNCHRONOUS = changed(
     PLAN, exact=False, steps_max=5, sample_wait_seconds=WAIT_SECONDS, lease_seconds=30.0
 )
 
@@ -25,7 +24,7 @@ def ages(batch):
 
 
 def test_a_group_that_was_given_up_does_not_come_back_beside_its_refill(bench):
-    client = bench.start(replace(SYNCHRONOUS, waves_max=2))
+    client = bench.start(changed(SYNCHRONOUS, waves_max=2))
     learner, actor = FakeLearner(client, bench.store), FakeActor(client)
     actor.submit(actor.play(actor.claim().tasks[0]))
     actor = FakeActor(client)
@@ -54,7 +53,7 @@ def test_a_restart_between_batch_and_commit_changes_nothing_of_the_batch(bench):
 
 
 def test_groups_that_became_too_old_are_expired_and_counted(bench):
-    client = bench.start(replace(SYNCHRONOUS, staleness_max=1))
+    client = bench.start(changed(SYNCHRONOUS, staleness_max=1))
     learner, actor = FakeLearner(client, bench.store), FakeActor(client)
     actor.work()
     learner.commit(learner.ask())
@@ -72,7 +71,7 @@ def test_the_age_is_that_of_the_policy_that_consumes():
     }
     states = {
         step: [
-            one.state for one in expire_old(replace(PLAN, staleness_max=1), step, window).values()
+            one.state for one in expire_old(changed(PLAN, staleness_max=1), step, window).values()
         ]
         for step in (4, 5, 6)
     }

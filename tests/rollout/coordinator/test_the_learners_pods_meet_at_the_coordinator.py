@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner, run_to_end
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plans import changed
 
 from rollout.errors import CoordinatorError, Fenced
 from rollout.protocol import messages as m
@@ -23,7 +23,7 @@ from rollout.protocol.rendezvous import (
     renew,
 )
 
-TWO = replace(PLAN, learner_nodes=2)
+TWO = changed(PLAN, nodes=2)
 
 
 def call(client, route, ask):
@@ -85,7 +85,7 @@ def test_a_lost_answer_is_given_again(bench):
 
 
 def test_a_missing_rank_is_named_in_the_status(bench):
-    client = bench.start(replace(PLAN, learner_nodes=3))
+    client = bench.start(changed(PLAN, nodes=3))
     assert client.status().group is None
     call(client, routes.JOIN, join(0))
     call(client, routes.JOIN, join(2))
@@ -177,10 +177,10 @@ def test_a_coordinator_that_dies_between_two_answers_gives_the_same_name(bench):
 
 
 def test_a_pod_that_was_started_again_meanwhile_does_not_get_the_old_place(bench):
-    client = bench.start(replace(PLAN, learner_nodes=3))
+    client = bench.start(changed(PLAN, nodes=3))
     for rank in range(3):
         joined = call(client, routes.JOIN, join(rank))
-    client = bench.start(replace(PLAN, learner_nodes=3))
+    client = bench.start(changed(PLAN, nodes=3))
     call(client, routes.STAY, stays(1, joined.rendezvous))
     assert call(client, routes.JOIN, join(0, nonce="b")).rendezvous == ""
     call(client, routes.STAY, stays(2, joined.rendezvous))

@@ -6,13 +6,14 @@ from dataclasses import replace
 import msgspec
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner
+from plans import changed
 
 from rollout.errors import CoordinatorError
 from rollout.learner.checkpoint import name_anchor, write_manifest
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 
-LONG = replace(PLAN, exact=False, anchors_kept=1, steps_max=20)
+LONG = changed(PLAN, exact=False, anchors_kept=1, steps_max=20)
 SECONDS_MAX = 60.0
 
 

@@ -1,10 +1,10 @@
 """Objects that were stored and never named go when a learner starts and when it has saved an anchor; others stay."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner, run_to_end, wait_for_outcome
+from plans import changed
 
 from rollout.coordinator.duties.model_export import hand_over
 from rollout.errors import StoreError
@@ -12,7 +12,7 @@ from rollout.models.packed import PackedModel
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 
-LONG = replace(PLAN, exact=False, anchors_kept=1, steps_max=20)
+LONG = changed(PLAN, exact=False, anchors_kept=1, steps_max=20)
 
 
 def commit_steps(learner, actor, num):
@@ -85,7 +85,7 @@ def test_a_packed_model_stays_for_the_runs_that_name_it(bench):
     asyncio.run(hand_over(bench.coordinator.run))
     lost = bench.store.put(b"named by nobody")
 
-    longer = replace(PLAN, steps_max=6, attempt=2)
+    longer = changed(PLAN, steps_max=6, attempt=2)
     FakeLearner(bench.start(longer), bench.store)
 
     assert packed
@@ -104,7 +104,7 @@ def test_models_that_the_manifest_brings_are_pinned(bench):
 
 
 def test_anchors_of_steps_that_a_fork_has_left_behind_go(bench):
-    client = bench.start(replace(LONG, anchors_kept=3))
+    client = bench.start(changed(LONG, anchors_kept=3))
     learner, actor = FakeLearner(client, bench.store), FakeActor(client)
     commit_steps(learner, actor, 2)
     learner.anchor()

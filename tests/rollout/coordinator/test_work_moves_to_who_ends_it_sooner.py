@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner
+from plans import changed
 from test_a_sample_goes_on_behind_its_beginning import begin, go_on, hand_back
 
 from rollout.coordinator.plan import StragglerPlan
@@ -23,7 +22,7 @@ from rollout.protocol import routes
 from rollout.protocol.messages import TaskProgress
 
 HUNDREDS = Lengths([100] * 90 + [1000] * 10)
-FAST = replace(
+FAST = changed(
     PLAN,
     exact=False,
     tasks_per_step=4,
@@ -185,7 +184,7 @@ def test_while_there_is_open_work_nobody_steals(start):
 
 
 def test_in_exact_nothing_moves(start):
-    run, slow, other, tasks = start(replace(FAST, exact=True, stragglers=None))
+    run, slow, other, tasks = start(changed(FAST, exact=True, stragglers=None))
     run.waits.idle[other.name] = run.clock()
     progress = (running("t/0", 10, 10), *(queued(task.task_id, 2) for task in tasks[1:]))
     assert beat(slow, tasks, progress) == ()

@@ -37,7 +37,8 @@ from rollout.protocol import messages as m
 from rollout.rendering import build_renderer
 from rollout.types import Trajectory, TrajectoryGroup, VersionSpan, WeightVersion
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "coordinator")]
 
 PROMPTS, GROUP = 4, 4
 ALONE, WATCH = Parallel(), Watch()

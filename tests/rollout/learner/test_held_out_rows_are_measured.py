@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from plans import changed, run_plan
 
 from rollout.algorithms.preference.dpo import DpoSettings
 from rollout.algorithms.preference.kto import KtoSettings
-from rollout.coordinator.plan import HeldOutPlan, RunPlan
+from rollout.coordinator.plan import HeldOutPlan
 from rollout.learner.config.preference import LabelSettings, PairSettings, RewardSettings
 from rollout.learner.config.sft import SftSettings
 from rollout.learner.validation import measure
@@ -93,7 +94,7 @@ def test_held_out_rows_that_are_all_too_long_are_none(world, coordinator) -> Non
     ("every", "steps_max", "expected"), [(2, 5, [2, 4, 5]), (10, 3, [3]), (1, 2, [1, 2])]
 )
 def test_it_is_measured_every_so_many_steps_and_after_the_last(every, steps_max, expected) -> None:
-    plan = RunPlan(
+    plan = run_plan(
         name="r",
         uid="u",
         tasks_per_step=4,
@@ -104,8 +105,8 @@ def test_it_is_measured_every_so_many_steps_and_after_the_last(every, steps_max,
         held_out=HeldOutPlan(num_rows=6, every_steps=every),
     )
     steps = range(1, steps_max + 1)
-    assert [step for step in steps if plan.measures_after(step)] == expected
-    assert not any(replace(plan, held_out=None).measures_after(step) for step in steps)
+    assert [step for step in steps if plan.train.measures_after(step)] == expected
+    assert not any(changed(plan, held_out=None).measures_after(step) for step in steps)
 
 
 def test_an_older_batch_without_held_out_rows_is_read() -> None:

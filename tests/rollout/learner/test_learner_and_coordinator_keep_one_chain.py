@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from plans import changed, run_plan
 
 from rollout.algorithms.advantages.overlong import OverlongPenalty
 from rollout.algorithms.preference.dpo import DpoSettings
@@ -35,7 +36,7 @@ from rollout.protocol.client import CoordinatorClient
 from rollout.types import SamplingParams, Trajectory, VersionSpan
 
 STEPS = 7
-PLAN = RunPlan(
+PLAN = run_plan(
     name="r",
     uid="u",
     tasks_per_step=3,
@@ -134,7 +135,7 @@ def coordinator(folder: Path, plan: RunPlan):
     over = threading.Event()
     with serve_in_process(opened) as client:
         actor = threading.Thread(target=act, args=(client, over), daemon=True)
-        if not plan.offline:
+        if not plan.train.offline:
             actor.start()
         try:
             yield client
@@ -208,7 +209,7 @@ def reinforce(world, policy_settings):
 @pytest.mark.parametrize("algorithm", ["grpo", "reinforce", "ppo", "sft"])
 def test_kills_and_restarts_do_not_change_the_chain(world, reinforce, ppo, sft, algorithm) -> None:
     chosen = {"grpo": world, "reinforce": reinforce, "ppo": ppo, "sft": sft}[algorithm]
-    plan = replace(PLAN, offline=algorithm == "sft")
+    plan = changed(PLAN, offline=algorithm == "sft")
     calm = replace(chosen, folder=world.folder / "calm")
     with coordinator(calm.folder, plan) as client:
         calm.run(client)
@@ -227,7 +228,7 @@ def dispositions(folder: Path) -> dict[str, int]:
 @pytest.mark.parametrize("waves", [1, 3])
 def test_dropped_and_refilled_groups_are_the_same_after_kills(world, waves) -> None:
     """Pairs of a coin each: half of the groups have no variance, are dropped, and refilled in order."""
-    plan = replace(PLAN, num_samples=2, waves_max=waves)
+    plan = changed(PLAN, num_samples=2, waves_max=waves)
     calm = replace(world, folder=world.folder / "calm")
     with coordinator(calm.folder, plan) as client:
         calm.run(client)
@@ -241,19 +242,19 @@ def test_dropped_and_refilled_groups_are_the_same_after_kills(world, waves) -> N
     # What a refill made too much; nothing is sampled for a step after the last.
     assert ("surplus" in ended) is (waves > 1)
     # One wave takes what it finds, about half; three nearly always fill the step.
-    full = STEPS * plan.tasks_per_step * plan.num_samples
+    full = STEPS * plan.train.tasks_per_step * plan.train.num_samples
     assert ended["consumed"] > 0.9 * full if waves > 1 else ended["consumed"] < 0.7 * full
 
 
 @pytest.mark.parametrize("samples", [1, 4])
 def test_a_run_of_ten_steps_resumed_at_five_is_the_run(ppo, samples) -> None:
     """PPO: weights, critic, both optimizers and the KL coefficient, by their chain; samples need no siblings."""
-    plan = replace(PLAN, steps_max=10, num_samples=samples)
+    plan = changed(PLAN, steps_max=10, num_samples=samples)
     calm = replace(ppo, folder=ppo.folder / "calm")
     with coordinator(calm.folder, plan) as client:
         calm.run(client)
         expected = records(client)
-    with coordinator(ppo.folder, replace(plan, steps_max=5)) as client:
+    with coordinator(ppo.folder, changed(plan, steps_max=5)) as client:
         ppo.run(client)
     with coordinator(ppo.folder, plan) as client:
         resumed = ppo.run(client)
@@ -278,7 +279,7 @@ OFFLINE = {
 @pytest.mark.parametrize("algorithm", OFFLINE)
 def test_a_run_on_rows_killed_at_step_five_of_ten_keeps_its_chain(world, algorithm) -> None:
     chosen = replace(world, settings=replace(world.settings, algorithm=OFFLINE[algorithm]))
-    plan = replace(PLAN, offline=True, steps_max=10)
+    plan = changed(PLAN, offline=True, steps_max=10)
     calm = replace(chosen, folder=world.folder / "calm")
     with coordinator(calm.folder, plan) as client:
         calm.run(client)
@@ -294,7 +295,7 @@ def test_a_run_on_rows_killed_at_step_five_of_ten_keeps_its_chain(world, algorit
 def test_pairs_that_are_too_long_are_filtered_not_consumed(world) -> None:
     algorithm = PairSettings(loss=DpoSettings(), max_length=12)
     short = replace(world, settings=replace(world.settings, algorithm=algorithm))
-    plan = replace(PLAN, offline=True, steps_max=4)
+    plan = changed(PLAN, offline=True, steps_max=4)
     with coordinator(short.folder, plan) as client:
         short.run(client)
         dispositions = client.status().dispositions
@@ -303,7 +304,7 @@ def test_pairs_that_are_too_long_are_filtered_not_consumed(world) -> None:
 
 
 def test_a_replay_that_differs_forks_once_and_goes_on(world) -> None:
-    with coordinator(world.folder, replace(PLAN, steps_max=4)) as client:
+    with coordinator(world.folder, changed(PLAN, steps_max=4)) as client:
         world.run(client)
     # The anchor of step 4 is lost, and the learner now computes something else.
     last = json.loads((world.folder / "snapshots" / "step-000004.json").read_text())
@@ -321,7 +322,7 @@ def test_a_replay_that_differs_forks_once_and_goes_on(world) -> None:
 def test_rows_cut_before_their_answer_are_filtered_not_consumed(sft) -> None:
     algorithm = SftSettings(loss="CompletionOnly", packing=True, max_length=8)
     short = replace(sft, settings=replace(sft.settings, algorithm=algorithm))
-    plan = replace(PLAN, offline=True, steps_max=4)
+    plan = changed(PLAN, offline=True, steps_max=4)
     with coordinator(short.folder, plan) as client:
         short.run(client)
         dispositions = client.status().dispositions

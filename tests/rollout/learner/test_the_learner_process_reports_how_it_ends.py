@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from plans import run_plan
 
 from rollout.common.parent_death import tied_argv
 from rollout.common.ranks import plan_ranks
 from rollout.coordinator.dispatcher import open_coordinator
-from rollout.coordinator.plan import RunPlan
 from rollout.coordinator.server.app import build_app
 from rollout.coordinator.server.callers import SecretCallers
 from rollout.entrypoints import learner
@@ -33,7 +33,7 @@ from rollout_api.worker import WorkerConfig
 
 SECRET = "secret"
 DIGEST = "blake3:" + "0" * 64
-PLAN = RunPlan(
+PLAN = run_plan(
     name="r",
     uid="u",
     tasks_per_step=4,

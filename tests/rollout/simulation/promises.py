@@ -22,7 +22,7 @@ def check_always(file: Path, scenario: Scenario, lives: list[float]) -> list[str
     """The promises that hold at every moment. ``lives``: when coordinators began, where clocks are even."""
     with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as tx:
         return [
-            *check_books(file, scenario.plan.staleness_max),
+            *check_books(file, scenario.plan.train.staleness_max),
             *_armed_again(tx, scenario.plan.lease_seconds, lives),
         ]
 
@@ -87,7 +87,7 @@ def _tokens_are_honest(ledger: LedgerReader, scenario: Scenario) -> list[str]:
             if made.token_ids != meant or len(meant) != length_of(made):
                 found.append(f"{one.task_id}/{made.sample}: its tokens are not those of its noise")
             age = view.step - 1 - min(span.step for span in made.spans)
-            if age > scenario.plan.staleness_max:
+            if age > scenario.plan.train.staleness_max:
                 found.append(f"{one.task_id}/{made.sample}: its oldest token is {age} steps old")
     return found
 

@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from plans import changed, run_plan
+
 from rollout.coordinator.plan import EvaluationPlan, RunPlan, StragglerPlan
 from rollout.ledger.records import Limits
 from rollout.types import SamplingParams
@@ -110,8 +112,8 @@ class Scenario:
         """Whether protocol section 7 promises the undisturbed run's chain."""
         plan = self.plan
         return (
-            plan.exact
-            and plan.staleness_max == 0
+            plan.numerics.exact
+            and plan.train.staleness_max == 0
             and not self.salted
             and self.broken_task is None
             and not any(fault.kind == STOP for fault in self.faults)
@@ -149,7 +151,7 @@ def _late(seed: int) -> Scenario:
     """A learner that waits for less time than some samples take, with and without refills."""
     base, draw = _any(seed), random.Random(f"late {seed}")
     num_actors = draw.randint(2, 4)
-    plan = replace(
+    plan = changed(
         base.plan,
         exact=False,
         staleness_max=seed % 3 % 2,
@@ -173,7 +175,7 @@ def _late(seed: int) -> Scenario:
         trouble=draw.choice([0.0, 0.1]),
         lost={},
         broken_task=None,
-        flat=draw.choice([1, 2]) if plan.waves_max else 1,
+        flat=draw.choice([1, 2]) if plan.train.waves_max else 1,
         salted=draw.random() < 0.5,
         anchor_every=draw.randint(2, 6),
         slowness=draw.uniform(1.0, 3.0),
@@ -193,7 +195,7 @@ def _with_notices(base: Scenario) -> Scenario:
     )
     return replace(
         base,
-        plan=replace(base.plan, saves_on_notice=draw.random() < 0.7),
+        plan=changed(base.plan, saves_on_notice=draw.random() < 0.7),
         faults=tuple(sorted((*base.faults, *notices), key=lambda fault: fault.at)),
     )
 
@@ -233,8 +235,8 @@ def _slow(seed: int) -> Scenario:
     """Samples that outlast heartbeats, several actors of unequal speed, many notices to leave."""
     base, draw = _any(seed), random.Random(f"slow {seed}")
     num_actors = draw.randint(2, 4)
-    waves = base.plan.waves_max
-    plan = replace(
+    waves = base.plan.train.waves_max
+    plan = changed(
         base.plan,
         exact=False,
         tasks_per_step=4,
@@ -273,7 +275,7 @@ def _any(seed: int) -> Scenario:
     draw = random.Random(seed)
     num_actors = draw.randint(1, 4)
     plan = _plan(seed, draw)
-    quorum = plan.samples_min is not None
+    quorum = plan.train.samples_min is not None
     return Scenario(
         seed=seed,
         plan=plan,
@@ -282,7 +284,7 @@ def _any(seed: int) -> Scenario:
         trouble=draw.choice([0.0, 0.1, 0.3]),
         lost=_lost(draw, plan) if quorum and draw.random() < 0.7 else {},
         broken_task=draw.randrange(4) if draw.random() < 0.05 else None,
-        flat=draw.choice([1, 2, 3]) if plan.waves_max else 1,
+        flat=draw.choice([1, 2, 3]) if plan.train.waves_max else 1,
         salted=draw.random() < 0.15,
         anchor_every=draw.randint(1, 3),
         drift={
@@ -299,7 +301,7 @@ def _plan(seed: int, draw: random.Random) -> RunPlan:
     lease = draw.choice([6.0, 10.0, 15.0])
     num_samples = draw.choice([2, 4])
     quorum = draw.random() < 0.4
-    return RunPlan(
+    return run_plan(
         name="simulated",
         uid="uid-1",
         tasks_per_step=draw.randint(2, 3),
@@ -322,10 +324,10 @@ def _plan(seed: int, draw: random.Random) -> RunPlan:
 def _lost(draw: random.Random, plan: RunPlan) -> dict[int, tuple[int, ...]]:
     """Samples that infrastructure takes at every try; in every step a whole group remains."""
     found = {}
-    for ordinal in range(0, 40, plan.tasks_per_step):
+    for ordinal in range(0, 40, plan.train.tasks_per_step):
         if draw.random() < 0.3:
-            number = draw.randint(1, plan.num_samples)
-            found[ordinal] = tuple(sorted(draw.sample(range(plan.num_samples), number)))
+            number = draw.randint(1, plan.train.num_samples)
+            found[ordinal] = tuple(sorted(draw.sample(range(plan.train.num_samples), number)))
     return found
 
 

@@ -362,7 +362,7 @@ class _Story:
         expected = {"Finished"}
         if self._scenario.broken_task is not None:
             expected.add("RewardError")
-        if not self._scenario.plan.exact:
+        if not self._scenario.plan.numerics.exact:
             expected.add("AllSamplesLost")
         if self._world.commits_at_stop is not None:
             expected.add("Stopped")

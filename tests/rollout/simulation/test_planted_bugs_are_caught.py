@@ -6,8 +6,8 @@ Where a search begins is where it ended the last time; it goes on from there whe
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
+from plans import changed
 from scenario import LATE_FIRST
 from simulate import simulate
 
@@ -98,7 +98,7 @@ def test_tasks_that_enter_too_early_are_found(monkeypatch):
     monkeypatch.setattr(
         "rollout.coordinator.calls.admission.window_end",
         lambda plan, cursor, window: end(
-            replace(plan, staleness_max=plan.staleness_max + 1), cursor, window
+            changed(plan, staleness_max=plan.train.staleness_max + 1), cursor, window
         ),
     )
     report = first_broken(range(40))

@@ -76,11 +76,11 @@ def test_the_seeds_meet_every_fault_and_every_kind_of_run():
     scenarios = [build_scenario(seed) for seed in range(LONG)]
     assert {fault.kind for one in scenarios for fault in one.faults} == {*KINDS, NOTICE, STOP}
     assert {one.num_actors for one in scenarios} == {1, 2, 3, 4}
-    assert {one.plan.staleness_max for one in scenarios} == {0, 1, 2, 3}
+    assert {one.plan.train.staleness_max for one in scenarios} == {0, 1, 2, 3}
     for staleness in range(4):
-        some = [one for one in scenarios if one.plan.staleness_max == staleness]
-        assert {one.plan.waves_max is None for one in some} == {True, False}
-        assert {one.plan.samples_min is None for one in some} == {True, False}
+        some = [one for one in scenarios if one.plan.train.staleness_max == staleness]
+        assert {one.plan.train.waves_max is None for one in some} == {True, False}
+        assert {one.plan.train.samples_min is None for one in some} == {True, False}
     assert sum(one.must_repeat for one in scenarios) >= 20
 
 

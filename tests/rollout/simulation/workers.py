@@ -308,7 +308,7 @@ async def act(world: World, process: Process, index: int) -> None:
         world=world,
         process=process,
         slow=slow,
-        keeps_prefixes=not world.scenario.plan.exact,
+        keeps_prefixes=not world.scenario.plan.numerics.exact,
     )
     parts = ActorParts(
         worker=process.name,

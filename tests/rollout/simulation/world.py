@@ -198,7 +198,7 @@ class World:
         """Between a commit and its answer."""
         self.count("transactions")
         run = None if self.coordinator is None else self.coordinator.run
-        if self.kills_at_the_end and run is not None and run.state.step == run.plan.steps_max:
+        if self.kills_at_the_end and run is not None and run.state.step == run.plan.train.steps_max:
             self.kill_after_commits = self.kills_at_the_end.pop()
         if self.kill_after_commits is not None:
             self.kill_after_commits -= 1

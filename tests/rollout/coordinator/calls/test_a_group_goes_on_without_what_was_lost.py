@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner, run_to_end, wait_for_outcome
+from plans import changed
 
 from rollout.ledger.records import Limits
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 
 TRIES = 3
-FOURS = replace(PLAN, num_samples=4, samples_min=2, attempts_max=TRIES)
+FOURS = changed(PLAN, num_samples=4, samples_min=2, attempts_max=TRIES)
 LIMITS = Limits(failures_max=TRIES)
 
 
@@ -84,7 +83,7 @@ def test_below_the_quorum_the_group_is_excluded(shaky):
 
 
 def test_without_a_quorum_a_group_is_whole_or_excluded(shaky):
-    _, learner, actor = shaky({0: {0}}, replace(FOURS, samples_min=None))
+    _, learner, actor = shaky({0: {0}}, changed(FOURS, samples_min=None))
     for _ in range(TRIES):
         actor.work()
     assert samples_of(learner.ask()) == {1: [0, 1, 2, 3]}
@@ -121,7 +120,7 @@ def test_rewards_that_fail_are_nobodys_survivors(shaky):
 
 @pytest.mark.parametrize("waves", [None, 2])
 def test_every_sample_ends_once_when_many_are_lost(shaky, bench, waves):
-    plan = replace(FOURS, waves_max=waves, steps_max=4)
+    plan = changed(FOURS, waves_max=waves, steps_max=4)
     lost = {0: {0}, 1: {0, 1, 2}, 3: {2, 3}, 5: {0, 1, 2, 3}, 6: {3}, 9: {1}}
     client, learner, actor = shaky(lost, plan)
     stop = run_to_end(actor, learner)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import replace
 
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner, run_to_end, wait_for_outcome
+from plans import changed
 
-CARRIED = replace(PLAN, waves_max=2, staleness_max=1, steps_max=3, num_tasks=40)
+CARRIED = changed(PLAN, waves_max=2, staleness_max=1, steps_max=3, num_tasks=40)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_coordinator_killed_before_it_wrote_the_outcome_ends_the_run_well(benc
 
 @pytest.mark.parametrize("num_tasks", [40, 8])
 def test_a_run_made_longer_goes_on_behind_what_was_closed(bench, ended, num_tasks):
-    longer = replace(CARRIED, steps_max=5, num_tasks=num_tasks)
+    longer = changed(CARRIED, steps_max=5, num_tasks=num_tasks)
     client = bench.start(longer)
     learner = FakeLearner(client, bench.store)
     assert run_to_end(FakeActor(client), learner).stop == "Finished"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from dataclasses import replace
 
 import pytest
 from coordinator_kit import (
@@ -17,6 +16,7 @@ from coordinator_kit import (
     run_to_end,
     wait_for_outcome,
 )
+from plans import changed
 from pod_kit import build_config
 
 from rollout.coordinator.build import ConfigTuning
@@ -63,14 +63,14 @@ def test_a_configuration_of_a_newer_generation_makes_older_settings_void(bench):
     """A run is suspended, edited and resumed: its next attempt begins under what it was edited to."""
     client = bench.start()
     client.call(routes.SETTINGS, settings(7, maxSteps=9))
-    client = bench.start(replace(PLAN, generation=8, steps_max=4))
+    client = bench.start(changed(PLAN, generation=8, steps_max=4))
     status = client.status()
     assert (status.steps_max, status.settings_generation) == (4, 8)
     with pytest.raises(StaleSettings):
         client.call(routes.SETTINGS, settings(7, maxSteps=9))
     client.call(routes.SETTINGS, settings(8, progressSeconds=20))
     assert client.status().steps_max == 4
-    client = bench.start(replace(PLAN, generation=7, steps_max=4))
+    client = bench.start(changed(PLAN, generation=7, steps_max=4))
     assert client.status().settings_generation == 8
 
 
@@ -208,12 +208,20 @@ def test_snapshots_and_limits_reach_the_plan(tmp_path):
     plain["snapshots"] |= {"everySteps": 2, "keepLast": 9, "onPreemption": "SnapshotIfTime"}
     plain["limits"] |= {"sampleSeconds": 77, "sampleAttempts": 2, "mismatchKlStop": "0.5"}
     plan = tuning.plan(LiveSettings.model_validate(plain)).plan
-    assert (plan.anchor_every_steps, plan.anchors_kept, plan.saves_on_notice) == (2, 9, True)
-    assert (plan.sample_wait_seconds, plan.attempts_max, plan.drift.stop) == (77.0, 2, 0.5)
+    assert (
+        plan.snapshots.anchor_every_steps,
+        plan.snapshots.anchors_kept,
+        plan.snapshots.saves_on_notice,
+    ) == (2, 9, True)
+    assert (plan.limits.sample_wait_seconds, plan.limits.attempts_max, plan.limits.drift.stop) == (
+        77.0,
+        2,
+        0.5,
+    )
 
 
 def test_the_learner_hears_how_often_to_save(bench):
-    client = bench.start(replace(PLAN, anchor_every_steps=4))
+    client = bench.start(changed(PLAN, anchor_every_steps=4))
     learner, actor = FakeLearner(client, bench.store), FakeActor(client)
     actor.work()
     assert learner.ask().anchor_every_steps == 4
@@ -239,8 +247,10 @@ class TryTuner(Tuner):
     """Knows how often a sample is tried."""
 
     def plan(self, live):
-        tries = self.begun.attempts_max if live.limits is None else live.limits.sample_attempts
-        return Tuned(plan=replace(self.begun, attempts_max=tries))
+        tries = (
+            self.begun.limits.attempts_max if live.limits is None else live.limits.sample_attempts
+        )
+        return Tuned(plan=changed(self.begun, attempts_max=tries))
 
 
 @pytest.mark.parametrize("restarted", [False, True])

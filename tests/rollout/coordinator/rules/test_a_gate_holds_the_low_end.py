@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from coordinator_kit import HELDOUT, PLAN, FakeActor, FakeLearner, run_to_end, wait_for_outcome
+from plans import changed
 
 from rollout.coordinator.plan import Gate
 from rollout.coordinator.rules.evaluation import EvaluationResult, check_gates, choose_best
@@ -74,7 +75,7 @@ def test_a_gate_that_warns_lets_the_run_succeed_and_says_so(bench, reward):
         every_steps=None,
         gate=Gate(metric="accuracy", lower_bound=0.01, fails=False),
     )
-    client = bench.start(replace(PLAN, steps_max=1, evaluations=(warns,)))
+    client = bench.start(changed(PLAN, steps_max=1, evaluations=(warns,)))
     learner = FakeLearner(client, bench.store)
     actor = FakeActor(client, reward=lambda task, sample: reward if task.kind == "eval" else 1.0)
     run_to_end(actor, learner)

@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 from coordinator_kit import PLAN, FakeActor, FakeLearner
+from plans import changed
 
 from rollout.coordinator.rules.learning import STEPS, StepSignal, judge_learning, observe_signal
 
@@ -37,7 +36,7 @@ def test_with_a_critic_prompts_are_compared_with_each_other():
 
 
 def test_the_status_says_so_after_five_steps_and_survives_a_restart(bench):
-    plan = replace(PLAN, steps_max=9)
+    plan = changed(PLAN, steps_max=9)
     client = bench.start(plan)
     learner = FakeLearner(client, bench.store)
     actor = FakeActor(client, reward=lambda task, sample: 0.0)

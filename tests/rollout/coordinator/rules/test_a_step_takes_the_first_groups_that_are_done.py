@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner
+from plans import changed
 
 from rollout.coordinator.rules.batch_selection import (
     GroupView,
@@ -17,7 +16,7 @@ from rollout.coordinator.rules.batch_selection import (
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 
-MORE = replace(PLAN, exact=False, tasks_per_step=2, extra_groups=1, steps_max=2)
+MORE = changed(PLAN, exact=False, tasks_per_step=2, extra_groups=1, steps_max=2)
 
 
 def window(*states, start=0):
@@ -48,10 +47,10 @@ def test_too_few_are_waited_for_and_a_lost_one_is_made_good():
 
 
 def test_capacity_counts_what_is_asked_for_besides():
-    assert window_end(replace(MORE, staleness_max=1), 0, {}) == 6
-    assert MORE.tasks_total == 6
-    assert MORE.steps_total == 2
-    assert replace(MORE, num_tasks=5).steps_total == 1
+    assert window_end(changed(MORE, staleness_max=1), 0, {}) == 6
+    assert MORE.train.tasks_total == 6
+    assert MORE.train.steps_total == 2
+    assert changed(MORE, num_tasks=5).steps_total == 1
 
 
 @pytest.fixture
@@ -101,7 +100,7 @@ def test_a_committed_batch_is_replayed_as_it_was(crew, bench):
 
 
 def test_a_refill_has_a_deadline_of_its_own(crew, bench):
-    plan = replace(
+    plan = changed(
         PLAN, exact=False, waves_max=3, sample_wait_seconds=10.0, steps_max=1, lease_seconds=1000.0
     )
     client, learner, actor = crew(plan)

@@ -1,9 +1,8 @@
 """The train/serve monitor: it says so, or stops with everything saved; it never changes what is learned."""
 
-from dataclasses import replace
-
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner
+from plans import changed
 
 from rollout.coordinator.rules.drift import STEPS, DriftBounds, judge_drift
 
@@ -53,7 +52,7 @@ def agreement(client):
 
 
 def test_the_status_says_so_and_the_run_goes_on(bench):
-    client = bench.start(replace(PLAN, steps_max=9, drift=BOUNDS))
+    client = bench.start(changed(PLAN, steps_max=9, drift=BOUNDS))
 
     take_steps(client, bench, kl=0.1, count=STEPS)
 
@@ -62,7 +61,7 @@ def test_the_status_says_so_and_the_run_goes_on(bench):
 
 
 def test_past_the_second_bound_the_run_stops_with_what_it_committed(bench):
-    client = bench.start(replace(PLAN, steps_max=9, drift=BOUNDS))
+    client = bench.start(changed(PLAN, steps_max=9, drift=BOUNDS))
 
     take_steps(client, bench, kl=0.9, count=STEPS)
 
@@ -83,7 +82,7 @@ def take_retokenised(client, bench, share):
 
 
 def test_texts_that_are_not_their_tokens_are_told_of_and_the_run_goes_on(bench):
-    client = bench.start(replace(PLAN, steps_max=9, retokenised=DriftBounds(warn=0.2)))
+    client = bench.start(changed(PLAN, steps_max=9, retokenised=DriftBounds(warn=0.2)))
     take_retokenised(client, bench, 0.1)
     assert retokenised(client) == []
     take_retokenised(client, bench, 0.3)
@@ -94,6 +93,6 @@ def test_texts_that_are_not_their_tokens_are_told_of_and_the_run_goes_on(bench):
 
 
 def test_past_a_bound_for_texts_the_run_stops_where_somebody_set_one(bench):
-    client = bench.start(replace(PLAN, steps_max=9, retokenised=DriftBounds(warn=0.2, stop=0.5)))
+    client = bench.start(changed(PLAN, steps_max=9, retokenised=DriftBounds(warn=0.2, stop=0.5)))
     take_retokenised(client, bench, 0.9)
     assert client.status().phase == "Stopping"

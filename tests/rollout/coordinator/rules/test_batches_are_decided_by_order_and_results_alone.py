@@ -3,6 +3,7 @@ from dataclasses import replace
 import hypothesis.strategies as st
 from coordinator_kit import PLAN
 from hypothesis import given
+from plans import changed
 
 from rollout.coordinator.rules.batch_selection import (
     Exhausted,
@@ -15,12 +16,12 @@ from rollout.coordinator.rules.batch_selection import (
     window_end,
 )
 
-P = PLAN.tasks_per_step
+P = PLAN.train.tasks_per_step
 GOOD = GroupView(state="done", rewards=(0.0, 1.0))
 FLAT = GroupView(state="done", rewards=(1.0, 1.0))
 LOST = GroupView(state="excluded")
 OPEN = GroupView(state="open")
-DYNAMIC = replace(PLAN, waves_max=3, steps_max=100)
+DYNAMIC = changed(PLAN, waves_max=3, steps_max=100)
 
 
 def window(*groups, start=0):
@@ -45,7 +46,7 @@ def test_an_excluded_group_leaves_a_smaller_batch():
 
 
 def test_the_data_ends_in_a_dropped_or_a_short_batch():
-    drop = replace(PLAN, num_tasks=5, steps_max=None)
+    drop = changed(PLAN, num_tasks=5, steps_max=None)
     short = replace(drop, short_tail=True)
     assert (drop.steps_total, short.steps_total) == (2, 3)
     assert decide_batch(drop, 4, window(GOOD, start=4)) == Exhausted()
@@ -57,7 +58,7 @@ def test_the_data_ends_in_a_dropped_or_a_short_batch():
 
 @given(st.integers(0, 4), st.integers(0, 50), st.integers(1, 30), st.integers(1, 30) | st.none())
 def test_nothing_enters_that_could_be_consumed_over_age(staleness, committed, steps, num_tasks):
-    plan = replace(PLAN, staleness_max=staleness, steps_max=steps, num_tasks=num_tasks)
+    plan = changed(PLAN, staleness_max=staleness, steps_max=steps, num_tasks=num_tasks)
     cursor = committed * P
     for ordinal in range(cursor, window_end(plan, cursor, {})):
         step = ordinal // P + 1
@@ -80,7 +81,7 @@ def test_what_a_synchronous_refill_made_too_much_is_surplus():
 
 
 def test_what_an_asynchronous_refill_made_too_much_is_carried():
-    plan = replace(DYNAMIC, staleness_max=1)
+    plan = changed(DYNAMIC, staleness_max=1)
     done = decide_batch(plan, 0, window(GOOD, FLAT, GOOD, OPEN))
     assert (done.kept, done.surplus, done.next_ordinal) == ((0, 2), (), 3)
 
@@ -103,7 +104,7 @@ GROUPS = st.lists(st.sampled_from([GOOD, FLAT, LOST]), min_size=40, max_size=40)
 @given(GROUPS, st.integers(1, 4), st.integers(0, 3), st.randoms(use_true_random=False))
 def test_every_sample_ends_once_and_arrival_order_changes_nothing(groups, waves, staleness, draw):
     """Play a run twice, results arriving in another order: same batches, each ordinal ends once."""
-    plan = replace(PLAN, waves_max=waves, staleness_max=staleness, steps_max=5)
+    plan = changed(PLAN, waves_max=waves, staleness_max=staleness, steps_max=5)
 
     def play(shuffle):
         admitted, cursor, known, batches, ended = 0, 0, {}, [], []

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from coordinator_kit import HELDOUT, PLAN, FakeActor, FakeLearner, wait_for_outcome
+from plans import changed
 
 from rollout.errors import CoordinatorError
 
@@ -32,7 +33,7 @@ def test_a_complete_batch_that_nobody_takes_names_the_silent_learner(bench):
 
 def test_the_end_waits_for_its_evaluations_and_then_for_the_learner(bench):
     evaluated = replace(HELDOUT, at_start=False)
-    client = bench.start(replace(PLAN, steps_max=1, evaluations=(evaluated,)))
+    client = bench.start(changed(PLAN, steps_max=1, evaluations=(evaluated,)))
     actor, learner = FakeActor(client), FakeLearner(client, bench.store)
     actor.work()
     learner.commit(learner.ask())

@@ -6,12 +6,12 @@ import asyncio
 import json
 import threading
 import time
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner, HttpServer, run_to_end, wait_for_outcome
+from plans import changed
 
 from rollout.coordinator.rules.autoscaling import ActorBounds, ScaleState
 from rollout.coordinator.status.kubernetes import (
@@ -93,7 +93,7 @@ def test_it_says_how_far_the_run_is_and_how_it_ended(bench):
 def test_it_says_how_many_actors_autoscale_asks_for(bench):
     bench.start()
     assert describe_progress(bench.coordinator.run).actors_wanted is None
-    bench.start(replace(PLAN, actors=ActorBounds(low=2, high=8, start=3)))
+    bench.start(changed(PLAN, actors=ActorBounds(low=2, high=8, start=3)))
     run = bench.coordinator.run
     assert describe_progress(run).actors_wanted == 3
     run.pace = ScaleState(wanted=5)

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner, HttpServer, run_to_end, wait_for_outcome
+from plans import changed
 
 from cluster.control.ports import find_free_port
 from rollout.errors import CoordinatorError, DataError, LedgerFull
@@ -45,7 +46,7 @@ def test_a_full_disk_is_named_and_the_run_goes_on_when_there_is_room(bench):
 
 
 def test_a_disk_that_stays_full_ends_the_run_and_it_goes_on_later(bench):
-    client = bench.start(replace(PLAN, full_seconds=0.0))
+    client = bench.start(changed(PLAN, full_seconds=0.0))
     actor, learner = FakeActor(client), FakeLearner(client, bench.store)
     actor.work()
     learner.commit(learner.ask())
@@ -58,7 +59,7 @@ def test_a_disk_that_stays_full_ends_the_run_and_it_goes_on_later(bench):
     assert (outcome.kind, outcome.reason) == ("Failed", "LedgerFull")
     assert learner.ask().stop == "LedgerFull"
 
-    client = bench.start(replace(PLAN, attempt=2))
+    client = bench.start(changed(PLAN, attempt=2))
     assert client.status().step == 1
     assert run_to_end(FakeActor(client), FakeLearner(client, bench.store)).stop == "Finished"
 
@@ -150,7 +151,7 @@ def test_workers_wait_through_an_orderly_restart(bench):
 
 
 def test_dynamic_sampling_accounts_for_every_sample(bench):
-    plan = replace(PLAN, waves_max=3, steps_max=4)
+    plan = changed(PLAN, waves_max=3, steps_max=4)
     client = bench.start(plan)
     learner = FakeLearner(client, bench.store)
     actor = FakeActor(
@@ -174,7 +175,7 @@ def test_dynamic_sampling_accounts_for_every_sample(bench):
 
 @pytest.mark.parametrize("when", ["before the commit", "after it"])
 def test_a_missing_sample_expires_where_time_may_have_a_say(bench, when):
-    plan = replace(PLAN, exact=False, sample_wait_seconds=0.05)
+    plan = changed(PLAN, exact=False, sample_wait_seconds=0.05)
     client = bench.start(plan)
     learner, actor = FakeLearner(client, bench.store), FakeActor(client)
     task = actor.claim(tasks_max=1).tasks[0]
@@ -195,7 +196,7 @@ def test_a_missing_sample_expires_where_time_may_have_a_say(bench, when):
 
 def test_what_dynamic_sampling_lost_to_time_is_made_good(bench):
     """Nobody submits anything after the deadline: the refill must not wait for that."""
-    plan = replace(PLAN, exact=False, sample_wait_seconds=0.05, waves_max=2, num_tasks=40)
+    plan = changed(PLAN, exact=False, sample_wait_seconds=0.05, waves_max=2, num_tasks=40)
     client = bench.start(plan)
     learner, lost, other = FakeLearner(client, bench.store), FakeActor(client), FakeActor(client, 1)
     lost.claim(tasks_max=1)
@@ -212,7 +213,7 @@ def test_what_dynamic_sampling_lost_to_time_is_made_good(bench):
 
 
 def test_an_offline_commit_must_name_its_rows(bench):
-    client = bench.start(replace(PLAN, offline=True, num_tasks=4))
+    client = bench.start(changed(PLAN, offline=True, num_tasks=4))
     learner = FakeLearner(client, bench.store)
     batch = learner.ask()
     for consumed in (("r/0",), ("r/0", "r/0"), ("r/0", "r/9")):

@@ -34,7 +34,7 @@ def build_next_groups(
         ids=tuple(ids_of(group) for group in kept),
         groups=packed,
         cursor=_cursor(plan, decision.next_ordinal),
-        num_excluded=plan.num_samples * len(decision.excluded) + lost,
+        num_excluded=plan.train.num_samples * len(decision.excluded) + lost,
     )
 
 
@@ -45,9 +45,9 @@ def ids_of(group: Group) -> tuple[str, ...]:
 
 def plan_next_rows(plan: RunPlan, start: int) -> tuple[range, Cursor]:
     """The rows that the next step of an offline algorithm takes, and where the data stands after it."""
-    stop = start + plan.tasks_per_step
-    if plan.tasks_total is not None:
-        stop = min(stop, plan.tasks_total)
+    stop = start + plan.train.tasks_per_step
+    if plan.train.tasks_total is not None:
+        stop = min(stop, plan.train.tasks_total)
     return range(start, stop), _cursor(plan, stop)
 
 

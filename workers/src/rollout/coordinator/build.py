@@ -17,8 +17,13 @@ from rollout.coordinator.plan import (
     EvaluationPlan,
     Gate,
     HeldOutPlan,
+    LearnerPlan,
+    LimitsPlan,
+    NumericsPlan,
     RunPlan,
+    SnapshotsPlan,
     StragglerPlan,
+    TrainPlan,
 )
 from rollout.coordinator.rows import DataRows, build_rows, train_of
 from rollout.coordinator.rules.autoscaling import ActorBounds
@@ -28,7 +33,8 @@ from rollout.data.cursor import total
 from rollout.errors import SpecError
 from rollout.evaluations.statistics import summarise
 from rollout.ledger.opening import open_ledger
-from rollout.ledger.records import Limits, RunIdentity
+from rollout.ledger.records import Limits as LedgerLimits
+from rollout.ledger.records import RunIdentity
 from rollout.objects.opening import open_store
 from rollout.seams import Tracker
 from rollout.tracking.build import build_trackers
@@ -36,6 +42,7 @@ from rollout.types import SamplingParams
 from rollout_api.checks.cluster import find_local_trackers
 from rollout_api.live import LiveSettings, with_live
 from rollout_api.v1alpha1.evaluation import Evaluation
+from rollout_api.v1alpha1.operations import Limits
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.train import Stragglers, Train
 from rollout_api.worker import WorkerConfig
@@ -58,7 +65,7 @@ async def open_from_config(
             spec_digest=config.spec_digest,
             identity_format=config.identity_format,
         ),
-        Limits(failures_max=config.spec.limits.sample_attempts),
+        LedgerLimits(failures_max=config.spec.limits.sample_attempts),
     )
     snapshots = Path(layout.run_dir) / "snapshots"
     snapshots.mkdir(parents=True, exist_ok=True)
@@ -108,12 +115,34 @@ class ConfigTuning:
 def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
     """The run as numbers."""
     spec, train = config.spec, train_of(config)
-    algorithm = train.algorithm
-    offline = not algorithm.is_online
-    dynamic = train.dynamic_sampling
     return RunPlan(
         name=config.run.name,
         uid=config.run.uid,
+        train=_train(config, train, rows),
+        limits=_limits(spec.limits),
+        numerics=NumericsPlan(
+            exact=spec.numerics.mode == "Exact",
+            grade=config.resolved.grade,
+        ),
+        snapshots=SnapshotsPlan(
+            anchors_kept=spec.snapshots.keep_last,
+            anchor_every_steps=min(spec.snapshots.every_steps, spec.snapshots.max_replay_steps),
+            saves_on_notice=spec.snapshots.on_preemption == "SnapshotIfTime",
+        ),
+        learner=LearnerPlan(nodes=spec.learner.nodes),
+        actors=_actor_bounds(spec),
+        evaluations=_evaluations(config, train, rows),
+        lease_seconds=config.lease_seconds,
+        heartbeat_seconds=config.heartbeat_seconds,
+        attempt=config.attempt,
+        generation=config.generation,
+    )
+
+
+def _train(config: WorkerConfig, train: Train, rows: DataRows) -> TrainPlan:
+    algorithm, dynamic = train.algorithm, train.dynamic_sampling
+    offline = not algorithm.is_online
+    return TrainPlan(
         tasks_per_step=algorithm.items_per_step,
         num_samples=algorithm.num_samples,
         sampling=_sampling(config, train),
@@ -124,28 +153,21 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         short_tail=train.data is not None and train.data.tail_batch == "Short",
         waves_max=None if dynamic is None or offline else dynamic.generation_waves_max,
         samples_min=algorithm.traits.samples_min(algorithm.value),
-        attempts_max=spec.limits.sample_attempts,
         pools_rewards=algorithm.traits.pools_rewards(algorithm.value),
         learns_from_reward="teacher" not in algorithm.traits.models,
-        exact=spec.numerics.mode == "Exact",
-        grade=config.resolved.grade,
-        sample_wait_seconds=float(spec.limits.sample_seconds),
-        full_seconds=float(spec.limits.no_progress_seconds),
-        lease_seconds=config.lease_seconds,
-        heartbeat_seconds=config.heartbeat_seconds,
-        anchors_kept=spec.snapshots.keep_last,
-        anchor_every_steps=min(spec.snapshots.every_steps, spec.snapshots.max_replay_steps),
-        saves_on_notice=spec.snapshots.on_preemption == "SnapshotIfTime",
-        learner_nodes=spec.learner.nodes,
-        attempt=config.attempt,
-        generation=config.generation,
-        evaluations=_evaluations(config, train, rows),
+        extra_groups=extra_groups(config.spec),
+        stragglers=straggler_plan(config.spec),
         held_out=_held_out(train, rows),
-        actors=_actor_bounds(spec),
-        extra_groups=extra_groups(spec),
-        stragglers=straggler_plan(spec),
-        drift=_bounds(spec.limits.mismatch_kl_warn, spec.limits.mismatch_kl_stop),
-        retokenised=_bounds(spec.limits.retokenised_warn, spec.limits.retokenised_stop),
+    )
+
+
+def _limits(limits: Limits) -> LimitsPlan:
+    return LimitsPlan(
+        attempts_max=limits.sample_attempts,
+        sample_wait_seconds=float(limits.sample_seconds),
+        full_seconds=float(limits.no_progress_seconds),
+        drift=_bounds(limits.mismatch_kl_warn, limits.mismatch_kl_stop),
+        retokenised=_bounds(limits.retokenised_warn, limits.retokenised_stop),
     )
 
 

@@ -202,7 +202,7 @@ class RunContext:
 
     def is_last_step_done(self) -> bool:
         """Whether the run has all its steps."""
-        last, cursor = self.plan.steps_total, self.state.cursor
+        last, cursor = self.plan.train.steps_total, self.state.cursor
         done = last is not None and self.state.step >= last
         return done or cursor.exhausted or is_exhausted(self.plan, cursor.next_ordinal)
 
@@ -217,7 +217,7 @@ class RunContext:
             self.full = NoRoom(
                 since=self.clock(), position=self.ledger.position, message=str(error)
             )
-        elif self.clock() - self.full.since > self.plan.full_seconds:
+        elif self.clock() - self.full.since > self.plan.limits.full_seconds:
             await self.end("Failed", type(error).__name__, str(error))
 
     async def remember(

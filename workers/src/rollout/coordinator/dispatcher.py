@@ -182,13 +182,13 @@ async def open_coordinator(
         ledger=ledger,
         store=store,
         rows=RowCache(rows),
-        state=build_state(stored, pools_rewards=plan.pools_rewards),
+        state=build_state(stored, pools_rewards=plan.train.pools_rewards),
         snapshots=snapshots,
         summarise=summarise,
         tuning=tuning,
         trackers=await asyncio.to_thread(tuning.trackers, wanted),
         group=LearnerGroup(
-            uid=plan.uid, size=plan.learner_nodes, incarnation=int(settings.get("group", 0))
+            uid=plan.uid, size=plan.learner.nodes, incarnation=int(settings.get("group", 0))
         ),
         live=wanted,
         settings_generation=generation,

@@ -20,25 +20,39 @@ class Gate:
     """The low end of ``metric``'s confidence interval must reach ``lower_bound``."""
 
     metric: str
+    """Which measure of the evaluation."""
     lower_bound: float
+    """What the low end must reach."""
     fails: bool
+    """The run fails at its end where it is missed; else that is a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationPlan:
-    """One evaluation. ``every_steps`` None: only at start and end as asked."""
+    """One evaluation."""
 
     name: str
+    """Its name in reports."""
     split: Split
+    """``selection`` may choose the best version; ``report`` is looked at, never chosen by."""
     num_prompts: int
+    """Rows of its suite."""
     samples_per_prompt: int
+    """Completions of each."""
     sampling: SamplingParams
+    """How they are sampled."""
     at_start: bool = False
+    """Measured before the first step."""
     every_steps: int | None = None
+    """Measured after every so many steps; None: only at start and end as asked."""
     at_end: bool = True
+    """Measured after the last step."""
     selects: bool = False
+    """Its metric chooses the best version."""
     metric: str = "accuracy"
+    """What is compared between versions."""
     gate: Gate | None = None
+    """What it must reach."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +60,9 @@ class HeldOutPlan:
     """Rows that are never learned from, measured after every so many steps and after the last."""
 
     num_rows: int
+    """How many there are."""
     every_steps: int
+    """Steps between two measurements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,60 +70,45 @@ class StragglerPlan:
     """What is done about slow groups; see ``train.stragglers``."""
 
     steal_margin_seconds: float = 5.0
+    """How much sooner another worker must end a group for it to be moved there."""
     deadline_factor: float = 4.0
+    """A group is overdue after so many times what the longest hundredth of samples takes at its actor's pace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunPlan:
-    """One training run.
+class TrainPlan:
+    """What a step takes and when there is an end: ``spec.train``."""
 
-    A step takes ``tasks_per_step`` tasks of ``num_samples`` samples; ``offline`` tasks are rows that
-    nobody samples. ``num_tasks`` and ``steps_max`` None: no bound. ``waves_max`` None: no dynamic
-    sampling. ``pools_rewards``: what a step teaches depends on its rewards together, not on those of
-    each group (a critic is the baseline). ``learns_from_reward`` False: a teacher says what is
-    learned. ``exact``: nothing may depend on time, so a missing sample is waited for, never expired.
-    After ``attempts_max`` tries a group goes on with the samples that infrastructure trouble spared, if
-    they are ``samples_min`` at least; None: a group is whole or excluded. ``actors`` is there when
-    the number of actors follows the learner. ``learner_nodes`` pods of the learner are waited for together.
-    A learner that is told to go before its time saves an anchor first, where ``saves_on_notice`` and there is time.
-    A full disk is borne for ``full_seconds``.
-    A step asks for ``extra_groups`` more than it takes. ``stragglers`` None: nothing is moved for being slow.
-    """
-
-    name: str
-    uid: str
     tasks_per_step: int
+    """Tasks (prompts or rows) that a step takes."""
     num_samples: int
+    """Completions of a task."""
     sampling: SamplingParams
+    """How training tasks are sampled."""
     offline: bool = False
+    """Tasks are rows that nobody samples."""
     staleness_max: int = 0
+    """Steps that a sample may be behind the version it trains."""
     steps_max: int | None = None
+    """Last step; None: no bound."""
     num_tasks: int | None = None
+    """Tasks that the data has over all epochs; None: no bound."""
     short_tail: bool = False
+    """The data's last tasks are a smaller step; else they are dropped."""
     waves_max: int | None = None
+    """Waves of dynamic sampling; None: there is none."""
     samples_min: int | None = None
-    attempts_max: int = 5
+    """After ``limits.attempts_max`` tries a group goes on with so many samples; None: it is whole or excluded."""
     pools_rewards: bool = False
+    """What a step teaches depends on its rewards together, not on those of each group (a critic is the baseline)."""
     learns_from_reward: bool = True
-    exact: bool = True
-    grade: str = "exact"
-    sample_wait_seconds: float = 1800.0
-    full_seconds: float = 900.0
-    lease_seconds: float = 30.0
-    heartbeat_seconds: float = 2.0
-    anchors_kept: int = 3
-    anchor_every_steps: int | None = None
-    saves_on_notice: bool = False
-    learner_nodes: int = 1
-    attempt: int = 1
-    generation: int = 0
-    evaluations: tuple[EvaluationPlan, ...] = ()
-    held_out: HeldOutPlan | None = None
-    actors: ActorBounds | None = None
+    """False: a teacher says what is learned."""
     extra_groups: int = 0
+    """Groups that a step asks for beyond those it takes."""
     stragglers: StragglerPlan | None = None
-    drift: DriftBounds = field(default_factory=lambda: DriftBounds(warn=0.05))
-    retokenised: DriftBounds = field(default_factory=lambda: DriftBounds(warn=0.5))
+    """How slow groups are moved; None: nothing is moved for being slow."""
+    held_out: HeldOutPlan | None = None
+    """What an offline run measures itself on."""
 
     @property
     def groups_per_step(self) -> int:
@@ -127,9 +128,11 @@ class RunPlan:
         return min(bounds) if bounds else None
 
     @property
-    def weights_are_read(self) -> bool:
-        """Whether anybody but an anchor may load the weights of any step."""
-        return not self.offline or bool(self.evaluations)
+    def steps_total(self) -> int | None:
+        """The last step as far as it is known; dynamic sampling may exhaust the data before it."""
+        if self.waves_max is not None or self.tasks_total is None:
+            return self.steps_max
+        return -(-self.tasks_total // self.groups_per_step)
 
     def measures_after(self, step: int) -> bool:
         """Whether held-out rows are measured after this step."""
@@ -137,12 +140,88 @@ class RunPlan:
             return False
         return step % self.held_out.every_steps == 0 or step == self.steps_total
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsPlan:
+    """Bounds on waiting and on trouble: ``spec.limits``."""
+
+    attempts_max: int = 5
+    """Tries of a sample that infrastructure takes."""
+    sample_wait_seconds: float = 1800.0
+    """How long a step waits for a sample before its group is expired; not read where ``numerics.exact``."""
+    full_seconds: float = 900.0
+    """How long a full disk is borne."""
+    drift: DriftBounds = field(default_factory=lambda: DriftBounds(warn=0.05))
+    """Of the KL between actors and learner, in nats a token."""
+    retokenised: DriftBounds = field(default_factory=lambda: DriftBounds(warn=0.5))
+    """Of the share of samples whose text, encoded again, would be other tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumericsPlan:
+    """How the run repeats itself: ``spec.numerics``."""
+
+    exact: bool = True
+    """Nothing may depend on time: a missing sample is waited for, never expired."""
+    grade: str = "exact"
+    """What a repetition may promise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotsPlan:
+    """When anchors are saved and kept: ``spec.snapshots``."""
+
+    anchors_kept: int = 3
+    """The newest so many are kept."""
+    anchor_every_steps: int | None = None
+    """Steps between two anchors; None: as the learner's own configuration says."""
+    saves_on_notice: bool = False
+    """A learner that is told to go before its time saves an anchor first, where there is time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerPlan:
+    """The learner's pods: ``spec.learner``."""
+
+    nodes: int = 1
+    """Pods that are waited for together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """One training run; its parts have the names of the spec's."""
+
+    name: str
+    """The run's name."""
+    uid: str
+    """The run's identity in the cluster or on the laptop."""
+    train: TrainPlan
+    """What is learned, from what, until when."""
+    limits: LimitsPlan = field(default_factory=LimitsPlan)
+    """Bounds on waiting and on trouble."""
+    numerics: NumericsPlan = field(default_factory=NumericsPlan)
+    """How the run repeats itself."""
+    snapshots: SnapshotsPlan = field(default_factory=SnapshotsPlan)
+    """When anchors are saved and kept."""
+    learner: LearnerPlan = field(default_factory=LearnerPlan)
+    """The learner's pods."""
+    actors: ActorBounds | None = None
+    """Bounds of their number where it follows the learner."""
+    evaluations: tuple[EvaluationPlan, ...] = ()
+    """What is measured beside training."""
+    lease_seconds: float = 30.0
+    """How long a worker holds a task without a heartbeat."""
+    heartbeat_seconds: float = 2.0
+    """Seconds between two heartbeats."""
+    attempt: int = 1
+    """How often the run was started."""
+    generation: int = 0
+    """Of the manifest that the run was begun with or last changed to."""
+
     @property
-    def steps_total(self) -> int | None:
-        """The last step as far as it is known; dynamic sampling may exhaust the data before it."""
-        if self.waves_max is not None or self.tasks_total is None:
-            return self.steps_max
-        return -(-self.tasks_total // self.groups_per_step)
+    def weights_are_read(self) -> bool:
+        """Whether anybody but an anchor may load the weights of any step."""
+        return not self.train.offline or bool(self.evaluations)
 
 
 class TaskRows(Protocol):

@@ -46,10 +46,11 @@ class StepsTuning:
 
     def plan(self, live: LiveSettings) -> Tuned:
         """More steps, never fewer."""
-        wanted, before = live.max_steps, self.begun.steps_max
+        wanted, before = live.max_steps, self.begun.train.steps_max
         if wanted is None or (before is not None and wanted < before):
             return Tuned(plan=self.begun)
-        return Tuned(plan=replace(self.begun, steps_max=wanted))
+        train = replace(self.begun.train, steps_max=wanted)
+        return Tuned(plan=replace(self.begun, train=train))
 
     def trackers(self, live: LiveSettings) -> Sequence[Tracker]:
         """Those that the run began with."""

@@ -74,7 +74,7 @@ class Recording:
         """
         state = build_state(self.ledger.state())
         step, plan = state.step + 1, build_plan(self.config, self._rows)
-        if state.cursor.exhausted or step > (plan.steps_total or step):
+        if state.cursor.exhausted or step > (plan.train.steps_total or step):
             raise SpecError(f"step {step}: the run ended with step {state.step}")
         if self._offline:
             ordinals, cursor = plan_next_rows(plan, state.cursor.next_ordinal)

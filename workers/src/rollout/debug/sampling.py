@@ -206,12 +206,12 @@ def _build_tasks(config: WorkerConfig, batch: Batch, version: WeightVersion) -> 
             kind="train",
             ordinal=ordinal,
             row=row,
-            num_samples=plan.num_samples,
+            num_samples=plan.train.num_samples,
             attempt=1,
             epoch=0,
             lease_seconds=plan.lease_seconds,
             version=version,
-            sampling=plan.sampling,
+            sampling=plan.train.sampling,
         )
         for ordinal, row in zip(ordinals, rows.train(ordinals), strict=True)
     ]

@@ -201,7 +201,7 @@ def _build_task(run: RunContext, lease: Lease, row: Row, prefixes: tuple[Prefix,
 
 def _sampling(run: RunContext, lease: Lease) -> SamplingParams:
     found = find_evaluation(run, lease.task.evaluation, lease.task.split)
-    return run.plan.sampling if found is None else found.sampling
+    return run.plan.train.sampling if found is None else found.sampling
 
 
 def find_evaluation(run: RunContext, name: str, split: str) -> EvaluationPlan | None:

@@ -17,13 +17,18 @@ def plan_admission(
 
     None after the last step: nobody would take them.
     """
-    if plan.offline:
+    if plan.train.offline:
         return Admission(next_admitted=cursor.next_ordinal, exhausted=cursor.exhausted)
     start = end = max(next_admitted, cursor.next_ordinal)
     if not (cursor.exhausted or is_finished(plan, step, cursor.next_ordinal)):
         end = max(start, window_end(plan, cursor.next_ordinal, window))
     tasks = tuple(
-        NewTask(task_id=f"t/{ordinal}", kind="train", ordinal=ordinal, num_samples=plan.num_samples)
+        NewTask(
+            task_id=f"t/{ordinal}",
+            kind="train",
+            ordinal=ordinal,
+            num_samples=plan.train.num_samples,
+        )
         for ordinal in range(start, end)
     )
     return Admission(tasks=tasks, next_admitted=end, exhausted=cursor.exhausted)
@@ -45,7 +50,7 @@ def view_window(run: RunContext) -> Window:
 
 async def admit_more(run: RunContext) -> None:
     """Let in what results or a longer run now allow. Cheap when there is nothing."""
-    if run.state.version is None or run.plan.offline:
+    if run.state.version is None or run.plan.train.offline:
         return
     async with run.turn:
         state = run.state

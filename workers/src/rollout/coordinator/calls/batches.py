@@ -38,7 +38,9 @@ async def batch(run: RunContext, sender: Envelope, ask: m.BatchRequest) -> m.Bat
         answer = await _try_batch(run, ask)
         if answer is not None:
             _stop_waiting(run)
-            return msgspec.structs.replace(answer, anchor_every_steps=run.plan.anchor_every_steps)
+            return msgspec.structs.replace(
+                answer, anchor_every_steps=run.plan.snapshots.anchor_every_steps
+            )
         _start_waiting(run, ask.step)
         left = deadline - run.clock()
         if left <= 0:
@@ -65,7 +67,7 @@ async def _try_batch(run: RunContext, ask: m.BatchRequest) -> m.Batch | None:
         return end
     if state.version is None or run.damaged == state.version:
         return _without_version(run, ask.step)
-    if run.plan.offline:
+    if run.plan.train.offline:
         return await _offline_batch(run, ask.step)
     await _expire_overdue(run)
     decision = decide_batch(run.plan, state.cursor.next_ordinal, view_window(run))
@@ -110,9 +112,9 @@ async def _expire_overdue(run: RunContext) -> None:
     With dynamic sampling it is to be made good: no result comes that would ask for a refill.
     """
     since = run.waits.learner_since
-    if run.plan.exact or since is None:
+    if run.plan.numerics.exact or since is None:
         return
-    until = run.clock() - run.plan.sample_wait_seconds
+    until = run.clock() - run.plan.limits.sample_wait_seconds
     if since > until:
         return
     groups = (run.state.groups.get(ordinal) for ordinal in step_window(run))
@@ -137,17 +139,17 @@ async def _expire(run: RunContext, overdue: Sequence[Group]) -> None:
 def step_window(run: RunContext) -> range:
     """The groups that the next step closes, refills included."""
     start, plan = run.state.cursor.next_ordinal, run.plan
-    if plan.waves_max is None:
-        return range(start, start + plan.groups_per_step)
+    if plan.train.waves_max is None:
+        return range(start, start + plan.train.groups_per_step)
     return range(start, window_end(plan, start, view_window(run)))
 
 
 async def _offline_batch(run: RunContext, step: int) -> m.Batch:
     ordinals, cursor = plan_next_rows(run.plan, run.state.cursor.next_ordinal)
     batch = build_rows_batch(step, ordinals, await run.rows.train(ordinals), cursor)
-    if run.plan.held_out is None or not run.plan.measures_after(step):
+    if run.plan.train.held_out is None or not run.plan.train.measures_after(step):
         return batch
-    positions = range(run.plan.held_out.num_rows)
+    positions = range(run.plan.train.held_out.num_rows)
     rows = await run.rows.evaluation(*HELD_OUT, positions)
     held_out = tuple(
         m.DataRow(ordinal=position, row=row) for position, row in zip(positions, rows, strict=True)

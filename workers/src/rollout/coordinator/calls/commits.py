@@ -75,7 +75,9 @@ def _stop(run: RunContext) -> str | None:
 async def _commit_new(run: RunContext, sender: Envelope, ask: m.Commit) -> None:
     state = run.state
     taken = range(state.cursor.next_ordinal, ask.cursor.next_ordinal)
-    dispositions, rows = _offline(ask, taken) if run.plan.offline else (_dispose(run, ask), ())
+    dispositions, rows = (
+        _offline(ask, taken) if run.plan.train.offline else (_dispose(run, ask), ())
+    )
     left = {n: view for n, view in state.views().items() if n not in taken}
     window = expire_old(run.plan, ask.step, left)
     tasks = plan_admission(run.plan, ask.step, ask.cursor, state.next_admitted, window)
@@ -181,7 +183,7 @@ def _dispose(run: RunContext, ask: m.Commit) -> tuple[Disposition, ...]:
 
 
 def _why_surplus(run: RunContext) -> str:
-    return "over-provisioned" if run.plan.extra_groups else "dynamic sampling"
+    return "over-provisioned" if run.plan.train.extra_groups else "dynamic sampling"
 
 
 def _check_named(ask: m.Commit, batch: set[str]) -> None:
@@ -198,7 +200,7 @@ def _decision(run: RunContext, ask: m.Commit) -> Ready:
     """The batch that was handed out, found again; by its own account where time had a say."""
     cursor, window = run.state.cursor.next_ordinal, view_window(run)
     decision = decide_batch(run.plan, cursor, window)
-    if run.plan.extra_groups and not _is_of(run, decision, ask):
+    if run.plan.train.extra_groups and not _is_of(run, decision, ask):
         # Groups of a lower ordinal have come since: the batch was made without them.
         decision = decide_batch(run.plan, cursor, _without_later(run, window, ask))
     if not isinstance(decision, Ready) or decision.next_ordinal != ask.cursor.next_ordinal:
@@ -235,7 +237,7 @@ def _mirror(
     state, now = run.state, run.clock()
     groups = [state.groups[ordinal] for ordinal in taken if ordinal in state.groups]
     rewards = [group.view().rewards for group in groups]
-    signal = observe_signal(rewards, pooled=run.plan.pools_rewards)
+    signal = observe_signal(rewards, pooled=run.plan.train.pools_rewards)
     for ordinal in taken:
         gone = state.groups.pop(ordinal, None)
         if gone is not None:
@@ -261,7 +263,10 @@ def _mirror(
 async def _stop_when_adrift(run: RunContext) -> None:
     """Save and stop where the manifest asks for it; the step that showed it is committed."""
     recent, plan = run.state.recent, run.plan
-    for drift in (judge_drift(recent, plan.drift), judge_retokenised(recent, plan.retokenised)):
+    for drift in (
+        judge_drift(recent, plan.limits.drift),
+        judge_retokenised(recent, plan.limits.retokenised),
+    ):
         if drift.level == "stop":
             await run.stop(drift.message)
 

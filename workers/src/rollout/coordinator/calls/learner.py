@@ -65,7 +65,7 @@ async def start(run: RunContext, sender: Envelope, ask: m.LearnerStart) -> m.Lea
         replay=replay,
         initial=state.versions.get((0, 0)),
         heartbeat_seconds=run.plan.heartbeat_seconds,
-        steps_max=run.plan.steps_total,
+        steps_max=run.plan.train.steps_total,
     )
 
 
@@ -133,7 +133,7 @@ async def replay(run: RunContext, sender: Envelope, ask: m.ReplayRequest) -> m.B
     """The batch of a committed step, as it was handed out then."""
     record_heartbeat(run, sender, "learner")
     recorded = await run.ledger.batch_of(ask.step)
-    if not run.plan.offline:
+    if not run.plan.train.offline:
         return build_groups_batch(recorded)
     ordinals = recorded_ordinals(recorded)
     rows = await run.rows.train(ordinals)
@@ -162,7 +162,7 @@ async def fork(run: RunContext, sender: Envelope, ask: m.Fork) -> m.Forked:
 async def reload_state(run: RunContext) -> None:
     """Build the picture anew from the ledger; keep what only this process knows, an order to stop above all."""
     stored = await run.ledger.load()
-    known, run.state = run.state, build_state(stored, pools_rewards=run.plan.pools_rewards)
+    known, run.state = run.state, build_state(stored, pools_rewards=run.plan.train.pools_rewards)
     run.state.workers, run.state.stopping = known.workers, known.stopping
     run.state.tokens, run.state.unfinished = known.tokens, known.unfinished
 

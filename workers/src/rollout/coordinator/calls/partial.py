@@ -38,7 +38,11 @@ def without_prefixes(plan: RunPlan, result: m.TaskResult) -> m.TaskResult:
     if not result.prefixes:
         return result
     returned = result.failure is not None and result.failure.kind == "returned"
-    return result if returned and not plan.exact else msgspec.structs.replace(result, prefixes=())
+    return (
+        result
+        if returned and not plan.numerics.exact
+        else msgspec.structs.replace(result, prefixes=())
+    )
 
 
 async def read_prefixes(run: RunContext, leases: Sequence[Lease | None]) -> dict[str, BySample]:
@@ -72,8 +76,8 @@ def choose_young(run: RunContext, lease: Lease, kept: BySample) -> tuple[Prefix,
 def oldest_step(run: RunContext, ordinal: int) -> int:
     """The oldest version whose tokens the group may hold: a step takes at least a batch of groups."""
     state, plan = run.state, run.plan
-    steps_ahead = max(0, ordinal - state.cursor.next_ordinal) // plan.groups_per_step
-    return state.step + steps_ahead - plan.staleness_max
+    steps_ahead = max(0, ordinal - state.cursor.next_ordinal) // plan.train.groups_per_step
+    return state.step + steps_ahead - plan.train.staleness_max
 
 
 def check_prefixes(result: m.TaskResult, lease: Lease, kept: BySample) -> str:
@@ -136,9 +140,9 @@ def settle(plan: RunPlan, result: m.TaskResult, lease: Lease | None) -> m.TaskRe
 def _is_enough(plan: RunPlan, result: m.TaskResult, lease: Lease) -> bool:
     assert result.failure is not None
     return (
-        plan.samples_min is not None
-        and len(result.trajectories) >= plan.samples_min
-        and lease.failures + 1 >= plan.attempts_max
+        plan.train.samples_min is not None
+        and len(result.trajectories) >= plan.train.samples_min
+        and lease.failures + 1 >= plan.limits.attempts_max
         and lease.task.kind == "train"
         and result.failure.kind == "infrastructure"
     )

@@ -30,7 +30,7 @@ def give_notice(run: RunContext, seconds: float, whose: str) -> None:
 
 def may_save(run: RunContext) -> bool:
     """Whether an anchor is worth a try: it was asked for, and every rank still works."""
-    return run.plan.saves_on_notice and not run.group.trouble
+    return run.plan.snapshots.saves_on_notice and not run.group.trouble
 
 
 def answer_told(run: RunContext, step: int) -> m.Batch | None:

@@ -35,7 +35,7 @@ def note_progress(worker: Worker, ask: m.Heartbeat) -> None:
 
 async def recall_tasks(run: RunContext, worker: Worker) -> tuple[str, ...]:
     """What this actor is to return now. Nothing where time decides nothing (Exact)."""
-    plan = run.plan.stragglers
+    plan = run.plan.train.stragglers
     if plan is None:
         return ()
     _forget_done(run)

@@ -68,7 +68,7 @@ async def _put_into_force(
 def limit_tries(run: RunContext) -> None:
     """Tell the ledger how often to try, where live settings say so."""
     if run.live.limits is not None:
-        run.ledger.limit_failures(run.plan.attempts_max)
+        run.ledger.limit_failures(run.plan.limits.attempts_max)
 
 
 async def _change_trackers(run: RunContext, trackers: Sequence[Tracker]) -> None:

@@ -36,7 +36,7 @@ def describe_best(run: RunContext, best: Best) -> dict[str, Any]:
         "step": version.step,
         "version": msgspec.to_builtins(version),
         "objects": {"weights": version.object},
-        "grade": run.plan.grade,
+        "grade": run.plan.numerics.grade,
         "evaluation": best.result.name,
         "split": best.result.split,
         "metric": best.metric,

@@ -36,7 +36,7 @@ COLLECTED_MAX = 1000
 async def retire(run: RunContext) -> None:
     """Delete anchors past ``keepLast`` and versions that nobody needs any more."""
     async with run.turn:
-        gone = plan_anchor_retention(run.state.anchors, run.plan.anchors_kept)
+        gone = plan_anchor_retention(run.state.anchors, run.plan.snapshots.anchors_kept)
         gone = (*run.state.dead_anchors, *gone)
         if gone:
             await _delete_anchors(run, gone)
@@ -58,7 +58,7 @@ def _plan_retired(run: RunContext) -> Retired:
         pinned.add((best.result.lineage, best.result.step))
     needs = Needs(
         head=(state.lineage, state.step),
-        staleness_max=run.plan.staleness_max,
+        staleness_max=run.plan.train.staleness_max,
         pinned=frozenset(pinned),
         anchors=tuple(state.anchors),
     )

@@ -49,7 +49,7 @@ def expire_old(plan: RunPlan, step: int, window: Window) -> Window:
 
     The rules of admission keep every group young enough; here that is certain, whatever those allowed.
     """
-    oldest = step - plan.staleness_max
+    oldest = step - plan.train.staleness_max
     return {
         ordinal: replace(group, state="expired", rewards=()) if _is_older(group, oldest) else group
         for ordinal, group in window.items()
@@ -90,29 +90,29 @@ Decision = Ready | NotReady | Exhausted
 
 def window_end(plan: RunPlan, cursor: int, window: Window) -> int:
     """First ordinal that may not enter yet, given that every one below ``cursor`` is taken."""
-    end = _clip(plan, cursor + (plan.staleness_max + 1) * plan.groups_per_step)
-    if plan.waves_max is None:
+    end = _clip(plan, cursor + (plan.train.staleness_max + 1) * plan.train.groups_per_step)
+    if plan.train.waves_max is None:
         return end
     return _refilled(plan, cursor, end, window)
 
 
 def _clip(plan: RunPlan, end: int) -> int:
-    return end if plan.tasks_total is None else min(end, plan.tasks_total)
+    return end if plan.train.tasks_total is None else min(end, plan.train.tasks_total)
 
 
 def _refilled(plan: RunPlan, cursor: int, end: int, window: Window) -> int:
     """Replay the refills that the results so far call for."""
-    assert plan.waves_max is not None
-    for _ in range(plan.waves_max - 1):
+    assert plan.train.waves_max is not None
+    for _ in range(plan.train.waves_max - 1):
         groups = [window.get(ordinal) for ordinal in range(cursor, end)]
         if not all(group is not None and group.resolved for group in groups):
             return end
         found = sum(group is not None and group.informative for group in groups)
-        if found >= plan.tasks_per_step:
+        if found >= plan.train.tasks_per_step:
             return end
-        lacking = plan.tasks_per_step - found
+        lacking = plan.train.tasks_per_step - found
         # As many as the share of useful groups so far asks for, a step's worth at most.
-        wanted = min(plan.tasks_per_step, -(-lacking * len(groups) // max(1, found)))
+        wanted = min(plan.train.tasks_per_step, -(-lacking * len(groups) // max(1, found)))
         end = _clip(plan, end + wanted)
     return end
 
@@ -120,11 +120,11 @@ def _refilled(plan: RunPlan, cursor: int, end: int, window: Window) -> int:
 def decide_batch(plan: RunPlan, cursor: int, window: Window) -> Decision:
     """The batch of the next step, or why there is none yet."""
     end = window_end(plan, cursor, window)
-    if plan.waves_max is None:
-        end = min(end, cursor + plan.groups_per_step)
+    if plan.train.waves_max is None:
+        end = min(end, cursor + plan.train.groups_per_step)
     if end <= cursor:
         return Exhausted()
-    if plan.extra_groups:
+    if plan.train.extra_groups:
         return _decide_first(plan, cursor, end, window)
     return _decide(plan, cursor, end, window)
 
@@ -135,9 +135,11 @@ def _decide_first(plan: RunPlan, cursor: int, end: int, window: Window) -> Decis
         ordinal: "open" if (group := window.get(ordinal)) is None else group.state
         for ordinal in range(cursor, end)
     }
-    kept = [ordinal for ordinal, state in states.items() if state == "done"][: plan.tasks_per_step]
+    kept = [ordinal for ordinal, state in states.items() if state == "done"][
+        : plan.train.tasks_per_step
+    ]
     unresolved = [n for n, state in states.items() if state in {"open", "leased"}]
-    if len(kept) < plan.tasks_per_step and unresolved:
+    if len(kept) < plan.train.tasks_per_step and unresolved:
         return NotReady(ordinal=unresolved[0], missing=len(unresolved))
     gone = {
         kind: tuple(ordinal for ordinal, state in states.items() if state == kind)
@@ -167,16 +169,16 @@ def _decide(plan: RunPlan, cursor: int, end: int, window: Window) -> Decision:
             kept.append(ordinal)
         else:
             dropped[why].append(ordinal)
-        if len(kept) == plan.tasks_per_step:
+        if len(kept) == plan.train.tasks_per_step:
             stop = ordinal + 1
             break
-    if plan.waves_max is not None and plan.staleness_max == 0:
+    if plan.train.waves_max is not None and plan.train.staleness_max == 0:
         # Synchronous: what is left of the window was sampled from a policy that is about to be old.
         dropped["surplus"] = list(range(stop, end))
         stop = end
     if not kept and dropped["filtered"]:
         # A batch with nothing to learn from is still a batch: the run goes on and says so.
-        kept, dropped["filtered"] = dropped["filtered"][: plan.tasks_per_step], []
+        kept, dropped["filtered"] = dropped["filtered"][: plan.train.tasks_per_step], []
         dropped["surplus"] = sorted(set(range(cursor, stop)) - set(kept) - _all(dropped))
     return Ready(
         kept=tuple(kept),
@@ -197,20 +199,20 @@ def _missing(first: int, end: int, window: Window) -> int:
 def _why_not(plan: RunPlan, group: GroupView) -> str | None:
     if group.state != "done":
         return "expired" if group.state == "expired" else "excluded"
-    if plan.waves_max is not None and not group.informative:
+    if plan.train.waves_max is not None and not group.informative:
         return "filtered"
     return None
 
 
 def is_exhausted(plan: RunPlan, next_ordinal: int) -> bool:
     """Whether the data has no further batch after ``next_ordinal``."""
-    if plan.num_tasks is None:
+    if plan.train.num_tasks is None:
         return False
-    left = plan.num_tasks - next_ordinal
-    return left <= 0 if plan.short_tail else left < plan.groups_per_step
+    left = plan.train.num_tasks - next_ordinal
+    return left <= 0 if plan.train.short_tail else left < plan.train.groups_per_step
 
 
 def is_finished(plan: RunPlan, step: int, next_ordinal: int) -> bool:
     """Whether ``step`` was the run's last."""
-    last = plan.steps_max
+    last = plan.train.steps_max
     return (last is not None and step >= last) or is_exhausted(plan, next_ordinal)

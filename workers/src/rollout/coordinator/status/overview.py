@@ -40,7 +40,7 @@ def build_status(run: RunContext) -> Status:
         phase=phase(run),
         lineage=state.lineage,
         step=state.step,
-        steps_max=run.plan.steps_total,
+        steps_max=run.plan.train.steps_total,
         policy_version=None if state.version is None else state.version.step,
         chain=state.chain,
         position=run.ledger.position,
@@ -195,7 +195,7 @@ def _evaluations(run: RunContext) -> tuple[EvaluationStatus, ...]:
 
 
 def _judge_learning(run: RunContext) -> Learning:
-    if run.plan.learns_from_reward:
+    if run.plan.train.learns_from_reward:
         return judge_learning(run.state.signals)
     return Learning(signal=True, message="a teacher scores every token")
 
@@ -211,7 +211,7 @@ def conditions(run: RunContext) -> tuple[Condition, ...]:
             message=learning.message,
         )
     ]
-    drift = judge_drift(run.state.recent, run.plan.drift)
+    drift = judge_drift(run.state.recent, run.plan.limits.drift)
     found.append(
         Condition(
             type="LogprobsAgree",
@@ -220,7 +220,7 @@ def conditions(run: RunContext) -> tuple[Condition, ...]:
             message=drift.message,
         )
     )
-    text = judge_retokenised(run.state.recent, run.plan.retokenised)
+    text = judge_retokenised(run.state.recent, run.plan.limits.retokenised)
     if text.level != "none":
         found.append(
             Condition(

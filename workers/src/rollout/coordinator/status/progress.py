@@ -39,7 +39,7 @@ def describe_progress(run: RunContext) -> Progress:
     return Progress(
         attempt=run.plan.attempt,
         step=state.step,
-        max_steps=run.plan.steps_total,
+        max_steps=run.plan.train.steps_total,
         policy_version=0 if state.version is None else state.version.step,
         lineage=state.lineage,
         reward_mean=_number(last, "reward"),
