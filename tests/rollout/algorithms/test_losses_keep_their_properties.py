@@ -14,7 +14,7 @@ from rollout.algorithms.grpo import GrpoSettings, PolicyTokens, grpo_loss
 from rollout.algorithms.kl import kl_estimate, kl_loss_estimate
 from rollout.algorithms.sft import sft_loss
 from rollout.algorithms.surrogates.clip import Clipped, clipped_policy_loss
-from rollout.algorithms.surrogates.importance import Correction, truncated_importance_weights
+from rollout.algorithms.surrogates.importance import Correction, importance_weights
 
 MODES = ["TokenMean", "SequenceMean", "SequenceSum", "FixedLength"]
 SEEDS = st.integers(0, 2**31)
@@ -181,7 +181,9 @@ def test_each_bound_is_counted_only_where_it_binds() -> None:
 def test_importance_weights_are_cut_at_the_cap_and_carry_no_gradient() -> None:
     # exp(log 3) = 3 -> 2 (truncated); exp(log 0.5) = 0.5 stays: truncation has no lower bound
     old = torch.tensor([3.0, 0.5]).log().requires_grad_()
-    weights = truncated_importance_weights(old, torch.zeros(2), cap=2.0)
+    weights = importance_weights(
+        Correction(high=2.0), old, torch.zeros(2), torch.ones(2), torch.zeros(2, dtype=torch.int64)
+    )
     assert weights.weights_C.tolist() == [2.0, pytest.approx(0.5)]
     assert weights.truncated_C.tolist() == [True, False]
     assert not weights.weights_C.requires_grad

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from rollout.data.cursor import (
     DataCursor,
     DataOrder,
-    batch_ordinals,
     cursor_at,
-    num_steps,
     place,
     take,
+    total,
 )
 from rollout.data.permutation import permute
 
@@ -130,31 +129,10 @@ def test_the_shuffle_of_a_large_epoch_has_no_visible_order():
     assert abs(with_next / seeds) < 0.04
 
 
-@pytest.mark.parametrize(
-    ("tail", "steps", "last"), [("Drop", 2, range(8, 16)), ("Short", 3, range(16, 20))]
-)
-def test_a_last_short_batch_is_dropped_or_taken(tail, steps, last):
-    order = DataOrder(length=10, seed=0, epochs=2)
-
-    assert num_steps(order, 8, tail) == steps
-    assert batch_ordinals(order, steps, 8, tail) == last
-    assert len(batch_ordinals(order, steps + 1, 8, tail)) == 0
-
-
-@given(order=ORDERS, batch=st.integers(1, 50), tail=st.sampled_from(["Drop", "Short"]))
-def test_batches_cover_the_ordinals_without_gap_or_repeat(order, batch, tail):
-    steps = num_steps(order, batch, tail)
-
-    seen = [o for step in range(1, steps + 3) for o in batch_ordinals(order, step, batch, tail)]
-
-    total = order.length * order.epochs
-    assert seen == list(range(total if tail == "Short" else total // batch * batch))
-
-
 def test_without_a_bound_on_epochs_nothing_ends():
     order = DataOrder(length=3, seed=0)
 
-    assert num_steps(order, 8, "Drop") is None
+    assert total(order) is None
     assert place(order, 3_000_001).epoch == 1_000_000
     assert not cursor_at(order, 10**12).exhausted
 

@@ -106,7 +106,7 @@ def test_it_is_measured_every_so_many_steps_and_after_the_last(every, steps_max,
     )
     steps = range(1, steps_max + 1)
     assert [step for step in steps if plan.train.measures_after(step)] == expected
-    assert not any(changed(plan, held_out=None).measures_after(step) for step in steps)
+    assert not any(changed(plan, held_out=None).train.measures_after(step) for step in steps)
 
 
 def test_an_older_batch_without_held_out_rows_is_read() -> None:

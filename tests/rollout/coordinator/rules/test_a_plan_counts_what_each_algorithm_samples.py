@@ -66,22 +66,24 @@ def plan(algorithm, **spec):
     ],
 )
 def test_a_step_takes_as_many_samples_as_the_manifest_says(algorithm, expected):
-    found = plan(algorithm)
+    found = plan(algorithm).train
     assert (found.tasks_per_step, found.num_samples, found.pools_rewards) == expected
     assert not found.offline
 
 
 def test_only_a_teacher_teaches_without_reward():
-    assert not plan({"distill": {"teacher": {"uri": "rollout://tiny-adder"}}}).learns_from_reward
-    assert plan({"grpo": {}}).learns_from_reward
+    assert not plan(
+        {"distill": {"teacher": {"uri": "rollout://tiny-adder"}}}
+    ).train.learns_from_reward
+    assert plan({"grpo": {}}).train.learns_from_reward
 
 
 def test_training_and_evaluations_end_completions_alike():
     found = plan({"grpo": {}}, evaluations=[{"suite": {"builtin": {"name": "arithmetic"}}}])
 
     [evaluation] = found.evaluations
-    for sampling in (found.sampling, evaluation.sampling):
+    for sampling in (found.train.sampling, evaluation.sampling):
         assert sampling.stop == ("</answer>", "\n\n")
         assert sampling.stop_token_ids == (2, 5)
         assert sampling.include_stop
-    assert (found.sampling.min_new_tokens, evaluation.sampling.min_new_tokens) == (2, 0)
+    assert (found.train.sampling.min_new_tokens, evaluation.sampling.min_new_tokens) == (2, 0)

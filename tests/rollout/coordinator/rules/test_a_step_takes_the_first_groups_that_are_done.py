@@ -50,7 +50,7 @@ def test_capacity_counts_what_is_asked_for_besides():
     assert window_end(changed(MORE, staleness_max=1), 0, {}) == 6
     assert MORE.train.tasks_total == 6
     assert MORE.train.steps_total == 2
-    assert changed(MORE, num_tasks=5).steps_total == 1
+    assert changed(MORE, num_tasks=5).train.steps_total == 1
 
 
 @pytest.fixture

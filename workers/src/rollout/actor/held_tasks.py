@@ -23,11 +23,6 @@ class HeldTasks:
         self._everything = False
         self.drawing: tuple[TurnGroup, ...] = ()
 
-    @property
-    def lets_all_go(self) -> bool:
-        """Whether everything is to be returned."""
-        return self._everything
-
     def return_all(self) -> None:
         """Everything is to be returned, from now on."""
         self._everything = True

@@ -10,11 +10,8 @@ Example: 10 rows, 2 epochs, batches of 8 with ``Short``: ordinals 0-7, 8-15 (str
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from rollout.data.permutation import permute, shuffle_key
-
-TailBatch = Literal["Drop", "Short"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,20 +104,3 @@ def take(
     stop = cursor.next_ordinal + count if end is None else min(cursor.next_ordinal + count, end)
     places = tuple(place(order, ordinal) for ordinal in range(cursor.next_ordinal, stop))
     return places, cursor_at(order, stop)
-
-
-def batch_ordinals(order: DataOrder, step: int, batch: int, tail: TailBatch) -> range:
-    """The ordinals that 1-based ``step`` consumes; empty when the data ends before it."""
-    start, stop = (step - 1) * batch, step * batch
-    end = total(order)
-    if end is not None and stop > end:
-        stop = start if tail == "Drop" else max(start, end)
-    return range(start, stop)
-
-
-def num_steps(order: DataOrder, batch: int, tail: TailBatch) -> int | None:
-    """How many steps the data lasts, or None without a bound on epochs."""
-    end = total(order)
-    if end is None:
-        return None
-    return end // batch if tail == "Drop" else -(-end // batch)

@@ -13,7 +13,6 @@ from rollout.protocol.status import Status
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
-STOP_PATIENCE_SECONDS = 20.0
 
 
 class StatusPoller:

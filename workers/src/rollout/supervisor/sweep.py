@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -251,9 +251,3 @@ def exit_code_of(entries: Sequence[Entry]) -> int:
     if any(entry.state == "failed" for entry in entries):
         return EXIT_FAILED
     return EXIT_GATE if any(entry.exit_code == EXIT_GATE for entry in entries) else EXIT_OK
-
-
-def summarise_points(entries: Sequence[Entry]) -> Mapping[str, int]:
-    """How many points stand how."""
-    states = [entry.state for entry in entries]
-    return {state: states.count(state) for state in dict.fromkeys(states)}

@@ -2,8 +2,8 @@
 
     w = (x - mean) / sqrt(var + epsilon)        var = sum(m (x - mean)^2) / (sum(m) - 1)
 
-Statistics are of the whole batch, over all ranks and micro-batches: take ``Moments`` of every part,
-``add_moments`` them and give the sum to ``whiten_by``. Everything is float64, results included.
+Statistics are of the whole batch, over all ranks and micro-batches: ``measure_moments``
+of all of it, and give them to ``whiten_by`` for each part. Everything is float64, results included.
 
 Source: Schulman et al. implementations of PPO; verl ``masked_whiten`` (unbiased variance, epsilon
 1e-8 under the root). OpenRLHF divides by the count and clamps the variance at 1e-8 instead.
@@ -11,7 +11,6 @@ Source: Schulman et al. implementations of PPO; verl ``masked_whiten`` (unbiased
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -54,19 +53,3 @@ def measure_moments(values_C: Tensor, mask_C: Tensor) -> Moments:
     return Moments(
         count=float(kept.numel()), mean=float(mean), squares=float((kept - mean).square().sum())
     )
-
-
-def add_moments(parts: Iterable[Moments]) -> Moments:
-    """The moments of all parts together (Chan et al. 1979): no cancellation, any order, any cut."""
-    whole = Moments()
-    for part in parts:
-        if part.count == 0:
-            continue
-        count = whole.count + part.count
-        apart = part.mean - whole.mean
-        whole = Moments(
-            count=count,
-            mean=whole.mean + apart * part.count / count,
-            squares=whole.squares + part.squares + apart**2 * (whole.count * part.count / count),
-        )
-    return whole

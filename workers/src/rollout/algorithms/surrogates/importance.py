@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from rollout.algorithms.sequences import sum_by_sequence
-from rollout.algorithms.surrogates.clip import bounded_exp, ratio
+from rollout.algorithms.surrogates.clip import bounded_exp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +62,3 @@ def importance_weights(
         return ImportanceWeights(weights_C=kept_C, truncated_C=outside_C)
     bounded_C = weights_C.clamp(correction.low, correction.high)
     return ImportanceWeights(weights_C=bounded_C, truncated_C=outside_C)
-
-
-def truncated_importance_weights(
-    old_logprobs_C: Tensor, actor_logprobs_C: Tensor, cap: float = 2.0
-) -> ImportanceWeights:
-    """``min(exp(old_logprob - actor_logprob), cap)`` per token, detached: TIS alone."""
-    weights = ratio(old_logprobs_C, actor_logprobs_C).detach()
-    return ImportanceWeights(weights_C=weights.clamp(max=cap), truncated_C=weights > cap)
