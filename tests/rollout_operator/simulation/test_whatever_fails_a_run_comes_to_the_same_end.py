@@ -1,25 +1,23 @@
 """The operator under faults, against a model of the API server: whatever is refused, lost, late or dies, the same end.
 
-Fresh seeds in every run of the tests, printed; ``simulate_operator.py SEED`` beside this file tells one again. Always: pods of one
+Fresh seeds of every tree, printed; ``simulate_operator.py SEED`` beside this file tells one again. Always: pods of one
 run attempt at a time, nothing of another owner touched, an end that stays, and nothing left to be done for an operator that
 remembers nothing. What a real API server adds (validation, defaults, managed fields of lists) is asked in e2e/operator/failures.
 """
 
 from __future__ import annotations
 
-import random
-import time
 from collections import Counter
 
 import pytest
+from fresh_seeds import find_first
 from model_requests import FAULTS, WATCH_FAULTS
 from run_stories import ACTS, ENDS, build_story
 from simulate_operator import simulate, simulate_one_fault, undisturbed
 
-QUICK_SECONDS, LONG_SECONDS = 9.0, 600.0
-FRESH_FIRST = 1_000_000
-KNOWN = (9, 62)
-"""Many kinds of faults, and each of a watch's."""
+LONG = 1800
+KNOWN = (9, 62, *range(100, 120))
+"""The first two: many kinds of faults, and each of a watch's. Fresh ones are explored in the long tier."""
 WHOLE_LIFE = 12
 """Suspension, resumption, failure, children that outlive their run by nothing."""
 SWEPT = ("killed before", "killed after", "killed, done late", "answer lost", "broken", "conflict")
@@ -37,23 +35,16 @@ def test_known_seeds(seed):
     assert check(seed)
 
 
-def explore(seconds: float) -> None:
-    seed = FRESH_FIRST + random.SystemRandom().randrange(10**9)
-    over = time.process_time() + seconds
-    print(f"fresh seeds from {seed} on")
-    while time.process_time() < over:
+def explore(count: int) -> None:
+    first = find_first()
+    print(f"fresh seeds from {first} on")
+    for seed in range(first, first + count):
         check(seed)
-        seed += 1
-    print(f"kept up to {seed - 1}")
-
-
-def test_fresh_seeds():
-    explore(QUICK_SECONDS)
 
 
 @pytest.mark.slow
 def test_many_fresh_seeds():
-    explore(LONG_SECONDS)
+    explore(LONG)
 
 
 def sweep(seed: int, numbers: range) -> None:
@@ -66,7 +57,7 @@ def sweep(seed: int, numbers: range) -> None:
 def test_one_fault_at_some_calls_of_a_whole_life():
     clean = undisturbed(WHOLE_LIFE)
     assert {"suspend", "fail"} <= {*clean.story.acts, clean.story.end}
-    first = random.SystemRandom().randrange(1, STRIDE)
+    first = 1 + find_first() % (STRIDE - 1)
     print(f"every {STRIDE}th call from {first} on")
     sweep(WHOLE_LIFE, range(first, clean.num_calls, STRIDE))
 
