@@ -6,6 +6,7 @@ import pytest
 from pod_kit import Cluster, build_config
 
 from rollout.entrypoints import prepare
+from rollout.entrypoints.models import place
 from rollout.errors import CoordinatorError, SpecError
 from rollout.models.files import ModelFiles
 from rollout.pods.orders import read_order
@@ -39,6 +40,23 @@ def test_another_model_under_the_same_name_is_refused(monkeypatch, tmp_path):
         prepare.find_here(
             "spec.model", ModelSource(uri="rollout://tiny-qwen2"), "blake3:" + "0" * 64
         )
+
+
+def test_what_the_container_that_places_models_refuses_is_said_by_the_one_beside_it(
+    monkeypatch, tmp_path
+):
+    found = build_config(tmp_path)
+    order = read_order(Cluster(tmp_path).order("arithmetic-learner-0", "learner"))
+    monkeypatch.setattr(
+        CoordinatorClient, "config", lambda _: found.model_dump_json(exclude_none=True).encode()
+    )
+    here(monkeypatch, tmp_path, "blake3:" + "1" * 64)
+    place(order, "learner")
+    here(monkeypatch, tmp_path, found.resolved.model_digest)
+    with pytest.raises(SpecError, match=r"spec.model rollout://tiny-qwen2 is blake3:1111"):
+        prepare.ask(order, "learner")
+    place(order, "learner")
+    assert prepare.ask(order, "learner").resolved.model_path == str(tmp_path / "copy")
 
 
 def test_a_source_that_the_operator_left_open_is_named():

@@ -223,12 +223,12 @@ class AcceleratorClass(ApiModel):
 
 
 class ModelCache(OneOf):
-    """Where downloaded models are kept between runs."""
+    """Where downloaded models are kept between runs, mounted read-only where an author's code runs."""
 
     persistent_volume_claim: PersistentVolumeClaim | None = None
     """A shared claim."""
     host_path: HostPath | None = None
-    """A folder of each node."""
+    """A folder of each node, in which each namespace has one of its own."""
     empty_dir: EmptyDir | None = None
     """Nowhere: every pod downloads."""
 

@@ -28,6 +28,7 @@ from rollout.plugins.guard import hide_memory
 from rollout.plugins.row_host import connect_socket, look, start_child
 from rollout.plugins.row_messages import Look
 from rollout.pods.orders import config_path, read_order
+from rollout.pods.placing import read_refusal
 from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.messages import Role
 from rollout.runs.model_transfer import POLICY, bring_models, take_models
@@ -36,7 +37,7 @@ from rollout.runs.wheels import place_wheel
 from rollout.runs.worker_config import choose_dtype, complete
 from rollout_api.v1alpha1.common import ModelSource
 from rollout_api.v1alpha1.storage import Code
-from rollout_api.worker import WorkerConfig, WorkerOrder
+from rollout_api.worker import ResolvedRun, WorkerConfig, WorkerOrder
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -126,27 +127,18 @@ def ask(order: WorkerOrder, role: Role, code: str | None = None) -> WorkerConfig
 
     Raises CoordinatorError when it does not answer, SpecError when a model or the wheel is another one here.
     """
-    client = CoordinatorClient.open(order, role, patience_seconds=COORDINATOR_SECONDS_MAX)
-    try:
-        found = WorkerConfig.model_validate_json(client.config())
-    finally:
-        client.close()
+    if refusal := read_refusal(order):
+        raise refusal
+    found = ask_config(order, role)
     resolved = found.resolved
     if code != resolved.code_digest:
         raise SpecError(
             f"spec.code.wheel is {code} in this pod and {resolved.code_digest} in the coordinator's: name "
             "its digest, and a file that does not change"
         )
-    spec = order.spec
-    taken = take_models(order, role)
-    policy = find_here("spec.model", spec.model, resolved.model_digest, taken.get(POLICY))
-    further = {
-        one.role: find_here(
-            one.field, one.source, resolved.model_digests[one.role], taken.get(one.role)
-        )
-        for one in further_models(spec)
-    }
-    here = resolved.model_copy(update={"model_path": policy, "models": further})
+    folders = find_models(order, role, resolved)
+    policy = folders.pop(POLICY)
+    here = resolved.model_copy(update={"model_path": policy, "models": folders})
     given = {name: getattr(order, name) for name in WorkerOrder.model_fields}
     return WorkerConfig(
         **given,
@@ -154,6 +146,32 @@ def ask(order: WorkerOrder, role: Role, code: str | None = None) -> WorkerConfig
         identity_format=found.identity_format,
         resolved=here,
     )
+
+
+def ask_config(order: WorkerOrder, role: Role) -> WorkerConfig:
+    """What the coordinator has found, waited for. Raises CoordinatorError when it does not answer."""
+    client = CoordinatorClient.open(order, role, patience_seconds=COORDINATOR_SECONDS_MAX)
+    try:
+        return WorkerConfig.model_validate_json(client.config())
+    finally:
+        client.close()
+
+
+def find_models(order: WorkerOrder, role: Role, resolved: ResolvedRun) -> dict[str, str]:
+    """Folders of all models of the run in this pod, by role, each of the digest that the coordinator has found.
+
+    Raises SpecError and StoreError.
+    """
+    taken = take_models(order, role)
+    wanted = [(POLICY, "spec.model", order.spec.model, resolved.model_digest)]
+    wanted += [
+        (one.role, one.field, one.source, resolved.model_digests[one.role])
+        for one in further_models(order.spec)
+    ]
+    return {
+        name: find_here(field, source, digest, taken.get(name))
+        for name, field, source, digest in wanted
+    }
 
 
 def find_here(field: str, source: ModelSource, digest: str, taken: str | None = None) -> str:

@@ -23,7 +23,7 @@ from rollout.learner.objectives.preference.reference_store import open_reference
 from rollout.learner.objectives.registry import objective_of
 from rollout.learner.session import Session
 from rollout.learner.train_step import Trainer
-from rollout.models.files import default_cache_dir, digest_model
+from rollout.models.files import digest_model, scratch_dir
 from rollout.models.forwards import LENGTHS_MAX, frequencies_hold
 from rollout.models.roles import CRITIC, REFERENCE, TEACHER
 from rollout.models.shapes import read_shape
@@ -164,7 +164,7 @@ def _reference_cache(
     }
     return ReferenceCache(
         reference,
-        open_reference_store(default_cache_dir() / "reference", store_name(facts)),
+        open_reference_store(scratch_dir() / "reference", store_name(facts)),
         parallel,
         alone=settings.exact,
         lockstep=own and parallel.sharded,

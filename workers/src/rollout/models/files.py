@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 SUFFIXES = (".safetensors", ".json", ".jinja", ".model", ".txt")
 """Endings of files that define a model; anything else in the folder is no part of it."""
 
+SCRATCH_VARIABLE = "ROLLOUT_SCRATCH"
+PLACED_VARIABLE = "ROLLOUT_PLACED_MODELS"
+
 MARKER = ".files"
 """Names and digests of a cached folder's files; the last one that is written."""
 MARKER_BYTES_MAX = 4 << 20
@@ -50,6 +53,18 @@ def default_cache_dir() -> Path:
     """``$ROLLOUT_CACHE``, or ``~/.cache/rollout``."""
     given = os.environ.get("ROLLOUT_CACHE")
     return Path(given).expanduser() if given else Path.home() / ".cache" / "rollout"
+
+
+def scratch_dir() -> Path:
+    """``$ROLLOUT_SCRATCH``, for what is kept and is no model; the cache, where that may be written."""
+    given = os.environ.get(SCRATCH_VARIABLE)
+    return Path(given).expanduser() if given else default_cache_dir()
+
+
+def placed_models() -> Path | None:
+    """The hub's cache where another container of the pod has placed the models, which this process only reads."""
+    given = os.environ.get(PLACED_VARIABLE)
+    return Path(given) if given else None
 
 
 def digest_model(directory: Path) -> str:
@@ -97,6 +112,12 @@ def build_cached(
     final = cache_dir / "models" / name
     if _is_good(final, judge):
         return final
+    if placed_models() is not None:
+        what = "does not hold what it should" if os.path.lexists(final) else "is not there"
+        raise StoreError(
+            f"model cache: {final} {what}, and this container only reads it; delete the pod, and its container"
+            f" `models` makes the folder again"
+        )
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
         _discard(final, judge)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rollout.common.hub import judge
 from rollout.errors import ModelNotFound, SpecError
+from rollout.models.files import placed_models
 
 ALLOW_PATTERNS = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt"]
 IGNORE_PATTERNS = ["*/*"]
@@ -22,7 +23,7 @@ def fetch_model(repo: str, revision: str | None, *, offline: bool = False) -> tu
 
     ``offline`` looks in the cache only, as ``HF_HUB_OFFLINE=1`` does. Raises ModelNotFound when the
     repository, revision or access is missing, or when it is not cached and may not be fetched; HubUnreachable
-    when it is not cached and the hub does not answer.
+    when it is not cached and the hub does not answer. Where another container has placed the models, only it asks the hub.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -34,6 +35,7 @@ def fetch_model(repo: str, revision: str | None, *, offline: bool = False) -> tu
         RevisionNotFoundError,
     )
 
+    placed = placed_models()
     at = f"hf://{repo}" + (f" at revision {revision}" if revision else "")
     try:
         path = snapshot_download(
@@ -41,7 +43,8 @@ def fetch_model(repo: str, revision: str | None, *, offline: bool = False) -> tu
             revision=revision,
             allow_patterns=ALLOW_PATTERNS,
             ignore_patterns=IGNORE_PATTERNS,
-            local_files_only=offline,
+            cache_dir=placed,
+            local_files_only=offline or placed is not None,
         )
     except HFValidationError as error:
         raise SpecError(f"model {at}: expected hf://owner/name ({error})") from error
@@ -57,7 +60,7 @@ def fetch_model(repo: str, revision: str | None, *, offline: bool = False) -> tu
             f"model {at}: no such repository, or it is private and no token was given (HF_TOKEN)"
         ) from error
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        kind = judge(error, ModelNotFound, offline=offline)
+        kind = judge(error, ModelNotFound, offline=offline or placed is not None)
         raise kind(
             f"model {at} is not in the local cache and the hub was not reached ({_first(error)}). "
             f"Download it once where there is a network (`hf download {repo}`), set HF_HOME to a "

@@ -23,6 +23,7 @@ TLS_FOLDER = "/var/run/rollout/tls"
 TOKEN_FOLDER = "/var/run/rollout/token"  # noqa: S105 - a folder
 API_FOLDER = "/var/run/rollout/api"
 CACHE_FOLDER = "/var/cache/rollout"
+SCRATCH_FOLDER = f"{RUN_FOLDER}/cache"
 HOME_FOLDER = "/home/rollout"
 ENGINE_FOLDER = "/rollout-engine"
 TOKEN_SECONDS = 3600
@@ -40,6 +41,12 @@ def worker_command(role: str) -> list[str]:
     """The process of a coordinator, learner or actor."""
     order = f"{ORDER_FOLDER}/{ORDER_FILE}"
     return ["python", "-m", "rollout.entrypoints.pod", role, "--order", order]
+
+
+def models_command(role: str) -> list[str]:
+    """What places a pod's models where its other containers only read."""
+    order = f"{ORDER_FOLDER}/{ORDER_FILE}"
+    return ["python", "-m", "rollout.entrypoints.models", role, "--order", order]
 
 
 ROWS_COMMAND = ["python", "-m", "rollout.entrypoints.rows", "--socket", ROWS_SOCKET]

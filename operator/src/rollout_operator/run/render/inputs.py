@@ -10,13 +10,14 @@ from rollout_api import names
 from rollout_api.v1alpha1.roles import Engine
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import AcceleratorClass, RoleTemplate, RuntimeSpec
+from rollout_operator.run.render.contract import CACHE_FOLDER
 
 Manifest = dict[str, Any]
 
 ROWS = "rows"
 """The container in the coordinator's pod that runs the author's data code."""
 
-TEMPLATE_VERSION = "4"
+TEMPLATE_VERSION = "5"
 """Raised with every change of what is rendered; live run attempts keep what they have."""
 
 
@@ -92,6 +93,19 @@ class Inputs:
     def has_server(self, role: names.Role) -> bool:
         """Whether a pod of this role has the engine's server beside it."""
         return role == "actor" and self.engine.capabilities.server
+
+    @property
+    def cache_root(self) -> str:
+        """The folder of the model cache that is this run's to read: in a node's folder its namespace's."""
+        cache = self.runtime.model_cache
+        own = cache is not None and cache.host_path is not None
+        return f"{CACHE_FOLDER}/{self.namespace}" if own else CACHE_FOLDER
+
+    def reads_models(self, role: names.Role) -> bool:
+        """Whether the role's container, which runs the author's code, sees a cache of several runs: it only reads."""
+        cache = self.runtime.model_cache
+        shared = cache is not None and cache.empty_dir is None
+        return shared and role in ("learner", "actor")
 
     def template(self, role: names.Role) -> RoleTemplate:
         """What the platform sets on a role's pods."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rollout_api import names
 from rollout_operator.run.render import contract
 from rollout_operator.run.render.inputs import ROWS, Inputs, Manifest
@@ -17,7 +19,7 @@ from rollout_operator.run.render.pod_settings import (
     plan_grace_seconds,
     secret_variable,
 )
-from rollout_operator.run.render.volumes import Mount, build_mounts
+from rollout_operator.run.render.volumes import CACHE_VOLUME, Mount, build_mounts
 
 USER_ID = 10001
 PROBE_SECONDS = 5
@@ -94,11 +96,34 @@ def build_containers(inputs: Inputs, role: names.Role, mounts: list[Mount]) -> l
 
 
 def _init_containers(inputs: Inputs, role: names.Role, mounts: list[Mount]) -> list[Manifest]:
+    found: list[Manifest] = []
     if inputs.has_server(role):
-        return [_place_plugin(inputs, mounts)]
+        found.append(_place_plugin(inputs, mounts))
+    if inputs.reads_models(role):
+        found.append(_place_models(inputs, role, mounts))
     if role == "coordinator" and inputs.spec.brings_data_code:
-        return [_rows(inputs, mounts)]
-    return []
+        found.append(_rows(inputs, mounts))
+    return found
+
+
+def _place_models(inputs: Inputs, role: names.Role, mounts: list[Mount]) -> Manifest:
+    """The only container of the pod that writes into the cache of several runs: it runs nobody's code but ours."""
+    needed = [
+        replace(one, read_only=False) if one.name == CACHE_VOLUME else one
+        for one in mounts
+        if one.main and one.name not in ("engine", "shm", "code")
+    ]
+    return {
+        "name": "models",
+        "image": worker_image(inputs),
+        **_pull_policy(inputs),
+        "command": contract.models_command(role),
+        "env": [*_identity_env(), *_cache_env(inputs), *build_env(inputs, role)],
+        "resources": SIDE_RESOURCES,
+        "securityContext": _CONTAINED,
+        "volumeMounts": [mount.mount() for mount in needed],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
 
 
 def _rows(inputs: Inputs, mounts: list[Mount]) -> Manifest:
@@ -153,14 +178,9 @@ def _pull_policy(inputs: Inputs) -> Manifest:
 
 
 def _own_env(inputs: Inputs, role: names.Role) -> list[Manifest]:
-    variables = [
-        field_variable("ROLLOUT_POD_NAME", "metadata.name"),
-        field_variable("ROLLOUT_POD_IP", "status.podIP"),
-        {"name": "HOME", "value": contract.HOME_FOLDER},
-        _NAMED,
-        {"name": "ROLLOUT_CACHE", "value": contract.CACHE_FOLDER},
-        {"name": "HF_HOME", "value": f"{contract.CACHE_FOLDER}/huggingface"},
-    ]
+    reads = inputs.reads_models(role)
+    caches = _read_only_env(inputs) if reads else _cache_env(inputs)
+    variables = [*_identity_env(), *caches]
     if role == "learner":
         path = f"metadata.labels['{names.LABEL_INCARNATION}']"
         variables.append(field_variable("ROLLOUT_INCARNATION", path))
@@ -173,6 +193,32 @@ def _own_env(inputs: Inputs, role: names.Role) -> list[Manifest]:
         secret = storage.ledger.postgres.secret_ref
         variables.append(secret_variable(contract.DSN_VARIABLE, secret.name, secret.key))
     return variables
+
+
+def _identity_env() -> list[Manifest]:
+    return [
+        field_variable("ROLLOUT_POD_NAME", "metadata.name"),
+        field_variable("ROLLOUT_POD_IP", "status.podIP"),
+        {"name": "HOME", "value": contract.HOME_FOLDER},
+        _NAMED,
+    ]
+
+
+def _cache_env(inputs: Inputs) -> list[Manifest]:
+    return [
+        {"name": "ROLLOUT_CACHE", "value": inputs.cache_root},
+        {"name": "HF_HOME", "value": f"{inputs.cache_root}/huggingface"},
+    ]
+
+
+def _read_only_env(inputs: Inputs) -> list[Manifest]:
+    """Models are read where another container has placed them; what is downloaded or kept besides stays in the pod."""
+    return [
+        {"name": "ROLLOUT_CACHE", "value": inputs.cache_root},
+        {"name": "ROLLOUT_PLACED_MODELS", "value": f"{inputs.cache_root}/huggingface/hub"},
+        {"name": "ROLLOUT_SCRATCH", "value": contract.SCRATCH_FOLDER},
+        {"name": "HF_HOME", "value": f"{contract.HOME_FOLDER}/huggingface"},
+    ]
 
 
 def _coordinator_probes(inputs: Inputs) -> Manifest:

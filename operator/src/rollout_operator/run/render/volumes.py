@@ -14,6 +14,7 @@ from rollout_operator.run.render.pod_settings import plain, shared_memory
 
 LEDGER_VOLUME = "ledger"
 SOCKET_SIZE, WHEEL_SIZE = "1Mi", "3Gi"
+CACHE_VOLUME = "cache"
 CLAIM = "pvc://"
 """Scheme of a place in the volume of a run."""
 _READABLE = 0o440
@@ -88,7 +89,12 @@ def build_mounts(inputs: Inputs, role: names.Role, configuration: str) -> list[M
         Mount(name="tmp", path="/tmp", source={"emptyDir": {}}, engine=True),  # noqa: S108 - a volume of the pod
         Mount(name="home", path=contract.HOME_FOLDER, source={"emptyDir": {}}),
         Mount(
-            name="cache", path=contract.CACHE_FOLDER, source=_cache(inputs), engine=True, rows="r"
+            name=CACHE_VOLUME,
+            path=contract.CACHE_FOLDER,
+            source=_cache(inputs),
+            read_only=inputs.reads_models(role),
+            engine=True,
+            rows="r",
         ),
         _shm(inputs, role),
     ]
