@@ -7,9 +7,12 @@ that version.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
+
+from rollout_vllm.stacks import watch_loop
 
 HEADER = "x-rollout-version"
 OK = 200
@@ -41,6 +44,7 @@ class VersionGate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or answer 409."""
+        watch_loop(asyncio.get_running_loop())
         if scope["type"] != "http" or scope["method"] != "POST":
             await self._app(scope, receive, send)
         elif scope["path"] in OPEN_ROUTES:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import faulthandler
-import signal
-
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.version import __version__
 
 from rollout_vllm.ends import find_stop_texts
+from rollout_vllm.stacks import show_on_signal
 from rollout_vllm.supported import require_supported
 
 BACKEND = "rollout"
@@ -19,9 +17,7 @@ def register() -> None:
     """Make our weight-transfer engine known, and stop texts found. Raises UnsupportedVllmError; may be called again."""
     require_supported(__version__)
     find_stop_texts()
-    faulthandler.register(
-        signal.SIGUSR1, all_threads=True
-    )  # a server that does not move is asked where it stands
+    show_on_signal()  # a server that does not move is asked where it stands
     if BACKEND not in WeightTransferEngineFactory._registry:  # noqa: SLF001 - it has no look-up
         WeightTransferEngineFactory.register_engine(
             BACKEND, "rollout_vllm.transfer", "FileTransferEngine"

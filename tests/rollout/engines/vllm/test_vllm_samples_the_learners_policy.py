@@ -17,6 +17,7 @@ import psutil
 import pytest
 import torch
 
+from rollout.common.stacks import END, ask_for_stacks
 from rollout.engines.vllm.engine import VllmEngine
 from rollout.engines.vllm.wire import build_update_body
 from rollout.errors import EngineError
@@ -337,6 +338,26 @@ async def kill_while_sampling(engine: VllmEngine, part: str) -> None:
     os.kill(named(engine, part).pid, signal.SIGKILL)
     with pytest.raises(EngineError):
         await running
+
+
+async def test_every_process_of_a_server_shows_where_it_stands_when_asked_and_goes_on(
+    fast_engine, policies
+):
+    await load(fast_engine, policies.first)
+    running = asyncio.create_task(sample(fast_engine, ask(6, 8, max_new_tokens=200)))
+    api, core = named(fast_engine, "api_server"), named(fast_engine, "EngineCore")
+    log = fast_engine._server._process.log_path
+
+    asked = ask_for_stacks(fast_engine._server.pid)
+
+    assert {fast_engine._server.pid, api.pid, core.pid} <= set(asked)
+    async with asyncio.timeout(60):
+        while not all(f"{END} {one.pid} --" in log.read_text() for one in (api, core)):
+            await asyncio.sleep(0.05)
+    said = log.read_text()
+    assert "run_engine_core" in said
+    assert "Server.serve" in said.partition("asyncio tasks: ")[2]
+    assert len(await running) == 8
 
 
 async def test_an_engine_killed_while_sampling_is_an_error_and_the_next_load_restarts_it(

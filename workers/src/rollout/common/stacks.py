@@ -1,71 +1,51 @@
-"""Shows where a process stands: every thread's stack and every asyncio task, on standard error.
+"""Has the processes of a run show where they stand: on SIGUSR1, and at the first SIGTERM where ``heed_end`` is in force.
 
-At every SIGUSR1, and at the first SIGTERM of a process whose handler is set by ``heed_end``.
-
-The stacks are written from C (``faulthandler``), so that a process shows them also while a call into a
-library holds the interpreter's lock. The tasks follow from a thread of their own; they are missing when
-the main thread never comes back to Python. Whoever ends a process that does not move asks first.
+What is shown, and how, is ``rollout_vllm.stacks``, which runs inside vLLM's server, too. Whoever ends a process
+that does not move asks it first.
 """
 
 from __future__ import annotations
 
 import asyncio
-import faulthandler
 import os
 import signal
-import sys
-import threading
-import time
-import weakref
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+from rollout_vllm.stacks import (
+    END,
+    STANDARD_ERROR,
+    show_now,
+    show_on_signal,
+    show_threads_on_signal,
+    watch_loop,
+)
+
+__all__ = [
+    "END",
+    "STANDARD_ERROR",
+    "ask_for_stacks",
+    "heed_end",
+    "run_loop",
+    "show_on_signal",
+    "show_threads_on_signal",
+]
+
 T = TypeVar("T")
 
-END = "-- end of the stacks of process"
-"""Starts the last line of what a process shows; its id follows."""
-STANDARD_ERROR = 2
-TASKS_MAX = 100
-FRAMES_MAX = 20
 PROCESSES_MAX = 256
 AGAIN_SECONDS_MIN = 10.0
 """Who ends a process asks it first: what was shown so shortly before a SIGTERM is not shown again."""
-
-_loops: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
-_shown_at: list[float] = []
 
 
 def run_loop(main: Coroutine[Any, Any, T]) -> T:
     """``asyncio.run`` whose tasks are shown."""
     with asyncio.Runner() as runner:
-        _loops.add(runner.get_loop())
+        watch_loop(runner.get_loop())
         return runner.run(main)
-
-
-def show_on_signal() -> None:
-    """Show stacks and tasks at every SIGUSR1 from now on. A no-op outside the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        return
-    asked, ask = os.pipe()
-    os.set_blocking(ask, False)
-
-    def tell(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        _shown_at[:] = [time.monotonic()]
-        os.write(ask, b"!")
-
-    faulthandler.unregister(signal.SIGUSR1)  # a fork inherits it, and would then not be hooked in
-    signal.signal(signal.SIGUSR1, tell)
-    faulthandler.register(signal.SIGUSR1, file=STANDARD_ERROR, all_threads=True, chain=True)
-    threading.Thread(target=_answer, args=(asked,), daemon=True, name="stacks").start()
-
-
-def show_threads_on_signal(file: int = STANDARD_ERROR) -> None:
-    """Show the threads alone at every SIGUSR1 from now on: for who may have no further thread, or has no tasks."""
-    faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
 
 
 def heed_end(
@@ -84,7 +64,7 @@ def heed_end(
         if number == signal.SIGTERM and first:
             first.clear()
             if shows():
-                _show()
+                show_now(AGAIN_SECONDS_MIN)
         if loop is None:
             tell()
         elif not loop.is_closed():
@@ -94,13 +74,6 @@ def heed_end(
         signal.signal(number, end)
 
 
-def _show() -> None:
-    """Show stacks and tasks now, where ``show_on_signal`` is in force and nobody has asked a moment ago."""
-    recent = _shown_at and time.monotonic() - _shown_at[0] < AGAIN_SECONDS_MIN
-    if not recent and callable(signal.getsignal(signal.SIGUSR1)):
-        signal.raise_signal(signal.SIGUSR1)
-
-
 def ask_for_stacks(pid: int) -> tuple[int, ...]:
     """Ask a process and all that it started; the ids of those that will answer."""
     asked = tuple(one for one in _family(pid) if _heeds(one))
@@ -108,21 +81,6 @@ def ask_for_stacks(pid: int) -> tuple[int, ...]:
         with suppress(ProcessLookupError):  # it has ended since
             os.kill(one, signal.SIGUSR1)
     return asked
-
-
-def _answer(asked: int) -> None:
-    while os.read(asked, 1):
-        sys.stderr.write("\n".join((*_describe_tasks(), f"{END} {os.getpid()} --", "")))
-        sys.stderr.flush()
-
-
-def _describe_tasks() -> Iterator[str]:
-    tasks = [task for loop in list(_loops) for task in asyncio.all_tasks(loop)]
-    yield f"asyncio tasks: {len(tasks)}"
-    for task in tasks[:TASKS_MAX]:
-        yield f"  {task.get_name()} {getattr(task.get_coro(), '__qualname__', '')}"
-        for frame in task.get_stack(limit=FRAMES_MAX):
-            yield f'    File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}'
 
 
 def _heeds(pid: int) -> bool:
