@@ -24,7 +24,9 @@ OPERATOR = "rollout-operator"
 REFUSALS = {"throttled": 429, "broken": 500, "away": 503, "conflict": 409, "forbidden": 403}
 FAULTS = (*REFUSALS, "cut", "answer lost", "killed before", "killed after", "killed, done late")
 WATCH_FAULTS = ("watch cut", "compacted", "events late")
-LATE_SECONDS_MAX = 20.0  # short: of the simulated clock
+LATE_SECONDS_MAX = (
+    20.0  # short: of the simulated clock  # short: virtual time, how late a request is done
+)
 BOOKMARK_SECONDS = 30.0
 
 
