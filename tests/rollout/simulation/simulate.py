@@ -26,6 +26,7 @@ from rollout.protocol.envelope import Envelope
 
 sys.path.append(str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "ledger"))
+sys.path.append(str(Path(__file__).parents[1] / "coordinator"))
 
 import hash_learner
 import workers

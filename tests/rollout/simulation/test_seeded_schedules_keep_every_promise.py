@@ -5,7 +5,10 @@ A seed that fails prints its schedule and what happened; ``simulate.py SEED`` be
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from scenario import KINDS, LATE_FIRST, NOTICE, SLOW_FIRST, STOP, build_scenario
@@ -86,3 +89,15 @@ def test_the_seeds_meet_every_fault_and_every_kind_of_run():
 
 def test_a_seed_tells_the_same_story_twice():
     assert run_scenario(build_scenario(7)).trace == run_scenario(build_scenario(7)).trace
+
+
+@pytest.mark.process
+def test_a_seed_is_told_by_the_command_that_a_failure_prints():
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("simulate.py")), "3"],
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "seed 3: kept" in done.stdout
