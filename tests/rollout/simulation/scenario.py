@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from plans import changed, run_plan
 
@@ -125,12 +126,14 @@ class Scenario:
         plan = self.plan
         names = ("num_actors", "tasks_max", "trouble", "lost", "broken_task", "flat", "salted")
         more = ("anchor_every", "drift", "network", "slowness")
-        bounds = ("staleness_max", "waves_max", "exact", "samples_min", "num_samples", "steps_max")
-        others = ("tasks_per_step", "lease_seconds", "sample_wait_seconds", "extra_groups")
+        train = ("staleness_max", "waves_max", "samples_min", "num_samples", "steps_max")
+        train += ("tasks_per_step", "extra_groups")
+        others = ("numerics.exact", "limits.sample_wait_seconds", "lease_seconds")
+        told = (*(f"train.{name}" for name in train), *others)
         lines = [
             f"seed {self.seed}",
             *(f"  {name} = {getattr(self, name)}" for name in (*names, *more)),
-            *(f"  plan.{name} = {getattr(plan, name)}" for name in (*bounds, *others)),
+            *(f"  plan.{name} = {attrgetter(name)(plan)}" for name in told),
             *(f"  {fault}" for fault in self.faults),
         ]
         return "\n".join(lines)
