@@ -1,6 +1,7 @@
 """Tasks that live as long as their process: started again when they fail, a few times, and then its end."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -90,4 +91,5 @@ async def test_a_coordinator_whose_duty_fails_for_good_ends():
     duty = asyncio.create_task(keep_going("keep", broken))
     well = asyncio.create_task(asyncio.sleep(0))
     with pytest.raises(OSError, match="read-only"):
-        await _until_told(asyncio.Event(), (well, duty))
+        run = SimpleNamespace(superseded=asyncio.Event(), state=SimpleNamespace(outcome=None))
+        await _until_told(run, (well, duty))

@@ -9,6 +9,7 @@ from worlds import SPEC, World
 
 from rollout_api.conditions import Reason
 from rollout_operator.cache.store import Store
+from rollout_operator.controller.clocks import Clocks
 from rollout_operator.controller.queue import Key, KeyQueue
 from rollout_operator.controller.worker import Workers
 from rollout_operator.errors import Conflict, Forbidden, NotFound, Outdated, Unavailable
@@ -169,7 +170,7 @@ async def test_children_that_may_not_be_removed_are_told_and_tried_again():
 async def test_definitions_that_lack_a_field_are_named_once_and_the_rest_is_kept():
     one = Refusing(None)
     one.world.settle()
-    one.reconciler.clock = lambda: one.world.now
+    one.reconciler.clocks = Clocks(now=lambda: one.world.now)
     one.world.status = {k: v for k, v in one.world.status.items() if k != "selector"}
     one.unknown = {"selector"}
     for _ in range(3):

@@ -166,9 +166,11 @@ def make_run(model: ModelObjects, spec: Body, uid: str = UID) -> None:
     model.create(PERSON, PLACE, {**kind, "metadata": meta, "spec": spec})
 
 
+RANKS_SERVICE = ("services", "ns", names.workload_name(RUN, "learner"))
+
+
 def _change_a_child(stage: Stage) -> None:
-    place = ("services", "ns", names.workload_name(RUN, "learner"))
-    stage.model.merge(PERSON, place, {"spec": {"publishNotReadyAddresses": False}})
+    stage.model.merge(PERSON, RANKS_SERVICE, {"spec": {"publishNotReadyAddresses": False}})
 
 
 def _scale(stage: Stage) -> None:
@@ -193,7 +195,13 @@ ACTS: dict[str, tuple[Act, ...]] = {
     "lose a rank": (Act(name="lose a rank", due=_ready_for_long, do=_lose_a_rank),),
     "lose an actor": (Act(name="lose an actor", due=AT_WORK, do=_lose_an_actor),),
     "scale": (Act(name="scale", due=AT_WORK, do=_scale),),
-    "change a child": (Act(name="change a child", due=AT_WORK, do=_change_a_child),),
+    "change a child": (
+        Act(
+            name="change a child",
+            due=lambda stage: stage.at_work() and RANKS_SERVICE in stage.model.objects,
+            do=_change_a_child,
+        ),
+    ),
     "delete a service": (_delete_a_child("services", names.workload_name(RUN, "learner")),),
     "delete the secret": (_delete_a_child("secrets", names.certificate_name(RUN)),),
     "delete the actors": (_delete_a_child("statefulsets", names.workload_name(RUN, "actor")),),

@@ -423,12 +423,24 @@ def simulate_one_fault(clean: Life, kind: str, number: int) -> Life:
     return compare(play(clean.story.seed, chaos, draw), clean)
 
 
+def _settled(end: Body, story: Story) -> Body:
+    """What of an end chance does not decide: a record that is deleted may be missed for as long as the run has left."""
+    if story.loose:
+        return end.get("conditions", {})
+    if "delete the record" not in story.acts:
+        return end
+    children = {
+        place: child
+        for place, child in end.get("children", {}).items()
+        if names.ANNOTATION_CHILDREN not in child["metadata"].get("annotations", {})
+    }
+    return end | {"children": children}
+
+
 def compare(life: Life, clean: Life) -> Life:
     """With what was broken in either, or differs between them."""
     life.broken = clean.broken + life.broken
-    ends = [life.end, clean.end]
-    if life.story.loose:
-        ends = [one.get("conditions") for one in ends]
+    ends = [_settled(one, life.story) for one in (life.end, clean.end)]
     if not life.broken and (found := differences(*ends)):
         life.broken.append(f"the end is another one: {found[:8]}")
     return life
