@@ -297,7 +297,7 @@ def observe_memory(document: Mapping[str, Any], runtime: Mapping[str, Any]) -> A
 def observe_completions(document: Mapping[str, Any], place: Place) -> Any:
     """Where the same tokens end, the text that rewards see of them, and the body that asks a vLLM server."""
     config = build_config(document, place)
-    sampling = build_plan(config, build_rows(config)).sampling
+    sampling = build_plan(config, build_rows(config)).train.sampling
     renderer = build_renderer(place.model, config.spec.model.chat_template)
     tokens = renderer.render_prompt((Message(role="user", content="1#2;3"),))
     said = Completion(token_ids=tokens, logprobs=(0.0,) * len(tokens), finish="length")
