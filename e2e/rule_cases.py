@@ -73,6 +73,10 @@ PAIRS: dict[str, tuple[Any, Any]] = {
         {"from": "Names", "names": ["team-a"]},
         {"from": "All", "names": ["team-a"]},
     ),
+    "a selector and from: Selector belong together; write both, or neither": (
+        {"from": "Selector", "selector": {"matchLabels": {"team": "a"}}},
+        {"from": "All", "selector": {"matchLabels": {"team": "a"}}},
+    ),
     "labels of rollout.dev belong to the operator: choose another key": (
         {"labels": {"team": "x"}},
         {"labels": {"rollout.dev/role": "x"}},
