@@ -13,6 +13,7 @@ from rollout_api.v1alpha1.runtime import RuntimeStatus
 
 ROOT = Path(__file__).parents[2]
 WRITERS = (
+    "operator/src/rollout_operator/controller/conditions.py",
     "operator/src/rollout_operator/other_kinds.py",
     "operator/src/rollout_operator/run/controller.py",
     "operator/src/rollout_operator/run/plan/*.py",

@@ -9,7 +9,7 @@ from typing import Any
 from worlds import World, build_inputs
 
 from rollout_api import names
-from rollout_operator.cache.children import render_time
+from rollout_operator.controller.times import render_time
 from rollout_operator.kueue.quota import Quota, parse_quota
 from rollout_operator.run.plan.attempts import current_attempt, find_record
 from rollout_operator.run.plan.model import Observed, Plan, QuotaStep

@@ -12,10 +12,10 @@ from rollout_api.conditions import ConditionType, Reason
 from rollout_api.v1alpha1.common import Condition
 from rollout_operator.cache.objects import Stored
 from rollout_operator.cache.store import Store
+from rollout_operator.controller.conditions import ConditionUpdate, Status, no, stamp, yes
 from rollout_operator.controller.queue import Key, KeyQueue
 from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.preconditions.checks import parse_runtime
-from rollout_operator.run.plan.status.conditions import ConditionUpdate, Status, no, stamp, yes
 
 NOT_BUILT = {
     "RolloutSnapshot": "snapshot objects are not supported by this version; runs keep their own anchors",

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from worlds import SPEC, World
 
-from rollout_operator.cache.children import render_time
+from rollout_operator.controller.times import render_time
 
 TWO = {**SPEC, "learner": {"nodes": 2}, "actors": {"replicas": 2}}
 WORDS = "nothing has moved for 900 s; learner waits for a batch (task t/3 is with actor-1)"

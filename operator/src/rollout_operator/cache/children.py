@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from sys import intern
 from typing import Any
 
 from rollout_api import GROUP, names
+from rollout_operator.controller.times import parse_time, read_time
 from rollout_operator.kube.managed_fields import controller_uid, fields_digest, owned_digest
 from rollout_operator.signing import FORMAT_UNSAID, record_content, record_format
 
@@ -261,25 +262,6 @@ def parse_node(live: Document) -> Node:
         unready_since=parse_time(ready["lastTransitionTime"]) if ready and unready else None,
         out_of_service=any(taint["key"] == NODE_OUT_OF_SERVICE for taint in taints),
     )
-
-
-def parse_time(text: str) -> datetime:
-    """RFC 3339, as the API server writes it."""
-    return datetime.fromisoformat(text)
-
-
-def read_time(text: str) -> datetime | None:
-    """As ``parse_time``, of what anybody may have written: None for all that is no time with its zone."""
-    try:
-        found = parse_time(text)
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else None
-
-
-def render_time(moment: datetime) -> str:
-    """RFC 3339 in UTC, whole seconds, as metav1.Time."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _number(text: Any) -> int:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from rollout_api import GROUP, names
-from rollout_operator.cache.children import read_time, render_time
+from rollout_operator.controller.times import read_time, render_time
 from rollout_operator.errors import Conflict, FieldConflict, NotFound
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.managed_fields import controller_uid

@@ -9,13 +9,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from rollout_api.conditions import ConditionType, Reason
-from rollout_operator.cache.children import parse_time
+from rollout_operator.controller.conditions import ConditionUpdate, no
+from rollout_operator.controller.times import parse_time
 from rollout_operator.run.plan.attempts import find_record
 from rollout_operator.run.plan.children import earliest, plan_desired, until
 from rollout_operator.run.plan.model import Observed, Plan
 from rollout_operator.run.plan.phases import END, plan_down
 from rollout_operator.run.plan.queueing import plan_step
-from rollout_operator.run.plan.status.conditions import ConditionUpdate, no, read_conditions
+from rollout_operator.run.plan.status.conditions import read_conditions
 from rollout_operator.run.plan.status.finish import finish_plan
 
 

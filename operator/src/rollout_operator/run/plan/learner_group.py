@@ -13,7 +13,8 @@ from hashlib import sha256
 from rollout_api.conditions import Reason
 from rollout_api.v1alpha1.common import Condition
 from rollout_api.v1alpha1.run_status import Progress
-from rollout_operator.cache.children import Ended, Pod, Workload, parse_time, render_time
+from rollout_operator.cache.children import Ended, Pod, Workload
+from rollout_operator.controller.times import parse_time, render_time
 from rollout_operator.run.attempt import ScaleState
 from rollout_operator.run.plan.attempts import stateful_set
 from rollout_operator.run.plan.model import Observed

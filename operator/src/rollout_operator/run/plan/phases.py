@@ -13,7 +13,8 @@ from rollout_api import names
 from rollout_api.conditions import Reason
 from rollout_api.names import Role
 from rollout_api.v1alpha1.run_status import Progress
-from rollout_operator.cache.children import Pod, parse_time
+from rollout_operator.cache.children import Pod
+from rollout_operator.controller.times import parse_time
 from rollout_operator.run.attempt import ScaleState
 from rollout_operator.run.plan.attempts import replicas_of, stateful_set
 from rollout_operator.run.plan.learner_group import (

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rollout_api.conditions import ConditionType, Reason
-from rollout_operator.cache.children import parse_time, render_time
+from rollout_operator.controller.conditions import ConditionUpdate, Status, no, yes
+from rollout_operator.controller.times import parse_time, render_time
 from rollout_operator.errors import RecordFormatUnknown, RecordUnverified
 from rollout_operator.run.plan.attempts import (
     current_attempt,
@@ -49,16 +50,12 @@ from rollout_operator.run.plan.queueing import (
     refused_condition,
 )
 from rollout_operator.run.plan.status.conditions import (
-    ConditionUpdate,
-    Status,
     actor_selector,
     actors_condition,
     aimed,
     build_role_status,
     learner_condition,
-    no,
     reported,
-    yes,
 )
 from rollout_operator.run.plan.status.finish import finish_plan
 from rollout_operator.run.plan.termination import deadlines, find_ending

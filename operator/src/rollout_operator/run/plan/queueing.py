@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rollout_api.conditions import ConditionType, Reason
+from rollout_operator.controller.conditions import ConditionUpdate, no, yes
 from rollout_operator.kueue.quota import Quota
 from rollout_operator.run.plan.attempts import has_pods
 from rollout_operator.run.plan.learner_group import find_condition
 from rollout_operator.run.plan.model import Blocked, Observed, QuotaStep
-from rollout_operator.run.plan.status.conditions import ConditionUpdate, no, yes
 
 _QUEUED = frozenset({Reason.QUOTA_RESERVED.value, Reason.QUEUED.value, Reason.EVICTED.value})
 WAIT_SECONDS = 30.0

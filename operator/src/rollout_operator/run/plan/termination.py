@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 
 from rollout_api.conditions import Reason
 from rollout_api.v1alpha1.run_status import Outcome
-from rollout_operator.cache.children import Ended, Pod, parse_time
+from rollout_operator.cache.children import Ended, Pod
+from rollout_operator.controller.times import parse_time
 from rollout_operator.run.plan.learner_group import Group, describe_end
 from rollout_operator.run.plan.model import REASONS, Ending, Observed
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from rollout_api import names
-from rollout_operator.cache.children import parse_time, render_time
+from rollout_operator.controller.times import parse_time, render_time
 from rollout_operator.kueue.quota import Document, Quota
 from rollout_operator.run.queue.claim import Claim, build_spec
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from typing import Any
 
 from rollout_api import names
@@ -12,7 +11,7 @@ from rollout_api.conditions import ConditionType, Reason
 from rollout_api.names import Role
 from rollout_api.v1alpha1.common import Condition
 from rollout_api.v1alpha1.run_status import Progress, ReportedCondition
-from rollout_operator.cache.children import render_time
+from rollout_operator.controller.conditions import ConditionUpdate, Status, no, yes
 from rollout_operator.run.attempt import ScaleState
 from rollout_operator.run.plan.attempts import stateful_set
 from rollout_operator.run.plan.learner_group import WAITS, Group
@@ -26,56 +25,10 @@ from rollout_operator.run.plan.phases import (
     wanted_actors,
 )
 
-MESSAGE_LENGTH_MAX = 4096
-Status = dict[str, Any]
 OWN_FIELDS = (
     "observedGeneration", "conditions", "attempt", "configuration", "startTime", "settingsGeneration",
     "activeSeconds", "completionTime", "coordinator", "learner", "actors", "selector", "lastSnapshot", "best",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConditionUpdate:
-    """A condition before it has times. ``renewed``: it has changed and come back since the last look."""
-
-    type: ConditionType
-    holds: bool | None
-    reason: Reason
-    message: str
-    renewed: bool = False
-
-
-def yes(kind: ConditionType, reason: Reason, message: str) -> ConditionUpdate:
-    """The aspect holds."""
-    return ConditionUpdate(type=kind, holds=True, reason=reason, message=message)
-
-
-def no(kind: ConditionType, reason: Reason, message: str) -> ConditionUpdate:
-    """The aspect does not hold."""
-    return ConditionUpdate(type=kind, holds=False, reason=reason, message=message)
-
-
-def stamp(
-    aspects: Iterable[ConditionUpdate], before: Iterable[Any], generation: int, now: datetime
-) -> list[Status]:
-    """Conditions with times: the old time where the status has not changed."""
-    times = {c.type: (c.status, c.last_transition_time) for c in before}
-    stamped = []
-    for aspect in aspects:
-        status = "Unknown" if aspect.holds is None else str(aspect.holds)
-        was = times.get(aspect.type.value)
-        same = was is not None and was[0] == status and not aspect.renewed
-        stamped.append(
-            {
-                "type": aspect.type.value,
-                "status": status,
-                "reason": aspect.reason.value,
-                "message": aspect.message[:MESSAGE_LENGTH_MAX],
-                "lastTransitionTime": was[1] if was is not None and same else render_time(now),
-                "observedGeneration": generation,
-            }
-        )
-    return sorted(stamped, key=lambda condition: condition["type"])
 
 
 def build_role_status(

@@ -8,15 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from rollout_api.names import Role
+from rollout_operator.controller.conditions import ConditionUpdate, Status, stamp
 from rollout_operator.run.attempt import ScaleState
 from rollout_operator.run.plan.model import Observed, Plan
 from rollout_operator.run.plan.status.conditions import (
-    ConditionUpdate,
-    Status,
     build_role_status,
     cluster_conditions,
     own_part,
-    stamp,
 )
 from rollout_operator.run.plan.status.events import build_events, build_final_events
 from rollout_operator.run.plan.status.snapshots import describe_snapshots

@@ -9,16 +9,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from rollout_api.conditions import ConditionType, Reason
+from rollout_operator.controller.conditions import Status, no, stamp, yes
 from rollout_operator.run.plan.learner_group import find_condition
 from rollout_operator.run.plan.model import Observed
-from rollout_operator.run.plan.status.conditions import (
-    Status,
-    no,
-    own_part,
-    read_conditions,
-    stamp,
-    yes,
-)
+from rollout_operator.run.plan.status.conditions import own_part, read_conditions
 
 _SAID = frozenset({ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED})
 
