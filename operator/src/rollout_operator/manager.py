@@ -43,6 +43,7 @@ from rollout_operator.run.controller import FOR_QUEUE, Reconciler
 from rollout_operator.run.coordinator import HttpCoordinators
 from rollout_operator.run.events import Poster
 from rollout_operator.run.observe import Observer
+from rollout_operator.run.plan.preconditions.checks import find_runtime_fault
 from rollout_operator.run.queue.asking import Asker
 from rollout_operator.run.queue.keeper import Keeper
 from rollout_operator.run.record_keys import RecordKeys
@@ -207,6 +208,7 @@ class Manager:
                 store=self.store,
                 queue=self.queue,
                 send=runs.send_status,
+                find_fault=find_runtime_fault,
                 clock=self.clocks.now,
             )
             for one in OWN_KINDS

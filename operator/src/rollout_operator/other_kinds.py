@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -14,13 +14,15 @@ from rollout_operator.cache.objects import Stored
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.conditions import ConditionUpdate, Status, no, stamp, yes
 from rollout_operator.controller.queue import Key, KeyQueue
-from rollout_operator.run.plan.model import Blocked
-from rollout_operator.run.plan.preconditions.checks import parse_runtime
 
 NOT_BUILT = {
     "RolloutSnapshot": "snapshot objects are not supported by this version; runs keep their own anchors",
     "RolloutEndpoint": "endpoints are not supported by this version",
 }
+
+
+FindFault = Callable[[Mapping[str, Any], str], str | None]
+"""Why a run could not use a runtime of this spec and kind; None when it could."""
 
 
 class Send(Protocol):
@@ -38,6 +40,7 @@ class StatusController:
     store: Store
     queue: KeyQueue
     send: Send
+    find_fault: FindFault
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
 
     async def reconcile(self, key: Key) -> float | None:
@@ -49,7 +52,8 @@ class StatusController:
         if stored.deleting:
             return None
         spec, before = json.loads(stored.spec), stored.read_status()
-        status = plan_other(key.kind, spec, before, stored.generation, self.clock())
+        aspects = judge(key.kind, spec, self.find_fault)
+        status = plan_other(aspects, before, stored.generation, self.clock())
         if status is not None:
             await self.send(stored, status)
         self.queue.forgive(key)
@@ -57,23 +61,24 @@ class StatusController:
 
 
 def plan_other(
-    kind: str, spec: Mapping[str, Any], status: Mapping[str, Any], generation: int, now: datetime
+    aspects: Iterable[ConditionUpdate], status: Mapping[str, Any], generation: int, now: datetime
 ) -> Status | None:
     """The status of an object that is no run; None when it is as it should be."""
     before = [Condition.model_validate(c) for c in status.get("conditions", ())]
-    conditions = stamp(_aspects(kind, spec), before, generation, now)
+    conditions = stamp(aspects, before, generation, now)
     after = {"observedGeneration": generation, "conditions": conditions}
     old = sorted(status.get("conditions", ()), key=lambda one: one["type"])
     same = old == conditions and status.get("observedGeneration") == generation
     return None if same else after
 
 
-def _aspects(kind: str, spec: Mapping[str, Any]) -> list[ConditionUpdate]:
+def judge(kind: str, spec: Mapping[str, Any], find_fault: FindFault) -> list[ConditionUpdate]:
+    """Whether an object that is no run is of use, and why not."""
     if kind in NOT_BUILT:
         return _stalled(Reason.NOT_SUPPORTED, NOT_BUILT[kind])
-    runtime = parse_runtime(spec, kind)
-    if isinstance(runtime, Blocked):
-        return _stalled(Reason.INVALID_SPEC, runtime.message)
+    fault = find_fault(spec, kind)
+    if fault is not None:
+        return _stalled(Reason.INVALID_SPEC, fault)
     return [yes(ConditionType.READY, Reason.VALID, "runs may use it")]
 
 

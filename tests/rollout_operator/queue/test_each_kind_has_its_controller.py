@@ -9,6 +9,7 @@ from rollout_operator.controller.queue import Key, KeyQueue
 from rollout_operator.controller.worker import Workers
 from rollout_operator.kube.resources import OWN_KINDS
 from rollout_operator.other_kinds import StatusController
+from rollout_operator.run.plan.preconditions.checks import find_runtime_fault
 
 BROKEN = {"acceleratorClasses": "all of them"}
 
@@ -26,7 +27,11 @@ class Cluster:
         self.store.put_object(kind, {"metadata": meta, "spec": spec})
         self.key = Key(namespace="n", name="one", kind=kind)
         self.controller = StatusController(
-            kind=kind, store=self.store, queue=self.queue, send=self.send
+            kind=kind,
+            store=self.store,
+            queue=self.queue,
+            send=self.send,
+            find_fault=find_runtime_fault,
         )
 
     async def send(self, stored, status):

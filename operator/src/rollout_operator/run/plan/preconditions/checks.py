@@ -221,3 +221,9 @@ def parse_runtime(spec: Mapping[str, Any], kind: str) -> RuntimeSpec | Blocked:
         message = f"the runtime's {describe(problems)}"
         return Blocked(reason=Reason.RUNTIME_NOT_FOUND, message=message)
     return parsed
+
+
+def find_runtime_fault(spec: Mapping[str, Any], kind: str) -> str | None:
+    """Why no run could use this runtime; None when one could."""
+    runtime = parse_runtime(spec, kind)
+    return runtime.message if isinstance(runtime, Blocked) else None
