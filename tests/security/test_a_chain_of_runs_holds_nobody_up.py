@@ -5,15 +5,15 @@ import json
 import pytest
 from worlds import SPEC
 
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.index.upstreams import find_upstreams
 from rollout_operator.run.plan.preconditions.upstreams import RUNS_AHEAD_MAX, check_upstreams
 
 LONG = 2000
 
 
-class CountingStore(Store):
+class CountingStore(RunStore):
     """Counts the runs that are looked at."""
 
     num_finds = 0

@@ -12,7 +12,6 @@ from cluster_calls import UID, ApiServer, build_applier, look
 from worlds import BEGIN, RING, SPEC, World, build_inputs
 
 from rollout_api import names
-from rollout_operator.cache.store import Store
 from rollout_operator.errors import FieldConflict, RecordUnverified
 from rollout_operator.kube.resources import CONFIG_MAPS
 from rollout_operator.run.attempt import (
@@ -22,6 +21,7 @@ from rollout_operator.run.attempt import (
     sign_record,
     unpack,
 )
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.plan.plan import plan_run
 from rollout_operator.signing import CHILDREN_FILE, KEY_BYTES, Keyring
 
@@ -125,7 +125,7 @@ async def start(store, server, **seen):
 
 
 async def test_my_record_is_applied_when_the_run_starts():
-    store, record = Store(), forged()
+    store, record = RunStore(), forged()
     record["metadata"] |= {"name": "run-0000000000", "uid": "forged"}
     store.put(CONFIG_MAPS, record)
     server = ApiServer(record)
@@ -139,7 +139,7 @@ async def test_my_record_is_applied_when_the_run_starts():
 
 async def test_my_record_has_the_name_that_the_operator_will_choose():
     record = genuine(OTHER)
-    store, server = Store(), ApiServer(record)
+    store, server = RunStore(), ApiServer(record)
     with pytest.raises(FieldConflict, match="was not made by this operator"):
         await start(store, server)
     assert not [path for path in server.paths() if "loot" in path or "rolebindings" in path]
@@ -156,14 +156,14 @@ async def test_my_object_has_the_name_of_a_child_and_is_adopted():
             "resourceVersion": "3",
         },
     }
-    store, server = Store(), ApiServer(mine)
+    store, server = RunStore(), ApiServer(mine)
     with pytest.raises(FieldConflict, match="ServiceAccount run-coordinator exists and is not"):
         await start(store, server)
     assert server.objects["ServiceAccount", "run-coordinator"] is mine
 
 
 async def test_my_attempt_makes_the_run_begin_anew():
-    store, record = Store(), changed(("metadata", "labels", names.LABEL_ATTEMPT), "99")
+    store, record = RunStore(), changed(("metadata", "labels", names.LABEL_ATTEMPT), "99")
     record["metadata"] |= {"name": "run-0000000000", "uid": "forged"}
     store.put(CONFIG_MAPS, genuine())
     store.put(CONFIG_MAPS, record)
@@ -172,7 +172,7 @@ async def test_my_attempt_makes_the_run_begin_anew():
 
 
 async def test_i_swap_the_record_between_the_look_and_the_write():
-    store, server = Store(), ApiServer(forged())
+    store, server = RunStore(), ApiServer(forged())
     store.put(CONFIG_MAPS, genuine())
     observed = look(store, {"attempt": 1})
     plan = plan_run(observed, BEGIN)
@@ -189,7 +189,7 @@ def conditions(plan):
 
 
 def test_a_living_run_whose_record_does_not_verify_says_so_and_keeps_its_pods():
-    store = Store()
+    store = RunStore()
     store.put(CONFIG_MAPS, genuine())
     plan = plan_run(look(store, {"attempt": 1}, OTHER), BEGIN)
     found = conditions(plan)
@@ -199,7 +199,7 @@ def test_a_living_run_whose_record_does_not_verify_says_so_and_keeps_its_pods():
 
 
 def test_a_person_resumes_it_as_a_new_attempt_with_a_new_record():
-    store = Store()
+    store = RunStore()
     store.put(CONFIG_MAPS, genuine())
     suspended = plan_run(look(store, {"attempt": 1}, OTHER, suspend=True), BEGIN)
     assert conditions(suspended)["Suspended"]["status"] == "True"
@@ -209,7 +209,7 @@ def test_a_person_resumes_it_as_a_new_attempt_with_a_new_record():
 
 
 def test_a_finished_run_lets_its_pods_go_though_nothing_says_what_they_are():
-    store = Store()
+    store = RunStore()
     store.put(CONFIG_MAPS, genuine())
     world = World()
     world.settle()
@@ -226,7 +226,7 @@ def test_a_finished_run_lets_its_pods_go_though_nothing_says_what_they_are():
 
 async def test_what_the_previous_key_signed_holds_and_is_signed_anew():
     record = genuine()
-    store, server = Store(), ApiServer(record)
+    store, server = RunStore(), ApiServer(record)
     store.put(CONFIG_MAPS, record)
     ring = Keyring(current=OTHER.current, previous=RING.current)
     observed = look(store, {"attempt": 1}, ring)

@@ -5,10 +5,10 @@ from typing import cast
 import pytest
 from worlds import PLATFORM, SPEC
 
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import NAMESPACES
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.observe import Observer
 from rollout_operator.run.queue.asking import Asker
 from rollout_operator.signing import Keyring
@@ -37,7 +37,7 @@ class Namespaces:
 
 def observer(labels, served=SERVED):
     client = cast("KubeClient", Namespaces(labels))
-    store = Store()
+    store = RunStore()
     meta = {"name": "default", "uid": "runtime", "resourceVersion": "1"}
     store.put_object(
         "ClusterRolloutRuntime", {"metadata": meta, "spec": {"allowedNamespaces": served}}

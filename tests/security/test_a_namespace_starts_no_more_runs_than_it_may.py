@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from worlds import PLATFORM, SPEC
 
 from rollout_api import names
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
 from rollout_operator.kube.resources import CONFIG_MAPS
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.observe import Observer
 from rollout_operator.run.queue.asking import Asker
 from rollout_operator.signing import Keyring
@@ -35,7 +35,7 @@ class Cluster:
 
     def __init__(self, most=MOST):
         self.woken, self.version = [], 0
-        self.store = Store(self.woken.append)
+        self.store = RunStore(self.woken.append)
         self.observer = Observer(
             client=None,
             store=self.store,

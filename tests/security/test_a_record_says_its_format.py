@@ -12,10 +12,10 @@ from cluster_calls import ApiServer, build_applier, look
 from worlds import BEGIN, RING, build_inputs
 
 from rollout_api import names
-from rollout_operator.cache.store import Store
 from rollout_operator.errors import RecordFormatUnknown, RecordUnverified
 from rollout_operator.kube.resources import CONFIG_MAPS
 from rollout_operator.run.attempt import read_record, render_record, sign_record
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.plan.plan import plan_run
 from rollout_operator.signing import CHILDREN_FILE, RECORD_FORMAT, record_content
 
@@ -56,7 +56,7 @@ def future(found="2"):
 
 
 def store_of(*records):
-    store = Store()
+    store = RunStore()
     for record in records:
         store.put(CONFIG_MAPS, record)
     return store

@@ -11,9 +11,9 @@ from rollout_api.checks.allowed import covers
 from rollout_api.v1alpha1.pods import Toleration
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import ClusterRuntimeSpec, RuntimeSpec
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
 from rollout_operator.kube.client import KubeClient
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.observe import Observer
 from rollout_operator.run.plan.preconditions.allowed import check_allowed, check_namespace
 from rollout_operator.run.queue.asking import Asker
@@ -282,7 +282,7 @@ class Cluster:
 
     def __init__(self):
         nobody = cast("KubeClient", None)
-        self.store = Store()
+        self.store = RunStore()
         self.version = 0
         self.observer = Observer(
             client=nobody,

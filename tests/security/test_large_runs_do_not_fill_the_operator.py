@@ -14,8 +14,8 @@ from rollout_api.generate.values import OperatorValues
 from rollout_api.presets import fill
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_operator.cache.objects import KEPT_BYTES_MAX, parse_stored
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.observe import Observer
 from rollout_operator.run.queue.asking import Asker
 from rollout_operator.signing import Keyring
@@ -28,8 +28,8 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 sys.path.insert(0, sys.argv[2])
 from test_large_runs_do_not_fill_the_operator import build_live, build_observer, spec_of
-from rollout_operator.cache.store import Store
-store = Store()
+from rollout_operator.run.index.store import RunStore
+store = RunStore()
 observer = build_observer(store)
 for size in (1_300_000, 60_000):
     spec = spec_of(size)
@@ -96,7 +96,7 @@ def test_a_spec_that_is_too_large_is_refused_at_the_door_with_its_size_and_what_
 
 @pytest.mark.parametrize("size", [SPEC_BYTES_MAX, 1_300_000])
 def test_where_nobody_guards_the_door_the_operator_says_so_and_keeps_little_of_it(size):
-    store = Store()
+    store = RunStore()
     observer = build_observer(store)
     store.put_object("RolloutRun", build_live("r", spec_of(size)))
     stored = store.find(Key(namespace="a", name="r"))

@@ -10,7 +10,6 @@ from cluster_calls import UID, ApiServer, look
 
 from rollout_api import names
 from rollout_operator.cache.children import parse_child
-from rollout_operator.cache.store import Store
 from rollout_operator.errors import CoordinatorUnreachable, FieldConflict
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.config import Connection, open_outer_session, open_session
@@ -19,6 +18,7 @@ from rollout_operator.kube.managed_fields import project, writer_of
 from rollout_operator.kube.resources import CONFIG_MAPS, STATEFUL_SETS
 from rollout_operator.run.certificate import issue
 from rollout_operator.run.coordinator import HttpCoordinators
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.render import contract
 from rollout_operator.run.tls import Authorities, build_secret
 
@@ -189,7 +189,7 @@ SPOILED = {
 
 @pytest.mark.parametrize("spoiled", SPOILED.values(), ids=SPOILED.keys())
 async def test_my_certificate_makes_a_look_fail_without_a_word(spoiled):
-    observed = look(Store())
+    observed = look(RunStore())
     with pytest.raises(FieldConflict, match=r"Secret run-tls .* delete it"):
         await Authorities(client=ApiServer(spoiled)).ensure(
             observed, NOW, is_new=False, doubted=True
@@ -210,11 +210,11 @@ async def test_my_authority_keeps_a_run_from_being_suspended(data):
         server = ApiServer(secret(data=data))
         caller = Caller(client=server, session=session, namespace="n", account="a")
         with pytest.raises(CoordinatorUnreachable):
-            await caller.stop(look(Store()), "Suspended")
+            await caller.stop(look(RunStore()), "Suspended")
 
 
 def test_what_is_kept_of_hostile_children_is_planned_with():
-    store = Store()
+    store = RunStore()
     for kind in (STATEFUL_SETS, CONFIG_MAPS):
         store.put(kind, build(kind.kind, **dict.fromkeys(COUNTS, "\u00b2")))
     assert look(store).children.keys() == {

@@ -6,12 +6,12 @@ import pytest
 from cluster_calls import ApiServer, build_applier
 from worlds import PLATFORM, RING, build_inputs
 
-from rollout_operator.cache.store import Store
 from rollout_operator.chart import render_rules
 from rollout_operator.errors import ChildRefused
 from rollout_operator.kube.resources import CONFIG_MAPS
 from rollout_operator.rbac import COORDINATOR, COORDINATOR_RULES, RULES
 from rollout_operator.run.attempt import build_children, render_record, sign_record
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.permitted import Permit, check_permitted
 from rollout_operator.run.render.inputs import RoleReference
 
@@ -70,7 +70,7 @@ def test_a_role_in_a_record_of_another_version_is_left_alone():
     listed = record.config_map["metadata"]["annotations"]
     listed["rollout.dev/children"] += ",Role/run-coordinator"
     live = ApiServer()._take("create", sign_record(record, RING).config_map, CONFIG_MAPS)
-    store = Store(lambda _: None)
+    store = RunStore(lambda _: None)
     meta = {"name": "run", "namespace": "ns", "uid": "uid-0001", "resourceVersion": "1"}
     store.put_object("RolloutRun", {"metadata": meta, "spec": {}})
     store.put(CONFIG_MAPS, live)

@@ -6,10 +6,10 @@ import pytest
 from worlds import World
 
 from rollout_api import names
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
 from rollout_operator.kube.resources import CONFIG_MAPS, PODS, STATEFUL_SETS
 from rollout_operator.kueue.resources import WORKLOADS
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.plan.attempts import current_attempt
 from rollout_operator.run.plan.plan import plan_run
 from rollout_operator.run.queue.keeper import is_pod_of
@@ -65,7 +65,7 @@ def told():
 
 @pytest.fixture
 def store(told):
-    made = Store(told.append)
+    made = RunStore(told.append)
     meta = {"name": "run", "namespace": "ns", "uid": UID, "resourceVersion": "1"}
     made.put_object("RolloutRun", {"metadata": meta, "spec": {}})
     work = build("run-actors", "ns", THE_RUN)

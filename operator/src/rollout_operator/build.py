@@ -7,7 +7,6 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import KeyQueue
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.config import Connection, open_outer_session, open_session
@@ -16,6 +15,7 @@ from rollout_operator.kube.opened import OpenedWatches
 from rollout_operator.kube.resources import own_paths
 from rollout_operator.manager import Manager
 from rollout_operator.metrics import build_metrics
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.settings import Settings
 
 LEASE_CONNECTIONS = 2
@@ -55,7 +55,7 @@ async def open_manager(settings: Settings, connection: Connection) -> AsyncItera
                 may_write=leader.require,
                 count=metrics.count_request,
             ),
-            store=Store(queue.put),
+            store=RunStore(queue.put),
             queue=queue,
             leader=leader,
             opened=OpenedWatches(own_paths(settings.namespaces)),

@@ -15,7 +15,6 @@ import aiohttp
 
 from rollout_api.names import LABEL_MANAGED_BY, MANAGER_CHILDREN
 from rollout_operator.apply.apply_set import Applier
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.controller.contract import Controller
 from rollout_operator.controller.queue import KeyQueue
@@ -42,6 +41,7 @@ from rollout_operator.other_kinds import StatusController
 from rollout_operator.run.controller import FOR_QUEUE, Reconciler
 from rollout_operator.run.coordinator import HttpCoordinators
 from rollout_operator.run.events import Poster
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.observe import Observer
 from rollout_operator.run.plan.preconditions.checks import find_runtime_fault
 from rollout_operator.run.queue.asking import Asker
@@ -62,7 +62,7 @@ class Manager:
     session: aiohttp.ClientSession
     outer: aiohttp.ClientSession
     client: KubeClient
-    store: Store
+    store: RunStore
     queue: KeyQueue
     leader: Leader
     opened: OpenedWatches
@@ -91,7 +91,7 @@ class Manager:
         self.kueue = Follower(
             client=self.client,
             build_readers=self._build_quota_readers,
-            wanted=lambda: bool(self.store.runs.waiting(FOR_QUEUE, "")),
+            wanted=lambda: bool(self.store.index.waiting(FOR_QUEUE, "")),
             appeared=self._wake_queued,
             vanished=self._lose_quotas,
         )
@@ -166,7 +166,7 @@ class Manager:
             queue_depth=lambda: len(self.queue),
             leading=self.leader.is_leader,
             ages=self.ages,
-            reasons=self.store.runs.by_ready,
+            reasons=self.store.index.by_ready,
         )
 
     # -- tasks --------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class Manager:
         )
 
     def _wake_queued(self) -> None:
-        for key in self.store.runs.waiting(FOR_QUEUE, ""):
+        for key in self.store.index.waiting(FOR_QUEUE, ""):
             self.queue.put(key)
 
     def _lose_quotas(self) -> None:

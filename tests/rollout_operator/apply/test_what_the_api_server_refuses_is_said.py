@@ -8,7 +8,6 @@ import pytest
 from worlds import SPEC, World
 
 from rollout_api.conditions import Reason
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.clocks import Clocks
 from rollout_operator.controller.queue import Key, KeyQueue
 from rollout_operator.controller.worker import Workers
@@ -18,6 +17,7 @@ from rollout_operator.run.controller import (
     TOLD_SECONDS_MIN,
     Reconciler,
 )
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.plan import plan_run
 
@@ -60,7 +60,7 @@ class Refusing:
         self.unknown = set()
         self.world = World()
         self.queue = KeyQueue()
-        self.store = Store()
+        self.store = RunStore()
         meta = {"name": "run", "namespace": "ns", "uid": "uid-0001", "resourceVersion": "1"}
         self.store.put_object("RolloutRun", {"metadata": meta, "spec": SPEC})
         self.reconciler = Reconciler(

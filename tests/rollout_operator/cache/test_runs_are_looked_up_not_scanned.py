@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
+from rollout_operator.run.index.store import RunStore
 
 REASONS = ("RuntimeNotFound", "InvalidSpec", "Running", "Succeeded")
 NAMES = ("a", "b", "c")
@@ -38,7 +38,7 @@ CHANGES = st.lists(
 @settings(max_examples=80, deadline=None)
 @given(CHANGES)
 def test_the_index_says_what_a_scan_would_say(changes):
-    store, there, uids = Store(), {}, dict.fromkeys(NAMES, 0)
+    store, there, uids = RunStore(), {}, dict.fromkeys(NAMES, 0)
     for version, (name, verb, status, upstream) in enumerate(changes, 1):
         document = live(name, f"{name}{uids[name]}", version, status, upstream)
         if verb == "put":
@@ -50,15 +50,15 @@ def test_the_index_says_what_a_scan_would_say(changes):
             uids[name] += 1
 
     for reason in REASONS:
-        assert set(store.runs.waiting((reason,), "n")) == {
+        assert set(store.index.waiting((reason,), "n")) == {
             Key(namespace="n", name=name) for name, one in there.items() if waits(one, reason)
         }
     for upstream in NAMES:
-        assert {key.name for key in store.runs.referrers(Key(namespace="n", name=upstream))} == {
+        assert {key.name for key in store.index.referrers(Key(namespace="n", name=upstream))} == {
             name for name, one in there.items() if one["spec"].get("model") == {"fromRun": {"name": upstream}}
         }  # fmt: skip
-    assert store.runs.num_at_work == sum(works(one) for one in there.values())
-    assert sum(store.runs.by_ready().values()) == len(there)
+    assert store.index.num_at_work == sum(works(one) for one in there.values())
+    assert sum(store.index.by_ready().values()) == len(there)
 
 
 def waits(one, reason):
@@ -72,18 +72,18 @@ def works(one):
 
 
 def test_only_runs_are_looked_up():
-    store = Store()
+    store = RunStore()
     found = {"conditions": [{"type": "Ready", "status": "False", "reason": "InvalidSpec"}]}
     store.put_object("RolloutRuntime", live("a", "u", 1, found, ""))
-    assert store.runs.waiting(("InvalidSpec",), "") == []
-    assert store.runs.by_ready() == {}
+    assert store.index.waiting(("InvalidSpec",), "") == []
+    assert store.index.by_ready() == {}
 
 
 def test_a_run_that_has_finished_waits_for_nothing_and_wakes_those_that_start_from_it():
-    store = Store()
+    store = RunStore()
     over = {"conditions": [{"type": "Finished", "status": "True", "reason": "Succeeded"}]}
     store.put_object("RolloutRun", live("a", "a", 1, over, ""))
     store.put_object("RolloutRun", live("b", "b", 2, {}, "a"))
     store.put_object("RolloutRun", live("c", "c", 3, {}, "b"))
-    assert store.runs.referrers(Key(namespace="n", name="a")) == [Key(namespace="n", name="b")]
-    assert store.runs.referrers(Key(namespace="other", name="a")) == []
+    assert store.index.referrers(Key(namespace="n", name="a")) == [Key(namespace="n", name="b")]
+    assert store.index.referrers(Key(namespace="other", name="a")) == []

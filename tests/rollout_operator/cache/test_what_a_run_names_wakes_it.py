@@ -3,8 +3,8 @@
 import pytest
 from worlds import SPEC
 
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
+from rollout_operator.run.index.store import RunStore
 
 RUN = Key(namespace="n", name="b")
 OVER = {"conditions": [{"type": "Finished", "status": "True", "reason": "Succeeded"}]}
@@ -31,7 +31,7 @@ class Woken:
 
     def __init__(self):
         self.keys = []
-        self.store = Store(self.keys.append)
+        self.store = RunStore(self.keys.append)
 
     def put(self, kind, document, *, notify=True):
         self.keys.clear()

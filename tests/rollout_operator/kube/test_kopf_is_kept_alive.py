@@ -10,7 +10,6 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from yarl import URL
 
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.backoff import Backoff
 from rollout_operator.controller.queue import Key
 from rollout_operator.errors import NotLeader
@@ -24,6 +23,7 @@ from rollout_operator.kube.config import (
 from rollout_operator.kube.listed import ListedObjects
 from rollout_operator.kube.opened import OpenedWatches
 from rollout_operator.kube.resources import RUNS, own_paths
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.settings import Settings
 
 
@@ -56,7 +56,7 @@ async def list_all(session, url):
 
 
 async def test_a_list_makes_everything_known_and_forgets_what_it_does_not_show():
-    store, pages = Store(), Pages("a", "b")
+    store, pages = RunStore(), Pages("a", "b")
     store.put_object("RolloutRun", run("gone", 1))
     app = web.Application()
     app.router.add_get(RUNS.path(), pages.answer)
@@ -68,7 +68,7 @@ async def test_a_list_makes_everything_known_and_forgets_what_it_does_not_show()
 
 
 def test_a_list_of_one_namespace_says_nothing_of_another():
-    store = Store()
+    store = RunStore()
     store.put_object("RolloutRun", run("a", 1))
     store.keep_objects("RolloutRun", "other", set(), 9)
     assert store.find(Key(namespace="n", name="a")) is not None

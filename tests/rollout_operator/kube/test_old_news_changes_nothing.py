@@ -3,9 +3,9 @@
 import pytest
 
 from rollout_api import names
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
 from rollout_operator.kube.resources import NODES, PODS, SERVICES, STATEFUL_SETS
+from rollout_operator.run.index.store import RunStore
 
 RUN = Key(namespace="n", name="r")
 
@@ -65,7 +65,7 @@ def told():
 
 @pytest.fixture
 def store(told):
-    made = Store(told.append)
+    made = RunStore(told.append)
     made.put_object("RolloutRun", run())
     told.clear()
     return made
@@ -165,9 +165,9 @@ def test_a_node_that_falls_silent_names_the_runs_on_it_and_heartbeats_do_not(sto
 def test_runs_that_wait_for_a_reason_are_found(store):
     waiting = {"conditions": [{"type": "Ready", "reason": "RuntimeNotFound"}]}
     store.put_object("RolloutRun", run(2, status=waiting))
-    assert store.runs.waiting(("RuntimeNotFound",), "") == [RUN]
-    assert store.runs.waiting(("RuntimeNotFound",), "other") == []
-    assert store.runs.waiting(("WaitingForRun",), "n") == []
+    assert store.index.waiting(("RuntimeNotFound",), "") == [RUN]
+    assert store.index.waiting(("RuntimeNotFound",), "other") == []
+    assert store.index.waiting(("WaitingForRun",), "n") == []
 
 
 def test_late_news_of_a_namesake_do_not_replace_the_one_there_is(store):

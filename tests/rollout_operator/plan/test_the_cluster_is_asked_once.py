@@ -9,9 +9,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from worlds import PLATFORM, SPEC
 
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
 from rollout_operator.kube.client import KubeClient
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.observe import Observer
 from rollout_operator.run.queue.asking import Asker
 from rollout_operator.signing import Keyring
@@ -34,7 +34,7 @@ class Classes:
 
 
 def build_store():
-    store = Store()
+    store = RunStore()
     runtime = {"name": "default", "uid": "runtime", "resourceVersion": "1"}
     spec = {"allowedNamespaces": {"from": "All"}}
     store.put_object("ClusterRolloutRuntime", {"metadata": runtime, "spec": spec})
@@ -46,7 +46,7 @@ def build_store():
 
 @pytest.mark.parametrize(("num_running", "seconds"), [(1, 10.0), (200, 10.0), (1000, 50.0)])
 def test_all_running_runs_together_write_their_progress_twenty_times_a_second(num_running, seconds):
-    store = Store()
+    store = RunStore()
     over = {"conditions": [{"type": "Finished", "status": "True", "reason": "Succeeded"}]}
     for index in range(num_running + 500):
         meta = {"name": f"r-{index}", "namespace": "n", "uid": str(index), "resourceVersion": "1"}
@@ -56,7 +56,7 @@ def test_all_running_runs_together_write_their_progress_twenty_times_a_second(nu
 
 
 def test_words_of_a_coordinator_do_not_make_a_run_one_that_has_ended():
-    store = Store()
+    store = RunStore()
     words = {"outcome": {"kind": "Stopped", "reason": "Suspended"}, "conditions": []}
     again = {"conditions": [{"type": "Suspended", "status": "False", "reason": "Finished"}]}
     for index in range(400):

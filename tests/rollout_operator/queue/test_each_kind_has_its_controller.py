@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key, KeyQueue
 from rollout_operator.controller.worker import Workers
 from rollout_operator.kube.resources import OWN_KINDS
 from rollout_operator.other_kinds import StatusController
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.plan.preconditions.checks import find_runtime_fault
 
 BROKEN = {"acceleratorClasses": "all of them"}
@@ -16,7 +16,7 @@ BROKEN = {"acceleratorClasses": "all of them"}
 
 class Cluster:
     def __init__(self, kind, spec):
-        self.store, self.queue, self.told = Store(), KeyQueue(), []
+        self.store, self.queue, self.told = RunStore(), KeyQueue(), []
         meta = {
             "name": "one",
             "namespace": "n",

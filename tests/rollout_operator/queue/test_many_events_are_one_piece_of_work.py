@@ -5,9 +5,9 @@ import asyncio
 import kopf
 import pytest
 
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key, KeyQueue
 from rollout_operator.handlers import apply_settings, register
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.settings import Settings, parse_settings
 
 
@@ -33,7 +33,7 @@ async def test_get_waits_for_a_key():
 
 def test_only_event_handlers_are_registered():
     registry = kopf.OperatorRegistry()
-    register(registry, Store(), Settings())
+    register(registry, RunStore(), Settings())
 
     assert not registry._changing.get_all_handlers()
     assert len(registry._watching.get_all_handlers()) == 5
@@ -41,7 +41,7 @@ def test_only_event_handlers_are_registered():
 
 def test_in_namespaced_mode_nothing_of_the_cluster_is_watched():
     registry = kopf.OperatorRegistry()
-    register(registry, Store(), Settings(namespaces=("a",)))
+    register(registry, RunStore(), Settings(namespaces=("a",)))
 
     assert len(registry._watching.get_all_handlers()) == 4
 

@@ -30,7 +30,6 @@ from run_stories import OUTCOMES, PLACE, RUN, UID, Act, Stage, Story, build_stor
 from virtual_time import Process, run_virtual
 
 from rollout_api import names
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.clocks import Clocks
 from rollout_operator.controller.queue import KeyQueue
 from rollout_operator.kube.client import KubeClient
@@ -41,6 +40,7 @@ from rollout_operator.kube.opened import OpenedWatches
 from rollout_operator.kube.resources import OWN_KINDS, Resource
 from rollout_operator.manager import Manager
 from rollout_operator.metrics import build_metrics
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.plan.preconditions.storage import DEFAULT_CLASS
 from rollout_operator.run.record_keys import build_secret
 from rollout_operator.settings import Settings
@@ -84,7 +84,7 @@ class Life:
 class OwnKinds:
     """Hands objects of our kinds to the store, as kopf's lists and events do."""
 
-    store: Store
+    store: RunStore
 
     def put(self, resource: Resource, live: Body) -> None:
         self.store.put_object(resource.kind, live)
@@ -280,7 +280,7 @@ def build_manager(session: ModelSession, outer: Any, clocks: Clocks) -> Manager:
         session=session,
         outer=outer,
         client=KubeClient(session, server, may_write=leader.require, count=metrics.count_request),
-        store=Store(queue.put),
+        store=RunStore(queue.put),
         queue=queue,
         leader=leader,
         opened=OpenedWatches([], clock=clocks.monotonic),

@@ -1,16 +1,17 @@
-"""What is asked of many runs at once, read when an object is taken in: no scan parses a status again. Pure."""
+"""What is asked of many objects at once, read when an object is taken in: no scan parses a status again. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from sys import intern
 from typing import Any
 
 from rollout_operator.controller.queue import Key
-from rollout_operator.run.index.references import RUN, references_of
 
 Document = Mapping[str, Any]
+References = Callable[[str, Document], tuple[Key, ...]]
+"""Of a namespace and a spec: where the objects of our kinds are, or would be, that the spec names."""
 PENDING = "Pending"
 
 
@@ -18,8 +19,8 @@ PENDING = "Pending"
 class Facts:
     """``ready`` is the reason of Ready, ``references`` are objects of our kinds that its spec names.
 
-    ``reasons`` are those of every condition, of a run that has not finished. ``started``: it has children of
-    an attempt, and goes on. ``created`` is RFC 3339.
+    ``reasons`` are those of every condition, of an object that has not finished. ``started``: it has children
+    of an attempt, and goes on. ``created`` is RFC 3339.
     """
 
     ready: str = PENDING
@@ -31,18 +32,13 @@ class Facts:
     references: tuple[Key, ...] = ()
 
     @property
-    def upstreams(self) -> tuple[str, ...]:
-        """Names of the runs that it starts from."""
-        return tuple(key.name for key in self.references if key.kind == RUN)
-
-    @property
     def at_work(self) -> bool:
         """Whether its coordinator writes, or will: it is neither over nor suspended."""
         return not self.finished and not self.suspended
 
 
-def read_facts(meta: Document, spec: Document, status: Document) -> Facts:
-    """The facts of one run."""
+def read_facts(meta: Document, spec: Document, status: Document, references: References) -> Facts:
+    """The facts of one object."""
     conditions = {one["type"]: one for one in status.get("conditions") or ()}
     finished, suspended = _holds(conditions, "Finished"), _holds(conditions, "Suspended")
     said = () if finished else conditions.values()
@@ -54,7 +50,7 @@ def read_facts(meta: Document, spec: Document, status: Document) -> Facts:
         suspended=suspended,
         started=status.get("attempt", 0) > 0 and not finished and not suspended,
         created=meta.get("creationTimestamp", ""),
-        references=references_of(meta.get("namespace", ""), spec),
+        references=references(meta.get("namespace", ""), spec),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from rollout_api import tracked
 from rollout_api.checks.sizes import find_excess
 from rollout_api.names import LABEL_PRIORITY, LABEL_QUEUE
-from rollout_operator.cache.facts import Document, Facts, read_facts
+from rollout_operator.cache.facts import Document, Facts, References, read_facts
 from rollout_operator.controller.queue import Key
 
 LABELS_KEPT = frozenset({LABEL_QUEUE, LABEL_PRIORITY, *tracked.LABELS})
@@ -29,7 +29,7 @@ ANNOTATIONS_KEPT = frozenset(tracked.ANNOTATIONS)
 class Stored:
     """One object of our kinds; ``spec`` and ``status`` are JSON, parsed when they are needed.
 
-    ``facts`` are of runs alone. ``excess`` says what is too large about a spec that is not kept.
+    ``facts`` are of kinds that are looked up by them. ``excess`` says what is too large about a spec that is not kept.
     """
 
     key: Key
@@ -66,8 +66,8 @@ class Stored:
         return json.loads(self.status)
 
 
-def parse_stored(kind: str, live: Document) -> Stored:
-    """An object of ours, compact."""
+def parse_stored(kind: str, live: Document, references: References | None = None) -> Stored:
+    """An object of ours, compact; with facts when it is known what its kind refers to."""
     meta = live["metadata"]
     kept = {name: meta[name] for name in META_KEPT if name in meta}
     kept |= _marks("annotations", meta, ANNOTATIONS_KEPT) | _marks("labels", meta, LABELS_KEPT)
@@ -82,7 +82,7 @@ def parse_stored(kind: str, live: Document) -> Stored:
         meta=_pack(kept),
         spec=packed,
         status=_pack(status),
-        facts=read_facts(meta, spec, status) if kind == "RolloutRun" else Facts(),
+        facts=read_facts(meta, spec, status, references) if references else Facts(),
         excess=excess,
     )
 

@@ -1,4 +1,4 @@
-"""What the operator remembers of the cluster: runs as compact bytes, children, pods and nodes as scalars.
+"""What the operator remembers of the cluster: its objects as compact bytes, their children, pods and nodes as scalars.
 
 Fed by the watches and by the answers to our own writes; an older version never replaces a newer one.
 Deletions are final by UID. Every change names the key that must be looked at again.
@@ -6,39 +6,45 @@ Deletions are final by UID. Every change names the key that must be looked at ag
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from math import inf
+from types import MappingProxyType
 
 from rollout_operator.cache.children import Child, Node, Pod, parse_child, parse_node, parse_pod
+from rollout_operator.cache.facts import References
+from rollout_operator.cache.index import ObjectIndex
 from rollout_operator.cache.objects import Document, Stored, key_of, parse_stored
 from rollout_operator.controller.queue import Key
 from rollout_operator.kube.resources import NODES, PODS, STATEFUL_SETS, Resource
-from rollout_operator.kueue.quota import Quota, parse_quota
-from rollout_operator.kueue.resources import WORKLOADS
-from rollout_operator.run.index.places import Places
-from rollout_operator.run.index.runs import RunIndex
 
 GONE_MAX = 10_000
 Owner = tuple[str, str]
-"""Namespace and UID of a run. Both decide: whoever may write in another namespace may name any UID there."""
+"""Namespace and UID of an object of ours. Both decide: whoever may write in another namespace may name any UID there."""
+
+
+NO_REFERENCES: Mapping[str, References] = MappingProxyType({})
 
 
 class Store:
-    """All that is known. ``changed`` is called with every key that something happened to."""
+    """All that is known. ``changed`` is called with every key that something happened to.
 
-    def __init__(self, changed: Callable[[Key], None] = lambda _: None) -> None:
+    ``references``: by kind, what its specs name; objects of these kinds are looked up by it, and woken.
+    """
+
+    def __init__(
+        self,
+        changed: Callable[[Key], None] = lambda _: None,
+        references: Mapping[str, References] = NO_REFERENCES,
+    ) -> None:
         self._changed = changed
-        self.runs = RunIndex()
-        self.places = Places()
+        self._references = references
+        self.index = ObjectIndex()
         self._objects: dict[Key, Stored] = {}
         self._children: dict[Owner, dict[tuple[str, str], Child]] = {}
         self._pods: dict[Owner, dict[str, Pod]] = {}
         self._sets: dict[Owner, set[str]] = {}
         self._nodes: dict[str, Node] = {}
-        self._quotas: dict[Key, dict[str, Quota]] = {}
-        self._quota_keys: dict[Owner, Key] = {}
-        self._runs_by_uid: dict[str, Key] = {}
+        self._by_uid: dict[str, Key] = {}
         self._owners: dict[str, Owner] = {}
         self._written: dict[str, int] = {}
         self._gone: dict[str, None] = {}
@@ -50,14 +56,14 @@ class Store:
         known = self._objects.get(key_of(kind, live["metadata"]))
         if known is not None and known.version >= int(live["metadata"]["resourceVersion"]):
             return
-        stored = parse_stored(kind, live)
+        stored = parse_stored(kind, live, self._references.get(kind))
         before = self._objects.get(stored.key)
         late = before is not None and before.version >= stored.version
         if late or stored.uid in self._gone:
             return
         self._objects[stored.key] = stored
         self._look_up(before, stored)
-        self._runs_by_uid[stored.uid] = stored.key
+        self._by_uid[stored.uid] = stored.key
         if notify:
             self._changed(stored.key)
 
@@ -69,7 +75,7 @@ class Store:
         if (stored := self._objects.get(key)) is not None and stored.uid == meta["uid"]:
             del self._objects[key]
             self._look_up(stored, None)
-        self._runs_by_uid.pop(meta["uid"], None)
+        self._by_uid.pop(meta["uid"], None)
         self._changed(key)
 
     def keep_objects(self, kind: str, namespace: str | None, uids: set[str], version: int) -> None:
@@ -84,32 +90,26 @@ class Store:
         """An object of ours."""
         return self._objects.get(key)
 
-    def has_begun(self, key: Key) -> bool:
-        """Whether an attempt is recorded of which the run's status does not tell yet, and which shall go on."""
-        stored = self._objects.get(key)
-        if stored is None or stored.deleting or stored.facts.started or stored.facts.finished:
-            return False
-        told = stored.read_status().get("attempt", 0)
-        mine = self.children(key.namespace, stored.uid).values()
-        recorded = any(one.expected and one.attempt > told for one in mine)
-        return recorded and not json.loads(stored.spec).get("suspend")
-
     def objects(self) -> Iterator[Stored]:
         """All objects of ours."""
         return iter(self._objects.values())
 
     def _look_up(self, before: Stored | None, after: Stored | None) -> None:
-        self.runs.replace(before, after)
-        if (key := self.places.replace(before, after)) is not None:
-            self._changed(key)
+        self._index(before, after)
         if before is not None and _standing(before) != _standing(after):
             self._wake_referrers(before.key)
         elif before is None and after is not None:
             self._wake_referrers(after.key)
 
+    def _index(self, before: Stored | None, after: Stored | None) -> None:
+        """An object of ours has come, changed or gone; both are of one key."""
+        one = after or before
+        if one is not None and one.key.kind in self._references:
+            self.index.replace(before, after)
+
     def _wake_referrers(self, key: Key) -> None:
         """By what their specs say: one whose status is being written just now waits as well."""
-        for referrer in self.runs.referrers(key):
+        for referrer in self.index.referrers(key):
             self._changed(referrer)
 
     # -- children, pods, nodes: a Sink of readers ---------------------------------------------------
@@ -122,8 +122,6 @@ class Store:
             self._put_node(live)
         elif resource is PODS:
             self._put_pod(live)
-        elif resource is WORKLOADS:
-            self._put_quota(live, notify=notify)
         else:
             self._put_child(resource, live, notify=notify)
 
@@ -168,23 +166,14 @@ class Store:
                 self.drop(resource, {"metadata": meta})
 
     def children(self, namespace: str, uid: str) -> Mapping[tuple[str, str], Child]:
-        """Children of a run by (kind, name)."""
+        """Children of an object by (kind, name)."""
         return self._children.get((namespace, uid), {})
 
     def pods(self, namespace: str, uid: str) -> tuple[Pod, ...]:
-        """Pods of a run's StatefulSets, by name; what only bears the run's labels is none of them."""
+        """Pods of an object's StatefulSets, by name; what only bears its labels is none of them."""
         sets = self._sets.get((namespace, uid), ())
         mine = self._pods.get((namespace, uid), {}).values()
         return tuple(sorted((pod for pod in mine if pod.owner in sets), key=lambda pod: pod.name))
-
-    def quota(self, namespace: str, uid: str) -> Quota | None:
-        """The Workload of a run."""
-        key = self._quota_keys.get((namespace, uid))
-        return self._quotas[key].get(uid) if key else None
-
-    def quotas_of(self, key: Key) -> list[Quota]:
-        """Workloads of a run of this name, and of those that had it before and are gone."""
-        return list(self._quotas.get(key, {}).values())
 
     def node(self, name: str) -> Node | None:
         """A node; None when it is not known (or nodes are not watched)."""
@@ -227,21 +216,6 @@ class Store:
             self._owners[pod.uid] = owner
             self._touch(owner)
 
-    def _put_quota(self, live: Document, *, notify: bool) -> None:
-        quota = parse_quota(live)
-        if quota is None:
-            return
-        key = Key(namespace=quota.namespace, name=quota.run)
-        owner = (quota.namespace, quota.run_uid)
-        before = self.quota(*owner)
-        if before is not None and before.version >= quota.version:
-            return
-        self._quotas.setdefault(key, {})[quota.run_uid] = quota
-        self._quota_keys[owner] = key
-        self._owners[quota.uid] = owner
-        if notify:
-            self._touch(owner)
-
     def _put_node(self, live: Document) -> None:
         node = parse_node(live)
         before = self._nodes.get(node.name)
@@ -254,13 +228,11 @@ class Store:
         ):
             self._touch_node(node.name)
 
-    def _known(self, resource: Resource, namespace: str | None) -> Iterator[Child | Pod | Quota]:
-        if resource is WORKLOADS:
-            found: Iterator[Child | Pod | Quota] = iter(
-                [quota for mine in self._quotas.values() for quota in mine.values()]
+    def _known(self, resource: Resource, namespace: str | None) -> Iterator[Child | Pod]:
+        if resource is PODS:
+            found: Iterator[Child | Pod] = (
+                pod for mine in self._pods.values() for pod in mine.values()
             )
-        elif resource is PODS:
-            found = (pod for mine in self._pods.values() for pod in mine.values())
         else:
             found = (
                 child
@@ -277,8 +249,6 @@ class Store:
             return None
         if resource is PODS:
             self._pods.get(owner, {}).pop(meta["uid"], None)
-        elif resource is WORKLOADS:
-            self._forget_quota(owner, meta["uid"])
         else:
             place = (resource.kind, meta["name"])
             child = self._children.get(owner, {}).get(place)
@@ -286,15 +256,6 @@ class Store:
                 del self._children[owner][place]
         self._prune(owner)
         return owner
-
-    def _forget_quota(self, owner: Owner, uid: str) -> None:
-        quota = self.quota(*owner)
-        if quota is None or quota.uid != uid:
-            return
-        key = self._quota_keys.pop(owner)
-        del self._quotas[key][quota.run_uid]
-        if not self._quotas[key]:
-            del self._quotas[key]
 
     def _prune(self, owner: Owner) -> None:
         """A StatefulSet that is gone is known by its UID until its last pod is."""
@@ -311,12 +272,14 @@ class Store:
             self._sets.pop(owner, None)
 
     def _touch(self, owner: Owner) -> None:
-        namespace, uid = owner
-        key = self._runs_by_uid.get(uid)
-        if key is None or key.namespace != namespace:
-            key = self._quota_keys.get(owner)
-        if key is not None:
+        if (key := self._key_of(owner)) is not None:
             self._changed(key)
+
+    def _key_of(self, owner: Owner) -> Key | None:
+        """Who must be looked at when something of this owner's changes."""
+        namespace, uid = owner
+        key = self._by_uid.get(uid)
+        return key if key is not None and key.namespace == namespace else None
 
     def _touch_node(self, name: str) -> None:
         for owner, mine in self._pods.items():

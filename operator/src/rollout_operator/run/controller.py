@@ -17,7 +17,6 @@ from rollout_api.conditions import Reason
 from rollout_api.live import live_part
 from rollout_operator.apply.apply_set import Applier
 from rollout_operator.cache.objects import Stored
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.backoff import asked_seconds
 from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.controller.queue import Key, KeyQueue
@@ -36,6 +35,7 @@ from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import resource_of
 from rollout_operator.run.coordinator import Calls, Coordinators
 from rollout_operator.run.events import Poster
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.observe import Observer
 from rollout_operator.run.plan.model import Blocked, Observed, Plan
 from rollout_operator.run.plan.plan import plan_run
@@ -76,7 +76,7 @@ class Reconciler:
     """Everything that a reconcile uses."""
 
     client: KubeClient
-    store: Store
+    store: RunStore
     queue: KeyQueue
     observer: Observer
     applier: Applier

@@ -18,13 +18,13 @@ from rollout_api.v1alpha1.run_status import RunStatus
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.cache.children import Child, Node
 from rollout_operator.cache.objects import Stored
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.errors import NotFound
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import NAMESPACES, resource_of
 from rollout_operator.run.cluster import Cluster
 from rollout_operator.run.index.references import runtime_keys
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.index.upstreams import find_upstreams
 from rollout_operator.run.plan.attempts import current_attempt, find_record
 from rollout_operator.run.plan.model import Blocked, Observed
@@ -81,7 +81,7 @@ class Observer:
     """Puts together what the store knows with what has to be asked."""
 
     client: KubeClient
-    store: Store
+    store: RunStore
     platform: Callable[[], Platform]
     asker: Asker
     keyring: Callable[[], Keyring]
@@ -175,7 +175,7 @@ class Observer:
 
     def progress_seconds(self) -> float:
         """Time between progress writes of one run, so that all that run together write 20 a second."""
-        return max(PROGRESS_SECONDS_MIN, round(self.store.runs.num_at_work / RUNS_PER_SECOND))
+        return max(PROGRESS_SECONDS_MIN, round(self.store.index.num_at_work / RUNS_PER_SECOND))
 
     # -- the spec on its runtime ------------------------------------------------------------------------
 

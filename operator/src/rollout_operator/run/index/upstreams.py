@@ -10,6 +10,7 @@ from rollout_api.conditions import Reason
 from rollout_operator.cache.objects import Stored
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
+from rollout_operator.run.index.references import RUN
 from rollout_operator.run.plan.preconditions.upstreams import (
     RUNS_AHEAD_MAX,
     Upstream,
@@ -80,4 +81,6 @@ class _Walk:
 
     def _waits_for(self, name: str) -> tuple[str, ...]:
         found = self.store.find(self.key_of(name))
-        return found.facts.upstreams if found is not None and not found.facts.finished else ()
+        if found is None or found.facts.finished:
+            return ()
+        return tuple(key.name for key in found.facts.references if key.kind == RUN)

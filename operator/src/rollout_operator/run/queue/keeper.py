@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from rollout_api import GROUP, names
-from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.managed_fields import controller_uid
 from rollout_operator.kube.resources import PODS, STATEFUL_SETS
 from rollout_operator.kueue.quota import Quota
 from rollout_operator.kueue.resources import WORKLOADS
+from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.permitted import check_permitted
 from rollout_operator.run.plan.model import ROLES, Observed, QuotaStep
 from rollout_operator.run.queue.claim import build_workload
@@ -41,7 +41,7 @@ class Keeper:
     """The only place that writes Workloads."""
 
     client: KubeClient
-    store: Store
+    store: RunStore
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
 
     async def act(self, observed: Observed, step: QuotaStep) -> bool:

@@ -1,6 +1,6 @@
-"""Runs by what is looked up of them: the reasons they name, the objects they name, whether they are at work.
+"""Objects by what is looked up of them: the reasons they name, the objects they name, whether they are at work.
 
-Kept by the store as runs come, change and go, so that no question walks over all of them.
+Kept by the store as objects come, change and go, so that no question walks over all of them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from typing import TypeVar
 from rollout_operator.cache.objects import Stored
 from rollout_operator.controller.queue import Key
 
-RUN = "RolloutRun"
 Name = TypeVar("Name", str, Key)
 
 
-class RunIndex:
-    """Where each run stands. Keys come back in the order in which they came to stand there."""
+class ObjectIndex:
+    """Where each object stands. Keys come back in the order in which they came to stand there."""
 
     def __init__(self) -> None:
         self._by_reason: dict[str, dict[Key, None]] = {}
@@ -26,23 +25,23 @@ class RunIndex:
         self.num_at_work = 0
 
     def replace(self, before: Stored | None, after: Stored | None) -> None:
-        """An object has come, changed or gone; what is no run is not looked up."""
-        if before is not None and before.key.kind == RUN:
+        """An object has come, changed or gone."""
+        if before is not None:
             self._remove(before)
-        if after is not None and after.key.kind == RUN:
+        if after is not None:
             self._add(after)
 
     def waiting(self, reasons: Iterable[str], namespace: str) -> list[Key]:
-        """Runs whose conditions name one of the reasons; no namespace means all of them."""
+        """Objects whose conditions name one of the reasons; no namespace means all of them."""
         found = {key: None for reason in reasons for key in self._by_reason.get(reason, ())}
         return [key for key in found if namespace in {"", key.namespace}]
 
     def referrers(self, key: Key) -> list[Key]:
-        """Runs whose spec names this object, whether or not it is there."""
+        """Objects whose spec names this object, whether or not it is there."""
         return list(self._by_reference.get(key, ()))
 
     def by_ready(self) -> Mapping[str, int]:
-        """How many runs have each reason of Ready."""
+        """How many objects have each reason of Ready."""
         return +self._ready
 
     def _add(self, stored: Stored) -> None:
