@@ -18,10 +18,10 @@ from operator_load import Made
 from operator_pattern import fill, parts
 
 from rollout_api import names
-from rollout_operator.apply.apply_set import WRITES_AT_ONCE_MAX
 from rollout_operator.kube.client import gather_bounded
 from rollout_operator.kube.config import open_session, read_kubeconfig
 from rollout_operator.kube.resources import EVENTS, RUNS, SECRETS, Resource, resource_of
+from rollout_operator.run.apply import WRITES_AT_ONCE_MAX
 from rollout_operator.settings import Settings
 
 RUNS_AT_ONCE = Settings().concurrency

@@ -8,9 +8,9 @@ from worlds import RING, SPEC
 
 from rollout_api.v1alpha1.run_status import RunStatus
 from rollout_api.v1alpha1.runtime import RuntimeSpec
-from rollout_operator.apply.apply_set import Applier
 from rollout_operator.cache.store import Store
 from rollout_operator.errors import Conflict, NotFound
+from rollout_operator.run.apply import Applier
 from rollout_operator.run.observe import find_unread, find_unverified
 from rollout_operator.run.plan.model import Observed
 from rollout_operator.run.plan.preconditions.checks import resolve_spec

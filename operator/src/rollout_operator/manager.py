@@ -14,7 +14,6 @@ from typing import Any
 import aiohttp
 
 from rollout_api.names import LABEL_MANAGED_BY, MANAGER_CHILDREN
-from rollout_operator.apply.apply_set import Applier
 from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.controller.contract import Controller
 from rollout_operator.controller.queue import KeyQueue
@@ -38,6 +37,7 @@ from rollout_operator.kueue.following import Follower
 from rollout_operator.kueue.resources import WORKLOADS
 from rollout_operator.metrics import Metrics, watch_gauges
 from rollout_operator.other_kinds import StatusController
+from rollout_operator.run.apply import Applier
 from rollout_operator.run.controller import FOR_QUEUE, Reconciler
 from rollout_operator.run.coordinator import HttpCoordinators
 from rollout_operator.run.events import Poster

@@ -7,10 +7,10 @@ from queues import QUOTA
 from worlds import World
 
 from rollout_api import names
-from rollout_operator.apply.apply_set import Applier
 from rollout_operator.errors import Conflict, Forbidden, NotFound
 from rollout_operator.kube.resources import PODS, SECRETS, SERVICES, STATEFUL_SETS
 from rollout_operator.kueue.resources import WORKLOADS
+from rollout_operator.run.apply import Applier
 from rollout_operator.run.attempt import ScaleState
 from rollout_operator.run.plan.model import Desired, PodDeletion, QuotaStep
 from rollout_operator.run.queue.keeper import Keeper

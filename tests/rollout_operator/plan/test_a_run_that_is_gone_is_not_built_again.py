@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from worlds import RING, World
 
-from rollout_operator.apply.apply_set import Applier
 from rollout_operator.errors import Terminating
+from rollout_operator.run.apply import Applier
 from rollout_operator.run.plan.model import Desired
 from rollout_operator.run.tls import Authorities
 

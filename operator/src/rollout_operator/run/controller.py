@@ -15,7 +15,6 @@ from typing import Any
 
 from rollout_api.conditions import Reason
 from rollout_api.live import live_part
-from rollout_operator.apply.apply_set import Applier
 from rollout_operator.cache.objects import Stored
 from rollout_operator.controller.backoff import asked_seconds
 from rollout_operator.controller.clocks import CLOCKS, Clocks
@@ -33,6 +32,7 @@ from rollout_operator.errors import (
 )
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import resource_of
+from rollout_operator.run.apply import Applier
 from rollout_operator.run.coordinator import Calls, Coordinators
 from rollout_operator.run.events import Poster
 from rollout_operator.run.index.store import RunStore
