@@ -40,7 +40,7 @@ def test_my_object_is_adopted(mallory, kind):
     assert mine.done, mine.words
     mallory.make("second")
     said = mallory.world.wait_for("Stalled", "True", "FieldConflict", name="second")
-    assert f"{kind} {name} exists and is not this run's" in said["message"]
+    assert f"{kind} {name} exists and is not this RolloutRun's" in said["message"]
     found = mallory.kubectl.get(kind.lower(), name)
     assert as_it_was(found) == as_it_was(mine.body)
     assert not mallory.world.pod_uids("coordinator")
@@ -67,7 +67,7 @@ def test_a_binding_of_an_administrator_is_given_to_my_coordinator(mallory):
     assert administrator.create(binding).done
     mallory.make("second")
     said = mallory.world.wait_for("Stalled", "True", "FieldConflict", name="second")
-    assert "RoleBinding second-progress exists and is not this run's" in said["message"]
+    assert "RoleBinding second-progress exists and is not this RolloutRun's" in said["message"]
     found = mallory.kubectl.get("rolebinding", "second-progress")
     assert found["subjects"] == [subject]
     assert not mallory.as_pod("coordinator", "second").get("Secret", "x").done

@@ -1,1 +1,1 @@
-"""Makes what is there what the plan wants: the only place that writes children."""
+"""The exit: writes the children of an object of ours, whatever its kind."""

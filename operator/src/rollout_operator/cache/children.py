@@ -122,6 +122,11 @@ class Node:
     out_of_service: bool = False
 
 
+def is_drifted(child: Child, accepted: Mapping[str, str]) -> bool:
+    """Whether our fields are no longer what we wrote, nor what the server made of it."""
+    return child.owned != child.digest and accepted.get(child.uid) != child.owned
+
+
 def parse_child(
     kind: str, live: Document, known: Child | None = None, *, written: bool = False
 ) -> Child | None:

@@ -1,35 +1,23 @@
-"""Makes a run's children what the plan wants: the only place that writes them.
-
-Server-side apply under one field manager. A child that is made must not be there as somebody else's
-(no force); a child or pod that is changed or deleted must be the very one that was seen (uid and
-resourceVersion), else it is looked at again. Fields that others keep
-changing are taken back three times in ten minutes, then the run says so.
-"""
+"""Makes a run's children what the plan wants, as the record of its attempt has them."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
-from rollout_api import GROUP, names
+from rollout_api import names
 from rollout_api.names import Role
-from rollout_operator.cache.children import Child, parse_child
+from rollout_operator.apply.apply_set import ApplySet
+from rollout_operator.cache.children import Child, is_drifted
 from rollout_operator.cache.store import Store
-from rollout_operator.errors import Conflict, FieldConflict, NotFound, Terminating
+from rollout_operator.errors import Terminating
 from rollout_operator.kube.client import KubeClient, gather_bounded
-from rollout_operator.kube.managed_fields import (
-    controller_uid,
-    differences,
-    owned_digest,
-    seal,
-    writer_of,
-)
-from rollout_operator.kube.resources import CONFIG_MAPS, PODS, RUNS, STATEFUL_SETS, resource_of
+from rollout_operator.kube.managed_fields import seal
+from rollout_operator.kube.resources import CONFIG_MAPS, RUNS
 from rollout_operator.run.attempt import (
     Record,
     ScaleState,
@@ -39,26 +27,22 @@ from rollout_operator.run.attempt import (
     sign_record,
     with_live,
 )
-from rollout_operator.run.permitted import KINDS, Permit, check_permitted
+from rollout_operator.run.permitted import KINDS
 from rollout_operator.run.plan.model import Desired, Observed, PodDeletion
-from rollout_operator.run.plan.writes import Place, Writes, is_drifted, live_of, plan_writes
-from rollout_operator.run.render.inputs import Inputs, Manifest, plain_meta
+from rollout_operator.run.plan.writes import Place, Writes, live_of, plan_writes
+from rollout_operator.run.render.inputs import Inputs, plain_meta
 from rollout_operator.run.tls import Authorities
 from rollout_operator.signing import Keyring
 
 log = logging.getLogger(__name__)
 
 RECORDS_MAX = 64
-ACCEPTED_MAX = 100_000
 WRITES_AT_ONCE_MAX = 8
-REVERTS_MAX = 3
-REVERT_SECONDS = 600.0
-REVERTS_KEPT_MAX = 10_000
 
 
 @dataclass(slots=True, kw_only=True)
 class Applier:
-    """Owns what only a writer remembers: records it has read, digests it accepts, fields it took back."""
+    """Owns the records it has read, and the exit."""
 
     client: KubeClient
     store: Store
@@ -66,9 +50,14 @@ class Applier:
     keyring: Callable[[], Keyring]
     authorities: Authorities
     clock: Callable[[], float] = time.monotonic
-    accepted: dict[str, str] = field(default_factory=dict)
+    _writer: ApplySet = field(init=False)
     _records: OrderedDict[tuple[str, int], Record] = field(default_factory=OrderedDict)
-    _reverts: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """A record that is found is believed when it verifies."""
+        self._writer = ApplySet(
+            client=self.client, store=self.store, believes=self._is_believed, clock=self.clock
+        )
 
     async def ensure(
         self, observed: Observed, wanted: Desired, inputs: Callable[[], Inputs], now: datetime
@@ -86,7 +75,7 @@ class Applier:
             known = self._records.get((observed.uid, wanted.attempt))
             rendered = known if known is not None else render_record(inputs())
             record = sign_record(rendered, self.keyring())
-            await self._apply_new(record.config_map, observed.permit())
+            await self._writer.apply_new(record.config_map, observed.permit())
             self._remember(observed.uid, record)
             name = record.name
         else:
@@ -107,20 +96,7 @@ class Applier:
             if child is None or child.workload is None or child.deleting:
                 continue
             if child.workload.replicas > wanted.replicas:
-                await self._lower(child, wanted.replicas)
-
-    async def _lower(self, child: Child, replicas: int) -> None:
-        answer = await self.client.merge(
-            {
-                "metadata": {"uid": child.uid, "resourceVersion": str(child.version)},
-                "spec": {"replicas": replicas},
-            },
-            STATEFUL_SETS,
-            child.namespace,
-            child.name,
-            manager=names.MANAGER_CHILDREN,
-        )
-        self.store.learn(STATEFUL_SETS, answer)
+                await self._writer.merge({"spec": {"replicas": wanted.replicas}}, child)
 
     async def remove(self, observed: Observed) -> None:
         """Delete every child of a run; the run stays. One that cannot be deleted keeps no other.
@@ -132,9 +108,9 @@ class Applier:
             for one in self.store.children(observed.namespace, observed.uid).values()
             if not one.deleting
         ]
-        others = [self._delete(one) for one in children if not one.expected]
+        others = [self._writer.delete(one) for one in children if not one.expected]
         await gather_bounded([self.authorities.remove(observed), *others], WRITES_AT_ONCE_MAX)
-        records = [self._delete(one) for one in children if one.expected]
+        records = [self._writer.delete(one) for one in children if one.expected]
         await gather_bounded(records, WRITES_AT_ONCE_MAX)
 
     def forget(self, uid: str) -> None:
@@ -163,21 +139,14 @@ class Applier:
         if record is None or self.keyring().is_current(record.signature):
             return
         signature = self.keyring().sign(record.content)
-        meta = {"uid": record.uid, "resourceVersion": str(record.version)}
-        answer = await self.client.merge(
-            {"metadata": {**meta, "annotations": {names.ANNOTATION_SIGNATURE: signature}}},
-            CONFIG_MAPS,
-            record.namespace,
-            record.name,
-            manager=names.MANAGER_CHILDREN,
-        )
-        self.store.learn(CONFIG_MAPS, answer)
+        annotations = {names.ANNOTATION_SIGNATURE: signature}
+        await self._writer.merge({"metadata": {"annotations": annotations}}, record)
 
     async def _ensure_recorded(
         self, observed: Observed, wanted: Desired, expected: tuple[Place, ...]
     ) -> None:
         children = self.store.children(observed.namespace, observed.uid)
-        writes = plan_writes(observed.name, wanted, expected, children, self.accepted)
+        writes = plan_writes(observed.name, wanted, expected, children, self._writer.accepted)
         if writes:
             await self._write(observed, wanted, writes)
 
@@ -194,10 +163,11 @@ class Applier:
                     continue
                 manifest = with_live(manifest, live[place]) if place in live else seal(manifest)
                 child = children.get(place)
-                tasks.append(self._apply(manifest, child, wanted.attempt, permit))
+                repair = child is not None and child.attempt == wanted.attempt
+                tasks.append(self._writer.apply(manifest, child, permit, repair=repair))
             await gather_bounded(tasks, WRITES_AT_ONCE_MAX)
         for child in writes.delete:
-            await self._delete(child)
+            await self._writer.delete(child)
 
     async def _record(self, observed: Observed, wanted: Desired) -> Record:
         key = (observed.uid, wanted.attempt)
@@ -213,97 +183,9 @@ class Applier:
         while len(self._records) > RECORDS_MAX:
             self._records.popitem(last=False)
 
-    async def _apply(
-        self, manifest: Manifest, child: Child | None, attempt: int, permit: Permit
-    ) -> None:
-        if child is None:
-            await self._apply_new(manifest, permit)
-            return
-        drifted = child.attempt == attempt and is_drifted(child, self.accepted)
-        if drifted and not await self._must_repair(manifest, child):
-            return
-        meta = {**manifest["metadata"], "uid": child.uid, "resourceVersion": str(child.version)}
-        await self._send({**manifest, "metadata": meta}, permit, new=False)
-
-    async def _apply_new(self, manifest: Manifest, permit: Permit) -> None:
-        """Make a child. One of that name that is there is never taken over: ours is looked at again first."""
-        try:
-            await self._send(manifest, permit, new=True)
-        except Conflict:
-            await self._meet(manifest, permit)
-            raise
-
-    async def _meet(self, manifest: Manifest, permit: Permit) -> None:
-        """Learn what is there already. Raises FieldConflict when it is not this run's, or no record of it."""
-        resource, name = resource_of(manifest["kind"]), manifest["metadata"]["name"]
-        try:
-            live = await self.client.get(resource, permit.namespace, name)
-        except NotFound:
-            return
-        what = f"{manifest['kind']} {name}"
-        if controller_uid(live["metadata"], GROUP, "RolloutRun") != permit.uid:
-            message = (
-                f"{what} exists and is not this run's; delete it, or give the run another name"
-            )
-            raise FieldConflict(message, 30.0)
-        child = parse_child(resource.kind, live)
-        if child is None or not self._is_believed(child):
-            message = f"{what} exists and was not made by this operator; delete it"
-            raise FieldConflict(message, 30.0)
-        self.store.put(resource, live)
-
     def _is_believed(self, child: Child) -> bool:
         """Whether a child is no record, or one that verifies."""
         return not child.expected or self.keyring().verify(child.content, child.signature)
-
-    async def _send(self, manifest: Manifest, permit: Permit, *, new: bool) -> None:
-        """The only way out for what a run is made of."""
-        check_permitted(manifest, permit)
-        resource, manager = resource_of(manifest["kind"]), names.MANAGER_CHILDREN
-        if new:
-            answer = await self.client.apply_new(manifest, resource, manager=manager)
-        else:
-            answer = await self.client.apply(manifest, resource, manager=manager, force=True)
-        child = self.store.learn(resource, answer)
-        owned = child.owned if child is not None else owned_digest(answer)
-        if owned != answer["metadata"].get("annotations", {}).get(names.ANNOTATION_APPLIED):
-            self._accept(answer["metadata"]["uid"], owned)
-
-    def _accept(self, uid: str, digest: str) -> None:
-        self.accepted[uid] = digest
-        while len(self.accepted) > ACCEPTED_MAX:
-            del self.accepted[next(iter(self.accepted))]
-
-    async def _must_repair(self, manifest: Manifest, child: Child) -> bool:
-        """Whether the live object really lacks something of ours; raises when we have lost patience."""
-        live = await self.client.get(resource_of(child.kind), child.namespace, child.name)
-        lost = next(differences(_comparable(manifest), live), None)
-        if lost is None:
-            self._accept(child.uid, owned_digest(live))
-            return False
-        now = self.clock()
-        times = self._reverts.setdefault((child.uid, lost), deque())
-        while times and now - times[0] > REVERT_SECONDS:
-            times.popleft()
-        if len(times) >= REVERTS_MAX:
-            raise FieldConflict(
-                f"{child.kind} {child.name}: {writer_of(live) or 'somebody'} keeps changing {lost}",
-                REVERT_SECONDS - (now - times[0]) + 1,
-            )
-        times.append(now)
-        while len(self._reverts) > REVERTS_KEPT_MAX:
-            del self._reverts[next(iter(self._reverts))]
-        log.info("child repaired kind=%s name=%s field=%s", child.kind, child.name, lost)
-        return True
-
-    async def _delete(self, child: Child) -> None:
-        await self.client.delete(
-            resource_of(child.kind),
-            child.namespace,
-            child.name,
-            uid=child.uid,
-            resource_version=str(child.version),
-        )
 
     async def _delete_pods(self, wanted: Desired) -> None:
         """Pods in the way, as they were seen: one that has changed since then is looked at again."""
@@ -312,14 +194,7 @@ class Applier:
 
     async def _delete_pod(self, one: PodDeletion) -> None:
         log.info("pod deleted pod=%s why=%s force=%s", one.pod.name, one.why, one.force)
-        await self.client.delete(
-            PODS,
-            one.pod.namespace,
-            one.pod.name,
-            uid=one.pod.uid,
-            resource_version=str(one.pod.version),
-            grace_seconds=0 if one.force else None,
-        )
+        await self._writer.delete_pod(one.pod, force=one.force)
 
     # -- keys and certificate -------------------------------------------------------------------------
 
@@ -327,7 +202,7 @@ class Applier:
         """The run's Secret, and the token keys, which tell us when the Secret goes."""
         name = names.keys_name(observed.name)
         child = self.store.children(observed.namespace, observed.uid).get(("ConfigMap", name))
-        doubted = child is None or child.deleting or is_drifted(child, self.accepted)
+        doubted = child is None or child.deleting or is_drifted(child, self._writer.accepted)
         secret = await self.authorities.ensure(
             observed, now, is_new=_is_new(observed, wanted), doubted=doubted
         )
@@ -336,8 +211,9 @@ class Applier:
         digest = manifest["metadata"]["annotations"][names.ANNOTATION_APPLIED]
         if child is not None and child.deleting:
             return
-        if child is None or child.digest != digest or is_drifted(child, self.accepted):
-            await self._apply(manifest, child, wanted.attempt, observed.permit())
+        if child is None or child.digest != digest or is_drifted(child, self._writer.accepted):
+            repair = child is not None and child.attempt == wanted.attempt
+            await self._writer.apply(manifest, child, observed.permit(), repair=repair)
 
 
 def _is_new(observed: Observed, wanted: Desired) -> bool:
@@ -352,14 +228,3 @@ def _parse_places(listed: str) -> tuple[Place, ...]:
 
 def _places(record: Record) -> tuple[Place, ...]:
     return tuple((child["kind"], child["metadata"]["name"]) for child in record.children)
-
-
-def _comparable(manifest: Manifest) -> Mapping[str, Any]:
-    """A manifest without its seal and preconditions."""
-    meta = {k: v for k, v in manifest["metadata"].items() if k not in ("uid", "resourceVersion")}
-    annotations = {
-        key: text
-        for key, text in meta.get("annotations", {}).items()
-        if key != names.ANNOTATION_APPLIED
-    }
-    return {**manifest, "metadata": {**meta, "annotations": annotations}}

@@ -52,6 +52,15 @@ class Permit:
     allowances: Allowances = field(default_factory=Allowances)
     coordinator_role: RoleReference = field(default_factory=RoleReference)
 
+    @property
+    def kind(self) -> str:
+        """The kind of their owner."""
+        return "RolloutRun"
+
+    def check(self, manifest: Manifest) -> None:
+        """Raises ChildRefused that names the object, the field, what is permitted and what was found."""
+        check_permitted(manifest, self)
+
 
 def build_allowances(runtime: RuntimeSpec) -> Allowances:
     """What the platform's own object says; nothing a user writes comes in."""

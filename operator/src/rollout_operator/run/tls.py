@@ -100,7 +100,7 @@ class Authorities:
             return None
         meta = live["metadata"]
         if not _is_runs(meta, observed):
-            raise FieldConflict(f"Secret {name} exists and is not this run's", 30.0)
+            raise FieldConflict(f"Secret {name} exists and is not this RolloutRun's", 30.0)
         annotations = meta.get("annotations") or {}
         not_after = read_time(annotations.get(names.ANNOTATION_NOT_AFTER, ""))
         if not_after is None:

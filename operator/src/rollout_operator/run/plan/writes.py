@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rollout_api import names
-from rollout_operator.cache.children import Child
+from rollout_operator.cache.children import Child, is_drifted
 from rollout_operator.run.attempt import ScaleState
 from rollout_operator.run.plan.model import ROLES, Desired
 
@@ -59,11 +59,6 @@ def plan_writes(
             child for place, child in children.items() if place not in keep and not child.deleting
         ),
     )
-
-
-def is_drifted(child: Child, accepted: Mapping[str, str]) -> bool:
-    """Whether our fields are no longer what we wrote, nor what the server made of it."""
-    return child.owned != child.digest and accepted.get(child.uid) != child.owned
 
 
 def _differs(
