@@ -63,6 +63,10 @@ CODE = """
 
         def build(self, row):
             pass
+
+    class Leaves(Explodes):
+        def __init__(self):
+            raise SystemExit("no key")
 """
 
 
@@ -127,6 +131,7 @@ def test_an_environment_without_rows_or_with_broken_ones_is_refused(build):
         ("Nothing", {}, r"expected a class with build\(row\), or with start\(\) and step\(reply\)"),
         ("Missing", {}, "has no 'Missing'; it has Guess, Builder"),
         ("Explodes", {}, r"cannot be built: RuntimeError: no key \(my_env_"),
+        ("Leaves", {}, r"cannot be built: SystemExit: no key \(my_env_"),
         ("Builder", {"wrod": "x"}, "cannot be built: TypeError"),
     ],
 )

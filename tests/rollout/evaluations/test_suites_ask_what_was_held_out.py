@@ -179,6 +179,18 @@ def test_a_users_suite_has_rows_and_a_score(tmp_path):
     assert (score(suite, "blue", row), score(suite, "red", row)) == (1, 0)
 
 
+def test_a_users_suite_that_cannot_be_built_says_its_line(tmp_path):
+    (tmp_path / "my_locked_suite.py").write_text(
+        "class Locked:\n    def __init__(self):\n        raise KeyError('SUITE_KEY')\n"
+    )
+    python = {"module": "my_locked_suite", "class": "Locked"}
+    suite = build_suite(evaluation({"python": python}, name="locked"), folders=[tmp_path])
+
+    said = r"Locked: cannot be built: KeyError: 'SUITE_KEY' \(my_locked_suite.py:3\)"
+    with pytest.raises(SpecError, match=said):
+        suite.source()
+
+
 @pytest.mark.parametrize(
     ("suite", "says"),
     [

@@ -72,6 +72,36 @@ def test_a_function_that_no_batch_can_be_given_to_is_refused_when_it_is_loaded(
         load_reward(judge(text))
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import sys\nsys.exit('set JUDGE_KEY')\n", r"SystemExit: set JUDGE_KEY \(judges.py:2\)"),
+        ("def __getattr__(name): raise KeyError(name)\n", r"'judge': KeyError: .* \(judges.py:1\)"),
+        (
+            "class judge:\n    def __init__(self):\n        raise KeyError('JUDGE_KEY')\n",
+            r"judge in judges.py: cannot be built: KeyError: 'JUDGE_KEY' \(judges.py:3\)",
+        ),
+        (
+            "class judge:\n    def __init__(self, k): ...\n",
+            r"judge in judges.py: cannot be built: TypeError: .* missing .* 'k'",
+        ),
+        (
+            "class judge:\n    def __init__(self):\n        raise SystemExit(3)\n",
+            r"SystemExit: 3 \(judges.py:3\)",
+        ),
+        (
+            "class judge:\n    @property\n    def score(self):\n        raise OSError('gone')\n",
+            r"OSError: gone \(judges.py:4\)",
+        ),
+    ],
+)
+def test_whatever_the_authors_code_raises_while_it_is_loaded_is_a_bad_spec_with_its_line(
+    judge, text, message
+):
+    with pytest.raises(SpecError, match=message):
+        load_reward(judge(text))
+
+
 def test_a_function_that_says_nothing_of_how_it_is_called_is_let_pass(judge):
     assert load_reward(judge("judge = max\n")) is max
 

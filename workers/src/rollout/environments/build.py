@@ -10,7 +10,7 @@ from rollout.environments.arithmetic import Arithmetic, ArithmeticBuilder
 from rollout.environments.plugin import wrap_class
 from rollout.environments.single_turn import SingleTurnBuilder
 from rollout.errors import SpecError
-from rollout.plugins.user_code import describe_failure, load_object
+from rollout.plugins.user_code import load_object
 from rollout.seams import EnvBuilder
 from rollout_api.v1alpha1.environment import Environment, PythonClass
 
@@ -51,9 +51,4 @@ def build_environment(
 def _build_plugin(python: PythonClass, folders: Sequence[Path]) -> EnvBuilder:
     what = f"environment {python.module}.{python.class_}"
     found = load_object(python.class_, module=python.module, folders=folders)
-    try:
-        return wrap_class(found, given_parameters(what, python), what)
-    except SpecError:
-        raise
-    except Exception as error:
-        raise SpecError(f"{what}: cannot be built: {describe_failure(error)}") from error
+    return wrap_class(found, given_parameters(what, python), what)

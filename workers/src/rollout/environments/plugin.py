@@ -18,6 +18,7 @@ from rollout.data.fields import ROLES, BadRecord
 from rollout.data.hugging_face import jsonable
 from rollout.data.mapping import FieldMapping, map_record
 from rollout.errors import DataError, SpecError
+from rollout.plugins.user_code import refusing_failures
 from rollout.seams import DataSource, Env, EnvBuilder
 from rollout.types import Message, Row
 
@@ -100,7 +101,9 @@ class PluginBuilder:
 def wrap_class(found: Any, parameters: Mapping[str, str], what: str) -> EnvBuilder:
     """An EnvBuilder from a user's class. Raises SpecError when it has neither set of methods."""
     if hasattr(found, "build"):
-        return PluginBuilder(made=found(**parameters), parameters=parameters, what=what)
+        with refusing_failures(f"{what}: cannot be built"):
+            made = found(**parameters)
+        return PluginBuilder(made=made, parameters=parameters, what=what)
     if hasattr(found, "start") and hasattr(found, "step"):
         return PluginBuilder(made=found, parameters=parameters, what=what)
     raise SpecError(

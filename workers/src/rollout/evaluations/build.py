@@ -15,7 +15,7 @@ from rollout.environments.plugin import RowsSource
 from rollout.environments.single_turn import SingleTurnBuilder
 from rollout.errors import SpecError
 from rollout.evaluations.suites import BUILTINS, Context, Suite
-from rollout.plugins.user_code import load_object
+from rollout.plugins.user_code import load_object, refusing_failures
 from rollout.rewards.build import build_reward_source
 from rollout.rewards.source import RewardSource
 from rollout.seams import DataSource, EnvBuilder
@@ -128,7 +128,9 @@ def _python(name: str, python: PythonClass, context: Context, folders: Sequence[
     parameters = given_parameters(what, python)
 
     def open_rows() -> DataSource:
-        made = load_object(python.class_, module=python.module, folders=folders)(**parameters)
+        found = load_object(python.class_, module=python.module, folders=folders)
+        with refusing_failures(f"{what}: cannot be built"):
+            made = found(**parameters)
         return RowsSource(made.rows(context.split), f"{what}.rows({context.split!r})")
 
     scorer = RewardSource(

@@ -27,7 +27,7 @@ from torch import Tensor
 from rollout.algorithms.surrogate import Surrogate, SurrogateLoss, SurrogateTokens
 from rollout.algorithms.surrogates.clip import bounded_exp
 from rollout.errors import RunFailed, SpecError
-from rollout.plugins.user_code import describe_failure
+from rollout.plugins.user_code import refusing_failures
 
 GROUP = "rollout.algorithms"
 FIELD = "spec.train.algorithm.grpo.surrogate.custom"
@@ -92,12 +92,8 @@ def load_algorithm(name: str, parameters: Mapping[str, str]) -> Surrogate:
 
 
 def _import(point: EntryPoint) -> Objective:
-    try:
+    with refusing_failures(f"{FIELD}.name: {point.value} cannot be imported"):
         return point.load()
-    except Exception as error:
-        raise SpecError(
-            f"{FIELD}.name: {point.value} cannot be imported: {describe_failure(error)}"
-        ) from error
 
 
 def _settings_model(name: str, function: Objective) -> type[BaseModel]:

@@ -10,7 +10,8 @@ import importlib.util
 import pickle
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,21 +51,19 @@ def find_file(path: str, folders: Sequence[Path]) -> Path:
 
 def load_pickled(path: Path) -> Any:
     """A function saved by the library with cloudpickle."""
-    try:
-        with path.open("rb") as file:
-            return pickle.load(file)  # noqa: S301 - written by this run's own supervisor
-    except Exception as error:
-        raise SpecError(f"{path} cannot be loaded: {describe_failure(error)}") from error
+    with refusing_failures(f"{path} cannot be loaded"), path.open("rb") as file:
+        return pickle.load(file)  # noqa: S301 - written by this run's own supervisor
 
 
 def get_attribute(holder: Any, name: str, where: str) -> Any:
     """``name`` of a module. Raises SpecError listing what the module has."""
-    found = holder
+    found, missing = holder, object()
     for part in name.split("."):
-        if not hasattr(found, part):
+        with refusing_failures(f"{where}, {name!r}"):
+            found = getattr(found, part, missing)
+        if found is missing:
             public = [key for key in vars(holder) if not key.startswith("_")][:12]
             raise SpecError(f"{where} has no {name!r}; it has {', '.join(public) or 'nothing'}")
-        found = getattr(found, part)
     return found
 
 
@@ -75,23 +74,29 @@ def _import_file(path: Path) -> ModuleType:
         raise SpecError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    try:
+    with refusing_failures(f"{path} cannot be imported"):
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise SpecError(f"{path} cannot be imported: {describe_failure(error)}") from error
     return module
 
 
 def _import_module(name: str, folders: Sequence[Path]) -> ModuleType:
     added = [str(folder) for folder in folders if str(folder) not in sys.path]
     sys.path[:0] = added
-    try:
+    advice = " (set spec.code to where it lies)"
+    with refusing_failures(f"module {name!r} cannot be imported", advice):
         return importlib.import_module(name)
-    except Exception as error:
-        raise SpecError(
-            f"module {name!r} cannot be imported: {describe_failure(error)} (set spec.code to where it "
-            f"lies)"
-        ) from error
+
+
+@contextmanager
+def refusing_failures(what: str, advice: str = "") -> Iterator[None]:
+    """Whatever the user's code raises inside is a SpecError that says what failed and at which line.
+
+    Its own exit (``sys.exit`` at import) too: the process would end with a code that says nothing, and be tried again.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise SpecError(f"{what}: {describe_failure(error)}{advice}") from error
 
 
 def describe_failure(error: BaseException) -> str:

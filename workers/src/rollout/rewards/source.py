@@ -11,7 +11,7 @@ from typing import Any
 
 from rollout.errors import SpecError
 from rollout.plugins.signatures import describe_mismatch, find_mismatch
-from rollout.plugins.user_code import load_object
+from rollout.plugins.user_code import load_object, refusing_failures
 from rollout.rewards.builtins import build_builtin
 
 
@@ -49,8 +49,9 @@ def load_reward(source: RewardSource) -> Any:
         source.function, module=source.module, path=source.path, folders=source.folders
     )
     if isinstance(found, type):
-        made = found(**source.parameters)
-        function = getattr(made, "score", made)
+        with refusing_failures(f"{source.origin}: cannot be built"):
+            made = found(**source.parameters)
+            function = getattr(made, "score", made)
         _require_callable(source, function, ())
         return function
     _require_callable(source, found, source.parameters)
