@@ -17,7 +17,7 @@ from hostile_kit import blobs, main, texts
 from rollout.codec import decode_body, encode_body
 from rollout.common import bounded
 from rollout.common.frames import read_frame
-from rollout.coordinator.rules.numbers import check_numbers, find_wrong_numbers
+from rollout.coordinator.rules.numbers import are_usable, check_numbers, find_wrong_numbers
 from rollout.data.files import find_files
 from rollout.data.jsonl import BadRecord, parse_line
 from rollout.errors import RolloutError
@@ -113,7 +113,8 @@ def read_submission(folder, data):
     def read(decode):
         try:
             for result in decode(data, type=m.Submit).results:
-                find_wrong_numbers(result.trajectories)
+                wrong = find_wrong_numbers(result.trajectories)
+                assert are_usable(result.trajectories) == (wrong == "")
         except bounded.UNREADABLE as error:
             raise RolloutError(str(error)) from error
 

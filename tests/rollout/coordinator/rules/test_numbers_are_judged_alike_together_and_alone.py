@@ -1,4 +1,4 @@
-"""The samples of a result are looked at as one first: what one of them holds is never hidden by the others."""
+"""The samples of a call are looked at as one first: what one of them holds is never hidden by the others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from rollout.coordinator.rules.numbers import NAMES_MAX, check_numbers, find_wrong_numbers
+from rollout.coordinator.rules.numbers import (
+    NAMES_MAX,
+    are_usable,
+    check_numbers,
+    find_wrong_numbers,
+)
 from rollout.types import Trajectory, VersionSpan
 
 GOOD = Trajectory(
@@ -45,10 +50,12 @@ def test_a_bad_number_is_found_and_named_wherever_its_sample_stands(change: dict
 
     wrong = find_wrong_numbers(made)
 
+    assert not are_usable(made)
     assert wrong
     assert wrong == check_numbers(made[at])
 
 
 @pytest.mark.parametrize("count", [0, 1, 8])
 def test_good_numbers_are_good_in_any_count(count: int) -> None:
+    assert are_usable([GOOD] * count)
     assert find_wrong_numbers([GOOD] * count) == ""

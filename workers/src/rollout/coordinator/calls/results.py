@@ -19,7 +19,11 @@ from rollout.coordinator.calls.partial import (
 from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.liveness import record_heartbeat
-from rollout.coordinator.rules.numbers import check_prefix_numbers, find_wrong_numbers
+from rollout.coordinator.rules.numbers import (
+    are_usable,
+    check_prefix_numbers,
+    find_wrong_numbers,
+)
 from rollout.ledger.records import AttemptEnd, Lease, SampleRow, Verdict
 from rollout.protocol import messages as m
 from rollout.protocol import routes
@@ -45,8 +49,10 @@ async def submit(run: RunContext, sender: Envelope, ask: m.Submit) -> m.Submitte
         settle(run.plan, without_prefixes(run.plan, r), lease)
         for r, lease in zip(ask.results, leases, strict=True)
     ]
+    usable = are_usable([one for result in ask.results for one in result.trajectories])
     refusals = [
-        _check(result, lease, kept.get(result.task_id, {}))
+        ("" if usable else find_wrong_numbers(result.trajectories))
+        or _check(result, lease, kept.get(result.task_id, {}))
         for result, lease in zip(ask.results, leases, strict=True)
     ]
     good = [r for r, refusal in zip(results, refusals, strict=True) if not refusal]
@@ -70,8 +76,6 @@ async def submit(run: RunContext, sender: Envelope, ask: m.Submit) -> m.Submitte
 
 def _check(result: m.TaskResult, lease: Lease | None, kept: BySample) -> str:
     """What is wrong with a result's form; empty when nothing is, or when the ledger must judge it."""
-    if wrong := find_wrong_numbers(result.trajectories):
-        return wrong
     if wrong := next(filter(None, map(check_prefix_numbers, result.prefixes)), ""):
         return wrong
     if lease is None or lease.epoch != result.epoch:

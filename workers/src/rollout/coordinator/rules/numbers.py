@@ -6,10 +6,14 @@ its group, at every try.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterable, Sequence
+from typing import TypeVar
 
 from rollout.types import Prefix, Trajectory, VersionSpan
+
+T = TypeVar("T")
 
 TOKEN_ID_MAX = 2**31 - 1
 COUNT_MAX = 2**53
@@ -22,21 +26,24 @@ NAMES_MAX = 256
 
 
 def find_wrong_numbers(made: Sequence[Trajectory]) -> str:
-    """What is wrong with the first bad trajectory; empty when nothing is. All are looked at as one first: bad is rare."""
-    return "" if _are_usable(made) else next(filter(None, map(check_numbers, made)), "")
+    """What is wrong with the first bad trajectory; empty when nothing is. Bad is rare: see ``are_usable``."""
+    return next(filter(None, map(check_numbers, made)), "")
 
 
-def _are_usable(made: Sequence[Trajectory]) -> bool:
-    counts = [n for one in made for n in (one.ordinal, one.sample, *_span_numbers(one.spans))]
-    named = [m for one in made for m in (one.rewards, one.timings)]
-    return not made or (
-        _are_tokens([n for one in made for n in one.token_ids])
-        and _are_tokens([n for one in made for n in one.prompt_ids])
-        and _within([n for one in made for n in one.actor_logprobs], LOGPROB_MAX)
+def are_usable(made: Sequence[Trajectory]) -> bool:
+    """Whether nothing is wrong with any of them: all numbers of a kind are looked at as one."""
+    if not made:
+        return True
+    maps = [*[one.rewards for one in made], *[one.timings for one in made]]
+    return (
+        _are_tokens(_flatten([one.token_ids for one in made]))
+        and _are_tokens(_flatten([one.prompt_ids for one in made]))
+        and _within(_flatten([one.actor_logprobs for one in made]), LOGPROB_MAX)
         and all(map({0, 1}.issuperset, [one.loss_mask for one in made]))
-        and _are_counts(counts)
-        and max(map(len, named)) <= NAMES_MAX
-        and _within([n for values in named for n in values.values()], REWARD_MAX)
+        and _are_counts([n for one in made for n in (one.ordinal, one.sample)])
+        and _are_counts(_span_numbers(_flatten([one.spans for one in made])))
+        and max(map(len, maps)) <= NAMES_MAX
+        and _within(_flatten([one.values() for one in maps]), REWARD_MAX)
         and _within([one.reward for one in made], REWARD_MAX)
     )
 
@@ -87,7 +94,11 @@ def _are_tokens(ids: Sequence[int]) -> bool:
 
 
 def _are_counts(numbers: Sequence[int]) -> bool:
-    return min(numbers) >= 0 and max(numbers) <= COUNT_MAX
+    return not numbers or (min(numbers) >= 0 and max(numbers) <= COUNT_MAX)
+
+
+def _flatten(parts: Iterable[Iterable[T]]) -> list[T]:
+    return list(itertools.chain.from_iterable(parts))
 
 
 def _span_numbers(spans: Iterable[VersionSpan]) -> list[int]:
