@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ GRACE_SECONDS = 1.0
 
 KEEPALIVE_SECONDS = 600.0
 """Idle connections are kept: workers are few, and a new connection costs a millisecond a step."""
+
+COLLECT_AFTER_OBJECTS = 20_000
+"""Trajectories on their way are thousands of objects and no cycles: Python's usual 700 looks at them many times a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,8 @@ async def serve(coordinator: Coordinator, options: ServerOptions) -> None:
         raise CoordinatorError(
             f"cannot listen on {options.host}:{options.port}: {error}"
         ) from error
+    gc.freeze()  # what is here by now stays, and needs no look
+    gc.set_threshold(COLLECT_AFTER_OBJECTS)
     log.info("listening host=%s port=%d boot=%s", options.host, options.port, coordinator.boot)
     beside = _start_duties(coordinator.run, options)
     try:
