@@ -18,6 +18,8 @@ QUICK = 20
 LONG = 300
 SLOW_QUICK = (SLOW_FIRST + 7, SLOW_FIRST + 8)
 LATE_QUICK = (LATE_FIRST + 5, LATE_FIRST + 7)
+BROKE_ONCE = (689869558,)
+"""Fresh seeds that broke a promise: a claim whose rows were forgotten by a commit while others were read."""
 LATE_LONG = range(LATE_FIRST, LATE_FIRST + 180)
 SLOW_LONG = range(SLOW_FIRST, SLOW_FIRST + 120)
 
@@ -52,6 +54,10 @@ def test_samples_that_are_given_up_and_come_late():
     done = check(LATE_QUICK)
     assert done["given up"]
     assert done["forks"]
+
+
+def test_schedules_that_broke_a_promise_once():
+    check(BROKE_ONCE)
 
 
 @pytest.mark.slow

@@ -86,11 +86,15 @@ class RowCache:
 
     async def train(self, ordinals: Sequence[int]) -> list[Row]:
         """Rows by ordinal, from memory where they were read ahead. Raises DataError."""
-        missing = [ordinal for ordinal in ordinals if ordinal not in self._rows]
+        # Those at hand are taken now: a step that is committed while others are read forgets them.
+        found = {ordinal: self._rows[ordinal] for ordinal in ordinals if ordinal in self._rows}
+        missing = [ordinal for ordinal in ordinals if ordinal not in found]
         if missing:
             rows = await asyncio.to_thread(self._source.train, missing)
-            self._rows.update(zip(missing, rows, strict=True))
-        return [self._rows[ordinal] for ordinal in ordinals]
+            read = dict(zip(missing, rows, strict=True))
+            self._rows.update(read)
+            found.update(read)
+        return [found[ordinal] for ordinal in ordinals]
 
     async def evaluation(self, name: str, split: str, positions: Sequence[int]) -> list[Row]:
         """Rows of an evaluation's prompts. Raises DataError."""

@@ -117,13 +117,14 @@ async def _with_versions(run: RunContext, leases: Sequence[Lease]) -> list[Lease
 
     One that is handed out again may be of a version that was retired since, or of a dead lineage.
     """
-    versions = run.state.versions
-    gone = [one for one in leases if (one.version_lineage, one.version_step) not in versions]
-    if gone:
+    versions, left = run.state.versions, list(leases)
+    # Looked at again after each call to the ledger, in which others may be retired; each time fewer are left.
+    while gone := [one for one in left if (one.version_lineage, one.version_step) not in versions]:
+        left = [one for one in left if one not in gone]
         await revoke_leases(run, gone, "its version is not kept any more")
         log.info("taken back num=%d worker=%s: version retired", len(gone), gone[0].worker)
         run.work.beat()
-    return [one for one in leases if one not in gone]
+    return left
 
 
 def _worth_asking(run: RunContext, sender: Envelope, ask: m.Claim) -> bool:
@@ -149,6 +150,8 @@ async def build_tasks(run: RunContext, leases: Sequence[Lease]) -> tuple[m.Task,
     """Tasks as actors see them, with their rows. Raises DataError."""
     rows = await _rows(run, leases)
     kept = await read_prefixes(run, leases)
+    # Reading takes time, in which a version may be retired; nothing is waited for from here on.
+    leases = await _with_versions(run, leases)
     young = [choose_young(run, lease, kept.get(lease.task.task_id, {})) for lease in leases]
     run.recalls.tokens_again += sum(
         len(one.prompt_ids) + len(one.token_ids)
