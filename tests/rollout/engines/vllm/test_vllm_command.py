@@ -119,6 +119,25 @@ def test_a_gpu_server_gets_no_cpu_settings():
     assert not {"TORCH_COMPILE_DISABLE", "VLLM_ENABLE_V1_MULTIPROCESSING"} & set(env)
 
 
+@pytest.mark.parametrize(("length", "tokens"), [(512, "2048"), (5000, "5000")])
+def test_a_server_on_a_cpu_cuts_no_prompt_and_takes_the_longest_in_one_pass(length, tokens):
+    argv, _ = build_command(settings(max_model_length=length), PRIVATE)
+    assert "--no-enable-chunked-prefill" in argv
+    assert value_of(argv, "--max-num-batched-tokens") == tokens
+
+    argv, _ = build_command(settings(max_model_length=length, device="cuda"), PRIVATE)
+    assert "--no-enable-chunked-prefill" not in argv
+    assert "--max-num-batched-tokens" not in argv
+
+
+@pytest.mark.parametrize("given", ["--enable-chunked-prefill", "--long-prefill-token-threshold=16"])
+def test_arguments_that_cut_prompts_are_refused_on_a_cpu_and_taken_on_a_gpu(given):
+    with pytest.raises(SpecError, match=r"extraArguments: .* cuts prompts .* remove it"):
+        build_command(settings(extra_arguments=(given,)), PRIVATE)
+    argv, _ = build_command(settings(extra_arguments=(given,), device="cuda"), PRIVATE)
+    assert argv[-1] == given
+
+
 def test_a_users_own_arguments_come_last():
     argv, _ = build_command(settings(extra_arguments=("--block-size", "64")), PRIVATE)
 

@@ -36,6 +36,8 @@ pytestmark = [
 
 CACHED_PROMPT = 300
 """Tokens: more than two of vLLM's cache blocks of 128 on a CPU."""
+PASS_TOKENS = 2048
+"""What a server computes at a time where nobody says otherwise."""
 
 
 def gap(policy: Policy, request: GenerateRequest, group: tuple[Completion, ...]) -> float:
@@ -182,6 +184,20 @@ async def test_a_sample_depends_on_its_own_seed_and_on_nobody_beside_it(fast_eng
         FLOAT32_GAP_MAX
     )
     assert len({c.token_ids for c in together}) == len(request.seeds)
+
+
+async def test_prompts_that_do_not_fit_into_one_pass_of_the_model_are_sampled_all_the_same(
+    fast_engine, policies
+):
+    """vLLM ends where it has to cut a prompt that is sampled by a seed: a CPU's noise cannot be taken back."""
+    await load(fast_engine, policies.first)
+    long = ask(PASS_TOKENS // 8 + 50, 1, max_new_tokens=8)  # the server takes eight at a time
+    requests = [replace(long, prompt_ids=(n, *long.prompt_ids)) for n in range(16)]
+
+    groups = await fast_engine.generate(requests)
+
+    found = [gap(policies.first, *one) for one in zip(requests, groups, strict=True)]
+    assert max(found) <= FLOAT32_GAP_MAX
 
 
 async def test_greedy_samples_are_all_the_same(fast_engine, policies):

@@ -25,6 +25,11 @@ BLOCK_TOKENS = 128
 KV_CACHE_MIN_BYTES = 64 * 2**20
 KV_CACHE_MAX_BYTES = 4 * 2**30
 
+PASS_TOKENS_MIN = 2048
+"""What a server on a CPU computes at a time, where no prompt needs more; vLLM's own default."""
+
+CUTTING_FLAGS = frozenset({"enable-chunked-prefill", "long-prefill-token-threshold"})
+
 ADAPTER_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Ranks that vLLM makes room for."""
 
@@ -113,6 +118,7 @@ def build_arguments(settings: VllmSettings, private_dir: Path) -> tuple[str, ...
         *("--disable-uvicorn-access-log", "--disable-log-stats"),
         *_memory_arguments(settings),
         *_executor_arguments(settings),
+        *_pass_arguments(settings),
         *_adapter_arguments(settings.adapter),
         *(("--no-enable-prefix-caching",) if settings.exact else ("--enable-prefix-caching",)),
         *settings.extra_arguments,
@@ -176,6 +182,24 @@ def _executor_arguments(settings: VllmSettings) -> tuple[str, ...]:
         return ("--enforce-eager", "--distributed-executor-backend", "uni")
     parallel = ("--tensor-parallel-size", str(settings.tensor_parallel))
     return (*parallel, "--enforce-eager") if settings.device == "cpu" else parallel
+
+
+def _pass_arguments(settings: VllmSettings) -> tuple[str, ...]:
+    """On a CPU no prompt is cut between two passes of the model.
+
+    vLLM draws a token for every part of a prompt and then sets the sample's own noise back, which generators of CPUs
+    cannot do: the server would end. Uncut, the longest prompt has to fit into one pass. Raises SpecError.
+    """
+    if settings.device != "cpu":
+        return ()
+    given = (one.removeprefix("--").partition("=")[0] for one in settings.extra_arguments)
+    if found := next((name for name in given if name in CUTTING_FLAGS), None):
+        raise SpecError(
+            f"actors.engine.vllm.extraArguments: {found} cuts prompts into parts, which ends a server on a CPU"
+            " that samples by seeds; remove it, or give actors an accelerator"
+        )
+    tokens_max = max(settings.max_model_length, PASS_TOKENS_MIN)
+    return ("--no-enable-chunked-prefill", "--max-num-batched-tokens", str(tokens_max))
 
 
 def build_environment(settings: VllmSettings, private_dir: Path) -> dict[str, str]:
