@@ -44,6 +44,18 @@ def run(**spec):
     return document
 
 
+LONG = "/x" * 150
+OURS = "rollout.dev/"
+
+
+def loader(name):
+    return {"name": name, "value": "/tmp/mine"}
+
+
+def files(path):
+    return {"mlflow": {"uri": f"file://{path}"}}
+
+
 def create(document):
     return review({"operation": "CREATE", "object": document, "oldObject": None})
 
@@ -153,6 +165,31 @@ def test_an_update_answers_for_what_it_adds_only():
     assert not verdict.allowed
     assert "groupSize" not in verdict.message
     assert verdict.message.startswith("spec.actors.replicas: ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"env": [loader("LD_PRELOAD")]}, {"env": [loader("PYTHONPATH")]}),
+        ({"tracking": [files("/one")]}, {"tracking": [files("/two")]}),
+        ({"tracking": [files(LONG + "one")]}, {"tracking": [files(LONG + "two")]}),
+        ({"actors__labels": {OURS + "one": ""}}, {"actors__labels": {OURS + "two": ""}}),
+    ],
+)
+def test_another_value_that_is_refused_is_no_old_one(old, new):
+    assert not create(run(**new)).allowed
+    verdict = update(run(**old), run(**new))
+    assert not verdict.allowed
+    assert verdict.message == create(run(**new)).message
+
+    kept = update(run(**old), run(**old, suspend=True))
+    assert kept.allowed
+
+
+def test_a_run_that_was_too_large_may_be_suspended():
+    env = [{"name": f"NOTE_{n}", "value": "x" * 4000} for n in range(20)]
+    assert not create(run(env=env)).allowed
+    assert update(run(env=env), run(env=env, suspend=True)).allowed
 
 
 def test_an_object_that_is_being_deleted_may_always_change():
