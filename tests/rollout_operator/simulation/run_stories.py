@@ -20,6 +20,8 @@ from rollout_api import names
 RUN = "run"
 UID = "uid-0001"
 PLACE = ("rolloutruns", "ns", RUN)
+KEYS = ("configmaps", "ns", names.keys_name(RUN))
+SECRET = ("secrets", "ns", names.certificate_name(RUN))
 PERSON = "kubectl"
 
 
@@ -63,6 +65,17 @@ class Stage:
         same = learner.get("restarts", 0) == self.restarts
         same &= self.loose or attempt == self.resumed + 1
         return told and same and self._complete(learner.get("incarnation"))
+
+    def may_end(self) -> bool:
+        """At work, and the run's Secret is there, named by the token keys: who has no pods left needs it no more.
+
+        All other children are put right after an end, too.
+        """
+        keys, secret = (
+            self.model.objects.get(place, {}).get("metadata", {}) for place in (KEYS, SECRET)
+        )
+        owners = [one["uid"] for one in keys.get("ownerReferences") or ()]
+        return self.at_work() and secret.get("uid") in owners
 
     def _complete(self, incarnation: int | None) -> bool:
         pods, spec = self.pods(), self.run["spec"]
@@ -212,7 +225,7 @@ ACTS: dict[str, tuple[Act, ...]] = {
 ENDS: dict[str, tuple[Act, ...]] = {
     "succeed": (),
     "fail": (),
-    "fail for good": (Act(name="fail for good", due=AT_WORK, do=_fail_for_good),),
+    "fail for good": (Act(name="fail for good", due=Stage.may_end, do=_fail_for_good),),
     "delete": (Act(name="delete the run", due=AT_WORK, do=_delete_the_run),),
 }
 OUTCOMES = {

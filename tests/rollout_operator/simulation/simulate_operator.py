@@ -195,7 +195,7 @@ class Theatre:
             self.say(f"ACT {act.name}")
             act.do(self.stage)
         ends = self.story.end in OUTCOMES
-        self.cluster.may_end = not acts and ends and self.stage.at_work()
+        self.cluster.may_end = not acts and ends and self.stage.may_end()
 
     def prepare(self) -> None:
         make_run(self.model, self.story.spec)
