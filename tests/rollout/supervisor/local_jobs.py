@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import select
 import shutil
@@ -56,9 +57,11 @@ EVEN = """
 import os, pathlib, time
 
 def even(prompts, completions, rows):
-    slow = pathlib.Path(os.environ["ROLLOUT_TEST_SPELLS"]) / "slow-rewards"
-    if slow.exists():
-        time.sleep(float(slow.read_text()))
+    spells = pathlib.Path(os.environ["ROLLOUT_TEST_SPELLS"])
+    time.sleep(float((spells / "slow-rewards").read_text()))
+    version = max(span.step for one in completions for span in one.spans)
+    while version >= float((spells / "steps-max").read_text()):
+        time.sleep(0.02)
     return [sum(token % 2 == 0 for token in c.token_ids) / len(c.token_ids) for c in completions]
 """
 
@@ -132,10 +135,11 @@ class Job:
         raise AssertionError(f"never happened:\n{self.said()}\n{self.logs()}")
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Signal one process of the run by its name: ``actor-0``, ``learner``, ``coordinator``."""
-        for process in members(self.run_dir):
-            if is_named(process, name):
-                process.send_signal(number)
+        """Signal one process of the run by its name, which lives: ``actor-0``, ``learner``, ``coordinator``."""
+        found = [process for process in members(self.run_dir) if is_named(process, name)]
+        assert found, f"expected {name} to live:\n{self.said()}\n{self.logs()}"
+        for process in found:
+            process.send_signal(number)
 
     def kill(self, name: str) -> None:
         """``kill -9`` one process of the run."""
@@ -159,13 +163,27 @@ class Job:
     def set_clock(self, name: str, seconds: float) -> None:
         """Move the wall clock of processes of this name, those that run already included."""
         assert self.plain, "spells reach processes that are started plainly"
-        work = self.spells / f".skew-{name}"
-        work.write_text(str(seconds))
-        work.replace(self.spells / f"skew-{name}")
+        tell(self.spells, f"skew-{name}", seconds)
 
     def slow_rewards(self, seconds: float) -> None:
         """Let every call of ``EVEN`` take so long from now on."""
-        (self.spells / "slow-rewards").write_text(str(seconds))
+        tell(self.spells, "slow-rewards", seconds)
+
+    def limit_steps(self, steps_max: float = math.inf) -> None:
+        """Let ``EVEN`` wait with what versions from ``steps_max`` on have sampled.
+
+        Without staleness the run takes so many steps and no more, and all its processes live until it may go on.
+        """
+        tell(self.spells, "steps-max", steps_max)
+
+    def slow_tokens(self, seconds: float) -> None:
+        """Let every token of actors that were started slow (``slow_tokens``) take so long from now on."""
+        assert self.plain, "spells reach processes that are started plainly"
+        tell(self.spells, "slow-tokens", seconds)
+
+    def has_begun(self, name: str) -> bool:
+        """Whether an actor that was started slow has sampled the first tokens of something."""
+        return (self.spells / f"begun-{name}").exists()
 
     @contextmanager
     def another(self, name: str) -> Iterator[None]:
@@ -198,6 +216,13 @@ class Job:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+
+
+def tell(spells: Path, name: str, number: float) -> None:
+    """Write a number that other processes read at any time: the old or the new one, never half of it."""
+    work = spells / f".{name}"
+    work.write_text(str(number))
+    work.replace(spells / name)
 
 
 def is_named(process: psutil.Process, name: str) -> bool:
@@ -235,10 +260,13 @@ def start_job(
     reward: str = EVEN,
     lease_seconds: float | None = None,
     slow_rewards: float = 0.0,
+    steps_max: float = math.inf,
+    slow_tokens: float | None = None,
     plain: bool = False,
 ) -> Job:
     """Start a run of ``manifest`` in a supervisor of its own; ``reward`` is the source of ``even.py``.
 
+    ``slow_rewards``, ``steps_max`` and ``slow_tokens``: as ``Job`` has them, from the beginning.
     ``plain``: all of it is started by ``python -m``; otherwise by what has imported torch already.
     """
     home.mkdir(parents=True, exist_ok=True)
@@ -248,7 +276,11 @@ def start_job(
     stderr = home.parent / f"{home.name}.stderr"
     spells = home.parent / f"{home.name}.spells"
     spells.mkdir(exist_ok=True)
-    (spells / "slow-rewards").write_text(str(slow_rewards))
+    tell(spells, "slow-rewards", slow_rewards)
+    tell(spells, "steps-max", steps_max)
+    if slow_tokens is not None:
+        assert plain, "spells reach processes that are started plainly"
+        tell(spells, "slow-tokens", slow_tokens)
     arguments = {
         "manifest": str(path),
         "overrides": list(overrides),

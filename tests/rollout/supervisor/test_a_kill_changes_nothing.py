@@ -15,6 +15,8 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 ROLES = ("coordinator", "actor-0", "learner")
 STEPS = 12
 LEASE_SECONDS = 4.0
+ROOM = 4
+"""Steps that a run may take before what is to happen after one of them has happened."""
 
 
 def plan_schedule(seed: int) -> list[tuple[int, str, str, float]]:
@@ -30,15 +32,17 @@ def plan_schedule(seed: int) -> list[tuple[int, str, str, float]]:
 
 
 def disturb(job, seed: int) -> list[tuple[int, str, str, float]]:
-    """Do what a seed stands for; returns it."""
+    """Do what a seed stands for, to a run that cannot end before; returns it."""
     chance, schedule = random.Random(seed), plan_schedule(seed)
     for point, role, kind, seconds in schedule:
+        job.limit_steps(min(point + ROOM, STEPS - 1))
         job.wait_until(lambda status, point=point: status.step >= point)
         time.sleep(chance.uniform(0, 0.1))
         if kind == "kill":
             job.kill(role)
         else:
             job.freeze(role, seconds)
+    job.limit_steps()
     return schedule
 
 
@@ -51,7 +55,7 @@ def test_two_undisturbed_runs_are_equal(undisturbed, tmp_path):
     "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 20))]
 )
 def test_killed_and_frozen_processes_change_nothing(seed, undisturbed, tmp_path):
-    job = start_job(tmp_path / "runs", lease_seconds=LEASE_SECONDS)
+    job = start_job(tmp_path / "runs", lease_seconds=LEASE_SECONDS, steps_max=0)
     done = disturb(job, seed)
 
     result = job.finish()
@@ -84,10 +88,11 @@ def test_two_actors_come_to_the_chain_of_one(undisturbed, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("role", ROLES)
 def test_a_process_that_hangs_is_started_again(role, undisturbed, tmp_path):
-    job = start_job(tmp_path / "runs", overrides=["limits.noProgressSeconds=5"])
+    job = start_job(tmp_path / "runs", overrides=["limits.noProgressSeconds=5"], steps_max=8)
     job.wait_until(lambda status: status.step >= 4)
 
     job.signal(role, signal.SIGSTOP)
+    job.limit_steps()
 
     check_same(job, job.finish(), undisturbed)
     assert f"{role} has not moved for too long" in job.said()
@@ -96,9 +101,10 @@ def test_a_process_that_hangs_is_started_again(role, undisturbed, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("role", ROLES)
 def test_a_process_that_was_asked_to_leave_is_started_again(role, undisturbed, tmp_path):
-    job = start_job(tmp_path / "runs")
+    job = start_job(tmp_path / "runs", steps_max=8)
     job.wait_until(lambda status: status.step >= 4)
 
     job.signal(role, signal.SIGTERM)
+    job.limit_steps()
 
     check_same(job, job.finish(), undisturbed)

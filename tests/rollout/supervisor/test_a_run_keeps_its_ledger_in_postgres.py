@@ -50,7 +50,7 @@ def files_with(folder: Path, word: str) -> list[str]:
 def test_the_run_is_the_same_through_deaths_of_its_coordinator_and_its_server(
     server, undisturbed, tmp_path
 ):
-    job = start_job(tmp_path / "runs", manifest=IN_POSTGRES)
+    job = start_job(tmp_path / "runs", manifest=IN_POSTGRES, steps_max=8)
     job.wait_until(lambda status: status.step >= 2)
     job.kill("coordinator")
     job.wait_until(lambda status: status.step >= 5)
@@ -58,6 +58,7 @@ def test_the_run_is_the_same_through_deaths_of_its_coordinator_and_its_server(
     server.start()
     job.wait_until(lambda status: status.step >= 7)
     assert DSN_VARIABLE.encode() not in environment_of(job, "actor")
+    job.limit_steps()
 
     result = job.finish()
 

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
 
 def test_ctrl_c_saves_says_how_to_resume_and_resumes_to_the_same_chain(undisturbed, tmp_path):
-    job = start_job(tmp_path / "runs")
+    job = start_job(tmp_path / "runs", steps_max=8)
     job.wait_until(lambda status: status.step >= 3)
 
     job.process.send_signal(signal.SIGINT)
@@ -41,7 +41,7 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path):
 
 
 def test_a_killed_supervisor_leaves_no_process_and_the_run_goes_on(undisturbed, tmp_path):
-    job = start_job(tmp_path / "runs")
+    job = start_job(tmp_path / "runs", steps_max=8)
     job.wait_until(lambda status: status.step >= 3)
     victims = members(job.run_dir)
 

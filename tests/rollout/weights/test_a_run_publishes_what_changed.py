@@ -71,17 +71,19 @@ def test_versions_are_deltas_and_nothing_is_left_behind(undisturbed, tmp_path):
 )
 def test_who_dies_and_comes_back_catches_up_from_a_dense_base(undisturbed, victims, tmp_path):
     _, expected = undisturbed
-    job = start_job(tmp_path / "runs", manifest=BIG)
+    job = start_job(tmp_path / "runs", manifest=BIG, steps_max=0)
     for step, victim in zip((4, 7), victims, strict=False):
+        job.limit_steps(step + 4)
         job.wait_until(lambda status, step=step: status.step >= step)
         job.kill(victim)
+    job.limit_steps()
     result = job.finish()
     assert (result["step"], result["chain"]) == (12, expected["chain"])
 
 
 def test_a_mirror_with_a_flipped_bit_is_found_and_made_again(undisturbed, tmp_path):
     _, expected = undisturbed
-    job = start_job(tmp_path / "runs", manifest=BIG)
+    job = start_job(tmp_path / "runs", manifest=BIG, steps_max=8)
     job.wait_until(lambda status: status.step >= 3)
     mirror = job.run_dir / "mirror" / "actor-0" / "weights.safetensors"
     with mirror.open("r+b") as file:
@@ -89,6 +91,7 @@ def test_a_mirror_with_a_flipped_bit_is_found_and_made_again(undisturbed, tmp_pa
         byte = file.read(1)[0]
         file.seek(-1000, 2)
         file.write(bytes([byte ^ 0x40]))
+    job.limit_steps()
     result = job.finish()
     assert (result["step"], result["chain"]) == (12, expected["chain"])
     log = (job.run_dir / "logs" / "actor-0.log").read_text()

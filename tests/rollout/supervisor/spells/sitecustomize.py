@@ -2,6 +2,7 @@
 
 ``hold-<name>`` in ``ROLLOUT_TEST_SPELLS`` holds back a process of that name (``actor-0``, ``learner``,
 ``coordinator``) while the file is there; the number in ``skew-<name>`` is added to what ``time.time`` says.
+Where there is ``slow-tokens`` when an actor starts, each of its tokens takes as many seconds as it says.
 """
 
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 ENTRYPOINTS = "rollout.entrypoints."
 HOLD_SECONDS_MAX = 300.0
 LOOK_SECONDS = 0.05
+BEGUN_TOKENS = 4
 
 _time = time.time
 
@@ -31,6 +33,21 @@ def hold(file: Path) -> None:
         time.sleep(LOOK_SECONDS)
 
 
+def slow_down(file: Path, begun: Path) -> None:
+    """Let each token take as long as the file says; ``begun`` is there once a completion has some."""
+    from rollout.engines.embedded.sampling import Sampler
+
+    pick = Sampler.pick
+
+    def pick_slowly(self, logits_SV, position, noise_S1):
+        time.sleep(float(file.read_text()))
+        if position >= BEGUN_TOKENS:
+            begun.touch()
+        return pick(self, logits_SV, position, noise_S1)
+
+    Sampler.pick = pick_slowly
+
+
 class Clock:
     """``time.time`` and what the file says on top, looked for now and then."""
 
@@ -48,4 +65,6 @@ class Clock:
 if name := find_name(sys.orig_argv) if "ROLLOUT_TEST_SPELLS" in os.environ else "":
     spells = Path(os.environ["ROLLOUT_TEST_SPELLS"])
     hold(spells / f"hold-{name}")
+    if name.startswith("actor-") and (spells / "slow-tokens").exists():
+        slow_down(spells / "slow-tokens", spells / f"begun-{name}")
     time.time = Clock(spells / f"skew-{name}")
