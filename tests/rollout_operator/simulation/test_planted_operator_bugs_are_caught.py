@@ -1,9 +1,15 @@
 """A promise breaks when the code that keeps it is taken out: the simulation notices."""
 
-from simulate_operator import disturbed
+from dataclasses import replace
+
+from simulate_operator import disturbed, undisturbed
 
 from rollout_api import names
 from rollout_operator.kube.managed_fields import controller_uid
+from rollout_operator.run.plan import phases
+
+WITH_A_SUSPENSION = 12
+"""A seed whose run is suspended and resumed."""
 
 
 def test_an_object_that_only_bears_the_labels_is_taken_for_a_child(monkeypatch):
@@ -14,3 +20,14 @@ def test_an_object_that_only_bears_the_labels_is_taken_for_a_child(monkeypatch):
     monkeypatch.setattr("rollout_operator.cache.children.controller_uid", by_labels)
     broken = disturbed(1).broken
     assert any("a write on another owner's object" in one for one in broken), broken
+
+
+def test_an_attempt_that_begins_before_the_pods_of_the_last_are_gone(monkeypatch):
+    plan_down = phases.plan_down
+
+    def without_looking(observed, steps, now):
+        return plan_down(replace(observed, pods=()), steps, now)
+
+    monkeypatch.setattr(phases, "plan_down", without_looking)
+    broken = undisturbed(WITH_A_SUSPENSION).broken
+    assert any("pods of run attempts" in one for one in broken), broken
