@@ -1,4 +1,5 @@
 -- The ledger of one run. Times are seconds since 1970 on this machine's clock; ids are text, JSON is text.
+-- Checks are written with OR: for IN and a list of three, SQLite builds and drops a table for every row.
 CREATE TABLE run (
   only INTEGER PRIMARY KEY CHECK (only = 1),
   uid TEXT NOT NULL,
@@ -34,14 +35,17 @@ CREATE TABLE workers (
 
 CREATE TABLE tasks (
   task_id TEXT PRIMARY KEY,
-  kind TEXT NOT NULL CHECK (kind IN ('train', 'eval', 'row')),
+  kind TEXT NOT NULL CHECK (kind = 'train' OR kind = 'eval' OR kind = 'row'),
   ordinal INTEGER NOT NULL,
   num_samples INTEGER NOT NULL,
   evaluation TEXT NOT NULL,
   split TEXT NOT NULL,
   lineage INTEGER NOT NULL,
   step INTEGER NOT NULL,
-  state TEXT NOT NULL CHECK (state IN ('open', 'leased', 'done', 'excluded', 'expired', 'surplus')),
+  state TEXT NOT NULL CHECK (
+    state = 'open' OR state = 'leased' OR state = 'done'
+    OR state = 'excluded' OR state = 'expired' OR state = 'surplus'
+  ),
   epoch INTEGER NOT NULL DEFAULT 0,          -- fencing: grows with every lease
   failures INTEGER NOT NULL DEFAULT 0,       -- infrastructure failures reported
   losses INTEGER NOT NULL DEFAULT 0,         -- attempts whose worker vanished
@@ -118,7 +122,10 @@ CREATE TABLE dispositions (
   task_id TEXT NOT NULL,
   sample INTEGER NOT NULL,
   step INTEGER NOT NULL,
-  kind TEXT NOT NULL CHECK (kind IN ('consumed', 'filtered', 'expired', 'excluded', 'surplus')),
+  kind TEXT NOT NULL CHECK (
+    kind = 'consumed' OR kind = 'filtered' OR kind = 'expired'
+    OR kind = 'excluded' OR kind = 'surplus'
+  ),
   reason TEXT NOT NULL,
   place INTEGER,                             -- order of consumption inside the step
   PRIMARY KEY (lineage, task_id, sample)
