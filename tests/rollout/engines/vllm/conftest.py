@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from rollout.engines.vllm.command import VllmSettings
 from rollout.engines.vllm.engine import VllmEngine
+from rollout.errors import EngineError
 from rollout.models.files import default_cache_dir
 from rollout.models.resolve import resolve_model
 from rollout.types import GenerateRequest, SamplingParams, WeightVersion
@@ -112,11 +113,27 @@ def settings_for(policies: Policies, folder: Path, *, exact: bool) -> VllmSettin
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def fast_engine(policies, tmp_path_factory) -> AsyncIterator[VllmEngine]:
+async def started_engine(policies, tmp_path_factory) -> AsyncIterator[tuple[VllmEngine, str]]:
+    """The server of every test that is not Exact, and what it said when asked before its first version.
+
+    Asked here: whichever test comes first loads one.
+    """
     engine = VllmEngine(settings_for(policies, tmp_path_factory.mktemp("fast"), exact=False))
     await engine.start()
-    yield engine
+    with pytest.raises(EngineError) as refused:
+        await engine.generate([ask(4)])
+    yield engine, str(refused.value)
     await engine.stop()
+
+
+@pytest.fixture(scope="session")
+def fast_engine(started_engine) -> VllmEngine:
+    return started_engine[0]
+
+
+@pytest.fixture(scope="session")
+def unloaded_refusal(started_engine) -> str:
+    return started_engine[1]
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -74,11 +74,8 @@ def change(policy: Policy, name: str, folder: Path) -> Policy:
     return publish(model, 9, folder)
 
 
-async def test_nothing_is_sampled_before_a_version_is_loaded(fast_engine):
-    assert fast_engine.version is None
-
-    with pytest.raises(EngineError, match="call load first"):
-        await fast_engine.generate([ask(4)])
+async def test_nothing_is_sampled_before_a_version_is_loaded(unloaded_refusal):
+    assert "call load first" in unloaded_refusal
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
