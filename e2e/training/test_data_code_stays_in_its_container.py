@@ -13,12 +13,17 @@ pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(900)]
 
 END_SECONDS = 300.0
 MINE = """
-import json, os, pathlib
+import json, os, pathlib, socket
 
 RUN, OURS = "/var/lib/rollout", "/var/run/rollout"
 CLOSED = [
     RUN + "/ledger.db", RUN + "/worker.json", OURS + "/tls/tls.key", OURS + "/token/token", OURS + "/api/token",
     "/var/run/secrets/kubernetes.io/serviceaccount/token", "/etc/rollout/order.json",
+]
+
+ADDRESSES = [
+    ("127.0.0.1", 8443), ("mine-coordinator", 8443), ("169.254.169.254", 80),
+    (os.environ.get("KUBERNETES_SERVICE_HOST", "kubernetes"), 443),
 ]
 
 
@@ -40,6 +45,8 @@ def loot():
     got += [line for line in processes() if "coordinator" in line or "entrypoints.pod" in line]
     got += [name for name in os.environ if "DSN" in name or name.startswith("ROLLOUT_POD")]
     got += [path for path in ("/var/cache/rollout", RUN, "/opt", RUN + "/code") if attempt(lambda: write(path))]
+    got += [str(place) for place in ADDRESSES if attempt(lambda: socket.create_connection(place, 5)) is not None]
+    got += [str(kind) for kind in socket.AddressFamily if kind != socket.AF_UNIX and attempt(lambda: socket.socket(kind, socket.SOCK_DGRAM))]
     if os.getuid() in (0, 10001) or os.environ.get("MY_SECRET") != "mine" or os.environ.get("MY_PLACE") != "here":
         got.append(f"user {os.getuid()} secret {os.environ.get('MY_SECRET')} place {os.environ.get('MY_PLACE')}")
     return got

@@ -269,6 +269,15 @@ RUNTIME_ROWS: dict[str, Row] = {
             f"{RT}.allowed": {**ALLOWED, "tolerations": [{"key": "t", "operator": "Exists"}]},
         },
     ),
+    f"{RT}.allowed.dataCodeNetwork": row(
+        "pods",
+        "start",
+        "children",
+        edits={
+            "spec.train.environment": {"python": {"module": "mine", "class": "Mine"}},
+            "spec.train.data": {"huggingFace": {"path": "owner/name"}},
+        },
+    ),
     f"{RT}.allowedNamespaces.from": row(
         "pods", "start", edits={f"{RT}.allowedNamespaces": {"from": "All"}}
     ),

@@ -193,6 +193,36 @@ def test_a_text_without_a_character_is_no_entry():
             RuntimeSpec.model_validate({"allowed": {name: [""]}})
 
 
+MINE = {"python": {"module": "mine", "class": "Mine"}}
+HUB = {"huggingFace": {"path": "owner/name"}}
+
+
+def train(data, environment=MINE):
+    return {"train": {**SPEC["train"], "data": data, "environment": environment}}
+
+
+@pytest.mark.parametrize(
+    ("data", "field"),
+    [
+        (HUB, "spec.train.data.huggingFace.path"),
+        ({"jsonl": {"uri": "hf://owner/name/a.jsonl"}}, "spec.train.data.jsonl.uri"),
+    ],
+)
+def test_data_of_a_hub_beside_data_code_needs_the_runtimes_word(data, field):
+    refused = judged(train(data))
+    assert field in refused.message
+    assert "spec.allowed.dataCodeNetwork" in refused.message
+    assert judged(train(data), {**LISTS, "dataCodeNetwork": True}) is None
+    assert judged(train(data, {"builtin": {"name": "single-turn"}})) is None
+
+
+@pytest.mark.parametrize(
+    "data", [{"huggingFace": {"path": "/data/a"}}, {"jsonl": {"uri": "a.jsonl"}}]
+)
+def test_data_that_lies_in_the_pod_needs_no_word(data):
+    assert judged(train(data)) is None
+
+
 def test_a_tag_is_no_digest():
     lists = {**LISTS, "requireDigests": True}
     refused = judged(image("ghcr.example/one:2"), lists)

@@ -148,6 +148,17 @@ def test_the_coordinator_is_told_where_it_listens():
     assert socket == layouts[0].rows_socket
 
 
+def test_it_has_the_pods_network_where_the_runtime_says_so_and_only_there():
+    runtime = RuntimeSpec.model_validate({"allowed": {"dataCodeNetwork": True}})
+    child = coordinator(runtime=runtime)
+    rows = child["spec"]["template"]["spec"]["initContainers"][0]
+    assert rows["command"][-2:] == ["--network", "pod"]
+    check_permitted(child, permit(runtime))
+    with pytest.raises(ChildRefused, match="no network"):
+        check_permitted(child, permit())
+    assert "--network" not in containers()[0]["rows"]["command"]
+
+
 def test_a_run_without_data_code_has_no_such_container():
     assert "rows" not in containers(SPEC)[0]
 
@@ -185,6 +196,11 @@ WISHES = {
     "the coordinator's user": lambda pod, rows: rows["securityContext"].update(runAsUser=10001),
     "root": lambda pod, rows: rows["securityContext"].update(runAsUser=0),
     "the pod's user": lambda pod, rows: rows["securityContext"].pop("runAsUser"),
+    "the network": lambda pod, rows: rows["command"].extend(["--network", "pod"]),
+    "a cache that others load from": lambda pod, rows: (
+        pod["initContainers"].append({**deepcopy(rows), "name": "models"})
+        or next(one for one in rows["volumeMounts"] if one["name"] == "cache").pop("readOnly")
+    ),
     "the coordinator's processes": lambda pod, rows: pod.update(shareProcessNamespace=True),
 }
 

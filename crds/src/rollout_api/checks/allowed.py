@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from rollout_api.places import NAMESPACE, named_for, namespace_place
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.allowed import Allowed, AllowedNamespaces
+from rollout_api.v1alpha1.data import Data
 from rollout_api.v1alpha1.pods import PodSettings, Toleration
 from rollout_api.v1alpha1.roles import Vllm
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -67,6 +68,8 @@ def find_not_allowed(
     lists = allowed or Allowed()
     for path, model in _models(own, "spec"):
         yield from _judge(model, path, lists, namespace)
+        if isinstance(model, Data) and own.brings_data_code and not lists.data_code_network:
+            yield from _from_hub(model, path)
 
 
 def _models(value: Any, path: str) -> Iterator[tuple[str, BaseModel]]:
@@ -94,6 +97,23 @@ def _judge(model: BaseModel, path: str, lists: Allowed, namespace: str | None) -
                 yield from _root(model.uri, f"{path}.uri", lists, namespace)
             if model.endpoint is not None:
                 yield from _place(model.endpoint, f"{path}.endpoint", "storage", lists, namespace)
+
+
+def _from_hub(data: Data, path: str) -> Iterator[Problem]:
+    """Data that only a network brings, beside data code, whose container has none."""
+    if data.hugging_face is not None and not data.hugging_face.path.startswith(("/", ".")):
+        field, wanted = f"{path}.huggingFace.path", data.hugging_face.path
+    elif data.jsonl is not None and data.jsonl.uri.startswith("hf://"):
+        field, wanted = f"{path}.jsonl.uri", data.jsonl.uri
+    else:
+        return
+    message = f"{_quote(wanted)} comes from a hub, and data code has no network on this runtime"
+    yield _problem(
+        field,
+        message,
+        "name a file or folder that the pods have, or let the platform set the runtime's"
+        " spec.allowed.dataCodeNetwork",
+    )
 
 
 def _pods(pods: PodSettings, path: str, lists: Allowed) -> Iterator[Problem]:

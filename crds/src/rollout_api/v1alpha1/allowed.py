@@ -34,6 +34,9 @@ class Allowed(ApiModel):
     """A run's toleration has to be covered by one of these, field by field."""
     priority_classes: tuple[ObjectName, ...] = many(64)
     """PriorityClasses of pods, each by its whole name."""
+    data_code_network: bool = False
+    """Let data code (`environment.python`, `suite.python`) use the network of the coordinator's pod. False: its
+    container opens no connection but the one to the coordinator, and data from a hub is refused beside it."""
 
 
 class NamespaceSelector(ApiModel):

@@ -16,7 +16,14 @@ from rollout_api.names import Role
 from rollout_api.v1alpha1.runtime import RoleTemplate, RuntimeSpec
 from rollout_operator.errors import ChildRefused
 from rollout_operator.kueue.resources import WORKLOADS
-from rollout_operator.run.render.inputs import ROWS, Manifest, RoleReference, owner_reference
+from rollout_operator.run.render.inputs import (
+    CACHE_VOLUME,
+    MODELS,
+    ROWS,
+    Manifest,
+    RoleReference,
+    owner_reference,
+)
 
 ROLES: tuple[Role, ...] = ("coordinator", "learner", "actor")
 _VOLUMES = frozenset(
@@ -30,12 +37,16 @@ _RECORD_DIGITS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowances:
-    """What a runtime gives a run's pods beyond the usual. ``accounts``: service accounts by role."""
+    """What a runtime gives a run's pods beyond the usual. ``accounts``: service accounts by role.
+
+    ``data_code_network`` is missing in records from before it: nothing is given.
+    """
 
     host_paths: tuple[str, ...] = ()
     host_network: bool = False
     volumes: tuple[str, ...] = ()
     accounts: Mapping[str, str] = field(default_factory=dict)
+    data_code_network: bool = False
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -80,6 +91,7 @@ def build_allowances(runtime: RuntimeSpec) -> Allowances:
             if any(getattr(one, kind) is not None for one in volumes)
         ),
         accounts={role: name for role, name in accounts.items() if name is not None},
+        data_code_network=runtime.allowed is not None and runtime.allowed.data_code_network,
     )
 
 
@@ -90,6 +102,7 @@ def parse_allowances(document: Mapping[str, Any]) -> Allowances:
         host_network=document["host_network"] is True,
         volumes=tuple(document["volumes"]),
         accounts=dict(document["accounts"]),
+        data_code_network=document.get("data_code_network") is True,
     )
 
 
@@ -196,7 +209,8 @@ def _look_pod(spec: Manifest, role: Role, permit: Permit) -> Iterator[Fault]:
     for volume in spec.get("volumes") or ():
         yield from _look_volume(volume, allowed)
     yield from _look_containers(spec)
-    yield from _look_rows(spec)
+    yield from _look_rows(spec, allowed)
+    yield from _look_cache(spec)
 
 
 def _look_containers(spec: Manifest) -> Iterator[Fault]:
@@ -206,7 +220,7 @@ def _look_containers(spec: Manifest) -> Iterator[Fault]:
                 yield f"{group}[{container['name']}].{name}", expected, found
 
 
-def _look_rows(spec: Manifest) -> Iterator[Fault]:
+def _look_rows(spec: Manifest, allowed: Allowances) -> Iterator[Fault]:
     """The container for the author's data code: another user, and none of the pod's credentials or its ledger."""
     volumes = {one["name"]: one for one in spec.get("volumes") or ()}
     mains = {_user(one, spec) for one in spec.get("containers") or ()}
@@ -220,6 +234,22 @@ def _look_rows(spec: Manifest) -> Iterator[Fault]:
             if volume is None or volume.keys() & _CREDENTIALS:
                 named = f"initContainers[{ROWS}].volumeMounts[{mount['name']}]"
                 yield named, "no ledger, token, key or Secret", mount["mountPath"]
+        if "--network" in container.get("command", ()) and not allowed.data_code_network:
+            yield f"initContainers[{ROWS}].command", "no network", container["command"]
+
+
+def _look_cache(spec: Manifest) -> Iterator[Fault]:
+    """Where a container of ours fills the cache of several runs, those that run an author's code only read it."""
+    if all(one["name"] != MODELS for one in spec.get("initContainers") or ()):
+        return  # a record from before there was such a container
+    for group in ("initContainers", "containers"):
+        for container in spec.get(group) or ():
+            if container["name"] == MODELS:
+                continue
+            for mount in container.get("volumeMounts") or ():
+                if mount["name"] == CACHE_VOLUME and mount.get("readOnly") is not True:
+                    named = f"{group}[{container['name']}].volumeMounts[{CACHE_VOLUME}].readOnly"
+                    yield named, True, mount.get("readOnly")
 
 
 def _user(container: Manifest, spec: Manifest) -> int | None:

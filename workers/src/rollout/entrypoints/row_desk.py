@@ -11,6 +11,7 @@ import msgspec
 from rollout.coordinator.rows import open_sources
 from rollout.data.hugging_face import STREAM_WINDOW, StreamSource
 from rollout.errors import RolloutError
+from rollout.plugins.network import is_closed
 from rollout.plugins.row_messages import (
     MESSAGE_CHARACTERS_MAX,
     Look,
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
     from rollout.runs.resolve import ModelFacts, Resolution
 
 
+NETWORK_CLOSED = (
+    "; data code has no network here: bring what it needs in its image, wheel or cache, or let the platform set"
+    " the runtime's spec.allowed.dataCodeNetwork"
+)
+
+
 class RowDesk:
     """The opened sources of one connection."""
 
@@ -43,7 +50,7 @@ class RowDesk:
             return fail(error)
         except Exception as error:  # noqa: BLE001 - the answer says it
             traceback.print_exc()
-            message = f"raised {describe_failure(error)}"
+            message = f"raised {describe_failure(error)}{_network_hint(error)}"
             return RowAnswer(error=type(error).__name__, message=message[:MESSAGE_CHARACTERS_MAX])
 
     def _answer(self, question: Question) -> RowAnswer:
@@ -56,6 +63,14 @@ class RowDesk:
             return RowAnswer(sources=[_facts(*one) for one in self._sources.items()])
         assert isinstance(question, Look)
         return RowAnswer(found=msgspec.json.encode(_look(question)))
+
+
+def _network_hint(error: BaseException) -> str:
+    """What a connection that could not be made comes from, where this process may make none."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, OSError):
+        seen = seen.__cause__ or seen.__context__
+    return NETWORK_CLOSED if seen is not None and is_closed() else ""
 
 
 def _look(question: Look) -> Resolution | ModelFacts:

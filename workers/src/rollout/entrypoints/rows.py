@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rollout.common.stacks import show_threads_on_signal
 from rollout.plugins.guard import adopt, bound_memory, drop_rights, guard, hide_memory, sweep
+from rollout.plugins.network import close_network
 
 SOCKET_MODE = 0o660
 """For the group that the pod's volumes belong to: the coordinator has it, too."""
@@ -32,13 +33,27 @@ def main() -> int:
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument("--descriptor", type=int, help="a connected socket that was inherited")
     place.add_argument("--socket", type=Path, help="where to listen")
+    parser.add_argument(
+        "--network",
+        choices=("none", "pod"),
+        default="none",
+        help="of what listens: none (the default), or the pod's, as the runtime allows it",
+    )
     parser.add_argument("--memory-bytes-max", type=int, default=None, help="of each process")
     arguments = parser.parse_args()
     show_threads_on_signal()
     if arguments.socket is not None:
+        if arguments.network == "none":
+            _go_offline()
         return listen(arguments.socket)
     line = arguments.descriptor
     return guard(line, lambda: serve(line, arguments.memory_bytes_max))
+
+
+def _go_offline() -> None:
+    """Close the network for this process and each that it starts; libraries of hubs look into their caches at once."""
+    close_network()
+    os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 
 
 def serve(line: int, memory_bytes_max: int | None) -> None:

@@ -50,6 +50,8 @@ def models_command(role: str) -> list[str]:
 
 
 ROWS_COMMAND = ["python", "-m", "rollout.entrypoints.rows", "--socket", ROWS_SOCKET]
+ROWS_NETWORK = ["--network", "pod"]
+"""Left out, the container closes the network before it does anything else."""
 PLACE_PLUGIN = ["rollout", "place-plugin", f"{ENGINE_FOLDER}/plugin"]
 ENGINE_COMMAND = ["python3", "-m", "rollout_vllm.launch", ENGINE_FOLDER]
 ENGINE_CHECK = ["python3", "-m", "rollout_vllm.launch", "--check", ENGINE_FOLDER]

@@ -16,6 +16,10 @@ Manifest = dict[str, Any]
 
 ROWS = "rows"
 """The container in the coordinator's pod that runs the author's data code."""
+MODELS = "models"
+"""The init container that fills the model cache."""
+CACHE_VOLUME = "cache"
+"""The volume of the model cache."""
 
 TEMPLATE_VERSION = "5"
 """Raised with every change of what is rendered; live run attempts keep what they have."""

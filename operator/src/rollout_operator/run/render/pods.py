@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rollout_api import names
 from rollout_operator.run.render import contract
-from rollout_operator.run.render.inputs import ROWS, Inputs, Manifest
+from rollout_operator.run.render.inputs import CACHE_VOLUME, MODELS, ROWS, Inputs, Manifest
 from rollout_operator.run.render.pod_settings import (
     build_annotations,
     build_env,
@@ -19,7 +19,7 @@ from rollout_operator.run.render.pod_settings import (
     plan_grace_seconds,
     secret_variable,
 )
-from rollout_operator.run.render.volumes import CACHE_VOLUME, Mount, build_mounts
+from rollout_operator.run.render.volumes import Mount, build_mounts
 
 USER_ID = 10001
 PROBE_SECONDS = 5
@@ -114,7 +114,7 @@ def _place_models(inputs: Inputs, role: names.Role, mounts: list[Mount]) -> Mani
         if one.main and one.name not in ("engine", "shm", "code")
     ]
     return {
-        "name": "models",
+        "name": MODELS,
         "image": worker_image(inputs),
         **_pull_policy(inputs),
         "command": contract.models_command(role),
@@ -132,12 +132,17 @@ def _rows(inputs: Inputs, mounts: list[Mount]) -> Manifest:
     A user of its own, the author's variables, and no key, token, ledger or credential of the platform's.
     """
     user = rows_user(build_security(inputs, "coordinator"))
+    allowed = inputs.runtime.allowed
+    open_network = allowed is not None and allowed.data_code_network
     return {
         "name": ROWS,
         "image": worker_image(inputs),
         **_pull_policy(inputs),
         "restartPolicy": "Always",
-        "command": contract.ROWS_COMMAND,
+        "command": [
+            *contract.ROWS_COMMAND,
+            *(contract.ROWS_NETWORK if open_network else ()),
+        ],
         "env": build_rows_env(inputs),
         "resources": build_resources(inputs, "coordinator") or SIDE_RESOURCES,
         "securityContext": {

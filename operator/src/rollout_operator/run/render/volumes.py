@@ -9,12 +9,11 @@ from typing import Literal
 from rollout_api import names
 from rollout_api.v1alpha1.runtime import Volume
 from rollout_operator.run.render import contract
-from rollout_operator.run.render.inputs import Inputs, Manifest
+from rollout_operator.run.render.inputs import CACHE_VOLUME, Inputs, Manifest
 from rollout_operator.run.render.pod_settings import plain, shared_memory
 
 LEDGER_VOLUME = "ledger"
 SOCKET_SIZE, WHEEL_SIZE = "1Mi", "3Gi"
-CACHE_VOLUME = "cache"
 CLAIM = "pvc://"
 """Scheme of a place in the volume of a run."""
 _READABLE = 0o440
