@@ -35,9 +35,12 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def render(
-    chart: Path = CHART, values: dict[str, Any] | None = None, files: tuple[Path, ...] = ()
+    chart: Path = CHART,
+    values: dict[str, Any] | None = None,
+    files: tuple[Path, ...] = (),
+    served: tuple[str, ...] = (),
 ) -> str:
-    """`helm template` of a chart as the release `rollout`.
+    """`helm template` of a chart as the release `rollout`, for a cluster that serves these kinds beside its own.
 
     Raises:
         ClusterError: Helm refused; its words are in the message.
@@ -47,7 +50,8 @@ def render(
         given.flush()
         named = [part for file in (*map(str, files), given.name) for part in ("--values", file)]
         where = ("--namespace", NAMESPACE, "--kube-version", pins.KUBERNETES)
-        done = helm("template", "rollout", str(chart), *where, *named)
+        kinds = [part for kind in served for part in ("--api-versions", kind)]
+        done = helm("template", "rollout", str(chart), *where, *named, *kinds)
     if done.returncode:
         raise ClusterError(done.stderr)
     return done.stdout

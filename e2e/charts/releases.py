@@ -55,6 +55,11 @@ def prepare(kubectl: Kubectl, namespace: str = charts.NAMESPACE) -> Kubectl:
     return replace(kubectl, namespace=namespace)
 
 
+def inside(kubectl: Kubectl, namespace: str = charts.NAMESPACE) -> Kubectl:
+    """kubectl in a namespace that is there."""
+    return replace(kubectl, namespace=namespace)
+
+
 def write_values(folder: Path, values: dict[str, Any]) -> str:
     """A file of values for Helm."""
     path = folder / "values.yaml"

@@ -36,6 +36,7 @@ MODES: dict[str, dict[str, Any]] = {
     "no webhook": {"webhook": {"enabled": False}},
     "one replica": {"operator": {"replicas": 1}, "webhook": {"replicas": 1}},
     "namespaced": {"namespaces": ["research", "teaching"]},
+    "one chart": {"crds": {"enabled": True}},
 }
 CLUSTER_KINDS = {
     "ClusterRole", "ClusterRoleBinding", "ValidatingWebhookConfiguration",
@@ -93,7 +94,7 @@ def test_values_of_the_clouds_render_a_runtime(path):
             {"webhook": {"timeoutSeconds": 30}},
             "at '/webhook/timeoutSeconds': maximum: got 30, want 5",
         ),
-        ({"crds": {}}, "at '': additional properties 'crds' not allowed"),
+        ({"crds": {"kept": True}}, "at '/crds': additional properties 'kept' not allowed"),
         (
             {"runtime": {"spec": {"roles": {"learner": {"serviceAccountAnotations": {}}}}}},
             "at '/runtime/spec/roles/learner': additional properties 'serviceAccountAnotations'",
@@ -300,15 +301,38 @@ def test_dashboards_arrive_whole():
     assert made["metadata"]["labels"]["grafana_dashboard"] == "1"
 
 
+@pytest.mark.parametrize("chart", [charts.CHART, charts.CRDS_CHART], ids=lambda path: path.name)
 @pytest.mark.parametrize(("values", "count", "kept"), [
-    ({}, 5, True), ({"crds": {"keep": False}}, 5, False), ({"crds": {"enabled": False}}, 0, True),
+    ({"enabled": True}, 5, True), ({"enabled": True, "keep": False}, 5, False), ({"enabled": False}, 0, True),
 ])  # fmt: skip
-def test_definitions_are_kept_unless_somebody_says_otherwise(values, count, kept):
-    made = charts.objects(charts.render(charts.CRDS_CHART, values))
+def test_definitions_are_kept_unless_somebody_says_otherwise(chart, values, count, kept):
+    rendered_chart = charts.objects(charts.render(chart, {"crds": values}))
+    made = of_kind(rendered_chart, "CustomResourceDefinition")
     assert len(made) == count
     for one in made:
         policy = one["metadata"].get("annotations", {}).get("helm.sh/resource-policy")
         assert (policy == "keep") == kept
+
+
+def test_definitions_come_with_one_of_the_charts_unless_somebody_asks_for_both():
+    assert of_kind(rendered("default"), "CustomResourceDefinition") == []
+    assert len(charts.objects(charts.render(charts.CRDS_CHART))) == 5
+
+
+@pytest.mark.parametrize(
+    "namespaces", [[], ["research", "teaching"]], ids=["cluster", "namespaced"]
+)
+def test_a_runtime_is_made_once_its_kind_is_served(namespaces):
+    """Helm looks kinds up before it makes anything: beside a new definition a runtime would fail the release."""
+    kind = "RolloutRuntime" if namespaces else "ClusterRolloutRuntime"
+    values = {"crds": {"enabled": True}, "namespaces": namespaces}
+    assert of_kind(charts.objects(charts.render(values=values)), kind) == []
+
+    served = charts.render(values=values, served=(f"rollout.dev/v1alpha1/{kind}",))
+    apart = charts.render(values=values | {"crds": {"enabled": False}})
+    made = of_kind(charts.objects(served), kind)
+    assert len(made) == (len(namespaces) or 1)
+    assert made == of_kind(charts.objects(apart), kind)
 
 
 def test_the_kustomize_base_is_what_the_chart_renders():

@@ -133,3 +133,22 @@ def test_uninstalling_both_charts_leaves_runs_and_pods_at_work(living: Living, t
     with releases.operating(living.system, tmp_path) as health:
         wait_until(lambda: num_reconciled(health) >= len(living.runs), "every run was looked at")
         assert releases.state_of(living.kubectl) == before
+
+
+def test_the_kinds_move_into_the_one_chart_under_living_runs(living: Living, tmp_path: Path):
+    """From two releases to one: the chart takes the definitions over, and the other release leaves what it kept."""
+    before, objects = releases.state_of(living.kubectl), specs(living.kubectl)
+
+    values = ("--values", living.values, "--set", "crds.enabled=true")
+    releases.helm(
+        living.system, "upgrade", "rollout", str(charts.CHART), *values, "--take-ownership"
+    )
+    releases.helm(living.system, "uninstall", "rollout-crds", "--wait")
+
+    found = living.kubectl.get("crd", "-l", "app.kubernetes.io/part-of=rollout")["items"]
+    owners = {one["metadata"]["annotations"]["meta.helm.sh/release-name"] for one in found}
+    assert (len(found), owners) == (5, {"rollout"})
+    with releases.operating(living.system, tmp_path) as health:
+        wait_until(lambda: num_reconciled(health) >= len(living.runs), "every run was looked at")
+        assert releases.state_of(living.kubectl) == before
+    assert specs(living.kubectl) == objects

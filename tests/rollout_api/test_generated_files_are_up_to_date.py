@@ -7,6 +7,7 @@ import pytest
 
 from rollout_api.generate.__main__ import find_differences, main, write_outputs
 from rollout_api.generate.chart import render_template
+from rollout_api.generate.operator_chart import render_definition
 from rollout_api.generate.outputs import build_outputs
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +65,25 @@ def test_the_chart_wraps_the_very_definitions():
 
         assert [line for line in inner if line not in keep] == path.read_text().splitlines()
         assert template.count("{{-") == 4
+
+
+def test_both_charts_hold_the_same_definitions_but_for_their_labels():
+    for path in (ROOT / "crds/generated").glob("*.yaml"):
+        apart = (ROOT / "charts/rollout-crds/templates" / path.name).read_text()
+        within = (ROOT / "charts/rollout/templates/crds" / path.name).read_text()
+        theirs = "  labels: {app.kubernetes.io/part-of: rollout}\n"
+        ours = (
+            "  labels:\n"
+            '    {{- include "rollout.labels" (dict "root" . "part" "crds") | nindent 4 }}\n'
+        )
+
+        assert within.count(ours) == 1
+        assert within.replace(ours, theirs) == apart
+
+
+def test_a_definition_whose_labels_moved_is_not_rendered_without_them():
+    with pytest.raises(ValueError, match="expected one line 'labels:"):
+        render_definition("metadata:\n  name: runs\n")
 
 
 def test_a_description_cannot_become_a_helm_template():

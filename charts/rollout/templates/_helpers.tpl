@@ -81,6 +81,15 @@ capabilities: {drop: [ALL]}
 {{ include "rollout.fullname" . }}-coordinator
 {{- end -}}
 
+{{- /*
+Whether the default runtime's kind is there. Helm looks every kind up before it makes the first object, so the very release that brings the kind
+cannot make an object of it. A hook could, and would never get the values of an upgrade: what Helm adopts it does not patch.
+*/ -}}
+{{- define "rollout.runtimeIsKnown" -}}
+{{- $kind := ternary "RolloutRuntime" "ClusterRolloutRuntime" (not (empty .Values.namespaces)) -}}
+{{- if or (not .Values.crds.enabled) (.Capabilities.APIVersions.Has (printf "rollout.dev/v1alpha1/%s" $kind)) -}}true{{- end -}}
+{{- end -}}
+
 {{- /* Rules of one scope of files/rbac.yaml: (dict "root" . "scope" "watched"). */ -}}
 {{- define "rollout.rules" -}}
 {{- $account := include "rollout.account" (dict "root" .root "part" "operator" "values" .root.Values.operator) -}}

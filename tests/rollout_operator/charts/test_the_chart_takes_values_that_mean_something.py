@@ -50,6 +50,8 @@ def test_there_are_values_for_the_clouds():
         {"runtime": {"spec": {"acceleratorClasses": [{"name": "h100"}]}}},
         {"runtime": {"spec": {"queue": "gpus"}}},
         {"serviceMonitor": {"interval": "30s"}},
+        {"crds": {"install": True}},
+        {"crds": {"enabled": "yes"}},
     ],
     ids=json.dumps,
 )

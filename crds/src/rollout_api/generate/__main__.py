@@ -5,7 +5,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from rollout_api.generate.outputs import CHART, CRDS, build_outputs
+from rollout_api.generate.outputs import ALL_GENERATED, build_outputs
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
 def find_differences(root: Path, outputs: dict[str, str]) -> tuple[list[str], list[str]]:
     """Paths whose text differs, and files in generated folders that nothing generates any more."""
     changed = [path for path, text in outputs.items() if _read(root / path) != text]
-    found = [*(root / CRDS).glob("*"), *(root / CHART / "templates").glob("*")]
+    found = [path for folder in ALL_GENERATED for path in (root / folder).glob("*")]
     return changed, sorted({path.relative_to(root).as_posix() for path in found} - set(outputs))
 
 

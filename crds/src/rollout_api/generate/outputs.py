@@ -9,6 +9,8 @@ from rollout_api.v1alpha1.runtime import RuntimeSpec
 CRDS = "crds/generated"
 CHART = "charts/rollout-crds"
 OPERATOR_CHART = "charts/rollout"
+ALL_GENERATED = (CRDS, f"{CHART}/templates", f"{OPERATOR_CHART}/templates/crds")
+"""Folders in which nothing else lies."""
 REFERENCE = "docs/reference"
 CRD_SIZE_MAX = 262_144
 
@@ -20,7 +22,7 @@ def build_outputs(version: str) -> dict[str, str]:
         if len(text.encode()) >= CRD_SIZE_MAX:
             raise ValueError(f"{name} must stay below {CRD_SIZE_MAX} bytes, got {len(text)}")
     files = {f"{CRDS}/{name}.yaml": text for name, text in definitions.items()}
-    charts = _chart(definitions, version) | _operator_chart(version)
+    charts = _chart(definitions, version) | _operator_chart(definitions, version)
     return files | _schemas() | charts | _pages()
 
 
@@ -47,8 +49,12 @@ def _chart(definitions: dict[str, str], version: str) -> dict[str, str]:
     }
 
 
-def _operator_chart(version: str) -> dict[str, str]:
-    return {
+def _operator_chart(definitions: dict[str, str], version: str) -> dict[str, str]:
+    templates = {
+        f"{OPERATOR_CHART}/templates/crds/{name}.yaml": operator_chart.render_definition(text)
+        for name, text in definitions.items()
+    }
+    return templates | {
         f"{OPERATOR_CHART}/Chart.yaml": operator_chart.render_chart(version),
         f"{OPERATOR_CHART}/values.yaml": operator_chart.render_values(),
         f"{OPERATOR_CHART}/values.schema.json": editor.to_json(operator_chart.values_schema()),

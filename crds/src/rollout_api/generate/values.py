@@ -258,6 +258,15 @@ class Switch(ApiModel):
     """Install it. Not in namespaced mode, where an administrator does."""
 
 
+class DefinitionValues(ApiModel):
+    """The CustomResourceDefinitions. The chart `rollout-crds` holds the same, for those who deploy them apart."""
+
+    enabled: bool = False
+    """Install them with this chart, instead of the chart `rollout-crds`. The default runtime is made by the next upgrade."""
+    keep: bool = True
+    """Leave them, and with them every run, in place when the chart is uninstalled."""
+
+
 class RbacValues(ApiModel):
     """Roles and bindings."""
 
@@ -279,6 +288,8 @@ class ChartValues(ApiModel):
     namespaces: tuple[Label, ...] = many(64)
     """Namespaced mode: the operator looks at these namespaces only, with Roles and no ClusterRole. Empty:
     the whole cluster."""
+    crds: DefinitionValues = Field(default_factory=DefinitionValues)
+    """The kinds of rollout.dev."""
     image: ImageValues = Field(default_factory=ImageValues)
     """Image of our own pods."""
     images: WorkerImages = Field(default_factory=WorkerImages)
