@@ -26,6 +26,7 @@ def check_books(file: Path, staleness_max: int) -> list[str]:
             *consumed_is_stored(tx),
             *fenced(tx),
             *young_enough(tx, staleness_max),
+            *tallied(tx),
         ]
 
 
@@ -48,6 +49,19 @@ def ended_once(tx: sqlite3.Connection) -> list[str]:
         *(f"{task}/{sample} ended more than once: {kinds}" for task, sample, kinds in twice),
         *(f"{task}/{sample} ended and was never admitted" for task, sample in unknown),
     ]
+
+
+def tallied(tx: sqlite3.Connection) -> list[str]:
+    """The running totals are what a count of all dispositions gives, at every step of every lineage."""
+    counted = tx.execute(
+        "SELECT lineage, kind, step, count(*), sum(count(*)) OVER (PARTITION BY lineage, kind ORDER BY"
+        " step) FROM dispositions GROUP BY lineage, kind, step ORDER BY lineage, kind, step"
+    ).fetchall()
+    kept = tx.execute(
+        "SELECT lineage, kind, step, num, total FROM tallies ORDER BY lineage, kind, step"
+    ).fetchall()
+    wrong = sorted(set(counted) ^ set(kept))
+    return [f"tallies differ from what ended: {row}" for row in wrong]
 
 
 def consumed_is_stored(tx: sqlite3.Connection) -> list[str]:

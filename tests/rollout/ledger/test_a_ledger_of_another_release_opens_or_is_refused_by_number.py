@@ -10,6 +10,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from books import tallied
 from ledger_kit import IDENTITY, Clock, finished, step_commit
 
 from rollout.errors import LedgerBelongsToAnotherRun, LedgerError
@@ -81,6 +82,23 @@ def test_an_older_ledger_is_read_as_it_is(older):
     with LedgerReader(older) as reader:
         assert [record.step for record in reader.steps()] == [1, 2]
     assert older.read_bytes() == before
+
+
+async def test_an_older_ledger_counts_how_its_samples_ended_before_and_after_it_is_opened(older):
+    with LedgerReader(older) as reader:
+        before = reader.dispositions()
+        consumed = [view.num_consumed for view in reader.steps()]
+    ledger = SqliteLedger(older, NOW, Limits(), Clock())
+    state = await ledger.load()
+    await ledger.close()
+    assert consumed == [4, 4]
+    assert before == {"consumed": 8, "pending": 8}
+    assert state.dispositions == {"consumed": 8}
+    with sqlite3.connect(older) as connection:
+        assert tallied(connection) == []
+    with LedgerReader(older) as reader:
+        assert reader.dispositions() == before
+        assert [view.num_consumed for view in reader.steps()] == consumed
 
 
 async def test_an_opened_ledger_has_the_newest_format_and_says_how_its_digest_was_made(older):

@@ -7,15 +7,30 @@ import sqlite3
 import pytest
 from ledger_kit import IDENTITY, Clock, claim_request, finished, started, step_commit
 
-from rollout.ledger.records import Limits
-from rollout.ledger.sql import loading, steps
+from rollout.ledger.records import Disposition, Limits
+from rollout.ledger.sql import loading, steps, tallies
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.ledger.sqlite.statistics import SHAPE
 from rollout.ledger.sqlite.transaction import SqliteTransaction
 
-GROWING = ("tasks", "trajectories", "dispositions", "attempts", "bodies", "t", "j", "d", "o", "b")
+GROWING = (
+    "tasks",
+    "trajectories",
+    "dispositions",
+    "attempts",
+    "bodies",
+    "t",
+    "j",
+    "d",
+    "o",
+    "b",
+    "tallies",
+)
 """Tables that grow with finished work, and the names that statements give them."""
+
+
+ENDED = (Disposition(task_id="t/1", sample=0, kind="expired"),)
 
 
 class Explained(SqliteTransaction):
@@ -29,6 +44,17 @@ class Explained(SqliteTransaction):
         rows = self._connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)
         self.plans += [(sql, row[3]) for row in rows.fetchall()]
         return super().execute(sql, values)
+
+
+class Told(LedgerReader):
+    """Asks what people ask, in a transaction that it is given."""
+
+    def __init__(self, tx):
+        self.where, self.have, self._given = "", tallies.SINCE_FORMAT, tx
+
+    @property
+    def _tx(self):
+        return self._given
 
 
 def spoil(path, how):
@@ -73,9 +99,14 @@ QUESTIONS = (
     lambda tx: loading.record_of(tx, 1),
     lambda tx: loading.batch_of(tx, 1),
     lambda tx: loading.metrics_after(tx, 0),
+    loading.load,
+    tallies.read_tallies,
+    lambda tx: tallies.add_tallies(tx, 0, 2, ENDED),
+    lambda tx: Told(tx).steps(),
+    lambda tx: Told(tx).dispositions(),
     lambda tx: loading._recent_rewards(tx, 1),
     lambda tx: loading._groups(tx, 2),
-    lambda tx: loading._first_waiting(tx, None),
+    lambda tx: loading.first_waiting(tx, 0),
     loading._eval_leases,
     lambda tx: loading.read_bodies(tx, ["t/0"]),
     lambda tx: steps._reopen(tx, 2),
@@ -101,7 +132,21 @@ def test_a_step_is_found_by_the_index_of_steps(path):
     }
 
 
-def test_the_report_counts_a_step_by_the_index_of_steps(path):
+def test_how_samples_ended_is_looked_up_in_tallies(path):
+    plans = plans_of(path, *QUESTIONS)
+
+    looked_up = {
+        plan.partition(" USING ")[2]
+        for sql, plan in plans
+        if "tallies" in sql and plan.split(" ")[1] in {"tallies", "b", "d"}
+    }
+    assert looked_up == {
+        "PRIMARY KEY (lineage=? AND kind=? AND step<?)",
+        "PRIMARY KEY (lineage=? AND kind=? AND step=?)",
+    }
+
+
+def test_the_report_counts_a_step_of_an_older_ledger_by_the_index_of_steps(path):
     with LedgerReader(path) as reader:
         plan = reader._tx.execute(
             "EXPLAIN QUERY PLAN SELECT count(*) FROM dispositions d WHERE d.lineage = ?"

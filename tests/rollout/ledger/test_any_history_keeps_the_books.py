@@ -29,6 +29,7 @@ from msgspec import structs
 
 from rollout.errors import Fenced
 from rollout.ledger.records import Limits
+from rollout.ledger.sql.tallies import count_dispositions
 
 GROUPS_PER_STEP = 2
 WORKERS = ("actor-0", "actor-1")
@@ -36,6 +37,7 @@ WORKERS = ("actor-0", "actor-1")
 
 class Histories(RuleBasedStateMachine):
     open_ledger = None
+    read_ledger = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,21 +182,34 @@ class Histories(RuleBasedStateMachine):
 
     def teardown(self):
         self.do(self.ledger.close())
+        self._check_counts()
         self.loop.close()
         self.folder.cleanup()
 
+    def _check_counts(self):
+        """People are told what a count of everything gives."""
+        with type(self).read_ledger(Path(self.folder.name)) as reader:
+            told = reader.dispositions()
+            counted = count_dispositions(reader._tx)
+            assert told.pop("pending") == self.admitted * NUM_SAMPLES - sum(counted.values())
+            assert told == counted
+            assert [view.num_consumed for view in reader.steps()] == (
+                [GROUPS_PER_STEP * NUM_SAMPLES] * self.committed
+            )
 
-def check(open_ledger, **how):
-    machine = type("H", (Histories,), {"open_ledger": staticmethod(open_ledger)})
+
+def check(open_ledger, read_ledger, **how):
+    openers = {"open_ledger": staticmethod(open_ledger), "read_ledger": staticmethod(read_ledger)}
+    machine = type("H", (Histories,), openers)
     run_machine(machine, settings=settings(**how))
 
 
-def test_any_history_keeps_the_books(open_ledger):
-    check(open_ledger, max_examples=12, stateful_step_count=30)
+def test_any_history_keeps_the_books(open_ledger, read_ledger):
+    check(open_ledger, read_ledger, max_examples=12, stateful_step_count=30)
 
 
 @pytest.mark.slow
-def test_any_long_history_keeps_the_books(open_ledger, store):
+def test_any_long_history_keeps_the_books(open_ledger, read_ledger, store):
     # A tenth of a second to open, where a file takes a hundredth.
     examples = {"sqlite": 200, "postgres": 25}[store]
-    check(open_ledger, max_examples=examples, stateful_step_count=60)
+    check(open_ledger, read_ledger, max_examples=examples, stateful_step_count=60)

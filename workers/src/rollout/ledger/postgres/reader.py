@@ -37,7 +37,8 @@ class PostgresReader(Reader):
             self._connection.execute("SET default_transaction_read_only = on")
             self._connection.execute("SELECT uid FROM run")
             known = len(list_migrations("rollout.ledger.postgres"))
-            check_readable(f"at {self.where}", read_format(self._connection), known)
+            self.have = read_format(self._connection)
+            check_readable(f"at {self.where}", self.have, known)
         except errors.UndefinedTable as error:
             self.close()
             raise LedgerError(

@@ -18,7 +18,8 @@ from rollout.ledger.records import (
     StoredGroup,
 )
 from rollout.ledger.sql.cells import read_document, read_json, read_msgpack, read_optional
-from rollout.ledger.sql.steps import head_step, read_ancestry
+from rollout.ledger.sql.chain import head_step, next_ordinal, read_ancestry
+from rollout.ledger.sql.tallies import SINCE_FORMAT, count_dispositions, read_tallies
 from rollout.ledger.sql.tasks import LEASE_COLUMNS, read_lease, read_task
 from rollout.ledger.sql.transaction import EVERYTHING, Row, Transaction, marks, slices
 from rollout.types import WeightVersion
@@ -27,28 +28,30 @@ RECENT_STEPS = 8
 """How many of the last steps' metrics a starting coordinator gets back."""
 
 
-def load(tx: Transaction) -> LedgerState:
-    """Everything a coordinator needs."""
+def load(tx: Transaction, have: int = SINCE_FORMAT) -> LedgerState:
+    """Everything a coordinator needs. ``have`` is the ledger's format, where that may be an older one."""
+    tallied = have >= SINCE_FORMAT
     run = tx.execute("SELECT * FROM run").fetchone()
     head = head_step(tx)
     record = record_of(tx, head) if head else None
+    waiting = first_waiting(tx, head)
     recent = metrics_after(tx, max(0, head - RECENT_STEPS))
     initial = tx.execute("SELECT * FROM versions WHERE lineage = 0 AND step = 0").fetchone()
     return LedgerState(
         lineage=run["lineage"],
         ancestry=read_ancestry(tx),
         head=record,
-        first_waiting=_first_waiting(tx, record),
+        first_waiting=waiting,
         initial=None if initial is None else read_version(initial),
         initial_chain="" if initial is None else initial["chain"],
         next_admitted=run["next_admitted"],
         exhausted=bool(run["exhausted"]),
-        groups=_groups(tx, _first_waiting(tx, record)),
+        groups=_groups(tx, waiting),
         evaluations=_evaluations(tx),
         eval_leases=_eval_leases(tx),
         versions=_kept_versions(tx),
         anchors=read_anchors(tx),
-        dispositions=count_dispositions(tx),
+        dispositions=read_tallies(tx) if tallied else count_dispositions(tx),
         recent_metrics=tuple(item[2] for item in recent),
         recent_rewards=_recent_rewards(tx, head),
         tracked_step=run["tracked_step"],
@@ -101,9 +104,9 @@ def read_version(row: Row) -> WeightVersion:
     )
 
 
-def _first_waiting(tx: Transaction, head: StepRecord | None) -> int:
+def first_waiting(tx: Transaction, head: int) -> int:
     """The first training ordinal whose samples have not ended: the cursor's, or behind closed books."""
-    first = 0 if head is None else head.cursor.next_ordinal
+    first = next_ordinal(tx, head)
     for lineage, bound in read_ancestry(tx):
         last = tx.execute(
             "SELECT max(t.ordinal) FROM tasks t JOIN dispositions d ON d.lineage = ?"
@@ -248,19 +251,6 @@ def _dead_anchors(tx: Transaction) -> tuple[AnchorManifest, ...]:
         for lineage, step, manifest in rows
         if step > bounds.get(lineage, -1)
     )
-
-
-def count_dispositions(tx: Transaction) -> dict[str, int]:
-    """How the samples of the live lineage ended, by kind."""
-    counts: dict[str, int] = {}
-    for lineage, bound in read_ancestry(tx):
-        rows = tx.execute(
-            "SELECT kind, count(*) FROM dispositions WHERE lineage = ? AND step <= ? GROUP BY kind",
-            (lineage, EVERYTHING if bound is None else bound),
-        )
-        for kind, count in rows:
-            counts[kind] = counts.get(kind, 0) + count
-    return counts
 
 
 def lineage_of(tx: Transaction, step: int) -> int:

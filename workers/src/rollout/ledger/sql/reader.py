@@ -12,7 +12,8 @@ from rollout.errors import LedgerError
 from rollout.ledger.records import AnchorManifest, LedgerState, RunIdentity, StepBatch, StepRecord
 from rollout.ledger.sql import loading
 from rollout.ledger.sql.cells import read_document, read_optional
-from rollout.ledger.sql.steps import head_step, read_ancestry
+from rollout.ledger.sql.chain import head_step, read_ancestry
+from rollout.ledger.sql.tallies import SINCE_FORMAT, count_dispositions, read_tallies
 from rollout.ledger.sql.transaction import EVERYTHING, Row, Transaction
 from rollout.ledger.views import (
     AttemptView,
@@ -32,10 +33,12 @@ Sort = Literal["place", "reward", "length"]
 class Reader(ABC):
     """Read-only views of one ledger. A ``with`` block turns errors of the database into LedgerError.
 
-    ``where`` names the ledger in messages; ``snapshot`` reads several things as of one moment.
+    ``where`` names the ledger in messages, ``have`` is its format; ``snapshot`` reads several things as of
+    one moment.
     """
 
     where: str
+    have: int
 
     @property
     @abstractmethod
@@ -92,8 +95,7 @@ class Reader(ABC):
         found: list[StepView] = []
         for lineage, bound in reversed(read_ancestry(self._tx)):
             rows = self._tx.execute(
-                "SELECT s.*, v.digest, v.object, v.chain, (SELECT count(*) FROM dispositions d WHERE"
-                " d.lineage = s.lineage AND d.step = s.step AND d.kind = 'consumed') AS consumed"
+                f"SELECT s.*, v.digest, v.object, v.chain, {self._num_consumed} AS consumed"
                 " FROM steps s JOIN versions v ON v.lineage = s.lineage AND v.step = s.step"
                 " WHERE s.lineage = ? AND s.step > ? AND s.step <= ? ORDER BY s.step LIMIT ?",
                 (
@@ -106,10 +108,21 @@ class Reader(ABC):
             found.extend(_step_view(row) for row in rows)
         return tuple(found)
 
+    @property
+    def _num_consumed(self) -> str:
+        """SQL for how many samples the step ``s`` consumed."""
+        if self.have >= SINCE_FORMAT:
+            what = "coalesce((SELECT d.num FROM tallies d"
+            end = ", 0)"
+        else:
+            what, end = "(SELECT count(*) FROM dispositions d", ""
+        of_step = "d.lineage = s.lineage AND d.step = s.step AND d.kind = 'consumed'"
+        return f"{what} WHERE {of_step}){end}"
+
     def state(self) -> LedgerState:
         """All that a coordinator would start from: the head, and the groups that no step has taken."""
         with self.snapshot() as tx:
-            return loading.load(tx)
+            return loading.load(tx, self.have)
 
     def initial(self) -> tuple[WeightVersion, str] | None:
         """Version 0 and its chain value; None before the learner has published it."""
@@ -189,11 +202,14 @@ class Reader(ABC):
 
     def dispositions(self) -> dict[str, int]:
         """How many samples of the live lineage ended how; ``pending`` have not ended yet."""
-        counts = loading.count_dispositions(self._tx)
-        admitted = self._tx.execute(
-            "SELECT coalesce(sum(num_samples), 0) FROM tasks WHERE kind <> 'eval'"
+        tx = self._tx
+        counts = read_tallies(tx) if self.have >= SINCE_FORMAT else count_dispositions(tx)
+        pending = tx.execute(
+            "SELECT coalesce(sum(num_samples), 0) FROM tasks WHERE kind = 'train' AND kind <> 'eval'"
+            " AND ordinal >= ?",
+            (loading.first_waiting(tx, head_step(tx)),),
         ).fetchone()[0]
-        return {**counts, "pending": admitted - sum(counts.values())}
+        return {**counts, "pending": pending}
 
     def lengths(self) -> dict[str, dict[int | None, int]]:
         """Of the live lineage's samples, by how they ended: how many had how many tokens.

@@ -11,6 +11,8 @@ import msgspec
 
 from rollout.errors import LedgerError
 from rollout.ledger.records import AnchorManifest, Disposition, StepCommit
+from rollout.ledger.sql.chain import head_step, next_ordinal, read_ancestry
+from rollout.ledger.sql.tallies import add_tallies
 from rollout.ledger.sql.tasks import (
     admit,
     check_incarnation,
@@ -25,31 +27,6 @@ LEARNER = "learner"
 """The worker name under which learner incarnations are fenced: a run has one learner."""
 
 DISPOSITION_COLUMNS = "lineage, task_id, sample, step, kind, reason, place"
-
-
-def read_ancestry(tx: Transaction) -> tuple[tuple[int, int | None], ...]:
-    """(lineage, last step that still counts) from the live lineage, which has no bound, to the root."""
-    lineage: int | None = tx.execute("SELECT lineage FROM run").fetchone()[0]
-    chain: list[tuple[int, int | None]] = []
-    bound: int | None = None
-    while lineage is not None:
-        chain.append((lineage, bound))
-        parent, base = tx.execute(
-            "SELECT parent, base_step FROM lineages WHERE lineage = ?", (lineage,)
-        ).fetchone()
-        # A fork below an earlier fork's base cuts the grandparent, too.
-        bound = base if bound is None else min(base, bound)
-        lineage = parent
-    return tuple(chain)
-
-
-def head_step(tx: Transaction) -> int:
-    """The last committed step of the live lineage, 0 before the first."""
-    lineage, base = tx.execute(
-        "SELECT l.lineage, l.base_step FROM run JOIN lineages l ON l.lineage = run.lineage"
-    ).fetchone()
-    row = tx.execute("SELECT max(step) FROM steps WHERE lineage = ?", (lineage,)).fetchone()
-    return base if row[0] is None else row[0]
 
 
 def publish_initial(tx: Transaction, incarnation: int, version: WeightVersion, chain: str) -> None:
@@ -131,6 +108,7 @@ def _insert_dispositions(
 ) -> None:
     rows = [(lineage, d.task_id, d.sample, step, d.kind, d.reason, d.place) for d in dispositions]
     tx.insert("dispositions", DISPOSITION_COLUMNS, rows)
+    add_tallies(tx, lineage, step, dispositions)
     for kind in ("expired", "surplus"):
         closed = sorted({d.task_id for d in dispositions if d.kind == kind})
         for some in slices(closed):
@@ -210,31 +188,20 @@ def fork(
     check_incarnation(tx, LEARNER, incarnation)
     if not 0 <= base_step <= head_step(tx):
         raise LedgerError(f"cannot fork after step {base_step}: {head_step(tx)} steps exist")
+    reopened = next_ordinal(tx, base_step)
     lineage = tx.execute("SELECT max(lineage) + 1 FROM lineages").fetchone()[0]
     tx.execute(
         "INSERT INTO lineages VALUES (?, ?, ?, ?, ?)", (lineage, parent, base_step, reason, tx.now)
     )
-    next_ordinal = _next_ordinal(tx, base_step)
     tx.execute(
         "UPDATE run SET lineage = ?, tracked_step = CASE WHEN tracked_step > ? THEN ?"
         " ELSE tracked_step END",
         (lineage, base_step, base_step),
     )
     _insert_version(tx, replace(version, lineage=lineage, step=base_step), chain)
-    _reopen(tx, next_ordinal)
+    _reopen(tx, reopened)
     _drop_dead_evaluations(tx, parent, base_step)
     return lineage
-
-
-def _next_ordinal(tx: Transaction, step: int) -> int:
-    for lineage, bound in read_ancestry(tx):
-        if bound is None or step <= bound:
-            row = tx.execute(
-                "SELECT next_ordinal FROM steps WHERE lineage = ? AND step = ?", (lineage, step)
-            ).fetchone()
-            if row is not None:
-                return row[0]
-    return 0
 
 
 def _reopen(tx: Transaction, next_ordinal: int) -> None:

@@ -31,7 +31,8 @@ class LedgerReader(Reader):
         try:
             self._file = ReadOnlyFile(path)
             known = len(list_migrations("rollout.ledger.sqlite"))
-            check_readable(self.where, read_format(self._file.tx), known)
+            self.have = read_format(self._file.tx)
+            check_readable(self.where, self.have, known)
             self._tx.execute("SELECT uid FROM run").fetchone()
         except DATABASE_ERRORS as error:
             raise wrap(error, path) from error

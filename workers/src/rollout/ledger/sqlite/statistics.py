@@ -28,6 +28,7 @@ SHAPE = (
     ("anchors", "anchors", "100 50 1"),
     ("evaluations", "evaluations", "1000 200 200 200 1"),
     ("workers", "workers", "100 1"),
+    ("tallies", "tallies", "6000 3000 1000 1"),
 )
 
 
