@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from pydantic import BaseModel
 
+from rollout_api.checks.within import models_within
 from rollout_api.places import NAMESPACE, named_for, namespace_place
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.allowed import Allowed, AllowedNamespaces
@@ -66,20 +66,10 @@ def find_not_allowed(
 ) -> Iterator[Problem]:
     """What the user's own document adds, before runtime and presets add theirs; no namespace: it is not known yet."""
     lists = allowed or Allowed()
-    for path, model in _models(own, "spec"):
+    for path, model in models_within(own, "spec"):
         yield from _judge(model, path, lists, namespace)
         if isinstance(model, Data) and own.brings_data_code and not lists.data_code_network:
             yield from _from_hub(model, path)
-
-
-def _models(value: Any, path: str) -> Iterator[tuple[str, BaseModel]]:
-    if isinstance(value, BaseModel):
-        yield path, value
-        for name, info in type(value).model_fields.items():
-            yield from _models(getattr(value, name), f"{path}.{info.alias or name}")
-    elif isinstance(value, tuple):
-        for index, item in enumerate(value):
-            yield from _models(item, f"{path}[{index}]")
 
 
 def _judge(model: BaseModel, path: str, lists: Allowed, namespace: str | None) -> Iterator[Problem]:

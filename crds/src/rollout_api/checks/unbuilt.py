@@ -6,14 +6,15 @@ An entry goes when the part that reads its field arrives.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
 from rollout_api.checks.facts import Facts
+from rollout_api.checks.within import models_within
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.common import ModelSource
+from rollout_api.v1alpha1.data import Jsonl
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 
@@ -51,28 +52,43 @@ def snapshots_hold_the_train_state(spec: RolloutRunSpec, _: Facts) -> Iterator[P
         yield _unbuilt("spec.snapshots.keepLabeled", what, "leave it out")
 
 
-def models_come_from_known_places(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """Objects of other runs are taken by ``fromRun`` only, whichever model of the run it is."""
-    for path, model in _models(spec, "spec"):
-        scheme = urlsplit(model.uri or "").scheme if isinstance(model, ModelSource) else ""
-        if scheme in _STORES:
+def sources_come_from_known_places(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Models, rows and parameters, wherever the spec names them.
+
+    Objects of other runs are taken by ``fromRun`` only, data are read from folders and from the hub, and nothing
+    reads ConfigMaps and Secrets as parameters.
+    """
+    for path, model in models_within(spec, "spec"):
+        if isinstance(model, ModelSource):
+            yield from _model_from(model, path)
+        elif isinstance(model, Jsonl):
+            yield from _rows_from(model, path)
+        elif getattr(model, "parameters_from", ()):
             yield _unbuilt(
-                f"{path}.uri",
-                f"a model at {scheme}://",
-                "use hf://owner/name, file:///folder, or fromRun for the model of another run",
+                f"{path}.parametersFrom",
+                "a parameter from a ConfigMap or Secret",
+                "write parameters: [{name: ..., value: ...}]",
             )
 
 
-def rows_come_from_known_places(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """Data are read from folders and from the hub."""
-    for path, value in _leaves(spec, "spec"):
-        scheme = urlsplit(value).scheme if path.endswith("jsonl.uri") else ""
-        if scheme not in _DATA_SCHEMES:
-            yield _unbuilt(
-                path,
-                f"data at {scheme}://",
-                "name a file (file:///... or a path beside the manifest), hf://, or use huggingFace",
-            )
+def _model_from(model: ModelSource, path: str) -> Iterator[Problem]:
+    scheme = urlsplit(model.uri or "").scheme
+    if scheme in _STORES:
+        yield _unbuilt(
+            f"{path}.uri",
+            f"a model at {scheme}://",
+            "use hf://owner/name, file:///folder, or fromRun for the model of another run",
+        )
+
+
+def _rows_from(data: Jsonl, path: str) -> Iterator[Problem]:
+    scheme = urlsplit(data.uri).scheme
+    if scheme not in _DATA_SCHEMES:
+        yield _unbuilt(
+            f"{path}.uri",
+            f"data at {scheme}://",
+            "name a file (file:///... or a path beside the manifest), hf://, or use huggingFace",
+        )
 
 
 _ROWS_OF_TRAINING = ("chosen_field", "rejected_field", "label_field", "margin_field")
@@ -111,17 +127,6 @@ def evaluations_judge_with_models_of_training(spec: RolloutRunSpec, _: Facts) ->
                 )
 
 
-def parameters_stand_in_the_manifest(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """Nothing reads ConfigMaps and Secrets as parameters."""
-    for path, model in _models(spec, "spec"):
-        if getattr(model, "parameters_from", ()):
-            yield _unbuilt(
-                f"{path}.parametersFrom",
-                "a parameter from a ConfigMap or Secret",
-                "write parameters: [{name: ..., value: ...}]",
-            )
-
-
 def check_runtime(spec: RuntimeSpec) -> Iterator[Problem]:
     """The same for what a platform declares."""
     if spec.sandbox is not None:
@@ -148,32 +153,11 @@ def _unbuilt(field: str, what: str, fix: str) -> Problem:
     return Problem(field=field, reason="NotSupported", message=message, fix=fix)
 
 
-def _models(value: Any, path: str) -> Iterator[tuple[str, BaseModel]]:
-    """Every model inside a value, with its path as it is written in files."""
-    if isinstance(value, BaseModel):
-        yield path, value
-        for name, info in type(value).model_fields.items():
-            yield from _models(getattr(value, name), f"{path}.{info.alias or name}")
-    elif isinstance(value, tuple):
-        for index, item in enumerate(value):
-            yield from _models(item, f"{path}[{index}]")
-
-
-def _leaves(value: BaseModel, path: str) -> Iterator[tuple[str, str]]:
-    """Every text of a model, with its path."""
-    for where, model in _models(value, path):
-        for name, info in type(model).model_fields.items():
-            if isinstance(text := getattr(model, name), str):
-                yield f"{where}.{info.alias or name}", text
-
-
 RULES = (
     work_is_training,
     restore_is_by_resume,
     snapshots_hold_the_train_state,
-    models_come_from_known_places,
-    rows_come_from_known_places,
+    sources_come_from_known_places,
     evaluations_ask_rows_in_order,
     evaluations_judge_with_models_of_training,
-    parameters_stand_in_the_manifest,
 )
