@@ -107,6 +107,10 @@ class IsReal:
     """Marks a field as a real number, for the generators."""
 
 
+class IsTime:
+    """Marks a field as a time, for the generators."""
+
+
 def parse_real(value: Any) -> Any:
     """Turn a decimal string into a float; pass numbers on; refuse anything else, booleans included."""
     if isinstance(value, str) and len(value) <= REAL_LENGTH_MAX and _REAL.match(value):
@@ -189,5 +193,5 @@ Text = Annotated[str, StringConstraints(max_length=16384)]
 Message = Annotated[str, StringConstraints(max_length=4096)]
 """A sentence for people."""
 
-Timestamp = Annotated[str, StringConstraints(max_length=40)]
-"""RFC 3339, UTC."""
+Timestamp = Annotated[str, StringConstraints(max_length=40), IsTime()]
+"""RFC 3339, UTC; the API server refuses any other text (``format: date-time``)."""

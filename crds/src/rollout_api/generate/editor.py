@@ -81,6 +81,8 @@ def _leaf(node: Leaf) -> Schema:
     if node.type == "quantity":
         text = {"type": "string", "pattern": node.pattern}
         return {"anyOf": [{"type": "integer", "minimum": 0}, text]}
+    if node.type == "time":
+        return {"type": "string", "format": "date-time"}
     if node.enum:
         return {"type": "string", "enum": list(node.enum)}
     sizes = _present(minLength=node.min_length, maxLength=node.max_length, pattern=node.pattern)

@@ -106,6 +106,8 @@ def _leaf(node: Leaf) -> Schema:
                 "pattern": node.pattern,
                 "maxLength": node.max_length,
             }
+        case "time":
+            return {"type": "string", "format": "date-time"}
         case "string":
             return _string(node)
 

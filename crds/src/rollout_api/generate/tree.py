@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from rollout_api.base import LIST_MAP_KEYS, LIST_TYPE, PRESET, ApiModel, IsReal, OneOf, Rule
+from rollout_api.base import LIST_MAP_KEYS, LIST_TYPE, PRESET, ApiModel, IsReal, IsTime, OneOf, Rule
 from rollout_api.generate.docstrings import describe_fields, describe_model
 from rollout_api.v1alpha1.pods import IsQuantity
 
-Scalar = Literal["string", "integer", "boolean", "real", "quantity"]
+Scalar = Literal["string", "integer", "boolean", "real", "quantity", "time"]
 _SCALARS: dict[type, Scalar] = {str: "string", int: "integer", bool: "boolean"}
 _BOUNDS = {"ge": "minimum", "gt": "above", "le": "maximum", "lt": "below"}
 _SIZES = ("min_length", "max_length", "pattern")
@@ -173,6 +173,8 @@ def _leaf(annotation: Any, metadata: Sequence[Any]) -> Leaf:
         return Leaf(type="real", **found)
     if any(isinstance(item, IsQuantity) for item in metadata):
         return Leaf(type="quantity", **found)
+    if any(isinstance(item, IsTime) for item in metadata):
+        return Leaf(type="time", **found)
     if annotation not in _SCALARS:
         raise TypeError(f"the API has no place for {annotation!r}; use one of {list(_SCALARS)}")
     return Leaf(type=_SCALARS[annotation], **found)
