@@ -130,7 +130,7 @@ NEVER: dict[str, tuple[dict[str, Any], str]] = {
     "other numerics": ({"numerics": {"mode": "Fast"}}, "numerics is immutable"),
     "another bucket": ({"storage": {"uri": "s3://other/runs"}}, "storage is immutable"),
     "no bucket": ({"storage": None}, "storage is immutable"),
-    "another controller": ({"managedBy": "example.com/other"}, "managedBy is immutable"),
+    "another controller": ({"managedBy": "kueue.x-k8s.io/multikueue"}, "managedBy is immutable"),
     "another kind of work": (
         {"train": None, "evaluate": {}},
         "the kind of work is immutable: make another run",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from operator_load import Made
-from operator_sets import TWIN
+from operator_sets import ANOTHER
 
 from cluster.kubectl import Kubectl
 from rollout_api import names
@@ -35,7 +35,7 @@ def read_pattern(kubectl: Kubectl, run: Made) -> Document:
         "name": run.name,
         "namespace": run.namespace,
         "uid": run.uid,
-        "managedBy": TWIN,
+        "managedBy": ANOTHER,
         "children": children,
         "secret": _bare(kubectl.get("secrets", names.certificate_name(run.name), *where)),
         "status": status,

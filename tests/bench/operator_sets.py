@@ -13,8 +13,8 @@ PODS: Document = {
     "restartPolicy": "Never",
     "containers": [{"name": "main", "image": "rollout.test/nothing:1"}],
 }
-TWIN = "bench.rollout.dev/twin"
-CEILING = "bench.rollout.dev/ceiling"
+ANOTHER = "kueue.x-k8s.io/multikueue"
+"""Controller of runs that our operator leaves to the twin and to the bare client."""
 PATHS = {
     "run": "apis/rollout.dev/v1alpha1/namespaces/{}/rolloutruns",
     "jobset": "apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",

@@ -15,7 +15,7 @@ from operator_contenders import Process, ceiling, operating, rival, twin
 from operator_load import Made, User
 from operator_pattern import read_pattern
 from operator_plane import Plane, user_of, write_json
-from operator_sets import BUILDERS, CEILING, CHILDREN, PATHS, TWIN, build_run
+from operator_sets import ANOTHER, BUILDERS, CHILDREN, PATHS, build_run
 
 QUIET_SECONDS = 1.0
 SINGLE_QUIET_SECONDS = 0.3
@@ -95,7 +95,7 @@ class Stage:
     def twins(self, count: int) -> Turn:
         """The Go twin, with runs that were suspended."""
         assert self.pattern is not None
-        runs = self.make_runs(count, manager=TWIN)
+        runs = self.make_runs(count, manager=ANOTHER)
         with twin(self.plane, self.pattern) as process:
             time.sleep(1)
             return self.work_off(process, runs)
@@ -103,7 +103,7 @@ class Stage:
     def ceilings(self, count: int) -> Turn:
         """The bare client; the runs are released meanwhile, as for the others."""
         assert self.pattern is not None
-        runs = self.make_runs(count, manager=CEILING)
+        runs = self.make_runs(count, manager=ANOTHER)
         with ceiling(self.plane, self.pattern) as process:
             process.wait_until_calm()
             tail = self.plane.tail()
@@ -113,7 +113,9 @@ class Stage:
             user.join()
             wanted = count * self.children
             calls = follow(tail, process, lambda found: _count_children(found) >= wanted)
-            return _turn(process, count, calls)
+            turn = _turn(process, count, calls)
+        self._delete("rolloutruns", runs[0].namespace)  # the twin would take them up
+        return turn
 
     def rivals(self, name: str, count: int) -> Turn:
         """Another operator, with sets of its own that are made while it runs."""
@@ -126,8 +128,7 @@ class Stage:
             wanted = count * CHILDREN[name]
             calls = follow(tail, process, lambda found: _count_children(found) >= wanted)
             turn = _turn(process, count, calls)
-        plural = PATHS[name].rpartition("/")[2]
-        self.plane.kubectl("delete", plural, "--all", "-n", space, "--wait=false")
+        self._delete(PATHS[name].rpartition("/")[2], space)
         return turn
 
     def single(self, process: Process, tail: Tail) -> float:
@@ -143,6 +144,9 @@ class Stage:
         user = user_of("load")
         arrived = next(c.began for c in calls if c.user == user and c.resource == "rolloutruns")
         return 1000 * (window(c for c in calls if c.user != user).last_child - arrived)
+
+    def _delete(self, plural: str, space: str) -> None:
+        self.plane.kubectl("delete", plural, "--all", "-n", space, "--wait=false")
 
     def _space(self) -> str:
         self._spaces += 1

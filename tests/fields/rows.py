@@ -43,6 +43,7 @@ VALUES: dict[str, Any] = {
     **{f"spec.train.schedule.{name}.warmupSteps": 2 for name in ("constant", "cosine", "linear")},
     "spec.train.microBatchTokens": 16,
     "spec.preset": "dr-grpo@v1",
+    "spec.managedBy": "kueue.x-k8s.io/multikueue",
     "spec.code.wheel.digest": DIGEST,
     "spec.storage.uri": "s3://bucket/other",
     "spec.storage.endpoint": "http://s3:1",

@@ -80,7 +80,7 @@ def assert_structural(schema):
             assert each["maxItems"] > 0
             assert each["x-kubernetes-list-type"] in ("atomic", "map", "set")
         if each.get("type") == "string":
-            assert "enum" in each or each["maxLength"] > 0
+            assert "enum" in each or each.get("format") == "date-time" or each["maxLength"] > 0
         if "additionalProperties" in each:
             assert each["maxProperties"] > 0
             assert "properties" not in each

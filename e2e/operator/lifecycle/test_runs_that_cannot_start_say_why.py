@@ -72,7 +72,7 @@ def test_a_run_waits_for_the_run_it_starts_from(world):
 
 
 def test_runs_of_another_controller_are_left_alone(world):
-    world.apply("other", {"managedBy": "example.com/other"})
+    world.apply("other", {"managedBy": "kueue.x-k8s.io/multikueue"})
     world.apply()
     world.wait_for("Ready", "True")
     assert world.run("other").get("status", {}) == {}

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from rollout_api.checks.cluster import queues_agree
 from rollout_api.checks.ending import nobody_makes_it_again
 from rollout_api.checks.facts import NO_FACTS, Facts
 from rollout_api.checks.registry import RULES
@@ -51,7 +52,7 @@ def check_document(data: Mapping[str, Any], facts: Facts = NO_FACTS) -> tuple[Pr
 
 def check_run(run: RolloutRun, facts: Facts = NO_FACTS) -> tuple[Problem, ...]:
     """Every problem of a parsed run."""
-    return (*check_spec(run.spec, facts), *nobody_makes_it_again(run))
+    return (*check_spec(run.spec, facts), *nobody_makes_it_again(run), *queues_agree(run))
 
 
 def check_spec(spec: RolloutRunSpec, facts: Facts = NO_FACTS) -> tuple[Problem, ...]:

@@ -13,7 +13,7 @@ from rollout_api.checks.facts import Facts
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.operations import Tracking
 from rollout_api.v1alpha1.pods import PodSettings
-from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.v1alpha1.run import RolloutRun, RolloutRunSpec
 
 _PLAIN = frozenset({"cpu", "memory", "ephemeral-storage"})
 _SERVERS = ("http://", "https://")
@@ -31,6 +31,18 @@ def labels_are_free(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
                     message=f"the label {key!r} belongs to the operator",
                     fix="choose another key",
                 )
+
+
+def queues_agree(run: RolloutRun) -> Iterator[Problem]:
+    """A queue that the spec names and another that the label names: one of them would be passed over."""
+    named, label = run.spec.queue_name, run.metadata.labels.get(names.LABEL_QUEUE)
+    if named is not None and label is not None and label != named:
+        yield Problem(
+            field="spec.queueName",
+            reason="TwoQueues",
+            message=f"queueName is {named!r}, and the label {names.LABEL_QUEUE} is {label!r}",
+            fix="leave one of them out, or name the same queue in both",
+        )
 
 
 def devices_come_from_accelerator(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:

@@ -89,9 +89,10 @@ class RolloutRunSpec(OneOf):
     runtime_ref: RuntimeRef | None = None
     """The platform's runtime. Unset: `default`, of the namespace or the cluster."""
     queue_name: Name | None = None
-    """Kueue queue; the label kueue.x-k8s.io/queue-name works too. Unset: the runtime's, else none."""
-    managed_by: Name | None = None
-    """Controller that handles this run; another one's runs are left alone. Immutable."""
+    """Kueue queue; the label kueue.x-k8s.io/queue-name works too, and names the same where both are there. Unset: the runtime's, else none."""
+    managed_by: Literal["rollout.dev/operator", "kueue.x-k8s.io/multikueue"] | None = None
+    """Controller that handles this run. `kueue.x-k8s.io/multikueue`: the operator writes nothing of it. Unset:
+    `rollout.dev/operator`. Immutable."""
     code: Code | None = None
     """The user's own code."""
     storage: Storage | None = None
