@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,6 +35,9 @@ def plan(
         bool, typer.Option("--offline", help="Look nothing up; mark what stays unresolved.")
     ] = False,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Override a field.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show the defaults, too, that filled what was left out.")
+    ] = False,
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Resolve presets, model and data; print batch and memory arithmetic; start nothing."""
@@ -45,45 +48,71 @@ def plan(
     documents = [apply_overrides(document, set_ or []) for document in load_folder_or_file(file)]
     require_valid(documents)
     made = build_plan(documents, offline=offline)
-    print_plan(made, output)
+    print_plan(made, output, every=every)
     if lock is not None:
         write_plan(made, lock)
         print_note(f"wrote {lock}; run it with: rollout run --plan {lock}")
 
 
-def print_plan(plan: Plan, output: OutputFormat) -> None:
-    """Print a plan for people, or the content of its lock file."""
+def print_plan(plan: Plan, output: OutputFormat, *, every: bool = False) -> None:
+    """Print a plan for people (``every``: with all defaults), or the content of its lock file."""
     from rollout.runs.plan import render_plan
 
     if output is OutputFormat.json:
         print_json(json.loads(render_plan(plan)))
         return
     for run in plan.runs:
-        _print_run(run)
+        _print_run(run, every=every)
 
 
-def _print_run(run: PlannedRun) -> None:
+def _print_run(run: PlannedRun, *, every: bool) -> None:
     from rollout_api.v1alpha1.run import RolloutRunSpec
 
     spec = RolloutRunSpec.model_validate(run.spec)
     what = spec.train.algorithm.chosen if spec.train else spec.chosen
     print_line(f"{run.name}: {what} on {spec.model.uri or 'the result of another run'}")
     print_line(f"  engine {run.engine}, numerics {spec.numerics.mode}, grade {run.grade}")
+    _section("Chosen in the manifest", list(_leaves(run.manifest.get("spec") or {})))
     _section("Batch", [(key, value) for key, value in run.arithmetic.items() if value is not None])
     for role, parts in run.memory.items():
         rows = [(name, f"{size / MIB:,.1f} MiB") for name, size in parts.items() if size]
         _section(f"Memory per device, {role}", rows)
     known = {key: value for key, value in run.resolved.items() if value is not None}
     _section("Resolved", [(key, _short(value)) for key, value in known.items()])
-    for source in dict.fromkeys(one["from"] for one in run.filled):
-        rows = [(one["field"], one["value"]) for one in run.filled if one["from"] == source]
-        _section(f"Filled in by {source}", rows)
+    _print_filled(run.filled, every=every)
     if run.unresolved:
         rows = [(one.field, f"{one.value}: {one.reason}") for one in run.unresolved]
         _section("UNRESOLVED", rows)
     for warning in run.warnings:
         print_note(f"warning: {warning}")
     print_line()
+
+
+def _print_filled(filled: Sequence[Mapping[str, Any]], *, every: bool) -> None:
+    """What presets gave; of the defaults their number, which is what a person needs to know of most."""
+    from rollout_api.presets import DEFAULTS
+
+    for source in dict.fromkeys(one["from"] for one in filled):
+        rows = [(one["field"], one["value"]) for one in filled if one["from"] == source]
+        if every or source != DEFAULTS:
+            _section(f"Filled in by {source}", rows)
+        else:
+            print_line()
+            print_line(
+                f"  {len(rows)} other fields have their defaults ({source}); --all shows them"
+            )
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, object]]:
+    """Each value of a document with its path, as it was written."""
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list) and value:
+        for index, inner in enumerate(value):
+            yield from _leaves(inner, f"{path}[{index}]")
+    else:
+        yield path, _short(value)
 
 
 def _section(title: str, rows: Sequence[tuple[str, object]]) -> None:

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line
+from rollout.cli.outcomes import print_end
+from rollout.cli.output import OutputFormat, OutputOption, print_json
 
 SetOption = Annotated[
     list[str] | None,
@@ -98,6 +99,7 @@ def start(
     )
     if quiet:
         print_json(result.summary)
-    elif (page := result.run_dir / "report.html").exists():
-        print_line(f"report: {page}")
+    else:
+        page = result.run_dir / "report.html"
+        print_end(result.run_dir, page=page if page.exists() else None)
     raise typer.Exit(result.exit_code)

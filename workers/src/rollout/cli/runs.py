@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from rollout.cli.outcomes import print_fact, print_outcome
 from rollout.cli.output import (
     OutputFormat,
     OutputOption,
-    cell,
     print_json,
     print_line,
     print_note,
@@ -85,31 +85,14 @@ def show(run: RunArgument, output: OutputOption = OutputFormat.text) -> None:
 
     folder = find(run)
     data = gather(folder)
-    summary, num_evidence = summarise(data), len(list_evidence(folder))
+    num_evidence = len(list_evidence(folder))
     if output is OutputFormat.json:
         chains = [[row["step"], row["chain"]] for row in data.steps]
-        print_json({**summary, "evidence": num_evidence, "chains": chains})
+        print_json({**summarise(data), "evidence": num_evidence, "chains": chains})
         return
-    print_line(f"{data.name}: {data.algorithm} on {data.model}")
-    print_line(f"  outcome      {data.outcome}{f' ({data.reason})' if data.reason else ''}")
-    print_line(f"  steps        {len(data.steps)} in {data.wall_seconds:.1f} s")
-    print_line(f"  grade        {data.grade}")
-    for name in ("reward", "loss"):
-        first, last = summary[f"{name}_first"], summary[f"{name}_last"]
-        if last is not None:
-            print_line(f"  {name:<12} {cell(first)} -> {cell(last)} (first and last 10 steps)")
-    for item in summary["evaluations"]:
-        first, last = item["first"], item["last"]
-        label = f"{item['name']} {item['split']}"
-        print_line(
-            f"  {label:<12} {item['metric']} {first['value']:.3f} (step {first['step']}) -> "
-            f"{last['value']:.3f} [{last['low']:.3f}, {last['high']:.3f}] (step {last['step']})"
-        )
-    counts = ", ".join(f"{name} {count}" for name, count in data.dispositions.items())
-    print_line(f"  samples      {counts}")
-    print_line(f"  hash chain   {data.chain or 'none yet'}")
+    print_outcome(data)
     if num_evidence:
-        print_line(f"  evidence     {num_evidence}: rollout debug evidence {run}")
+        print_fact("evidence", f"{num_evidence}: rollout debug evidence {run}")
 
 
 @app.command()

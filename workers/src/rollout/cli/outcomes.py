@@ -1,0 +1,96 @@
+"""What came of a run, for people: outcome, evaluations from first to last, the hash, where things lie, what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rollout.cli.output import cell, print_line
+
+if TYPE_CHECKING:
+    from rollout.report.data import ReportInput
+
+LABEL_WIDTH = 12
+
+
+def print_end(folder: Path, *, page: Path | None) -> None:
+    """What a person wants to know when a run has ended: nothing, where none had begun."""
+    from rollout.errors import LedgerError
+    from rollout.report.evidence import list_evidence
+    from rollout.report.gather import gather
+
+    try:
+        data = gather(folder)
+    except LedgerError:
+        return  # it never began, and why was told
+    print_outcome(data)
+    print_where(data, folder, page, num_evidence=len(list_evidence(folder)))
+
+
+def print_where(
+    data: ReportInput, folder: Path, page: Path | None, *, num_evidence: int = 0
+) -> None:
+    """Where things lie, and commands that can be pasted: what to look at first."""
+    print_fact("folder", str(folder))
+    if page is not None:
+        print_fact("report", str(page))
+    for command in _next(folder, data, num_evidence):
+        print_fact("next", command)
+
+
+def print_outcome(data: ReportInput) -> None:
+    """The lines of a run that are the same while it goes on, at its end and later."""
+    from rollout.report.data import summarise
+
+    summary = summarise(data)
+    print_line(f"{data.name}: {data.algorithm} on {data.model}")
+    print_fact("outcome", f"{data.outcome}{f' ({data.reason})' if data.reason else ''}")
+    print_fact("steps", f"{len(data.steps)} in {data.wall_seconds:.1f} s")
+    print_fact("grade", data.grade)
+    for name in ("reward", "loss"):
+        first, last = summary[f"{name}_first"], summary[f"{name}_last"]
+        if last is not None:
+            print_fact(name, f"{cell(first)} -> {cell(last)} (first and last 10 steps)")
+    for item in summary["evaluations"]:
+        print_fact(f"{item['name']} {item['split']}", _evaluation(item))
+    counts = ", ".join(f"{name} {count}" for name, count in data.dispositions.items())
+    print_fact("samples", counts)
+    print_fact("hash chain", data.chain or "none yet")
+
+
+def print_fact(label: str, text: str) -> None:
+    """One line of it."""
+    print_line(f"  {label:<{LABEL_WIDTH}} {text}")
+
+
+def _evaluation(item: Mapping[str, Any]) -> str:
+    first, last = (_with_interval(item[end]) for end in ("first", "last"))
+    return f"{item['metric']} {first} -> {last}"
+
+
+def _with_interval(point: Mapping[str, Any]) -> str:
+    return f"{point['value']:.3f} [{point['low']:.3f}, {point['high']:.3f}] (step {point['step']})"
+
+
+def _next(folder: Path, data: ReportInput, num_evidence: int) -> Iterator[str]:
+    import shlex
+
+    run = shlex.quote(_short(folder))
+    if data.outcome == "Failed" and num_evidence:
+        yield f"rollout debug evidence {run}"
+    elif data.outcome == "Failed":
+        yield f"rollout logs tail {run}"
+    if data.steps:
+        yield f"rollout runs samples {run} --step {data.steps[-1]['step']}"
+    if data.outcome == "Succeeded":
+        yield f"rollout runs export {run} --what metrics --output exported"
+
+
+def _short(folder: Path) -> str:
+    """The name where a command finds the run by it, else the path."""
+    import os
+
+    from rollout.runs.run_dir import runs_home
+
+    return folder.name if folder.parent == runs_home(os.environ).absolute() else str(folder)
