@@ -116,7 +116,10 @@ def run_scenario(scenario: Scenario) -> Report:
             finally:
                 ended[0] = world.now
 
-        with patch("rollout.actor.loop.play", workers.play), patch("os.fsync", world.disk.fsync):
+        with (
+            patch("rollout.actor.loop.play_each", workers.play_each),
+            patch("os.fsync", world.disk.fsync),
+        ):
             try:
                 run_virtual(live, draw)
             except Stuck as error:

@@ -109,10 +109,13 @@ def show_progress(share: float, length: int) -> SampleProgress:
     return SampleProgress(state="running", num_tokens=int(share * length))
 
 
-async def play(
-    tasks: Sequence[m.Task], stage: Any, hand: HeldTasks, hand_back: Any
-) -> tuple[PlayedTask, ...]:
-    """In the place of ``rollout.actor.runner.play``: tokens are hashes of noise, segment and weights."""
+async def play_each(
+    tasks: Sequence[m.Task], stage: Any, ended: Any, hand: HeldTasks, hand_back: Any
+) -> None:
+    """In the place of the runner's own: tokens are hashes of noise, segment and weights.
+
+    Some groups end before the others, which may be killed before they do.
+    """
     world: World = stage.world
     await stage.process.gate()
     if stage.engine.version != tasks[0].version:
@@ -123,9 +126,14 @@ async def play(
     spoiled = [task for task in tasks if spoil(world, task)]
     if tasks and len(spoiled) == len(tasks) and world.draw.random() < 0.5:
         raise EngineError("the engine crashed")
-    return tuple(
+    played = [
         play_one(world, task, tuple(drawn[task.task_id]), spoiled=task in spoiled) for task in tasks
-    )
+    ]
+    first = world.draw.randint(0, len(played))
+    for some in filter(None, (played[:first], played[first:])):
+        ended(some)
+        await asyncio.sleep(world.draw.uniform(0.0, 0.2))
+        await stage.process.gate()
 
 
 async def draw_all(

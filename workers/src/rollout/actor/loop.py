@@ -18,9 +18,11 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from rollout.actor.episodes import Score, finish_trajectory
+from rollout.actor.finishing import Finishing
 from rollout.actor.held_tasks import HeldTasks
 from rollout.actor.pace import Pace
-from rollout.actor.runner import RETURNED, PlayedTask, RunnerParts, play
+from rollout.actor.runner import RETURNED, PlayedTask, RunnerParts, play_each
+from rollout.actor.submitting import count_tokens, plan_submits
 from rollout.actor.weight_loader import Loaded, WeightLoader
 from rollout.common.duties import work_beside
 from rollout.common.grace_period import working_seconds
@@ -50,6 +52,8 @@ LEAVE_SECONDS = 1.0
 """How long a leaving actor still waits for a claim that is on its way."""
 EVALUATION_TASKS_MAX = 256
 """Groups to claim at once while nothing but evaluations is handed out: they are many and short."""
+OFF_LOOP_TOKENS = 32_768
+"""Results with more tokens than this are measured in a thread."""
 ENGINE_FAILURES_MAX = 3
 """Engine failures in a row before this process ends, to be started afresh."""
 
@@ -184,23 +188,30 @@ class Actor:
     async def _do(self, tasks: Sequence[Task]) -> None:
         if not tasks:
             return
-        start = time.monotonic()
         # Weights that cannot be loaded say nothing about the tasks: no try of theirs is spent on it.
         kind: FailureKind = "returned"
+        finishing = Finishing(self._finish)
         try:
             self._state = f"loading version {tasks[0].version.step}"
             await self._activator.activate(tasks[0].version)
             kind = "infrastructure"
             self._state = f"generating {len(tasks)} groups, version {tasks[0].version.step}"
-            played = await play(tasks, self._parts.stage, self._hand, self._hand_back)
+            await play_each(tasks, self._parts.stage, finishing.begin, self._hand, self._hand_back)
+            self._engine_failures = 0
+            await finishing.settle()
         except EngineError as error:
-            await self._engine_failed(tasks, error, kind)
-            return
-        self._engine_failures = 0
-        generated = time.monotonic()
-        self._state = f"scoring {len(tasks)} groups"
+            await finishing.settle()
+            left = [task for task in tasks if task.task_id not in finishing.task_ids]
+            await self._engine_failed(left, error, kind)
+        finally:
+            await finishing.close()
+
+    async def _finish(self, played: Sequence[PlayedTask], generate_seconds: float) -> None:
+        """Score and submit groups that have ended."""
+        start = time.monotonic()
+        self._state = f"scoring {len(played)} groups"
         scores = await self._parts.scorer.score(played)
-        timings = {"generate": generated - start, "score": time.monotonic() - generated}
+        timings = {"generate": generate_seconds, "score": time.monotonic() - start}
         await self._submit(
             [finish_task(one, score, timings) for one, score in zip(played, scores, strict=True)]
         )
@@ -218,15 +229,18 @@ class Actor:
             raise error
 
     async def _submit(self, results: Sequence[TaskResult]) -> None:
-        kept = tuple(one for one in results if one.task_id not in self._lost)
-        if not kept:
-            return
-        self._state = f"submitting {len(kept)} groups"
-        answer = await asyncio.to_thread(self._client.call, routes.SUBMIT, Submit(results=kept))
-        self._held -= {one.task_id for one in kept}
-        for result, accepted, reason in zip(kept, answer.accepted, answer.reasons, strict=True):
-            if not accepted:
-                log.warning("refused task=%s reason=%s", result.task_id, reason)
+        """Bring results to the coordinator, in as many calls as their size asks for."""
+        for call in await _plan_calls(results):
+            kept = tuple(one for one in call.results if one.task_id not in self._lost)
+            if not kept:
+                continue
+            self._state = f"submitting {len(kept)} groups"
+            ask = Submit(results=kept)
+            answer = await asyncio.to_thread(self._client.call, routes.SUBMIT, ask)
+            self._held -= {one.task_id for one in kept}
+            for result, accepted, reason in zip(kept, answer.accepted, answer.reasons, strict=True):
+                if not accepted:
+                    log.warning("refused task=%s reason=%s", result.task_id, reason)
 
     async def _beat(self, seconds: float) -> None:
         """Renew the leases at the given interval, jittered; a coordinator that is down is waited for."""
@@ -280,6 +294,13 @@ class Actor:
                 num_rebuilt=self._parts.weights.num_rebuilt,
             ),
         )
+
+
+async def _plan_calls(results: Sequence[TaskResult]) -> list[Submit]:
+    """The calls that carry the results; many are measured in a thread, so that heartbeats keep flowing."""
+    if count_tokens(results) <= OFF_LOOP_TOKENS:
+        return list(plan_submits(results))
+    return await asyncio.to_thread(lambda: list(plan_submits(results)))
 
 
 async def unless(event: asyncio.Event, work: asyncio.Task[T], patience_seconds: float) -> T | None:

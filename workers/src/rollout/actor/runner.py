@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from rollout.actor.continuation import build_prefix, continue_episode
 from rollout.actor.episodes import Episode, plan_turn, take_answer, take_completion, take_part
@@ -67,6 +68,8 @@ class RunnerParts:
 
 HandBack = Callable[[Sequence[PlayedTask]], Awaitable[None]]
 """Told at once of tasks that are let go, while the others go on."""
+Ended = Callable[[Sequence[PlayedTask]], None]
+"""Told at once of tasks whose episodes have all ended, while the others go on."""
 
 
 class _Table:
@@ -109,8 +112,15 @@ class _Table:
         prefixes = tuple(prefix for one in kept if (prefix := build_prefix(one)) is not None)
         return PlayedTask(task=task, failure=RETURNED, prefixes=prefixes)
 
-    def played(self) -> tuple[PlayedTask, ...]:
-        return tuple(map(self._played, self.tasks.values()))
+    def take_ended(self) -> tuple[PlayedTask, ...]:
+        """Take the tasks out of play of which nothing goes on."""
+        going = {one.task_id for one in self.going()}
+        ended = [task for task_id, task in self.tasks.items() if task_id not in going]
+        played = tuple(map(self._played, ended))
+        for task in ended:
+            del self.tasks[task.task_id]
+            self.episodes.pop(task.task_id, None)
+        return played
 
     def _played(self, task: Task) -> PlayedTask:
         if task.task_id in self.failures:
@@ -138,14 +148,33 @@ async def play(
 
     All tasks must want one version, the one loaded. Raises EngineError, and what ``hand_back`` raises.
     """
+    ended: dict[str, PlayedTask] = {}
+
+    def keep(played: Sequence[PlayedTask]) -> None:
+        ended.update((one.task.task_id, one) for one in played)
+
+    await play_each(tasks, stage, keep, hand, hand_back)
+    return tuple(ended[task.task_id] for task in tasks if task.task_id in ended)
+
+
+async def play_each(
+    tasks: Sequence[Task],
+    stage: RunnerParts,
+    ended: Ended,
+    hand: HeldTasks | None = None,
+    hand_back: HandBack | None = None,
+) -> None:
+    """``play``, but ``ended`` is told of every task with the turn that was its last: each once."""
     table, hand = _Table(tasks), hand or HeldTasks(stage.engine.interrupt)
     await _in_environments(table, lambda: _begin_all(table, stage))
-    await _let_go(table, stage, hand, hand_back)
-    while going := table.going():
-        await _policy_turn(table, going, stage, hand)
-        await _in_environments(table, lambda: _environment_turn(table, going, stage))
+    while True:
         await _let_go(table, stage, hand, hand_back)
-    return table.played()
+        if played := table.take_ended():
+            ended(played)
+        if not (going := table.going()):
+            return
+        await _policy_turn(table, going, stage, hand)
+        await _in_environments(table, partial(_environment_turn, table, going, stage))
 
 
 async def _let_go(

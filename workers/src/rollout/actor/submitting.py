@@ -1,0 +1,71 @@
+"""Results cut into calls that the coordinator takes, by their encoded size. Pure.
+
+A group is written whole, so that it travels in one call. One that no call can carry is no accident of a
+machine: it is the task's failure, of kind ``data``, and names what to lower. Beginnings of samples that no
+call can carry are left behind: the samples start over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from rollout.protocol.messages import Failure, Submit, TaskResult
+from rollout.protocol.routes import SUBMIT
+
+CALL_BYTES = 32 << 20
+"""Where a call is full: a fraction of what the coordinator holds at once, of all actors together."""
+GROUP_BYTES_MAX = SUBMIT.body_bytes_max - 1024
+"""What one result may have; the rest is what Submit itself is written with."""
+
+
+def plan_submits(results: Sequence[TaskResult]) -> Iterator[Submit]:
+    """The calls that carry ``results``, in order; each is full, or the last."""
+    taken: list[TaskResult] = []
+    size = 0
+    for result in results:
+        fitting, added = fit_result(result)
+        if taken and size + added > CALL_BYTES:
+            yield Submit(results=tuple(taken))
+            taken, size = [], 0
+        taken.append(fitting)
+        size += added
+    if taken:
+        yield Submit(results=tuple(taken))
+
+
+def fit_result(result: TaskResult, bytes_max: int = GROUP_BYTES_MAX) -> tuple[TaskResult, int]:
+    """The result, or what is said in its place where it is larger than any call may be; and its size."""
+    size = _count_bytes(result)
+    if size <= bytes_max:
+        return result, size
+    small = _leave_out(result, size, bytes_max)
+    return small, _count_bytes(small)
+
+
+def _leave_out(result: TaskResult, size: int, bytes_max: int) -> TaskResult:
+    if result.prefixes:
+        return msgspec.structs.replace(result, prefixes=())
+    longest = max(result.trajectories, key=lambda one: len(one.token_ids))
+    message = (
+        f"the {len(result.trajectories)} samples of task {result.task_id} are {size} bytes, one call takes"
+        f" {bytes_max}; the longest is sample {longest.sample} with {len(longest.token_ids)} tokens: lower"
+        " sampling.maxNewTokens or the samples per prompt, or have the environment say less"
+    )
+    return TaskResult(
+        task_id=result.task_id,
+        epoch=result.epoch,
+        failure=Failure(kind="data", message=message),
+    )
+
+
+def count_tokens(results: Sequence[TaskResult]) -> int:
+    """Tokens after the prompts, for a guess of how long planning takes."""
+    return sum(
+        len(one.token_ids) for result in results for one in (*result.trajectories, *result.prefixes)
+    )
+
+
+def _count_bytes(result: TaskResult) -> int:
+    return len(msgspec.msgpack.encode(result))
