@@ -96,7 +96,11 @@ class Renderer(Protocol):
 
 
 class Env(Protocol):
-    """One episode: single use, no reset."""
+    """One episode: single use, no reset.
+
+    It may have ``close()`` too, which is called once it is over or given up: also after an error, and from another
+    thread while a ``start`` or ``step`` that took too long is still under way.
+    """
 
     def start(self) -> tuple[Message, ...]:
         """The conversation the policy first sees."""

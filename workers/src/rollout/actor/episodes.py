@@ -26,6 +26,8 @@ from rollout.types import (
 
 TURNS_MAX = 64
 """An environment that never ends its episode is ended here, as ``turn-limit``: data, not a failure."""
+OUT_OF_TIME = "time-limit"
+"""The ending of an episode whose environment twice took too long over the same reply: data, worth 0 at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

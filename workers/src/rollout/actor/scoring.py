@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rollout.actor.episodes import Episode, Score
+from rollout.actor.episodes import OUT_OF_TIME, Episode, Score
 from rollout.actor.runner import PlayedTask
 from rollout.errors import RewardError, RewardUnavailable
 from rollout.protocol.messages import Failure, Task
@@ -97,7 +97,15 @@ def _call(pipeline: RewardPipeline, episodes: Sequence[tuple[Task, Episode]]) ->
         [completion_of(episode) for _, episode in episodes],
         [task.row for task, _ in episodes],
     )
-    return [Score(rewards=parts, reward=total) for total, parts in scored]
+    return [
+        Score(rewards=parts, reward=_held_down(episode, total))
+        for (_, episode), (total, parts) in zip(episodes, scored, strict=True)
+    ]
+
+
+def _held_down(episode: Episode, reward: float) -> float:
+    """A reply that its environment cannot get to the end of earns nothing, whatever it says."""
+    return min(reward, 0.0) if episode.ending == OUT_OF_TIME else reward
 
 
 def prompt_of(episode: Episode) -> tuple[Message, ...]:

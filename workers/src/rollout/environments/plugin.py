@@ -1,14 +1,15 @@
 """A user's environment: a class that builds episodes, or the episode's class itself.
 
 An ``EnvBuilder`` has ``build(row)`` and may have ``source(split, seed)`` or ``rows(split)``. A class
-with ``start()`` and ``step(reply)`` is taken as one episode and constructed with the row. Messages may
-be text (a user message), ``{role, content}`` or ``Message``.
+with ``start()`` and ``step(reply)`` is taken as one episode and constructed with the row; its ``close()``,
+where it has one, is called whatever happened, and from another thread where ``step`` hangs. Messages may be text (a user message), ``{role, content}`` or ``Message``.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +72,12 @@ class PluginEnv:
         messages, done = answer
         return as_messages(messages, self.what), bool(done)
 
+    def close(self) -> None:
+        """The user's ``close``, where there is one."""
+        close = getattr(self.inner, "close", None)
+        if close is not None:
+            close()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginBuilder:
@@ -89,7 +96,8 @@ class PluginBuilder:
         return None
 
     def build(self, row: Row) -> Env:
-        """The episode of one row."""
+        """The episode of one row, which is its own: what it changes in it no other sees."""
+        row = deepcopy(row)
         inner = (
             self.made(row, **self.parameters)
             if isinstance(self.made, type)
