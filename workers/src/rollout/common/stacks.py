@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +38,9 @@ __all__ = [
 T = TypeVar("T")
 
 PROCESSES_MAX = 256
+TURN_SECONDS = 0.05
+"""How long a process that another one started has to write its stacks before the next is asked: ten times what it takes."""
+ALL_TURNS_SECONDS_MAX = 1.0
 AGAIN_SECONDS_MIN = 10.0
 """Who ends a process asks it first: what was shown so shortly before a SIGTERM is not shown again."""
 
@@ -75,11 +79,17 @@ def heed_end(
 
 
 def ask_for_stacks(pid: int) -> tuple[int, ...]:
-    """Ask a process and all that it started; the ids of those that will answer."""
+    """Ask a process and all that it started, itself last; the ids of those that will answer.
+
+    One after the other: they write into one log, in pieces, and would cut each other's lines.
+    """
     asked = tuple(one for one in _family(pid) if _heeds(one))
-    for one in asked:
+    pause = min(TURN_SECONDS, ALL_TURNS_SECONDS_MAX / max(1, len(asked)))
+    for one in reversed(asked):
         with suppress(ProcessLookupError):  # it has ended since
             os.kill(one, signal.SIGUSR1)
+        if one != pid:
+            time.sleep(pause)
     return asked
 
 
