@@ -7,7 +7,7 @@ import pytest
 from local_jobs import MANIFEST, start_job
 
 from rollout.objects.filesystem import FilesystemStore
-from rollout.weights.lora import read_tensors
+from rollout.weights.numbers import read_tensors
 
 pytestmark = [
     pytest.mark.process,

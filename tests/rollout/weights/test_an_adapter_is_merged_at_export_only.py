@@ -6,7 +6,8 @@ import torch
 from rollout.errors import StoreError
 from rollout.learner.model.adapter import merge
 from rollout.weights.digest import load_weights, save_weights
-from rollout.weights.lora import A, B, merge_adapter
+from rollout.weights.lora import A, B
+from rollout.weights.merging import merge_adapter
 
 Q, NORM = "model.layers.0.self_attn.q_proj", "model.norm.weight"
 SCALE = 2.0
@@ -28,10 +29,8 @@ def write(folder, dtype, layer=Q):
 
 
 def merged(folder):
-    merge_adapter(
-        folder / "base.safetensors", folder / "adapter.safetensors", SCALE, folder / "dense"
-    )
-    return load_weights(folder / "dense")
+    bases = sorted(folder.glob("base*.safetensors"))
+    return load_weights(merge_adapter(bases, folder / "adapter.safetensors", SCALE, folder))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -55,9 +54,23 @@ def test_an_adapter_of_another_model_is_refused(tmp_path):
         merged(tmp_path)
 
 
-def test_a_base_in_several_files_is_refused_with_what_to_do(tmp_path):
+def test_a_base_in_several_files_is_merged_as_one(tmp_path):
+    base, _ = write(tmp_path, torch.bfloat16)
+    whole = merged(tmp_path)
+    (tmp_path / "merged.safetensors").unlink()
+    (tmp_path / "base.safetensors").unlink()
+    for number, (name, tensor) in enumerate(base.items()):
+        save_weights({name: tensor}, tmp_path / f"base-{number}.safetensors")
+
+    found = merged(tmp_path)
+
+    assert set(found) == set(whole)
+    assert all(torch.equal(found[name], tensor) for name, tensor in whole.items())
+
+
+def test_a_base_without_weights_is_refused(tmp_path):
     write(tmp_path, torch.float32)
     (tmp_path / "base.safetensors").unlink()
 
-    with pytest.raises(StoreError, match="PEFT"):
+    with pytest.raises(StoreError, match="the model that it is merged into has no weights"):
         merged(tmp_path)

@@ -25,6 +25,8 @@ from rollout.cli import (
 )
 from rollout.cli.debug import engine, evidence
 from rollout.cli.debug import learner as debug
+from rollout.cli.model import exporting as model_exporting
+from rollout.cli.model import showing
 from rollout.cli.output import print_note
 from rollout.errors import RolloutError
 
@@ -35,6 +37,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+model = typer.Typer(help="The models that runs have made.", no_args_is_help=True)
+model.command("export")(model_exporting.export)
+model.command("show")(showing.show)
 app.command("validate")(manifests.validate)
 app.command("fmt")(manifests.fmt)
 app.command("plan")(plans.plan)
@@ -44,6 +49,7 @@ app.add_typer(training.app, name="train")
 runs.app.command("compare")(comparing.compare)
 runs.app.command("export")(exporting.export)
 app.add_typer(runs.app, name="runs")
+app.add_typer(model, name="model")
 app.add_typer(logs.app, name="logs")
 debug.app.command("rollout-only")(engine.rollout_only)
 debug.app.command("profile")(engine.profile)

@@ -83,6 +83,8 @@ def _next(folder: Path, data: ReportInput, num_evidence: int) -> Iterator[str]:
         yield f"rollout logs tail {run}"
     if data.steps:
         yield f"rollout runs samples {run} --step {data.steps[-1]['step']}"
+    if data.outcome == "Succeeded" and data.steps:
+        yield f"rollout model export {run} --to {shlex.quote(data.name)}-model"
     if data.outcome == "Succeeded":
         yield f"rollout runs export {run} --what metrics --output exported"
 

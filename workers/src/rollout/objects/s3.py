@@ -54,8 +54,8 @@ DAMAGED_ON_THE_WAY = frozenset(
 PRECONDITION_FAILED, NOT_IMPLEMENTED = 412, 501
 NO_ACCESS = "see the credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID or a role) and the bucket's policy"
 FIXES = {
-    "NoSuchBucket": "make the bucket, or correct spec.storage.uri",
-    "PermanentRedirect": "set spec.storage.region to the bucket's region",
+    "NoSuchBucket": "make the bucket, or correct its name (spec.storage.uri, --to)",
+    "PermanentRedirect": "name the bucket's region (spec.storage.region, --region)",
     "RequestTimeTooSkewed": "set this machine's clock",
 }
 UNSET = (trouble.NoCredentialsError, trouble.PartialCredentialsError, trouble.ProfileNotFound)

@@ -21,7 +21,7 @@ from rollout.objects.reading import ObjectFiles
 from rollout.runs.pipeline import materialise_model
 from rollout.seams import ObjectSource, ObjectStore
 from rollout.types import WeightVersion
-from rollout.weights.lora import dense_weights
+from rollout.weights.merging import dense_weights
 from rollout.weights.mirror import WeightFiles
 from rollout_api.v1alpha1.storage import Storage
 from rollout_api.worker import WorkerConfig, WorkerOrder

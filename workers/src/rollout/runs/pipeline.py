@@ -23,6 +23,8 @@ from rollout_api.model_sources import needed_runs
 WEIGHTS_SUFFIX = ".safetensors"
 MODEL_SUFFIXES = (".json", ".jinja", ".model", ".txt")
 """Files of a model folder that are not its weights."""
+LINEAGE_FILE = "rollout_lineage.json"
+"""What an exported model says of its own bytes (``rollout.runs.export.lineage``): of no other model."""
 
 
 def source_run(data: Mapping[str, Any]) -> str | None:
@@ -81,6 +83,12 @@ def read_snapshot(run: RunDir, name: str) -> dict[str, Any]:
     return snapshot
 
 
+def is_described_by(path: Path) -> bool:
+    """Whether this file of a model's folder describes it: not its weights, nor where they came from."""
+    of_weights = path.name.endswith(f"{WEIGHTS_SUFFIX}.index.json") or path.name == LINEAGE_FILE
+    return path.suffix in MODEL_SUFFIXES and not of_weights and path.is_file()
+
+
 def materialise_model(
     *,
     config_path: Path,
@@ -101,7 +109,7 @@ def materialise_model(
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     for path in config_path.iterdir():
-        if path.suffix in MODEL_SUFFIXES and not path.name.endswith(f"{WEIGHTS_SUFFIX}.index.json"):
+        if is_described_by(path):
             shutil.copy2(path, work / path.name)
     if score_pad_id is not None:
         write_score_config(work, score_pad_id)

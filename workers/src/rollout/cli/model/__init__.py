@@ -1,0 +1,1 @@
+"""``rollout model``: a run's weights as a folder of their own, and what such a folder is."""

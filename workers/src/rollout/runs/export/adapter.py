@@ -1,0 +1,38 @@
+"""``adapter_config.json`` as PEFT reads it, from a run's settings and the names of its adapter's tensors. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rollout.weights.lora import PREFIX, A
+from rollout_api.worker import WorkerConfig
+
+ADAPTER_CONFIG = "adapter_config.json"
+HUB = "hf://"
+HEAD = f"{PREFIX}score."
+
+
+def adapter_config(config: WorkerConfig, base: Path, names: Sequence[str]) -> dict[str, Any]:
+    """What ``PeftModel.from_pretrained`` and vLLM need to know of the adapter; ``names`` are PEFT's."""
+    lora, model = config.spec.model.lora, config.spec.model
+    assert lora is not None
+    uri = model.uri or ""
+    on_hub = uri.startswith(HUB)
+    return {
+        "peft_type": "LORA",
+        "task_type": "SEQ_CLS" if config.spec.trains_scorer else "CAUSAL_LM",
+        "base_model_name_or_path": uri.removeprefix(HUB) if on_hub else str(base),
+        "revision": model.revision if on_hub else None,
+        "inference_mode": True,
+        "r": lora.rank,
+        "lora_alpha": lora.alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "target_modules": sorted(
+            {name.removesuffix(A).rpartition(".")[2] for name in names if name.endswith(A)}
+        ),
+        "modules_to_save": ["score"] if any(name.startswith(HEAD) for name in names) else None,
+    }
