@@ -68,6 +68,9 @@ def _text(number: Decimal) -> str:
 
 
 LONGEST = "a" * 40
+DIGEST = "blake3:" + "0" * 64
+EXISTING = {"existing": {"uri": "s3://a", "digest": DIGEST}, "run": None}
+TRAINS_WITHOUT_ACTORS = {"algorithm": {"sft": {}}, "maxSteps": 1}
 PAIRS: dict[str, tuple[Any, Any]] = {
     "names are for from: Names; leave them out, or write from: Names": (
         {"from": "Names", "names": ["team-a"]},
@@ -95,15 +98,43 @@ PAIRS: dict[str, tuple[Any, Any]] = {
         {"autoscale": {"min": 2, "max": 4}, "replicas": 1},
         {"autoscale": {"min": 1, "max": 4}, "replicas": 5},
     ),
+    "a variable has value or valueFrom: write one of them": (
+        {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        {"name": "A", "value": "", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+    ),
+    "snapshotRef names a RolloutSnapshot: a digest goes with a uri, as object": (
+        {"name": "best-5e0f"},
+        {"name": "0" * 64},
+    ),
+    "a snapshot that exists has the layers that it has: leave include out": (
+        {"source": {"run": {"name": "a"}}, "include": ["Buffer"]},
+        {"source": EXISTING, "include": ["Buffer"]},
+    ),
+    "a snapshot that exists lies where its uri says: leave storageRef out": (
+        {"source": {"run": {"name": "a"}}, "storageRef": {"name": "near"}},
+        {"source": EXISTING, "storageRef": {"name": "near"}},
+    ),
+    "maxSurge and maxUnavailable are both 0: no server could be replaced": (
+        {"maxSurge": 0, "maxUnavailable": 1},
+        {"maxSurge": 0, "maxUnavailable": 0},
+    ),
+    "a canary is watched for bakeSeconds: make it more than 0": (
+        {"canaryPercent": 5, "bakeSeconds": 1},
+        {"canaryPercent": 5, "bakeSeconds": 0},
+    ),
     "min must not be above max": ({"min": 1, "max": 1}, {"min": 2, "max": 1}),
     "tensorParallel needs more devices than accelerator.count: "
     "raise it, or lower tensorParallel": (
-        {"accelerator": {"class": "x", "count": 2}, "engine": {"vllm": {"tensorParallel": 2}}},
-        {"accelerator": {"class": "x", "count": 2}, "engine": {"vllm": {"tensorParallel": 4}}},
+        {"accelerator": {"className": "x", "count": 2}, "engine": {"vllm": {"tensorParallel": 2}}},
+        {"accelerator": {"className": "x", "count": 2}, "engine": {"vllm": {"tensorParallel": 4}}},
     ),
     "processesPerNode is more than accelerator.count: one rank per device": (
-        {"accelerator": {"class": "x", "count": 4}, "processesPerNode": 4},
-        {"accelerator": {"class": "x", "count": 4}, "processesPerNode": 8},
+        {"accelerator": {"className": "x", "count": 4}, "processesPerNode": 4},
+        {"accelerator": {"className": "x", "count": 4}, "processesPerNode": 8},
+    ),
+    "this run has no actors to scale: its algorithm samples nothing and there are no evaluations": (
+        {"train": TRAINS_WITHOUT_ACTORS, "actors": {"replicas": 1}},
+        {"train": TRAINS_WITHOUT_ACTORS, "actors": {"replicas": 3}},
     ),
     "at most one evaluation may select the Best snapshot": (
         {"evaluations": [{"suite": {"builtin": {"name": name}}, "selects": name == "a"} for name in "ab"]},
@@ -168,8 +199,8 @@ WHEN_SUSPENDED: dict[str, tuple[dict[str, Any], str]] = {
     "another queue": ({"queueName": "gpus"}, SETTLED.format("queueName")),
     "other variables": ({"env": [{"name": "A", "value": "2"}]}, SETTLED.format("env")),
     "a secret": (
-        {"secretEnv": [{"name": "B", "secretKeyRef": {"name": "s", "key": "b"}}]},
-        SETTLED.format("secretEnv"),
+        {"env": [{"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "b"}}}]},
+        SETTLED.format("env"),
     ),
     "code": ({"code": {"configMap": {"name": "rewards"}}}, SETTLED.format("code")),
     "a preset": ({"preset": "dapo@v1"}, SETTLED.format("preset")),
@@ -189,14 +220,29 @@ OTHER_WORK: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 """Kinds of work other than training: the work, a change of it, and what is said while there are pods."""
 SNAPSHOTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "another run": (
-        {"run": {"name": "a"}},
-        {"run": {"name": "b"}},
-        "run is immutable: make another snapshot",
+        {"source": {"run": {"name": "a"}}},
+        {"source": {"run": {"name": "b"}}},
+        "source is immutable: make another snapshot",
     ),
     "another object": (
-        {"object": {"uri": "s3://a", "digest": "blake3:" + "0" * 64}},
-        {"object": {"uri": "s3://b"}},
-        "object is immutable: make another snapshot",
+        {"source": {"existing": {"uri": "s3://a", "digest": DIGEST}}},
+        {"source": {"existing": {"uri": "s3://b", "digest": DIGEST}}},
+        "source is immutable: make another snapshot",
+    ),
+    "more of it": (
+        {"source": {"run": {"name": "a"}}},
+        {"include": ["Buffer"]},
+        "include is immutable: make another snapshot",
+    ),
+    "another place": (
+        {"source": {"run": {"name": "a"}}, "storageRef": {"name": "near"}},
+        {"storageRef": {"name": "far"}},
+        "storageRef is immutable: make another snapshot",
+    ),
+    "more time": (
+        {"source": {"run": {"name": "a"}}},
+        {"deadlineSeconds": 60},
+        "deadlineSeconds is immutable: make another snapshot",
     ),
 }
 """A snapshot's spec, a change, and what is said to it."""

@@ -46,10 +46,12 @@ def test_a_run_has_a_short_name_a_category_and_columns(kubectl: Kubectl):
         "AGE",
     ]
     assert row.startswith("arithmetic")
-    counts = {"ready": 1, "desired": 3, "summary": "1/3"}
+    counts = {"ready": 1, "desired": 3}
     status = json.dumps({"status": {"actors": counts, "learner": counts}})
     kubectl("patch", "rrun/arithmetic", "--subresource=status", "--type=merge", "-p", status)
-    assert kubectl("get", "rrun").splitlines()[1].split()[1:3] == ["1/3", "1/3"]
+    assert kubectl("get", "rrun").splitlines()[1].split()[1:3] == ["1", "1"]
+    wide = kubectl("get", "rrun", "-o", "wide").splitlines()[1].split()
+    assert wide[1:5] == ["1", "1", "3", "3"]
 
 
 def test_an_autoscaler_reads_the_scale_of_a_run(kubectl: Kubectl):

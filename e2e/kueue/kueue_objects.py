@@ -56,5 +56,5 @@ def build_priority(name: str, value: int) -> dict[str, Any]:
 
 def spec_of(devices: int, **spec: Any) -> dict[str, Any]:
     """A run of one learner with so many devices, and one actor without."""
-    learner = {"accelerator": {"class": "h100", "count": devices}, "processesPerNode": 1}
+    learner = {"accelerator": {"className": "h100", "count": devices}, "processesPerNode": 1}
     return {"queueName": QUEUE, "learner": learner, "actors": {"replicas": 1}, **spec}

@@ -38,7 +38,7 @@ def live(stage):
     label = {"kueue.x-k8s.io/priority-class": "first"}
     stage.start("arithmetic", spec_of(8), **label)
     stage.wait_for("Ready", "False", "Queued")
-    stage.patch({"learner": {"accelerator": {"class": "h100", "count": 4}}})
+    stage.patch({"learner": {"accelerator": {"className": "h100", "count": 4}}})
     stage.wait_for("Ready", "True", "Running")
     other = spec_of(4)
     other["learner"]["priorityClassName"] = "of-pods"

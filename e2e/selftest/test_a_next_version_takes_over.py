@@ -21,7 +21,7 @@ DEFINITION = REPOSITORY / "crds" / "generated" / "rolloutsnapshots.yaml"
 GROUP, KIND, PLURAL = "next.example", "NextSnapshot", "nextsnapshots"
 NAME = f"{PLURAL}.{GROUP}"
 OLD, NEW = "v1alpha1", "v1beta1"
-SPEC = {"run": {"name": "a"}, "description": "kept"}
+SPEC = {"source": {"run": {"name": "a"}}, "description": "kept"}
 NUM_OBJECTS = 3
 
 

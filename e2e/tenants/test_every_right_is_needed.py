@@ -86,7 +86,7 @@ def begin(mallory, boss):
     for one in (
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}},
         {**head, "kind": "RolloutRuntime", "spec": {}},
-        {**head, "kind": "RolloutSnapshot", "spec": {"run": {"name": "a"}}},
+        {**head, "kind": "RolloutSnapshot", "spec": {"source": {"run": {"name": "a"}}}},
         {**head, "kind": "RolloutEndpoint", "spec": {"model": {"uri": "hf://a/b"}}},
         {**head, "kind": "ClusterRolloutRuntime", "metadata": other, "spec": served},
     ):

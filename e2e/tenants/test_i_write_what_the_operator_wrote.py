@@ -22,7 +22,7 @@ LIES = {
     "an attempt": {"attempt": 99},
     "a record": {"configuration": "mine"},
     "settings": {"settingsGeneration": 99},
-    "a model": {"lastSnapshot": {"name": "x", "step": 1, "modelUri": "pvc://other/x"}},
+    "a model": {"lastSnapshot": {"name": "x", "step": 1, "modelURI": "pvc://other/x"}},
 }
 
 

@@ -131,7 +131,7 @@ def test_devices_are_asked_for_where_nobody_counts_them(mallory):
         answer = mallory.try_to_make("greedy", {role: {"resources": DEVICES}})
         assert answer.status == 422
         assert f"spec.{role}.resources.limits: 'nvidia.com/gpu' is a device" in answer.words
-    wanted = {"accelerator": {"class": "gpu", "count": 8}, "replicas": 2}
+    wanted = {"accelerator": {"className": "gpu", "count": 8}, "replicas": 2}
     mallory.make("greedy", {"actors": wanted})
     said = mallory.world.wait_for("Ready", "False", "CeilingExceeded", name="greedy")
     assert "the runtime allows 8" in said["message"]

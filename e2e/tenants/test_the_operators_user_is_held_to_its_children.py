@@ -22,7 +22,7 @@ from rollout_operator.signing import SECRET_NAME
 
 pytestmark = pytest.mark.control_plane
 OPERATOR = "system:serviceaccount:rollout-system:rollout-operator"
-CODE = {"python": {"module": "mine", "class": "Mine"}}
+CODE = {"python": {"module": "mine", "className": "Mine"}}
 VLLM = {
     **SPEC,
     "actors": {"engine": {"vllm": {}}},

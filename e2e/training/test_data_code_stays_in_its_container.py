@@ -103,7 +103,7 @@ CODE = {
 
 
 def given(name: str, key: str) -> dict[str, Any]:
-    return {"name": name, "secretKeyRef": {"name": "mine", "key": key}}
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": "mine", "key": key}}}
 
 
 RUN = {
@@ -114,11 +114,14 @@ RUN = {
         "runtimeRef": {"kind": "ClusterRolloutRuntime", "name": "cpu"},
         "model": {"uri": "rollout://tiny-adder"},
         "code": {"configMap": {"name": "code"}},
-        "env": [{"name": "MY_PLACE", "value": "here"}],
-        "secretEnv": [given("MY_SECRET", "key"), given("WANDB_API_KEY", "tracker")],
+        "env": [
+            {"name": "MY_PLACE", "value": "here"},
+            given("MY_SECRET", "key"),
+            given("WANDB_API_KEY", "tracker"),
+        ],
         "train": {
             "algorithm": {"grpo": {"promptsPerStep": 2, "groupSize": 2}},
-            "environment": {"python": {"module": "mine", "class": "Mine"}},
+            "environment": {"python": {"module": "mine", "className": "Mine"}},
             "rewards": [{"builtin": {"name": "exact-match"}}],
             "sampling": {"maxNewTokens": 4},
             "maxSteps": 2,

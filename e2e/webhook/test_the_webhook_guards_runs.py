@@ -139,7 +139,10 @@ def everything(kubectl: Kubectl) -> dict[str, str]:
 
 
 def test_kinds_that_nothing_acts_on_yet_say_so(webhook: webhooks.Webhook):
-    snapshot = build_run() | {"kind": "RolloutSnapshot", "spec": {"run": {"name": "arithmetic"}}}
+    snapshot = build_run() | {
+        "kind": "RolloutSnapshot",
+        "spec": {"source": {"run": {"name": "arithmetic"}}},
+    }
     assert "does not act on RolloutSnapshots yet" in dry_create(webhook.kubectl, snapshot).stderr
 
 

@@ -11,6 +11,7 @@ from documents import (
     MATCH,
     PODS,
     ROWS_URI,
+    SECRET,
     Document,
     grpo,
     offline,
@@ -31,7 +32,7 @@ SUITE = {
 }
 PLUGIN = {
     "module": "my_code",
-    "class": "Game",
+    "className": "Game",
     "parameters": [{"name": "word", "value": "hey"}],
 }
 JUDGE = {
@@ -79,7 +80,7 @@ RUNTIME: Document = {
             "topologyKey": "rack",
             "network": {
                 "annotations": {"net": "a"},
-                "env": [{"name": "NCCL", "value": "1"}],
+                "env": [{"name": "NCCL", "value": "1"}, {"name": "KEY", "valueFrom": SECRET}],
                 "resources": {"efa": "1"},
             },
         }

@@ -27,10 +27,10 @@ POD_AFFINITY = {
         {"weight": 5, "podAffinityTerm": PODS_NEAR}
     ],
 }
+SECRET: Document = {"secretKeyRef": {"name": "s", "key": "k"}}
 PODS: Document = {
     "resources": {"requests": {"cpu": "2"}, "limits": {"memory": "4Gi"}},
-    "env": [{"name": "A", "value": "1"}],
-    "secretEnv": [{"name": "B", "secretKeyRef": {"name": "s", "key": "k"}}],
+    "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": SECRET}],
     "nodeSelector": {"zone": "a"},
     "tolerations": [
         {
@@ -118,16 +118,15 @@ DEVICES = {
         "engine": {
             "vllm": {"tensorParallel": 2, "extraArguments": [{"name": "block-size", "value": "16"}]}
         },
-        "accelerator": {"class": CLASS, "count": 4},
+        "accelerator": {"className": CLASS, "count": 4},
     },
     "learner": {
         **PODS,
         "nodes": 2,
         "processesPerNode": 2,
-        "accelerator": {"class": CLASS, "count": 4},
+        "accelerator": {"className": CLASS, "count": 4},
         "strategy": {"fsdp": {}},
     },
-    "env": [{"name": "C", "value": "1"}],
-    "secretEnv": [{"name": "D", "secretKeyRef": {"name": "s", "key": "k"}}],
+    "env": [{"name": "C", "value": "1"}, {"name": "D", "valueFrom": SECRET}],
 }
 """A run in a cluster with every setting of its pods."""

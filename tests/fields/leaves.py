@@ -19,35 +19,40 @@ STEP = re.compile(r"([^.\[\]]+)|(\[\])")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A leaf: a scalar, a map or an object without fields. ``default`` is what it has when nothing is said."""
+    """A leaf: a scalar, a map or an object without fields. ``default`` is what it has when nothing is said.
+
+    ``told`` is what the API says of it and of each object that it lies in, the outermost first.
+    """
 
     path: str
     node: Node
     default: Any = None
+    told: tuple[str, ...] = ()
 
 
 @cache
 def fields_of(kind: str) -> tuple[Field, ...]:
     """The leaves of a kind in the order of its definition."""
-    return tuple(_walk(build_tree(model_of(kind)), "", None))
+    return tuple(_walk(build_tree(model_of(kind)), "", None, ()))
 
 
-def _walk(node: Node, path: str, default: Any) -> Iterator[Field]:
+def _walk(node: Node, path: str, default: Any, told: tuple[str, ...]) -> Iterator[Field]:
     if isinstance(node, Array):
-        yield from _walk(node.items, f"{path}[]", None)
+        yield from _walk(node.items, f"{path}[]", None, told)
     elif isinstance(node, Object) and node.members:
         for member in node.members:
             place = f"{path}.{member.name}" if path else member.name
-            yield from _walk(member.node, place, member.default)
+            yield from _walk(member.node, place, member.default, (*told, member.description))
     else:
-        yield Field(path=path, node=node, default=default)
+        yield Field(path=path, node=node, default=default, told=told)
 
 
 def find(document: Any, path: str) -> Any:
-    """What stands at a path, the first entry of each list; None where nothing does."""
-    for name, is_list in STEP.findall(path):
+    """What stands at a path, in the entry of each list that has it; None where nothing does."""
+    steps = STEP.findall(path)
+    for (name, is_list), (following, _) in zip(steps, [*steps[1:], ("", "")], strict=True):
         if is_list:
-            document = document[0] if document else None
+            document = document[_entry(document, following)] if document else None
         else:
             document = document.get(name) if isinstance(document, Mapping) else None
         if document is None:
@@ -55,12 +60,19 @@ def find(document: Any, path: str) -> Any:
     return document
 
 
+def _entry(items: Any, name: str | int) -> int:
+    """The first entry of a list that has a field of this name: of several forms of an entry each has its own; else the first."""
+    having = (i for i, one in enumerate(items or ()) if isinstance(one, Mapping) and name in one)
+    return next(having, 0)
+
+
 def place(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any] | None:
     """The document with another value at a path; None where its parent is not there."""
     changed = copy.deepcopy(dict(document))
     steps = [name or 0 for name, _ in STEP.findall(path)]
     here: Any = changed
-    for step, following in pairwise(steps):
+    for name, following in pairwise(steps):
+        step = _entry(here, following) if name == 0 else name
         if isinstance(here, dict) and step not in here:
             here[step] = [None] if following == 0 else {}
         here = here[step] if isinstance(here, dict) or here else None

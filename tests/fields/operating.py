@@ -48,7 +48,7 @@ CLASSES = (
     Class(name="fast", provisioner="csi", default=True),
     Class(name="slow", provisioner="nfs", default=False),
 )
-MODELS = {"lastSnapshot": {"modelUri": "s3://b/last"}, "best": {"modelUri": "s3://b/best"}}
+MODELS = {"lastSnapshot": {"modelURI": "s3://b/last"}, "best": {"modelURI": "s3://b/best"}}
 
 
 def build_inputs(run: Mapping[str, Any], runtime: Mapping[str, Any]) -> Inputs:

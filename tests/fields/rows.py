@@ -53,8 +53,8 @@ VALUES: dict[str, Any] = {
         for kind in ("requests", "limits")
     },
     "spec.actors.engine.vllm.extraArguments[].name": "swap-space",
-    "spec.actors.accelerator.class": "other",
-    "spec.learner.accelerator.class": "other",
+    "spec.actors.accelerator.className": "other",
+    "spec.learner.accelerator.className": "other",
     "spec.learner.nodes": 1,
     "spec.learner.processesPerNode": 1,
     "spec.snapshots.include[]": "Buffer",

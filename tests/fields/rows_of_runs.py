@@ -71,7 +71,6 @@ RUNS: dict[str, Row] = {
         edits={"spec.storage": {"ledger": {"postgres": {"secretRef": {"name": "dsn"}}}}},
     ),
     "spec.env": row("pods", "children"),
-    "spec.secretEnv": row("pods", "children"),
     "spec.actors": row("pods", "children", "engine", "start"),
     "spec.actors.replicas": row("pods", "children"),
     "spec.actors.engine.embedded": row("embedded", "engine"),
@@ -80,8 +79,8 @@ RUNS: dict[str, Row] = {
     f"{VLLM}.extraArguments": row("pods", "engine", "refused"),
     "spec.actors.nodesPerReplica": row("pods", "refused"),
     "spec.actors.accelerator": row("pods", "children", "start"),
-    "spec.actors.accelerator.class": row("pods", "start"),
-    "spec.learner.accelerator.class": row("pods", "start"),
+    "spec.actors.accelerator.className": row("pods", "start"),
+    "spec.learner.accelerator.className": row("pods", "start"),
     "spec.actors.autoscale": row(
         "fast", "rules", edits={"spec.actors": {"autoscale": {"min": 2, "max": 8}}}
     ),
@@ -137,7 +136,7 @@ RUNS: dict[str, Row] = {
         "evaluated",
         "prompts",
         edits={
-            "spec.evaluations": [{**SUITE, "suite": {"python": {**PLUGIN, "class": "Quiz"}}}],
+            "spec.evaluations": [{**SUITE, "suite": {"python": {**PLUGIN, "className": "Quiz"}}}],
             **OWN_CODE,
         },
     ),
@@ -274,7 +273,7 @@ RUNTIME_ROWS: dict[str, Row] = {
         "start",
         "children",
         edits={
-            "spec.train.environment": {"python": {"module": "mine", "class": "Mine"}},
+            "spec.train.environment": {"python": {"module": "mine", "className": "Mine"}},
             "spec.train.data": {"huggingFace": {"path": "owner/name"}},
         },
     ),

@@ -22,3 +22,10 @@ def test_runtimes_of_the_cluster_have_the_fields_of_a_namespaces_and_say_whom_th
     )
     assert own < wide
     assert {path.split(".")[1] for path, _ in wide - own} == {"allowedNamespaces"}
+
+
+@pytest.mark.process
+def test_a_field_that_is_refused_says_so_where_kubectl_explains_it(readings):
+    refused = [one.field for one in readings if one.consumer == "refused"]
+    silent = [one.path for one in refused if not any("refuse" in said for said in one.told)]
+    assert silent == [], f"say in the description of each that it is refused, and when: {silent}"

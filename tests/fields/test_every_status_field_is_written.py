@@ -1,6 +1,7 @@
 """A field of a status is there because something writes it: some part of the operator or the coordinator builds it."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,7 +87,7 @@ def find_unwritten(model: type, trees: list[ast.AST]) -> list[str]:
 
 
 def _snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    return re.sub(r"(?<=[a-z0-9])[A-Z]+", lambda found: f"_{found[0].lower()}", name)
 
 
 @pytest.mark.parametrize("model", [RunStatus, RuntimeStatus])

@@ -26,7 +26,7 @@ def test_each_reason_says_what_a_person_does(reason):
 
 
 def test_these_are_all():
-    wanted = "Ready Reconciling Stalled Finished Admitted Suspended ActorsReady LearnerReady"
+    wanted = "Ready Reconciling Stalled Finished Complete Failed Admitted Suspended ActorsReady LearnerReady"
     wanted += " WeightsVerified Learning LogprobsAgree TokensRoundTrip Tracking Snapshotted"
     wanted += " CleanedUp ClusterWatched"
 
@@ -36,7 +36,7 @@ def test_these_are_all():
 def test_only_conditions_with_a_good_normal_state_are_always_there():
     abnormal = [item.value for item in ConditionType if item.polarity == "abnormal"]
 
-    assert abnormal == ["Reconciling", "Stalled", "Finished", "Suspended"]
+    assert abnormal == ["Reconciling", "Stalled", "Finished", "Complete", "Failed", "Suspended"]
 
 
 def test_a_condition_takes_them():

@@ -236,7 +236,8 @@ def test_kubectl_shows_and_scales_a_run():
         "Learners",
         "Age",
     ]
-    assert [name for name, wide in columns if wide] == ["Tok/s", "Version", "Snapshot", "Queue"]
+    wide = ["Actors-Wanted", "Learners-Wanted", "Tok/s", "Version", "Snapshot", "Queue"]
+    assert [name for name, is_wide in columns if is_wide] == wide
     assert run["subresources"] == {
         "status": {},
         "scale": {

@@ -139,7 +139,7 @@ def test_a_run_cannot_be_changed_in_place():
 def test_every_kind_parses_by_its_name():
     spec = {
         "RolloutRun": SMALLEST["spec"],
-        "RolloutSnapshot": {"run": {"name": "a"}},
+        "RolloutSnapshot": {"source": {"run": {"name": "a"}}},
         "RolloutEndpoint": {"model": {"fromRun": {"name": "a", "snapshot": "Best"}}},
         "RolloutRuntime": {"acceleratorClasses": [{"name": "h100", "memory": "80Gi"}]},
         "ClusterRolloutRuntime": {},

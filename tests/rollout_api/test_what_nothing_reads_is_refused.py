@@ -67,7 +67,7 @@ def test_an_evaluation_has_no_reward_model_of_its_own_as_it_would_be_given_train
 
 
 def test_an_object_that_nothing_acts_on_is_named_when_it_is_validated():
-    document = {**HEAD, "kind": "RolloutSnapshot", "spec": {"run": {"name": "a"}}}
+    document = {**HEAD, "kind": "RolloutSnapshot", "spec": {"source": {"run": {"name": "a"}}}}
 
     [problem] = check_document(document)
 

@@ -51,8 +51,8 @@ RUNTIME = RuntimeSpec.model_validate(
 )
 DEVICES = {
     **VLLM,
-    "learner": {"nodes": 2, "processesPerNode": 8, "accelerator": {"class": "h100"}},
-    "actors": {**VLLM["actors"], "accelerator": {"class": "h100"}, "preemptible": True},
+    "learner": {"nodes": 2, "processesPerNode": 8, "accelerator": {"className": "h100"}},
+    "actors": {**VLLM["actors"], "accelerator": {"className": "h100"}, "preemptible": True},
 }
 
 

@@ -22,8 +22,8 @@ TRAIN = {"algorithm": {"sft": {}}, "data": {"jsonl": {"uri": "s3://b/rows.jsonl"
 CODE = {
     **SPEC,
     "code": {"configMap": {"name": "code"}},
-    "secretEnv": [{"name": "MINE", "secretKeyRef": {"name": "mine", "key": "k"}}],
-    "train": {**SPEC["train"], "environment": {"python": {"module": "mine", "class": "Mine"}}},
+    "env": [{"name": "MINE", "valueFrom": {"secretKeyRef": {"name": "mine", "key": "k"}}}],
+    "train": {**SPEC["train"], "environment": {"python": {"module": "mine", "className": "Mine"}}},
 }
 RUNS = {
     "smallest": (SPEC, None),

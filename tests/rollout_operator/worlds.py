@@ -97,6 +97,11 @@ class World:
             tracker=self.tracker,
         )
 
+    def counts(self, role: str) -> tuple[int, int]:
+        """Workers of a role that are ready, and those wanted, as the status says."""
+        counted = self.status[role]
+        return counted["ready"], counted["desired"]
+
     def children(self) -> dict[tuple[str, str], Child]:
         found = {}
         for role, (workload, attempt) in self.workloads.items():

@@ -45,7 +45,7 @@ def build_config(folder: Path, name: str = "mine", **spec: Any) -> WorkerConfig:
                 "code": {"path": str(folder)},
                 "train": {
                     "algorithm": {"grpo": {"promptsPerStep": 2, "groupSize": 2}},
-                    "environment": {"python": {"module": name, "class": "Mine"}},
+                    "environment": {"python": {"module": name, "className": "Mine"}},
                     "rewards": [{"builtin": {"name": "exact-match"}}],
                     "maxSteps": 1,
                 },

@@ -137,7 +137,7 @@ ITEMS = st.lists(st.dictionaries(WORDS, WORDS | st.integers(), max_size=2) | WOR
 # -- what a coordinator says ----------------------------------------------------------------------------
 
 WHEN = "2026-01-01T00:00:10Z"
-SNAPSHOT = {"name": "step-1", "step": 1, "time": WHEN, "modelUri": "file:///m"}
+SNAPSHOT = {"name": "step-1", "step": 1, "time": WHEN, "modelURI": "file:///m"}
 PROGRESS = {
     "attempt": 1,
     "step": 3,

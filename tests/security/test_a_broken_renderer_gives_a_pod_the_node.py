@@ -32,8 +32,8 @@ RUNTIME = RuntimeSpec.model_validate(
 )
 WITH_DEVICES = {
     **SPEC,
-    "actors": {"accelerator": {"class": "a"}},
-    "learner": {"accelerator": {"class": "a"}},
+    "actors": {"accelerator": {"className": "a"}},
+    "learner": {"accelerator": {"className": "a"}},
 }
 
 

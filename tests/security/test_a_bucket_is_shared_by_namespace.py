@@ -50,7 +50,7 @@ def test_a_volume_of_the_coordinators_own_has_no_namespace_in_its_name():
 
 
 def named(uri):
-    status = {"lastSnapshot": {"modelUri": uri}}
+    status = {"lastSnapshot": {"modelURI": uri}}
     return keep_own([handed_on("sft", UID, "Latest", status)], READABLE)
 
 

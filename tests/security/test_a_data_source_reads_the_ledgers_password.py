@@ -80,16 +80,22 @@ def test_a_source_dumps_the_environment_that_it_runs_in(config, monkeypatch):
 def test_a_source_gets_what_its_author_gave(tmp_path, monkeypatch):
     monkeypatch.setenv("MY_TOKEN", "from-the-shell")
     monkeypatch.setenv("MY_OTHER", "not-named")
+    monkeypatch.setenv("MY_JUDGE_KEY", "for-actors")
+    secret = {"secretKeyRef": {"name": "s", "key": "k"}}
     given = {
-        "env": [{"name": "MY_PLACE", "value": "here"}],
-        "secretEnv": [{"name": "MY_TOKEN", "secretKeyRef": {"name": "s", "key": "k"}}],
+        "env": [
+            {"name": "MY_PLACE", "value": "here"},
+            {"name": "MY_TOKEN", "valueFrom": secret},
+            {"name": "MY_JUDGE_KEY", "valueFrom": secret, "roles": ["Actor"]},
+            {"name": "MY_JUDGE", "value": "there", "roles": ["Actor"]},
+        ]
     }
     name = f"mine_{uuid.uuid4().hex}"
     found = loot_of(
         build_rows(build_config(write_environment(tmp_path, LOOK_AROUND, name), name, **given))
     )["environment"]
     assert (found["MY_PLACE"], found["MY_TOKEN"]) == ("here", "from-the-shell")
-    assert "MY_OTHER" not in found
+    assert not {"MY_OTHER", "MY_JUDGE_KEY", "MY_JUDGE"} & set(found)
 
 
 @pytest.mark.process

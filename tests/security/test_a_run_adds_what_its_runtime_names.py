@@ -193,7 +193,7 @@ def test_a_text_without_a_character_is_no_entry():
             RuntimeSpec.model_validate({"allowed": {name: [""]}})
 
 
-MINE = {"python": {"module": "mine", "class": "Mine"}}
+MINE = {"python": {"module": "mine", "className": "Mine"}}
 HUB = {"huggingFace": {"path": "owner/name"}}
 
 

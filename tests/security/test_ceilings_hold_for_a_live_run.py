@@ -68,8 +68,8 @@ def test_a_coordinator_that_asks_for_more_gets_no_more():
 def test_devices_leave_room_for_so_many_actors_beside_the_learner(ceilings, actors):
     spec = {
         **SPEC,
-        "actors": {"accelerator": {"class": "h100", "count": 2}, "replicas": 50},
-        "learner": {"accelerator": {"class": "h100", "count": 1}},
+        "actors": {"accelerator": {"className": "h100", "count": 2}, "replicas": 50},
+        "learner": {"accelerator": {"className": "h100", "count": 1}},
     }
     runtime = runtime_of(ceilings)
     assert actors_ceiling(resolve_spec(spec, runtime), runtime) == actors
@@ -88,7 +88,7 @@ def test_actors_that_run_stay_when_the_ceiling_is_lowered_and_do_not_come_back_o
 
 
 def test_a_range_counts_with_its_most_actors():
-    actors = {"accelerator": {"class": "h100", "count": 1}, "autoscale": {"min": 1, "max": 64}}
+    actors = {"accelerator": {"className": "h100", "count": 1}, "autoscale": {"min": 1, "max": 64}}
     runtime = runtime_of({"accelerators": 8})
     spec = resolve_spec({**SPEC, "actors": actors}, runtime)
     assert count_devices(spec) == 64

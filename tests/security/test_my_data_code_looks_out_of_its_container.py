@@ -201,5 +201,5 @@ def test_a_child_beside_the_ledger_gets_variables_of_mine_that_run_something():
 
 def test_the_platforms_token_is_sent_to_a_hub_of_mine():
     assert "HF_TOKEN" not in look_environment(OURS, spec_with(env=HUB))
-    own = [{"name": "HF_TOKEN", "secretKeyRef": {"name": "s", "key": "k"}}]
-    assert "HF_TOKEN" in look_environment(OURS, spec_with(env=HUB, secretEnv=own))
+    own = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    assert "HF_TOKEN" in look_environment(OURS, spec_with(env=[*HUB, own]))

@@ -15,23 +15,26 @@ from rollout_operator.run.queue.claim import build_claim
 
 
 def secret(name):
-    return {"name": name, "secretKeyRef": {"name": "mine", "key": "k"}}
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": "mine", "key": "k"}}}
 
 
 GIVEN = {
-    "env": [{"name": "MY_PLACE", "value": "here"}],
-    "secretEnv": [*map(secret, sorted(COORDINATOR_SECRETS)), secret("MY_DATABASE_URL")],
+    "env": [
+        {"name": "MY_PLACE", "value": "here"},
+        *map(secret, sorted(COORDINATOR_SECRETS)),
+        secret("MY_DATABASE_URL"),
+    ]
 }
 CODE = {
     **SPEC,
     **GIVEN,
     "code": {"configMap": {"name": "code"}},
-    "train": {**SPEC["train"], "environment": {"python": {"module": "mine", "class": "Mine"}}},
+    "train": {**SPEC["train"], "environment": {"python": {"module": "mine", "className": "Mine"}}},
 }
 SUITE = {
     **SPEC,
     **GIVEN,
-    "evaluations": [{"suite": {"python": {"module": "mine", "class": "Mine"}}}],
+    "evaluations": [{"suite": {"python": {"module": "mine", "className": "Mine"}}}],
 }
 RUNTIME = RuntimeSpec.model_validate(
     {
@@ -39,8 +42,7 @@ RUNTIME = RuntimeSpec.model_validate(
         "roles": {
             "coordinator": {
                 "annotations": {"eks.amazonaws.com/skip-containers": "proxy"},
-                "env": [{"name": "HTTPS_PROXY", "value": "http://proxy"}],
-                "secretEnv": [secret("PLATFORM_KEY")],
+                "env": [{"name": "HTTPS_PROXY", "value": "http://proxy"}, secret("PLATFORM_KEY")],
                 "securityContext": {"runAsUser": 20000, "supplementalGroups": [20007]},
                 "volumes": [
                     {"name": "d", "mountPath": "/d", "hostPath": {"path": "/data"}},
@@ -69,7 +71,7 @@ def containers(spec=CODE, runtime=None):
 
 
 def variables(container):
-    return {one["name"] for one in container["env"]}
+    return {one["name"] for one in container.get("env", ())}
 
 
 def mounted(container):
@@ -81,6 +83,25 @@ def test_the_coordinator_has_my_variables(spec):
     own = variables(containers(spec)[0]["coordinator"])
     assert not own & {"MY_PLACE", "MY_DATABASE_URL"}
     assert own >= COORDINATOR_SECRETS
+
+
+def test_a_variable_is_seen_by_the_roles_that_it_names_only():
+    def variables_of(roles):
+        named = [{**secret("HF_TOKEN"), "roles": roles}, {"name": "P", "value": "", "roles": roles}]
+        spec = {**CODE, "env": named}
+        found = build_children(build_inputs(spec), "record")
+        sets = [one["spec"]["template"]["spec"] for one in found if one["kind"] == "StatefulSet"]
+        every = [
+            one for pod in sets for one in (*pod["containers"], *pod.get("initContainers", ()))
+        ]
+        return {one["name"]: variables(one) & {"HF_TOKEN", "P"} for one in every}
+
+    both = {"HF_TOKEN", "P"}
+    learners = {name: seen for name, seen in variables_of(["Learner"]).items() if seen}
+    assert learners == {"learner": both}
+    coordinators = {name: seen for name, seen in variables_of(["Coordinator"]).items() if seen}
+    assert coordinators == {"rows": both, "coordinator": {"HF_TOKEN"}}
+    assert all(variables_of([])[name] == both for name in ("learner", "rows"))
 
 
 @pytest.mark.parametrize("spec", [CODE, SUITE])

@@ -59,11 +59,12 @@ LOADERS = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PYTHONPATH", "PYTHONSTA
 
 
 @pytest.mark.parametrize("place", ["spec", "learner", "actors"])
-@pytest.mark.parametrize("kind", ["env", "secretEnv"])
+@pytest.mark.parametrize("kind", ["value", "valueFrom"])
 @pytest.mark.parametrize("name", [*LOADERS, "PATH", "BASH_ENV", "DYLD_INSERT_LIBRARIES"])
 def test_a_variable_loads_a_library(place, kind, name):
     item = {"name": name}
-    item |= {"value": "/x"} if kind == "env" else {"secretKeyRef": {"name": "s", "key": "k"}}
+    secret = {"secretKeyRef": {"name": "s", "key": "k"}}
+    item |= {"value": "/x"} if kind == "value" else {"valueFrom": secret}
     spec = {
         "model": {"uri": "rollout://tiny-adder"},
         "train": {
@@ -73,8 +74,8 @@ def test_a_variable_loads_a_library(place, kind, name):
             "maxSteps": 1,
         },
     }
-    (spec if place == "spec" else spec.setdefault(place, {}))[kind] = [item]
-    where = kind if place == "spec" else f"{place}.{kind}"
+    (spec if place == "spec" else spec.setdefault(place, {}))["env"] = [item]
+    where = "env" if place == "spec" else f"{place}.env"
     document = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutRun"}
     problems = check_document(document | {"metadata": {"name": "x"}, "spec": spec})
     found = [(one.field, one.reason) for one in problems]

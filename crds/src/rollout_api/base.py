@@ -46,13 +46,21 @@ class Rule:
     reason: str = "FieldValueInvalid"
 
 
+_INITIALISMS = re.compile(r"(?<=[a-z0-9])(Uid|Uri)(?![a-z])")
+
+
+def api_name(name: str) -> str:
+    """The name of a Python field as the API writes it: ``run_uid`` is ``runUID``, as in Kubernetes' own kinds."""
+    return _INITIALISMS.sub(lambda found: found[0].upper(), to_camel(name))
+
+
 class ApiModel(BaseModel):
     """Base of every object in the API: immutable, no unknown fields, camelCase outside."""
 
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        alias_generator=to_camel,
+        alias_generator=api_name,
         validate_by_name=True,
         validate_by_alias=True,
         serialize_by_alias=True,
@@ -91,12 +99,12 @@ class OneOf(ApiModel):
         names = self.union_members()
         num_set = sum(getattr(self, name) is not None for name in names)
         if num_set != 1:
-            given = [to_camel(name) for name in names if getattr(self, name) is not None]
+            given = [api_name(name) for name in names if getattr(self, name) is not None]
             raise PydanticCustomError(
                 "exactly_one",
                 "exactly one of {members} must be set, got {given}",
                 {
-                    "members": ", ".join(map(to_camel, names)),
+                    "members": ", ".join(map(api_name, names)),
                     "given": " and ".join(given) if given else "none",
                 },
             )

@@ -31,6 +31,8 @@ class ConditionType(StrEnum):
     RECONCILING = "Reconciling", "abnormal", "The operator is working towards the spec."
     STALLED = "Stalled", "abnormal", "The operator cannot go on by itself."
     FINISHED = "Finished", "abnormal", "The work has ended, for good or ill; it stays so."
+    COMPLETE = "Complete", "abnormal", "The work has ended well, as a Job's does; beside Finished."
+    FAILED = "Failed", "abnormal", "The work has ended without its result; beside Finished."
     ADMITTED = "Admitted", "normal", "The queue has given the quota, or there is no queue."
     SUSPENDED = "Suspended", "abnormal", "The run is suspended and its pods are gone."
     ACTORS_READY = "ActorsReady", "normal", "Enough actors sample with verified weights."
@@ -199,7 +201,7 @@ class Reason(StrEnum):
     MODEL_NOT_FOUND = (
         "ModelNotFound",
         "The model or its revision cannot be had.",
-        "Correct `spec.model`, or give the token in `secretEnv`.",
+        "Correct `spec.model`, or give the token in `env`, from a Secret.",
     )
     DATA_NOT_FOUND = (
         "DataNotFound",

@@ -13,7 +13,7 @@ COORDINATOR_SECRETS = frozenset(
         *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
     }
 )
-"""Of a run's `secretEnv`, what a coordinator's container gets: credentials that our own code hands to a hub, a tracker or a
+"""Of a run's variables from Secrets, what a coordinator's container gets: credentials that our own code hands to a hub, a tracker or a
 bucket. None of them names an address, a file or a command."""
 CHARACTERS_MIN = 6
 """A shorter value is no credential, and stands in too many places."""

@@ -15,6 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from rollout_api.moved import find_moved
+
 
 class Severity(StrEnum):
     """Errors refuse the manifest; warnings are printed and let it pass."""
@@ -101,6 +103,8 @@ def _unknown_field(field: str, item: Mapping[str, Any], model: type[BaseModel]) 
     known = field_names(model, item["loc"][:-1])
     near = difflib.get_close_matches(name, known, n=1)
     fix = f"did you mean {near[0]}?" if near else f"remove it; known here: {', '.join(known)}"
+    if moved := find_moved(item["loc"]):
+        fix = f"it has moved: write {moved.now}"
     return Problem(
         field=field, reason="UnknownField", message=f"there is no field {name!r} here", fix=fix
     )

@@ -4,11 +4,12 @@ A supervisor writes it whole. An operator writes the ``WorkerOrder``, which is w
 a look at model and data; the pods find out the rest.
 """
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from rollout_api.base import ApiModel, Digest, Name, Text, Uri
+from rollout_api.moved import with_moved
 from rollout_api.v1alpha1.common import Dtype
 from rollout_api.v1alpha1.data import FilePath
 from rollout_api.v1alpha1.roles import EngineName
@@ -89,7 +90,7 @@ class Layout(ApiModel):
     """Root of the local object store, or of its cache."""
     objects_served: bool = False
     """Whether actors and learner reach objects through the coordinator, sharing neither a folder nor a bucket with it."""
-    objects_uri: Uri | None = None
+    objects_uri: Uri | None = Field(default=None, alias="objectsUri")
     """Where other runs find the objects: a place in a bucket, or `pvc://CLAIM/FOLDER`. Unset: nowhere."""
     sources_dir: FilePath | None = None
     """Folder with the volumes, by claim, of runs that this one starts from; in the coordinator's pod only."""
@@ -166,6 +167,13 @@ class WorkerOrder(ApiModel):
     """The same of the learner's processes."""
     code_files: tuple[FilePath, ...] = ()
     """Files with pickled user functions, loaded before rewards and environments are built."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_what_was_written_before(cls, document: Any) -> Any:
+        if isinstance(document, dict) and isinstance(document.get("spec"), dict):
+            return {**document, "spec": with_moved(document["spec"])}
+        return document
 
 
 class WorkerConfig(WorkerOrder):

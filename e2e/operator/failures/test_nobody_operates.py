@@ -42,7 +42,7 @@ def test_a_namespace_is_deleted_with_all_that_is_in_it(bare, puppets, tmp_path):
         world.apply("suspended", {"suspend": True})
         world.wait_for("Ready", "True", "Running", "working")
         world.wait_for("Suspended", "True", name="suspended")
-    kept = {"kind": "RolloutSnapshot", "spec": {"run": {"name": "working"}}}
+    kept = {"kind": "RolloutSnapshot", "spec": {"source": {"run": {"name": "working"}}}}
     bare.apply(build_run("unseen"), build_run("kept") | kept)
     bare("delete", "namespace", bare.namespace, "--timeout=100s")
     assert bare.attempt("get", "namespace", bare.namespace).returncode != 0

@@ -14,7 +14,7 @@ OBJECT = f"blake3/ab/{'ab' * 32}"
 
 
 def succeed(world, uri):
-    last = {"name": "step-000400", "step": 400, "modelUri": uri}
+    last = {"name": "step-000400", "step": 400, "modelURI": uri}
     outcome = {"kind": "Succeeded", "reason": "Finished"}
     world.report({"step": 400, "lastSnapshot": last, "outcome": outcome}, "first")
     world.wait_for("Finished", "True", "Succeeded", "first")
@@ -34,7 +34,7 @@ def test_the_second_run_starts_from_what_the_first_has_made(world):
     assert order_of(world, "first")["layout"]["objectsUri"] == f"pvc://{claim}/objects"
 
     succeed(world, uri)
-    assert world.run("first")["status"]["lastSnapshot"]["modelUri"] == uri
+    assert world.run("first")["status"]["lastSnapshot"]["modelURI"] == uri
     world.wait_for("Ready", "True", "Running", "second")
     assert order_of(world, "second")["spec"]["model"]["uri"] == uri
     pod = world.kubectl.get("pod", "second-coordinator-0")["spec"]

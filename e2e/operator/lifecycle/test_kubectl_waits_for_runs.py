@@ -14,6 +14,7 @@ def test_waits_end_when_the_run_has_succeeded(world):
     world.kubectl.wait("--for=condition=Ready", "rrun/arithmetic")
     world.succeed()
     world.kubectl.wait("--for=condition=Finished", "rrun/arithmetic")
+    world.kubectl.wait("--for=condition=Complete", "rrun/arithmetic")
     world.kubectl.wait(f"--for=jsonpath={SUCCEEDED}=Succeeded", "rrun/arithmetic")
     world.kubectl.wait("--for=condition=Ready", "rrun/arithmetic")
     row = world.kubectl("get", "rrun", "arithmetic", "--no-headers").split()
@@ -26,16 +27,19 @@ def test_a_row_shows_what_is_there_of_what_is_wanted(world):
     eventually(
         lambda: world.replicas().get("arithmetic-learner") == 2, "the learner was not let go"
     )
-    row = world.kubectl("get", "rrun", "arithmetic", "--no-headers").split()
-    assert [text for text in row if "/" in text] == ["0/3", "0/2"]
+    assert counts(world) == (["0", "3"], ["0", "2"])
     world.puppets.keep_back()
     world.wait_for("Ready", "True")
 
-    def shown():
-        row = world.kubectl("get", "rrun", "arithmetic", "--no-headers").split()
-        return [text for text in row if "/" in text] == ["3/3", "2/2"]
+    everybody = (["3", "3"], ["2", "2"])
+    eventually(lambda: counts(world) == everybody, "the row does not show all workers")
 
-    eventually(shown, "the row does not show all workers")
+
+def counts(world):
+    """Workers that are ready and those wanted, of actors and of learners, as a wide row shows them."""
+    head, row = world.kubectl("get", "rrun", "arithmetic", "-o", "wide").splitlines()
+    columns = [(role, f"{role}-WANTED") for role in ("ACTORS", "LEARNERS")]
+    return tuple([row[head.index(name) :].split()[0] for name in pair] for pair in columns)
 
 
 def test_children_may_be_kept_as_orphans(world):

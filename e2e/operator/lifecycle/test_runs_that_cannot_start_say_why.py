@@ -19,10 +19,10 @@ CASES = {
         "NoStorageClass",
     ),
     "secret": (
-        {"secretEnv": [{"name": "HF_X", "secretKeyRef": {"name": "none", "key": "k"}}]},
+        {"env": [{"name": "HF_X", "valueFrom": {"secretKeyRef": {"name": "none", "key": "k"}}}]},
         "ReferenceNotFound",
     ),
-    "devices": ({"learner": {"accelerator": {"class": "h100"}}}, "InvalidSpec"),
+    "devices": ({"learner": {"accelerator": {"className": "h100"}}}, "InvalidSpec"),
     "queue": ({"queueName": "research"}, "KueueNotInstalled"),
     "upstream": ({"model": {"uri": None, "fromRun": {"name": "nobody"}}}, "ReferenceNotFound"),
     "round": ({"model": {"uri": None, "fromRun": {"name": "and-round"}}}, "InvalidSpec"),
@@ -80,7 +80,7 @@ def test_runs_of_another_controller_are_left_alone(world):
 
 def test_kinds_that_are_not_built_yet_are_refused_clearly(world):
     head = {"apiVersion": "rollout.dev/v1alpha1", "metadata": {"name": "x"}}
-    snapshot = {**head, "kind": "RolloutSnapshot", "spec": {"run": {"name": "a"}}}
+    snapshot = {**head, "kind": "RolloutSnapshot", "spec": {"source": {"run": {"name": "a"}}}}
     endpoint = {**head, "kind": "RolloutEndpoint", "spec": {"model": {"uri": "hf://a/b"}}}
     world.kubectl.apply(snapshot, endpoint)
     for kind in ("rolloutsnapshot", "rolloutendpoint"):

@@ -10,7 +10,7 @@ LEDGER = {"ledger": {"postgres": {"secretRef": {"name": "dsn"}}}}
 WIDE = {
     "storage": LEDGER,
     "train": {"algorithm": {"grpo": {"promptsPerStep": 24, "groupSize": 8}}},
-    "learner": {"nodes": 3, "accelerator": {"class": "fake", "count": 4}},
+    "learner": {"nodes": 3, "accelerator": {"className": "fake", "count": 4}},
     "limits": {"gangSeconds": 20},
 }
 """Three pods of four devices; there are sixteen, so one run's learner fits, and a third of the other's."""

@@ -137,7 +137,7 @@ def test_a_module_in_the_folder_of_code_is_read_and_another_is_left_open(validat
 
 def test_an_environment_is_a_class_with_the_methods_of_one(validate):
     reward = "{path: my_rewards.py, function: brevity}"
-    world = "{python: {module: judges, class: World}}"
+    world = "{python: {module: judges, className: World}}"
     [found] = validate(reward, environment=world)
     assert found[1:3] == ("spec.train.environment.python", "NameNotFound")
     [found] = validate(reward, f"{GOOD}class World:\n    def begin(self): ...\n", world)
@@ -152,7 +152,9 @@ def test_an_environment_is_a_class_with_the_methods_of_one(validate):
 
 def test_a_suite_and_its_rewards_are_read_too(validate):
     reward = "{path: my_rewards.py, function: brevity}"
-    suite = "  evaluations:\n    - {name: quiz, suite: {python: {module: judges, class: Quiz}}}\n"
+    suite = (
+        "  evaluations:\n    - {name: quiz, suite: {python: {module: judges, className: Quiz}}}\n"
+    )
     [found] = validate(reward, f"{GOOD}class Quiz:\n    def rows(self, split): ...\n", rest=suite)
     assert found[1] == "spec.evaluations[0].suite.python"
     assert found[3].endswith("expected a class with rows and score; Quiz has rows")

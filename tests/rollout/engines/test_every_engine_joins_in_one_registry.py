@@ -11,7 +11,7 @@ import pytest
 
 import rollout
 from rollout.engines.registry import ENGINES
-from rollout_api.v1alpha1.roles import CAPABILITIES, Engine, Serving
+from rollout_api.v1alpha1.roles import CAPABILITIES, Actors, Engine
 
 WORKERS = Path(rollout.__file__).parent
 
@@ -24,12 +24,12 @@ def test_every_engine_of_the_api_can_be_built() -> None:
 
 @pytest.mark.parametrize("name", CAPABILITIES)
 def test_a_chosen_engine_says_what_it_can_do(name) -> None:
-    chosen = Serving.model_validate({"engine": {name: {}}}).chosen_engine
+    chosen = Actors.model_validate({"engine": {name: {}}}).chosen_engine
     assert (chosen.name, chosen.capabilities) == (name, CAPABILITIES[name])
 
 
 def test_an_engine_that_nobody_chose_computes_the_learners_own_forward() -> None:
-    assert Serving().chosen_engine.capabilities.learner_forward
+    assert Actors().chosen_engine.capabilities.learner_forward
     assert not Engine.model_validate({"vllm": {}}).capabilities.learner_forward
 
 

@@ -77,7 +77,7 @@ def build(tmp_path):
 
     def build_class(name, **parameters):
         listed = [{"name": key, "value": value} for key, value in parameters.items()]
-        python = {"module": module, "class": name, "parameters": listed}
+        python = {"module": module, "className": name, "parameters": listed}
         return build_environment(Environment.model_validate({"python": python}), folders=[tmp_path])
 
     return build_class

@@ -169,7 +169,7 @@ def test_a_users_suite_has_rows_and_a_score(tmp_path):
                     return [float(c.text == self.colour) for c in completions]
         """)
     )
-    python = {"module": "my_suite", "class": "Colours"}
+    python = {"module": "my_suite", "className": "Colours"}
     python["parameters"] = [{"name": "colour", "value": "blue"}]
 
     suite = build_suite(evaluation({"python": python}, name="colours"), folders=[tmp_path])
@@ -183,7 +183,7 @@ def test_a_users_suite_that_cannot_be_built_says_its_line(tmp_path):
     (tmp_path / "my_locked_suite.py").write_text(
         "class Locked:\n    def __init__(self):\n        raise KeyError('SUITE_KEY')\n"
     )
-    python = {"module": "my_locked_suite", "class": "Locked"}
+    python = {"module": "my_locked_suite", "className": "Locked"}
     suite = build_suite(evaluation({"python": python}, name="locked"), folders=[tmp_path])
 
     said = r"Locked: cannot be built: KeyError: 'SUITE_KEY' \(my_locked_suite.py:3\)"

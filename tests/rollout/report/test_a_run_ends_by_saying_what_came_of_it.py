@@ -40,6 +40,13 @@ def test_every_command_that_is_told_exists(tmp_path, capsys, outcome, kept):
         assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0, command
 
 
+@pytest.mark.parametrize(("outcome", "told"), [("Succeeded", 1), ("Failed", 0)])
+def test_a_run_that_has_made_a_model_says_how_it_is_taken_home(tmp_path, capsys, outcome, told):
+    print_where(make_report(outcome=outcome), tmp_path / "adder-1", None)
+    wanted = f"rollout model export {tmp_path / 'adder-1'} --to adder-model"
+    assert next_commands(capsys).count(wanted) == told
+
+
 def test_a_run_under_the_folder_of_runs_is_told_by_its_name(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("ROLLOUT_HOME", str(tmp_path))
     print_where(make_report(), tmp_path / "adder-1", tmp_path / "adder-1" / "report.html")

@@ -108,11 +108,14 @@ def test_a_function_that_says_nothing_of_how_it_is_called_is_let_pass(judge):
 
 def test_variables_are_ours_without_credentials_that_the_manifest_does_not_give():
     document = manifest(path="judges.py")
-    document["spec"]["secretEnv"] = [
-        {"name": "JUDGE_KEY", "secretKeyRef": {"name": "s", "key": "k"}}
+    secret = {"secretKeyRef": {"name": "s", "key": "k"}}
+    document["spec"]["env"] = [
+        {"name": "JUDGE_KEY", "valueFrom": secret},
+        {"name": "LEARNER_KEY", "valueFrom": secret, "roles": ["Learner"]},
+        {"name": "WORD", "value": "hello"},
     ]
-    document["spec"]["env"] = [{"name": "WORD", "value": "hello"}]
     ours = {"PATH": "/bin", "HF_TOKEN": "ours", "JUDGE_KEY": "theirs", "LEDGER_DSN": "ours"}
+    ours["LEARNER_KEY"] = "theirs"
     found = without_credentials(ours, parse_run(document).spec)
     assert found == {"PATH": "/bin", "JUDGE_KEY": "theirs", "WORD": "hello"}
 

@@ -21,7 +21,7 @@ H100 = {
     "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
 }
 RUNTIME = RuntimeSpec.model_validate({"acceleratorClasses": [H100]})
-BIG = {**SPEC, "learner": {"nodes": 2, "accelerator": {"class": "h100", "count": 8}}}
+BIG = {**SPEC, "learner": {"nodes": 2, "accelerator": {"className": "h100", "count": 8}}}
 SPOT = {"key": "spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
 FLAVORS = {"spot": {"spec": {"nodeLabels": {"pool": "spot"}, "tolerations": [SPOT]}}, "any": {}}
 

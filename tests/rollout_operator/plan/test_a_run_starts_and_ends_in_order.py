@@ -36,13 +36,13 @@ def test_the_learner_waits_for_the_coordinator_and_actors_for_the_learner():
 def test_counts_speak_of_the_pods_there_shall_be_even_before_they_may_start():
     world = World(spec={**SPEC, "actors": {"replicas": 3}, "learner": {"nodes": 2}})
     world.tick(follow=False)
-    assert world.status["actors"]["summary"] == "0/3"
-    assert world.status["learner"]["summary"] == "0/2"
+    assert world.counts("actors") == (0, 3)
+    assert world.counts("learner") == (0, 2)
     conditions = {one["type"]: one["message"] for one in world.status["conditions"]}
     assert conditions["ActorsReady"] == "0 of 3 actors are ready; they start once the learner runs"
     assert "once the coordinator is ready" in conditions["LearnerReady"]
     world.settle()
-    assert world.status["actors"]["summary"] == "3/3"
+    assert world.counts("actors") == (3, 3)
 
 
 def test_a_settled_run_needs_no_write():
@@ -87,6 +87,26 @@ def test_failure_is_stalled_for_kstatus_and_names_its_reason():
     world.settle()
     assert world.condition("Finished") == ("True", "Failed")
     assert world.condition("Stalled") == ("True", "RewardError")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said", "unsaid"),
+    [
+        ({"kind": "Succeeded", "reason": "Done", "message": "400 steps"}, "Complete", "Failed"),
+        ({"kind": "Failed", "reason": "RewardError", "message": "nan"}, "Failed", "Complete"),
+    ],
+)
+def test_an_end_is_told_in_the_words_of_a_job_too_and_stays(outcome, said, unsaid):
+    world = World()
+    world.settle()
+    assert world.condition("Complete") is world.condition("Failed") is None
+    world.report(step=400, outcome=outcome)
+    for _ in range(3):
+        world.settle()
+        status, reason = world.condition(said)
+        assert (status, reason) == ("True", world.condition("Ready")[1])
+        assert world.condition(unsaid) is None
+        assert world.message(said) == world.message("Finished")
 
 
 def test_suspension_asks_for_the_cut_then_learner_actors_coordinator():
@@ -211,8 +231,8 @@ def test_counts_come_to_nothing_whichever_child_went_before_the_operator_died(fi
     del world.workloads[first]
     world.settle()
     assert not world.children()
-    counts = [world.status[field] for field in ("coordinator", "learner", "actors")]
-    assert [(one["ready"], one["desired"], one["summary"]) for one in counts] == [(0, 0, "0/0")] * 3
+    counts = [world.counts(field) for field in ("coordinator", "learner", "actors")]
+    assert counts == [(0, 0)] * 3
 
 
 def test_a_run_that_does_not_begin_in_time_has_failed_and_says_who_was_late():
@@ -316,7 +336,7 @@ def test_what_becomes_of_the_runtime_does_not_touch_a_living_attempt():
 def test_actors_with_a_range_start_at_its_lower_end_and_follow_the_coordinator():
     world = World(spec={**SPEC, "actors": {"autoscale": {"min": 2, "max": 8}}})
     world.settle()
-    assert world.status["actors"]["summary"] == "2/2"
+    assert world.counts("actors") == (2, 2)
     world.report(step=3, actorsWanted=5)
     world.settle()
-    assert world.status["actors"]["summary"] == "5/5"
+    assert world.counts("actors") == (5, 5)

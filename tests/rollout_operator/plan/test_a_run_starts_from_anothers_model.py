@@ -34,14 +34,14 @@ def test_the_model_of_each_snapshot_takes_the_place_of_its_name():
 
 
 def test_a_model_in_a_bucket_needs_no_volume():
-    status = {"best": {"modelUri": f"s3://b/{UID}/{OBJECT}"}}
+    status = {"best": {"modelURI": f"s3://b/{UID}/{OBJECT}"}}
     found = handed_on("sft", UID, "Best", status)
     assert (found.uri, found.claim) == (f"s3://b/{UID}/{OBJECT}", "")
     assert check_upstreams([found]) is None
 
 
 def test_a_model_in_the_runs_own_volume_brings_that_claim():
-    status = {"lastSnapshot": {"modelUri": f"pvc://{CLAIM}/objects/{OBJECT}"}}
+    status = {"lastSnapshot": {"modelURI": f"pvc://{CLAIM}/objects/{OBJECT}"}}
     found = handed_on("sft", UID, "Latest", status)
     assert found.uri is not None
     assert found.claim == CLAIM == "ledger-01234567-sft-coordinator-0"
@@ -49,7 +49,7 @@ def test_a_model_in_the_runs_own_volume_brings_that_claim():
 
 @pytest.mark.parametrize("claim", ["secrets-of-others", f"{CLAIM}x", f"x/{CLAIM}"])
 def test_a_volume_that_is_not_the_runs_own_is_never_mounted(claim):
-    status = {"lastSnapshot": {"modelUri": f"pvc://{claim}/objects/{OBJECT}"}}
+    status = {"lastSnapshot": {"modelURI": f"pvc://{claim}/objects/{OBJECT}"}}
     found = handed_on("sft", UID, "Latest", status)
     assert (found.uri, found.claim) == (None, "")
 
@@ -85,14 +85,14 @@ def test_pods_are_told_where_others_find_their_objects(storage, place):
 def test_what_was_packed_stays_named_when_a_later_word_says_less():
     world = World()
     world.settle()
-    packed = {"name": "step-000004", "step": 4, "modelUri": "s3://b/x"}
+    packed = {"name": "step-000004", "step": 4, "modelURI": "s3://b/x"}
     world.report(step=4, lastSnapshot=packed)
     world.settle()
-    assert world.status["lastSnapshot"]["modelUri"] == "s3://b/x"
+    assert world.status["lastSnapshot"]["modelURI"] == "s3://b/x"
 
     world.report(step=4, lastSnapshot={"name": "step-000004", "step": 4})
     world.settle()
-    assert world.status["lastSnapshot"]["modelUri"] == "s3://b/x"
+    assert world.status["lastSnapshot"]["modelURI"] == "s3://b/x"
     world.report(step=8, lastSnapshot={"name": "step-000008", "step": 8})
     world.settle()
     assert world.status["lastSnapshot"] == {"name": "step-000008", "step": 8}
@@ -101,7 +101,7 @@ def test_what_was_packed_stays_named_when_a_later_word_says_less():
 def test_the_end_and_its_model_are_told_together():
     world = World()
     world.settle()
-    last = {"name": "step-000400", "step": 400, "modelUri": "s3://b/x"}
+    last = {"name": "step-000400", "step": 400, "modelURI": "s3://b/x"}
     outcome = {"kind": "Succeeded", "reason": "Done"}
     world.report(step=400, lastSnapshot=last, best={**last, "metric": "accuracy"}, outcome=outcome)
     world.tick()

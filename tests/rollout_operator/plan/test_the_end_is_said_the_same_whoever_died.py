@@ -88,7 +88,7 @@ def test_an_end_counts_the_pods_there_are_as_its_evidence():
     world.report(step=3, outcome={"kind": "Failed", "reason": "RewardError"})
     world.tick(follow=False)
 
-    assert world.status["actors"]["summary"] == "1/1"
+    assert world.counts("actors") == (1, 1)
     assert world.status["actors"]["restarts"] == 2
 
 

@@ -71,9 +71,9 @@ def test_many_problems_make_one_short_message():
 @pytest.mark.parametrize(
     ("spec", "runtime", "reason", "words"),
     [
-        ({"learner": {"accelerator": {"class": "b200"}}}, {}, "InvalidSpec", "no class 'b200'"),
+        ({"learner": {"accelerator": {"className": "b200"}}}, {}, "InvalidSpec", "no class 'b200'"),
         (
-            {"learner": {"accelerator": {"class": "h100", "count": 9}}},
+            {"learner": {"accelerator": {"className": "h100", "count": 9}}},
             {"acceleratorClasses": CLASSES},
             "InvalidSpec",
             "has 8",
@@ -121,10 +121,10 @@ def test_what_the_platform_lacks_or_forbids_is_named(spec, runtime, reason, word
 def test_devices_are_counted_over_all_roles():
     spec = {
         **SPEC,
-        "learner": {"nodes": 2, "processesPerNode": 8, "accelerator": {"class": "h100"}},
+        "learner": {"nodes": 2, "processesPerNode": 8, "accelerator": {"className": "h100"}},
         "actors": {
             "replicas": 3,
-            "accelerator": {"class": "h100"},
+            "accelerator": {"className": "h100"},
             "engine": {"vllm": {"tensorParallel": 2}},
         },
     }
@@ -205,7 +205,7 @@ def test_storage_and_engine_of_the_platform_hold_where_the_run_names_none():
 
 def test_every_named_secret_and_config_map_is_looked_for():
     spec = {
-        "secretEnv": [{"name": "A", "secretKeyRef": {"name": "s1", "key": "k"}}],
+        "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s1", "key": "k"}}}],
         "code": {"configMap": {"name": "c1"}},
         "train": {"rewards": [{"builtin": {"parametersFrom": [{"secretRef": {"name": "s2"}}]}}]},
     }

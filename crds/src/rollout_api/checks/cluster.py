@@ -45,6 +45,18 @@ def queues_agree(run: RolloutRun) -> Iterator[Problem]:
         )
 
 
+def actors_have_something_to_sample(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """A number of actors for a run that has none: the API server refuses it at the scale subresource, too."""
+    wanted = "autoscale" if spec.actors.autoscale is not None else "replicas"
+    if not spec.needs_actors and (spec.actors.replicas > 1 or wanted == "autoscale"):
+        yield Problem(
+            field=f"spec.actors.{wanted}",
+            reason="NoActors",
+            message="this run has no actors to scale: its algorithm samples nothing and there are no evaluations",
+            fix="leave it out, or add evaluations",
+        )
+
+
 def devices_come_from_accelerator(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """What no ceiling and no quota of devices would count."""
     for role, settings in _roles(spec):
@@ -145,6 +157,7 @@ def _roles(spec: RolloutRunSpec) -> Iterator[tuple[str, PodSettings]]:
 
 
 RULES = (
+    actors_have_something_to_sample,
     labels_are_free,
     devices_come_from_accelerator,
     trackers_are_servers,

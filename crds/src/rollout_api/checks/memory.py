@@ -113,7 +113,7 @@ def model_fits(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
         return
     for item in needed:
         settings = spec.learner if item.role == "learner" else spec.actors
-        name = settings.accelerator.class_ if settings.accelerator else None
+        name = settings.accelerator.class_name if settings.accelerator else None
         size = facts.accelerator_bytes.get(name) if name else None
         if size and item.total > size * HEADROOM:
             field = f"spec.{'learner' if item.role == 'learner' else 'actors'}.accelerator"

@@ -191,8 +191,6 @@ def _variables(spec: RolloutRunSpec) -> Iterator[tuple[str, str]]:
     for place, settings in places:
         for index, item in enumerate(settings.env):
             yield f"{place}.env[{index}].name", item.name
-        for index, item in enumerate(settings.secret_env):
-            yield f"{place}.secretEnv[{index}].name", item.name
 
 
 def secrets_are_not_plain(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
@@ -205,7 +203,7 @@ def secrets_are_not_plain(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
                     field=f"{place}.env[{index}].value",
                     reason="SecretInPlainText",
                     message=f"{item.name} looks like a secret and would lie in the manifest",
-                    fix="use secretEnv: [{name: ..., secretKeyRef: {name: ..., key: ...}}]",
+                    fix="use valueFrom: {secretKeyRef: {name: ..., key: ...}}",
                 )
 
 

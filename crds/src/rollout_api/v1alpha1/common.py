@@ -1,8 +1,9 @@
 """Small shapes that many kinds share: references, parameters, environment variables, sources."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
 
 from rollout_api.base import (
     ApiModel,
@@ -11,6 +12,7 @@ from rollout_api.base import (
     Name,
     ObjectName,
     OneOf,
+    Rule,
     Text,
     Timestamp,
     Uri,
@@ -72,26 +74,64 @@ class Builtin(ApiModel):
     """Objects that hold further arguments. Not supported by this version: refused."""
 
 
+class EnvSource(ApiModel):
+    """Where the value of an environment variable lies."""
+
+    secret_key_ref: SecretKeyRef
+    """One key of a Secret in the same namespace. A local run takes the variable from the environment of the command."""
+
+
 class EnvVar(ApiModel):
-    """One plain environment variable."""
+    """One environment variable: its value, or where the value lies, as in a container's `env`."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.value) || !has(self.valueFrom)",
+            "a variable has value or valueFrom: write one of them",
+            "valueFrom",
+        ),
+    )
 
     name: EnvName
     """Name of the variable."""
-    value: Text = ""
-    """Its value. For secrets use `secretEnv`."""
+    value: Text | None = None
+    """Its value, in plain text; for secrets use `valueFrom`. Unset beside no `valueFrom`: the empty text."""
+    value_from: EnvSource | None = None
+    """Where the value lies, such as a key of a Secret."""
+
+    @property
+    def secret(self) -> SecretKeyRef | None:
+        """The key of a Secret that holds the value. None: the value is plain."""
+        return None if self.value_from is None else self.value_from.secret_key_ref
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if self.value is not None and self.value_from is not None:
+            raise PydanticCustomError(
+                "exactly_one",
+                "{name} has value and valueFrom: write one of them",
+                {"name": self.name},
+            )
+        return self
 
 
-class SecretEnvVar(ApiModel):
-    """One environment variable whose value lies in a Secret."""
+EnvRole = Literal["Actor", "Learner", "Coordinator"]
 
-    name: EnvName
-    """Name of the variable. A local run takes it from the environment of the command."""
-    secret_key_ref: SecretKeyRef
-    """The key that holds the value."""
+
+class RunEnvVar(EnvVar):
+    """One environment variable of a run, and who gets it."""
+
+    roles: tuple[EnvRole, ...] = many(3)
+    """Whose processes get it. `Coordinator`: those that run your data code beside it; the coordinator itself gets
+    none but a few credentials by name. Empty: all."""
+
+    def goes_to(self, role: EnvRole) -> bool:
+        """Whether the processes of a role get it."""
+        return not self.roles or role in self.roles
 
 
 EnvVars = Annotated[tuple[EnvVar, ...], unique(lambda item: item.name)]
-SecretEnvVars = Annotated[tuple[SecretEnvVar, ...], unique(lambda item: item.name)]
+RunEnvVars = Annotated[tuple[RunEnvVar, ...], unique(lambda item: item.name)]
 
 
 class FromRun(ApiModel):

@@ -1,44 +1,126 @@
 """RolloutEndpoint: online inference behind an OpenAI-compatible address."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rollout_api.base import ApiModel, Digest, Name, Text, Timestamp, Uri, filled, many
-from rollout_api.v1alpha1.common import Condition, RuntimeRef, SecretKeyRef
+from rollout_api.base import (
+    ApiModel,
+    Digest,
+    Label,
+    Name,
+    ObjectName,
+    OneOf,
+    Real,
+    Rule,
+    Text,
+    Timestamp,
+    Uri,
+    many,
+)
+from rollout_api.v1alpha1.common import Condition, FromRun, Parameters, RuntimeRef, SecretKeyRef
 from rollout_api.v1alpha1.evaluation import SuiteRun
 from rollout_api.v1alpha1.meta import RunMeta
-from rollout_api.v1alpha1.model import Model
-from rollout_api.v1alpha1.roles import Serving
+from rollout_api.v1alpha1.pods import Accelerator, PodSettings
 from rollout_api.v1alpha1.sampling import Sampling
+from rollout_api.v1alpha1.storage import SnapshotRef
 
 
-class ResolvedModel(ApiModel):
-    """The model that was really used."""
+class EndpointModel(OneOf):
+    """The model that is served."""
+
+    members: ClassVar[tuple[str, ...]] = ("uri", "from_run", "snapshot_ref")
 
     uri: Uri | None = None
-    """Where it came from."""
+    """`hf://owner/name`, or the address of a folder of a model."""
+    from_run: FromRun | None = None
+    """A snapshot of a run in the same namespace, followed: a better `Best` is a promotion."""
+    snapshot_ref: SnapshotRef | None = None
+    """The model in a RolloutSnapshot."""
     revision: Name | None = None
-    """Commit it was resolved to."""
-    digest: Digest | None = None
-    """Digest of its tensors."""
+    """Commit, tag or branch of an `hf://` model. Unset: resolved, and recorded in status."""
+
+
+class ServedVllm(ApiModel):
+    """A vLLM server in each pod."""
+
+    image: Name | None = None
+    """Container image; another one is a promotion. Unset: the runtime's."""
+    tensor_parallel: int = Field(default=1, ge=1, le=64)
+    """Devices that share one copy of the model."""
+    gpu_memory_utilization: Real | None = Field(default=None, gt=0, le=1)
+    """Share of a device's memory that the server takes. Unset: 0.9."""
+    max_model_length: int | None = Field(default=None, ge=1, le=16_777_216)
+    """Longest prompt and completion in tokens. Unset: the model's own."""
+    max_num_seqs: int | None = Field(default=None, ge=1, le=65_536)
+    """Sequences decoded at once. Unset: vLLM's own."""
+    extra_arguments: Parameters = many(64, key="name")
+    """Further server flags, without dashes; those that do more than tune the server are refused."""
+
+
+class ServingEngine(ApiModel):
+    """What serves; another engine is a promotion."""
+
+    vllm: ServedVllm
+    """A vLLM server."""
+
+
+class ApiKey(ApiModel):
+    """A bearer token that clients may send."""
+
+    name: Label
+    """What it is called in metrics and limits."""
+    secret_key_ref: SecretKeyRef
+    """The key that holds its value; several let it be rotated with overlap."""
 
 
 class Promotion(ApiModel):
-    """How a changed model becomes the one that is served."""
+    """How a changed model, engine or image becomes what is served."""
 
     evaluations: tuple[SuiteRun, ...] = many(16)
-    """Measured on the candidate; every gate with `action: Fail` must pass. Unset: no bar."""
-    canary_percent: int = filled(0, ge=0, le=100)
+    """Measured on the candidate; every gate with `action: Fail` must pass. Empty: no bar."""
+    canary_percent: int = Field(default=0, ge=0, le=100)
     """Share of requests that the candidate answers while it is watched; 0 switches at once."""
-    bake_seconds: int = filled(600, ge=0, le=604_800)
+    bake_seconds: int = Field(default=600, ge=0, le=604_800)
     """How long the candidate is watched."""
+    progress_deadline_seconds: int = Field(default=1800, ge=1, le=604_800)
+    """Longest time without progress; past it the candidate has failed, and the one before goes on serving."""
+    max_surge: int = Field(default=1, ge=0, le=4096)
+    """Servers beyond `replicas` while one revision takes over from another."""
+    max_unavailable: int = Field(default=0, ge=0, le=4096)
+    """Servers fewer than `replicas` meanwhile."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.maxSurge) || !has(self.maxUnavailable) || self.maxSurge + self.maxUnavailable > 0",
+            "maxSurge and maxUnavailable are both 0: no server could be replaced",
+            "maxSurge",
+        ),
+        Rule(
+            "!has(self.canaryPercent) || !has(self.bakeSeconds)"
+            " || self.canaryPercent == 0 || self.bakeSeconds > 0",
+            "a canary is watched for bakeSeconds: make it more than 0",
+            "bakeSeconds",
+        ),
+    )
 
 
-class EndpointSpec(Serving):
+class EndpointSpec(PodSettings):
     """What is wanted."""
 
-    model: Model
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *PodSettings.rules,
+        Rule(
+            "!has(self.engine) || !has(self.accelerator) || !has(self.accelerator.count)"
+            " || !has(self.engine.vllm.tensorParallel)"
+            " || self.engine.vllm.tensorParallel <= self.accelerator.count",
+            "tensorParallel needs more devices than accelerator.count: raise it, or lower"
+            " tensorParallel",
+            "engine",
+        ),
+    )
+
+    model: EndpointModel
     """The model to serve; a change is a promotion."""
     model_name: Name | None = None
     """Name that clients ask for. Unset: the name of this object."""
@@ -48,16 +130,47 @@ class EndpointSpec(Serving):
     """Kueue queue. Unset: the runtime's, else none."""
     suspend: bool = False
     """Take the servers away and keep the address."""
+    replicas: int | None = Field(default=None, ge=0, le=4096)
+    """Servers wanted. Unset: 1, or what an autoscaler sets through the `scale` subresource."""
+    engine: ServingEngine | None = None
+    """What serves. Unset: vLLM with its defaults."""
+    accelerator: Accelerator | None = None
+    """Devices of a pod. Unset: none."""
+    preemptible: bool = False
+    """Run on capacity that may be taken away."""
     sampling: Sampling | None = None
     """What a request gets that does not say. Unset: temperature 1, nothing cut."""
-    api_key: SecretKeyRef | None = None
-    """Bearer token that clients must send. Unset: none is asked for."""
-    promotion: Promotion = filled(default_factory=Promotion)
-    """How a changed model takes over."""
-    request_seconds: int = filled(600, ge=1, le=86_400)
+    api_keys: tuple[ApiKey, ...] = many(64, key="name")
+    """Bearer tokens of clients. Empty: none is asked for."""
+    promotion: Promotion = Field(default_factory=Promotion)
+    """How a changed model, engine or image takes over."""
+    revision_history_limit: int = Field(default=10, ge=1, le=64)
+    """Revisions that are kept in status, to go back to."""
+    request_seconds: int = Field(default=600, ge=1, le=86_400)
     """Longest answer; then the request ends with an error."""
-    drain_seconds: int = filled(120, ge=1, le=86_400)
+    drain_seconds: int = Field(default=120, ge=1, le=86_400)
     """How long a server that goes may finish its requests."""
+
+
+class Revision(ApiModel):
+    """One model on one engine, and how much of it serves."""
+
+    name: ObjectName
+    """Its name, which its pods bear."""
+    model_uri: Uri
+    """Where the model came from, with the commit it was resolved to."""
+    digest: Digest
+    """Digest of the model's tensors."""
+    image: Name
+    """Image that serves it."""
+    replicas: int = Field(default=0, ge=0)
+    """Servers that exist."""
+    ready: int = Field(default=0, ge=0)
+    """Servers that answer."""
+    weight: int = Field(default=0, ge=0, le=100)
+    """Share of requests in percent that go to it."""
+    creation_time: Timestamp | None = None
+    """When it was first wanted."""
 
 
 class EndpointStatus(ApiModel):
@@ -68,19 +181,17 @@ class EndpointStatus(ApiModel):
     conditions: tuple[Condition, ...] = many(16, key="type")
     """Aspects of the endpoint's state."""
     replicas: int = Field(default=0, ge=0)
-    """Servers that exist."""
+    """Servers that exist, of all revisions."""
     ready_replicas: int = Field(default=0, ge=0)
-    """Servers that answer."""
+    """Servers that answer, of all revisions."""
     selector: Text | None = None
     """Label selector of the servers, for the scale subresource."""
     url: Uri | None = None
     """Address inside the cluster."""
-    model: ResolvedModel | None = None
-    """The model that is served."""
-    candidate: ResolvedModel | None = None
-    """The model that is being promoted."""
-    promotion_time: Timestamp | None = None
-    """When the served model took over."""
+    current_revision: ObjectName | None = None
+    """Name of the revision that has passed, and serves."""
+    revisions: tuple[Revision, ...] = many(64, key="name")
+    """Revisions, the newest first."""
 
 
 class RolloutEndpoint(ApiModel):

@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar
 
-from pydantic import Field, StringConstraints
+from pydantic import StringConstraints
 
 from rollout_api.base import ApiModel, Name, OneOf, Real, filled, many
 from rollout_api.v1alpha1.common import Builtin, ModelSource, Parameters, ParameterSource
@@ -18,7 +18,7 @@ class PythonClass(ApiModel):
 
     module: Identifier
     """Module to import."""
-    class_: Identifier = Field(alias="class")
+    class_name: Identifier
     """Class in it; an EnvBuilder."""
     parameters: Parameters = many(64, key="name")
     """Keyword arguments of its constructor, as text."""

@@ -32,7 +32,7 @@ class TensorBoard(ApiModel):
 
 
 class Wandb(ApiModel):
-    """Weights and Biases; the key comes from `secretEnv` (WANDB_API_KEY)."""
+    """Weights and Biases; the key comes from a Secret in `env` (WANDB_API_KEY)."""
 
     project: Name
     """Project."""

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from rollout_api.base import ApiModel, Label, ObjectName, Rule, many
-from rollout_api.v1alpha1.common import EnvVars, SecretEnvVars
+from rollout_api.v1alpha1.common import EnvVars
 
 
 class IsQuantity:
@@ -168,9 +168,7 @@ class PodSettings(ApiModel):
     resources: Resources | None = None
     """CPU, memory and disk. Unset: the runtime's."""
     env: EnvVars = many(128, key="name")
-    """Environment variables of this role; win over those of the run."""
-    secret_env: SecretEnvVars = many(64, key="name")
-    """Environment variables from Secrets."""
+    """Environment variables of this role, plain or from Secrets; win over those of the run."""
     node_selector: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=32)
     """Labels a node must have, beside those of the accelerator class."""
     tolerations: tuple[Toleration, ...] = many(32)
@@ -190,7 +188,7 @@ class PodSettings(ApiModel):
 class Accelerator(ApiModel):
     """Devices of one pod."""
 
-    class_: Label = Field(alias="class")
+    class_name: Label
     """Name of an accelerator class of the runtime."""
     count: int | None = Field(default=None, ge=1, le=64)
     """Devices per pod. Unset: what the engine or the processes of a node need."""

@@ -99,8 +99,8 @@ class Autoscale(ApiModel):
         return self
 
 
-class Serving(PodSettings):
-    """Workers that hold a model and generate: actors of a run, servers of an endpoint."""
+class Actors(PodSettings):
+    """The workers that sample and score."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *PodSettings.rules,
@@ -126,7 +126,7 @@ class Serving(PodSettings):
     engine: Engine | None = None
     """What generates. Unset: the runtime's (vllm in a cluster, embedded on a laptop)."""
     nodes_per_replica: int = filled(1, ge=1, le=64)
-    """Pods that serve one copy of the model together."""
+    """Pods that serve one copy of the model together. More than 1 is refused by this version."""
     accelerator: Accelerator | None = None
     """Devices of a pod. Unset: none."""
     preemptible: bool = filled(default=False)
@@ -138,10 +138,6 @@ class Serving(PodSettings):
     def chosen_engine(self) -> Engine:
         """What generates; the embedded engine where nothing has filled it in."""
         return self.engine or Engine(embedded=Embedded())
-
-
-class Actors(Serving):
-    """The workers that sample and score."""
 
 
 class Ddp(ApiModel):

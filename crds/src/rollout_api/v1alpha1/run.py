@@ -4,9 +4,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from rollout_api.base import ApiModel, Name, OneOf, Rule, filled, many
+from rollout_api.base import ApiModel, Name, OneOf, Rule, api_name, filled, many
+from rollout_api.v1alpha1.algorithms import TRAITS
 from rollout_api.v1alpha1.changes import settled_while_alive
-from rollout_api.v1alpha1.common import EnvVars, RuntimeRef, SecretEnvVars
+from rollout_api.v1alpha1.common import RunEnvVars, RuntimeRef
 from rollout_api.v1alpha1.evaluation import Evaluate, Evaluation
 from rollout_api.v1alpha1.infer import Infer
 from rollout_api.v1alpha1.meta import RunMeta
@@ -46,6 +47,12 @@ def _immutable(field: str, message: str) -> Rule:
     )
 
 
+_SAMPLES = " || ".join(
+    f"has(self.train.algorithm.{api_name(name)})" for name, one in TRAITS.items() if one.is_online
+)
+"""CEL: the algorithm samples from the policy."""
+
+
 class RolloutRunSpec(OneOf):
     """What is wanted."""
 
@@ -64,6 +71,13 @@ class RolloutRunSpec(OneOf):
             " || self.evaluations.filter(e, has(e.selects) && e.selects).size() <= 1",
             "at most one evaluation may select the Best snapshot",
             "evaluations",
+        ),
+        Rule(
+            "!has(self.actors) || ((!has(self.actors.replicas) || self.actors.replicas <= 1)"
+            " && !has(self.actors.autoscale)) || !has(self.train)"
+            f" || {_SAMPLES} || (has(self.evaluations) && self.evaluations.size() > 0)",
+            "this run has no actors to scale: its algorithm samples nothing and there are no evaluations",
+            "actors",
         ),
     )
 
@@ -97,12 +111,10 @@ class RolloutRunSpec(OneOf):
     """The user's own code."""
     storage: Storage | None = None
     """Where objects and records lie; immutable. Unset: the runtime's, or the run's folder."""
-    env: EnvVars = many(128, key="name")
-    """Environment variables of actors and learner."""
-    secret_env: SecretEnvVars = many(64, key="name")
-    """Environment variables from Secrets, such as HF_TOKEN, of actors, learner and what runs your data code. The coordinator
-    gets a few by name: `HF_TOKEN`, `HUGGING_FACE_HUB_TOKEN`, `WANDB_API_KEY`, `MLFLOW_TRACKING_USERNAME`, `_PASSWORD` and
-    `_TOKEN`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`."""
+    env: RunEnvVars = many(128, key="name")
+    """Environment variables of actors, learner, and what runs your data code: plain ones, and of Secrets such as HF_TOKEN. The
+    coordinator gets a few of Secrets by name: `HF_TOKEN`, `HUGGING_FACE_HUB_TOKEN`, `WANDB_API_KEY`, `MLFLOW_TRACKING_USERNAME`,
+    `_PASSWORD` and `_TOKEN`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`."""
     actors: Actors = Field(default_factory=Actors)
     """The workers that sample."""
     learner: Learner = filled(default_factory=Learner)

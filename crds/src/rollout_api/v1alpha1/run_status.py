@@ -29,8 +29,6 @@ class RoleStatus(ApiModel):
     """Workers wanted."""
     replicas: int = Field(default=0, ge=0)
     """Pods that exist."""
-    summary: Text | None = None
-    """`ready/desired`, as `kubectl get` shows it."""
     restarts: int = Field(default=0, ge=0)
     """Restarts in this run attempt."""
     incarnation: int = Field(default=0, ge=0)

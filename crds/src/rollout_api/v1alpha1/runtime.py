@@ -201,7 +201,7 @@ class AcceleratorClass(ApiModel):
     """A kind of device that runs ask for by name."""
 
     name: Label
-    """Name that `accelerator.class` refers to."""
+    """Name that `accelerator.className` refers to."""
     resource_name: LabelKey = "nvidia.com/gpu"
     """Extended resource of one device."""
     memory: Quantity

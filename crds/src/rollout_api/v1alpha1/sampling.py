@@ -19,7 +19,7 @@ class Sampling(ApiModel):
     """The distribution that completions are drawn from. Nothing is taken from a model's own files.
 
     In training, everything that cuts or bends the distribution after temperature is refused unless
-    the engine returns the mask it sampled under.
+    the engine returns the mask it sampled under; evaluations take it.
     """
 
     temperature: Real = filled(1.0, ge=0, le=100)

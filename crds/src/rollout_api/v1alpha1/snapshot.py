@@ -4,49 +4,94 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rollout_api.base import ApiModel, Digest, Label, Name, OneOf, Rule, Timestamp, Uri, many
+from rollout_api.base import (
+    ApiModel,
+    Digest,
+    Label,
+    Name,
+    ObjectName,
+    OneOf,
+    Rule,
+    Text,
+    Timestamp,
+    Uri,
+    many,
+)
 from rollout_api.v1alpha1.common import Condition
+from rollout_api.v1alpha1.data import FilePath
 from rollout_api.v1alpha1.meta import Meta
 from rollout_api.v1alpha1.operations import Layer
 from rollout_api.v1alpha1.run_status import Grade
 from rollout_api.v1alpha1.storage import SnapshotObject
 
 
+def _settled(field: str) -> Rule:
+    same = (
+        f"has(self.{field}) == has(oldSelf.{field})"
+        f" && (!has(self.{field}) || self.{field} == oldSelf.{field})"
+    )
+    return Rule(same, f"{field} is immutable: make another snapshot", field)
+
+
+class StorageRef(ApiModel):
+    """Names one of the runtime's storages."""
+
+    name: Label
+    """Its name there."""
+
+
 class RunSource(ApiModel):
-    """Take a snapshot of a run at its next step boundary."""
+    """A run, saved at its next step boundary."""
 
     name: Label
     """Name of the RolloutRun in the same namespace."""
-    include: tuple[Layer, ...] = many(4)
-    """What is saved beside the train state. Unset: as the run's `snapshots.include`."""
+    uid: Name | None = None
+    """UID of that run: another one of the same name is not meant. Unset: whichever has the name when this is made."""
 
 
-class SnapshotSpec(OneOf):
-    """What is wanted; immutable but for its labels and `deletionPolicy`."""
-
-    members: ClassVar[tuple[str, ...]] = ("run", "object")
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "has(self.run) == has(oldSelf.run) && (!has(self.run) || self.run == oldSelf.run)",
-            "run is immutable: make another snapshot",
-            "run",
-        ),
-        Rule(
-            "has(self.object) == has(oldSelf.object)"
-            " && (!has(self.object) || self.object == oldSelf.object)",
-            "object is immutable: make another snapshot",
-            "object",
-        ),
-    )
+class SnapshotSource(OneOf):
+    """What a snapshot holds, or where it already lies."""
 
     run: RunSource | None = None
     """Make one of a run."""
-    object: SnapshotObject | None = None
-    """Give an existing one a name in the cluster."""
+    existing: SnapshotObject | None = None
+    """Give one that is there already a name in the cluster."""
+
+
+class SnapshotSpec(ApiModel):
+    """What is wanted; immutable but for `deletionPolicy` and `description`."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.source == oldSelf.source", "source is immutable: make another snapshot", "source"
+        ),
+        _settled("include"),
+        _settled("storageRef"),
+        _settled("deadlineSeconds"),
+        Rule(
+            "!has(self.source.existing) || (!has(self.include) || self.include.size() == 0)",
+            "a snapshot that exists has the layers that it has: leave include out",
+            "include",
+        ),
+        Rule(
+            "!has(self.source.existing) || !has(self.storageRef)",
+            "a snapshot that exists lies where its uri says: leave storageRef out",
+            "storageRef",
+        ),
+    )
+
+    source: SnapshotSource
+    """What is saved, or what is given a name."""
+    include: tuple[Layer, ...] = many(4)
+    """What is saved beside the train state. Empty: as the run's `snapshots.include`."""
+    storage_ref: StorageRef | None = None
+    """Where the bytes go, by the name of one of the runtime's storages. Unset: to the run's own."""
+    deadline_seconds: int = Field(default=3600, ge=1, le=604_800)
+    """Time from its creation to a durable manifest; past it, it has failed and is not tried again."""
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
     """What becomes of the bytes when this object is deleted."""
-    description: Name | None = None
-    """Why it was made."""
+    description: Text | None = None
+    """Why it was made, for people."""
 
 
 class LayerStatus(ApiModel):
@@ -62,21 +107,65 @@ class LayerStatus(ApiModel):
     """What continuing from it may claim."""
 
 
+class ProcessStatus(ApiModel):
+    """The image of one container's processes."""
+
+    pod: ObjectName
+    """Pod that it was taken of."""
+    pod_uid: Name
+    """UID of that pod."""
+    container: Label
+    """Container of the pod."""
+    node: ObjectName
+    """Node that the pod was on."""
+    image_digest: Name
+    """Digest of the container's image; it is restored in the same one only."""
+    criu_version: Name
+    """Version of CRIU that wrote it."""
+    digest: Digest
+    """Digest of the process image."""
+
+
+class ObjectLocation(ApiModel):
+    """A place in an object store."""
+
+    uri: Uri
+    """Address of the manifest."""
+
+
+class VolumeLocation(ApiModel):
+    """A place on a volume of the namespace."""
+
+    claim_name: ObjectName
+    """PersistentVolumeClaim of the volume."""
+    path: FilePath
+    """Manifest in it, from the volume's root."""
+
+
+class SnapshotLocation(ApiModel):
+    """Where the manifest of a snapshot lies: one of these."""
+
+    object: ObjectLocation | None = None
+    """In an object store."""
+    volume: VolumeLocation | None = None
+    """On a volume."""
+
+
 class SnapshotStatus(ApiModel):
     """What is."""
 
     observed_generation: int = Field(default=0, ge=0)
     """The generation of the spec that this status speaks about."""
     conditions: tuple[Condition, ...] = many(16, key="type")
-    """`Ready` is True when the manifest is durable and verified."""
+    """`Ready` is True when the manifest is durable and verified; `Failed` when it will never be."""
+    run: RunSource | None = None
+    """The run that it is of, with its UID."""
     step: int | None = Field(default=None, ge=0)
     """Step it holds."""
     lineage: int | None = Field(default=None, ge=0)
     """Lineage of that step."""
-    run_uid: Name | None = None
-    """UID of the run it was made of."""
-    uri: Uri | None = None
-    """Location of the manifest."""
+    location: SnapshotLocation | None = None
+    """Where its manifest lies. Unset: nowhere yet."""
     digest: Digest | None = None
     """Digest of the manifest."""
     size_bytes: int | None = Field(default=None, ge=0)
@@ -85,6 +174,10 @@ class SnapshotStatus(ApiModel):
     """The lowest grade of its parts."""
     layers: tuple[LayerStatus, ...] = many(4, key="name")
     """Its parts."""
+    processes: tuple[ProcessStatus, ...] = many(256)
+    """Its process images. Empty: none was asked for, or the cluster has no CRIU."""
+    start_time: Timestamp | None = None
+    """When saving began."""
     completion_time: Timestamp | None = None
     """When the manifest became durable."""
 

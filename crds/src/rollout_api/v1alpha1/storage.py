@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from rollout_api.base import ApiModel, Digest, Name, ObjectName, OneOf, Uri, filled
+from rollout_api.base import ApiModel, Digest, Name, ObjectName, OneOf, Rule, Uri, filled
 from rollout_api.v1alpha1.common import NameRef
 from rollout_api.v1alpha1.data import FilePath
 from rollout_api.v1alpha1.pods import Quantity
@@ -104,8 +104,16 @@ class SnapshotObject(ApiModel):
 class SnapshotRef(ApiModel):
     """A snapshot by name."""
 
-    name: Name
-    """Name of a RolloutSnapshot in the same namespace; locally a snapshot of an earlier run."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!self.name.matches('^[0-9a-f]{32,}$')",
+            "snapshotRef names a RolloutSnapshot: a digest goes with a uri, as object",
+            "name",
+        ),
+    )
+
+    name: ObjectName
+    """Name of a RolloutSnapshot in the same namespace, never a digest; locally a snapshot of an earlier run."""
 
 
 class RestoreFrom(OneOf):

@@ -149,7 +149,8 @@ class Train(ApiModel):
     rewards: tuple[Reward, ...] = many(32)
     """Where reward comes from (ppo, grpo: at least one; distill: none needed)."""
     sampling: Sampling = filled(default_factory=Sampling)
-    """How completions are drawn (ppo, grpo, distill)."""
+    """How completions are drawn (ppo, grpo, distill). What cuts or bends the distribution after temperature (topP, topK,
+    minP, penalties) is refused here: the learner could not compute the same logprobs."""
     reference: ModelSource | None = None
     """Reference model of dpo, ipo, kto, and of the KL in ppo and grpo. Unset: the model this run
     starts from, frozen; it is loaded only when something needs it."""

@@ -21,12 +21,13 @@ from rollout_operator.cache.objects import Stored
 from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.errors import NotFound
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.resources import NAMESPACES, resource_of
+from rollout_operator.kube.resources import CONFIG_MAPS, NAMESPACES, resource_of
+from rollout_operator.run.attempt import read_record
 from rollout_operator.run.cluster import Cluster
 from rollout_operator.run.index.references import runtime_keys
 from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.index.upstreams import find_upstreams
-from rollout_operator.run.plan.attempts import current_attempt, find_record
+from rollout_operator.run.plan.attempts import current_attempt, find_record, records
 from rollout_operator.run.plan.model import Blocked, Observed
 from rollout_operator.run.plan.preconditions.allowed import (
     check_allowed,
@@ -41,6 +42,7 @@ from rollout_operator.run.plan.preconditions.checks import (
     referenced,
     resolve_spec,
 )
+from rollout_operator.run.plan.preconditions.moved import check_moved
 from rollout_operator.run.plan.preconditions.storage import (
     access_mode,
     check_storage,
@@ -56,7 +58,7 @@ from rollout_operator.run.plan.preconditions.upstreams import (
 )
 from rollout_operator.run.queue.asking import Asker
 from rollout_operator.run.render.inputs import Inputs, Platform
-from rollout_operator.signing import RECORD_FORMAT, Keyring
+from rollout_operator.signing import ORDER_FILE, RECORD_FORMAT, Keyring
 
 SPECS_MAX = 256
 PROGRESS_SECONDS_MIN = 10.0
@@ -234,7 +236,8 @@ class Observer:
         if started or observed.gate or observed.suspend or observed.spec is None:
             return observed
         spec = json.loads(stored.spec)
-        gate = await self._unserved(observed, spec)
+        gate = await self._moved(observed, spec)
+        gate = gate or await self._unserved(observed, spec)
         gate = gate or check_upstreams(self._upstreams(observed, stored, spec))
         if gate is None:
             gate = await self._missing(stored.key.namespace, spec)
@@ -266,6 +269,15 @@ class Observer:
         found = await self.client.get(NAMESPACES, None, observed.namespace, metadata_only=True)
         labels = found["metadata"].get("labels") or {}
         return check_namespace(observed.runtime, name, observed.namespace, labels)
+
+    async def _moved(self, observed: Observed, spec: Mapping[str, Any]) -> Blocked | None:
+        """A spec of which the attempt before had more than the API server keeps today."""
+        before = next(iter(records(observed)), None)
+        if before is None:
+            return None
+        live = await self.client.get(CONFIG_MAPS, observed.namespace, before.name)
+        record = read_record(live, self.keyring())
+        return check_moved(record.config_map["data"][ORDER_FILE], spec)
 
     async def _missing(self, namespace: str, spec: Mapping[str, Any]) -> Blocked | None:
         for kind, name in sorted(set(referenced(spec))):

@@ -161,7 +161,7 @@ def name_field(spec: RolloutRunSpec) -> str:
         (f"spec.evaluations[{index}].suite.python", one.suite.python)
         for index, one in enumerate(spec.evaluations)
     ]
-    found = [f"{field} ({one.module}.{one.class_})" for field, one in named if one is not None]
+    found = [f"{field} ({one.module}.{one.class_name})" for field, one in named if one is not None]
     return ", ".join(found) or "spec.train.data"
 
 

@@ -49,6 +49,6 @@ def build_environment(
 
 
 def _build_plugin(python: PythonClass, folders: Sequence[Path]) -> EnvBuilder:
-    what = f"environment {python.module}.{python.class_}"
-    found = load_object(python.class_, module=python.module, folders=folders)
+    what = f"environment {python.module}.{python.class_name}"
+    found = load_object(python.class_name, module=python.module, folders=folders)
     return wrap_class(found, given_parameters(what, python), what)

@@ -124,11 +124,11 @@ def _environment(train: Train | None, folders: Sequence[Path]) -> EnvBuilder:
 
 def _python(name: str, python: PythonClass, context: Context, folders: Sequence[Path]) -> Suite:
     """A class with ``rows(split)`` and ``score(prompts, completions, rows)``."""
-    what = f"suite {python.module}.{python.class_}"
+    what = f"suite {python.module}.{python.class_name}"
     parameters = given_parameters(what, python)
 
     def open_rows() -> DataSource:
-        found = load_object(python.class_, module=python.module, folders=folders)
+        found = load_object(python.class_name, module=python.module, folders=folders)
         with refusing_failures(f"{what}: cannot be built"):
             made = found(**parameters)
         return RowsSource(made.rows(context.split), f"{what}.rows({context.split!r})")
@@ -136,7 +136,7 @@ def _python(name: str, python: PythonClass, context: Context, folders: Sequence[
     scorer = RewardSource(
         name=name,
         module=python.module,
-        function=python.class_,
+        function=python.class_name,
         parameters=parameters,
         folders=tuple(folders),
     )

@@ -51,7 +51,7 @@ def fetch_model(repo: str, revision: str | None, *, offline: bool = False) -> tu
     except GatedRepoError as error:
         raise ModelNotFound(
             f"model {at} is gated: accept its terms on the hub and give a token (HF_TOKEN, or "
-            f"spec.secretEnv)"
+            f"spec.env, valueFrom a Secret)"
         ) from error
     except RevisionNotFoundError as error:
         raise ModelNotFound(f"model {at}: the repository has no such revision") from error

@@ -39,10 +39,12 @@ def look_environment(ours: Mapping[str, str], spec: RolloutRunSpec) -> dict[str,
 
     Of the author's variables those about the hub; a token of the platform's goes to no hub of the author's.
     """
-    given = {one.name: one.value for one in spec.env if one.name in HUB_SETTINGS}
+    given = {
+        one.name: one.value or "" for one in spec.env if one.name in HUB_SETTINGS and not one.secret
+    }
     taken = {name: value for name, value in ours.items() if _NEEDED.fullmatch(name)}
     if "HF_ENDPOINT" in given:
-        own = {one.name for one in spec.secret_env}
+        own = {one.name for one in spec.env if one.secret}
         taken = {name: one for name, one in taken.items() if name in own or name not in _HUB_TOKENS}
     return {**taken, **given}
 
@@ -50,11 +52,16 @@ def look_environment(ours: Mapping[str, str], spec: RolloutRunSpec) -> dict[str,
 def author_environment(ours: Mapping[str, str], spec: RolloutRunSpec) -> dict[str, str]:
     """The whole environment of a process that runs the author's code, made from that of this process.
 
-    ``secretEnv`` is taken from ours by name: on one machine the author sets it there.
+    The value of a Secret is taken from ours by name: on one machine the author sets it there.
     """
-    named = {one.name for one in spec.secret_env}
+    mine = [one for one in spec.env if one.goes_to("Coordinator")]
+    named = {one.name for one in mine if one.secret}
     taken = {
         name: value for name, value in ours.items() if name in named or _NEEDED.fullmatch(name)
     }
-    given = {one.name: one.value for one in spec.env if not is_loader_variable(one.name)}
+    given = {
+        one.name: one.value or ""
+        for one in mine
+        if not one.secret and not is_loader_variable(one.name)
+    }
     return {**taken, **given}

@@ -78,7 +78,7 @@ def build_telling(
 ) -> Telling:
     """How a pod of this role tells: the coordinator, or, being its pod, the run's folder."""
     places = (order.spec, order.spec.actors, order.spec.learner)
-    also = {variable.name for place in places for variable in place.secret_env}
+    also = {one.name for place in places for one in place.env if one.secret is not None}
 
     def hide(text: str) -> str:
         token = {"TOKEN": _read(Path(order.layout.token_file))}

@@ -13,6 +13,7 @@ from rollout.pods.node import POD_NAME, find_node, ordinal_of, work_in_group
 from rollout.pods.orders import config_path, read_order
 from rollout.pods.telling import Telling, build_telling
 from rollout.runs.environment import RUN_DIR_VARIABLE, thread_env, user_env
+from rollout_api.v1alpha1.common import EnvRole
 from rollout_api.worker import WorkerOrder
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ def work(
 
 def child_environment(order: WorkerOrder, role: str) -> dict[str, str]:
     """Ours, with what the run's spec and order ask for; the coordinator gets none of the author's variables."""
-    given = {} if role == "coordinator" else user_env(order.spec)
+    roles: dict[str, EnvRole] = {"actor": "Actor", "learner": "Learner"}
+    given = user_env(order.spec, roles[role]) if role in roles else {}
     place = {RUN_DIR_VARIABLE: order.layout.run_dir}
     return {**os.environ, **given, **thread_env(order.threads), **place}

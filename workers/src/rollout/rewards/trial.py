@@ -27,8 +27,9 @@ def load_once(sources: Iterable[RewardSource], environment: Mapping[str, str]) -
 
 def without_credentials(ours: Mapping[str, str], spec: RolloutRunSpec) -> dict[str, str]:
     """Our variables but for credentials that the manifest does not give to its own code."""
-    given = {one.name for one in spec.secret_env} | {one.name for one in spec.env}
+    mine = [one for one in spec.env if one.goes_to("Actor")]
+    given = {one.name for one in mine}
     kept = {
         name: value for name, value in ours.items() if name in given or not names_credential(name)
     }
-    return {**kept, **{one.name: one.value for one in spec.env}}
+    return {**kept, **{one.name: one.value or "" for one in mine if one.secret is None}}

@@ -59,6 +59,8 @@ def spec_identity(spec: RolloutRunSpec) -> dict[str, Any]:
         train["data"] = _without_locations(train.get("data"))
         if "reference" in train:
             train["reference"] = _without(train["reference"], LOCATION_FIELDS)
+        if "environment" in train:
+            train["environment"] = _as_before(train["environment"])
         train["rewards"] = [_without_folder(reward) for reward in train.get("rewards", ())]
         kept["train"] = train
     kept["engine"] = sorted(spec.actors.model_dump(mode="json", exclude_none=True)["engine"])
@@ -80,6 +82,14 @@ def _without_folder(reward: Mapping[str, Any]) -> dict[str, Any]:
         python["path"] = PurePath(python["path"]).name
     model = _without(reward.get("model") or {}, LOCATION_FIELDS)
     return {**reward, "python": python, **({"model": model} if "model" in reward else {})}
+
+
+def _as_before(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """An environment under the names that identities have had from the first: a renamed field changes no run."""
+    python = dict(environment.get("python") or {})
+    if "className" in python:
+        python["class"] = python.pop("className")
+    return {**environment, "python": python} if python else dict(environment)
 
 
 def _without(document: Mapping[str, Any], fields: frozenset[str]) -> dict[str, Any]:

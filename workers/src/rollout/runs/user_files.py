@@ -74,7 +74,7 @@ def _rewards(rewards: Any, field: str) -> Iterator[Named]:
 
 def _class(python: Mapping[str, Any], field: str, methods: tuple[frozenset[str], ...]) -> Named:
     return Named(
-        field=field, name=python["class"], path=None, module=python["module"], methods=methods
+        field=field, name=python["className"], path=None, module=python["module"], methods=methods
     )
 
 

@@ -80,12 +80,12 @@ def plan_actor(spec: RolloutRunSpec, run: RunDir, machine: Machine, index: int) 
         f"actor-{index}",
         "actor",
         extra=("--index", str(index)),
-        env=user_env(spec) | thread_env(plan_threads(spec, machine)) | NO_CREDENTIALS,
+        env=user_env(spec, "Actor") | thread_env(plan_threads(spec, machine)) | NO_CREDENTIALS,
     )
 
 
 def _learner(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> ProcessSpec:
-    env = user_env(spec) | thread_env(plan_threads(spec, machine)) | NO_CREDENTIALS
+    env = user_env(spec, "Learner") | thread_env(plan_threads(spec, machine)) | NO_CREDENTIALS
     module, arguments = plan_ranks(str(run.worker_config), spec.learner.num_processes)
     return ProcessSpec(
         name="learner",

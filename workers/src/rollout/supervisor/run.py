@@ -227,7 +227,7 @@ def _take_models(
 def _take_model(source: RunDir, wanted: FromRun, target: Path) -> Path:
     """A model folder made of the source run's snapshot."""
     from rollout.objects.opening import open_source
-    from rollout.weights.lora import dense_weights
+    from rollout.weights.merging import dense_weights
     from rollout.weights.mirror import WeightFiles
 
     snapshot, config = read_snapshot(source, wanted.snapshot), read_config(source)

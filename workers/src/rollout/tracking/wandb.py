@@ -66,7 +66,7 @@ class WandbTracker:
         except wandb.errors.Error as error:
             raise SpecError(
                 f"tracking: W&B project {run.project!r} cannot be opened ({error}); give WANDB_API_KEY "
-                f"in secretEnv, or set mode: Offline"
+                f"in env, or set mode: Offline"
             ) from error
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:

@@ -238,6 +238,7 @@ def _seconds_so_far(observed: Observed, now: datetime) -> int:
 def _plan_ending(observed: Observed, ending: Ending, attempt: int, now: datetime) -> Plan:
     """Say how it ended and with which pods; they go once that is written."""
     terminal = Reason.SUCCEEDED if ending.succeeded else Reason.FAILED
+    as_jobs_say = ConditionType.COMPLETE if ending.succeeded else ConditionType.FAILED
     aspects = [
         ConditionUpdate(
             type=ConditionType.READY,
@@ -246,6 +247,7 @@ def _plan_ending(observed: Observed, ending: Ending, attempt: int, now: datetime
             message=ending.message,
         ),
         yes(ConditionType.FINISHED, terminal, ending.message),
+        yes(as_jobs_say, ending.reason, ending.message),
         *([] if ending.succeeded else [yes(ConditionType.STALLED, ending.reason, ending.message)]),
         *reported(observed.status.progress, attempt),
     ]

@@ -21,7 +21,7 @@ MODELS = "models"
 CACHE_VOLUME = "cache"
 """The volume of the model cache."""
 
-TEMPLATE_VERSION = "5"
+TEMPLATE_VERSION = "6"
 """Raised with every change of what is rendered; live run attempts keep what they have."""
 
 
@@ -126,7 +126,9 @@ class Inputs:
         wanted = {"learner": self.spec.learner.accelerator, "actor": self.spec.actors.accelerator}
         if (accelerator := wanted.get(role)) is None:
             return None
-        found = next(c for c in self.runtime.accelerator_classes if c.name == accelerator.class_)
+        found = next(
+            c for c in self.runtime.accelerator_classes if c.name == accelerator.class_name
+        )
         vllm = self.engine.vllm
         needed = (
             self.spec.learner.processes_per_node

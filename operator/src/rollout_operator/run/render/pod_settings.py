@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rollout_api import names
 from rollout_api.base import ApiModel
 from rollout_api.credentials import COORDINATOR_SECRETS
-from rollout_api.v1alpha1.common import EnvVar, SecretEnvVar
+from rollout_api.v1alpha1.common import EnvRole, EnvVar, RunEnvVar
 from rollout_api.v1alpha1.pods import PodSettings, Toleration
 from rollout_operator.run.render.inputs import ROWS, Inputs, Manifest
 
 EVICTION_SECONDS = 30
 _GRACE_SECONDS = {"coordinator": 120, "learner": 60, "actor": 60}
+_ENV_ROLES: Mapping[names.Role, EnvRole] = {
+    "coordinator": "Coordinator",
+    "learner": "Learner",
+    "actor": "Actor",
+}
 _UNREACHABLE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _NO_IDENTITY = "eks.amazonaws.com/skip-containers"
 """Containers that the webhook of Amazon EKS gives no token of the pod's cloud identity."""
@@ -58,22 +63,18 @@ def build_env(inputs: Inputs, role: names.Role) -> list[Manifest]:
     template, user = inputs.template(role), user_settings(inputs, role)
     device = inputs.accelerator(role)
     network = device[0].network.env if device and device[0].network else ()
-    run_env = () if role == "coordinator" else inputs.spec.env
-    plain_sources = (network, template.env, run_env, user.env)
     merged: dict[str, Manifest] = {}
-    for source in plain_sources:
+    for source in (network, template.env, _run_env(inputs, role), user.env):
         merged |= {item.name: _env(item) for item in source}
-    for secrets in (template.secret_env, _run_secrets(inputs, role), user.secret_env):
-        merged |= {item.name: _secret_env(item) for item in secrets}
     return list(merged.values())
 
 
-def _run_secrets(inputs: Inputs, role: names.Role) -> tuple[SecretEnvVar, ...]:
-    """What the author gives; of that the coordinator gets what our own code needs, by name."""
-    given = inputs.spec.secret_env
-    if role != "coordinator":
-        return given
-    return tuple(item for item in given if item.name in COORDINATOR_SECRETS)
+def _run_env(inputs: Inputs, role: names.Role) -> Iterator[RunEnvVar]:
+    """What the author gives to a role; of that the coordinator's own container gets what our code needs, by name."""
+    for item in inputs.spec.env:
+        mine = role != "coordinator" or (item.secret and item.name in COORDINATOR_SECRETS)
+        if mine and item.goes_to(_ENV_ROLES[role]):
+            yield item
 
 
 def build_rows_env(inputs: Inputs) -> list[Manifest]:
@@ -84,18 +85,17 @@ def build_rows_env(inputs: Inputs) -> list[Manifest]:
         "ROLLOUT_CACHE": {"name": "ROLLOUT_CACHE", "value": "/tmp/rollout"},  # noqa: S108
         "HF_HOME": {"name": "HF_HOME", "value": "/tmp/huggingface"},  # noqa: S108
     }
-    for source in (inputs.template("coordinator").env, inputs.spec.env):
-        merged |= {item.name: _env(item) for item in source}
-    merged |= {item.name: _secret_env(item) for item in inputs.spec.secret_env}
+    plain = [item for item in inputs.template("coordinator").env if item.secret is None]
+    given = [item for item in inputs.spec.env if item.goes_to("Coordinator")]
+    for item in (*plain, *given):
+        merged[item.name] = _env(item)
     return list(merged.values())
 
 
 def _env(item: EnvVar) -> Manifest:
-    return {"name": item.name, "value": item.value}
-
-
-def _secret_env(item: SecretEnvVar) -> Manifest:
-    return secret_variable(item.name, item.secret_key_ref.name, item.secret_key_ref.key)
+    if item.secret is not None:
+        return secret_variable(item.name, item.secret.name, item.secret.key)
+    return {"name": item.name, "value": item.value or ""}
 
 
 def secret_variable(name: str, secret: str, key: str) -> Manifest:

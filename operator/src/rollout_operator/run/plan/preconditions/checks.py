@@ -82,11 +82,11 @@ def _platform_problems(spec: RolloutRunSpec, runtime: RuntimeSpec) -> Iterator[s
     for role, accelerator in wanted.items():
         if accelerator is None:
             continue
-        known = classes.get(accelerator.class_)
+        known = classes.get(accelerator.class_name)
         if known is None:
             there = ", ".join(classes) or "none"
             yield (
-                f"spec.{role}.accelerator.class: the runtime has no class {accelerator.class_!r}; "
+                f"spec.{role}.accelerator.className: the runtime has no class {accelerator.class_name!r}; "
                 f"there are: {there}"
             )
         elif known.per_node and (accelerator.count or 0) > known.per_node:

@@ -73,7 +73,7 @@ def keep_own(upstreams: Iterable[Upstream], readable: Readable) -> tuple[Upstrea
 def handed_on(name: str, uid: str, snapshot: str, status: Mapping[str, Any]) -> Upstream:
     """The model that a run which has succeeded offers. A volume is taken only when it is that run's own."""
     wanted = {"Latest": "lastSnapshot", "Best": "best"}.get(snapshot, "")
-    uri = (status.get(wanted) or {}).get("modelUri")
+    uri = (status.get(wanted) or {}).get("modelURI")
     if uri is None or not uri.startswith(CLAIM):
         return Upstream(name=name, snapshot=snapshot, state="Succeeded", uri=uri, uid=uid)
     claim = claim_name(name, uid)

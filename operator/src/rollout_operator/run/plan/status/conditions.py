@@ -45,7 +45,6 @@ def build_role_status(
     status: Status = {
         "ready": ready,
         "desired": desired,
-        "summary": f"{ready}/{desired}",
         "replicas": len(observed.pods_of(role)),
         "restarts": sum(pod.restarts for pod in pods),
     }

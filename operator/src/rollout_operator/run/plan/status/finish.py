@@ -72,7 +72,7 @@ def _count_left(observed: Observed, role: Role) -> Status:
     left = observed.pods_of(role)
     current = [pod for pod in left if pod.attempt == observed.status.attempt]
     ready = sum(pod.ready and not pod.deleting for pod in current)
-    return {"ready": ready, "desired": 0, "replicas": len(left), "summary": f"{ready}/0"}
+    return {"ready": ready, "desired": 0, "replicas": len(left)}
 
 
 def _same(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
