@@ -183,6 +183,29 @@ def test_rows_that_are_cut_at_their_end_are_counted(place) -> None:
     assert (metrics["num_cut"], metrics["num_without_target"]) == (2, 1)
 
 
+UNKNOWN = [*SUMS, {"prompt": "2+2?", "answer": "4"}]
+
+
+def test_text_that_the_model_has_no_tokens_for_is_named_with_its_row(place) -> None:
+    online = {"rewards": [EXACT], "sampling": {"maxNewTokens": 4}}
+    place.write({"grpo": {}}, data=place.data(UNKNOWN), **SINGLE_TURN, **online)
+    place.refused("row 8", "'train'", "2+2?", "take a model that knows such text")
+
+
+def test_a_look_at_the_data_that_dies_says_its_last_words_and_no_credential(place) -> None:
+    (place.folder / "mine.py").write_text(
+        "import os\nprint('the end of https://me:hidden@host/x', flush=True)\nos._exit(3)\n"
+        "class Env:\n    def build(self, row): ...\n"
+    )
+    environment = {"python": {"module": "mine", "className": "Env"}}
+    online = {"rewards": [EXACT], "sampling": {"maxNewTokens": 4}}
+    place.write({"grpo": {}}, data=place.data(SUMS), environment=environment, **online)
+    edit_json(place.folder / "bad.yaml", lambda one: one["spec"].update(code={"path": "."}))
+    code, said = place.run("plan")
+    assert code == 1 and "exit code 3" in said and "the end of https://" in said, said
+    assert "hidden" not in said
+
+
 def test_prompts_over_the_context_are_named(place) -> None:
     rows = [*SUMS, {"prompt": "1" * 600 + "=", "answer": "1"}]
     data = place.data(rows)

@@ -19,7 +19,7 @@ from rollout.data.build import build_source
 from rollout.data.lengths import left_out_of, limit_training
 from rollout.data.subset import bad_records, find_overlap
 from rollout.environments.build import build_environment
-from rollout.errors import RolloutError, SpecError
+from rollout.errors import DataError, RolloutError, SpecError
 from rollout.evaluations.build import build_suite
 from rollout.models.files import ModelFiles, check_model, digest_model
 from rollout.models.resolve import resolve_model
@@ -299,8 +299,12 @@ def _prompt_tokens_max(
 def _prompt_lengths(paper: Paper, renderer: Renderer) -> Iterator[int]:
     source = paper.source
     for start in range(0, len(source), ROWS_AT_ONCE):
-        for row in source.rows(range(start, min(start + ROWS_AT_ONCE, len(source)))):
-            yield len(renderer.render_prompt(paper.environment.build(row).start()))
+        indices = range(start, min(start + ROWS_AT_ONCE, len(source)))
+        for index, row in zip(indices, source.rows(indices), strict=True):
+            try:
+                yield len(renderer.render_prompt(paper.environment.build(row).start()))
+            except DataError as error:
+                raise DataError(f"row {index} of {paper.role!r}: {error}") from error
 
 
 if __name__ == "__main__":

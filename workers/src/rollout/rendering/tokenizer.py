@@ -10,10 +10,12 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from rollout.errors import SpecError
+from rollout.errors import DataError, SpecError
 
 TOKENIZER_FILE = "tokenizer.json"
 SPECIALS = ("bos_token", "eos_token", "pad_token", "unk_token")
+SHOWN_MAX = 60
+"""Characters of a text that an error shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +32,17 @@ class ModelTokenizer:
     origin: str
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of ``text``; special tokens written in it are recognised, none are added."""
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False).ids)
+        """Ids of ``text``; special tokens written in it are recognised, none are added.
+
+        Raises DataError for a text that the vocabulary has no tokens for.
+        """
+        try:
+            return tuple(self.tokenizer.encode(text, add_special_tokens=False).ids)
+        except Exception as error:  # the library has no class of its own for it
+            raise DataError(
+                f"the model's tokenizer cannot encode {text[:SHOWN_MAX]!r} ({error}): it has no tokens for some of"
+                " it; change the data, or take a model that knows such text"
+            ) from error
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text without special tokens."""

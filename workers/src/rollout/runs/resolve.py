@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from rollout import errors
-from rollout.common.child_processes import signal_group
+from rollout.common.child_processes import log_size, log_tail, signal_group
 from rollout.common.frames import read_frame, write_frame
 from rollout.common.parent_death import tied_argv
 from rollout.errors import DataError, RolloutError, RunFailed
@@ -28,12 +28,14 @@ from rollout.plugins.row_messages import (
     SourceFacts,
     check_facts,
 )
+from rollout_api.credentials import mask
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.visible import visible
 
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 ANSWER_BYTES_MAX = 16 << 20
 END_SECONDS_MAX = 10.0
+LAST_LINES_MAX = 15
 RESOLVE_SECONDS_MAX = 1800.0
 """A model of many gigabytes is downloaded in this time."""
 
@@ -124,11 +126,14 @@ class Resolving:
     """A resolution under way in a child process; ``wait`` for it once."""
 
     def __init__(self, request: ResolveRequest, log: Path) -> None:
-        self._log = log
+        self._log, self._log_start = log, log_size(log)
+        self._environment = author_environment(
+            os.environ, RolloutRunSpec.model_validate(request.spec)
+        )
         with log.open("ab") as stderr:
             self._process = subprocess.Popen(
                 tied_argv("rollout.entrypoints.resolve", parent=os.getpid()),
-                env=author_environment(os.environ, RolloutRunSpec.model_validate(request.spec)),
+                env=self._environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -150,13 +155,13 @@ class Resolving:
         except TimeoutError as error:
             self.close()
             raise RunFailed(
-                f"model and data were not resolved within {seconds_max:.0f} s; see {self._log}"
+                f"model and data were not resolved within {seconds_max:.0f} s{self._last_words()}"
             ) from error
         except (EOFError, ValueError) as error:
             self._end()
             raise RunFailed(
                 f"the process that resolves model and data died (exit code "
-                f"{self._process.returncode}): {error}; see {self._log}"
+                f"{self._process.returncode}): {error}{self._last_words()}"
             ) from error
         self._end()
         if answer.resolution is None:
@@ -164,6 +169,12 @@ class Resolving:
             known = isinstance(kind, type) and issubclass(kind, RolloutError)
             raise (kind if known else RolloutError)(answer.message)
         return answer.resolution
+
+    def _last_words(self) -> str:
+        """What the child wrote last: whoever asked may keep no log."""
+        tail = log_tail(self._log, start=self._log_start, lines_max=LAST_LINES_MAX)
+        said = visible(mask(tail, self._environment))
+        return f"; it wrote last:\n{said}" if said else "; it wrote nothing"
 
     def _end(self) -> None:
         """Wait for the child, which has nothing left to say; what it started ends with it."""
