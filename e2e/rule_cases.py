@@ -15,8 +15,7 @@ from schemas import UNION, Rule, build_smallest
 RANGE = re.compile(r"must be (at least|above) (\S+) and (at most|below) (\S+)")
 STEP = Decimal("0.000001")
 SETTLED = (
-    "{} is settled while the run has pods: "
-    "suspend the run, wait for its condition Suspended, change it, resume"
+    "{} is settled unless the run is suspended: suspend the run, with the same edit or before it"
 )
 
 

@@ -1,4 +1,4 @@
-"""The API server itself knows what may change: never, while the run has pods, or at any time."""
+"""The API server itself knows what may change: never, in a run that is suspended, or at any time; by the spec alone."""
 
 import json
 from typing import Any
@@ -63,29 +63,25 @@ def test_what_names_the_run_never_changes(kubectl: Kubectl):
             assert words in change(kubectl, spec), what
 
 
-def test_what_pods_were_made_from_is_settled_while_there_are_pods(kubectl: Kubectl):
-    for status in (ALIVE, suspended("False")):
+def suspend(kubectl: Kubectl) -> None:
+    kubectl("patch", "rrun", "arithmetic", "--type=merge", "-p", '{"spec":{"suspend":true}}')
+
+
+def test_what_pods_were_made_from_is_settled_whatever_the_status_says(kubectl: Kubectl):
+    for status in ({}, {"attempt": 0}, ALIVE, suspended("False"), suspended("True")):
         report(kubectl, status)
         for what, (spec, words) in WHEN_SUSPENDED.items():
             assert words in change(kubectl, spec), what
 
 
-def test_it_may_change_before_the_first_attempt_and_while_suspended(kubectl: Kubectl):
-    for status in ({}, {"attempt": 0}, suspended("True")):
-        report(kubectl, status)
-        for what, (spec, _) in WHEN_SUSPENDED.items():
-            assert not change(kubectl, spec), what
-
-
-def test_a_change_and_the_resume_may_come_together(kubectl: Kubectl):
-    kubectl("patch", "rrun", "arithmetic", "--type=merge", "-p", '{"spec":{"suspend":true}}')
-    report(kubectl, suspended("True"))
-    assert not change(kubectl, {"suspend": False, "learner": {"nodes": 2}})
-
-
-def test_a_change_and_the_suspension_may_not(kubectl: Kubectl):
+def test_it_may_change_with_the_suspension_while_it_holds_and_with_the_resume(kubectl: Kubectl):
     report(kubectl, ALIVE)
-    assert "learner is settled" in change(kubectl, {"suspend": True, "learner": {"nodes": 2}})
+    for what, (spec, _) in WHEN_SUSPENDED.items():
+        assert not change(kubectl, {**spec, "suspend": True}), what
+    suspend(kubectl)
+    for what, (spec, _) in WHEN_SUSPENDED.items():
+        assert not change(kubectl, spec), what
+        assert not change(kubectl, {**spec, "suspend": False}), what
 
 
 def test_live_settings_change_at_any_time(kubectl: Kubectl):
@@ -112,8 +108,7 @@ def test_other_work_is_settled_likewise(kubectl: Kubectl, work: str):
     kubectl.apply(build_run(spec={"train": None, work: before}))
     report(kubectl, ALIVE)
     assert words in change(kubectl, {work: changed})
-    report(kubectl, suspended("True"))
-    assert not change(kubectl, {work: changed})
+    assert not change(kubectl, {work: changed, "suspend": True})
 
 
 @pytest.mark.parametrize(

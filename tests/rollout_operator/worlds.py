@@ -8,6 +8,7 @@ from typing import Any
 
 from rollout_api import names
 from rollout_api.names import Role
+from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import RunStatus
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.cache.children import Child, Ended, Node, Pod, Workload
@@ -16,6 +17,7 @@ from rollout_operator.run.plan.attempts import current_attempt
 from rollout_operator.run.plan.model import ROLES, Blocked, Observed, Plan
 from rollout_operator.run.plan.plan import plan_run
 from rollout_operator.run.plan.preconditions.checks import resolve_spec
+from rollout_operator.run.plan.settled import settled_digest
 from rollout_operator.run.render.inputs import Inputs, Platform
 from rollout_operator.signing import KEY_BYTES, Keyring
 
@@ -64,7 +66,7 @@ class World:
     status: dict[str, Any] = field(default_factory=dict)
     workloads: dict[Role, tuple[Workload, int]] = field(default_factory=dict)
     records: dict[str, Record] = field(default_factory=dict)
-    rendered: dict[str, int] = field(default_factory=dict)
+    rendered: dict[str, tuple[int, str]] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     watches_nodes: bool = False
@@ -85,6 +87,7 @@ class World:
             namespace="ns",
             uid="uid-0001",
             generation=self.generation,
+            settled=self.settled(),
             suspend=bool(self.spec.get("suspend")),
             spec=resolve_spec(self.spec, RuntimeSpec()),
             status=RunStatus.model_validate(self.status),
@@ -96,6 +99,9 @@ class World:
             watches_nodes=self.watches_nodes,
             tracker=self.tracker,
         )
+
+    def settled(self) -> str:
+        return settled_digest(RolloutRunSpec.model_validate(self.spec))
 
     def counts(self, role: str) -> tuple[int, int]:
         """Workers of a role that are ready, and those wanted, as the status says."""
@@ -110,8 +116,11 @@ class World:
         for name, record in self.records.items():
             one = self._child("ConfigMap", name, record.attempt, None)
             signed = replace(one, content=name, signature=RING.sign(name))
-            generation = self.rendered.get(name, self.generation)
-            found["ConfigMap", name] = replace(signed, expected="x/y", generation=generation)
+            made_from = self.rendered.get(name, (self.generation, self.settled()))
+            generation, settled = made_from
+            found["ConfigMap", name] = replace(
+                signed, expected="x/y", generation=generation, settled=settled
+            )
         return found
 
     def _child(self, kind: str, name: str, attempt: int, workload: Workload | None) -> Child:
@@ -169,7 +178,7 @@ class World:
             attempt = current_attempt(self.observe())
             record = render_record(build_inputs(self.spec, attempt=attempt))
             self.records = {record.name: record}
-            self.rendered[record.name] = self.generation
+            self.rendered[record.name] = (self.generation, self.settled())
             for role in ROLES:
                 if record.child("StatefulSet", names.workload_name("run", role)):
                     self._set(role, wanted.live.get(role, ScaleState(replicas=0)), attempt)

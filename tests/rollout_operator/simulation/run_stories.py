@@ -166,6 +166,12 @@ def _edit(stage: Stage) -> None:
         stage.change(train={"maxSteps": 500})
 
 
+def _edit_what_pods_are_made_from(stage: Stage) -> None:
+    """Suspended, edited and resumed before anybody looks."""
+    stage.change(suspend=True, env=[{"name": "EDITED", "value": "yes"}])
+    _resume(stage)
+
+
 def _make_anew(stage: Stage) -> None:
     """Deleted, and another one of its name made at once."""
     spec = {**stage.run["spec"]}
@@ -221,6 +227,7 @@ ACTS: dict[str, tuple[Act, ...]] = {
     "delete the actors": (_delete_a_child("statefulsets", names.workload_name(RUN, "actor")),),
     "delete the record": (Act(name="delete the record", due=AT_WORK, do=_delete_the_record),),
     "edit": (Act(name="edit", at_once=True, due=_may_be_edited, do=_edit),),
+    "edit at work": (Act(name="edit at work", due=AT_WORK, do=_edit_what_pods_are_made_from),),
     "make anew": (Act(name="make anew", due=AT_WORK, do=_make_anew),),
 }
 ENDS: dict[str, tuple[Act, ...]] = {

@@ -1,7 +1,8 @@
 """Which settings a living run keeps: the rules of update that the API server itself enforces.
 
-A run attempt is rendered once, so a setting that its pods were made from may change only while there
-are none: before the first attempt, and while the run is suspended (the condition, not the wish).
+A run attempt is rendered once, so a setting that its pods were made from may change only in a run that is to be
+suspended: with the edit that suspends it, while it is suspended, or with the edit that resumes it. The rules look at
+the spec alone, as a Job's do: what may be asked for does not depend on what has been done by now.
 Live settings and immutable ones have no rule here.
 """
 
@@ -9,12 +10,8 @@ from collections.abc import Iterator
 
 from rollout_api.base import ApiModel, Rule
 
-_NO_PODS = (
-    "!has(oldSelf.status) || !has(oldSelf.status.attempt) || oldSelf.status.attempt == 0"
-    " || (has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c,"
-    " c.type == 'Suspended' && c.status == 'True'))"
-)
-_REMEDY = "suspend the run, wait for its condition Suspended, change it, resume"
+_SUSPENDED = "(has(self.spec.suspend) && self.spec.suspend) || (has(oldSelf.spec.suspend) && oldSelf.spec.suspend)"
+_REMEDY = "suspend the run, with the same edit or before it"
 
 
 def settled_while_alive(
@@ -39,7 +36,7 @@ def settled_while_alive(
 
 
 def _rule(same: str, place: str, what: str) -> Rule:
-    return Rule(f"{same} || {_NO_PODS}", f"{what} while the run has pods: {_REMEDY}", place)
+    return Rule(f"{same} || {_SUSPENDED}", f"{what} unless the run is suspended: {_REMEDY}", place)
 
 
 def _same(place: str) -> str:

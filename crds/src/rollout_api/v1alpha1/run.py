@@ -22,6 +22,10 @@ LIVE_SPEC = frozenset({"suspend", "limits", "snapshots", "evaluations", "trackin
 """Settings that go to a living run attempt: its coordinator is told."""
 IMMUTABLE_SPEC = frozenset({"seed", "numerics", "storage", "managedBy", "train", "actors"})
 """Settings with rules of their own."""
+LIVE_TRAIN = frozenset({"maxSteps", "algorithm", "oldLogprobs"})
+"""Of `train`: live, or with rules of their own."""
+LIVE_ACTORS = frozenset({"replicas", "autoscale"})
+"""Of `actors`: live."""
 _PRESET = r"[a-z0-9]([-._a-z0-9]*[a-z0-9])?@v[0-9]+"
 PresetName = Annotated[
     str, StringConstraints(max_length=128, pattern=rf"^{_PRESET}(\+{_PRESET})*$")
@@ -153,8 +157,8 @@ class RolloutRun(ApiModel):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *settled_while_alive("", RolloutRunSpec, LIVE_SPEC | IMMUTABLE_SPEC),
-        *settled_while_alive("train", Train, frozenset({"maxSteps", "algorithm", "oldLogprobs"})),
-        *settled_while_alive("actors", Actors, frozenset({"replicas", "autoscale"})),
+        *settled_while_alive("train", Train, LIVE_TRAIN),
+        *settled_while_alive("actors", Actors, LIVE_ACTORS),
         Rule(
             "!has(self.spec.model.fromRun) || self.spec.model.fromRun.name != self.metadata.name",
             "the run waits for itself: start from a model uri",

@@ -40,7 +40,7 @@ class Child:
 
     ``digest`` is what was applied, ``owned`` what of it is there now: they differ after a drift.
     ``fields``: which fields are ours; while that stays, so does ``owned``.
-    ``expected``: what a record says there must be, ``generation`` what it was rendered from, ``content`` the
+    ``expected``: what a record says there must be, ``generation`` and ``settled`` what it was rendered from, ``content`` the
     digest of all it says, ``signature`` the proof of that: believed only where it verifies; ``format`` the
     number of its form.
     """
@@ -59,6 +59,7 @@ class Child:
     fields: str = ""
     expected: str = ""
     generation: int = 0
+    settled: str = ""
     content: str = ""
     signature: str = ""
     format: str = FORMAT_UNSAID
@@ -159,6 +160,7 @@ def parse_child(
         fields=fields,
         expected=expected,
         generation=_number(annotations.get(names.ANNOTATION_GENERATION)),
+        settled=intern(annotations.get(names.ANNOTATION_SETTLED, "")) if expected else "",
         content=record_content(live) if expected else "",
         signature=annotations.get(names.ANNOTATION_SIGNATURE, "") if expected else "",
         format=intern(record_format(annotations)) if expected else FORMAT_UNSAID,

@@ -78,6 +78,7 @@ def render_record(inputs: Inputs) -> Record:
     meta = inputs.meta(name)
     meta["annotations"][names.ANNOTATION_FORMAT] = RECORD_FORMAT
     meta["annotations"][names.ANNOTATION_GENERATION] = str(inputs.generation)
+    meta["annotations"][names.ANNOTATION_SETTLED] = inputs.settled
     meta["annotations"][names.ANNOTATION_CHILDREN] = ",".join(
         f"{child['kind']}/{child['metadata']['name']}" for child in children
     )

@@ -56,6 +56,7 @@ from rollout_operator.run.plan.preconditions.upstreams import (
     keep_own,
     with_uris,
 )
+from rollout_operator.run.plan.settled import settled_digest
 from rollout_operator.run.queue.asking import Asker
 from rollout_operator.run.render.inputs import Inputs, Platform
 from rollout_operator.signing import ORDER_FILE, RECORD_FORMAT, Keyring
@@ -74,6 +75,7 @@ class Looked:
     """A spec as it will run on its runtime, or what is wrong with it."""
 
     runtime: RuntimeSpec
+    settled: str = ""
     spec: RolloutRunSpec | None
     gate: Blocked | None
 
@@ -123,6 +125,7 @@ class Observer:
             namespace=stored.key.namespace,
             uid=stored.uid,
             generation=stored.generation,
+            settled=looked.settled,
             suspend=bool(spec.get("suspend")),
             spec=looked.spec,
             runtime=looked.runtime,
@@ -169,6 +172,7 @@ class Observer:
             uid=observed.uid,
             attempt=current_attempt(observed),
             generation=observed.generation,
+            settled=observed.settled,
             spec=observed.spec,
             runtime=observed.runtime,
             platform=self.platform(),
@@ -209,7 +213,7 @@ class Observer:
             return Looked(runtime=runtime, spec=None, gate=invalid)
         gate = gate or check_allowed(own, runtime.allowed, stored.key.namespace)
         gate = gate or check_platform(resolved, runtime)
-        return Looked(runtime=runtime, spec=resolved, gate=gate)
+        return Looked(runtime=runtime, settled=settled_digest(own), spec=resolved, gate=gate)
 
     def _runtime(
         self, namespace: str, reference: Mapping[str, str] | None

@@ -6,6 +6,7 @@ from rollout_api import names
 from rollout_api.names import Role
 from rollout_operator.cache.children import Child
 from rollout_operator.run.plan.model import ROLES, Observed
+from rollout_operator.run.plan.settled import differ
 
 
 def records(observed: Observed) -> list[Child]:
@@ -25,25 +26,32 @@ def current_attempt(observed: Observed) -> int:
     write nor a late watch repeats a number, nor an attempt that is not read is followed by the one before
     it. One that was overtaken by an edit is never told of.
     """
-    found = records(observed)
+    seen, done = _newest_seen(observed), observed.status.attempt
     if is_overtaken(observed):
-        return found[0].attempt + 1
-    seen = max(found[0].attempt if found else 0, _newest_unread(observed))
-    done = observed.status.attempt
+        return max(seen, done) + 1
     if seen > done:
         return seen
     return done + 1 if done == 0 or is_suspended(observed) else done
 
 
-def is_overtaken(observed: Observed) -> bool:
-    """Whether the spec was edited after the newest attempt was rendered, and before the status told of it.
+def _newest_seen(observed: Observed) -> int:
+    found = records(observed)
+    return max(found[0].attempt if found else 0, _newest_unread(observed))
 
-    The API server still let such an edit through: the attempt was not there yet for all that anybody knew.
+
+def is_overtaken(observed: Observed) -> bool:
+    """Whether the newest attempt was rendered from a spec that the run no longer has.
+
+    Settings that pods are made from change with a suspension, which may be taken back before anybody here saw it.
+    Any setting may have changed in an attempt that the status does not tell of: it is rendered anew, nobody works yet.
     """
     found = records(observed)
-    if not found or observed.suspend or found[0].attempt <= observed.status.attempt:
+    if not found or observed.suspend:
         return False
-    return observed.generation > found[0].generation
+    newest = found[0]
+    if newest.attempt > observed.status.attempt:
+        return observed.generation > newest.generation
+    return differ(newest.settled, observed.settled)
 
 
 def has_pods(observed: Observed) -> bool:
@@ -64,6 +72,8 @@ def lives_unread(observed: Observed) -> bool:
     """
     newest = _newest_unread(observed)
     if is_suspended(observed) and newest <= observed.status.attempt:
+        return False
+    if is_overtaken(observed) and newest <= records(observed)[0].attempt:
         return False
     told = bool(observed.unverified) and observed.status.attempt > 0
     return bool(told or newest) and find_record(observed, current_attempt(observed)) is None

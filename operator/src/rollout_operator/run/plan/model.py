@@ -45,6 +45,7 @@ class Ending:
 class Observed:
     """One run and everything around it.
 
+    ``settled`` is the digest of the settings that pods are made from, empty where the spec cannot be read.
     ``spec`` is resolved, None when ``gate`` is an invalid spec. ``gate`` is what stands in the way of
     a start. ``blocked``: what the API server, or another writer, refuses just now.
     ``watches_nodes``: a node that is not in ``nodes`` is gone. ``namespaced``: nothing of the cluster
@@ -59,6 +60,7 @@ class Observed:
     namespace: str
     uid: str
     generation: int
+    settled: str = ""
     suspend: bool
     spec: RolloutRunSpec | None
     status: RunStatus

@@ -19,6 +19,7 @@ from rollout_operator.run.plan.attempts import (
     has_pods,
     is_overtaken,
     lives_unread,
+    records,
 )
 from rollout_operator.run.plan.children import earliest, plan_desired, until
 from rollout_operator.run.plan.cleanup import plan_finished
@@ -30,14 +31,12 @@ from rollout_operator.run.plan.model import (
     Plan,
 )
 from rollout_operator.run.plan.phases import (
-    SUSPENSION,
     Phase,
     as_ended,
     at_rest,
     coordinator_ready,
     has_role,
     lost_node,
-    plan_down,
     plan_running,
     plan_suspension,
 )
@@ -150,15 +149,19 @@ def _why_unread(observed: Observed) -> Blocked:
 
 
 def _plan_overtaken(observed: Observed, now: datetime) -> Plan:
-    """Its pods go, in order; then the spec as it is now is rendered as another attempt."""
-    phase = plan_down(observed, SUSPENSION, now)
-    words = "the spec was edited while the attempt began: its pods go, and it begins anew"
+    """Its pods go as in a suspension; then the spec as it is now is rendered as another attempt."""
+    phase = plan_suspension(observed, records(observed)[0].attempt, now)
+    words = "the spec was edited: the attempt's pods go, and it begins anew"
     aspects = [
-        no(ConditionType.READY, Reason.STARTING, words),
-        yes(ConditionType.RECONCILING, Reason.STARTING, words),
+        no(ConditionType.READY, Reason.DRAINING, words),
+        yes(ConditionType.RECONCILING, Reason.DRAINING, words),
         *kept_suspension(observed),
     ]
-    plan = Plan(lower=phase.live, requeue_seconds=until(phase.due, now))
+    plan = Plan(
+        lower=phase.live,
+        stop_coordinator=phase.cutting,
+        requeue_seconds=until(phase.due, now),
+    )
     return finish_plan(observed, plan, aspects, now, keep_counts=True)
 
 
@@ -278,6 +281,7 @@ def _plan_running(observed: Observed, group: Group | None, attempt: int, now: da
     wake = earliest(phase.due, lost_due, *(due for due, _ in deadlines(observed)))
     rendered = record.generation if record is not None else observed.generation
     settled = observed.status.settings_generation if started else rendered
+    before = observed.status.active_seconds if started else _seconds_so_far(observed, now)
     plan = Plan(
         wanted=wanted,
         send_settings=settings and observed.coordinator_reachable,
@@ -292,6 +296,7 @@ def _plan_running(observed: Observed, group: Group | None, attempt: int, now: da
         live=aimed(observed, phase),
         attempt=attempt,
         startTime=observed.status.start_time if started else render_time(now),
+        activeSeconds=before,
         settingsGeneration=observed.generation if plan.send_settings else settled,
         selector=actor_selector(observed) if "actor" in phase.live else None,
         configuration=record.name if record is not None else observed.status.configuration,

@@ -73,6 +73,7 @@ class Inputs:
     uid: str
     attempt: int
     generation: int = 0
+    settled: str = ""
     spec: RolloutRunSpec
     runtime: RuntimeSpec
     platform: Platform
