@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 from docs_kit import ROOT, commands, say, start
+
+from rollout.common.stacks import ask_for_stacks
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -72,8 +73,7 @@ def failed(tmp_path_factory) -> Path:
         until(lambda: learner.exists() and "step=1 " in learner.read_text(), process)
         (folder / "away").touch()
         until((folder / "asked").exists, process)
-        for one in [here := psutil.Process(process.pid), *here.children(recursive=True)]:
-            one.send_signal(signal.SIGUSR1)
+        ask_for_stacks(process.pid)
         until(lambda: "end of the stacks of process" in said.read_text(), process)
         until(lambda: "in wait_for_the_judge" in actor.read_text(), process)
         process.send_signal(signal.SIGTERM)

@@ -157,6 +157,18 @@ def test_live_settings_and_a_suspension_that_was_taken_back_change_no_attempt():
     assert (world.status["attempt"], world.settings[-1]) == (1, world.generation)
 
 
+def test_a_suspension_that_was_taken_back_after_the_cut_begins_anew():
+    world = World()
+    world.settle()
+    world.change(suspend=True)
+    world.tick()
+    world.report(attempt=1, step=3, outcome={"kind": "Stopped", "reason": "Stopped"})
+    world.change(suspend=False)
+    rest(world)
+    assert world.status["attempt"] == 2
+    assert world.condition("Ready") == ("True", "Running")
+
+
 def test_a_digest_of_another_schema_says_nothing_of_an_edit():
     world = World()
     world.settle()

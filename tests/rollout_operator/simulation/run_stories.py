@@ -114,6 +114,11 @@ def _suspended(stage: Stage) -> bool:
     return stage.holds("Suspended")
 
 
+def _told_to_stop(stage: Stage) -> bool:
+    """The coordinator was, and may not have stopped yet."""
+    return any(pod["metadata"]["uid"] in stage.cluster.stopped for pod in stage.pods())
+
+
 def _fail_a_rank(stage: Stage) -> None:
     stage.cluster.end_container(RUN, "learner", 0, 1, "boom")
     stage.restarts += 1
@@ -168,7 +173,7 @@ def _edit(stage: Stage) -> None:
 
 def _edit_what_pods_are_made_from(stage: Stage) -> None:
     """Suspended, edited and resumed before anybody looks."""
-    stage.change(suspend=True, env=[{"name": "EDITED", "value": "yes"}])
+    stage.change(suspend=True, env=[{"name": "EDITED", "value": str(stage.resumed)}])
     _resume(stage)
 
 
@@ -227,9 +232,15 @@ ACTS: dict[str, tuple[Act, ...]] = {
     "delete the actors": (_delete_a_child("statefulsets", names.workload_name(RUN, "actor")),),
     "delete the record": (Act(name="delete the record", due=AT_WORK, do=_delete_the_record),),
     "edit": (Act(name="edit", at_once=True, due=_may_be_edited, do=_edit),),
+    "take a suspension back": (
+        Act(name="suspend", due=AT_WORK, do=_suspend),
+        Act(name="take it back", due=_told_to_stop, do=_resume),
+    ),
     "edit at work": (Act(name="edit at work", due=AT_WORK, do=_edit_what_pods_are_made_from),),
     "make anew": (Act(name="make anew", due=AT_WORK, do=_make_anew),),
 }
+DRAWN_APART = ("take a suspension back", "edit at work")
+"""They came later: what a seed told before, it still tells."""
 ENDS: dict[str, tuple[Act, ...]] = {
     "succeed": (),
     "fail": (),
@@ -272,6 +283,10 @@ def build_story(seed: int) -> Story:
         spec["limits"] = {"ttlSecondsAfterFinished": 0}
         if draw.random() < 0.5:
             spec["limits"]["ttlAction"] = "DeleteRun"
-    acts = draw.choices(list(ACTS), k=draw.choice([0, 1, 1, 2, 3]))
+    acts = draw.choices(
+        [one for one in ACTS if one not in DRAWN_APART], k=draw.choice([0, 1, 1, 2, 3])
+    )
+    apart = random.Random(f"taken back {seed}")
+    acts += apart.choices(DRAWN_APART, k=apart.choice([0, 0, 1]))
     acts = ["edit"] * ("edit" in acts) + [one for one in acts if one != "edit"]
     return Story(seed=seed, spec=spec, acts=tuple(acts), end=draw.choice(list(ENDS)))

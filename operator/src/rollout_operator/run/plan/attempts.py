@@ -40,10 +40,11 @@ def _newest_seen(observed: Observed) -> int:
 
 
 def is_overtaken(observed: Observed) -> bool:
-    """Whether the newest attempt was rendered from a spec that the run no longer has.
+    """Whether the newest attempt is one that the run does not go on with, though it is not to be suspended.
 
-    Settings that pods are made from change with a suspension, which may be taken back before anybody here saw it.
-    Any setting may have changed in an attempt that the status does not tell of: it is rendered anew, nobody works yet.
+    Settings that pods are made from change with a suspension, which may be taken back before anybody here saw it, or
+    once the coordinator was told to stop. Any setting may have changed in an attempt that the status does not tell of:
+    it is rendered anew, nobody works yet.
     """
     found = records(observed)
     if not found or observed.suspend:
@@ -51,7 +52,15 @@ def is_overtaken(observed: Observed) -> bool:
     newest = found[0]
     if newest.attempt > observed.status.attempt:
         return observed.generation > newest.generation
-    return differ(newest.settled, observed.settled)
+    return differ(newest.settled, observed.settled) or _has_stopped(observed, newest.attempt)
+
+
+def _has_stopped(observed: Observed, attempt: int) -> bool:
+    """Whether the coordinator of an attempt says that it saved everything and works no more: only a new one goes on."""
+    progress = observed.status.progress
+    if progress is None or progress.attempt != attempt or progress.outcome is None:
+        return False
+    return progress.outcome.kind == "Stopped"
 
 
 def has_pods(observed: Observed) -> bool:

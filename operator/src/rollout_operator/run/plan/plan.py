@@ -114,7 +114,7 @@ def _plan_apart(observed: Observed, attempt: int, now: datetime) -> Plan | None:
     """Of an attempt that may have pods and has no record to go by; None for all others."""
     if lives_unread(observed):
         return _plan_unread(observed, attempt, now)
-    if is_overtaken(observed) and has_pods(observed):
+    if is_overtaken(observed) and has_pods(observed) and not lost_quota(observed):
         return _plan_overtaken(observed, now)
     return None
 
@@ -151,7 +151,9 @@ def _why_unread(observed: Observed) -> Blocked:
 def _plan_overtaken(observed: Observed, now: datetime) -> Plan:
     """Its pods go as in a suspension; then the spec as it is now is rendered as another attempt."""
     phase = plan_suspension(observed, records(observed)[0].attempt, now)
-    words = "the spec was edited: the attempt's pods go, and it begins anew"
+    words = (
+        "the spec was edited, or a suspension taken back: the attempt's pods go, and it begins anew"
+    )
     aspects = [
         no(ConditionType.READY, Reason.DRAINING, words),
         yes(ConditionType.RECONCILING, Reason.DRAINING, words),
