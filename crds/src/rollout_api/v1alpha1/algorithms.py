@@ -131,7 +131,7 @@ class Ppo(ApiModel):
     mini_batches: int = filled(1, ge=1, le=65_536)
     """Optimizer updates per pass; must divide the batch."""
     critic: Critic = filled(default_factory=Critic)
-    """The value model."""
+    """Learns the value of each token, from which PPO estimates advantages."""
 
 
 def _quorum(grpo: "Grpo") -> int:
@@ -158,7 +158,7 @@ class Grpo(ApiModel):
     group_size: int = filled(8, ge=1, le=4096)
     """Completions sampled per prompt; 1 only without a baseline of the group."""
     surrogate: Surrogate = filled(default_factory=lambda: Surrogate(clipped=ClippedSurrogate()))
-    """The objective."""
+    """The objective that is optimized for each token."""
     ratio: Literal["Token", "Sequence", "SequenceProduct"] = filled("Token")
     """Where old and new policy are compared: token by token; per completion, the geometric mean of its
     tokens (GSPO); or per completion, their product (RLOO)."""
@@ -240,7 +240,7 @@ class Distill(ApiModel):
 
 
 class Algorithm(OneOf):
-    """What is optimized."""
+    """What is optimized, and its settings."""
 
     sft: Sft | None = None
     """Supervised fine-tuning on answers."""

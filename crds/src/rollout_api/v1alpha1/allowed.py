@@ -67,7 +67,7 @@ class AllowedNamespaces(ApiModel):
     names: tuple[Label, ...] = many(512)
     """Namespaces, each by its whole name."""
     selector: NamespaceSelector | None = None
-    """Namespaces by label."""
+    """Namespaces whose labels match, with `from: Selector`."""
 
     @model_validator(mode="after")
     def _names_are_meant(self) -> Self:

@@ -171,7 +171,7 @@ class Condition(ApiModel):
     type: Annotated[str, StringConstraints(min_length=1, max_length=316)]
     """Which aspect; docs/reference/conditions.md lists them."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """Whether it holds: `True`, `False`, or `Unknown`."""
     reason: Annotated[
         str,
         StringConstraints(

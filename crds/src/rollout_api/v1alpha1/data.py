@@ -47,7 +47,7 @@ class HuggingFace(FieldMapping):
     name: Name | None = None
     """Configuration of the data set."""
     split: Name = filled("train")
-    """Split to read."""
+    """Split of the data set to read."""
     revision: Name | None = None
     """Commit, tag or branch. Unset: resolved at plan time and recorded."""
     streaming: bool = filled(default=False)
@@ -60,7 +60,7 @@ class Data(OneOf):
     members: ClassVar[tuple[str, ...]] = ("jsonl", "hugging_face")
 
     jsonl: Jsonl | None = None
-    """JSON lines."""
+    """Files of JSON lines."""
     hugging_face: HuggingFace | None = None
     """A Hugging Face data set."""
     shuffle: bool = filled(default=True)

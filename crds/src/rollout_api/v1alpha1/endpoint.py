@@ -62,7 +62,7 @@ class ServingEngine(ApiModel):
     """What serves; another engine is a promotion."""
 
     vllm: ServedVllm
-    """A vLLM server."""
+    """A vLLM server with its own flags."""
 
 
 class ApiKey(ApiModel):
@@ -106,7 +106,7 @@ class Promotion(ApiModel):
 
 
 class EndpointSpec(PodSettings):
-    """What is wanted."""
+    """What is wanted of an endpoint."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *PodSettings.rules,
@@ -164,9 +164,9 @@ class Revision(ApiModel):
     image: Name
     """Image that serves it."""
     replicas: int = Field(default=0, ge=0)
-    """Servers that exist."""
+    """Servers of this revision that exist."""
     ready: int = Field(default=0, ge=0)
-    """Servers that answer."""
+    """Servers of this revision that answer."""
     weight: int = Field(default=0, ge=0, le=100)
     """Share of requests in percent that go to it."""
     creation_time: Timestamp | None = None
@@ -174,7 +174,7 @@ class Revision(ApiModel):
 
 
 class EndpointStatus(ApiModel):
-    """What is."""
+    """What is known of the endpoint."""
 
     observed_generation: int = Field(default=0, ge=0)
     """The generation of the spec that this status speaks about."""
@@ -202,8 +202,8 @@ class RolloutEndpoint(ApiModel):
     kind: Literal["RolloutEndpoint"] = "RolloutEndpoint"
     """Kind of the object."""
     metadata: RunMeta
-    """Name, namespace, labels."""
+    """Name, namespace and labels of the object."""
     spec: EndpointSpec
-    """What is wanted."""
+    """What is wanted of the endpoint."""
     status: EndpointStatus | None = None
-    """What is."""
+    """What is known of it; written by the operator."""

@@ -17,7 +17,7 @@ class PythonClass(ApiModel):
     """A class of the user's code (see `code`)."""
 
     module: Identifier
-    """Module to import."""
+    """Python module to import, without a path."""
     class_name: Identifier
     """Class in it; an EnvBuilder."""
     parameters: Parameters = many(64, key="name")
@@ -32,7 +32,7 @@ class Environment(OneOf):
     builtin: Builtin | None = None
     """One that rollout ships: `single-turn`, `arithmetic`, ..."""
     python: PythonClass | None = None
-    """The user's own."""
+    """An environment of the user's own."""
 
 
 class PythonFunction(OneOf):

@@ -11,13 +11,13 @@ class Infer(ApiModel):
     """Complete every row once and write the results in row order."""
 
     data: Data
-    """The prompts."""
+    """The prompts that are completed."""
     output: Output | None = None
     """Where completions go. Unset: the run's own storage."""
     sampling: Sampling = filled(default_factory=Sampling)
     """How completions are drawn; nothing is refused here."""
     samples_per_prompt: int = filled(1, ge=1, le=4096)
-    """Completions per row."""
+    """Completions of each row."""
     max_prompts: int | None = Field(default=None, ge=1, le=1_000_000_000)
     """Stop after so many rows. Unset: all."""
     logprobs: bool = filled(default=False)

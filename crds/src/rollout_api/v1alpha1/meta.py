@@ -12,7 +12,7 @@ RUN_NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 
 class Meta(ApiModel):
-    """Kubernetes object metadata."""
+    """Kubernetes' own metadata of an object."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -25,9 +25,9 @@ class Meta(ApiModel):
     generation: int = Field(default=0, ge=0)
     """Counter of spec changes, kept by the API server."""
     labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
-    """Labels."""
+    """Labels, by which objects are selected."""
     annotations: dict[LabelKey, str] = Field(default_factory=dict)
-    """Annotations."""
+    """Annotations: notes of people and tools."""
 
 
 class RunMeta(Meta):

@@ -13,7 +13,7 @@ class Snapshots(ApiModel):
     """When the whole run is saved, and what is kept."""
 
     every_steps: int = filled(25, ge=1, le=10_000_000)
-    """Steps between anchors."""
+    """Steps from one anchor to the next."""
     include: tuple[Layer, ...] = many(4, default=("TrainState",), extra={"x-rollout-preset": True})
     """What is saved beside the train state, which always is. This version saves `TrainState` only and refuses the others."""
     keep_last: int = filled(3, ge=1, le=10_000)
@@ -35,7 +35,7 @@ class Wandb(ApiModel):
     """Weights and Biases; the key comes from a Secret in `env` (WANDB_API_KEY)."""
 
     project: Name
-    """Project."""
+    """Project that the runs are shown under."""
     entity: Name | None = None
     """Team or user. Unset: the key's own."""
     mode: Literal["Online", "Offline"] = filled("Online")
@@ -48,7 +48,7 @@ class Mlflow(ApiModel):
     uri: Uri | None = None
     """Tracking URI, such as `http://mlflow:5000`; in a cluster a server's. Unset: a SQLite file in the run's folder."""
     experiment: Name = filled("rollout")
-    """Experiment."""
+    """Experiment that the runs are shown under."""
 
 
 class JsonlFile(ApiModel):
@@ -59,13 +59,13 @@ class Tracking(OneOf):
     """One place that metrics go to."""
 
     tensorboard: TensorBoard | None = None
-    """TensorBoard."""
+    """Event files that TensorBoard reads."""
     wandb: Wandb | None = None
-    """Weights and Biases."""
+    """A project of Weights and Biases."""
     mlflow: Mlflow | None = None
-    """MLflow."""
+    """An experiment of an MLflow server."""
     jsonl: JsonlFile | None = None
-    """A file."""
+    """A file of JSON lines."""
 
 
 class Limits(ApiModel):

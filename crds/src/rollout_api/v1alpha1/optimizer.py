@@ -31,7 +31,7 @@ class AdamW(ApiModel):
 
 
 class Sgd(ApiModel):
-    """Stochastic gradient descent."""
+    """Stochastic gradient descent, with momentum where it is set."""
 
     learning_rate: Real | None = Field(default=None, ge=0, le=1000)
     """Peak learning rate. Unset: by algorithm, as for adamw."""

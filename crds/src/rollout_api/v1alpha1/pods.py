@@ -68,7 +68,7 @@ class Requirement(ApiModel):
     """One condition on labels."""
 
     key: LabelKey
-    """Label key."""
+    """Key of the label that is looked at."""
     operator: Operator
     """How the label is compared with `values`."""
     values: tuple[LabelValue, ...] = many(64)
@@ -86,7 +86,7 @@ class NodeSelector(ApiModel):
     """Nodes that meet one of the terms."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = many(16, num_min=1)
-    """Alternatives."""
+    """Alternatives: a node that meets one of them will do."""
 
 
 class PreferredNode(ApiModel):
@@ -95,32 +95,32 @@ class PreferredNode(ApiModel):
     weight: int = Field(ge=1, le=100)
     """Strength of the wish."""
     preference: NodeSelectorTerm
-    """Which nodes."""
+    """Nodes that are wished for."""
 
 
 class NodeAffinity(ApiModel):
     """On which nodes (core/v1 NodeAffinity)."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
-    """Only on these."""
+    """Pods run on nodes like these and on no others."""
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredNode, ...] = many(16)
-    """Better on these."""
+    """Nodes that are better than others, each with a weight."""
 
 
 class LabelSelector(ApiModel):
-    """Pods by label."""
+    """Selects pods by their labels."""
 
     match_labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=16)
     """Labels with exactly these values."""
     match_expressions: tuple[Requirement, ...] = many(16)
-    """Further conditions."""
+    """Further conditions on labels, all of which must hold."""
 
 
 class PodAffinityTerm(ApiModel):
     """Near or far from these pods."""
 
     label_selector: LabelSelector
-    """Which pods."""
+    """Pods that are meant, by label."""
     topology_key: LabelKey
     """Node label whose equal value means near."""
 
@@ -131,27 +131,27 @@ class PreferredPod(ApiModel):
     weight: int = Field(ge=1, le=100)
     """Strength of the wish."""
     pod_affinity_term: PodAffinityTerm
-    """Which pods."""
+    """Pods that are meant, and what counts as near."""
 
 
 class PodAffinity(ApiModel):
     """Near or far from which pods (core/v1 PodAffinity, PodAntiAffinity)."""
 
     required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = many(16)
-    """Only so."""
+    """Pods run only where this holds."""
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredPod, ...] = many(16)
-    """Better so."""
+    """Places that are better than others, each with a weight."""
 
 
 class Affinity(ApiModel):
     """Where pods go (core/v1 Affinity, without field selectors and namespaces)."""
 
     node_affinity: NodeAffinity | None = None
-    """Towards nodes."""
+    """Nodes that pods should run on."""
     pod_affinity: PodAffinity | None = None
-    """Towards pods."""
+    """Pods to run near."""
     pod_anti_affinity: PodAffinity | None = None
-    """Away from pods."""
+    """Pods to run away from."""
 
 
 class PodSettings(ApiModel):

@@ -56,7 +56,7 @@ class Vllm(ApiModel):
 
 
 class Engine(OneOf):
-    """What generates tokens."""
+    """The engine that generates tokens."""
 
     embedded: Embedded | None = None
     """In the actor's process; the laptop's default."""
@@ -88,9 +88,9 @@ class Autoscale(ApiModel):
     )
 
     min: int = Field(ge=1, le=4096)
-    """Fewest workers."""
+    """Fewest workers that shall run."""
     max: int = Field(ge=1, le=4096)
-    """Most workers."""
+    """Most workers that shall run."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -155,9 +155,9 @@ class Strategy(OneOf):
     """How the learner's ranks share the work."""
 
     ddp: Ddp | None = None
-    """Replicate; the default."""
+    """Each rank holds the whole model; the default."""
     fsdp: Fsdp | None = None
-    """Shard."""
+    """Ranks share parameters, gradients and optimizer state."""
 
 
 class Learner(PodSettings):

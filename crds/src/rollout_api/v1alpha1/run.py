@@ -58,7 +58,7 @@ _SAMPLES = " || ".join(
 
 
 class RolloutRunSpec(OneOf):
-    """What is wanted."""
+    """What is wanted of a run."""
 
     members: ClassVar[tuple[str, ...]] = ("train", "infer", "evaluate")
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -88,7 +88,7 @@ class RolloutRunSpec(OneOf):
     model: Model
     """The model to work on."""
     train: Train | None = None
-    """Change its weights."""
+    """Train: change the weights of the model."""
     infer: Infer | None = None
     """Complete rows with it. Not supported by this version: refused."""
     evaluate: Evaluate | None = None
@@ -130,7 +130,7 @@ class RolloutRunSpec(OneOf):
     tracking: tuple[Tracking, ...] = many(8)
     """Where metrics go, beside the run's own file."""
     limits: Limits = filled(default_factory=Limits)
-    """Bounds on waiting."""
+    """Bounds on waiting, on retries and on time."""
 
     @property
     def needs_actors(self) -> bool:
@@ -171,8 +171,8 @@ class RolloutRun(ApiModel):
     kind: Literal["RolloutRun"] = "RolloutRun"
     """Kind of the object."""
     metadata: RunMeta
-    """Name, namespace, labels."""
+    """Name, namespace and labels of the object."""
     spec: RolloutRunSpec
-    """What is wanted."""
+    """What is wanted of the run."""
     status: RunStatus | None = None
-    """What is."""
+    """What is known of it; written by the operator."""

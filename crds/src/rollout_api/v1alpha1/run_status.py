@@ -26,9 +26,9 @@ class RoleStatus(ApiModel):
     ready: int = Field(default=0, ge=0)
     """Workers that do their job."""
     desired: int = Field(default=0, ge=0)
-    """Workers wanted."""
+    """Workers that shall run now."""
     replicas: int = Field(default=0, ge=0)
-    """Pods that exist."""
+    """Pods of the role that exist."""
     restarts: int = Field(default=0, ge=0)
     """Restarts in this run attempt."""
     incarnation: int = Field(default=0, ge=0)
@@ -39,7 +39,7 @@ class Dispositions(ApiModel):
     """How admitted samples ended; the sum never misses one."""
 
     consumed: int = Field(default=0, ge=0)
-    """Trained on."""
+    """Samples that were trained on."""
     filtered: int = Field(default=0, ge=0)
     """Dropped for want of signal or for length."""
     expired: int = Field(default=0, ge=0)
@@ -47,7 +47,7 @@ class Dispositions(ApiModel):
     excluded: int = Field(default=0, ge=0)
     """Lost to infrastructure after all attempts."""
     surplus: int = Field(default=0, ge=0)
-    """Not needed."""
+    """Samples that were not needed any more."""
 
 
 class Outcome(ApiModel):
@@ -72,11 +72,11 @@ class ReportedCondition(ApiModel):
         "Tracking",
         "Snapshotted",
     ]
-    """Which aspect."""
+    """Which aspect of the work is meant."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """Whether it holds: `True`, `False`, or `Unknown`."""
     reason: Name
-    """Why."""
+    """Why, in one word of the closed list."""
     message: Message = ""
     """The same for people."""
 
@@ -96,9 +96,9 @@ class SnapshotSummary(ApiModel):
     """A snapshot of this run."""
 
     name: Name
-    """Its name."""
+    """Name of the snapshot, by its step."""
     step: int = Field(ge=0)
-    """Step it holds."""
+    """Optimizer step whose state it holds."""
     model_uri: Uri | None = None
     """Location of its model, packed as one object for runs that start from it (`fromRun`); set when the run
     has succeeded."""
@@ -127,7 +127,7 @@ class Progress(ApiModel):
     attempt: int = Field(default=0, ge=0)
     """Run attempt that this speaks about: the word of an earlier one does not end this one."""
     step: int = Field(default=0, ge=0)
-    """Last committed step."""
+    """Optimizer step that was committed last."""
     max_steps: int | None = Field(default=None, ge=0)
     """Step at which the run ends, as far as known."""
     policy_version: int = Field(default=0, ge=0)
@@ -155,7 +155,7 @@ class Progress(ApiModel):
     stuck: Stuck | None = None
     """Nothing moves. Unset: something does."""
     last_snapshot: SnapshotSummary | None = None
-    """Newest durable snapshot."""
+    """The newest snapshot that is durable."""
     best: SnapshotSummary | None = None
     """Best version so far, by the evaluation that selects."""
     outcome: Outcome | None = None
@@ -165,7 +165,7 @@ class Progress(ApiModel):
 
 
 class RunStatus(ApiModel):
-    """What is."""
+    """What is known of the run."""
 
     observed_generation: int = Field(default=0, ge=0)
     """The generation of the spec that this status speaks about."""
@@ -186,14 +186,14 @@ class RunStatus(ApiModel):
     progress: Progress | None = None
     """How far the work is."""
     coordinator: RoleStatus | None = None
-    """The coordinator."""
+    """Pods and restarts of the coordinator."""
     learner: RoleStatus | None = None
-    """The learner."""
+    """Pods and restarts of the learner."""
     actors: RoleStatus | None = None
-    """The actors."""
+    """Pods and restarts of the actors."""
     selector: Text | None = None
     """Label selector of the actor pods, for the scale subresource."""
     last_snapshot: SnapshotSummary | None = None
-    """Newest durable snapshot."""
+    """The newest snapshot that is durable."""
     best: SnapshotSummary | None = None
     """Best snapshot, by the evaluation that selects."""

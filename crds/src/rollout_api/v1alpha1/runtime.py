@@ -38,7 +38,7 @@ class Images(ApiModel):
 
 
 class PersistentVolumeClaim(ApiModel):
-    """A volume claim."""
+    """A claim of a volume in the run's namespace."""
 
     claim_name: ObjectName
     """Name of the claim."""
@@ -57,7 +57,7 @@ class EmptyDir(ApiModel):
     medium: Literal["Memory"] | None = None
     """Memory, or unset for disk."""
     size_limit: Quantity | None = None
-    """Largest size."""
+    """Most that the folder may hold."""
 
 
 class SecretVolume(ApiModel):
@@ -73,7 +73,7 @@ class Nfs(ApiModel):
     server: Name
     """Address of the server."""
     path: FilePath
-    """Exported path."""
+    """Path that the server exports."""
 
 
 class Csi(ApiModel):
@@ -82,7 +82,7 @@ class Csi(ApiModel):
     driver: Name
     """Name of the driver."""
     volume_attributes: dict[LabelKey, AnnotationValue] = Field(default_factory=dict, max_length=32)
-    """Its settings."""
+    """Settings that the driver understands."""
 
 
 class VolumeSource(OneOf):
@@ -103,7 +103,7 @@ class VolumeSource(OneOf):
     host_path: HostPath | None = None
     """A folder of the node."""
     empty_dir: EmptyDir | None = None
-    """An empty folder."""
+    """An empty folder that ends with the pod."""
     config_map: NameRef | None = None
     """The keys of a ConfigMap as files."""
     secret: SecretVolume | None = None
@@ -122,14 +122,14 @@ class Volume(VolumeSource):
     mount_path: FilePath
     """Where it appears in the main container."""
     read_only: bool = False
-    """Mount it read-only."""
+    """Mount it so that nobody can write."""
 
 
 class SeccompProfile(ApiModel):
     """System calls that are allowed."""
 
     type: Literal["RuntimeDefault", "Localhost", "Unconfined"] = "RuntimeDefault"
-    """Which profile."""
+    """Which profile of system calls holds."""
     localhost_profile: FilePath | None = None
     """File on the node, with type Localhost."""
 
@@ -144,7 +144,7 @@ class SecurityContext(ApiModel):
     fs_group: UserId | None = None
     """Group that owns volumes."""
     supplemental_groups: tuple[UserId, ...] = many(32)
-    """Further groups."""
+    """Further groups of the processes, by number."""
     run_as_non_root: bool = True
     """Refuse to start as root."""
     seccomp_profile: SeccompProfile | None = None
@@ -164,7 +164,7 @@ class RoleTemplate(PodSettings):
     security_context: SecurityContext | None = None
     """Identity and limits. Unset: non-root, default seccomp, no capabilities."""
     volumes: Annotated[tuple[Volume, ...], unique(lambda item: item.name)] = many(32, key="name")
-    """Further volumes."""
+    """Further volumes that the pods mount."""
     runtime_class_name: ObjectName | None = None
     """RuntimeClass of the pods."""
     termination_grace_seconds: int | None = Field(default=None, ge=1, le=86_400)
@@ -173,12 +173,12 @@ class RoleTemplate(PodSettings):
 
 
 class Roles(ApiModel):
-    """Templates by role."""
+    """What the pods of each role have by default."""
 
     coordinator: RoleTemplate | None = None
-    """The coordinator."""
+    """What the coordinator's pod has by default."""
     learner: RoleTemplate | None = None
-    """The learner."""
+    """What the learner's pods have by default."""
     actors: RoleTemplate | None = None
     """Actors and the servers of endpoints."""
 
@@ -226,7 +226,7 @@ class ModelCache(OneOf):
     """Where downloaded models are kept between runs, mounted read-only where an author's code runs."""
 
     persistent_volume_claim: PersistentVolumeClaim | None = None
-    """A shared claim."""
+    """One claim that the runs of a namespace share."""
     host_path: HostPath | None = None
     """A folder of each node, in which each namespace has one of its own."""
     empty_dir: EmptyDir | None = None
@@ -261,7 +261,7 @@ class RuntimeSpec(ApiModel):
     engine: Engine | None = None
     """Engine of runs that name none. Unset: vllm."""
     images: Images | None = None
-    """Container images."""
+    """Container images that runs use by default."""
     accelerator_classes: Annotated[tuple[AcceleratorClass, ...], unique(lambda item: item.name)] = (
         many(64, key="name")
     )
@@ -290,7 +290,7 @@ class ClusterRuntimeSpec(RuntimeSpec):
 
 
 class RuntimeStatus(ApiModel):
-    """What is."""
+    """What is known of the runtime."""
 
     observed_generation: int = Field(default=0, ge=0)
     """The generation of the spec that this status speaks about."""
@@ -306,11 +306,11 @@ class RolloutRuntime(ApiModel):
     kind: Literal["RolloutRuntime"] = "RolloutRuntime"
     """Kind of the object."""
     metadata: Meta
-    """Name, namespace, labels."""
+    """Name, namespace and labels of the object."""
     spec: RuntimeSpec
     """What the platform provides."""
     status: RuntimeStatus | None = None
-    """What is."""
+    """What is known of it; written by the operator."""
 
 
 class ClusterRolloutRuntime(ApiModel):
@@ -321,8 +321,8 @@ class ClusterRolloutRuntime(ApiModel):
     kind: Literal["ClusterRolloutRuntime"] = "ClusterRolloutRuntime"
     """Kind of the object."""
     metadata: Meta
-    """Name, labels."""
+    """Name and labels of the object."""
     spec: ClusterRuntimeSpec
     """What the platform provides."""
     status: RuntimeStatus | None = None
-    """What is."""
+    """What is known of it; written by the operator."""

@@ -37,7 +37,7 @@ class StorageRef(ApiModel):
     """Names one of the runtime's storages."""
 
     name: Label
-    """Its name there."""
+    """Its name in the runtime's `storages`."""
 
 
 class RunSource(ApiModel):
@@ -98,7 +98,7 @@ class LayerStatus(ApiModel):
     """One part of a snapshot."""
 
     name: Layer
-    """Which part."""
+    """Which part of the snapshot is meant."""
     digest: Digest
     """Digest of its bytes."""
     size_bytes: int = Field(ge=0)
@@ -148,11 +148,11 @@ class SnapshotLocation(ApiModel):
     object: ObjectLocation | None = None
     """In an object store."""
     volume: VolumeLocation | None = None
-    """On a volume."""
+    """A folder on a volume of the cluster."""
 
 
 class SnapshotStatus(ApiModel):
-    """What is."""
+    """What is known of the snapshot."""
 
     observed_generation: int = Field(default=0, ge=0)
     """The generation of the spec that this status speaks about."""
@@ -161,7 +161,7 @@ class SnapshotStatus(ApiModel):
     run: RunSource | None = None
     """The run that it is of, with its UID."""
     step: int | None = Field(default=None, ge=0)
-    """Step it holds."""
+    """Optimizer step whose state it holds."""
     lineage: int | None = Field(default=None, ge=0)
     """Lineage of that step."""
     location: SnapshotLocation | None = None
@@ -173,11 +173,11 @@ class SnapshotStatus(ApiModel):
     grade: Grade | None = None
     """The lowest grade of its parts."""
     layers: tuple[LayerStatus, ...] = many(4, key="name")
-    """Its parts."""
+    """The parts that it consists of."""
     processes: tuple[ProcessStatus, ...] = many(256)
     """Its process images. Empty: none was asked for, or the cluster has no CRIU."""
     start_time: Timestamp | None = None
-    """When saving began."""
+    """When the saving of it began."""
     completion_time: Timestamp | None = None
     """When the manifest became durable."""
 
@@ -190,8 +190,8 @@ class RolloutSnapshot(ApiModel):
     kind: Literal["RolloutSnapshot"] = "RolloutSnapshot"
     """Kind of the object."""
     metadata: Meta
-    """Name, namespace, labels."""
+    """Name, namespace and labels of the object."""
     spec: SnapshotSpec
-    """What is wanted."""
+    """What is wanted of the snapshot."""
     status: SnapshotStatus | None = None
-    """What is."""
+    """What is known of it; written by the operator."""

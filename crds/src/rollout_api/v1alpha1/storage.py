@@ -41,7 +41,7 @@ class Ledger(OneOf):
     sqlite: Sqlite | None = None
     """A file; the default."""
     postgres: Postgres | None = None
-    """A database."""
+    """A Postgres database, in place of a file."""
     deletion_policy: Literal["Retain", "Delete"] = filled("Retain")
     """What becomes of the records when the run object is deleted."""
 
@@ -85,9 +85,9 @@ class Code(OneOf):
     config_map: NameRef | None = None
     """A ConfigMap whose keys are Python files."""
     image: CodeImage | None = None
-    """A container image."""
+    """A container image that holds the code."""
     wheel: CodeWheel | None = None
-    """A wheel."""
+    """A Python wheel that holds the code."""
     path: FilePath | None = None
     """A folder beside the manifest; local runs only."""
 
@@ -120,6 +120,6 @@ class RestoreFrom(OneOf):
     """The snapshot a run continues from; seed and data order are inherited."""
 
     snapshot_ref: SnapshotRef | None = None
-    """By name."""
+    """A snapshot in the cluster, by its name."""
     object: SnapshotObject | None = None
     """By location and digest."""

@@ -98,7 +98,7 @@ class Surrogate(OneOf):
     cispo: Cispo | None = None
     """Clipped importance weights on the policy gradient."""
     sapo: Sapo | None = None
-    """A smooth gate."""
+    """A smooth gate in place of the clip."""
     gmpo: Gmpo | None = None
     """Geometric mean over the completion."""
     vespo: Vespo | None = None
@@ -106,4 +106,4 @@ class Surrogate(OneOf):
     dppo: Dppo | None = None
     """A mask by change of probability."""
     custom: CustomSurrogate | None = None
-    """The user's own."""
+    """An objective of the user's own."""

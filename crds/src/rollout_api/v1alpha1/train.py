@@ -24,7 +24,7 @@ class SequenceTruncated(ApiModel):
     """Weigh each completion's loss by min(cap, product of the token ratios)."""
 
     cap: Real = filled(2.0, gt=0, le=1000)
-    """Largest weight."""
+    """Largest weight that a completion may get."""
 
 
 class TokenMasked(ApiModel):
@@ -55,13 +55,13 @@ class ImportanceSampling(OneOf):
     token_truncated: TokenTruncated | None = None
     """Per token, truncated; the default whenever the engine is not the learner's own forward."""
     sequence_truncated: SequenceTruncated | None = None
-    """Per completion, truncated."""
+    """One weight for each completion, truncated."""
     token_masked: TokenMasked | None = None
     """Per token, dropped outside bounds."""
     sequence_masked: SequenceMasked | None = None
     """Per completion, dropped outside bounds."""
     none: NoCorrection | None = None
-    """No correction."""
+    """No correction: every weight is one."""
 
 
 class DynamicSampling(ApiModel):
@@ -176,7 +176,7 @@ class Train(ApiModel):
     """Steps that a trajectory's oldest token may lag behind the step that consumes it; 0 is
     synchronous, the only setting under which two runs can be equal."""
     optimizer: Optimizer = filled(default_factory=lambda: Optimizer(adamw=AdamW()))
-    """How parameters move."""
+    """How parameters move along the gradient."""
     schedule: Schedule = filled(default_factory=lambda: Schedule(constant=Constant()))
     """The learning rate over steps."""
     max_grad_norm: Real = filled(1.0, ge=0, le=1_000_000)
