@@ -11,6 +11,7 @@ from rollout.coordinator.rules.autoscaling import (
     ActorBounds,
     ScaleState,
     StepShares,
+    needed_actors,
     next_pace,
 )
 
@@ -66,3 +67,9 @@ def test_steps_made_while_an_actor_starts_or_is_lost_do_not_count():
         pace = next_pace(pace, BOUNDS, StepShares(num_actors=2, learner_waits=0.9, actors_wait=0))
 
     assert pace == ScaleState(wanted=3)
+
+
+def test_what_is_measured_is_the_number_at_which_nobody_had_waited():
+    idle_learner = StepShares(num_actors=2, learner_waits=0.5, actors_wait=0.0)
+    idle_actors = StepShares(num_actors=4, learner_waits=0.0, actors_wait=0.5)
+    assert (needed_actors(idle_learner), needed_actors(idle_actors)) == (4.0, 2.0)

@@ -23,6 +23,7 @@ from rollout.coordinator.status.kubernetes import (
     spread_of,
 )
 from rollout.coordinator.status.progress import describe_progress, stamp
+from rollout.coordinator.status.prometheus import render_metrics
 from rollout.errors import CoordinatorError
 from rollout.protocol import messages as m
 from rollout.protocol import routes
@@ -98,6 +99,18 @@ def test_it_says_how_many_actors_autoscale_asks_for(bench):
     assert describe_progress(run).actors_wanted == 3
     run.pace = ScaleState(wanted=5)
     assert describe_progress(run).actors_wanted == 5
+
+
+def test_an_autoscaler_of_the_cluster_can_read_how_many_actors_are_needed(bench):
+    client = bench.start()
+    assert b"rollout_actors_needed" not in render_metrics(bench.coordinator)[0]
+    run_to_end(FakeActor(client), FakeLearner(client, bench.store))
+    page = render_metrics(bench.coordinator)[0].decode()
+    [needed] = [line for line in page.splitlines() if line.startswith("rollout_actors_needed ")]
+    assert float(needed.split()[1]) >= 0
+    assert "rollout_actors_wanted" not in page
+    bench.start(changed(PLAN, actors=ActorBounds(low=2, high=8, start=3)))
+    assert b"rollout_actors_wanted 3.0" in render_metrics(bench.coordinator)[0]
 
 
 def test_a_durable_anchor_is_told_at_once(bench):

@@ -111,7 +111,10 @@ class RowCache:
 
 @dataclass(slots=True, kw_only=True)
 class Waits:
-    """Seconds that each side spent waiting for the other since the last step."""
+    """Seconds that each side spent waiting for the other since the last step.
+
+    ``actors_needed`` is what that says of the last step; None before the first, and of one without actors.
+    """
 
     learner_since: float | None = None
     learner_for: str = ""
@@ -119,6 +122,7 @@ class Waits:
     actor_seconds: float = 0.0
     idle: dict[str, float] = field(default_factory=dict)
     shares: tuple[float, float] = (0.0, 0.0)
+    actors_needed: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

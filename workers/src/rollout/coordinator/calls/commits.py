@@ -12,7 +12,12 @@ from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import FINISHED, RunContext
 from rollout.coordinator.duties.retention import collect
 from rollout.coordinator.liveness import record_heartbeat, working_actors
-from rollout.coordinator.rules.autoscaling import ScaleState, StepShares, next_pace
+from rollout.coordinator.rules.autoscaling import (
+    ScaleState,
+    StepShares,
+    needed_actors,
+    next_pace,
+)
 from rollout.coordinator.rules.batch_selection import (
     Decision,
     GroupView,
@@ -282,19 +287,20 @@ def _share_waits(run: RunContext, seconds: float) -> None:
     )
     waits.learner_seconds = waits.actor_seconds = 0.0
     waits.idle = dict.fromkeys(waits.idle, now)
-    _keep_pace(run)
+    learner_waits, actors_wait = waits.shares
+    measured = StepShares(
+        num_actors=len(working_actors(run)), learner_waits=learner_waits, actors_wait=actors_wait
+    )
+    waits.actors_needed = needed_actors(measured) if measured.num_actors else None
+    _keep_pace(run, measured)
 
 
-def _keep_pace(run: RunContext) -> None:
+def _keep_pace(run: RunContext, measured: StepShares) -> None:
     """Let the number of actors follow, where the manifest asks for it."""
     if run.plan.actors is None:
         return
     pace = run.pace or ScaleState(wanted=run.plan.actors.start)
-    learner_waits, actors_wait = run.waits.shares
-    shares = StepShares(
-        num_actors=len(working_actors(run)), learner_waits=learner_waits, actors_wait=actors_wait
-    )
-    run.pace = next_pace(pace, run.plan.actors, shares)
+    run.pace = next_pace(pace, run.plan.actors, measured)
     if run.pace.wanted != pace.wanted:
         log.info("actors wanted=%d before=%d step=%d", run.pace.wanted, pace.wanted, run.state.step)
 

@@ -49,14 +49,15 @@ def next_pace(pace: ScaleState, bounds: ActorBounds, shares: StepShares) -> Scal
     """The pace after one more step. A step that others than the wanted actors made says nothing."""
     if shares.num_actors != pace.wanted:
         return pace
-    needs = (*pace.needs, _need(shares))[-STEPS_SEEN:]
+    needs = (*pace.needs, needed_actors(shares))[-STEPS_SEEN:]
     if len(needs) < STEPS_SEEN:
         return replace(pace, needs=needs)
     wanted = min(bounds.high, max(bounds.low, _round(median(needs), pace.wanted)))
     return ScaleState(wanted=wanted) if wanted != pace.wanted else replace(pace, needs=needs)
 
 
-def _need(shares: StepShares) -> float:
+def needed_actors(shares: StepShares) -> float:
+    """The number of actors, not rounded, at which neither side would have waited in that step."""
     busy = max(1.0 - shares.learner_waits, BUSY_SHARE_MIN)
     return shares.num_actors * (1.0 - shares.actors_wait) / busy
 

@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.dispatcher import Coordinator
-from rollout.coordinator.status.overview import build_status
+from rollout.coordinator.status.overview import actors_wanted, build_status
 from rollout.protocol.status import Status
 
 
@@ -29,6 +29,7 @@ class _Page:
         """Called by the registry."""
         status = build_status(self._coordinator.run)
         yield from _gauges(status)
+        yield from _actors(self._coordinator.run)
         yield _by_label(
             "rollout_samples", "Samples by how they ended.", "disposition", status.dispositions
         )
@@ -84,6 +85,19 @@ def _stragglers(run: RunContext) -> Iterable[Metric]:
     yield again
 
 
+def _actors(run: RunContext) -> Iterable[Metric]:
+    """For who scales the actors, be it us or an autoscaler of the cluster."""
+    values: tuple[tuple[str, str, float | None], ...] = (
+        (
+            "rollout_actors_needed",
+            "Actors at which neither side had waited in the last step.",
+            run.waits.actors_needed,
+        ),
+        ("rollout_actors_wanted", "Actors that actors.autoscale asks for.", actors_wanted(run)),
+    )
+    yield from _as_gauges(values)
+
+
 def _gauges(status: Status) -> Iterable[Metric]:
     values: tuple[tuple[str, str, float | None], ...] = (
         ("rollout_step_number", "Last committed step.", status.step),
@@ -94,6 +108,11 @@ def _gauges(status: Status) -> Iterable[Metric]:
         ("rollout_tokens_per_second", "Tokens per second.", status.tokens_per_second),
         ("rollout_ledger_position", "Acknowledged ledger writes.", status.position),
     )
+    yield from _as_gauges(values)
+
+
+def _as_gauges(values: Iterable[tuple[str, str, float | None]]) -> Iterable[Metric]:
+    """Those that are known."""
     for name, text, value in values:
         if value is not None:
             yield GaugeMetricFamily(name, text, value=value)
