@@ -13,7 +13,7 @@ from rollout.cli.main import app
 from rollout.runs.manifest import load_documents, load_folder_or_file
 from rollout.runs.validation import validate_documents
 
-OTHERS = ("apiVersion: networking.k8s.io/v1\n",)
+OTHERS = ("apiVersion: networking.k8s.io/v1\n", "apiVersion: keda.sh/v1alpha1\n")
 """Kinds of Kubernetes itself that a page may show; no schema of ours knows them."""
 
 

@@ -16,7 +16,7 @@ from rollout_operator.run.attempt import Record, ScaleState, render_record
 from rollout_operator.run.plan.attempts import current_attempt
 from rollout_operator.run.plan.model import ROLES, Blocked, Observed, Plan
 from rollout_operator.run.plan.plan import plan_run
-from rollout_operator.run.plan.preconditions.checks import resolve_spec
+from rollout_operator.run.plan.preconditions.checks import filled_by_presets, resolve_spec
 from rollout_operator.run.plan.settled import settled_digest
 from rollout_operator.run.render.inputs import Inputs, Platform
 from rollout_operator.signing import KEY_BYTES, Keyring
@@ -91,6 +91,7 @@ class World:
             suspend=bool(self.spec.get("suspend")),
             spec=resolve_spec(self.spec, RuntimeSpec()),
             status=RunStatus.model_validate(self.status),
+            filled=filled_by_presets(self.spec, RuntimeSpec()),
             gate=self.gate,
             blocked=self.blocked,
             children=self.children(),

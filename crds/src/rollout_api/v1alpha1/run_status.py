@@ -164,6 +164,24 @@ class Progress(ApiModel):
     """When this was written."""
 
 
+class FilledSetting(ApiModel):
+    """A setting that the manifest left to a preset."""
+
+    name: Name
+    """Its path below `spec`, such as `train.microBatchTokens`."""
+    value: Name
+    """What it is, as text; cut where it is long."""
+
+
+class FilledByPresets(ApiModel):
+    """What presets made of the spec. Fields that stay at their defaults are not listed: the API's reference has those."""
+
+    presets: tuple[Name, ...] = many(16)
+    """The presets that were laid below the manifest, the first winning over those after it."""
+    settings: tuple[FilledSetting, ...] = many(128, key="name")
+    """What they filled in."""
+
+
 class RunStatus(ApiModel):
     """What is known of the run."""
 
@@ -183,6 +201,8 @@ class RunStatus(ApiModel):
     """Running time of earlier run attempts; suspended time is not in it."""
     completion_time: Timestamp | None = None
     """When the run finished."""
+    resolved: FilledByPresets | None = None
+    """What presets filled in. Unset: the run names none beside `defaults@v1`."""
     progress: Progress | None = None
     """How far the work is."""
     coordinator: RoleStatus | None = None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rollout_api.conditions import Reason
+from rollout_api.presets import Filled
 from rollout_api.v1alpha1.allowed import Allowed
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import RunStatus
@@ -37,6 +38,7 @@ from rollout_operator.run.plan.preconditions.allowed import (
 from rollout_operator.run.plan.preconditions.checks import (
     check_form,
     check_platform,
+    filled_by_presets,
     parse_runtime,
     queue_of,
     referenced,
@@ -76,6 +78,7 @@ class Looked:
 
     runtime: RuntimeSpec
     settled: str = ""
+    filled: tuple[Filled, ...] = ()
     spec: RolloutRunSpec | None
     gate: Blocked | None
 
@@ -128,6 +131,7 @@ class Observer:
             settled=looked.settled,
             suspend=bool(spec.get("suspend")),
             spec=looked.spec,
+            filled=looked.filled,
             runtime=looked.runtime,
             status=status,
             gate=looked.gate,
@@ -208,12 +212,19 @@ class Observer:
         try:
             own = RolloutRunSpec.model_validate(spec)
             resolved = resolve_spec(spec, runtime)
+            filled = filled_by_presets(spec, runtime)
         except ValueError as error:
             invalid = Blocked(reason=Reason.INVALID_SPEC, message=str(error))
             return Looked(runtime=runtime, spec=None, gate=invalid)
         gate = gate or check_allowed(own, runtime.allowed, stored.key.namespace)
         gate = gate or check_platform(resolved, runtime)
-        return Looked(runtime=runtime, settled=settled_digest(own), spec=resolved, gate=gate)
+        return Looked(
+            runtime=runtime,
+            settled=settled_digest(own),
+            filled=filled,
+            spec=resolved,
+            gate=gate,
+        )
 
     def _runtime(
         self, namespace: str, reference: Mapping[str, str] | None

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from rollout_api.conditions import Reason
 from rollout_api.names import Role
+from rollout_api.presets import Filled
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import RunStatus
 from rollout_api.v1alpha1.runtime import RuntimeSpec
@@ -46,7 +47,7 @@ class Observed:
     """One run and everything around it.
 
     ``settled`` is the digest of the settings that pods are made from, empty where the spec cannot be read.
-    ``spec`` is resolved, None when ``gate`` is an invalid spec. ``gate`` is what stands in the way of
+    ``spec`` is resolved, None when ``gate`` is an invalid spec; ``filled`` is what its presets filled in. ``gate`` is what stands in the way of
     a start. ``blocked``: what the API server, or another writer, refuses just now.
     ``watches_nodes``: a node that is not in ``nodes`` is gone. ``namespaced``: nothing of the cluster
     is looked at. ``queue`` is empty for a run without one; ``claim`` is what it would ask for, when
@@ -64,6 +65,7 @@ class Observed:
     suspend: bool
     spec: RolloutRunSpec | None
     status: RunStatus
+    filled: tuple[Filled, ...] = ()
     runtime: RuntimeSpec = field(default_factory=RuntimeSpec)
     gate: Blocked | None = None
     blocked: Blocked | None = None

@@ -12,7 +12,7 @@ from rollout_api.checks.facts import Facts
 from rollout_api.checks.unbuilt import check_runtime
 from rollout_api.conditions import Reason
 from rollout_api.names import LABEL_QUEUE
-from rollout_api.presets import fill
+from rollout_api.presets import DEFAULTS, Filled, fill, resolve
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import ClusterRuntimeSpec, RuntimeSpec
@@ -41,6 +41,18 @@ def describe(problems: Iterable[Problem]) -> str:
 
 def resolve_spec(spec: Mapping[str, Any], runtime: RuntimeSpec) -> RolloutRunSpec:
     """The spec with the runtime's engine and storage, and every preset. Raises ValueError."""
+    return fill(_on_runtime(spec, runtime), engine="vllm")
+
+
+def filled_by_presets(spec: Mapping[str, Any], runtime: RuntimeSpec) -> tuple[Filled, ...]:
+    """What the presets that a spec names fill in; nothing where it names none. Raises ValueError."""
+    if not spec.get("preset"):
+        return ()
+    account = resolve(_on_runtime(spec, runtime), engine="vllm").filled
+    return tuple(one for one in account if one.source != DEFAULTS)
+
+
+def _on_runtime(spec: Mapping[str, Any], runtime: RuntimeSpec) -> RolloutRunSpec:
     document = {**spec}
     actors = dict(document.get("actors") or {})
     if "engine" not in actors and runtime.engine is not None:
@@ -49,7 +61,7 @@ def resolve_spec(spec: Mapping[str, Any], runtime: RuntimeSpec) -> RolloutRunSpe
     document["storage"] = _storage(document.get("storage"), runtime)
     if document["storage"] is None:
         del document["storage"]
-    return fill(RolloutRunSpec.model_validate(document), engine="vllm")
+    return RolloutRunSpec.model_validate(document)
 
 
 def _storage(own: Mapping[str, Any] | None, runtime: RuntimeSpec) -> dict[str, Any] | None:

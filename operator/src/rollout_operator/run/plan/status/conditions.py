@@ -27,7 +27,7 @@ from rollout_operator.run.plan.phases import (
 
 OWN_FIELDS = (
     "observedGeneration", "conditions", "attempt", "configuration", "startTime", "settingsGeneration",
-    "activeSeconds", "completionTime", "coordinator", "learner", "actors", "selector", "lastSnapshot", "best",
+    "activeSeconds", "completionTime", "resolved", "coordinator", "learner", "actors", "selector", "lastSnapshot", "best",
 )  # fmt: skip
 
 

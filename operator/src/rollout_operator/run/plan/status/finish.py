@@ -17,6 +17,7 @@ from rollout_operator.run.plan.status.conditions import (
     own_part,
 )
 from rollout_operator.run.plan.status.events import build_events, build_final_events
+from rollout_operator.run.plan.status.filled import describe_filled
 from rollout_operator.run.plan.status.snapshots import describe_snapshots
 
 _COUNTS: tuple[tuple[str, Role], ...] = (
@@ -43,6 +44,8 @@ def finish_plan(
     """
     before = own_part(observed.status.model_dump(mode="json", by_alias=True, exclude_none=True))
     status = {**before, **describe_snapshots(observed), **fields}
+    if not frozen and observed.spec is not None:
+        status["resolved"] = describe_filled(observed)
     status["observedGeneration"] = observed.generation
     said = aspects if frozen else [*aspects, *cluster_conditions(observed)]
     status["conditions"] = stamp(said, observed.status.conditions, observed.generation, now)
