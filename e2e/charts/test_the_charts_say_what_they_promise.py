@@ -1,13 +1,11 @@
 """Helm's own view of the charts: they lint, they render, and they grant what the modes say. No cluster needed."""
 
 import json
-import subprocess
 from typing import Any
 
 import pytest
 
 import charts
-from cluster import build
 from cluster.errors import ClusterError
 from rollout_operator.rbac import RULES
 
@@ -333,21 +331,3 @@ def test_a_runtime_is_made_once_its_kind_is_served(namespaces):
     made = of_kind(charts.objects(served), kind)
     assert len(made) == (len(namespaces) or 1)
     assert made == of_kind(charts.objects(apart), kind)
-
-
-def test_the_kustomize_base_is_what_the_chart_renders():
-    """`python -m charts` in e2e/ writes it."""
-    assert charts.BASE.read_text() == charts.render_base()
-
-
-def test_kustomize_builds_the_base_with_the_definitions():
-    command = [str(build.path("kubectl")), "kustomize", str(charts.BASE.parent)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    made = charts.objects(done.stdout)
-    kinds = [one["kind"] for one in made]
-    assert kinds.count("CustomResourceDefinition") == 5
-    assert "Namespace" in kinds
-    assert {one["metadata"].get("namespace", charts.NAMESPACE) for one in made} == {
-        charts.NAMESPACE
-    }

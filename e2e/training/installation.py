@@ -29,7 +29,7 @@ def install(cluster: Cluster, cache: Path) -> None:
     """The definitions, the runtime of the sample and the operator, ready. Raises BuildError, ClusterError."""
     cluster.import_image(containers.ensure_worker())
     found = list(
-        yaml.safe_load_all(cluster.kubectl("kustomize", str(REPOSITORY / "manifests/base")))
+        yaml.safe_load_all(cluster.kubectl("kustomize", str(REPOSITORY / "manifests/default")))
     )
     definitions = [one for one in found if one["kind"] == "CustomResourceDefinition"]
     cluster.kubectl.apply(*definitions)
@@ -56,7 +56,7 @@ def wait_for_operator(kubectl: Kubectl) -> None:
 
 
 def build_operator(rendered: list[Manifest], cache: Path) -> list[Manifest]:
-    """What `manifests/base` renders: one reconciler without its webhook, its packages from the node."""
+    """What `manifests/default` renders: one reconciler without its webhook, its packages from the node."""
     return [
         _allowing(_adapted(one), build_folders(cache))
         for one in rendered

@@ -12,7 +12,7 @@ from cluster.paths import REPOSITORY
 
 pytestmark = pytest.mark.process
 
-BASE = REPOSITORY / "manifests" / "base" / "operator.yaml"
+SCHEMA = REPOSITORY / "manifests/components/flow-schema/flow-schemas.yaml"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/rollout-operator"
 PODS = "/api/v1/namespaces/{}/pods"
 
@@ -20,7 +20,7 @@ PODS = "/api/v1/namespaces/{}/pods"
 @pytest.fixture
 def schema(bare):
     """The schema of the chart, moved to the test's namespace."""
-    documents = yaml.safe_load_all(BASE.read_text())
+    documents = yaml.safe_load_all(SCHEMA.read_text())
     found = next(one for one in documents if one and one["kind"] == "FlowSchema")
     text = json.dumps(found)
     text = text.replace(json.dumps("rollout-system"), json.dumps(bare.namespace))
