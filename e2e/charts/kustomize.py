@@ -47,6 +47,7 @@ FILES = {
     "Issuer": "certificates",
     "FlowSchema": "flow-schemas",
     "ServiceMonitor": "service-monitors",
+    "PrometheusRule": "prometheus-rules",
 }
 """In which file of a folder a kind stands."""
 
@@ -101,6 +102,12 @@ COMPONENTS = (
         values={"serviceMonitor": {"enabled": True}},
         served=(SERVICE_MONITOR,),
         beside={"webhook": {"enabled": True}},
+    ),
+    Component(
+        name="prometheus-rule",
+        why="Alerts on the operator's metrics, for the Prometheus operator.",
+        values={"prometheusRule": {"enabled": True}},
+        served=("monitoring.coreos.com/v1/PrometheusRule",),
     ),
 )
 DEFAULT = ("webhook", "admission-policy", "flow-schema", "user-roles")

@@ -1,7 +1,13 @@
 """What Prometheus reads: names that dashboards and alerts rely on, few series, none of a run that is gone."""
 
+import re
 from collections import Counter
+from pathlib import Path
 
+import pytest
+import yaml
+
+from rollout_api.conditions import Reason
 from rollout_operator.metrics import build_metrics, watch_gauges
 
 NAMES = {
@@ -64,3 +70,23 @@ def test_a_run_that_is_gone_leaves_no_series():
     found = series(metrics)
     assert found['rollout_runs{reason="Running"}'] == "1.0"
     assert 'rollout_runs{reason="NoStorageClass"}' not in found
+
+
+ALERTS = Path(__file__).parents[2] / "charts" / "rollout" / "files" / "alerts.yaml"
+
+
+def alerts():
+    return [
+        rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
+    ]
+
+
+@pytest.mark.parametrize("alert", alerts(), ids=lambda one: one["alert"])
+def test_an_alert_asks_for_series_that_there_are_and_says_what_to_do(alert):
+    asked = set(re.findall(r"rollout_[a-z_]+", alert["expr"]))
+    assert asked and {name.removesuffix("_bucket") for name in asked} <= NAMES
+    reasons = re.findall(r'reason=~"([^"]+)"', alert["expr"])
+    assert {word for found in reasons for word in found.split("|")} <= {one.value for one in Reason}
+    assert len(alert["annotations"]["description"].split()) > 8
+    assert alert["labels"]["severity"] in {"warning", "critical"}
+    assert alert["for"]

@@ -68,6 +68,33 @@ default
 {{- define "rollout.podSecurity" -}}
 runAsNonRoot: true
 seccompProfile: {type: RuntimeDefault}
+{{- range $name, $number := .Values.identity }}
+{{- if $number }}
+{{ $name }}: {{ int64 $number }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "rollout.logEnv" -}}
+- {name: ROLLOUT_LOG_LEVEL, value: {{ .Values.log.level | upper }}}
+- {name: ROLLOUT_LOG_FORMAT, value: {{ .Values.log.format | lower }}}
+{{- end -}}
+
+{{- define "rollout.fileMounts" -}}
+{{- range .values.files }}
+- {name: {{ .name }}, mountPath: {{ .mountPath }}, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "rollout.fileVolumes" -}}
+{{- range .values.files }}
+- name: {{ .name }}
+  {{- if .configMap }}
+  configMap: {{ toYaml .configMap | nindent 4 }}
+  {{- else }}
+  secret: {{ toYaml .secret | nindent 4 }}
+  {{- end }}
+{{- end }}
 {{- end -}}
 
 {{- define "rollout.containerSecurity" -}}

@@ -31,10 +31,3 @@ class VisibleFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record; further lines are indented."""
         return visible(super().format(record)).replace("\n", "\n  ")
-
-
-def log_visibly(layout: str) -> None:
-    """Log from INFO on to standard error in this layout."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(VisibleFormatter(layout))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -12,7 +12,7 @@ import time
 
 import kopf
 
-from rollout_api.visible import log_visibly
+from rollout_api.logs import start_logging
 from rollout_operator.build import open_manager
 from rollout_operator.controller.backoff import pause_seconds
 from rollout_operator.handlers import register, register_login
@@ -39,7 +39,7 @@ class _EveryTask(frozenset["asyncio.Task[None]"]):
 
 def main() -> None:
     """Run until SIGTERM."""
-    log_visibly("%(asctime)s %(levelname)s %(name)s %(message)s")
+    start_logging(os.environ)
     logging.getLogger("kopf").setLevel(logging.WARNING)
     gc.freeze()
     gc.set_threshold(*COLLECT)

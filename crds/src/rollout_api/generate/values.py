@@ -4,11 +4,11 @@ Nothing here is read at run time. A value that some other field already says (an
 of the operator) is not repeated: it is passed through under the name it has there.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from rollout_api.base import ApiModel, Label, ObjectName, many
+from rollout_api.base import ApiModel, Label, ObjectName, OneOf, many
 from rollout_api.v1alpha1.allowed import AllowedNamespaces
 from rollout_api.v1alpha1.common import EnvVars, NameRef
 from rollout_api.v1alpha1.data import FilePath
@@ -22,7 +22,7 @@ from rollout_api.v1alpha1.pods import (
     Resources,
     Toleration,
 )
-from rollout_api.v1alpha1.runtime import RuntimeSpec
+from rollout_api.v1alpha1.runtime import RuntimeSpec, SecretVolume
 
 Reference = Annotated[str, StringConstraints(max_length=512)]
 OptionalName = Annotated[str, StringConstraints(max_length=253)]
@@ -90,6 +90,41 @@ class SpreadValues(ApiModel):
     """Pods that count. Empty: those of the same Deployment."""
 
 
+class LogValues(ApiModel):
+    """What our own processes log; those of runs have `ROLLOUT_LOG_LEVEL` and `ROLLOUT_LOG_FORMAT` in `env`."""
+
+    level: Literal["Debug", "Info", "Warning", "Error"] = "Info"
+    """The least that is logged."""
+    format: Literal["Text", "Json"] = "Text"
+    """Lines for people, or one JSON object a line."""
+
+
+class FilesValues(OneOf):
+    """Files that are mounted into our pods, such as the authority of a proxy (with `SSL_CERT_FILE` in `env`)."""
+
+    members: ClassVar[tuple[str, ...]] = ("config_map", "secret")
+
+    name: Label
+    """Name of the volume; not `tmp` nor `certificate`, which are ours."""
+    mount_path: FilePath
+    """Where its files are; always read-only."""
+    config_map: NameRef | None = None
+    """A ConfigMap whose keys are the files."""
+    secret: SecretVolume | None = None
+    """A Secret whose keys are the files."""
+
+
+class IdentityValues(ApiModel):
+    """Which user our processes are. All else of a security context is fixed: no root, no privileges, a root folder that is read-only."""
+
+    run_as_user: int = Field(default=0, ge=0, le=4_294_967_295)
+    """User by number. 0: the image's, or what the platform assigns (OpenShift)."""
+    run_as_group: int = Field(default=0, ge=0, le=4_294_967_295)
+    """Group by number. 0: the image's."""
+    fs_group: int = Field(default=0, ge=0, le=4_294_967_295)
+    """Group that owns what is mounted. 0: none."""
+
+
 class PodValues(ApiModel):
     """What all our pods share."""
 
@@ -111,6 +146,8 @@ class PodValues(ApiModel):
     """Annotations added to the pods."""
     env: EnvVars = many(64, key="name")
     """Further environment variables, such as those of a proxy."""
+    files: tuple[FilesValues, ...] = many(16, key="name")
+    """Further files, from ConfigMaps and Secrets."""
     service_account: AccountValues = Field(default_factory=AccountValues)
     """Its service account."""
 
@@ -168,6 +205,8 @@ class WebhookValues(PodValues):
     """How long the API server waits."""
     namespace_selector: LabelSelector = Field(default_factory=LabelSelector)
     """Namespaces whose runs are reviewed. Empty: all."""
+    port: int = Field(default=9443, ge=1024, le=65_535)
+    """Port that its pods listen on, such as one that a firewall of the control plane lets through."""
     host_network: bool = False
     """For API servers that reach node addresses only, such as a control plane with another network."""
     resources: Resources = Field(default_factory=lambda: _requests("50m", "96Mi", "192Mi"))
@@ -221,6 +260,15 @@ class MonitorValues(ApiModel):
     """Make it; its kind must be installed."""
     interval_seconds: int = Field(default=30, ge=1, le=3600)
     """Seconds between scrapes."""
+    labels: Labels = Field(default_factory=dict, max_length=16)
+    """Labels by which Prometheus finds it."""
+
+
+class AlertValues(ApiModel):
+    """Alerts on the operator's metrics, as a PrometheusRule."""
+
+    enabled: bool = False
+    """Make it; its kind must be installed."""
     labels: Labels = Field(default_factory=dict, max_length=16)
     """Labels by which Prometheus finds it."""
 
@@ -294,6 +342,10 @@ class ChartValues(ApiModel):
     """Image of our own pods."""
     images: WorkerImages = Field(default_factory=WorkerImages)
     """Images of runs."""
+    log: LogValues = Field(default_factory=LogValues)
+    """What our own processes log."""
+    identity: IdentityValues = Field(default_factory=IdentityValues)
+    """Which user our own processes are."""
     image_pull_secrets: tuple[NameRef, ...] = many(16, key="name")
     """Secrets for the registry, for our own pods."""
     operator: OperatorValues = Field(default_factory=OperatorValues)
@@ -311,6 +363,8 @@ class ChartValues(ApiModel):
     """Who may talk to our pods, and whom they may talk to."""
     service_monitor: MonitorValues = Field(default_factory=MonitorValues)
     """Metrics for the Prometheus operator."""
+    prometheus_rule: AlertValues = Field(default_factory=AlertValues)
+    """Alerts for the Prometheus operator."""
     dashboards: DashboardValues = Field(default_factory=DashboardValues)
     """Dashboards for Grafana."""
     runtime: RuntimeValues = Field(default_factory=RuntimeValues)

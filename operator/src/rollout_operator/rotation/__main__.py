@@ -14,7 +14,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge
 from prometheus_client.exposition import generate_latest
 
-from rollout_api.visible import log_visibly
+from rollout_api.logs import start_logging
 from rollout_operator.certs.rotate import Target, expiry, rotate
 from rollout_operator.errors import KubeError
 from rollout_operator.kube.client import KubeClient
@@ -121,6 +121,6 @@ async def run(environment: Mapping[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    log_visibly("ts=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s")
+    start_logging(os.environ)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     asyncio.run(run(os.environ))

@@ -8,7 +8,7 @@ import os
 
 import kopf
 
-from rollout_api.visible import log_visibly
+from rollout_api.logs import start_logging
 from rollout_operator.kube.config import find_connection, open_session
 from rollout_operator.webhook.handlers import register
 from rollout_operator.webhook.server import WebhookServer
@@ -31,7 +31,7 @@ async def run(settings: WebhookSettings) -> None:
 
 def main() -> None:
     """Entry point of the webhook's Deployment."""
-    log_visibly("ts=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s")
+    start_logging(os.environ)
     logging.getLogger("kopf.objects").setLevel(logging.CRITICAL)  # refusals are answers
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     asyncio.run(run(parse_settings(os.environ)))
