@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-import yaml
+from renders import MODES, of_kind, pods, rendered
 
 import charts
 from cluster.errors import ClusterError
@@ -13,58 +13,11 @@ from rollout_operator.rbac import RULES
 pytestmark = pytest.mark.control_plane
 
 VALUES = sorted(charts.CHART.glob("values-*.yaml"))
-MODES: dict[str, dict[str, Any]] = {
-    "default": {},
-    "everything": {
-        "commonLabels": {"team": "ml"},
-        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-        "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
-        "dashboards": {"enabled": True, "annotations": {"folder": "rollout"}},
-        "imagePullSecrets": [{"name": "registry"}],
-        "images": {"worker": "rollout/worker:1", "vllm": "vllm:1"},
-        "log": {"level": "Debug", "format": "Json"},
-        "identity": {"runAsUser": 1_000_650_000, "fsGroup": 1_000_650_000},
-        "webhook": {
-            "port": 10_250,
-            "files": [
-                {"name": "proxy", "mountPath": "/etc/proxy", "secret": {"secretName": "proxy"}}
-            ],
-        },
-        "operator": {
-            "priorityClassName": "system-cluster-critical",
-            "nodeSelector": {"kubernetes.io/os": "linux"},
-            "tolerations": [{"key": "a", "operator": "Exists"}],
-            "env": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
-            "podAnnotations": {"a": "b"},
-            "podLabels": {"c": "d"},
-            "files": [{"name": "ca", "mountPath": "/etc/ca", "configMap": {"name": "company-ca"}}],
-        },
-        "networkPolicy": {"scrapers": {"matchLabels": {"name": "monitoring"}}},
-    },
-    "cert-manager": {"webhook": {"certificates": {"mode": "CertManager"}}},
-    "no webhook": {"webhook": {"enabled": False}},
-    "one replica": {"operator": {"replicas": 1}, "webhook": {"replicas": 1}},
-    "namespaced": {"namespaces": ["research", "teaching"]},
-    "one chart": {"crds": {"enabled": True}},
-}
 CLUSTER_KINDS = {
     "ClusterRole", "ClusterRoleBinding", "ValidatingWebhookConfiguration",
     "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "FlowSchema",
     "ClusterRolloutRuntime",
 }  # fmt: skip
-
-
-def rendered(mode: str) -> list[dict[str, Any]]:
-    return charts.objects(charts.render(values=MODES[mode]))
-
-
-def of_kind(objects: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
-    return [one for one in objects if one["kind"] in kinds]
-
-
-def pods(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    deployments = of_kind(objects, "Deployment")
-    return {one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in deployments}
 
 
 @pytest.mark.parametrize("chart", [charts.CHART, charts.CRDS_CHART], ids=lambda path: path.name)
@@ -342,62 +295,3 @@ def test_a_runtime_is_made_once_its_kind_is_served(namespaces):
     made = of_kind(charts.objects(served), kind)
     assert len(made) == (len(namespaces) or 1)
     assert made == of_kind(charts.objects(apart), kind)
-
-
-def test_files_of_others_are_mounted_read_only_where_they_are_asked_for():
-    made = pods(rendered("everything"))
-    operator, webhook = made["rollout-operator"], made["rollout-webhook"]
-    [mount] = [one for one in operator["containers"][0]["volumeMounts"] if one["name"] == "ca"]
-    assert mount == {"name": "ca", "mountPath": "/etc/ca", "readOnly": True}
-    assert {"name": "ca", "configMap": {"name": "company-ca"}} in operator["volumes"]
-    assert {"name": "proxy", "secret": {"secretName": "proxy"}} in webhook["volumes"]
-    assert made["rollout-certificates"]["volumes"] != pods(rendered("default"))
-
-
-@pytest.mark.parametrize("name", ["operator", "webhook", "certificates"])
-def test_our_processes_log_as_they_are_asked_and_are_the_user_that_is_given(name):
-    pod = pods(rendered("everything"))[f"rollout-{name}"]
-    given = {one["name"]: one.get("value") for one in pod["containers"][0]["env"]}
-    assert (given["ROLLOUT_LOG_LEVEL"], given["ROLLOUT_LOG_FORMAT"]) == ("DEBUG", "json")
-    security = pod["securityContext"]
-    assert (security["runAsUser"], security["fsGroup"]) == (1_000_650_000, 1_000_650_000)
-    assert security["runAsNonRoot"] is True
-    plain = pods(rendered("default"))[f"rollout-{name}"]["securityContext"]
-    assert set(plain) == {"runAsNonRoot", "seccompProfile"}
-
-
-def test_the_webhook_listens_where_it_is_told_and_is_let_through_there():
-    made = rendered("everything")
-    container = pods(made)["rollout-webhook"]["containers"][0]
-    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
-    assert ports["review"] == 10_250
-    [policy] = [
-        one
-        for one in of_kind(made, "NetworkPolicy")
-        if one["metadata"]["name"] == "rollout-webhook"
-    ]
-    opened = [port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]]
-    assert 10_250 in opened
-    [service] = [
-        one for one in of_kind(made, "Service") if one["metadata"]["name"] == "rollout-webhook"
-    ]
-    assert {one["targetPort"] for one in service["spec"]["ports"]} <= {"review", "health"}
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_helm_test_asks_what_there_is_and_is_let_through(mode):
-    """Under every switch: the pod of the test is one whom each policy lets in, and it asks for no Service that is not made."""
-    text = charts.render(values=MODES[mode])
-    [test] = [
-        one
-        for one in yaml.safe_load_all(text)
-        if one and one["metadata"].get("annotations", {}).get("helm.sh/hook") == "test"
-    ]
-    labels = test["metadata"]["labels"]
-    for policy in of_kind(rendered(mode), "NetworkPolicy"):
-        let_in = [one for rule in policy["spec"]["ingress"] for one in rule.get("from", ())]
-        wanted = [one["podSelector"]["matchLabels"] for one in let_in if "podSelector" in one]
-        assert any(selector.items() <= labels.items() for selector in wanted)
-    services = {one["metadata"]["name"] for one in of_kind(rendered(mode), "Service")}
-    asked = {url.split("/")[2].split(":")[0] for url in test["spec"]["containers"][0]["args"][1:]}
-    assert asked <= services

@@ -125,6 +125,15 @@ class IdentityValues(ApiModel):
     """Group that owns what is mounted. 0: none."""
 
 
+class HostAliasValues(ApiModel):
+    """A line of the pods' /etc/hosts (core/v1 HostAlias)."""
+
+    ip: Reference
+    """Address that the names stand for."""
+    hostnames: tuple[ObjectName, ...] = many(32, num_min=1)
+    """Names that are given this address."""
+
+
 class PodValues(ApiModel):
     """What all our pods share."""
 
@@ -146,6 +155,8 @@ class PodValues(ApiModel):
     """Annotations added to the pods."""
     env: EnvVars = many(64, key="name")
     """Further environment variables, such as those of a proxy."""
+    host_aliases: tuple[HostAliasValues, ...] = many(32, key="ip")
+    """Names that the cluster's DNS does not know, such as a proxy's."""
     files: tuple[FilesValues, ...] = many(16, key="name")
     """Further files, from ConfigMaps and Secrets."""
     service_account: AccountValues = Field(default_factory=AccountValues)
