@@ -17,13 +17,13 @@ NAMESPACE = "rollout-system"
 SECONDS_MAX = 300.0
 
 
-def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+def helm(*arguments: str, binary: str = "helm") -> subprocess.CompletedProcess[str]:
     """Run Helm with folders of its own; returns how it ended, whatever that was."""
-    build.ensure(pins.CHARTS)
+    build.ensure((binary,))
     with tempfile.TemporaryDirectory() as home:
         environment = {"HOME": home, "PATH": "/usr/bin:/bin"}
         return subprocess.run(
-            [str(build.path("helm")), *arguments],
+            [str(build.path(binary)), *arguments],
             env=environment,
             capture_output=True,
             text=True,
@@ -37,6 +37,7 @@ def render(
     values: dict[str, Any] | None = None,
     files: tuple[Path, ...] = (),
     served: tuple[str, ...] = (),
+    binary: str = "helm",
 ) -> str:
     """`helm template` of a chart as the release `rollout`, for a cluster that serves these kinds beside its own.
 
@@ -49,7 +50,7 @@ def render(
         named = [part for file in (*map(str, files), given.name) for part in ("--values", file)]
         where = ("--namespace", NAMESPACE, "--kube-version", pins.KUBERNETES)
         kinds = [part for kind in served for part in ("--api-versions", kind)]
-        done = helm("template", "rollout", str(chart), *where, *named, *kinds)
+        done = helm("template", "rollout", str(chart), *where, *named, *kinds, binary=binary)
     if done.returncode:
         raise ClusterError(done.stderr)
     return done.stdout

@@ -56,6 +56,13 @@ _helm = Module(
     checksum="h1:n1if5iQgHYsujPAcO5oonH/KiSNUmqmUF0iGVjSF3AU=",
     version_variable="helm.sh/helm/v3/internal/version.version",
 )
+_helm_4 = Module(
+    name="helm-4",
+    path="helm.sh/helm/v4",
+    version="v4.3.1",
+    checksum="h1:UndCoLe9UPmNoL7IvWzaUXveL7T5t/ijoorEmgJdI9g=",
+    version_variable="helm.sh/helm/v4/internal/version.version",
+)
 _containerd = Module(
     name="containerd",
     path="github.com/containerd/containerd/v2",
@@ -138,6 +145,7 @@ BINARIES = {
     },
     "kwok": Binary(module=_kwok, package="./cmd/kwok"),
     "helm": Binary(module=_helm, package="./cmd/helm"),
+    "helm-4": Binary(module=_helm_4, package="./cmd/helm"),
     "containerd": Binary(module=_containerd, package="./cmd/containerd"),
     "containerd-shim-runc-v2": Binary(module=_containerd, package="./cmd/containerd-shim-runc-v2"),
     "ctr": Binary(module=_containerd, package="./cmd/ctr"),
@@ -166,6 +174,8 @@ REAL_NODES = (
 EVERYTHING = (*CONTROL_PLANE, *FAKE_NODES, *CHARTS, *REAL_NODES)
 RIVALS = ("jobset", "lws", "kuberay", "twin")
 """Only the operator's benchmark needs them."""
+HELM_4 = ("helm-4",)
+"""Only a slow test needs it."""
 CERT_MANAGER = ("cert-manager",)
 """Only a slow test needs it."""
 KUEUE = ("kueue",)
