@@ -1,7 +1,7 @@
 """When a run ends, the terminal says what came of it, where it lies and what to do next; commands there can be pasted."""
 
 import pytest
-from report_kit import make_report
+from report_kit import make_report, make_step
 from typer.testing import CliRunner
 
 from rollout.cli.main import app
@@ -21,6 +21,27 @@ def test_the_way_of_each_evaluation_is_told_with_both_intervals(capsys):
         in lines
     )
     assert "  hash chain   blake3:abc" in lines
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "said"),
+    [
+        (20, " -> "),
+        (20, "(first and last 10 steps)"),
+        (5, "(first and last 2 steps)"),
+        (2, "(first and last step)"),
+    ],
+)
+def test_a_short_run_is_not_compared_with_itself(capsys, num_steps, said):
+    print_outcome(make_report(steps=[make_step(step) for step in range(1, num_steps + 1)]))
+    [reward] = [line for line in lines_of(capsys) if line.startswith("  reward ")]
+    assert said in reward
+
+
+def test_one_step_has_one_value(capsys):
+    print_outcome(make_report(steps=[make_step(1)]))
+    [reward] = [line for line in lines_of(capsys) if line.startswith("  reward ")]
+    assert "->" not in reward
 
 
 def next_commands(capsys):

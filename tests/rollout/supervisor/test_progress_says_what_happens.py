@@ -62,7 +62,7 @@ def test_a_long_wait_names_who_and_because_of_whom():
         Waiting(who="actor-1", what="tasks", culprit="learner", seconds=0.1),
     )
 
-    assert "waits learner for 3 groups (actor-0, 12s)" in render_line(make_status(waiting=waiting))
+    assert "waiting 12s: learner for 3 groups: actor-0" in render_line(make_status(waiting=waiting))
 
 
 def test_what_the_run_itself_waits_for_is_shown_before_those_who_wait_because_of_it():
@@ -71,7 +71,7 @@ def test_what_the_run_itself_waits_for_is_shown_before_those_who_wait_because_of
         Waiting(who="run", what="room for the ledger", culprit="no space left", seconds=30.0),
     )
 
-    assert "waits run for room for the ledger (no space left, 30s)" in render_line(
+    assert "waiting 30s: run for room for the ledger: no space left" in render_line(
         make_status(waiting=waiting)
     )
 
@@ -79,7 +79,7 @@ def test_what_the_run_itself_waits_for_is_shown_before_those_who_wait_because_of
 def test_the_beat_of_a_synchronous_run_is_no_wait():
     waiting = (Waiting(who="learner", what="groups", culprit="actor-0", seconds=0.2),)
 
-    assert "waits" not in render_line(make_status(waiting=waiting))
+    assert "waiting" not in render_line(make_status(waiting=waiting))
 
 
 def test_a_run_that_has_ended_waits_for_nobody():

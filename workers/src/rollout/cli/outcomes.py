@@ -48,10 +48,14 @@ def print_outcome(data: ReportInput) -> None:
     print_fact("outcome", f"{data.outcome}{f' ({data.reason})' if data.reason else ''}")
     print_fact("steps", f"{len(data.steps)} in {data.wall_seconds:.1f} s")
     print_fact("grade", data.grade)
+    window = summary["window"]
+    ends = "step" if window == 1 else f"{window} steps"
     for name in ("reward", "loss"):
         first, last = summary[f"{name}_first"], summary[f"{name}_last"]
-        if last is not None:
-            print_fact(name, f"{cell(first)} -> {cell(last)} (first and last 10 steps)")
+        if last is not None and len(data.steps) > 1:
+            print_fact(name, f"{cell(first)} -> {cell(last)} (first and last {ends})")
+        elif last is not None:
+            print_fact(name, cell(last))
     for item in summary["evaluations"]:
         print_fact(f"{item['name']} {item['split']}", _evaluation(item))
     counts = ", ".join(f"{name} {count}" for name, count in data.dispositions.items())

@@ -61,7 +61,11 @@ class ReportInput:
 
 
 def summarise(data: ReportInput) -> dict[str, Any]:
-    """The numbers of the page's head: None where the run has no such thing."""
+    """The numbers of the page's head: None where the run has no such thing.
+
+    ``window`` is how many steps the first and the last value are means of; a short run is cut in halves.
+    """
+    window = max(1, min(WINDOW, len(data.steps) // 2))
     return {
         "name": data.name,
         "uid": data.uid,
@@ -72,10 +76,11 @@ def summarise(data: ReportInput) -> dict[str, Any]:
         "model": data.model,
         "steps": len(data.steps),
         "wall_seconds": round(data.wall_seconds, 1),
-        "reward_first": _mean(data.steps[:WINDOW], "reward"),
-        "reward_last": _mean(data.steps[-WINDOW:], "reward"),
-        "loss_first": _mean(data.steps[:WINDOW], "loss"),
-        "loss_last": _mean(data.steps[-WINDOW:], "loss"),
+        "window": window,
+        "reward_first": _mean(data.steps[:window], "reward"),
+        "reward_last": _mean(data.steps[-window:], "reward"),
+        "loss_first": _mean(data.steps[:window], "loss"),
+        "loss_last": _mean(data.steps[-window:], "loss"),
         "tokens_per_second": _mean(data.steps, "tokens_per_second"),
         "evaluations": [first_and_last(rows) for rows in by_evaluation(data.evaluations).values()],
         "best": describe_best(data.best, data.evaluations),

@@ -166,7 +166,10 @@ def _tell_end(finished: Finished, run: RunDir, display: Display) -> None:
         )
     elif ended.exit_code != EXIT_OK:
         display.note(f"{ended.reason}: {ended.message}")
-        display.note(f"what was committed is kept; go on, once corrected, with --resume {run.name}")
+        display.note(
+            "what was committed is kept; go on, once corrected, with the same command and "
+            f"--resume {run.name}"
+        )
 
 
 def _write_report(report: Report, run: RunDir, display: Display) -> None:

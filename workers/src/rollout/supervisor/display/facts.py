@@ -31,7 +31,7 @@ def render_facts(status: Status) -> tuple[Fact, ...]:
         Fact(label="eta", value=_eta(status)),
         Fact(label="bottleneck", value=_bottleneck(status)),
         Fact(label="actors", value=_actors(status)),
-        Fact(label="waits", value=_waits(status)),
+        Fact(label="waiting", value=_waits(status)),
         Fact(label="eval", value=_evaluation(status)),
         Fact(label="says", value=_conditions(status)),
     )
@@ -80,7 +80,7 @@ def _waits(status: Status) -> str:
     if not long or status.outcome is not None:
         return ""
     one = long[0]
-    return f"{one.who} for {one.what} ({one.culprit}, {render_seconds(one.seconds)})"
+    return f"{render_seconds(one.seconds)}: {one.who} for {one.what}: {one.culprit}"
 
 
 def _bottleneck(status: Status) -> str:
