@@ -99,7 +99,7 @@ def test_an_unknown_field_is_refused_and_without_strictness_dropped(kubectl: Kub
 
 def test_two_managers_own_entries_of_one_list(kubectl: Kubectl):
     for manager, name in (("one", "A"), ("other", "B")):
-        document = build_run(spec={"env": [{"name": name, "value": "1"}]})
+        document = build_run(spec={"suspend": True, "env": [{"name": name, "value": "1"}]})
         apply = ("apply", "--server-side", f"--field-manager={manager}", "-f", "-")
         kubectl(*apply, stdin=json.dumps(document))
 

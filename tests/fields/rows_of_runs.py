@@ -105,7 +105,7 @@ RUNS: dict[str, Row] = {
             "evaluated-rows", "refused", edits={SUITE_DATA: {kind: where}}
         )
         for kind, where in (("jsonl", {"uri": ROWS_URI}), ("huggingFace", {"path": "dataset"}))
-        for name in ("chosenField", "rejectedField", "labelField", "marginField")
+        for name in ("chosenField", "rejectedField", "labelField", "marginField", "imageField")
     },
     f"{SUITE_DATA}.shuffle": row("evaluated-rows", "refused"),
     f"{SUITE_DATA}.tailBatch": row("evaluated-rows", "refused"),

@@ -85,6 +85,12 @@ TRAINING: dict[str, Row] = {
     f"{GRPO}.advantageEpsilon": row("actor-ratio", "learning"),
     # -- data
     "spec.train.data": row("rows", "prompts", "look"),
+    "spec.train.environment.agent": row(
+        "grpo", "refused", edits={"spec.train.environment": {"agent": {"command": ["a"]}}}
+    ),
+    "spec.train.environment.tools": row("grpo", "refused"),
+    "spec.train.data.jsonl.imageField": row("rows", "refused"),
+    "spec.train.data.huggingFace.imageField": row("dataset", "refused"),
     "spec.train.data.jsonl.chosenField": row("dpo", "learning"),
     "spec.train.data.jsonl.rejectedField": row("dpo", "learning"),
     "spec.train.data.jsonl.labelField": row("kto", "learning"),

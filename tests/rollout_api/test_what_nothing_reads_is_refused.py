@@ -1,5 +1,7 @@
 """Fields that the schema declares and no part reads yet are refused by name, with what to write instead."""
 
+import pytest
+
 from rollout_api.checks import check_document
 from rollout_api.problems import Severity
 
@@ -64,6 +66,38 @@ def test_an_evaluation_has_no_reward_model_of_its_own_as_it_would_be_given_train
     suite = {"data": {"jsonl": {"uri": "a.jsonl"}}, "rewards": rewards}
 
     assert evaluated(suite) == [("rewards[1].model", "NotSupported")]
+
+
+RUN = {
+    "model": {"uri": "rollout://tiny-adder"},
+    "train": {
+        "algorithm": {"grpo": {}},
+        "data": {"jsonl": {"uri": "a.jsonl"}},
+        "environment": {"builtin": {"name": "single-turn"}},
+        "rewards": [{"builtin": {"name": "exact-match"}}],
+        "maxSteps": 1,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "part", "value"),
+    [
+        ("environment.agent", "environment", {"agent": {"command": ["my-agent"]}}),
+        (
+            "environment.tools",
+            "environment",
+            {"builtin": {"name": "single-turn"}, "tools": ["search"]},
+        ),
+        ("data.jsonl.imageField", "data", {"jsonl": {"uri": "a.jsonl", "imageField": "images"}}),
+    ],
+)
+def test_what_is_to_come_has_its_place_and_is_refused_by_name(field, part, value):
+    train = {**RUN["train"], part: value}
+    document = {**HEAD, "kind": "RolloutRun", "spec": {**RUN, "train": train}}
+    errors = [one for one in check_document(document) if one.severity is Severity.error]
+    assert [(one.field, one.reason) for one in errors] == [(f"spec.train.{field}", "NotSupported")]
+    assert errors[0].fix
 
 
 def test_an_object_that_nothing_acts_on_is_named_when_it_is_validated():

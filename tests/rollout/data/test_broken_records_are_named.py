@@ -222,6 +222,20 @@ def test_a_conversation_ends_with_its_answer():
         ("hello", "expected a list of messages, got str"),
         ([{"role": "robot", "content": "x"}], r"chat\[0\]: expected {role: system|user"),
         ([{"role": "user"}], "field 'content' is missing"),
+        (
+            [
+                {
+                    "role": "user",
+                    "content": [{"type": "text"}, {"type": "image_url"}, {"type": "text"}],
+                }
+            ],
+            r"chat\[0\]: content has parts \(text, image_url\); text alone",
+        ),
+        ([{"role": "user", "content": []}], r"content has parts \(none\)"),
+        (
+            [{"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}],
+            r"chat\[0\]: tool_calls cannot be trained on yet",
+        ),
         ([{"role": "assistant", "content": "x"}], "no prompt before it"),
     ],
 )

@@ -14,7 +14,8 @@ from rollout_api.checks.facts import Facts
 from rollout_api.checks.within import models_within
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.common import ModelSource
-from rollout_api.v1alpha1.data import Jsonl
+from rollout_api.v1alpha1.data import FieldMapping, Jsonl
+from rollout_api.v1alpha1.environment import Environment
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 
@@ -39,6 +40,23 @@ def restore_is_by_resume(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
             "restoring another run's snapshot",
             "go on with a run by rollout run --resume, or start from its model: model.fromRun",
         )
+
+
+def episodes_are_conversations_in_text(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """What is to come keeps its place: tools, agents with loops of their own, images."""
+    for path, model in models_within(spec, "spec"):
+        if isinstance(model, Environment) and model.agent is not None:
+            fix = "write a python environment, or take a builtin one"
+            yield _unbuilt(f"{path}.agent", "an agent with a loop of its own", fix)
+        if isinstance(model, Environment) and model.tools:
+            fix = "let a python environment run what the policy writes"
+            yield _unbuilt(f"{path}.tools", "a tool that the policy calls", fix)
+        if isinstance(model, FieldMapping) and model.image_field is not None:
+            yield _unbuilt(
+                f"{path}.imageField",
+                "a prompt with images",
+                "leave it out: text is what is trained on",
+            )
 
 
 def snapshots_hold_the_train_state(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
@@ -156,6 +174,7 @@ def _unbuilt(field: str, what: str, fix: str) -> Problem:
 RULES = (
     work_is_training,
     restore_is_by_resume,
+    episodes_are_conversations_in_text,
     snapshots_hold_the_train_state,
     sources_come_from_known_places,
     evaluations_ask_rows_in_order,

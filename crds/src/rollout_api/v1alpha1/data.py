@@ -24,6 +24,8 @@ class FieldMapping(ApiModel):
     """Field that is true for a good answer and false for a bad one (kto); the answer is `answerField`."""
     margin_field: Name | None = None
     """Field with the wanted margin between the scores of a pair (rm). Unset: 0."""
+    image_field: Name | None = None
+    """Field with the prompt's images; text is all that is trained on so far. Not supported by this version: refused."""
     system_prompt: Text | None = None
     """Put before every conversation as its system message."""
     template: Text | None = None

@@ -26,13 +26,28 @@ class PythonClass(ApiModel):
     """Objects that hold further arguments. Not supported by this version: refused."""
 
 
+class Agent(ApiModel):
+    """A program with a loop of its own, which asks an OpenAI-compatible endpoint that is its episode's alone."""
+
+    command: tuple[Name, ...] = many(64, num_min=1)
+    """What is run for each episode; it finds its endpoint and key in its environment."""
+    image: Name | None = None
+    """Container image of it. Unset: the worker's."""
+
+
 class Environment(OneOf):
     """One episode's world: it makes the conversation and takes the replies."""
+
+    members: ClassVar[tuple[str, ...]] = ("builtin", "python", "agent")
 
     builtin: Builtin | None = None
     """One that rollout ships: `single-turn`, `arithmetic`, ..."""
     python: PythonClass | None = None
     """An environment of the user's own."""
+    agent: Agent | None = None
+    """A program that speaks to an endpoint of its episode. Not supported by this version: refused."""
+    tools: tuple[Name, ...] = many(64)
+    """Tools that the policy may call, by name. Not supported by this version: refused."""
 
 
 class PythonFunction(OneOf):

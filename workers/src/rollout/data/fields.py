@@ -70,7 +70,20 @@ def read_turns(record: Mapping[str, Any], field: str) -> list[Turn]:
 def _turn(item: Any, where: str) -> Turn:
     if not isinstance(item, Mapping) or item.get("role") not in ROLES:
         raise BadRecord(f"field {where}: expected {{role: {'|'.join(ROLES)}, content: text}}")
+    if item.get("tool_calls"):
+        raise BadRecord(f"field {where}: tool_calls cannot be trained on yet; text is all that is")
+    content = item.get("content")
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        raise BadRecord(
+            f"field {where}: content has parts ({_kinds(content)}); text alone can be trained on yet: join it"
+        )
     return {"role": item["role"], "content": read_text(item, "content")}
+
+
+def _kinds(parts: Sequence[Any]) -> str:
+    """The types of a message's parts, each once."""
+    said = (one.get("type") if isinstance(one, Mapping) else kind(one) for one in parts[:8])
+    return ", ".join(dict.fromkeys(str(one)[:20] for one in said)) or "none"
 
 
 def kind(value: Any) -> str:
