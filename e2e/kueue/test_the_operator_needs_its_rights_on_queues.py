@@ -38,7 +38,9 @@ def live(stage):
     label = {"kueue.x-k8s.io/priority-class": "first"}
     stage.start("arithmetic", spec_of(8), **label)
     stage.wait_for("Ready", "False", "Queued")
-    stage.patch({"learner": {"accelerator": {"className": "h100", "count": 4}}})
+    fewer = {"learner": {"accelerator": {"className": "h100", "count": 4}}}
+    stage.patch({"suspend": True, **fewer})
+    stage.patch({"suspend": False})
     stage.wait_for("Ready", "True", "Running")
     other = spec_of(4)
     other["learner"]["priorityClassName"] = "of-pods"
