@@ -159,6 +159,15 @@ NEVER: dict[str, tuple[dict[str, Any], str]] = {
     "no seed": ({"seed": None}, "seed is immutable: it names every sample's noise"),
     "other numerics": ({"numerics": {"mode": "Fast"}}, "numerics is immutable"),
     "another bucket": ({"storage": {"uri": "s3://other/runs"}}, "storage is immutable"),
+    "another retention": (
+        {
+            "storage": {
+                "uri": "s3://bucket/runs",
+                "ledger": {"sqlite": {}, "retention": {"trajectories": {"steps": 9}}},
+            }
+        },
+        "storage is immutable",
+    ),
     "no bucket": ({"storage": None}, "storage is immutable"),
     "another controller": ({"managedBy": "kueue.x-k8s.io/multikueue"}, "managedBy is immutable"),
     "another kind of work": (

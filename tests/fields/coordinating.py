@@ -29,7 +29,7 @@ from rollout.coordinator.rules.evaluation import (
     plan_due,
 )
 from rollout.coordinator.rules.lengths import Lengths
-from rollout.coordinator.rules.retention import plan_anchor_retention
+from rollout.coordinator.rules.retention import plan_anchor_retention, plan_body_removal
 from rollout.coordinator.rules.stragglers import Idle, WorkerLoad, deadline_seconds, plan_steals
 from rollout.coordinator.server.in_process import serve_in_process
 from rollout.ledger.records import AnchorManifest
@@ -131,6 +131,7 @@ def observe_rules(document: Mapping[str, Any], place: Place) -> Any:
         "retention": [
             one.step for one in plan_anchor_retention(_anchors(), plan.snapshots.anchors_kept)
         ],
+        "bodies": plan_body_removal(_anchors(), plan.storage.bodies_behind),
         "anchors": [
             step for step in range(1, 80) if step % (plan.snapshots.anchor_every_steps or 1) == 0
         ],

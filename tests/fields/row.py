@@ -34,6 +34,7 @@ FROM_RUN = {"fromRun": {"name": "known", "snapshot": "Latest"}}
 HUB = {"uri": "hf://o/m"}
 OWN_CODE = {"spec.code": {"path": "code"}}
 LEDGER = "spec.storage.ledger"
+RETAINED = {"sqlite": {}, "retention": {"trajectories": {"steps": 0}}}
 
 
 def sources(path: str, base: str) -> Iterator[tuple[str, Row]]:

@@ -7,7 +7,18 @@ from collections.abc import Iterator
 from bases import PLUGIN, SUITE, TEACHER
 from configs import WHEEL_DIGEST
 from documents import ROWS_URI
-from row import FROM_RUN, LEDGER, OWN_CODE, SUITE_DATA, VLLM, Row, judges, row, unbuilt_parameters
+from row import (
+    FROM_RUN,
+    LEDGER,
+    OWN_CODE,
+    RETAINED,
+    SUITE_DATA,
+    VLLM,
+    Row,
+    judges,
+    row,
+    unbuilt_parameters,
+)
 
 RUNS: dict[str, Row] = {
     # -- not built
@@ -70,6 +81,7 @@ RUNS: dict[str, Row] = {
         "children",
         edits={"spec.storage": {"ledger": {"postgres": {"secretRef": {"name": "dsn"}}}}},
     ),
+    f"{LEDGER}.retention": row("grpo", "rules", edits={"spec.storage": {"ledger": RETAINED}}),
     "spec.env": row("pods", "children"),
     "spec.actors": row("pods", "children", "engine", "start"),
     "spec.actors.replicas": row("pods", "children"),
@@ -239,6 +251,9 @@ RUNTIME_ROWS: dict[str, Row] = {
     },
     f"{RT}.ceilings.activeSeconds": row(
         "devices", "start", edits={"spec.limits": {"activeSeconds": 950, "noProgressSeconds": 100}}
+    ),
+    f"{RT}.storage.ledger.retention": row(
+        "devices", "rules", edits={f"{RT}.storage": {"ledger": RETAINED}}
     ),
     f"{RT}.storage.ledger.postgres": row(
         "pods",

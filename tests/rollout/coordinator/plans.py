@@ -11,6 +11,7 @@ from rollout.coordinator.plan import (
     NumericsPlan,
     RunPlan,
     SnapshotsPlan,
+    StoragePlan,
     TrainPlan,
 )
 
@@ -19,6 +20,7 @@ PARTS = {
     "limits": LimitsPlan,
     "numerics": NumericsPlan,
     "snapshots": SnapshotsPlan,
+    "storage": StoragePlan,
     "learner": LearnerPlan,
 }
 

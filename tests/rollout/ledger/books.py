@@ -24,6 +24,7 @@ def check_books(file: Path, staleness_max: int) -> list[str]:
         return [
             *ended_once(tx),
             *consumed_is_stored(tx),
+            *bodies_are_kept(tx),
             *fenced(tx),
             *young_enough(tx, staleness_max),
             *tallied(tx),
@@ -71,6 +72,16 @@ def consumed_is_stored(tx: sqlite3.Connection) -> list[str]:
         " WHERE d.kind = 'consumed' AND j.task_id IS NULL"
     )
     return [f"{task}/{sample} was consumed and has no trajectory" for task, sample in rows]
+
+
+def bodies_are_kept(tx: sqlite3.Connection) -> list[str]:
+    """Results have a body unless it is written down as removed, and none that is written down is left."""
+    rows = tx.execute(
+        "SELECT t.task_id, b.task_id IS NOT NULL, t.ordinal < run.removed_ordinal FROM run, tasks t"
+        " LEFT JOIN bodies b ON b.task_id = t.task_id WHERE t.kind = 'train' AND t.state = 'done'"
+        " AND (b.task_id IS NULL) <> (t.ordinal < run.removed_ordinal)"
+    )
+    return [f"{task}: has a body: {has}, is removed: {removed}" for task, has, removed in rows]
 
 
 def fenced(tx: sqlite3.Connection) -> list[str]:

@@ -1,6 +1,7 @@
 """Every ledger implementation goes through the same tests: add its opener to ``OPENERS``."""
 
 import itertools
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -97,3 +98,19 @@ def server() -> Iterator[PostgresServer]:
     made = make_server()
     yield made
     made.close()
+
+
+@pytest.fixture
+def damage(store: str, tmp_path: Path) -> Callable[[str], None]:
+    """Runs a statement on the ledger that ``open_ledger`` has opened in ``tmp_path``, as nobody should."""
+
+    def run(sql: str) -> None:
+        if store == "sqlite":
+            with sqlite3.connect(tmp_path / "ledger.db") as connection:
+                connection.execute(sql)
+            return
+        with read_postgres(tmp_path) as reader:
+            schema = reader._address.schema
+        shared_server().query(f'SET search_path TO "{schema}"; {sql}; RESET search_path')
+
+    return run

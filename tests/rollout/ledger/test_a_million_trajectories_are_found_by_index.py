@@ -8,7 +8,7 @@ import pytest
 from ledger_kit import IDENTITY, Clock, claim_request, finished, started, step_commit
 
 from rollout.ledger.records import Disposition, Limits
-from rollout.ledger.sql import loading, steps, tallies
+from rollout.ledger.sql import loading, removing, steps, tallies
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.ledger.sqlite.statistics import SHAPE
@@ -50,7 +50,7 @@ class Told(LedgerReader):
     """Asks what people ask, in a transaction that it is given."""
 
     def __init__(self, tx):
-        self.where, self.have, self._given = "", tallies.SINCE_FORMAT, tx
+        self.where, self.have, self._given = "", removing.SINCE_FORMAT, tx
 
     @property
     def _tx(self):
@@ -111,6 +111,10 @@ QUESTIONS = (
     lambda tx: loading.read_bodies(tx, ["t/0"]),
     lambda tx: steps._reopen(tx, 2),
     lambda tx: steps._made(tx, ["t/0"]),
+    lambda tx: removing._find_trained(tx, 0, 2, 10),
+    lambda tx: removing._remove_evaluation(tx, ("heldout", "report", 0, 1), 10),
+    lambda tx: removing.check_not_lost(tx, []),
+    lambda tx: removing._removed_of(tx, ["t/0"]),
 )
 
 

@@ -27,8 +27,8 @@ from ledger_kit import (
 )
 from msgspec import structs
 
-from rollout.errors import Fenced
-from rollout.ledger.records import Limits
+from rollout.errors import Fenced, LedgerError, NoLongerKept
+from rollout.ledger.records import AnchorManifest, Limits
 from rollout.ledger.sql.tallies import count_dispositions
 
 GROUPS_PER_STEP = 2
@@ -51,6 +51,7 @@ class Histories(RuleBasedStateMachine):
         self.beginnings = {}  # task_id -> what the last attempt that was returned left
         self.returned = set()
         self.lineage, self.committed, self.admitted, self.position = 0, 0, 0, 0
+        self.anchors, self.forks, self.removed = {}, [], 0
 
     def _open(self):
         return type(self).open_ledger(Path(self.folder.name), self.clock, Limits())
@@ -132,9 +133,57 @@ class Histories(RuleBasedStateMachine):
         self.committed = step
 
     @precondition(lambda self: self.committed > 0)
+    @rule()
+    def save_anchor(self):
+        self.anchors[(self.lineage, self.committed)] = True
+        manifest = AnchorManifest(
+            name=f"{self.lineage}-{self.committed}",
+            lineage=self.lineage,
+            step=self.committed,
+            chain="chain",
+            version=version(self.committed, self.lineage),
+            objects={},
+        )
+        self.do(self.ledger.save_anchor(self.learner, manifest))
+
+    @precondition(lambda self: len(self.live_anchors()) > 1)
+    @rule()
+    def delete_the_oldest_anchor(self):
+        key = min(self.live_anchors(), key=lambda one: (one[1], one[0]))
+        self.anchors.pop(key)
+        self.do(self.ledger.delete_anchors([key]))
+
+    @rule(step=st.integers(0, 6), num_max=st.integers(1, 4))
+    def remove(self, step, num_max):
+        first = min((anchor[1] for anchor in self.live_anchors()), default=-1)
+        if step > min(first, self.committed):
+            with pytest.raises(LedgerError, match="cannot be removed"):
+                self.do(self.ledger.remove_bodies(step, num_max))
+            return
+        done = self.do(self.ledger.remove_bodies(step, num_max))
+        left = max(0, step * GROUPS_PER_STEP - self.removed)
+        assert (done.num_bodies, done.more) == (min(left, num_max), left >= num_max)
+        self.removed += done.num_bodies
+
+    def live_anchors(self):
+        """Anchors of steps that no fork has left behind."""
+        return [
+            (lineage, step)
+            for lineage, step in self.anchors
+            if all(step <= base for made, base in self.forks if made > lineage)
+        ]
+
+    @precondition(lambda self: self.committed > 0)
     @rule(data=st.data())
     def fork(self, data):
         base = data.draw(st.integers(0, self.committed))
+        if base * GROUPS_PER_STEP < self.removed:
+            with pytest.raises(NoLongerKept):
+                self.do(
+                    self.ledger.fork(self.learner, base, version(base, 99), "chain", "it differs")
+                )
+            return
+        self.forks.append((self.lineage + 1, base))
         made = self.do(
             self.ledger.fork(self.learner, base, version(base, 99), "chain", "digest differs")
         )
@@ -174,6 +223,17 @@ class Histories(RuleBasedStateMachine):
             assert [s.trajectory_id for s in group.samples] == (
                 self.accepted.get(group.task.task_id, [])
             )
+
+    @invariant()
+    def every_step_is_whole_or_refused_by_name(self):
+        for step in range(1, self.committed + 1):
+            if (step - 1) * GROUPS_PER_STEP < self.removed:
+                with pytest.raises(NoLongerKept):
+                    self.do(self.ledger.batch_of(step))
+            else:
+                assert len(self.do(self.ledger.batch_of(step)).bodies) == GROUPS_PER_STEP
+        for group in self.do(self.ledger.load()).groups:
+            assert (group.body is not None) == (group.task.task_id in self.accepted)
 
     @invariant()
     def beginnings_are_kept(self):

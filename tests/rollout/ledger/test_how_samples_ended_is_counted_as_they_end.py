@@ -18,6 +18,7 @@ from ledger_kit import (
 )
 from postgres_server import shared_server
 
+from rollout.ledger.formats import list_migrations
 from rollout.ledger.records import Disposition, Limits
 from rollout.ledger.sql.loading import load
 from rollout.ledger.sql.tallies import count_dispositions
@@ -25,6 +26,12 @@ from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.ledger.sqlite.reader import LedgerReader
 
 SHORT, LONG = 12, 48
+KNOWN = len(list_migrations("rollout.ledger.sqlite"))
+LATER = (
+    *(("run", f"removed_{what}") for what in ("step", "ordinal", "bodies", "bytes")),
+    ("evaluations", "removed"),
+)
+"""Columns of later formats."""
 QUESTIONS = {
     "load": lambda reader: load(reader._tx),
     "dispositions": lambda reader: reader.dispositions(),
@@ -125,7 +132,7 @@ async def test_a_ledger_from_before_is_counted_once_when_it_is_opened(
         assert [view.num_consumed for view in reader.steps()] == [NUM_SAMPLES] * SHORT
     await open_ledger(tmp_path, Clock(), Limits()).close()
     with read_ledger(tmp_path) as reader:
-        assert (reader.have, reader.dispositions()) == (4, now)
+        assert (reader.have, reader.dispositions()) == (KNOWN, now)
         assert [view.num_consumed for view in reader.steps()] == [NUM_SAMPLES] * SHORT
 
 
@@ -134,9 +141,13 @@ def take_tallies_away(reader, folder):
     if isinstance(reader, LedgerReader):
         with sqlite3.connect(folder / "ledger.db") as connection:
             connection.execute("DROP TABLE tallies")
+            for table, column in LATER:
+                connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
             connection.execute("DELETE FROM sqlite_stat1 WHERE tbl = 'tallies'")
             connection.execute("PRAGMA user_version = 3")
         return
     schema = reader._address.schema
     shared_server().query(f'DROP TABLE "{schema}".tallies')
+    for table, column in LATER:
+        shared_server().query(f'ALTER TABLE "{schema}".{table} DROP COLUMN {column}')
     shared_server().query(f'DELETE FROM "{schema}".schema_version WHERE version > 3')

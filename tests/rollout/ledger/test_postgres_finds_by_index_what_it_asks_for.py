@@ -10,7 +10,7 @@ import pytest
 from ledger_kit import Clock, claim_request, finished, started, step_commit
 
 from rollout.ledger.records import Disposition, Limits
-from rollout.ledger.sql import loading, steps, tallies
+from rollout.ledger.sql import loading, removing, steps, tallies
 
 GROWING = {"tasks", "trajectories", "dispositions", "attempts", "bodies", "tallies"}
 LEASED = {"tasks_leased", "tasks_expiring"}
@@ -34,6 +34,12 @@ QUESTIONS = {
     "add": (lambda tx: tallies.add_tallies(tx, 0, 2, DISPOSITION), {"tallies_pkey"}),
     "reopen": (lambda tx: steps._reopen(tx, 2), {ORDER}),
     "made": (lambda tx: steps._made(tx, ["t/0"]), {"trajectories_pkey", "tasks_pkey"}),
+    "trained": (lambda tx: removing._find_trained(tx, 0, 2, 10), {ORDER, "bodies_pkey"}),
+    "answers": (
+        lambda tx: removing._remove_evaluation(tx, ("heldout", "report", 0, 1), 10),
+        {"tasks_by_evaluation", "bodies_pkey"},
+    ),
+    "removed": (lambda tx: removing._removed_of(tx, ["t/0"]), {"tasks_pkey"}),
     "steps": (lambda tx: told(tx).steps(), {"tallies_pkey"}),
     "dispositions": (lambda tx: told(tx).dispositions(), {ORDER, "tallies_pkey"}),
 }
@@ -45,7 +51,7 @@ def told(tx):
 
     class Reader(PostgresReader):
         def __init__(self):
-            self.where, self.have = "", tallies.SINCE_FORMAT
+            self.where, self.have = "", removing.SINCE_FORMAT
 
         _tx = tx
 

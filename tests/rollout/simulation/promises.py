@@ -12,6 +12,7 @@ from scenario import Scenario
 from workers import draw_tokens, length_of
 
 from rollout.codec import name_trajectory
+from rollout.coordinator.rules.retention import plan_body_removal
 from rollout.ledger.sqlite.reader import LedgerReader
 
 OPENING_SECONDS = 0.5
@@ -47,6 +48,7 @@ def check_end(file: Path, world: Any) -> list[str]:
     with LedgerReader(file) as ledger:
         found += _told(ledger, world)
         found += _anchors_are_whole(ledger, world)
+        found += _lets_go(ledger, world.scenario)
         found += _repeats(ledger, world)
         found += _tokens_are_honest(ledger, world.scenario)
     return found
@@ -60,6 +62,17 @@ def _anchors_are_whole(ledger: LedgerReader, world: Any) -> list[str]:
         for part, name in {**anchor.objects, "version": anchor.version.object}.items()
         if not world.store.has(name)
     ]
+
+
+def _lets_go(ledger: LedgerReader, scenario: Scenario) -> list[str]:
+    """Bodies that no anchor replays are gone as far as the plan says, and no further."""
+    wanted = plan_body_removal(ledger.anchors(), scenario.plan.storage.bodies_behind)
+    step, found = 0 if wanted is None else wanted, []
+    for view in ledger.steps():
+        kept = {one.trajectory is not None for one in ledger.samples(view.step)}
+        if kept != {view.step > step}:
+            found.append(f"step {view.step}: bodies kept: {kept}, meant to go up to step {step}")
+    return found
 
 
 def _tokens_are_honest(ledger: LedgerReader, scenario: Scenario) -> list[str]:
@@ -76,6 +89,8 @@ def _tokens_are_honest(ledger: LedgerReader, scenario: Scenario) -> list[str]:
     for view in ledger.steps():
         for one in ledger.samples(view.step):
             made = one.trajectory
+            if made is None:
+                continue
             noise = ("train", made.ordinal, made.sample)
             meant = tuple(
                 token
@@ -118,20 +133,31 @@ def _told(ledger: LedgerReader, world: Any) -> list[str]:
 
 
 def _repeats(ledger: LedgerReader, world: Any) -> list[str]:
-    """The learner's chain comes out again from the recorded batches alone."""
+    """The learner's chain comes out again from the recorded batches alone, and from what stays of them."""
     state = begin(world.store.put)
     for view in ledger.steps():
         recorded = ledger.record(view.step)
-        batch = ledger.batch(view.step)
         assert recorded is not None
-        ids = _ids(batch)
-        state = take_step(state, ids, batch.cursor, recorded.plan["salt"], world.store.put)
+        gone = view.step <= ledger.removed().step
+        ids = _names(ledger, view.step) if gone else _ids(ledger.batch(view.step))
+        state = take_step(state, ids, recorded.cursor, recorded.plan["salt"], world.store.put)
         if view.step == 1 or view.lineage == 0:
             if state.chain != view.chain:
                 return [f"step {view.step} does not come out again from its recorded batch"]
         else:
             return []
     return []
+
+
+def _names(ledger: LedgerReader, step: int) -> tuple[tuple[str, ...], ...]:
+    """The names of a batch's trajectories in data order, read without a body."""
+    groups: dict[int, dict[int, str]] = {}
+    for one in ledger.samples(step):
+        ordinal = int(one.task_id.removeprefix("t/"))
+        groups.setdefault(ordinal, {})[one.sample] = one.trajectory_id
+    return tuple(
+        tuple(name for _, name in sorted(names.items())) for _, names in sorted(groups.items())
+    )
 
 
 def _ids(batch: Any) -> tuple[tuple[str, ...], ...]:

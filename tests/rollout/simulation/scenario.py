@@ -128,7 +128,12 @@ class Scenario:
         more = ("anchor_every", "drift", "network", "slowness")
         train = ("staleness_max", "waves_max", "samples_min", "num_samples", "steps_max")
         train += ("tasks_per_step", "extra_groups")
-        others = ("numerics.exact", "limits.sample_wait_seconds", "lease_seconds")
+        others = (
+            "numerics.exact",
+            "storage.bodies_behind",
+            "limits.sample_wait_seconds",
+            "lease_seconds",
+        )
         told = (*(f"train.{name}" for name in train), *others)
         lines = [
             f"seed {self.seed}",
@@ -141,7 +146,7 @@ class Scenario:
 
 def build_scenario(seed: int) -> Scenario:
     """Everything that a seed decides before the run begins; see ``SLOW_FIRST``, ``LATE_FIRST`` and what follows."""
-    return _with_power_cuts(_with_stop(_with_notices(_choose(seed)(seed))))
+    return _with_retention(_with_power_cuts(_with_stop(_with_notices(_choose(seed)(seed)))))
 
 
 def _choose(seed: int) -> Callable[[int], Scenario]:
@@ -232,6 +237,14 @@ def _with_power_cuts(base: Scenario) -> Scenario:
         for _ in range(draw.randint(1, 3))
     )
     return replace(base, faults=tuple(sorted((*base.faults, *cuts), key=lambda fault: fault.at)))
+
+
+def _with_retention(base: Scenario) -> Scenario:
+    """One run in two lets go of bodies; what else a seed decides is not touched."""
+    draw = random.Random(f"retention {base.seed}")
+    if draw.random() > 1 / 2:
+        return base
+    return replace(base, plan=changed(base.plan, bodies_behind=draw.choice([0, 0, 1, 2])))
 
 
 def _slow(seed: int) -> Scenario:

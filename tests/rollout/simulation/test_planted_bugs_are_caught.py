@@ -13,8 +13,9 @@ from simulate import simulate
 
 from rollout.coordinator.calls import actors, admission, batches, commits, learner
 from rollout.coordinator.calls.registry import HANDLERS
+from rollout.coordinator.duties import retention
 from rollout.coordinator.rules import batch_selection
-from rollout.ledger.sql import steps, submitting, tasks
+from rollout.ledger.sql import removing, steps, submitting, tasks
 from rollout.protocol.routes import START
 
 
@@ -163,3 +164,14 @@ def test_a_notice_that_outlives_its_learner_is_found(monkeypatch):
     report = first_broken([*range(23, 60), *range(23)])
     assert report is not None
     assert any("not ended" in text and "told to go" in text for text in report.broken)
+
+
+def test_bodies_that_go_before_the_oldest_snapshot_can_do_without_are_found(monkeypatch):
+    monkeypatch.setattr(retention, "plan_body_removal", remove_to_the_newest)
+    monkeypatch.setattr(removing, "_check_free", lambda tx, step: None)
+    report = first_broken(range(40))
+    assert report is not None
+
+
+def remove_to_the_newest(anchors, steps_behind):
+    return anchors[-1].step + 1 if anchors and steps_behind is not None else None

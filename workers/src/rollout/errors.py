@@ -70,6 +70,10 @@ class LedgerBroken(LedgerError):  # noqa: N818 - the reason shown in status
     """The ledger's file is damaged, or the disk under it fails."""
 
 
+class NoLongerKept(LedgerError):  # noqa: N818 - a state
+    """Bodies that are asked for were removed, as the run's retention says."""
+
+
 class LedgerUnreachable(LedgerError):  # noqa: N818 - the reason shown in status
     """The ledger's server has not answered within the bound: nothing is lost, try again later."""
 

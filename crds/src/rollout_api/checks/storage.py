@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from rollout_api.checks.facts import Facts
-from rollout_api.problems import Problem
+from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 _PLACE = re.compile(r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?|file:///.+)$")
@@ -70,4 +70,27 @@ def wheel_has_a_digest(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
         )
 
 
-RULES = (place_is_known, endpoint_has_a_bucket, folder_is_shared, wheel_has_a_digest)
+def retention_removes_something(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """A run that ends before its oldest snapshot is old enough keeps everything."""
+    behind = spec.storage.bodies_behind if spec.storage else None
+    if behind is None or spec.train is None or spec.train.max_steps is None:
+        return
+    oldest = spec.train.max_steps - (spec.snapshots.keep_last - 1) * spec.snapshots.every_steps
+    if oldest - behind < 1:
+        yield Problem(
+            field="spec.storage.ledger.retention.trajectories.steps",
+            reason="NothingRemoved",
+            message=f"{behind} steps behind the oldest of {spec.snapshots.keep_last} snapshots, one every"
+            f" {spec.snapshots.every_steps} steps: in {spec.train.max_steps} steps no trajectory is removed",
+            fix="use a smaller number, lower snapshots.keepLast, or leave the retention out",
+            severity=Severity.warning,
+        )
+
+
+RULES = (
+    place_is_known,
+    endpoint_has_a_bucket,
+    folder_is_shared,
+    wheel_has_a_digest,
+    retention_removes_something,
+)

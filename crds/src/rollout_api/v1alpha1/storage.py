@@ -2,6 +2,8 @@
 
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from rollout_api.base import ApiModel, Digest, Name, ObjectName, OneOf, Rule, Uri, filled
 from rollout_api.v1alpha1.common import NameRef
 from rollout_api.v1alpha1.data import FilePath
@@ -33,6 +35,20 @@ class Postgres(ApiModel):
     """Connection string; only the coordinator reads it. On one machine it is `ROLLOUT_LEDGER_DSN` of the environment."""
 
 
+class TrajectoryRetention(ApiModel):
+    """How long tokens, logprobs and texts of samples stay in the ledger."""
+
+    steps: int = Field(ge=0, le=10_000_000)
+    """Steps kept behind the oldest one that a kept snapshot replays. 0: no more than a resume may need."""
+
+
+class Retention(ApiModel):
+    """What the ledger lets go of while the run goes on. Ids, rewards, lengths and the hash chain stay."""
+
+    trajectories: TrajectoryRetention
+    """Bodies of consumed samples, and answers of evaluations but the first and the newest."""
+
+
 class Ledger(OneOf):
     """Where tasks, trajectories and commits are recorded."""
 
@@ -44,6 +60,8 @@ class Ledger(OneOf):
     """A Postgres database, in place of a file."""
     deletion_policy: Literal["Retain", "Delete"] = filled("Retain")
     """What becomes of the records when the run object is deleted."""
+    retention: Retention | None = None
+    """What is removed while the run goes on. Unset: everything is kept."""
 
 
 class Storage(ApiModel):
@@ -59,6 +77,12 @@ class Storage(ApiModel):
     """Largest size of a process's folder of verified copies of objects; a few versions of the weights must fit. Unset: 20Gi."""
     ledger: Ledger | None = None
     """Where records lie. Unset: the runtime's, else sqlite."""
+
+    @property
+    def bodies_behind(self) -> int | None:
+        """Steps whose trajectories are kept behind the oldest snapshot; None: those of all steps are."""
+        retention = self.ledger.retention if self.ledger else None
+        return retention.trajectories.steps if retention else None
 
 
 class CodeImage(ApiModel):

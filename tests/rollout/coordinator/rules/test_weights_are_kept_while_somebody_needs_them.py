@@ -1,9 +1,15 @@
 from dataclasses import replace
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
-from rollout.coordinator.rules.retention import Needs, plan_anchor_retention, plan_retention
+from rollout.coordinator.rules.retention import (
+    Needs,
+    plan_anchor_retention,
+    plan_body_removal,
+    plan_retention,
+)
 from rollout.ledger.records import AnchorManifest
 from rollout.types import WeightVersion
 
@@ -89,3 +95,18 @@ def test_versions_of_a_dead_lineage_go():
 def test_the_newest_anchors_stay():
     assert [a.step for a in plan_anchor_retention([anchor(s) for s in (3, 1, 2)], 2)] == [1]
     assert plan_anchor_retention([anchor(1)], 0) == ()
+
+
+@pytest.mark.parametrize(
+    ("steps", "behind", "wanted"),
+    [
+        ((4, 8), 0, 4),
+        ((8, 4), 3, 1),
+        ((4,), 4, 0),
+        ((4,), 5, None),
+        ((), 0, None),
+        ((4,), None, None),
+    ],
+)
+def test_bodies_go_so_many_steps_behind_the_oldest_snapshot(steps, behind, wanted):
+    assert plan_body_removal([anchor(step) for step in steps], behind) == wanted

@@ -60,7 +60,17 @@ def print_outcome(data: ReportInput) -> None:
         print_fact(f"{item['name']} {item['split']}", _evaluation(item))
     counts = ", ".join(f"{name} {count}" for name, count in data.dispositions.items())
     print_fact("samples", counts)
+    if summary["removed"].get("step"):
+        print_fact("not kept", describe_removed(summary["removed"]))
     print_fact("hash chain", data.chain or "none yet")
+
+
+def describe_removed(removed: Mapping[str, int]) -> str:
+    """What is no longer kept of a run's samples, and how much that was."""
+    return (
+        f"tokens and texts of steps up to {removed['step']}: {removed['bodies']} groups,"
+        f" {removed['bytes'] / 1024**2:,.1f} MiB"
+    )
 
 
 def print_fact(label: str, text: str) -> None:

@@ -25,6 +25,9 @@ RunArgument = Annotated[
 ]
 
 
+NO_LONGER_KEPT = "no longer kept"
+
+
 class SortBy(StrEnum):
     """Order of samples."""
 
@@ -130,6 +133,11 @@ def samples(
         headings = ["REWARD", "PROMPT", "COMPLETION", "WANTED", "TOKENS", "ENDING", "ID"]
         keys = ("reward", "prompt", "completion", "answer", "num_tokens", "ending")
         print_table(headings, [[*(row[key] for key in keys), row["id"][7:19]] for row in rows])
+        if any(row["token_ids"] is None for row in rows):
+            print_note(
+                f"prompts and completions of step {step} are {NO_LONGER_KEPT}: the run's"
+                " storage.ledger.retention; rewards, lengths and ids stay"
+            )
 
 
 def _print_data(rows: list[dict[str, Any]], run: str, step: int) -> None:
@@ -161,17 +169,20 @@ def trace(
     if output is OutputFormat.json:
         print_json(msgspec.to_builtins(view))
         return
-    item = view.trajectory
+    item, row = view.trajectory, view.sample
     print_line(view.trajectory_id)
-    print_line(f"  prompt      ordinal {item.ordinal}, task {view.task_id}: {item.prompt_text!r}")
+    where = f"ordinal {item.ordinal}, task {view.task_id}" if item else f"task {view.task_id}"
+    prompt = repr(item.prompt_text) if item else NO_LONGER_KEPT
+    print_line(f"  prompt      {where}: {prompt}")
     for attempt in view.attempts:
         state = attempt.ending or "under way"
         print_line(
             f"  attempt     epoch {attempt.epoch} by {attempt.worker} from version "
             f"{attempt.version_step}: {state}{f' ({attempt.message})' if attempt.message else ''}"
         )
-    print_line(f"  tokens      {len(item.token_ids)}, ending {item.ending}: {item.text!r}")
-    print_line(f"  reward      {item.reward:g} {dict(item.rewards)}")
+    text = repr(item.text) if item else NO_LONGER_KEPT
+    print_line(f"  tokens      {row.num_tokens}, ending {row.ending}: {text}")
+    print_line(f"  reward      {row.reward:g}{f' {dict(item.rewards)}' if item else ''}")
     for one in view.consumptions:
         place = "" if one.place is None else f", place {one.place}"
         print_line(f"  batch       {one.kind} by step {one.step} of lineage {one.lineage}{place}")

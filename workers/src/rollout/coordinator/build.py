@@ -22,6 +22,7 @@ from rollout.coordinator.plan import (
     NumericsPlan,
     RunPlan,
     SnapshotsPlan,
+    StoragePlan,
     StragglerPlan,
     TrainPlan,
 )
@@ -128,6 +129,9 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
             anchors_kept=spec.snapshots.keep_last,
             anchor_every_steps=min(spec.snapshots.every_steps, spec.snapshots.max_replay_steps),
             saves_on_notice=spec.snapshots.on_preemption == "SnapshotIfTime",
+        ),
+        storage=StoragePlan(
+            bodies_behind=spec.storage.bodies_behind if spec.storage else None,
         ),
         learner=LearnerPlan(nodes=spec.learner.nodes),
         actors=_actor_bounds(spec),

@@ -149,7 +149,8 @@ class RunContext:
 
     ``packer`` None: nobody will ask for the models of this run. ``handed`` are the places of the packed ones
     by the snapshot's name; None while they are still to be packed. ``pinned`` are objects of the store that are
-    no version's and no anchor's: models that the manifest brings. ``learner_until``: the learner was told to go and is killed then. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers.
+    no version's and no anchor's: models that the manifest brings. ``removed_step``: this process has seen that no
+    body of a step up to it is left to remove. ``learner_until``: the learner was told to go and is killed then. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers.
     """
 
     plan: RunPlan
@@ -172,6 +173,7 @@ class RunContext:
     pace: ScaleState | None = None
     recalls: RecallState = field(default_factory=RecallState)
     retired: list[tuple[int, int]] = field(default_factory=list)
+    removed_step: int = -1
     references: dict[str, bytes] = field(default_factory=dict)
     damaged: WeightVersion | None = None
     group: LearnerGroup

@@ -180,6 +180,14 @@ class SnapshotsPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoragePlan:
+    """What the ledger lets go of: ``spec.storage``."""
+
+    bodies_behind: int | None = None
+    """Steps kept behind the oldest anchor; None: all bodies are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerPlan:
     """The learner's pods: ``spec.learner``."""
 
@@ -203,6 +211,8 @@ class RunPlan:
     """How the run repeats itself."""
     snapshots: SnapshotsPlan = field(default_factory=SnapshotsPlan)
     """When anchors are saved and kept."""
+    storage: StoragePlan = field(default_factory=StoragePlan)
+    """What the ledger lets go of."""
     learner: LearnerPlan = field(default_factory=LearnerPlan)
     """The learner's pods."""
     actors: ActorBounds | None = None

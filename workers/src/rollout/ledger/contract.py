@@ -21,6 +21,7 @@ from rollout.ledger.records import (
     Disposition,
     LedgerState,
     Registration,
+    Removal,
     RunIdentity,
     StepBatch,
     StepCommit,
@@ -123,7 +124,10 @@ class Ledger(Protocol):
     async def fork(
         self, incarnation: int, base_step: int, version: WeightVersion, chain: str, reason: str
     ) -> int:
-        """Open a new lineage after ``base_step`` and return it; later steps of the old one are dead."""
+        """Open a new lineage after ``base_step`` and return it; later steps of the old one are dead.
+
+        Raises NoLongerKept when bodies of tasks that it would take again were removed.
+        """
         ...
 
     async def save_anchor(self, incarnation: int, manifest: AnchorManifest) -> None:
@@ -132,6 +136,14 @@ class Ledger(Protocol):
 
     async def delete_anchors(self, anchors: Sequence[tuple[int, int]]) -> None:
         """Forget (lineage, step) anchors before their files are deleted."""
+        ...
+
+    async def remove_bodies(self, step: int, num_max: int) -> Removal:
+        """Remove up to ``num_max`` bodies of what ended by ``step``, and write down that they are gone.
+
+        Ids, rewards, lengths and chain values stay, and so do the answers of each evaluation's first and
+        newest version. Raises LedgerError when an anchor may be resumed from that replays such a step.
+        """
         ...
 
     async def finish_evaluation(

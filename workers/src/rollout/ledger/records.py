@@ -275,6 +275,14 @@ class StoredEvaluation(Record, frozen=True, kw_only=True):
     summary: dict[str, Any] | None
 
 
+class Removal(Record, frozen=True, kw_only=True):
+    """What one transaction removed; ``more``: there may be more to remove."""
+
+    num_bodies: int
+    size_bytes: int
+    more: bool
+
+
 class StepBatch(Record, frozen=True, kw_only=True):
     """The recorded batch of a committed step.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rollout.ledger.records import Record, RunIdentity
+from rollout.ledger.records import Record, RunIdentity, SampleRow
 from rollout.types import Trajectory, WeightVersion
 
 
@@ -34,13 +34,28 @@ class StepView(Record, frozen=True, kw_only=True):
     committed_at: float
 
 
+class RemovedView(Record, frozen=True, kw_only=True):
+    """What is no longer kept: bodies of steps up to ``step`` (0: all are), how many, and their bytes."""
+
+    step: int
+    num_bodies: int
+    size_bytes: int
+
+
 class SampleView(Record, frozen=True, kw_only=True):
-    """One trajectory; ``place`` is its place in the step that consumed it, None otherwise."""
+    """One sample; ``place`` is its place in the step that consumed it, None otherwise.
+
+    ``trajectory`` None: no longer kept. What stands beside it always is.
+    """
 
     task_id: str
     trajectory_id: str
+    sample: int
+    reward: float
+    num_tokens: int
+    ending: str
     place: int | None
-    trajectory: Trajectory
+    trajectory: Trajectory | None
 
 
 class AttemptView(Record, frozen=True, kw_only=True):
@@ -70,12 +85,13 @@ class Consumption(Record, frozen=True, kw_only=True):
 class TraceView(Record, frozen=True, kw_only=True):
     """Where one trajectory came from and went: prompt, attempts, tokens, batch, step, anchor.
 
-    ``anchor`` is the first anchor that holds the step which consumed it.
+    ``anchor`` is the first anchor that holds the step which consumed it. ``trajectory`` None: no longer kept.
     """
 
     task_id: str
     trajectory_id: str
-    trajectory: Trajectory
+    sample: SampleRow
+    trajectory: Trajectory | None
     admitted_at: float
     attempts: tuple[AttemptView, ...]
     consumptions: tuple[Consumption, ...]

@@ -36,7 +36,8 @@ class ReportInput:
     ``steps`` are the metrics of committed steps in order, each with ``step``; ``evaluations`` one row
     per finished evaluation (name, split, step, metric, value, low, high, num_prompts);
     ``before``/``after`` the same prompts answered by the first and the last policy; ``best`` the
-    content of ``Best.json``, None when no evaluation chooses; ``contents`` digests of models and data.
+    content of ``Best.json``, None when no evaluation chooses; ``contents`` digests of models and data;
+    ``removed`` says what is no longer kept: of steps up to ``step`` so many ``bodies`` of so many ``bytes``.
     """
 
     name: str
@@ -58,6 +59,7 @@ class ReportInput:
     best: Mapping[str, Any] | None = None
     contents: Mapping[str, str] = field(default_factory=dict)
     lengths: Mapping[str, Mapping[int | None, int]] = field(default_factory=dict)
+    removed: Mapping[str, int] = field(default_factory=dict)
 
 
 def summarise(data: ReportInput) -> dict[str, Any]:
@@ -87,6 +89,7 @@ def summarise(data: ReportInput) -> dict[str, Any]:
         "warnings": list(warnings(data)),
         "dispositions": dict(data.dispositions),
         "lengths": describe_lengths(data.lengths),
+        "removed": dict(data.removed),
         "chain": data.chain,
     }
 

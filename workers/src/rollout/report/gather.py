@@ -31,6 +31,7 @@ def gather(run_dir: Path) -> ReportInput:
         before, after = _before_and_after(ledger, evaluations)
         dispositions = ledger.dispositions()
         lengths = ledger.lengths()
+        removed = ledger.removed()
     spec = config["spec"]
     outcome = run.outcome or {}
     return ReportInput(
@@ -49,6 +50,7 @@ def gather(run_dir: Path) -> ReportInput:
         after=after,
         dispositions=dispositions,
         lengths=lengths,
+        removed={"step": removed.step, "bodies": removed.num_bodies, "bytes": removed.size_bytes},
         chain=run.chain,
         wall_seconds=_wall_seconds(run, steps),
         versions=_versions(),
@@ -160,19 +162,33 @@ def metric_items(summary: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str,
 
 
 def sample_row(view: SampleView) -> dict[str, Any]:
-    """A trajectory as one row, rewards flattened as ``reward/<source>``."""
-    trajectory = view.trajectory
-    return {
+    """A trajectory as one row, rewards flattened as ``reward/<source>``.
+
+    Of one that is no longer kept: what the ledger says of it beside its body, None for the rest.
+    """
+    kept = {
         "id": view.trajectory_id,
         "task": view.task_id,
-        "sample": trajectory.sample,
+        "sample": view.sample,
+        "prompt": None,
+        "completion": None,
+        "answer": None,
+        "reward": view.reward,
+        "num_tokens": view.num_tokens,
+        "ending": view.ending,
+        "token_ids": None,
+        "actor_logprobs": None,
+        "versions": None,
+    }
+    trajectory = view.trajectory
+    if trajectory is None:
+        return kept
+    return {
+        **kept,
         "prompt": trajectory.prompt_text,
         "completion": trajectory.text,
         "answer": trajectory.answer,
-        "reward": trajectory.reward,
         **{f"reward/{name}": value for name, value in trajectory.rewards.items()},
-        "num_tokens": len(trajectory.token_ids),
-        "ending": trajectory.ending,
         "token_ids": list(trajectory.token_ids),
         "actor_logprobs": list(trajectory.actor_logprobs),
         "versions": sorted({span.step for span in trajectory.spans}),

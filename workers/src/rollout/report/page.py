@@ -96,4 +96,4 @@ def _duration(seconds: float) -> str:
 
 def _version(sample: dict[str, Any]) -> str:
     """The step whose policy answered."""
-    return ", ".join(map(str, sample["versions"]))
+    return ", ".join(map(str, sample["versions"] or "-"))

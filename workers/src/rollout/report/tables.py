@@ -143,7 +143,7 @@ def _rewards(source: TableSource) -> list[str]:
         found.update(dict.fromkeys(step.metrics.get("reward_by_source") or {}))
     for view in source.ledger.evaluations():
         for answer in source.ledger.evaluation_samples(view.name, view.split, view.step, limit=1):
-            found.update(dict.fromkeys(answer.trajectory.rewards))
+            found.update(dict.fromkeys(answer.trajectory.rewards if answer.trajectory else ()))
     return sorted(found)
 
 
@@ -177,20 +177,25 @@ def _data(run_dir: Path, source: TableSource) -> Iterator[list[Row]]:
 
 
 def export_sample(view: SampleView) -> Row:
-    """A trajectory with all that its name is made of."""
-    own = view.trajectory
-    return {
+    """A trajectory with all that its name is made of; None for what is no longer kept of it."""
+    kept = {
         "task": view.task_id,
-        "sample": own.sample,
+        "sample": view.sample,
         "id": view.trajectory_id,
+        "reward": view.reward,
+        "ending": view.ending,
+        "num_tokens": view.num_tokens,
+    }
+    own = view.trajectory
+    if own is None:
+        return kept
+    return {
+        **kept,
         "ordinal": own.ordinal,
         "prompt": own.prompt_text,
         "completion": own.text,
         "answer": own.answer,
-        "reward": own.reward,
         **{f"reward/{name}": value for name, value in own.rewards.items()},
-        "ending": own.ending,
-        "num_tokens": len(own.token_ids),
         "prompt_ids": list(own.prompt_ids),
         "token_ids": list(own.token_ids),
         "actor_logprobs": list(own.actor_logprobs),

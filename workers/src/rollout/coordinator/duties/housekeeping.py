@@ -14,7 +14,7 @@ from typing import Any
 from rollout.coordinator.context import RunContext, wait_for
 from rollout.coordinator.duties.model_export import hand_over
 from rollout.coordinator.duties.references import find_best, write_references
-from rollout.coordinator.duties.retention import retire
+from rollout.coordinator.duties.retention import remove_bodies, retire
 from rollout.coordinator.rules.evaluation import check_gates, plan_final_reports
 from rollout.coordinator.state import EvaluationRun
 from rollout.errors import LedgerError, LedgerFull, LedgerSuperseded, LedgerUnreachable, StoreError
@@ -157,6 +157,7 @@ async def settle(run: RunContext) -> None:
     """Leave nothing for a next life: whoever sees the end also finds the references and the metrics."""
     await write_references(run)
     await retire(run)
+    await remove_bodies(run)
     await track(run)
     await run.ledger.set_tracked(run.state.tracked_step)
 
@@ -214,6 +215,7 @@ DUTIES: tuple[Callable[[RunContext], Awaitable[None]], ...] = (
     finish_evaluations,
     write_references,
     retire,
+    remove_bodies,
     track,
     finish,
     hand_over,

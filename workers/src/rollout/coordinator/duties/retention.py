@@ -21,6 +21,7 @@ from rollout.coordinator.rules.retention import (
     objects_in,
     objects_of,
     plan_anchor_retention,
+    plan_body_removal,
     plan_collection,
     plan_retention,
 )
@@ -28,6 +29,12 @@ from rollout.errors import StoreError
 from rollout.ledger.records import AnchorManifest
 
 log = logging.getLogger(__name__)
+
+BODIES_MAX = 256
+"""Most bodies that one transaction removes: a step that commits waits for it."""
+
+REMOVALS_MAX = 16
+"""Most such transactions of one look: other duties wait for it."""
 
 COLLECTED_MAX = 1000
 """Most objects that one look collects: the learner waits for it. The next look takes the rest."""
@@ -49,6 +56,18 @@ async def retire(run: RunContext) -> None:
             # before it is written down: a crash in between only deletes nothing again.
             await asyncio.to_thread(_delete_objects, run, retired.objects)
             run.retired.extend(retired.versions)
+
+
+async def remove_bodies(run: RunContext) -> None:
+    """Have the ledger let go of bodies that no resume needs; some at a time, the next look takes more."""
+    for _ in range(REMOVALS_MAX):
+        async with run.turn:
+            step = plan_body_removal(run.state.anchors, run.plan.storage.bodies_behind)
+            if step is None or step <= run.removed_step:
+                return
+            done = await run.ledger.remove_bodies(step, BODIES_MAX)
+        if not done.more:
+            run.removed_step = step
 
 
 def _plan_retired(run: RunContext) -> Retired:

@@ -1,4 +1,4 @@
-"""Which weight versions and anchors are kept. Pure; deletion happens elsewhere, after the commit."""
+"""Which weight versions, anchors and bodies are kept. Pure; deletion happens elsewhere, after the commit."""
 
 from __future__ import annotations
 
@@ -77,3 +77,14 @@ def plan_anchor_retention(
     """The anchors to delete: all but the newest ``num_kept``."""
     ordered = sorted(anchors, key=lambda anchor: (anchor.step, anchor.lineage))
     return tuple(ordered[: max(0, len(ordered) - max(1, num_kept))])
+
+
+def plan_body_removal(anchors: Sequence[AnchorManifest], steps_behind: int | None) -> int | None:
+    """The step up to which bodies go: so many behind the oldest anchor. None: all of them stay.
+
+    A resume begins at an anchor, at the oldest one if need be, and replays what comes after it.
+    """
+    if steps_behind is None or not anchors:
+        return None
+    last = min(anchor.step for anchor in anchors) - steps_behind
+    return last if last >= 0 else None

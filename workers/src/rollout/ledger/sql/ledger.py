@@ -18,13 +18,14 @@ from rollout.ledger.records import (
     LedgerState,
     Limits,
     Registration,
+    Removal,
     RunIdentity,
     StepBatch,
     StepCommit,
     StepRecord,
     Verdict,
 )
-from rollout.ledger.sql import loading, steps, submitting, tasks
+from rollout.ledger.sql import loading, removing, steps, submitting, tasks
 from rollout.ledger.sql.transaction import Operation, Runner
 from rollout.types import WeightVersion
 
@@ -141,6 +142,10 @@ class SqlLedger:
     async def delete_anchors(self, anchors: Sequence[tuple[int, int]]) -> None:
         """See the contract."""
         await self._write(lambda tx: steps.delete_anchors(tx, anchors))
+
+    async def remove_bodies(self, step: int, num_max: int) -> Removal:
+        """See the contract."""
+        return await self._write(lambda tx: removing.remove_bodies(tx, step, num_max))
 
     async def finish_evaluation(
         self, name: str, split: str, lineage: int, step: int, summary: Mapping[str, Any]

@@ -17,6 +17,7 @@ from rollout.ledger.records import (
     StoredEvaluation,
     StoredGroup,
 )
+from rollout.ledger.sql import removing
 from rollout.ledger.sql.cells import read_document, read_json, read_msgpack, read_optional
 from rollout.ledger.sql.chain import head_step, next_ordinal, read_ancestry
 from rollout.ledger.sql.tallies import SINCE_FORMAT, count_dispositions, read_tallies
@@ -145,17 +146,22 @@ def _groups(tx: Transaction, next_ordinal: int) -> tuple[StoredGroup, ...]:
 
 def _samples(tx: Transaction, next_ordinal: int) -> dict[str, list[SampleRow]]:
     rows = tx.execute(
-        "SELECT j.task_id, j.sample, j.trajectory_id, j.reward, j.num_tokens, j.ending FROM tasks t"
+        f"SELECT j.task_id, {SAMPLE_COLUMNS} FROM tasks t"
         f" JOIN trajectories j ON j.task_id = t.task_id WHERE {WAITING} ORDER BY j.task_id, j.sample",
         (next_ordinal,),
     )
     found: dict[str, list[SampleRow]] = {}
     for row in rows:
-        sample = SampleRow(
-            sample=row[1], trajectory_id=row[2], reward=row[3], num_tokens=row[4], ending=row[5]
-        )
-        found.setdefault(row[0], []).append(sample)
+        found.setdefault(row["task_id"], []).append(read_sample(row))
     return found
+
+
+SAMPLE_COLUMNS = "j.trajectory_id, j.sample, j.reward, j.num_tokens, j.ending"
+
+
+def read_sample(row: Row) -> SampleRow:
+    """The sample of a row with ``SAMPLE_COLUMNS``."""
+    return SampleRow(**{name: row[name] for name in SampleRow.__struct_fields__})
 
 
 def read_bodies(tx: Transaction, task_ids: Sequence[str]) -> dict[str, bytes]:
@@ -295,8 +301,8 @@ def records_after(tx: Transaction, step: int) -> tuple[StepRecord, ...]:
     return tuple(record for record in found if record is not None)
 
 
-def batch_of(tx: Transaction, step: int) -> StepBatch:
-    """What the learner was given for a committed step."""
+def batch_of(tx: Transaction, step: int, have: int = removing.SINCE_FORMAT) -> StepBatch:
+    """What the learner was given for a committed step. Raises LedgerError, NoLongerKept among them."""
     record = record_of(tx, step)
     if record is None:
         raise LedgerError(f"step {step} is not committed in the live lineage")
@@ -307,6 +313,10 @@ def batch_of(tx: Transaction, step: int) -> StepBatch:
         (record.lineage, step),
     ).fetchall()
     tasks = sorted({row[0] for row in given})
+    bodies = read_bodies(tx, tasks)
+    # Rows of data, which have no trajectory, have no body either.
+    made = {task_id for task_id, _, name in given if name != task_id}
+    removing.check_batch_kept(tx, step, sorted(made - bodies.keys()), have)
     excluded = tx.execute(
         "SELECT count(*) FROM dispositions WHERE lineage = ? AND step = ? AND kind = 'excluded'",
         (record.lineage, step),
@@ -315,7 +325,7 @@ def batch_of(tx: Transaction, step: int) -> StepBatch:
         step=step,
         cursor=record.cursor,
         samples=tuple((row[0], row[1], row[2]) for row in given),
-        bodies=read_bodies(tx, tasks),
+        bodies=bodies,
         num_excluded=excluded,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Literal, Self
@@ -10,7 +11,7 @@ from typing import Literal, Self
 from rollout.codec import decode_body, name_trajectory
 from rollout.errors import LedgerError
 from rollout.ledger.records import AnchorManifest, LedgerState, RunIdentity, StepBatch, StepRecord
-from rollout.ledger.sql import loading
+from rollout.ledger.sql import loading, removing
 from rollout.ledger.sql.cells import read_document, read_optional
 from rollout.ledger.sql.chain import head_step, read_ancestry
 from rollout.ledger.sql.tallies import SINCE_FORMAT, count_dispositions, read_tallies
@@ -20,6 +21,7 @@ from rollout.ledger.views import (
     Consumption,
     EvaluationView,
     EventView,
+    RemovedView,
     RunView,
     SampleView,
     StepView,
@@ -28,6 +30,7 @@ from rollout.ledger.views import (
 from rollout.types import Trajectory, WeightVersion
 
 Sort = Literal["place", "reward", "length"]
+ROW_FIELDS = tuple(name for name in SampleView.__struct_fields__ if name != "trajectory")
 
 
 class Reader(ABC):
@@ -135,7 +138,7 @@ class Reader(ABC):
 
     def batch(self, step: int) -> StepBatch:
         """The recorded batch of a committed step of the live chain. Raises LedgerError."""
-        return loading.batch_of(self._tx, step)
+        return loading.batch_of(self._tx, step, self.have)
 
     def samples(
         self, step: int, sort: Sort = "place", limit: int | None = None
@@ -147,7 +150,7 @@ class Reader(ABC):
             "length": "j.num_tokens DESC, d.place",
         }
         rows = self._tx.execute(
-            "SELECT d.task_id, d.sample, d.place, j.trajectory_id FROM dispositions d JOIN"
+            f"SELECT d.task_id, d.place, {loading.SAMPLE_COLUMNS} FROM dispositions d JOIN"
             " trajectories j ON j.task_id = d.task_id AND j.sample = d.sample WHERE d.lineage = ?"
             f" AND d.step = ? AND d.kind = 'consumed' ORDER BY {order[sort]} LIMIT ?",
             (loading.lineage_of(self._tx, step), step, EVERYTHING if limit is None else limit),
@@ -159,7 +162,7 @@ class Reader(ABC):
     ) -> tuple[SampleView, ...]:
         """The trajectories of one evaluation of the version of ``step``, by prompt."""
         rows = self._tx.execute(
-            "SELECT t.task_id, j.sample, NULL AS place, j.trajectory_id FROM tasks t JOIN trajectories"
+            f"SELECT t.task_id, NULL AS place, {loading.SAMPLE_COLUMNS} FROM tasks t JOIN trajectories"
             " j ON j.task_id = t.task_id WHERE t.kind = 'eval' AND t.evaluation = ? AND t.split = ?"
             " AND t.step = ? AND t.lineage = (SELECT max(lineage) FROM evaluations WHERE name = ?"
             " AND split = ? AND step = ?) ORDER BY t.ordinal, j.sample LIMIT ?",
@@ -170,7 +173,7 @@ class Reader(ABC):
     def trace(self, trajectory_id: str) -> TraceView:
         """Provenance of one trajectory, by its id or an unambiguous beginning of it."""
         rows = self._tx.execute(
-            "SELECT j.task_id, j.sample, j.trajectory_id, t.admitted_at, NULL AS place FROM"
+            f"SELECT j.task_id, {loading.SAMPLE_COLUMNS}, t.admitted_at, NULL AS place FROM"
             " trajectories j JOIN tasks t ON t.task_id = j.task_id WHERE j.trajectory_id >= ?"
             " AND j.trajectory_id < ? LIMIT 2",
             _prefix_range(trajectory_id),
@@ -180,12 +183,13 @@ class Reader(ABC):
             raise LedgerError(f"{trajectory_id!r} names {found} in {self.where}")
         row, consumptions = rows[0], self._consumptions(rows[0]["task_id"], rows[0]["sample"])
         view = self._with_bodies(rows)[0]
-        if name_trajectory(view.trajectory) != view.trajectory_id:
+        if view.trajectory is not None and name_trajectory(view.trajectory) != view.trajectory_id:
             raise LedgerError(f"the body of {view.trajectory_id} does not have that name: damaged")
         live = [c for c in consumptions if c.kind == "consumed"]
         return TraceView(
             task_id=view.task_id,
             trajectory_id=view.trajectory_id,
+            sample=loading.read_sample(row),
             trajectory=view.trajectory,
             admitted_at=row["admitted_at"],
             attempts=self._attempts(view.task_id),
@@ -246,27 +250,28 @@ class Reader(ABC):
         rows = self._tx.execute("SELECT * FROM events WHERE kind = 'evidence' ORDER BY seq")
         return tuple(_event(row) for row in rows)
 
+    def removed(self) -> RemovedView:
+        """What is no longer kept of the run's samples."""
+        return removing.read_removed(self._tx, self.have)
+
     def _with_bodies(self, rows: list[Row]) -> tuple[SampleView, ...]:
         wanted = sorted({row["task_id"] for row in rows})
         stored = loading.read_bodies(self._tx, wanted)
-        bodies: dict[str, dict[int, Trajectory]] = {}
-        for task_id in wanted:
-            if task_id not in stored:
-                raise LedgerError(f"the ledger {self.where} has lost the body of {task_id}")
-            bodies[task_id] = {made.sample: made for made in decode_body(stored[task_id])}
-        for row in rows:
-            if row["sample"] not in bodies[row["task_id"]]:
-                raise LedgerError(
-                    f"the ledger {self.where} has another body for {row['task_id']}: no sample {row['sample']}"
-                )
-        return tuple(
-            SampleView(
-                task_id=row["task_id"],
-                trajectory_id=row["trajectory_id"],
-                place=row["place"],
-                trajectory=bodies[row["task_id"]][row["sample"]],
+        removing.check_not_lost(self._tx, sorted(set(wanted) - stored.keys()), self.have)
+        bodies: dict[str, dict[int, Trajectory]] = {
+            task_id: {made.sample: made for made in decode_body(body)}
+            for task_id, body in stored.items()
+        }
+        return tuple(self._sample_view(row, bodies.get(row["task_id"])) for row in rows)
+
+    def _sample_view(self, row: Row, body: Mapping[int, Trajectory] | None) -> SampleView:
+        if body is not None and row["sample"] not in body:
+            raise LedgerError(
+                f"the ledger {self.where} has another body for {row['task_id']}: no sample {row['sample']}"
             )
-            for row in rows
+        return SampleView(
+            **{name: row[name] for name in ROW_FIELDS},
+            trajectory=None if body is None else body[row["sample"]],
         )
 
     def _attempts(self, task_id: str) -> tuple[AttemptView, ...]:

@@ -12,6 +12,7 @@ import msgspec
 from rollout.errors import LedgerError
 from rollout.ledger.records import AnchorManifest, Disposition, StepCommit
 from rollout.ledger.sql.chain import head_step, next_ordinal, read_ancestry
+from rollout.ledger.sql.removing import check_fork
 from rollout.ledger.sql.tallies import add_tallies
 from rollout.ledger.sql.tasks import (
     admit,
@@ -188,6 +189,7 @@ def fork(
     check_incarnation(tx, LEARNER, incarnation)
     if not 0 <= base_step <= head_step(tx):
         raise LedgerError(f"cannot fork after step {base_step}: {head_step(tx)} steps exist")
+    check_fork(tx, base_step)
     reopened = next_ordinal(tx, base_step)
     lineage = tx.execute("SELECT max(lineage) + 1 FROM lineages").fetchone()[0]
     tx.execute(

@@ -129,7 +129,8 @@ def admit(tx: Transaction, admission: Admission) -> None:
     for evaluation in admission.evaluations:
         key = (evaluation.name, evaluation.split, evaluation.lineage, evaluation.step)
         tx.execute(
-            "INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?, NULL, NULL) ON CONFLICT DO NOTHING",
+            "INSERT INTO evaluations (name, split, lineage, step, num_tasks, scheduled_at)"
+            " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (*key, len(evaluation.tasks), tx.now),
         )
         insert_tasks(tx, evaluation.tasks)
