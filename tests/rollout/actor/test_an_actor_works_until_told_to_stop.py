@@ -234,15 +234,19 @@ async def test_an_actor_whose_heartbeats_are_all_refused_ends(monkeypatch):
     go.set()
 
 
-async def test_a_fenced_actor_stops_claiming():
+async def test_a_fenced_actor_ends_at_once_whatever_it_samples():
     class Fencing(ScriptedClient):
-        def claim(self, ask):
-            return Claimed()
-
         def heartbeat(self, ask):
             raise Fenced("a newer incarnation exists")
 
-    await asyncio.wait_for(actor(Fencing(heartbeat_seconds=0.01)).run(), 60)
+    class Endless(SayingEngine):
+        async def generate(self, requests):
+            await asyncio.Event().wait()
+
+    client = Fencing([make_task(0)], heartbeat_seconds=0.01)
+    with pytest.raises(Fenced):
+        await asyncio.wait_for(actor(client, Endless(lambda p, s: "ok")).run(), 60)
+    assert client.results == []
 
 
 async def test_a_leaving_actor_finishes_what_it_has():

@@ -26,7 +26,7 @@ from rollout.actor.submitting import count_tokens, plan_submits
 from rollout.actor.weight_loader import Loaded, WeightLoader
 from rollout.common.duties import work_beside
 from rollout.common.grace_period import working_seconds
-from rollout.errors import EngineError, Fenced
+from rollout.errors import EngineError
 from rollout.ledger.records import FailureKind
 from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient
@@ -251,12 +251,7 @@ class Actor:
                 progress=self._progress(),
                 tokens_per_second=self._pace.tokens_per_second,
             )
-            try:
-                answer = await asyncio.to_thread(self._client.call, routes.ACTOR_HEARTBEAT, ask)
-            except Fenced as error:
-                log.warning("fenced: %s", error)
-                self._leaving.set()
-                return
+            answer = await asyncio.to_thread(self._client.call, routes.ACTOR_HEARTBEAT, ask)
             self._lost |= frozenset(answer.lost)
             self._hand.drop(answer.lost)
             self._hand.give_back(answer.give_back)

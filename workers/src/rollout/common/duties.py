@@ -1,7 +1,8 @@
 """Long-lived asyncio tasks: none of them ends unseen. One way for every process of ours.
 
 A duty that fails is started again, after a pause, a bounded number of times in a row; then its error is that
-of whoever depends on it, and ends the process, which its supervisor starts anew. A duty may also end well.
+of whoever depends on it, and ends the process, which its supervisor starts anew. So it is at once where the process
+was replaced: nothing that it does counts any more. A duty may also end well.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
+
+from rollout.errors import Fenced
 
 log = logging.getLogger(__name__)
 
@@ -25,13 +28,15 @@ Duty = Callable[[], Awaitable[None]]
 
 
 async def keep_going(name: str, duty: Duty, *, pause_seconds: float = PAUSE_SECONDS) -> None:
-    """Do ``duty`` until it ends well. Raises what it raised when it fails too often."""
+    """Do ``duty`` until it ends well. Raises what it raised when it fails too often, and Fenced."""
     clock = asyncio.get_running_loop().time
     failures = 0
     while True:
         began = clock()
         try:
             return await duty()
+        except Fenced:
+            raise
         except Exception as error:
             # The outermost loop of a duty: whatever ends it is counted, told, and not hidden.
             failures = 1 if clock() - began > STEADY_SECONDS else failures + 1
