@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rollout.cli.main import app
-from rollout.cli.training import ALGORITHMS
+from rollout.cli.starting.training import ALGORITHMS
 from rollout.errors import SpecError
 from rollout_api.v1alpha1.algorithms import Algorithm
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rollout.cli.training import ALGORITHMS
+from rollout.cli.starting.training import ALGORITHMS
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 

@@ -17,17 +17,15 @@ from rollout.cli import (
     manifests,
     placing,
     plans,
-    running,
     runs,
     schemas,
-    sweeping,
-    training,
 )
 from rollout.cli.debug import engine, evidence
 from rollout.cli.debug import learner as debug
 from rollout.cli.model import exporting as model_exporting
 from rollout.cli.model import showing
 from rollout.cli.output import print_note
+from rollout.cli.starting import running, sweeping, training
 from rollout.errors import RolloutError
 
 app = typer.Typer(

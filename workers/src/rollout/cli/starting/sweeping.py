@@ -19,7 +19,7 @@ from rollout.cli.output import (
     print_note,
     print_table,
 )
-from rollout.cli.running import DryRunOption, SetOption
+from rollout.cli.starting.running import DryRunOption, SetOption
 
 if TYPE_CHECKING:
     from rollout.runs.manifest import Document

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from rollout.cli.output import OutputFormat, OutputOption
-from rollout.cli.running import DryRunOption, SetOption, load_overridden, start
+from rollout.cli.starting.running import DryRunOption, SetOption, load_overridden, start
 
 app = typer.Typer(help="Run one algorithm from its configuration.", no_args_is_help=True)
 

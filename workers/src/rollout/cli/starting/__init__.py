@@ -1,0 +1,1 @@
+"""Commands that start a run: from a manifest, or from options that write one."""
