@@ -16,6 +16,7 @@ from documents import (
     grpo,
     offline,
     online,
+    run,
 )
 
 TEACHER = {"uri": "rollout://tiny-qwen2"}
@@ -168,6 +169,12 @@ BASES: dict[str, Document] = {
     "tail": with_rows({"promptsPerStep": 4}),
     "broken-rows": with_rows(jsonl={"uri": "broken.jsonl"}, onBadRecord="Skip"),
     "dataset": with_dataset(),
+    "infer": run(
+        {
+            "model": TEACHER,
+            "infer": {"data": {"jsonl": {"uri": ROWS_URI}}, "output": {"uri": "out"}},
+        }
+    ),
     "evaluated": grpo(spec={"evaluations": [SUITE]}),
     "evaluated-rows": grpo(
         spec={

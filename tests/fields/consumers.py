@@ -111,6 +111,11 @@ CONSUMERS: dict[str, Consumer] = {
         what="the first prompts as tokens, in the order in which they are asked",
         ask=_worker(working.observe_prompts),
     ),
+    "batch": Consumer(
+        kind="rows and results",
+        what="of an inference run: each row's prompt, how it is sampled, its task, the lines and the place of its results",
+        ask=_worker(working.observe_batch),
+    ),
     "scores": Consumer(
         kind="rewards",
         what="the rewards of the same answers",

@@ -32,6 +32,7 @@ VALUES: dict[str, Any] = {
     f"{RT}.engine.vllm.extraArguments[].name": "swap-space",
     "spec.model.dtype": "BFloat16",
     "spec.train.algorithm.sft.maxLength": 4,
+    "spec.infer.data.jsonl.digest": DIGEST,
     "spec.train.data.jsonl.digest": DIGEST,
     "spec.train.environment.builtin.name": "single-turn",
     "spec.train.rewards[].builtin.name": "length",

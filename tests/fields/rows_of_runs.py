@@ -22,19 +22,6 @@ from row import (
 
 RUNS: dict[str, Row] = {
     # -- not built
-    "spec.infer": row(
-        "grpo",
-        "refused",
-        edits={
-            "spec.train": None,
-            "spec.infer": {"data": {"jsonl": {"uri": ROWS_URI}}, "output": {"uri": "out"}},
-        },
-    ),
-    "spec.infer.data.huggingFace": row(
-        "grpo",
-        "refused",
-        edits={"spec.train": None, "spec.infer": {"data": {"huggingFace": {"path": "o/d"}}}},
-    ),
     "spec.evaluate": row(
         "evaluated", "refused", edits={"spec.train": None, "spec.evaluate": {"baseline": TEACHER}}
     ),
@@ -48,6 +35,13 @@ RUNS: dict[str, Row] = {
         "grpo",
         "refused",
         edits={"spec.restoreFrom": {"object": {"uri": "s3://b", "digest": "sha256:" + "0" * 64}}},
+    ),
+    # -- inference: refused first, as a value that is refused is also one that rows are read by
+    "spec.infer": row("infer", "refused", "batch"),
+    "spec.infer.data.jsonl.uri": row("infer", "batch"),
+    "spec.infer.data.jsonl.digest": row("infer", "batch"),
+    "spec.infer.data.huggingFace": row(
+        "infer", "refused", edits={"spec.infer": {"data": {"huggingFace": {"path": "o/d"}}}}
     ),
     # -- the run
     "spec.preset": row("grpo", "learning"),

@@ -15,8 +15,13 @@ from configs import Place, build_config
 
 from rollout.actor.task_scoring import build_task_scoring
 from rollout.common.restarts import Ending, plan_restart
+from rollout.coordinator.batch_run import BATCH, build_batch_plan, build_batch_rows
 from rollout.coordinator.build import build_plan
+from rollout.coordinator.duties.batch_results import build_results_writer, write_result
 from rollout.coordinator.rows import build_rows
+from rollout.coordinator.rules.evaluation import build_evaluation
+from rollout.data.mapping import row_messages
+from rollout.data.requests import row_sampling
 from rollout.engines.registry import build_engine
 from rollout.engines.sizes import plan_tasks_max
 from rollout.engines.stops import StopTexts
@@ -25,6 +30,7 @@ from rollout.engines.vllm.wire import build_generate_body
 from rollout.entrypoints import learner
 from rollout.entrypoints.resolve import resolve as look
 from rollout.errors import RolloutError
+from rollout.ledger.views import SampleView
 from rollout.models.roles import further_models
 from rollout.objects.opening import open_store
 from rollout.objects.remote import RemoteStore
@@ -42,7 +48,7 @@ from rollout.runs.worker_config import choose_dtype
 from rollout.supervisor.processes import Machine, plan_bounds, plan_processes
 from rollout.supervisor.watch import LastMove, check_bounds, find_stuck
 from rollout.tracking.build import build_trackers
-from rollout.types import Completion, GenerateRequest, Message, SamplingParams
+from rollout.types import Completion, GenerateRequest, Message, SamplingParams, Trajectory
 from rollout_api import parse_run, resolve
 from rollout_api.checks import check_spec
 from rollout_api.checks.facts import Facts, ModelFacts
@@ -103,6 +109,47 @@ def observe_prompts(document: Mapping[str, Any], place: Place) -> Any:
         plan.train.tasks_total,
         plan.train.steps_total,
         trained,
+    )
+
+
+def observe_batch(document: Mapping[str, Any], place: Place) -> Any:
+    """What an inference run asks, how, and what it writes of an answer."""
+    config = build_config(document, place)
+    rows = build_batch_rows(config)
+    plan = build_batch_plan(config, rows)
+    writer = build_results_writer(config, rows)
+    renderer = build_renderer(place.model, config.spec.model.chat_template)
+    asked = rows.evaluation(*BATCH, range(len(rows.asked)))
+    answer = Trajectory(
+        ordinal=0,
+        sample=0,
+        prompt_ids=(1,),
+        token_ids=(1, 2),
+        actor_logprobs=(-1.0, -2.0),
+        loss_mask=(1, 1),
+        spans=(),
+        rewards={},
+        reward=0.0,
+        ending="stop",
+        text="4",
+    )
+    view = SampleView(
+        task_id="a",
+        trajectory_id="blake3:0",
+        sample=0,
+        reward=0.0,
+        num_tokens=2,
+        ending="stop",
+        place=None,
+        trajectory=answer,
+    )
+    return (
+        [renderer.render_prompt(row_messages(row)) for row in asked],
+        [row_sampling(row, plan.evaluations[0].sampling) for row in asked],
+        build_evaluation(plan.evaluations[0], 0, 0),
+        plan.infer,
+        str(writer.folder),
+        [write_result(row, 0, [view], logprobs=writer.logprobs) for row in asked[:1]],
     )
 
 

@@ -24,9 +24,7 @@ _DATA_SCHEMES = frozenset({"", "file", "hf"})
 
 
 def work_is_training(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """Runs that train are the only ones so far."""
-    if spec.infer is not None:
-        yield _unbuilt("spec.infer", "batch inference", "remove the run")
+    """Runs that train, or answer rows (``checks.infer``), are the only ones so far."""
     if spec.evaluate is not None:
         fix = "measure beside training: train with evaluations"
         yield _unbuilt("spec.evaluate", "a run that only evaluates", fix)

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from rollout_api.base import ApiModel, filled
+from rollout_api.base import ApiModel, Real, filled
 from rollout_api.v1alpha1.data import Data, Output
 from rollout_api.v1alpha1.sampling import Sampling
 
@@ -22,3 +22,5 @@ class Infer(ApiModel):
     """Stop after so many rows. Unset: all."""
     logprobs: bool = filled(default=False)
     """Write the logprob of every sampled token too."""
+    max_failed_ratio: Real = filled(0.1, ge=0, le=1)
+    """Share of rows that may have an error instead of completions; the run fails above it, its results written."""

@@ -90,7 +90,7 @@ class RolloutRunSpec(OneOf):
     train: Train | None = None
     """Train: change the weights of the model."""
     infer: Infer | None = None
-    """Complete rows with it. Not supported by this version: refused."""
+    """Complete rows with it, on one machine; a cluster refuses it in this version."""
     evaluate: Evaluate | None = None
     """Measure it by `evaluations`, each once. Not supported by this version: refused."""
     preset: PresetName | None = None
@@ -153,7 +153,7 @@ class RolloutRunSpec(OneOf):
 
 
 class RolloutRun(ApiModel):
-    """A run of training, from start to a result. Batch inference and runs that only evaluate are refused by this version."""
+    """Training or batch inference, from start to a result. Inference in a cluster is not supported yet; nor are runs that only evaluate."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *settled_while_alive("", RolloutRunSpec, LIVE_SPEC | IMMUTABLE_SPEC),

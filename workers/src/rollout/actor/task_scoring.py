@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.environments.build import build_environment
+from rollout.environments.single_turn import SingleTurnBuilder
 from rollout.errors import EngineError
 from rollout.evaluations.build import build_suite
 from rollout.protocol.messages import Task
@@ -16,6 +17,8 @@ from rollout.seams import EnvBuilder
 from rollout_api.worker import WorkerConfig
 
 TRAINING = ("", "train")
+BATCH = ("infer", "report")
+"""The rows of an inference run, as the coordinator names them."""
 Key = tuple[str, str]
 
 
@@ -65,6 +68,9 @@ def build_task_scoring(config: WorkerConfig) -> TaskScoring:
     if train is not None and train.algorithm.is_online:
         environments[TRAINING] = build_environment(train.environment, folders=folders)
         pipelines[TRAINING] = build_rewards(train.rewards, folders=folders, models=models)
+    if spec.infer is not None:
+        environments[BATCH] = SingleTurnBuilder()
+        pipelines[BATCH] = RewardPipeline(())
     for index, evaluation in enumerate(spec.evaluations):
         suite = build_suite(
             evaluation, index, train=train, seed=spec.seed, folders=folders, models=models

@@ -73,6 +73,16 @@ def describe_removed(removed: Mapping[str, int]) -> str:
     )
 
 
+def print_answers(summary: Mapping[str, Any], counts: Mapping[str, Any]) -> None:
+    """What came of an inference run: its message names the files."""
+    print_line(f"{summary['run']}: {summary['reason']}")
+    print_fact("rows", f"{counts['num_done']} of {counts['num_rows']}")
+    print_fact("failed", str(counts["num_failed"]))
+    print_fact("tokens", str(counts["num_tokens"]))
+    print_fact("says", str(summary["message"]))
+    print_fact("folder", str(summary["run_dir"]))
+
+
 def print_fact(label: str, text: str) -> None:
     """One line of it."""
     print_line(f"  {label:<{LABEL_WIDTH}} {text}")

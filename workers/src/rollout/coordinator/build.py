@@ -11,8 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollout.coordinator.context import Packer
+from rollout.coordinator.batch_run import (
+    BatchTuning,
+    build_batch_plan,
+    build_batch_rows,
+    no_summary,
+)
+from rollout.coordinator.context import Packer, ResultsWriter, Summarise
 from rollout.coordinator.dispatcher import Coordinator, open_coordinator
+from rollout.coordinator.duties.batch_results import build_results_writer, require_free
 from rollout.coordinator.plan import (
     EvaluationPlan,
     Gate,
@@ -24,12 +31,13 @@ from rollout.coordinator.plan import (
     SnapshotsPlan,
     StoragePlan,
     StragglerPlan,
+    TaskRows,
     TrainPlan,
 )
 from rollout.coordinator.rows import DataRows, build_rows, train_of
 from rollout.coordinator.rules.autoscaling import ActorBounds
 from rollout.coordinator.rules.drift import DriftBounds
-from rollout.coordinator.settings import Tuned
+from rollout.coordinator.settings import Tuned, Tuning
 from rollout.data.cursor import total
 from rollout.errors import SpecError
 from rollout.evaluations.statistics import summarise
@@ -54,8 +62,9 @@ async def open_from_config(
 ) -> Coordinator:
     """The coordinator of one run; ``pinned`` as in ``RunContext``. Raises SpecError, DataError or LedgerError."""
     layout = config.layout
-    rows = build_rows(config)
-    plan = build_plan(config, rows)
+    opened_run = (
+        _open_batch_run(config) if config.spec.infer is not None else _open_training(config)
+    )
     ledger = await asyncio.to_thread(
         open_ledger,
         config.spec.storage,
@@ -71,17 +80,57 @@ async def open_from_config(
     snapshots = Path(layout.run_dir) / "snapshots"
     snapshots.mkdir(parents=True, exist_ok=True)
     opened = await open_coordinator(
-        plan,
+        opened_run.plan,
         ledger,
         open_store(config, "coordinator"),
-        rows,
+        opened_run.rows,
         snapshots=snapshots,
+        summarise=opened_run.summarise,
+        tuning=opened_run.tuning,
+    )
+    if config.spec.infer is not None and opened.run.state.version is None:
+        try:
+            require_free(config)
+        except SpecError:
+            await opened.close()
+            raise
+    opened.run.packer = packer
+    opened.run.results = opened_run.results
+    opened.run.pinned = pinned
+    return opened
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """What a coordinator is opened for, besides its ledger and its store."""
+
+    plan: RunPlan
+    rows: TaskRows
+    summarise: Summarise
+    tuning: Tuning
+    results: ResultsWriter | None = None
+
+
+def _open_training(config: WorkerConfig) -> _Work:
+    rows = build_rows(config)
+    return _Work(
+        plan=build_plan(config, rows),
+        rows=rows,
         summarise=summarise,
         tuning=ConfigTuning(config=config, rows=rows),
     )
-    opened.run.packer = packer
-    opened.run.pinned = pinned
-    return opened
+
+
+def _open_batch_run(config: WorkerConfig) -> _Work:
+    rows = build_batch_rows(config)
+    plan = build_batch_plan(config, rows)
+    return _Work(
+        plan=plan,
+        rows=rows,
+        summarise=no_summary,
+        tuning=BatchTuning(begun=plan),
+        results=build_results_writer(config, rows),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

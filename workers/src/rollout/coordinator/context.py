@@ -38,11 +38,29 @@ ROWS_KEPT_MAX = 8192
 """Rows kept in memory between admission and the end of their task."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultCounts:
+    """What is in the files of an inference run."""
+
+    num_rows: int
+    num_failed: int
+    num_tokens: int
+    folder: Path
+
+
 class Packer(Protocol):
     """Packs a version's model into the store, for runs that start from this one."""
 
     def __call__(self, store: ObjectStore, version: WeightVersion) -> str:
         """Its URI. Raises StoreError."""
+        ...
+
+
+class ResultsWriter(Protocol):
+    """Writes the results of an inference run, whole or not at all; the same bytes however often it is called."""
+
+    def __call__(self) -> ResultCounts:
+        """How many rows it wrote. Raises StoreError or LedgerError."""
         ...
 
 
@@ -147,7 +165,7 @@ class Stuck:
 class RunContext:
     """One run being coordinated.
 
-    ``packer`` None: nobody will ask for the models of this run. ``handed`` are the places of the packed ones
+    ``packer`` None: nobody will ask for the models of this run. ``results`` None: it answers no rows. ``handed`` are the places of the packed ones
     by the snapshot's name; None while they are still to be packed. ``pinned`` are objects of the store that are
     no version's and no anchor's: models that the manifest brings. ``removed_step``: this process has seen that no
     body of a step up to it is left to remove. ``learner_until``: the learner was told to go and is killed then. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers.
@@ -183,6 +201,7 @@ class RunContext:
     bad_tracker: str = ""
     full: NoRoom | None = None
     packer: Packer | None = None
+    results: ResultsWriter | None = None
     handed: Mapping[str, str] | None = None
     pinned: frozenset[str] = frozenset()
     stuck: Stuck | None = None

@@ -142,6 +142,18 @@ class TrainPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InferPlan:
+    """What an inference run answers: ``spec.infer``."""
+
+    num_rows: int
+    """Rows of the data, those included that are refused."""
+    num_refused: int
+    """Rows that are not asked: broken ones, and those that do not fit the model."""
+    failed_ratio_max: float
+    """The run fails where a larger share of its rows has no completions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsPlan:
     """Bounds on waiting and on trouble: ``spec.limits``."""
 
@@ -218,7 +230,9 @@ class RunPlan:
     actors: ActorBounds | None = None
     """Bounds of their number where it follows the learner."""
     evaluations: tuple[EvaluationPlan, ...] = ()
-    """What is measured beside training."""
+    """What is measured beside training; of an inference run, its rows."""
+    infer: InferPlan | None = None
+    """What an inference run answers; None: the run trains."""
     lease_seconds: float = 30.0
     """How long a worker holds a task without a heartbeat."""
     heartbeat_seconds: float = 2.0

@@ -89,7 +89,10 @@ class Group:
 
 @dataclass(slots=True, kw_only=True)
 class EvaluationRun:
-    """One evaluation of one version on its way; ``rewards`` by prompt position."""
+    """One evaluation of one version on its way; ``rewards`` by prompt position.
+
+    ``num_before``: prompts that had theirs when this coordinator began.
+    """
 
     key: Key
     num_tasks: int
@@ -98,6 +101,24 @@ class EvaluationRun:
     lengths: dict[int, tuple[int, ...]] = field(default_factory=dict)
     excluded: set[int] = field(default_factory=set)
     summary: dict[str, Any] | None = None
+    num_before: int = 0
+
+    @property
+    def num_answered(self) -> int:
+        """Prompts with completions."""
+        return len(self.rewards) if self.summary is None else self.summary.get("num_prompts", 0)
+
+    @property
+    def num_excluded(self) -> int:
+        """Prompts that no actor could answer."""
+        return len(self.excluded)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all completions."""
+        if self.summary is not None:
+            return self.summary.get("num_tokens", 0)
+        return sum(sum(lengths) for lengths in self.lengths.values())
 
     @property
     def num_resolved(self) -> int:
@@ -325,6 +346,7 @@ def build_state(stored: LedgerState, *, pools_rewards: bool = False) -> RunState
             lengths=dict(old.lengths),
             excluded=set(old.excluded),
             summary=old.summary,
+            num_before=len(old.rewards),
         )
     for lease in (*stored.eval_leases, *(group.lease for group in stored.groups)):
         if lease is not None:

@@ -62,6 +62,8 @@ def find_hold(run: RunContext) -> tuple[str, Culprit] | None:
     if not run.is_last_step_done():
         return (f"step {run.state.step + 1}", silence) if silence else None
     pending = run.state.pending_evaluations()
+    if not pending and run.plan.infer is not None:
+        return None
     if not pending:
         missing = Culprit(text="the learner has not saved it", workers=_learners(run))
         return "the learner's last anchor", silence or missing

@@ -93,7 +93,7 @@ def open_jsonl(
 def _index(path: Path, mapping: FieldMapping, bad: BadRecords) -> _Indexed:
     starts, content = array("Q"), blake3()
     try:
-        for number, start, line in _lines(path):
+        for number, start, line in number_lines(path):
             content.update(line)
             if not line.strip():
                 continue
@@ -109,7 +109,7 @@ def _index(path: Path, mapping: FieldMapping, bad: BadRecords) -> _Indexed:
     return _Indexed(path=path, starts=starts, digest=content.hexdigest())
 
 
-def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
+def number_lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
     """1-based line number, byte offset and bytes of each line."""
     with path.open("rb") as file:
         start, number = 0, 0

@@ -24,6 +24,8 @@ def group_size(config: WorkerConfig) -> int:
     train = config.spec.train
     if train is not None and train.algorithm.is_online:
         return train.algorithm.num_samples
+    if config.spec.infer is not None:
+        return config.spec.infer.samples_per_prompt
     return max((one.samples_per_prompt for one in config.spec.evaluations), default=1)
 
 

@@ -15,8 +15,10 @@ import msgspec
 
 from rollout.common.parent_death import collect_from_here, die_with_parent
 from rollout.common.stacks import show_threads_on_signal
+from rollout.data.batch import open_batch
 from rollout.data.build import build_source
 from rollout.data.lengths import left_out_of, limit_training
+from rollout.data.mapping import row_messages
 from rollout.data.subset import bad_records, find_overlap
 from rollout.environments.build import build_environment
 from rollout.errors import DataError, RolloutError, SpecError
@@ -43,6 +45,8 @@ from rollout.runs.resolve import (
     main_answer,
 )
 from rollout.seams import DataSource, EnvBuilder, Renderer
+from rollout.types import Row
+from rollout_api.v1alpha1.infer import Infer
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.train import Train
 
@@ -90,10 +94,12 @@ def resolve(request: ResolveRequest) -> Resolution:
     folders = {role: Path(path) for role, path in facts.models.items()}
     if request.loads_rewards:
         load_once(_reward_sources(spec, folders), without_credentials(os.environ, spec))
+    room = _room(spec, facts.context_length)
+    if spec.infer is not None:
+        return _resolve_batch(spec.infer, facts, renderer)
     papers = [*_training(spec, folders, renderer), *_evaluations(spec, folders)]
     train = next((paper.source for paper in papers if paper.role == "train"), None)
     _check_held_out(spec, train, [paper for paper in papers if paper.role != "train"])
-    room = _room(spec, facts.context_length)
     return Resolution(
         **msgspec.structs.asdict(facts),
         prompt_tokens_max=_prompt_tokens_max(spec, papers, renderer, room),
@@ -103,6 +109,44 @@ def resolve(request: ResolveRequest) -> Resolution:
         num_bad=0 if train is None else bad_records(train).num_records,
         first_bad="" if train is None else "; ".join(map(str, bad_records(train).first[:3])),
     )
+
+
+def _resolve_batch(infer: Infer, facts: ModelFacts, renderer: Renderer) -> Resolution:
+    """The same of an inference run: each row is rendered, and one that does not fit is left out."""
+    source = open_batch(infer)
+    left_out: list[int] = []
+    longest = 1
+    for start in range(0, len(source), ROWS_AT_ONCE):
+        positions = range(start, min(start + ROWS_AT_ONCE, len(source)))
+        for position, row in zip(positions, source.rows(positions), strict=True):
+            length = _length(row, renderer)
+            if length is None or length > facts.context_length - _asked_tokens(row, infer):
+                left_out.append(position)
+            else:
+                longest = max(longest, length)
+    bad = len(source.refused) + len(left_out)
+    return Resolution(
+        **msgspec.structs.asdict(facts),
+        prompt_tokens_max=longest,
+        data_digests={"infer": source.digest},
+        num_rows=source.num_rows,
+        left_out=tuple(left_out),
+        num_bad=bad,
+        first_bad="; ".join(f"{one.where}: {one.message}" for one in source.refused[:3]),
+    )
+
+
+def _length(row: Row, renderer: Renderer) -> int | None:
+    """Tokens of a row's prompt; None where the template refuses it."""
+    try:
+        return len(renderer.render_prompt(row_messages(row)))
+    except DataError:
+        return None
+
+
+def _asked_tokens(row: Row, infer: Infer) -> int:
+    sampling = row.get("sampling") or {}
+    return sampling.get("max_new_tokens", infer.sampling.new_tokens_max)
 
 
 def look_at_models(request: ResolveRequest) -> ModelFacts:
@@ -116,8 +160,9 @@ def _look_at_models(spec: RolloutRunSpec, request: ResolveRequest) -> tuple[Mode
     renderer = build_renderer(model.path, spec.model.chat_template)
     further = {one.role: _further(one, request) for one in further_models(spec)}
     _check_further(model.path, {role: files.path for role, files in further.items()})
-    if spec.train is not None:
-        sampling = spec.train.sampling
+    work = spec.train or spec.infer
+    if work is not None:
+        sampling = work.sampling
         require_stops(sampling.stop, sampling.stop_token_ids, renderer.tokenizer, shape.vocab)
     facts = ModelFacts(
         model_path=str(model.path),
@@ -139,7 +184,7 @@ def _room(spec: RolloutRunSpec, context: int) -> int:
     room = context - max_new_tokens(spec)
     if room < 1:
         raise SpecError(
-            f"train.sampling.maxNewTokens is {max_new_tokens(spec)}, but the model's context holds "
+            f"{spec.chosen}.sampling.maxNewTokens is {max_new_tokens(spec)}, but the model's context holds "
             f"{context} tokens in all; lower it"
         )
     return room
@@ -268,7 +313,7 @@ def max_new_tokens(spec: RolloutRunSpec) -> int:
     """Longest completion anything in the run may sample."""
     train, infer = spec.train, spec.infer
     wanted = [train.sampling.max_new_tokens if train and train.algorithm.is_online else None]
-    wanted += [infer.sampling.max_new_tokens if infer else None]
+    wanted += [infer.sampling.new_tokens_max if infer else None]
     wanted += [evaluation.max_new_tokens for evaluation in spec.evaluations]
     return max((tokens for tokens in wanted if tokens is not None), default=0)
 

@@ -62,6 +62,16 @@ class EvaluationStatus(WireMessage, frozen=True, kw_only=True):
     metrics: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+class InferStatus(WireMessage, frozen=True, kw_only=True):
+    """How far an inference run is. ``seconds_left`` None: nothing to tell it from yet."""
+
+    num_rows: int
+    num_done: int
+    num_failed: int
+    num_tokens: int
+    seconds_left: float | None = None
+
+
 class Condition(WireMessage, frozen=True, kw_only=True):
     """A Kubernetes-style condition: ``Learning=False, reason NoLearningSignal``."""
 
@@ -119,6 +129,7 @@ class Status(WireMessage, frozen=True, kw_only=True):
     anchor: str | None = None
     settings_generation: int = 0
     group: GroupStatus | None = None
+    infer: InferStatus | None = None
     outcome: RunOutcome | None = None
 
 

@@ -22,6 +22,8 @@ IDENTITY_FORMAT = 2
 """Raised when an equal spec would get another identity. 1 held defaults, too."""
 SPEC_FIELDS = ("model", "train", "infer", "evaluate", "seed", "numerics")
 TRAIN_LIVE_FIELDS = ("maxSteps", "epochs", "heldOut")
+INFER_LIVE_FIELDS = ("output", "logprobs", "maxFailedRatio")
+"""What says how answers are written, not what they are."""
 LOCATION_FIELDS = frozenset({"uri", "path", "fromRun", "revision", "digest"})
 """Where a model or data lies; its content is covered by its own digest."""
 
@@ -39,7 +41,7 @@ def spec_digest(
         **spec_identity(spec),
         "resolved": {
             "model": model_digest,
-            "data": data_digests.get("train"),
+            "data": data_digests.get("train", data_digests.get("infer")),
             "dtype": dtype,
             **({"models": dict(further_digests)} if further_digests else {}),
         },
@@ -63,6 +65,10 @@ def spec_identity(spec: RolloutRunSpec) -> dict[str, Any]:
             train["environment"] = _as_before(train["environment"])
         train["rewards"] = [_without_folder(reward) for reward in train.get("rewards", ())]
         kept["train"] = train
+    if "infer" in kept:
+        infer = _without(kept["infer"], frozenset(INFER_LIVE_FIELDS))
+        infer["data"] = _without_locations(infer.get("data"))
+        kept["infer"] = infer
     kept["engine"] = sorted(spec.actors.model_dump(mode="json", exclude_none=True)["engine"])
     kept["ranks"] = spec.learner.num_processes
     kept["strategy"] = spec.learner.strategy.chosen

@@ -33,7 +33,9 @@ SWITCH_VARIABLE = "ROLLOUT_FORK_SERVER"
 """``0``: every process is started plainly."""
 OWN_VARIABLES = "ROLLOUT_"
 """Variables of this prefix are read when they are needed, never at import."""
-FORKED = frozenset({"rollout.entrypoints.learner", "rollout.entrypoints.actor"})
+FORKED = frozenset(
+    {"rollout.entrypoints.learner", "rollout.entrypoints.actor", "rollout.entrypoints.model"}
+)
 """Modules whose imports are worth it."""
 READY = b"ready"
 READY_SECONDS_MAX = 300.0

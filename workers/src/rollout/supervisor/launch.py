@@ -113,7 +113,8 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
         supervisor.start()
         config = build_config(wanted, found := resolving.wait(), machine, url)
         if found.num_bad:
-            display.note(f"{found.num_bad} records are left out of training: {found.first_bad}")
+            what = "training" if spec.train is not None else "the answers: see errors.jsonl"
+            display.note(f"{found.num_bad} records are left out of {what}: {found.first_bad}")
         replace_text(run.worker_config, config.model_dump_json(exclude_none=True, indent=1))
         ended = supervisor.run()
     except BaseException:
@@ -198,14 +199,19 @@ def _contents(config: WorkerConfig) -> dict[str, str | None]:
         for one in further_models(config.spec)
         if one.role in resolved.model_digests
     }
-    data = resolved.data_digests.get("train")
-    return {"spec.model": resolved.model_digest, **further, "spec.train.data": data}
+    data = resolved.data_digests
+    return {"spec.model": resolved.model_digest, **further, **_data_digests(data)}
 
 
 def _found_contents(prepared: PreparedRun, found: Resolution) -> dict[str, str | None]:
     further = {one.field: found.model_digests[one.role] for one in further_models(prepared.spec)}
-    data = found.data_digests.get("train")
-    return {"spec.model": found.model_digest, **further, "spec.train.data": data}
+    return {"spec.model": found.model_digest, **further, **_data_digests(found.data_digests)}
+
+
+def _data_digests(found: Mapping[str, str]) -> dict[str, str | None]:
+    if "infer" in found:
+        return {"spec.infer.data": found["infer"]}
+    return {"spec.train.data": found.get("train")}
 
 
 def observe_machine() -> Machine:
@@ -271,6 +277,7 @@ def summarise(run: RunDir, ended: Ended, status: Status | None) -> dict[str, Any
         "best": seen.get("best"),
         "anchor": seen.get("anchor"),
         "dispositions": seen.get("dispositions", {}),
+        **({"infer": seen["infer"]} if seen.get("infer") else {}),
     }
 
 

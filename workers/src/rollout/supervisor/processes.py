@@ -64,9 +64,9 @@ def most_actors(spec: RolloutRunSpec) -> int:
 def plan_processes(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> tuple[ProcessSpec, ...]:
     """Every process of the run, the ones that take longest to start first."""
     actors = max(1, spec.actors.replicas) if spec.needs_actors else 0
-    learner = (_learner(spec, run, machine),) if spec.train is not None else ()
+    learner = (_learner if spec.train is not None else _model)(spec, run, machine)
     return (
-        *learner,
+        learner,
         *(plan_actor(spec, run, machine, index) for index in range(actors)),
         _process(spec, run, "coordinator", "coordinator", env={"OMP_NUM_THREADS": "1"}),
     )
@@ -94,6 +94,24 @@ def _learner(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> ProcessSpec
         arguments=arguments,
         log=run.logs / "learner.log",
         env={**env, RUN_DIR_VARIABLE: str(run.path)},
+        restart=_restarts(spec),
+    )
+
+
+def _model(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> ProcessSpec:
+    """Who gives an inference run its version, in the learner's place."""
+    return ProcessSpec(
+        name="learner",
+        role="learner",
+        module="rollout.entrypoints.model",
+        arguments=(CONFIG_OPTION, str(run.worker_config)),
+        log=run.logs / "model.log",
+        env={
+            **user_env(spec, "Learner"),
+            **thread_env(plan_threads(spec, machine)),
+            **NO_CREDENTIALS,
+            RUN_DIR_VARIABLE: str(run.path),
+        },
         restart=_restarts(spec),
     )
 

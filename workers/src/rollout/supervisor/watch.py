@@ -86,7 +86,11 @@ def check_bounds(
             reason="ActiveSecondsExceeded",
             message=f"the run lasted longer than limits.activeSeconds ({bounds.active_seconds:.0f})",
         )
-    started = status is not None and (status.step > 0 or any(status.dispositions.values()))
+    started = status is not None and (
+        status.step > 0
+        or any(status.dispositions.values())
+        or any(one.num_done for one in status.evaluations)
+    )
     if not started and lasted > bounds.pre_running_seconds:
         return Ended(
             exit_code=EXIT_FAILED,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rollout.cli.outcomes import print_end
+from rollout.cli.outcomes import print_answers, print_end
 from rollout.cli.output import OutputFormat, OutputOption, print_json
 
 SetOption = Annotated[
@@ -95,11 +95,18 @@ def start(
         resume=resume,
         run_dir=run_dir,
         progress="plain" if quiet else True,
-        report=write_report,
+        report=None if _answers_rows(documents) else write_report,
     )
     if quiet:
         print_json(result.summary)
+    elif (counts := result.summary.get("infer")) is not None:
+        print_answers(result.summary, counts)
     else:
         page = result.run_dir / "report.html"
         print_end(result.run_dir, page=page if page.exists() else None)
     raise typer.Exit(result.exit_code)
+
+
+def _answers_rows(documents: list[Any]) -> bool:
+    """Whether no run of the manifest makes steps, of which a report would tell."""
+    return all((one.data.get("spec") or {}).get("infer") for one in documents)

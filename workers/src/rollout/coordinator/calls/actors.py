@@ -18,6 +18,7 @@ from rollout.coordinator.plan import EvaluationPlan
 from rollout.coordinator.revocation import revoke_leases
 from rollout.coordinator.state import Worker
 from rollout.coordinator.waits import idle_reason
+from rollout.data.requests import row_sampling
 from rollout.ledger.records import ClaimRequest, Lease
 from rollout.protocol import messages as m
 from rollout.protocol import routes
@@ -194,7 +195,7 @@ def _build_task(run: RunContext, lease: Lease, row: Row, prefixes: tuple[Prefix,
         epoch=lease.epoch,
         lease_seconds=run.plan.lease_seconds,
         version=version,
-        sampling=_sampling(run, lease),
+        sampling=_sampling(run, lease, row),
         noise_domain=f"eval/{task.evaluation}/{task.step}" if evaluation else "train",
         evaluation=task.evaluation if evaluation else None,
         split=task.split,
@@ -202,8 +203,10 @@ def _build_task(run: RunContext, lease: Lease, row: Row, prefixes: tuple[Prefix,
     )
 
 
-def _sampling(run: RunContext, lease: Lease) -> SamplingParams:
+def _sampling(run: RunContext, lease: Lease, row: Row) -> SamplingParams:
     found = find_evaluation(run, lease.task.evaluation, lease.task.split)
+    if run.plan.infer is not None and found is not None:
+        return row_sampling(row, found.sampling)
     return run.plan.train.sampling if found is None else found.sampling
 
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from rollout.coordinator.context import RunContext, wait_for
+from rollout.coordinator.duties.batch_results import finish_batch
 from rollout.coordinator.duties.model_export import hand_over
 from rollout.coordinator.duties.references import find_best, write_references
 from rollout.coordinator.duties.retention import remove_bodies, retire
@@ -73,6 +74,8 @@ def _summarise(run: RunContext, evaluation: EvaluationRun) -> dict[str, Any]:
     summary = dict(run.summarise(ordered)) if ordered else {}
     summary["num_prompts"] = len(ordered)
     summary["num_excluded"] = len(evaluation.excluded)
+    if run.plan.infer is not None:
+        summary["num_tokens"] = sum(lengths)
     summary["tokens_mean"] = sum(lengths) / len(lengths) if lengths else 0.0
     return summary
 
@@ -134,6 +137,8 @@ async def finish(run: RunContext) -> None:
         return
     if state.stopping is not None:
         await _finish_stopped(run)
+    elif run.plan.infer is not None:
+        await finish_batch(run)
     elif run.is_last_step_done() and await _reports_are_in(run) and _learner_is_done(run):
         await _close_books(run)
         await settle(run)

@@ -11,7 +11,7 @@ from rollout.coordinator.duties.references import describe_best, find_best
 from rollout.coordinator.liveness import is_alive
 from rollout.coordinator.rules.drift import judge_drift, judge_retokenised
 from rollout.coordinator.rules.learning import Learning, judge_learning
-from rollout.coordinator.state import Worker
+from rollout.coordinator.state import EvaluationRun, Worker
 from rollout.coordinator.waits import Culprit, find_hold, find_wait, idle_reason
 from rollout.protocol.rendezvous import describe
 from rollout.protocol.status import (
@@ -19,6 +19,7 @@ from rollout.protocol.status import (
     Condition,
     EvaluationStatus,
     GroupStatus,
+    InferStatus,
     Status,
     Waiting,
     WorkerStatus,
@@ -62,8 +63,37 @@ def build_status(run: RunContext) -> Status:
         anchor=state.anchors[-1].name if state.anchors else None,
         settings_generation=run.settings_generation,
         group=describe_group(run),
+        infer=describe_batch(run),
         outcome=state.outcome,
     )
+
+
+def describe_batch(run: RunContext) -> InferStatus | None:
+    """How far an inference run is; None of a run that trains."""
+    plan = run.plan.infer
+    if plan is None:
+        return None
+    (rows,) = run.state.evaluations.values() or (None,)
+    if rows is None:
+        return InferStatus(
+            num_rows=plan.num_rows, num_done=0, num_failed=plan.num_refused, num_tokens=0
+        )
+    failed = plan.num_refused + rows.num_excluded
+    return InferStatus(
+        num_rows=plan.num_rows,
+        num_done=rows.num_answered,
+        num_failed=failed,
+        num_tokens=rows.num_tokens,
+        seconds_left=_seconds_left(run, plan.num_rows - failed - rows.num_answered, rows),
+    )
+
+
+def _seconds_left(run: RunContext, num_left: int, rows: EvaluationRun) -> float | None:
+    """By the pace of this coordinator's life; what an earlier one did says nothing of now."""
+    done = rows.num_answered - rows.num_before
+    if not done or num_left <= 0 or run.state.outcome is not None:
+        return None
+    return num_left * (run.clock() - run.started_at) / done
 
 
 def describe_group(run: RunContext) -> GroupStatus | None:

@@ -170,6 +170,27 @@ class Reader(ABC):
         ).fetchall()
         return self._with_bodies(rows)
 
+    def evaluation_rows(
+        self, name: str, split: str, start: int, stop: int
+    ) -> tuple[tuple[int, tuple[SampleView, ...]], ...]:
+        """Of prompts ``start`` to ``stop`` of the first version's evaluation: each and its trajectories, in order."""
+        rows = self._tx.execute(
+            f"SELECT t.ordinal, t.task_id, NULL AS place, {loading.SAMPLE_COLUMNS} FROM tasks t JOIN"
+            " trajectories j ON j.task_id = t.task_id WHERE t.kind = 'eval' AND t.evaluation = ? AND"
+            " t.split = ? AND t.lineage = 0 AND t.step = 0 AND t.ordinal >= ? AND t.ordinal < ?"
+            " ORDER BY t.ordinal, j.sample",
+            (name, split, start, stop),
+        ).fetchall()
+        found: dict[int, list[SampleView]] = {}
+        for row, view in zip(rows, self._with_bodies(rows), strict=True):
+            found.setdefault(row["ordinal"], []).append(view)
+        return tuple((ordinal, tuple(views)) for ordinal, views in found.items())
+
+    def last_failure(self, task_id: str) -> str:
+        """What the last attempt of a task said that ended badly; empty where none said anything."""
+        said = [one.message for one in self._attempts(task_id) if one.message]
+        return said[-1] if said else ""
+
     def trace(self, trajectory_id: str) -> TraceView:
         """Provenance of one trajectory, by its id or an unambiguous beginning of it."""
         rows = self._tx.execute(

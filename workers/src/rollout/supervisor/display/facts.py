@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rollout.protocol.status import EvaluationStatus, Status, rank_waits
+from rollout.protocol.status import EvaluationStatus, InferStatus, Status, rank_waits
 
 WAIT_SECONDS_SHOWN = 1.0
 """Shorter waits are the normal beat of a synchronous run and not shown."""
@@ -23,6 +23,8 @@ class Fact:
 
 def render_facts(status: Status) -> tuple[Fact, ...]:
     """What a person wants to see at a glance, most important first; unknown values are left out."""
+    if status.infer is not None:
+        return _render_batch(status, status.infer)
     facts = (
         Fact(label="step", value=_step(status)),
         Fact(label="reward", value=_number(status.reward)),
@@ -34,6 +36,22 @@ def render_facts(status: Status) -> tuple[Fact, ...]:
         Fact(label="waiting", value=_waits(status)),
         Fact(label="eval", value=_evaluation(status)),
         Fact(label="says", value=_conditions(status)),
+    )
+    return tuple(fact for fact in facts if fact.value)
+
+
+def _render_batch(status: Status, infer: InferStatus) -> tuple[Fact, ...]:
+    """Of an inference run: its rows instead of steps."""
+    rows = f"{infer.num_done}/{infer.num_rows}"
+    facts = (
+        Fact(label="rows", value=f"{rows} ({status.phase.lower()})"),
+        Fact(label="failed", value=str(infer.num_failed) if infer.num_failed else ""),
+        Fact(label="tokens", value=str(infer.num_tokens)),
+        Fact(
+            label="eta",
+            value="" if infer.seconds_left is None else render_seconds(infer.seconds_left),
+        ),
+        Fact(label="waiting", value=_waits(status)),
     )
     return tuple(fact for fact in facts if fact.value)
 

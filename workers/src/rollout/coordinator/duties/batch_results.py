@@ -1,0 +1,251 @@
+"""The end of an inference run: its rows, as the ledger has them, in two files, and then its outcome.
+
+Nothing in the files is of this moment or of this machine: whoever writes them, and however often, writes the same
+bytes. They are made beside their place and renamed, the errors first: who sees results sees all of both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from blake3 import blake3
+
+from rollout.coordinator.batch_run import BATCH, BatchRows, infer_of, results_folder
+from rollout.coordinator.context import ResultCounts, RunContext
+from rollout.data.batch import RefusedRow
+from rollout.errors import SpecError, StoreError
+from rollout.ledger.opening import open_reader
+from rollout.ledger.sql.reader import Reader
+from rollout.ledger.views import SampleView
+from rollout.objects.filesystem import fsync_folder
+from rollout.types import Row, Trajectory
+from rollout_api.worker import WorkerConfig
+
+log = logging.getLogger(__name__)
+
+RESULTS, ERRORS = "results.jsonl", "errors.jsonl"
+ROWS_AT_ONCE = 256
+FAILED = "engine_failed"
+TOO_MANY_FAILED = "TooManyFailedRows"
+
+
+async def finish_batch(run: RunContext) -> None:
+    """Write the files once every row has ended, and then the outcome; a next life does what is missing."""
+    state, plan = run.state, run.plan.infer
+    assert plan is not None
+    assert run.results is not None
+    if state.version is None or state.pending_evaluations():
+        return
+    counts = await asyncio.to_thread(run.results)
+    said = f"{counts.num_rows} rows, {counts.num_failed} failed, {counts.num_tokens} tokens"
+    if counts.num_failed > plan.failed_ratio_max * counts.num_rows:
+        bound = f"infer.maxFailedRatio is {plan.failed_ratio_max:g}"
+        await run.end("Failed", TOO_MANY_FAILED, f"{said}: {bound}; see {counts.folder / ERRORS}")
+    else:
+        await run.end("Succeeded", "Finished", f"{said}; results in {counts.folder}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchWriter:
+    """Writes both files from the ledger."""
+
+    config: WorkerConfig
+    rows: BatchRows
+    folder: Path
+    logprobs: bool
+
+    def __call__(self) -> ResultCounts:
+        """Write and count. Raises StoreError or LedgerError."""
+        layout, uid = self.config.layout, self.config.run.uid
+        with open_reader(self.config.spec.storage, Path(layout.ledger_path), uid) as reader:
+            try:
+                return self._write(reader)
+            except OSError as error:
+                raise StoreError(f"results cannot be written to {self.folder}: {error}") from error
+
+    def _write(self, reader: Reader) -> ResultCounts:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        num_failed = num_tokens = 0
+        with _beside(self.folder / ERRORS) as errors, _beside(self.folder / RESULTS) as results:
+            for refused in self._entries(reader):
+                if isinstance(refused, RefusedRow):
+                    errors.write(_line(write_error(refused)))
+                    num_failed += 1
+                else:
+                    row, number, samples = refused
+                    num_tokens += sum(one.num_tokens for one in samples)
+                    results.write(_line(write_result(row, number, samples, logprobs=self.logprobs)))
+            for file in (errors, results):
+                file.flush()
+                os.fsync(file.fileno())
+            for name in (ERRORS, RESULTS):
+                _staged(self.folder / name).replace(self.folder / name)
+        fsync_folder(self.folder)
+        log.info("results written folder=%s failed=%d", self.folder, num_failed)
+        return ResultCounts(
+            num_rows=self.rows.source.num_rows,
+            num_failed=num_failed,
+            num_tokens=num_tokens,
+            folder=self.folder,
+        )
+
+    def _entries(
+        self, reader: Reader
+    ) -> Iterator[RefusedRow | tuple[Row, int, Sequence[SampleView]]]:
+        """Every row of the data once, in its order."""
+        refused = iter(self.rows.refused)
+        next_refused = next(refused, None)
+        for entry in self._asked(reader):
+            number = entry.number if isinstance(entry, RefusedRow) else entry[1]
+            while next_refused is not None and next_refused.number < number:
+                yield next_refused
+                next_refused = next(refused, None)
+            yield entry
+        if next_refused is not None:
+            yield next_refused
+        yield from refused
+
+    def _asked(
+        self, reader: Reader
+    ) -> Iterator[RefusedRow | tuple[Row, int, Sequence[SampleView]]]:
+        asked, source = self.rows.asked, self.rows.source
+        for start in range(0, len(asked), ROWS_AT_ONCE):
+            stop = min(start + ROWS_AT_ONCE, len(asked))
+            found = dict(reader.evaluation_rows(*BATCH, start, stop))
+            rows = self.rows.evaluation(*BATCH, range(start, stop))
+            for place, row in zip(range(start, stop), rows, strict=True):
+                number = source.numbers[asked[place]]
+                if place in found:
+                    yield row, number, found[place]
+                else:
+                    yield RefusedRow(
+                        number=number,
+                        where=source.where(asked[place]),
+                        code=FAILED,
+                        message=reader.last_failure(f"e/{BATCH[0]}/{BATCH[1]}/0-0/{place}")
+                        or "every worker that tried it was lost",
+                        custom_id=row.get("custom_id"),
+                    )
+
+
+def require_free(config: WorkerConfig) -> None:
+    """Raise SpecError where the results of another run lie, before anything is sampled."""
+    found = results_folder(config) / RESULTS
+    if found.exists():
+        raise SpecError(
+            f"spec.infer.output.uri: {found} is there already, of another run; move it away, or name"
+            " another folder"
+        )
+
+
+def build_results_writer(config: WorkerConfig, rows: BatchRows) -> BatchWriter:
+    """What writes the files of this run."""
+    return BatchWriter(
+        config=config,
+        rows=rows,
+        folder=results_folder(config),
+        logprobs=infer_of(config).logprobs,
+    )
+
+
+def _staged(path: Path) -> Path:
+    return path.with_name(f".{path.name}.part")
+
+
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[BinaryIO]:
+    """A file beside its place; whoever writes renames it. Nothing of it stays after an error."""
+    staged = _staged(path)
+    try:
+        with staged.open("wb") as file:
+            yield file
+    finally:
+        staged.unlink(missing_ok=True)
+
+
+def _line(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def write_error(row: RefusedRow) -> dict[str, Any]:
+    """A line of the error file: OpenAI's for a row with a ``custom_id``, and where it lies in any case."""
+    error = {"code": row.code, "message": row.message}
+    if row.custom_id is None:
+        return {"row": row.number, "where": row.where, "error": error}
+    return {
+        "id": _request_id(row.custom_id),
+        "custom_id": row.custom_id,
+        "response": None,
+        "error": error,
+        "where": row.where,
+    }
+
+
+def write_result(
+    row: Row, number: int, samples: Sequence[SampleView], *, logprobs: bool
+) -> dict[str, Any]:
+    """A line of the result file."""
+    made = [_kept(one) for one in samples]
+    usage = _usage(made)
+    if "custom_id" not in row:
+        completions = [_completion(one, logprobs=logprobs) for one in made]
+        return {"row": number, "input": row["record"], "completions": completions, "usage": usage}
+    body = {
+        "id": f"chatcmpl-{samples[0].trajectory_id.removeprefix('blake3:')[:32]}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": row["model"],
+        "choices": [_choice(one, logprobs=logprobs) for one in made],
+        "usage": usage,
+    }
+    request_id = _request_id(row["custom_id"])
+    return {
+        "id": request_id,
+        "custom_id": row["custom_id"],
+        "response": {"status_code": 200, "request_id": request_id, "body": body},
+        "error": None,
+    }
+
+
+def _kept(sample: SampleView) -> Trajectory:
+    assert sample.trajectory is not None, "an inference run keeps its bodies"
+    return sample.trajectory
+
+
+def _request_id(custom_id: str) -> str:
+    return f"batch_req_{blake3(custom_id.encode()).hexdigest()[:32]}"
+
+
+def _usage(made: Sequence[Trajectory]) -> dict[str, int]:
+    prompt, completion = len(made[0].prompt_ids), sum(len(one.token_ids) for one in made)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
+
+
+def _completion(one: Trajectory, *, logprobs: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {"text": one.text, "finish_reason": one.ending}
+    return {**found, **_tokens(one)} if logprobs else found
+
+
+def _choice(one: Trajectory, *, logprobs: bool) -> dict[str, Any]:
+    return {
+        "index": one.sample,
+        "message": {"role": "assistant", "content": one.text},
+        "finish_reason": one.ending,
+        **(_tokens(one) if logprobs else {}),
+    }
+
+
+def _tokens(one: Trajectory) -> dict[str, Any]:
+    return {"token_ids": list(one.token_ids), "token_logprobs": list(one.actor_logprobs)}

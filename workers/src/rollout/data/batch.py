@@ -1,0 +1,193 @@
+"""The rows of a batch, and the lines of its files that are none: each line is in exactly one of the two.
+
+One pass over the files; memory is a few bytes a good line and its reason for each bad one. Blank lines
+are no rows.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from blake3 import blake3
+
+from rollout.data.files import find_files
+from rollout.data.jsonl import LINE_BYTES_MAX, number_lines, parse_line
+from rollout.data.mapping import BadRecord, FieldMapping
+from rollout.data.requests import BadRequest, RequestBounds, read_request
+from rollout.errors import DataError, DataNotFound
+from rollout.models.files import default_cache_dir
+from rollout.types import Row
+from rollout_api.v1alpha1.infer import Infer
+
+ROWS_MAX = 100_000
+"""Rows of one batch; each is a task that the ledger holds from the start."""
+REASON_CHARACTERS_MAX = 300
+TOO_LONG = "context_length_exceeded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRow:
+    """A line that is not answered, and why. ``number`` counts the rows of all files from 0."""
+
+    number: int
+    where: str
+    code: str
+    message: str
+    custom_id: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Place:
+    """Where the good rows of one file begin, by their position over all files."""
+
+    path: Path
+    first: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Index:
+    """What one pass over the files finds."""
+
+    places: list[_Place] = field(default_factory=list)
+    starts: array[int] = field(default_factory=lambda: array("Q"))
+    lines: array[int] = field(default_factory=lambda: array("Q"))
+    numbers: array[int] = field(default_factory=lambda: array("Q"))
+    refused: list[RefusedRow] = field(default_factory=list)
+    ids: set[str] = field(default_factory=set)
+    num_rows: int = 0
+
+
+class BatchSource:
+    """Good rows by position; ``refused`` are the others. ``numbers[i]`` is the row number of position ``i``."""
+
+    def __init__(
+        self, index: _Index, mapping: FieldMapping, bounds: RequestBounds, digest: str
+    ) -> None:
+        self._index, self._mapping, self._bounds = index, mapping, bounds
+        self._firsts = [place.first for place in index.places]
+        self.digest = digest
+        self.refused = tuple(index.refused)
+        self.numbers: Sequence[int] = index.numbers
+        self.num_rows = index.num_rows
+
+    def __len__(self) -> int:
+        return len(self._index.starts)
+
+    def rows(self, positions: Sequence[int]) -> Sequence[Row]:
+        """The rows at these positions. Raises DataError when a file is not what it was."""
+        return [self._read(position) for position in positions]
+
+    def where(self, position: int) -> str:
+        """File and line of a row."""
+        return f"{self._place(position).path.name}:{self._index.lines[position]}"
+
+    def _place(self, position: int) -> _Place:
+        return self._index.places[bisect_right(self._firsts, position) - 1]
+
+    def _read(self, position: int) -> Row:
+        path = self._place(position).path
+        try:
+            with path.open("rb") as file:
+                file.seek(self._index.starts[position])
+                record = parse_line(file.readline(LINE_BYTES_MAX))
+            return read_request(self._mapping, record, self._bounds)
+        except OSError as error:
+            raise DataNotFound(f"{path}: cannot be read ({error.strerror or error})") from error
+        except BadRecord as error:
+            raise DataError(
+                f"{path}: row {position} was good when the run began and is not now ({error}); the file"
+                " was changed"
+            ) from error
+
+
+def open_batch(infer: Infer) -> BatchSource:
+    """Look at every line of the run's data. Raises DataError for a batch without rows, or with too many."""
+    jsonl = infer.data.jsonl
+    assert jsonl is not None, "the checks refuse other data"
+    mapping = FieldMapping(
+        prompt_field=jsonl.prompt_field,
+        messages_field=jsonl.messages_field,
+        system_prompt=jsonl.system_prompt,
+        template=jsonl.template,
+    )
+    bounds = RequestBounds(
+        new_tokens_max=infer.sampling.new_tokens_max, num_samples=infer.samples_per_prompt
+    )
+    index, content = _Index(), blake3()
+    for path in find_files(jsonl.uri, Path(), default_cache_dir()):
+        _look_at(path, index, mapping, bounds, content, infer.max_prompts)
+    if not index.num_rows:
+        raise DataError(f"infer.data.jsonl.uri: {jsonl.uri} has no rows: it is empty")
+    digest = f"blake3:{content.hexdigest()}"
+    if jsonl.digest is not None and digest != jsonl.digest:
+        raise DataNotFound(f"data {jsonl.uri}: expected digest {jsonl.digest}, got {digest}")
+    return BatchSource(index, mapping, bounds, digest)
+
+
+def _look_at(
+    path: Path,
+    index: _Index,
+    mapping: FieldMapping,
+    bounds: RequestBounds,
+    content: blake3,
+    rows_max: int | None,
+) -> None:
+    index.places.append(_Place(path=path, first=len(index.starts)))
+    try:
+        for line, start, data in number_lines(path):
+            content.update(data)
+            if not data.strip() or index.num_rows == rows_max:
+                continue
+            if index.num_rows == ROWS_MAX:
+                raise DataError(
+                    f"infer.data: more than {ROWS_MAX} rows; split the data, or set infer.maxPrompts"
+                )
+            _take_line(index, f"{path.name}:{line}", data, mapping, bounds, (line, start))
+            index.num_rows += 1
+    except OSError as error:
+        raise DataNotFound(
+            f"data file {path} cannot be read ({error.strerror or error})"
+        ) from error
+
+
+def _take_line(
+    index: _Index,
+    where: str,
+    data: bytes,
+    mapping: FieldMapping,
+    bounds: RequestBounds,
+    place: tuple[int, int],
+) -> None:
+    try:
+        row = read_request(mapping, parse_line(data), bounds)
+        _remember_id(row, index.ids)
+    except BadRecord as error:
+        own = error if isinstance(error, BadRequest) else BadRequest("invalid_row", str(error))
+        index.refused.append(
+            RefusedRow(
+                number=index.num_rows,
+                where=where,
+                code=own.code,
+                message=str(own)[:REASON_CHARACTERS_MAX],
+                custom_id=own.custom_id,
+            )
+        )
+        return
+    index.lines.append(place[0])
+    index.starts.append(place[1])
+    index.numbers.append(index.num_rows)
+
+
+def _remember_id(row: Mapping[str, object], known: set[str]) -> None:
+    found = row.get("custom_id")
+    if not isinstance(found, str):
+        return
+    if found in known:
+        raise BadRequest(
+            "duplicate_custom_id", f"custom_id {found!r:.80} is on an earlier line", found
+        )
+    known.add(found)
