@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel
-
 from rollout_api.checks.facts import Facts
+from rollout_api.checks.refusals import not_supported, unread
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.infer import Infer
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -35,7 +34,9 @@ def inference_runs_on_one_machine(spec: RolloutRunSpec, facts: Facts) -> Iterato
     """The operator starts no run without a learner."""
     if spec.infer is not None and facts.platform == "cluster":
         fix = "run it on one machine: rollout run -f, or rollout infer batch"
-        yield _unbuilt("spec.infer", "batch inference in a cluster", fix)
+        yield not_supported("spec.infer", "batch inference in a cluster", fix)
+    if spec.infer is not None and spec.evaluations:
+        yield not_supported("spec.evaluations", "measuring beside inference", "leave it out")
 
 
 def inference_reads_files(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
@@ -45,10 +46,10 @@ def inference_reads_files(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     data, path = spec.infer.data, "spec.infer.data"
     if data.hugging_face is not None:
         fix = "write the rows to a file of JSON lines, and name it in jsonl"
-        yield _unbuilt(f"{path}.huggingFace", "inference over a data set of the hub", fix)
-    yield from _unread(data, _DATA_OF_TRAINING, path, "of inference, which answers every row once")
+        yield not_supported(f"{path}.huggingFace", "inference over a data set of the hub", fix)
+    yield from unread(data, _DATA_OF_TRAINING, path, "of inference, which answers every row once")
     if data.jsonl is not None:
-        yield from _unread(
+        yield from unread(
             data.jsonl, _ROWS_OF_TRAINING, f"{path}.jsonl", "of a row that is answered"
         )
 
@@ -61,29 +62,18 @@ def inference_writes_json_lines_here(spec: RolloutRunSpec, _: Facts) -> Iterator
     scheme = urlsplit(output.uri).scheme
     if scheme not in _OUTPUT_SCHEMES:
         what, fix = f"results at {scheme}://", "name a folder, and copy the files from there"
-        yield _unbuilt("spec.infer.output.uri", what, fix)
+        yield not_supported("spec.infer.output.uri", what, fix)
     if output.format != "Jsonl":
         what = f"results as {output.format}"
-        yield _unbuilt("spec.infer.output.format", what, "use Jsonl, or leave it out")
+        yield not_supported("spec.infer.output.format", what, "use Jsonl, or leave it out")
 
 
 def inference_samples_as_engines_do(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """The embedded engine draws from the whole distribution of a whole model."""
+    """The embedded engine draws from the whole distribution."""
     if spec.infer is None:
         return
     what = "that cuts or bends the distribution"
-    yield from _unread(spec.infer.sampling, _BENDING, "spec.infer.sampling", what)
-    engine = spec.actors.engine
-    if engine is not None and engine.vllm is not None:
-        fix = "use embedded, or leave it out"
-        yield _unbuilt("spec.actors.engine.vllm", "inference with vLLM", fix)
-    if spec.model.lora is not None:
-        yield _unbuilt("spec.model.lora", "an adapter of an inference run", "leave it out")
-    if spec.evaluations:
-        yield _unbuilt("spec.evaluations", "measuring beside inference", "leave it out")
-    if spec.actors.autoscale is not None:
-        fix = "set actors.replicas"
-        yield _unbuilt("spec.actors.autoscale", "autoscaling of an inference run", fix)
+    yield from unread(spec.infer.sampling, _BENDING, "spec.infer.sampling", what)
 
 
 def lengths_of_inference_are_ordered(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
@@ -99,18 +89,6 @@ def lengths_of_inference_are_ordered(spec: RolloutRunSpec, _: Facts) -> Iterator
             f" {infer.sampling.new_tokens_max}",
             fix="lower minNewTokens",
         )
-
-
-def _unread(model: BaseModel, names: Sequence[str], path: str, why: str) -> Iterator[Problem]:
-    for name in names:
-        info = type(model).model_fields[name]
-        if getattr(model, name) != info.default:
-            yield _unbuilt(f"{path}.{info.alias}", f"{info.alias} {why}", "leave it out")
-
-
-def _unbuilt(field: str, what: str, fix: str) -> Problem:
-    message = f"{what} is not supported by this version"
-    return Problem(field=field, reason="NotSupported", message=message, fix=fix)
 
 
 RULES = (

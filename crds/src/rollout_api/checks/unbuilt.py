@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel
-
 from rollout_api.checks.facts import Facts
+from rollout_api.checks.refusals import not_supported, unread
 from rollout_api.checks.within import models_within
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.common import ModelSource
@@ -23,17 +22,10 @@ _STORES = frozenset({"s3", "gs", "pvc"})
 _DATA_SCHEMES = frozenset({"", "file", "hf"})
 
 
-def work_is_training(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """Runs that train, or answer rows (``checks.infer``), are the only ones so far."""
-    if spec.evaluate is not None:
-        fix = "measure beside training: train with evaluations"
-        yield _unbuilt("spec.evaluate", "a run that only evaluates", fix)
-
-
 def restore_is_by_resume(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """Snapshots are no objects yet that another run could start from."""
     if spec.restore_from is not None:
-        yield _unbuilt(
+        yield not_supported(
             "spec.restoreFrom",
             "restoring another run's snapshot",
             "go on with a run by rollout run --resume, or start from its model: model.fromRun",
@@ -45,12 +37,12 @@ def episodes_are_conversations_in_text(spec: RolloutRunSpec, _: Facts) -> Iterat
     for path, model in models_within(spec, "spec"):
         if isinstance(model, Environment) and model.agent is not None:
             fix = "write a python environment, or take a builtin one"
-            yield _unbuilt(f"{path}.agent", "an agent with a loop of its own", fix)
+            yield not_supported(f"{path}.agent", "an agent with a loop of its own", fix)
         if isinstance(model, Environment) and model.tools:
             fix = "let a python environment run what the policy writes"
-            yield _unbuilt(f"{path}.tools", "a tool that the policy calls", fix)
+            yield not_supported(f"{path}.tools", "a tool that the policy calls", fix)
         if isinstance(model, FieldMapping) and model.image_field is not None:
-            yield _unbuilt(
+            yield not_supported(
                 f"{path}.imageField",
                 "a prompt with images",
                 "leave it out: text is what is trained on",
@@ -62,10 +54,10 @@ def snapshots_hold_the_train_state(spec: RolloutRunSpec, _: Facts) -> Iterator[P
     others = [layer for layer in spec.snapshots.include if layer != "TrainState"]
     if others:
         what = f"a snapshot of {', '.join(others)}"
-        yield _unbuilt("spec.snapshots.include", what, "leave it out, or write [TrainState]")
+        yield not_supported("spec.snapshots.include", what, "leave it out, or write [TrainState]")
     if not spec.snapshots.keep_labeled:
         what = "a label on a snapshot"
-        yield _unbuilt("spec.snapshots.keepLabeled", what, "leave it out")
+        yield not_supported("spec.snapshots.keepLabeled", what, "leave it out")
 
 
 def sources_come_from_known_places(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
@@ -80,7 +72,7 @@ def sources_come_from_known_places(spec: RolloutRunSpec, _: Facts) -> Iterator[P
         elif isinstance(model, Jsonl):
             yield from _rows_from(model, path)
         elif getattr(model, "parameters_from", ()):
-            yield _unbuilt(
+            yield not_supported(
                 f"{path}.parametersFrom",
                 "a parameter from a ConfigMap or Secret",
                 "write parameters: [{name: ..., value: ...}]",
@@ -90,7 +82,7 @@ def sources_come_from_known_places(spec: RolloutRunSpec, _: Facts) -> Iterator[P
 def _model_from(model: ModelSource, path: str) -> Iterator[Problem]:
     scheme = urlsplit(model.uri or "").scheme
     if scheme in _STORES:
-        yield _unbuilt(
+        yield not_supported(
             f"{path}.uri",
             f"a model at {scheme}://",
             "use hf://owner/name, file:///folder, or fromRun for the model of another run",
@@ -100,7 +92,7 @@ def _model_from(model: ModelSource, path: str) -> Iterator[Problem]:
 def _rows_from(data: Jsonl, path: str) -> Iterator[Problem]:
     scheme = urlsplit(data.uri).scheme
     if scheme not in _DATA_SCHEMES:
-        yield _unbuilt(
+        yield not_supported(
             f"{path}.uri",
             f"data at {scheme}://",
             "name a file (file:///... or a path beside the manifest), hf://, or use huggingFace",
@@ -109,6 +101,7 @@ def _rows_from(data: Jsonl, path: str) -> Iterator[Problem]:
 
 _ROWS_OF_TRAINING = ("chosen_field", "rejected_field", "label_field", "margin_field")
 _ORDER_OF_TRAINING = ("shuffle", "tail_batch")
+_AS_THEY_LIE = "of an evaluation's rows, which are asked as they lie,"
 
 
 def evaluations_ask_rows_in_order(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
@@ -119,16 +112,8 @@ def evaluations_ask_rows_in_order(spec: RolloutRunSpec, _: Facts) -> Iterator[Pr
             continue
         rows = data.value
         kind = type(data).model_fields[data.chosen].alias
-        yield from _unread(data, _ORDER_OF_TRAINING, path)
-        yield from _unread(rows, _ROWS_OF_TRAINING, f"{path}.{kind}")
-
-
-def _unread(model: BaseModel, names: tuple[str, ...], path: str) -> Iterator[Problem]:
-    for name in names:
-        info = type(model).model_fields[name]
-        if getattr(model, name) != info.default:
-            what = f"{info.alias} of an evaluation's rows, which are asked as they lie,"
-            yield _unbuilt(f"{path}.{info.alias}", what, "leave it out")
+        yield from unread(data, _ORDER_OF_TRAINING, path, _AS_THEY_LIE)
+        yield from unread(rows, _ROWS_OF_TRAINING, f"{path}.{kind}", _AS_THEY_LIE)
 
 
 def evaluations_judge_with_models_of_training(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
@@ -136,7 +121,7 @@ def evaluations_judge_with_models_of_training(spec: RolloutRunSpec, _: Facts) ->
     for index, item in enumerate(spec.evaluations):
         for place, reward in enumerate(item.suite.rewards):
             if reward.model is not None:
-                yield _unbuilt(
+                yield not_supported(
                     f"spec.evaluations[{index}].suite.rewards[{place}].model",
                     "a reward model of an evaluation's own",
                     "leave suite.rewards out, and the evaluation scores with train.rewards, models included",
@@ -146,11 +131,11 @@ def evaluations_judge_with_models_of_training(spec: RolloutRunSpec, _: Facts) ->
 def check_runtime(spec: RuntimeSpec) -> Iterator[Problem]:
     """The same for what a platform declares."""
     if spec.sandbox is not None:
-        yield _unbuilt("spec.sandbox", "a sandbox for tools", "leave it out")
+        yield not_supported("spec.sandbox", "a sandbox for tools", "leave it out")
     vllm = spec.engine.vllm if spec.engine else None
     if vllm is not None and vllm.weight_transfer != "File":
         what = f"weights moved by {vllm.weight_transfer}"
-        yield _unbuilt("spec.engine.vllm.weightTransfer", what, "use File, or leave it out")
+        yield not_supported("spec.engine.vllm.weightTransfer", what, "use File, or leave it out")
 
 
 def check_kind(kind: str) -> Iterator[Problem]:
@@ -164,13 +149,7 @@ def check_kind(kind: str) -> Iterator[Problem]:
     )
 
 
-def _unbuilt(field: str, what: str, fix: str) -> Problem:
-    message = f"{what} is not supported by this version"
-    return Problem(field=field, reason="NotSupported", message=message, fix=fix)
-
-
 RULES = (
-    work_is_training,
     restore_is_by_resume,
     episodes_are_conversations_in_text,
     snapshots_hold_the_train_state,

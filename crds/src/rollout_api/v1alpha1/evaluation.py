@@ -53,7 +53,7 @@ class SuiteRun(ApiModel):
     temperature: Real = filled(0.0, ge=0, le=100)
     """Sampling temperature; 0 is greedy."""
     max_new_tokens: int | None = Field(default=None, ge=1, le=16_777_216)
-    """Longest completion in tokens. Unset: as in training, or the suite's own."""
+    """Longest completion in tokens. Unset: as in training; 512 in a run that only evaluates."""
     max_prompts: int | None = Field(default=None, ge=1, le=100_000_000)
     """Use the first so many prompts of the split. Unset: all."""
     gate: Gate | None = None
@@ -77,4 +77,4 @@ class Evaluate(ApiModel):
     """A run that measures a model by `evaluations` and changes nothing."""
 
     baseline: ModelSource | None = None
-    """Another model, measured on the same prompts with the same seeds and compared. Unset: none."""
+    """Another model, measured on the same prompts with the same seeds and compared. Not supported by this version: refused. Unset: none."""

@@ -92,7 +92,7 @@ class RolloutRunSpec(OneOf):
     infer: Infer | None = None
     """Complete rows with it, on one machine; a cluster refuses it in this version."""
     evaluate: Evaluate | None = None
-    """Measure it by `evaluations`, each once. Not supported by this version: refused."""
+    """Measure it by `evaluations`, each once, on one machine; a cluster refuses it in this version."""
     preset: PresetName | None = None
     """Settings to start from, `name@version`, or several joined with `+` such as
     `qwen2.5-0.5b@v1+dapo@v1`; what the manifest says wins. Unset: `defaults@v1`."""
@@ -153,7 +153,7 @@ class RolloutRunSpec(OneOf):
 
 
 class RolloutRun(ApiModel):
-    """Training or batch inference, from start to a result. Inference in a cluster is not supported yet; nor are runs that only evaluate."""
+    """Training, batch inference or evaluation, from start to a result. In a cluster this version refuses the latter two."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *settled_while_alive("", RolloutRunSpec, LIVE_SPEC | IMMUTABLE_SPEC),

@@ -25,7 +25,7 @@ from rollout.cli.debug import learner as debug
 from rollout.cli.model import exporting as model_exporting
 from rollout.cli.model import showing
 from rollout.cli.output import print_note
-from rollout.cli.starting import inferring, running, sweeping, training
+from rollout.cli.starting import evaluating, inferring, running, sweeping, training
 from rollout.errors import RolloutError
 
 app = typer.Typer(
@@ -49,6 +49,7 @@ runs.app.command("export")(exporting.export)
 app.add_typer(runs.app, name="runs")
 app.add_typer(model, name="model")
 app.add_typer(inferring.app, name="infer")
+app.command("eval")(evaluating.evaluate)
 app.add_typer(logs.app, name="logs")
 debug.app.command("rollout-only")(engine.rollout_only)
 debug.app.command("profile")(engine.profile)

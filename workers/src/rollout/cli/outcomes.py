@@ -46,7 +46,8 @@ def print_outcome(data: ReportInput) -> None:
     summary = summarise(data)
     print_line(f"{data.name}: {data.algorithm} on {data.model}")
     print_fact("outcome", f"{data.outcome}{f' ({data.reason})' if data.reason else ''}")
-    print_fact("steps", f"{len(data.steps)} in {data.wall_seconds:.1f} s")
+    if data.trains:
+        print_fact("steps", f"{len(data.steps)} in {data.wall_seconds:.1f} s")
     print_fact("grade", data.grade)
     window = summary["window"]
     ends = "step" if window == 1 else f"{window} steps"
@@ -58,8 +59,9 @@ def print_outcome(data: ReportInput) -> None:
             print_fact(name, cell(last))
     for item in summary["evaluations"]:
         print_fact(f"{item['name']} {item['split']}", _evaluation(item))
-    counts = ", ".join(f"{name} {count}" for name, count in data.dispositions.items())
-    print_fact("samples", counts)
+    if data.trains:
+        counts = ", ".join(f"{name} {count}" for name, count in data.dispositions.items())
+        print_fact("samples", counts)
     if summary["removed"].get("step"):
         print_fact("not kept", describe_removed(summary["removed"]))
     print_fact("hash chain", data.chain or "none yet")
@@ -90,6 +92,8 @@ def print_fact(label: str, text: str) -> None:
 
 def _evaluation(item: Mapping[str, Any]) -> str:
     first, last = (_with_interval(item[end]) for end in ("first", "last"))
+    if item["first"]["step"] == item["last"]["step"]:
+        return f"{item['metric']} {last}, {item['num_prompts']} prompts"
     return f"{item['metric']} {first} -> {last}"
 
 
@@ -110,7 +114,8 @@ def _next(folder: Path, data: ReportInput, num_evidence: int) -> Iterator[str]:
     if data.outcome == "Succeeded" and data.steps:
         yield f"rollout model export {run} --to {shlex.quote(data.name)}-model"
     if data.outcome == "Succeeded":
-        yield f"rollout runs export {run} --what metrics --output exported"
+        what = "metrics" if data.trains else "answers"
+        yield f"rollout runs export {run} --what {what} --output exported"
 
 
 def _short(folder: Path) -> str:

@@ -7,7 +7,7 @@ nothing is scored in: a row counts once, whatever dies.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,9 @@ from rollout.coordinator.plan import (
     RunPlan,
     TrainPlan,
 )
-from rollout.coordinator.settings import Tuned
 from rollout.data.batch import TOO_LONG, BatchSource, RefusedRow, open_batch
 from rollout.errors import DataError, DataNotFound, SpecError
-from rollout.seams import Tracker
 from rollout.types import Row, SamplingParams
-from rollout_api.live import LiveSettings
 from rollout_api.v1alpha1.infer import Infer
 from rollout_api.worker import WorkerConfig
 
@@ -96,6 +93,7 @@ def build_batch_plan(config: WorkerConfig, rows: BatchRows) -> RunPlan:
     return RunPlan(
         name=config.run.name,
         uid=config.run.uid,
+        trains=False,
         train=TrainPlan(
             tasks_per_step=1, num_samples=1, sampling=sampling, offline=True, steps_max=0
         ),
@@ -153,22 +151,3 @@ def results_folder(config: WorkerConfig) -> Path:
 def no_summary(rewards: Sequence[Sequence[float]]) -> Mapping[str, Any]:
     """Nothing is scored."""
     return {"num_samples": sum(len(one) for one in rewards)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchTuning:
-    """Of live settings an inference run heeds the tries of a row."""
-
-    begun: RunPlan
-
-    def plan(self, live: LiveSettings) -> Tuned:
-        """The plan under these settings."""
-        if live.limits is None:
-            return Tuned(plan=self.begun)
-        limits = replace(self.begun.limits, attempts_max=live.limits.sample_attempts)
-        return Tuned(plan=replace(self.begun, limits=limits))
-
-    def trackers(self, live: LiveSettings) -> Sequence[Tracker]:
-        """None: there are no steps."""
-        del live
-        return ()

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rollout.coordinator.batch_run import (
-    BatchTuning,
     build_batch_plan,
     build_batch_rows,
     no_summary,
@@ -20,9 +20,12 @@ from rollout.coordinator.batch_run import (
 from rollout.coordinator.context import Packer, ResultsWriter, Summarise
 from rollout.coordinator.dispatcher import Coordinator, open_coordinator
 from rollout.coordinator.duties.batch_results import build_results_writer, require_free
+from rollout.coordinator.evaluations import (
+    build_evaluation_plan,
+    build_suite_rows,
+    plan_evaluations,
+)
 from rollout.coordinator.plan import (
-    EvaluationPlan,
-    Gate,
     HeldOutPlan,
     LearnerPlan,
     LimitsPlan,
@@ -37,7 +40,7 @@ from rollout.coordinator.plan import (
 from rollout.coordinator.rows import DataRows, build_rows, train_of
 from rollout.coordinator.rules.autoscaling import ActorBounds
 from rollout.coordinator.rules.drift import DriftBounds
-from rollout.coordinator.settings import Tuned, Tuning
+from rollout.coordinator.settings import SteadyTuning, Tuned, Tuning
 from rollout.data.cursor import total
 from rollout.errors import SpecError
 from rollout.evaluations.statistics import summarise
@@ -50,7 +53,6 @@ from rollout.tracking.build import build_trackers
 from rollout.types import SamplingParams
 from rollout_api.checks.cluster import find_local_trackers
 from rollout_api.live import LiveSettings, with_live
-from rollout_api.v1alpha1.evaluation import Evaluation
 from rollout_api.v1alpha1.operations import Limits
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.train import Stragglers, Train
@@ -62,9 +64,7 @@ async def open_from_config(
 ) -> Coordinator:
     """The coordinator of one run; ``pinned`` as in ``RunContext``. Raises SpecError, DataError or LedgerError."""
     layout = config.layout
-    opened_run = (
-        _open_batch_run(config) if config.spec.infer is not None else _open_training(config)
-    )
+    opened_run = _OPENING[config.spec.chosen](config)
     ledger = await asyncio.to_thread(
         open_ledger,
         config.spec.storage,
@@ -128,9 +128,27 @@ def _open_batch_run(config: WorkerConfig) -> _Work:
         plan=plan,
         rows=rows,
         summarise=no_summary,
-        tuning=BatchTuning(begun=plan),
+        tuning=SteadyTuning(begun=plan),
         results=build_results_writer(config, rows),
     )
+
+
+def _open_evaluation_run(config: WorkerConfig) -> _Work:
+    rows = build_suite_rows(config)
+    plan = build_evaluation_plan(config, rows)
+    return _Work(
+        plan=plan,
+        rows=rows,
+        summarise=summarise,
+        tuning=SteadyTuning(begun=plan, open_trackers=partial(open_trackers, config)),
+    )
+
+
+_OPENING: dict[str, Callable[[WorkerConfig], _Work]] = {
+    "train": _open_training,
+    "infer": _open_batch_run,
+    "evaluate": _open_evaluation_run,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,19 +165,23 @@ class ConfigTuning:
         return Tuned(plan=build_plan(config, self.rows), deferred=deferred)
 
     def trackers(self, live: LiveSettings) -> Sequence[Tracker]:
-        """Open every tracker; in a pod none that is a file of its own choice. Raises SpecError."""
-        config = self.config
-        wanted = config.spec.tracking if live.tracking is None else live.tracking
-        if config.authentication is not None:
-            for problem in find_local_trackers(wanted):
-                raise SpecError(f"{problem.field}: {problem.message}; {problem.fix}")
-        return build_trackers(
-            wanted,
-            Path(config.layout.run_dir),
-            name=config.run.name,
-            uid=config.run.uid,
-            config=config.spec.model_dump(mode="json", exclude_none=True),
-        )
+        """The trackers that these settings name. Raises SpecError."""
+        return open_trackers(self.config, live)
+
+
+def open_trackers(config: WorkerConfig, live: LiveSettings) -> Sequence[Tracker]:
+    """Open every tracker; in a pod none that is a file of its own choice. Raises SpecError."""
+    wanted = config.spec.tracking if live.tracking is None else live.tracking
+    if config.authentication is not None:
+        for problem in find_local_trackers(wanted):
+            raise SpecError(f"{problem.field}: {problem.message}; {problem.fix}")
+    return build_trackers(
+        wanted,
+        Path(config.layout.run_dir),
+        name=config.run.name,
+        uid=config.run.uid,
+        config=config.spec.model_dump(mode="json", exclude_none=True),
+    )
 
 
 def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
@@ -184,7 +206,7 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         ),
         learner=LearnerPlan(nodes=spec.learner.nodes),
         actors=_actor_bounds(spec),
-        evaluations=_evaluations(config, train, rows),
+        evaluations=plan_evaluations(config, _sampling(config, train), rows.suites),
         lease_seconds=config.lease_seconds,
         heartbeat_seconds=config.heartbeat_seconds,
         attempt=config.attempt,
@@ -271,43 +293,4 @@ def _sampling(config: WorkerConfig, train: Train) -> SamplingParams:
         stop_token_ids=sampling.end_token_ids(config.resolved.stop_token_ids),
         stop=sampling.stop,
         include_stop=sampling.include_stop_text,
-    )
-
-
-def _evaluations(config: WorkerConfig, train: Train, rows: DataRows) -> tuple[EvaluationPlan, ...]:
-    keys = tuple(rows.suites)
-    return tuple(
-        _evaluation(item, key, config, train, len(rows.suites[key]))
-        for item, key in zip(config.spec.evaluations, keys, strict=True)
-    )
-
-
-def _evaluation(
-    item: Evaluation, key: tuple[str, str], config: WorkerConfig, train: Train, num_prompts: int
-) -> EvaluationPlan:
-    base = _sampling(config, train)
-    return EvaluationPlan(
-        name=key[0],
-        split="selection" if key[1] == "selection" else "report",
-        num_prompts=num_prompts,
-        samples_per_prompt=item.samples_per_prompt,
-        sampling=SamplingParams(
-            max_new_tokens=item.max_new_tokens or base.max_new_tokens,
-            temperature=item.temperature,
-            stop_token_ids=base.stop_token_ids,
-            stop=base.stop,
-            include_stop=base.include_stop,
-        ),
-        at_start=item.at_start,
-        every_steps=item.every_steps,
-        at_end=item.at_end,
-        selects=item.selects,
-        metric=item.gate.metric if item.gate is not None else "accuracy",
-        gate=None
-        if item.gate is None
-        else Gate(
-            metric=item.gate.metric,
-            lower_bound=item.gate.lower_bound,
-            fails=item.gate.action == "Fail",
-        ),
     )

@@ -209,7 +209,7 @@ class LearnerPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """One training run; its parts have the names of the spec's."""
+    """One run; its parts have the names of the spec's."""
 
     name: str
     """The run's name."""
@@ -217,6 +217,8 @@ class RunPlan:
     """The run's identity in the cluster or on the laptop."""
     train: TrainPlan
     """What is learned, from what, until when."""
+    trains: bool = True
+    """Whether there are steps. False: version 0 answers rows or is measured, and no learner lives."""
     limits: LimitsPlan = field(default_factory=LimitsPlan)
     """Bounds on waiting and on trouble."""
     numerics: NumericsPlan = field(default_factory=NumericsPlan)
@@ -230,9 +232,9 @@ class RunPlan:
     actors: ActorBounds | None = None
     """Bounds of their number where it follows the learner."""
     evaluations: tuple[EvaluationPlan, ...] = ()
-    """What is measured beside training; of an inference run, its rows."""
+    """What is measured; of an inference run, its rows."""
     infer: InferPlan | None = None
-    """What an inference run answers; None: the run trains."""
+    """What an inference run answers; None: the run trains, or is measured."""
     lease_seconds: float = 30.0
     """How long a worker holds a task without a heartbeat."""
     heartbeat_seconds: float = 2.0

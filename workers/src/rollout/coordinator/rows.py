@@ -39,17 +39,21 @@ LOG = "rows.log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What a run reads: training data, evaluations by name and split, and what an offline run measures itself on."""
+    """What a run reads: training data, evaluations by name and split, and what an offline run measures itself on.
 
-    train: DataSource
+    ``train`` None: the run only evaluates.
+    """
+
+    train: DataSource | None
     suites: Mapping[tuple[str, str], DataSource]
     held_out: DataSource | None = None
 
     def by_role(self) -> dict[str, DataSource]:
         """Every source by its name between processes."""
         suites = {suite_role(*key): source for key, source in self.suites.items()}
+        train = {} if self.train is None else {TRAIN_ROLE: self.train}
         held_out = {} if self.held_out is None else {HELD_OUT_ROLE: self.held_out}
-        return {TRAIN_ROLE: self.train, **held_out, **suites}
+        return {**train, **held_out, **suites}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +89,8 @@ def suite_role(name: str, split: str) -> str:
 def build_rows(config: WorkerConfig, bounds: HostBounds | None = None) -> DataRows:
     """Open the data of training and of every evaluation. Raises SpecError or DataError."""
     train = train_of(config)
-    apart = config.spec.brings_data_code
-    sources = open_apart(config, bounds) if apart else open_sources(config)
+    sources = _open(config, bounds)
+    assert sources.train is not None
     _check_digest(config, sources.train)
     epochs = train.epochs
     if epochs is None and train.max_steps is None:
@@ -96,6 +100,18 @@ def build_rows(config: WorkerConfig, bounds: HostBounds | None = None) -> DataRo
     return DataRows(
         source=sources.train, order=order, suites=sources.suites, held_out=sources.held_out
     )
+
+
+def open_suites(
+    config: WorkerConfig, bounds: HostBounds | None = None
+) -> Mapping[tuple[str, str], DataSource]:
+    """What a run that only evaluates asks, by name and split. Raises SpecError or DataError."""
+    return _open(config, bounds).suites
+
+
+def _open(config: WorkerConfig, bounds: HostBounds | None) -> Sources:
+    apart = config.spec.brings_data_code
+    return open_apart(config, bounds) if apart else open_sources(config)
 
 
 def train_of(config: WorkerConfig) -> Train:
@@ -126,17 +142,18 @@ def open_apart(config: WorkerConfig, bounds: HostBounds | None = None) -> Source
         bounds,
     )
     found: Mapping[str, DataSource] = host.open()
-    train = train_of(config)
+    train = config.spec.train
     keys = [
         (evaluation_name(one, index), split_of(one).lower())
         for index, one in enumerate(config.spec.evaluations)
     ]
-    measured = train.held_out is not None and not train.algorithm.is_online
-    wanted = [TRAIN_ROLE, *(suite_role(*key) for key in keys), *([HELD_OUT_ROLE] * measured)]
+    measured = train is not None and train.held_out is not None and not train.algorithm.is_online
+    roles = [TRAIN_ROLE] * (train is not None) + [HELD_OUT_ROLE] * measured
+    wanted = [*roles, *(suite_role(*key) for key in keys)]
     if missing := [role for role in wanted if role not in found]:
         raise DataError(f"{host.field}: gave no {', '.join(missing)}")
     return Sources(
-        train=found[TRAIN_ROLE],
+        train=found[TRAIN_ROLE] if train is not None else None,
         suites={key: found[suite_role(*key)] for key in keys},
         held_out=found[HELD_OUT_ROLE] if measured else None,
     )
@@ -170,7 +187,9 @@ def name_field(spec: RolloutRunSpec) -> str:
 
 def open_sources(config: WorkerConfig) -> Sources:
     """Open everything here, with the author's code. Raises SpecError or DataError."""
-    train = train_of(config)
+    train = config.spec.train
+    if train is None:
+        return Sources(train=None, suites=_open_suites(config, None))
     return Sources(
         train=_open_training_data(config, train),
         suites=_open_suites(config, train),
@@ -205,7 +224,7 @@ def code_folders(config: WorkerConfig) -> tuple[Path, ...]:
     return (Path(config.layout.run_dir) / "code", *own)
 
 
-def _open_suites(config: WorkerConfig, train: Train) -> dict[tuple[str, str], DataSource]:
+def _open_suites(config: WorkerConfig, train: Train | None) -> dict[tuple[str, str], DataSource]:
     found: dict[tuple[str, str], DataSource] = {}
     for index, item in enumerate(config.spec.evaluations):
         suite = build_suite(

@@ -5,7 +5,7 @@ What they mean for a run is decided by a ``Tuning``, which knows the configurati
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -56,6 +56,30 @@ class StepsTuning:
         """Those that the run began with."""
         del live
         return self.opened
+
+
+def _no_trackers(live: LiveSettings) -> Sequence[Tracker]:
+    del live
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteadyTuning:
+    """Of a run without steps: the tries of a row can change, and the trackers where it has some."""
+
+    begun: RunPlan
+    open_trackers: Callable[[LiveSettings], Sequence[Tracker]] = _no_trackers
+
+    def plan(self, live: LiveSettings) -> Tuned:
+        """The plan under these settings."""
+        if live.limits is None:
+            return Tuned(plan=self.begun)
+        limits = replace(self.begun.limits, attempts_max=live.limits.sample_attempts)
+        return Tuned(plan=replace(self.begun, limits=limits))
+
+    def trackers(self, live: LiveSettings) -> Sequence[Tracker]:
+        """Newly opened ones. Raises SpecError."""
+        return self.open_trackers(live)
 
 
 def parse_live(document: dict[str, Any]) -> LiveSettings:

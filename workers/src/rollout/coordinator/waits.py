@@ -62,7 +62,7 @@ def find_hold(run: RunContext) -> tuple[str, Culprit] | None:
     if not run.is_last_step_done():
         return (f"step {run.state.step + 1}", silence) if silence else None
     pending = run.state.pending_evaluations()
-    if not pending and run.plan.infer is not None:
+    if not pending and not run.plan.trains:
         return None
     if not pending:
         missing = Culprit(text="the learner has not saved it", workers=_learners(run))

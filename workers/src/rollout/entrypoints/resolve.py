@@ -48,6 +48,7 @@ from rollout.seams import DataSource, EnvBuilder, Renderer
 from rollout.types import Row
 from rollout_api.v1alpha1.infer import Infer
 from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.v1alpha1.sampling import Sampling
 from rollout_api.v1alpha1.train import Train
 
 MEASURED_ROWS_MAX = 100_000
@@ -184,10 +185,16 @@ def _room(spec: RolloutRunSpec, context: int) -> int:
     room = context - max_new_tokens(spec)
     if room < 1:
         raise SpecError(
-            f"{spec.chosen}.sampling.maxNewTokens is {max_new_tokens(spec)}, but the model's context holds "
+            f"{_field_of_length(spec)} is {max_new_tokens(spec)}, but the model's context holds "
             f"{context} tokens in all; lower it"
         )
     return room
+
+
+def _field_of_length(spec: RolloutRunSpec) -> str:
+    if spec.evaluate is not None:
+        return "evaluations[].maxNewTokens"
+    return f"{spec.chosen}.sampling.maxNewTokens"
 
 
 def _check_further(policy: Path, folders: Mapping[str, Path]) -> None:
@@ -314,7 +321,8 @@ def max_new_tokens(spec: RolloutRunSpec) -> int:
     train, infer = spec.train, spec.infer
     wanted = [train.sampling.max_new_tokens if train and train.algorithm.is_online else None]
     wanted += [infer.sampling.new_tokens_max if infer else None]
-    wanted += [evaluation.max_new_tokens for evaluation in spec.evaluations]
+    otherwise = None if spec.evaluate is None else Sampling().new_tokens_max
+    wanted += [evaluation.max_new_tokens or otherwise for evaluation in spec.evaluations]
     return max((tokens for tokens in wanted if tokens is not None), default=0)
 
 

@@ -35,7 +35,7 @@ class ReportInput:
 
     ``steps`` are the metrics of committed steps in order, each with ``step``; ``evaluations`` one row
     per finished evaluation (name, split, step, metric, value, low, high, num_prompts);
-    ``before``/``after`` the same prompts answered by the first and the last policy; ``best`` the
+    ``before``/``after`` the same prompts answered by the first and the last policy, ``after`` alone where there is one; ``best`` the
     content of ``Best.json``, None when no evaluation chooses; ``contents`` digests of models and data;
     ``removed`` says what is no longer kept: of steps up to ``step`` so many ``bodies`` of so many ``bytes``.
     """
@@ -60,6 +60,11 @@ class ReportInput:
     contents: Mapping[str, str] = field(default_factory=dict)
     lengths: Mapping[str, Mapping[int | None, int]] = field(default_factory=dict)
     removed: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def trains(self) -> bool:
+        """Whether the run has steps; one that only evaluates has none."""
+        return "evaluate" not in self.spec
 
 
 def summarise(data: ReportInput) -> dict[str, Any]:

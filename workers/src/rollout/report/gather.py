@@ -29,6 +29,8 @@ def gather(run_dir: Path) -> ReportInput:
         steps = ledger.steps()
         evaluations = [view for view in ledger.evaluations() if view.summary]
         before, after = _before_and_after(ledger, evaluations)
+        if "evaluate" in config["spec"]:
+            after = _answers(ledger, evaluations)
         dispositions = ledger.dispositions()
         lengths = ledger.lengths()
         removed = ledger.removed()
@@ -227,6 +229,15 @@ def _before_and_after(
         ]
         return ([sample_row(view) for view in sides[0]], [sample_row(view) for view in sides[1]])
     return [], []
+
+
+def _answers(ledger: Reader, evaluations: Sequence[EvaluationView]) -> list[dict[str, Any]]:
+    """The first answers of every evaluation of a run that does nothing else."""
+    return [
+        {**sample_row(view), "evaluation": one.name}
+        for one in evaluations
+        for view in ledger.evaluation_samples(one.name, one.split, one.step, limit=SAMPLES_MAX)
+    ]
 
 
 def _wall_seconds(run: RunView, steps: Sequence[StepView]) -> float:

@@ -50,6 +50,7 @@ def render_page(data: ReportInput, summary: dict[str, Any]) -> str:
         tiles=headlines(summary["evaluations"]),
         plots=[(plot, render_svg(plot)) for plot in plan_plots(data)],
         samples=samples,
+        answers=[] if data.trains else list(data.after),
         right=[sum(map(is_right, side)) for side in zip(*samples, strict=True)],
         meanings=DISPOSITIONS,
         spec=json.dumps(data.spec, indent=2, default=str),

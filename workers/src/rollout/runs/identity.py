@@ -41,7 +41,7 @@ def spec_digest(
         **spec_identity(spec),
         "resolved": {
             "model": model_digest,
-            "data": data_digests.get("train", data_digests.get("infer")),
+            "data": _data_identity(spec, data_digests),
             "dtype": dtype,
             **({"models": dict(further_digests)} if further_digests else {}),
         },
@@ -69,10 +69,28 @@ def spec_identity(spec: RolloutRunSpec) -> dict[str, Any]:
         infer = _without(kept["infer"], frozenset(INFER_LIVE_FIELDS))
         infer["data"] = _without_locations(infer.get("data"))
         kept["infer"] = infer
+    if "evaluate" in kept:
+        kept["evaluations"] = [_measured(one) for one in document.get("evaluations", ())]
     kept["engine"] = sorted(spec.actors.model_dump(mode="json", exclude_none=True)["engine"])
     kept["ranks"] = spec.learner.num_processes
     kept["strategy"] = spec.learner.strategy.chosen
     return kept
+
+
+def _data_identity(spec: RolloutRunSpec, digests: Mapping[str, str]) -> Any:
+    """What a run reads, by content: its rows, or those of each evaluation where there is nothing else."""
+    return dict(digests) if spec.evaluate is not None else digests.get(spec.chosen)
+
+
+def _measured(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """An evaluation without its gate, which decides over what was measured, and without places."""
+    kept = _without(evaluation, frozenset({"gate"}))
+    suite = dict(kept["suite"])
+    if "data" in suite:
+        suite["data"] = _without_locations(suite["data"])
+    if "rewards" in suite:
+        suite["rewards"] = [_without_folder(reward) for reward in suite["rewards"]]
+    return {**kept, "suite": suite}
 
 
 def grade_of(spec: RolloutRunSpec) -> Grade:

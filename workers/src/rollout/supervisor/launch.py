@@ -46,6 +46,7 @@ from rollout.supervisor.processes import (
 )
 from rollout.supervisor.supervisor import Supervisor
 from rollout.supervisor.watch import Ended
+from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.worker import Layout, RunIdentity, WorkerConfig, WorkerOrder
 
 
@@ -199,19 +200,20 @@ def _contents(config: WorkerConfig) -> dict[str, str | None]:
         for one in further_models(config.spec)
         if one.role in resolved.model_digests
     }
-    data = resolved.data_digests
-    return {"spec.model": resolved.model_digest, **further, **_data_digests(data)}
+    data = _data_digests(config.spec, resolved.data_digests)
+    return {"spec.model": resolved.model_digest, **further, **data}
 
 
 def _found_contents(prepared: PreparedRun, found: Resolution) -> dict[str, str | None]:
     further = {one.field: found.model_digests[one.role] for one in further_models(prepared.spec)}
-    return {"spec.model": found.model_digest, **further, **_data_digests(found.data_digests)}
+    data = _data_digests(prepared.spec, found.data_digests)
+    return {"spec.model": found.model_digest, **further, **data}
 
 
-def _data_digests(found: Mapping[str, str]) -> dict[str, str | None]:
-    if "infer" in found:
-        return {"spec.infer.data": found["infer"]}
-    return {"spec.train.data": found.get("train")}
+def _data_digests(spec: RolloutRunSpec, found: Mapping[str, str]) -> dict[str, str | None]:
+    if spec.evaluate is not None:
+        return {f"evaluation {name}": digest for name, digest in found.items()}
+    return {f"spec.{spec.chosen}.data": found.get(spec.chosen)}
 
 
 def observe_machine() -> Machine:

@@ -23,6 +23,8 @@ from rollout.ledger.records import Admission
 
 log = logging.getLogger(__name__)
 
+NOTHING_MEASURED = "NothingMeasured"
+
 LOOK_AGAIN_SECONDS = 5.0
 """The loop also looks without being woken."""
 
@@ -152,10 +154,24 @@ async def _judge(run: RunContext) -> None:
     if failed:
         await run.end("Failed", "GateFailed", "; ".join(failed))
         return
+    if not run.plan.trains and (empty := _unanswered(run)):
+        await run.end("Failed", NOTHING_MEASURED, f"no prompt was answered of {', '.join(empty)}")
+        return
     warned = "".join(f"; gate missed: {gate.message}" for gate in missed)
     if warned:
         log.warning("gates missed%s", warned)
-    await run.end("Succeeded", "Finished", f"{run.state.step} steps committed{warned}")
+    done = f"{run.state.step} steps committed" if run.plan.trains else _count_measured(run)
+    await run.end("Succeeded", "Finished", f"{done}{warned}")
+
+
+def _unanswered(run: RunContext) -> list[str]:
+    return [one.name for one in run.state.results() if not one.summary.get("num_prompts")]
+
+
+def _count_measured(run: RunContext) -> str:
+    results = run.state.results()
+    num_prompts = sum(one.summary["num_prompts"] for one in results)
+    return f"{num_prompts} prompts of {len(results)} evaluation{'s'[: len(results) != 1]} measured"
 
 
 async def settle(run: RunContext) -> None:
@@ -196,6 +212,8 @@ async def _reports_are_in(run: RunContext) -> bool:
 
 def _learner_is_done(run: RunContext) -> bool:
     state = run.state
+    if not run.plan.trains:
+        return state.version is not None
     head = (state.lineage, state.step)
     anchored = any((anchor.lineage, anchor.step) == head for anchor in state.anchors)
     learners = (worker for worker in state.workers.values() if worker.role == "learner")

@@ -27,6 +27,7 @@ def render_facts(status: Status) -> tuple[Fact, ...]:
         return _render_batch(status, status.infer)
     facts = (
         Fact(label="step", value=_step(status)),
+        Fact(label="run", value=_phase_without_steps(status)),
         Fact(label="reward", value=_number(status.reward)),
         Fact(label="loss", value=_number(status.loss)),
         Fact(label="tokens/s", value=_rate(status.tokens_per_second)),
@@ -62,10 +63,17 @@ def render_line(status: Status) -> str:
 
 
 def _step(status: Status) -> str:
+    if status.steps_max == 0:
+        return ""
     if status.step == 0 and status.phase != "Running":
         return f"0 ({status.phase.lower()})"
     step = str(status.step) if status.steps_max is None else f"{status.step}/{status.steps_max}"
     return f"{step} ({status.phase.lower()})" if status.phase in SAID_PHASES else step
+
+
+def _phase_without_steps(status: Status) -> str:
+    """Of a run that only evaluates: it has no step that would say it."""
+    return status.phase.lower() if status.steps_max == 0 else ""
 
 
 def _number(value: float | None) -> str:
@@ -118,9 +126,14 @@ def _evaluation(status: Status) -> str:
     """The newest result, then what is being measured."""
     done = [one for one in status.evaluations if one.num_total and one.num_done >= one.num_total]
     going = [one for one in status.evaluations if one.num_done < one.num_total]
-    said = [f"{one.name} {headline(one)} at step {one.step}" for one in _newest(done)]
-    said += [f"{one.name} {one.num_done}/{one.num_total} at step {one.step}" for one in going[:1]]
+    shown = done if status.steps_max == 0 else _newest(done)
+    said = [f"{one.name} {headline(one)}{_at(status, one)}" for one in shown]
+    said += [f"{one.name} {one.num_done}/{one.num_total}{_at(status, one)}" for one in going[:1]]
     return "; ".join(said)
+
+
+def _at(status: Status, evaluation: EvaluationStatus) -> str:
+    return "" if status.steps_max == 0 else f" at step {evaluation.step}"
 
 
 def _newest(evaluations: Iterable[EvaluationStatus]) -> list[EvaluationStatus]:
