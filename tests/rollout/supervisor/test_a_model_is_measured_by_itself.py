@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
+import sys
 
 import psutil
 import pytest
 from local_jobs import members, start_job
+from typer.testing import CliRunner
 
+from rollout.cli.main import app
+from rollout.errors import SpecError
 from rollout.report.gather import open_ledger
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
@@ -158,6 +164,57 @@ def test_a_resumed_run_asks_what_it_began_with(tmp_path):
 
     assert other.wait() == 2
     assert "spec.evaluations" in other.said()
+
+
+def test_the_weights_of_a_run_are_measured_by_its_name(tmp_path, monkeypatch):
+    trained = start(tmp_path, BESIDE)
+    trained.finish()
+    monkeypatch.setenv("ROLLOUT_HOME", str(trained.home))
+    monkeypatch.chdir(tmp_path)
+    words = ["eval", "--run", trained.run_dir.name, "--suite", "arithmetic", "--limit", "6"]
+
+    measured = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from rollout.cli.main import main; main()",
+            *words,
+            "--max-tokens",
+            "8",
+            "--output",
+            "json",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+
+    assert json.loads(measured.stdout)["reason"] == "Finished"
+    document = json.loads((trained.home / "eval-1" / "worker.json").read_text())
+    folder = trained.run_dir / "exports" / "0-1"
+    assert document["spec"]["model"]["uri"] == folder.as_uri()
+    assert (folder / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "give --model or --run"),
+        (["--model", "rollout://tiny-adder", "--run", "a"], "give --model or --run"),
+        (
+            ["--model", "rollout://tiny-adder", "--best"],
+            "--step and --best choose weights of a run",
+        ),
+        (["--model", "rollout://tiny-adder", "--step", "3"], "give --run"),
+        (["--run", "nobody-1"], "no run 'nobody-1'"),
+    ],
+)
+def test_what_is_measured_is_named_once(words, said):
+    done = CliRunner().invoke(app, ["eval", "--suite", "arithmetic", *words])
+
+    assert isinstance(done.exception, SpecError)
+    assert said in str(done.exception)
 
 
 def test_a_gate_that_is_missed_fails_the_run(tmp_path):

@@ -8,18 +8,31 @@ from typing import Annotated, Any
 import typer
 
 from rollout.cli.output import OutputFormat, OutputOption
+from rollout.cli.runs import find
 from rollout.cli.starting.running import DryRunOption, ResumeOption, SetOption, start
+from rollout.errors import SpecError
 
 
 def evaluate(
     *,
-    model: Annotated[
-        str, typer.Option("--model", help="hf://owner/name, file:///folder, rollout://...")
-    ],
     suites: Annotated[
         list[str],
         typer.Option("--suite", help="A suite that rollout ships, or several: gsm8k,arithmetic."),
     ],
+    model: Annotated[
+        str | None, typer.Option("--model", help="hf://owner/name, file:///folder, rollout://...")
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", help="Instead: the weights of a run, by its name or folder."),
+    ] = None,
+    step: Annotated[
+        int | None,
+        typer.Option("--step", min=0, help="Of --run: after this step; default: the newest."),
+    ] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="Of --run: those that the selecting evaluation chose.")
+    ] = False,
     limit: Annotated[
         int | None, typer.Option("--limit", help="First so many prompts of each; default: all.")
     ] = None,
@@ -61,7 +74,7 @@ def evaluate(
         "kind": "RolloutRun",
         "metadata": {"name": name},
         "spec": {
-            "model": {"uri": model},
+            "model": {"uri": _model_uri(model, run, step=step, best=best)},
             "seed": seed,
             "evaluate": {},
             "evaluations": evaluations,
@@ -75,3 +88,29 @@ def evaluate(
         dry_run=dry_run,
         output=output,
     )
+
+
+def _model_uri(model: str | None, run: str | None, *, step: int | None, best: bool) -> str:
+    if (model is None) == (run is None):
+        raise SpecError("give --model or --run, and not both: one model is measured")
+    if run is not None:
+        return _export(find(run), step, best=best).as_uri()
+    if best or step is not None:
+        raise SpecError("--step and --best choose weights of a run: give --run")
+    assert model is not None
+    return model
+
+
+def _export(run: Path, step: int | None, *, best: bool) -> Path:
+    """The weights as a folder beside the run's others, written once; those of an adapter merged into its base."""
+    from rollout.runs.export.choose import Wanted, choose, open_objects, read_run
+    from rollout.runs.export.export import Export, export_model
+
+    if best and step is not None:
+        raise SpecError("--best and --step name two versions: give one of them")
+    config = read_run(run)
+    version = choose(config, run, open_objects(config, run), Wanted(step=step, best=best)).version
+    folder = run.absolute() / "exports" / f"{version.lineage}-{version.step}"
+    merged = config.spec.model.lora is not None
+    export_model(run, folder, Export(wanted=Wanted(step=version.step), merge=merged))
+    return folder
