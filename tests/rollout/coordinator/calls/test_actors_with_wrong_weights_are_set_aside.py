@@ -62,6 +62,17 @@ def test_half_of_the_actors_may_be_wrong_for_good(bench):
     assert worker(client, "actor-0").num_wrong == 3 * WRONG_MAX
 
 
+def test_actors_that_only_an_earlier_coordinator_heard_count(bench):
+    _, (bad,), version = begin(bench, 1)
+    load(bad, version, digest="blake3:bad", times=WRONG_MAX)
+    run = bench.coordinator.run
+    late = run.clock() + 1e6
+
+    assert "1 of 1 actors" in describe_stall(run.state.workers.values(), late, 0.0)
+    before = frozenset({"actor-0", "actor-1"})
+    assert not describe_stall(run.state.workers.values(), late, 0.0, before)
+
+
 def test_more_than_half_for_a_lease_term_stop_the_run_and_are_named(bench):
     client, (good, *bad), version = begin(bench, 3)
     run = bench.coordinator.run

@@ -161,7 +161,7 @@ class Worker:
 class RunState:
     """Mutable; owned by the event loop's thread.
 
-    Since this coordinator began: ``tokens`` of samples by how they ended, and how many ``unfinished`` ones did.
+    ``actors`` had registered before this coordinator began. Since it did: ``tokens`` of samples by how they ended, and how many ``unfinished`` ones did.
     """
 
     lineage: int = 0
@@ -177,6 +177,7 @@ class RunState:
     anchors: list[AnchorManifest] = field(default_factory=list)
     dead_anchors: tuple[AnchorManifest, ...] = ()
     handed: tuple[str, ...] = ()
+    actors: frozenset[str] = frozenset()
     dispositions: Counter[str] = field(default_factory=Counter)
     tokens: Counter[str] = field(default_factory=Counter)
     unfinished: Counter[str] = field(default_factory=Counter)
@@ -326,6 +327,7 @@ def build_state(stored: LedgerState, *, pools_rewards: bool = False) -> RunState
         anchors=list(stored.anchors),
         dead_anchors=stored.dead_anchors,
         handed=stored.handed,
+        actors=frozenset(stored.actors),
         dispositions=Counter(stored.dispositions),
         recent=list(stored.recent_metrics[-STEPS:]),
         tracked_step=stored.tracked_step,

@@ -106,7 +106,8 @@ async def _take_activation(run: RunContext, sender: Envelope, ask: m.Activation)
         {"lineage": ask.version.lineage, "step": ask.version.step, "digest": ask.digest},
     )
     now, patience = run.clock(), run.plan.lease_seconds
-    if stall := describe_stall(run.state.workers.values(), now, patience):
+    known = run.state.actors
+    if stall := describe_stall(run.state.workers.values(), now, patience, known):
         await run.end("Failed", Reason.ACTORS_QUARANTINED.value, stall)
     return worker
 
@@ -124,10 +125,16 @@ def note_activation(worker: Worker, ask: m.Activation, now: float) -> None:
             worker.aside_since = now
 
 
-def describe_stall(workers: Iterable[Worker], now: float, patience_seconds: float) -> str:
+def describe_stall(
+    workers: Iterable[Worker],
+    now: float,
+    patience_seconds: float,
+    known: frozenset[str] = frozenset(),
+) -> str:
     """Who is set aside when that is more than half of the actors; else empty.
 
-    Every actor that was ever heard of counts, those that are away too: they may come back. The majority
+    Every actor that was ever heard of counts, those that are away too, and those that only an earlier life of
+    the coordinator heard (``known``): they may come back. The majority
     must have lasted for the patience, so that a run that has just begun is not judged by its first actor.
     """
     actors = [one for one in workers if one.role == "actor"]
@@ -136,10 +143,11 @@ def describe_stall(workers: Iterable[Worker], now: float, patience_seconds: floa
         for one in actors
         if one.wrong_in_a_row >= WRONG_MAX and now - one.aside_since >= patience_seconds
     ]
-    if 2 * len(aside) <= len(actors):
+    total = len(known | {one.name for one in actors})
+    if 2 * len(aside) <= total:
         return ""
     who = "; ".join(f"{worker.name}: {worker.trouble}" for worker in aside)
     return (
-        f"{len(aside)} of {len(actors)} actors could not load the weights faithfully, {WRONG_MAX} times "
+        f"{len(aside)} of {total} actors could not load the weights faithfully, {WRONG_MAX} times "
         f"or more: look at storage, memory and engine versions ({who})"
     )
