@@ -95,12 +95,13 @@ def resolve(request: ResolveRequest) -> Resolution:
     folders = {role: Path(path) for role, path in facts.models.items()}
     if request.loads_rewards:
         load_once(_reward_sources(spec, folders), without_credentials(os.environ, spec))
-    room = _room(spec, facts.context_length)
     if spec.infer is not None:
+        _room(spec, facts.context_length)
         return _resolve_batch(spec.infer, facts, renderer)
     papers = [*_training(spec, folders, renderer), *_evaluations(spec, folders)]
     train = next((paper.source for paper in papers if paper.role == "train"), None)
     _check_held_out(spec, train, [paper for paper in papers if paper.role != "train"])
+    room = _room(spec, facts.context_length)
     return Resolution(
         **msgspec.structs.asdict(facts),
         prompt_tokens_max=_prompt_tokens_max(spec, papers, renderer, room),
