@@ -31,6 +31,7 @@ from rollout.supervisor.fork_server import FORKED, ForkServer, open_fork_server
 
 HERE = Path(__file__).parent
 RUN_SECONDS_MAX = 600.0
+START_SECONDS_MAX = 120.0
 """Bounds against hanging only: a machine that does other things too is slow, not wrong."""
 STARTED: list[Job] = []
 """Jobs of the present test: ``end_jobs`` ends those that it left running."""
@@ -135,9 +136,14 @@ class Job:
         raise AssertionError(f"never happened:\n{self.said()}\n{self.logs()}")
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Signal one process of the run by its name, which lives: ``actor-0``, ``learner``, ``coordinator``."""
-        found = [process for process in members(self.run_dir) if is_named(process, name)]
-        assert found, f"expected {name} to live:\n{self.said()}\n{self.logs()}"
+        """Signal one process of the run by its name: ``actor-0``, ``learner``, ``coordinator``.
+
+        The coordinator answers before the others have been forked: one that does not live yet is waited for.
+        """
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not (found := [one for one in members(self.run_dir) if is_named(one, name)]):
+            assert time.monotonic() < deadline, f"no {name}:\n{self.said()}\n{self.logs()}"
+            time.sleep(0.02)
         for process in found:
             process.send_signal(number)
 
