@@ -144,6 +144,24 @@ def test_a_line_that_one_pipe_has_begun_is_not_cut_by_what_the_other_says():
     assert tail.text() == "Traceback\n" * 3 + "the secret is hunter2222\nlast words"
 
 
+def test_what_one_pipe_said_is_not_lost_to_much_that_is_read_of_another_later():
+    tail = OutputTail()
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for words in (b"Traceback\nwhat it died of\n", b"much\n" * 100_000):
+        reading, writing = os.pipe()
+        with os.fdopen(reading, "rb", 0) as pipe:
+            tail.follow(pipe, nothing)
+            with os.fdopen(writing, "wb") as out:
+                out.write(words)
+            tail.drain()
+    os.close(nothing)
+
+    for size in (1000, TAIL_BYTES_MAX):
+        text = tail.text(size)
+        assert text.startswith("Traceback\nwhat it died of\nmuch\n")
+        assert size - len("much\n") <= len(text) <= size
+
+
 def test_a_coordinators_pod_keeps_its_own_in_the_runs_folder(tmp_path):
     folder = tmp_path / "evidence"
     for number in range(FILES_MAX + 3):

@@ -55,7 +55,11 @@ class Telling:
             if self._at_work.is_alive():
                 return
         self._told_at, self._told_bytes = time.monotonic(), self.tail.num_bytes
-        text = "" if moment == "clean" else last_bytes(self._hide(self.tail.text()))
+        text = (
+            ""
+            if moment == "clean"
+            else last_bytes(self._hide(self.tail.text(m.EVIDENCE_BYTES_MAX)))
+        )
         evidence = m.Evidence(start=self._start, moment=moment, text=text)
         self._at_work = threading.Thread(
             target=_attempt, args=(self._send, evidence), daemon=True, name="telling"
