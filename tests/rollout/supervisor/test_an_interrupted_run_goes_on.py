@@ -63,6 +63,18 @@ def test_a_longer_run_goes_on_from_a_finished_one(undisturbed, tmp_path):
     assert longer["chain"] == undisturbed["chain"]
 
 
+def test_a_run_does_not_go_on_to_a_step_that_it_has_passed(tmp_path):
+    job = start_job(tmp_path / "runs", overrides=["train.maxSteps=2"])
+    ended = job.finish()
+
+    fewer = start_job(tmp_path / "runs", resume="Latest", overrides=["train.maxSteps=1"])
+
+    assert fewer.wait() == 2
+    assert "spec.train.maxSteps: 1, but this run has committed 2 steps" in fewer.said()
+    again = start_job(tmp_path / "runs", resume="Latest", overrides=["train.maxSteps=2"])
+    assert again.finish()["chain"] == ended["chain"]
+
+
 @pytest.mark.slow
 def test_a_changed_manifest_is_not_resumed(tmp_path):
     job = start_job(tmp_path / "runs", overrides=["train.maxSteps=2"])

@@ -10,6 +10,8 @@ from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.evaluation import Evaluation, SuiteRun
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
+_TAKEN = frozenset({"train", "infer", "held-out"})
+
 
 def suites_exist(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """A misspelt suite."""
@@ -52,6 +54,19 @@ def evaluation_names_are_distinct(spec: RolloutRunSpec, _: Facts) -> Iterator[Pr
                 fix="give one of them a name",
             )
         seen.add(key)
+
+
+def evaluation_names_are_free(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Digests of data are kept by name, those of training data and of inference under their own."""
+    for index, item in enumerate(spec.evaluations):
+        name = evaluation_name(item, index)
+        if name in _TAKEN:
+            yield Problem(
+                field=f"spec.evaluations[{index}].name",
+                reason="ReservedName",
+                message=f"{name!r} is the name of the run's own data",
+                fix="give it another name, such as the suite's",
+            )
 
 
 def at_most_one_selects(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
@@ -162,6 +177,7 @@ RULES = (
     suites_exist,
     evaluations_run,
     evaluation_names_are_distinct,
+    evaluation_names_are_free,
     at_most_one_selects,
     selection_does_not_report,
     gates_are_reachable,

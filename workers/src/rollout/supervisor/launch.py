@@ -23,8 +23,8 @@ from typing import Any
 import msgspec
 
 from rollout.common.text_files import replace_text
-from rollout.errors import SpecError
-from rollout.ledger.opening import require_ledger
+from rollout.errors import LedgerError, SpecError
+from rollout.ledger.opening import open_reader, require_ledger
 from rollout.models.roles import further_models
 from rollout.objects.opening import require_place
 from rollout.protocol.status import Status
@@ -159,7 +159,28 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
     config = complete(order, found, dtype)
     if previous is not None:
         require_same_run(previous, config, prepared, found)
+        _require_more_steps(config)
     return config
+
+
+def _require_more_steps(config: WorkerConfig) -> None:
+    layout = config.layout
+    try:
+        with open_reader(config.spec.storage, Path(layout.ledger_path), config.run.uid) as ledger:
+            step = ledger.run().step
+    except LedgerError:
+        return  # there is none yet, or the coordinator says what is wrong with it
+    require_more_steps(config.spec, step, Path(layout.run_dir).name)
+
+
+def require_more_steps(spec: RolloutRunSpec, step: int, run: str) -> None:
+    """Raise SpecError where a run that has committed ``step`` steps is to end before that."""
+    wanted = spec.train.max_steps if spec.train is not None else None
+    if wanted is not None and wanted < step:
+        raise SpecError(
+            f"spec.train.maxSteps: {wanted}, but this run has committed {step} steps: nothing is left to do;"
+            f" to go on, set more than {step}, else see: rollout runs show {run}"
+        )
 
 
 def require_same_run(

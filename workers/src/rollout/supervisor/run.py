@@ -32,6 +32,7 @@ from rollout.supervisor.launch import (
     launch,
     read_config,
     read_result,
+    require_more_steps,
     summarise,
 )
 from rollout.supervisor.watch import EXIT_INTERRUPTED, EXIT_OK, Ended
@@ -272,11 +273,13 @@ def read_source(run: RunDir) -> str | None:
 
 
 def _reuse(run: RunDir, prepared: PreparedRun) -> RunResult | None:
-    """The result of a run that has ended well and need not go on, or None."""
+    """The result of a run that has ended well and need not go on, or None. Raises SpecError."""
     result = read_result(run)
     steps = prepared.spec.train.max_steps if prepared.spec.train is not None else None
-    if result.get("exit_code") != EXIT_OK or (steps or 0) > (result.get("step") or 0):
+    done = result.get("step") or 0
+    if result.get("exit_code") != EXIT_OK or (steps or 0) > done:
         return None
+    require_more_steps(prepared.spec, done, run.name)
     return RunResult(exit_code=EXIT_OK, run_dir=run.path, summary=result)
 
 
