@@ -14,7 +14,7 @@ import msgspec
 from configs import Place, build_config
 
 from rollout.actor.task_scoring import build_task_scoring
-from rollout.common.restarts import Ending, plan_restart
+from rollout.common.restarts import ProcessEnd, plan_restart
 from rollout.coordinator.batch_run import BATCH, build_batch_plan, build_batch_rows
 from rollout.coordinator.build import build_plan
 from rollout.coordinator.duties.batch_results import build_results_writer, write_result
@@ -265,7 +265,7 @@ def observe_processes(document: Mapping[str, Any], place: Place) -> Any:
     worker = SimpleNamespace(worker="actor-0", outcome=None, heartbeat_age_seconds=1.0)
     status: Any = SimpleNamespace(workers=(worker,), waiting=())
     stuck = [find_stuck(status, progress, now, bounds) for now in (500.0, 1000.0)]
-    crashes = [Ending(code=1, started_at=float(n), ended_at=float(n)) for n in range(12)]
+    crashes = [ProcessEnd(code=1, started_at=float(n), ended_at=float(n)) for n in range(12)]
     again = [plan_restart("actor-0", crashes[:n], processes[0].restart) for n in (1, 5, 10, 11, 12)]
     return (
         [(one.name, one.module, one.arguments, dict(one.env)) for one in processes],

@@ -1,11 +1,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.common.restarts import Ending, GiveUp, Restart, RestartRules, plan_restart
+from rollout.common.restarts import GiveUp, ProcessEnd, Restart, RestartRules, plan_restart
 
 
-def crash(started_at: float, lived: float, code: int = 1, error: str = "") -> Ending:
-    return Ending(started_at=started_at, ended_at=started_at + lived, code=code, error=error)
+def crash(started_at: float, lived: float, code: int = 1, error: str = "") -> ProcessEnd:
+    return ProcessEnd(started_at=started_at, ended_at=started_at + lived, code=code, error=error)
 
 
 def test_a_process_that_lived_long_is_started_again_at_once():

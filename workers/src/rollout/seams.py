@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from rollout.turns import Action, Ending, State
 from rollout.types import (
     Completion,
     GenerateRequest,
@@ -96,7 +97,28 @@ class Renderer(Protocol):
 
 
 class Env(Protocol):
-    """One episode: single use, no reset.
+    """One episode: one object, single use, no reset. Everything runs in the actor's event loop and never blocks it.
+
+    Each call has a deadline of its own, and is cancelled past it. What ``start`` and ``step`` raise is the task's
+    failure; InfrastructureError, or an Ending with that owner, costs nobody's reward: the sample is tried again on
+    a fresh object.
+    """
+
+    async def start(self) -> State:
+        """The conversation that the policy first sees, and its tools."""
+        ...
+
+    async def step(self, action: Action) -> State | Ending:
+        """Hear a reply; what is new, or that the episode is over."""
+        ...
+
+    async def close(self) -> None:
+        """Free everything; idempotent. Called whatever happened, also after ``start`` or ``step`` was cancelled."""
+        ...
+
+
+class TextEnv(Protocol):
+    """One episode as plain text and plain functions, which may block; ``Env`` for those (``environments.plugin``).
 
     It may have ``close()`` too, which is called once it is over or given up: also after an error, and from another
     thread while a ``start`` or ``step`` that took too long is still under way.
@@ -118,7 +140,7 @@ class EnvBuilder(Protocol):
         """The environment's own data for ``split`` (``train``, ``selection``, ``report``), or None."""
         ...
 
-    def build(self, row: Row) -> Env:
+    def build(self, row: Row) -> TextEnv:
         """An episode for one row."""
         ...
 

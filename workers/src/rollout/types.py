@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
+
 Role = Literal["system", "user", "assistant", "tool"]
 Finish = Literal["stop", "length", "aborted", "interrupted"]
 """Why generation ended: an end token or stop text, the token limit, the engine gave up (never scored), or it was asked
@@ -25,12 +27,101 @@ Row = Mapping[str, Any]
 """One record of a data set after field mapping: JSON values only."""
 
 
+CallStatus = Literal["ok", "invalid-json", "unclosed", "missing-name", "malformed", "unknown-tool"]
+"""What is wrong with a tool call as it was sampled; ``ok``: it names a tool and its arguments are a JSON object."""
+
+
+# Parts are msgspec structs: a message travels to the children that run rewards, where a union needs a tag.
+
+
+class TextPart(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="text"):
+    """What is said aloud."""
+
+    text: str
+
+
+class ReasoningPart(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="reasoning"):
+    """What the policy thinks before it answers. ``complete`` False: it was cut off before it ended."""
+
+    text: str
+    complete: bool = True
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="tool-call"):
+    """One call in a reply of the policy.
+
+    ``arguments_text`` is exactly what was sampled and is never written anew; ``arguments`` what it says, where
+    ``status`` is ``ok``, else None. ``call_id`` is made from turn and place, so that a replay has the same.
+    """
+
+    call_id: str
+    name: str
+    arguments_text: str
+    arguments: Mapping[str, Any] | None = None
+    status: CallStatus = "ok"
+
+
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="tool-result"):
+    """What one call gave; ``is_error``: the tool says why it did not do it."""
+
+    call_id: str
+    name: str
+    text: str
+    is_error: bool = False
+
+
+Part = TextPart | ReasoningPart | ToolCall | ToolResult
+"""A piece of a message. Images and audio are not trained on, and refused by name where messages are read."""
+PARTS_OF: Mapping[Role, tuple[type, ...]] = {
+    "system": (TextPart,),
+    "user": (TextPart,),
+    "assistant": (TextPart, ReasoningPart, ToolCall),
+    "tool": (TextPart, ToolResult),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One chat message. ``role`` is one of the four chat roles."""
+    """One chat message: its text, or its typed parts in order. Raises ValueError for a part that no such role has.
+
+    A single ``TextPart`` is kept as its text, so that equal messages are equal however they were written.
+    """
 
     role: Role
-    content: str
+    content: str | tuple[Part, ...]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.content, str):
+            return
+        wrong = next(
+            (one for one in self.content if not isinstance(one, PARTS_OF[self.role])), None
+        )
+        if wrong is not None:
+            raise ValueError(
+                f"a message of role {self.role} has {' or '.join(t.__name__ for t in PARTS_OF[self.role])},"
+                f" got {type(wrong).__name__}"
+            )
+        if len(self.content) == 1 and isinstance(only := self.content[0], TextPart):
+            object.__setattr__(self, "content", only.text)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The typed parts, also of a message that is text only."""
+        if isinstance(self.content, str):
+            return (TextPart(text=self.content),) if self.content else ()
+        return self.content
+
+    @property
+    def text(self) -> str:
+        """What is said aloud: texts and tool results one after the other, without reasoning and calls."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(one.text for one in self.content if isinstance(one, TextPart | ToolResult))
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls, in order."""
+        return tuple(one for one in self.parts if isinstance(one, ToolCall))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from rollout.actor.episodes import Episode, take_answer, take_completion
 from rollout.errors import DataError
 from rollout.protocol.messages import Task
-from rollout.seams import Env, Renderer
+from rollout.seams import Renderer, TextEnv
 from rollout.types import Completion, Finish, Prefix
 
 
@@ -34,7 +34,7 @@ def build_prefix(episode: Episode) -> Prefix | None:
 
 
 def continue_episode(
-    fresh: Episode, prefix: Prefix, environment: Env, renderer: Renderer, task: Task
+    fresh: Episode, prefix: Prefix, environment: TextEnv, renderer: Renderer, task: Task
 ) -> Episode | None:
     """``fresh`` with the prefix in it; None where the environment does not answer as it did.
 
@@ -67,7 +67,7 @@ def _repeat_reply(
 
 
 def _repeat_answer(
-    episode: Episode, prefix: Prefix, environment: Env, renderer: Renderer
+    episode: Episode, prefix: Prefix, environment: TextEnv, renderer: Renderer
 ) -> Episode | None:
     added, done = environment.step(episode.reply)
     if done:

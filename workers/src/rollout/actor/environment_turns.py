@@ -19,7 +19,7 @@ from rollout.actor.table import EpisodeTable, RunnerParts
 from rollout.environments.calls import Overdue, call_each
 from rollout.errors import DataError, InfrastructureError
 from rollout.protocol.messages import Task
-from rollout.seams import Env
+from rollout.seams import TextEnv
 from rollout.types import Message, Prefix
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def _start(
     return replace(episode, seed=stage.noise(episode, task))
 
 
-def _open(table: EpisodeTable, task: Task, sample: int, stage: RunnerParts) -> Env:
+def _open(table: EpisodeTable, task: Task, sample: int, stage: RunnerParts) -> TextEnv:
     environment = stage.builders(task).build(task.row)
     table.sit(task, sample, environment)
     if table.is_given_up(task.task_id, sample):
@@ -164,7 +164,7 @@ def _answer(table: EpisodeTable, episode: Episode, stage: RunnerParts) -> Episod
 
 
 def _take_step(
-    table: EpisodeTable, episode: Episode, environment: Env, stage: RunnerParts
+    table: EpisodeTable, episode: Episode, environment: TextEnv, stage: RunnerParts
 ) -> Episode:
     task = table.tasks[episode.task_id]
     added, done = environment.step(episode.reply)
@@ -186,7 +186,7 @@ def _answer_again(table: EpisodeTable, episode: Episode, stage: RunnerParts) -> 
         if done or said[place : place + len(added)] != added:
             break
         place += len(added) + 1
-        step = environment.step(said[place - 1].content)
+        step = environment.step(said[place - 1].text)
         added, done = tuple(step[0]), step[1]
     if done or (*said[:place], *added) != said[:-1]:
         raise InfrastructureError(
@@ -211,7 +211,7 @@ def _said(error: Exception, task: Task) -> str:
     return f"{type(error).__name__}: {error} (ordinal {task.ordinal}, row {{{row}}})"
 
 
-async def close_all(environments: Sequence[Env]) -> None:
+async def close_all(environments: Sequence[TextEnv]) -> None:
     """Close those that have something to close; what they raise is told, and costs nobody anything."""
     closers = [
         one for one in (getattr(environment, "close", None) for environment in environments) if one

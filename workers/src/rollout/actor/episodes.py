@@ -211,7 +211,7 @@ def _end_of_turn(episode: Episode, said: Sequence[int], renderer: Renderer) -> t
 def _prompt_text(messages: Sequence[Message]) -> str:
     """What was said before the policy first spoke, for people."""
     first = next((i for i, one in enumerate(messages) if one.role == "assistant"), len(messages))
-    return "\n".join(message.content for message in messages[:first])
+    return "\n".join(message.text for message in messages[:first])
 
 
 def _last_said(mask: Sequence[int]) -> int:

@@ -17,7 +17,7 @@ from rollout.actor.held_tasks import HeldTasks
 from rollout.actor.table import RETURNED, EpisodeTable, OneAtATime, PlayedTask, RunnerParts
 from rollout.errors import EngineError
 from rollout.protocol.messages import Task
-from rollout.seams import Env
+from rollout.seams import TextEnv
 from rollout.types import Completion
 
 __all__ = ["RETURNED", "PlayedTask", "RunnerParts", "play", "play_each"]
@@ -89,7 +89,7 @@ class _Closing:
         self._start(self._table.take_all())
         await asyncio.gather(*self._tasks)
 
-    def _start(self, environments: Sequence[Env]) -> None:
+    def _start(self, environments: Sequence[TextEnv]) -> None:
         if any(hasattr(one, "close") for one in environments):
             self._tasks.append(asyncio.create_task(close_all(environments)))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rollout.actor.continuation import build_prefix
 from rollout.actor.episodes import Episode
 from rollout.protocol.messages import Failure, Task
-from rollout.seams import Engine, Env, EnvBuilder, Renderer
+from rollout.seams import Engine, EnvBuilder, Renderer, TextEnv
 from rollout.seeds import derive_seed
 from rollout.types import Message, Prefix
 
@@ -104,8 +104,8 @@ class EpisodeTable:
     def __init__(self, tasks: Sequence[Task]) -> None:
         self.tasks = {task.task_id: task for task in tasks}
         self.episodes: dict[str, dict[int, Episode]] = {task.task_id: {} for task in tasks}
-        self.environments: dict[tuple[str, int], Env] = {}
-        self.replaced: list[Env] = []
+        self.environments: dict[tuple[str, int], TextEnv] = {}
+        self.replaced: list[TextEnv] = []
         self.failures: dict[str, Failure] = {}
         self.lost: dict[str, dict[int, str]] = {}
 
@@ -135,21 +135,21 @@ class EpisodeTable:
         """This is how far the sample is now."""
         self.episodes[episode.task_id][episode.sample] = episode
 
-    def sit(self, task: Task, sample: int, environment: Env) -> None:
+    def sit(self, task: Task, sample: int, environment: TextEnv) -> None:
         """This sample's environment; one that had its place is to be closed."""
         before = self.environments.get((task.task_id, sample))
         if before is not None:
             self.replaced.append(before)
         self.environments[task.task_id, sample] = environment
 
-    def take_idle(self) -> list[Env]:
+    def take_idle(self) -> list[TextEnv]:
         """The environments that nothing is asked of any more, each once."""
         going = {(one.task_id, one.sample) for one in self.going()}
         idle = [key for key in list(self.environments) if key not in going]
         replaced, self.replaced = self.replaced, []
         return [*replaced, *(self.environments.pop(key) for key in idle)]
 
-    def take_all(self) -> list[Env]:
+    def take_all(self) -> list[TextEnv]:
         """Every environment that is left."""
         left, self.environments = list(self.environments.values()), {}
         replaced, self.replaced = self.replaced, []

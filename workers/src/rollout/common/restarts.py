@@ -31,7 +31,7 @@ class RestartRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class ProcessEnd:
     """One end of a process: when it started and ended (same clock, seconds) and its exit status.
 
     ``code`` is negative for a signal, as in ``subprocess``; ``error`` is what it said it died of.
@@ -57,7 +57,7 @@ class GiveUp:
     reason: str
 
 
-def plan_restart(name: str, endings: Sequence[Ending], rules: RestartRules) -> Restart | GiveUp:
+def plan_restart(name: str, endings: Sequence[ProcessEnd], rules: RestartRules) -> Restart | GiveUp:
     """What to do after the last of ``endings`` (in order, at least one)."""
     last = endings[-1]
     recent = [end for end in endings if last.ended_at - end.ended_at <= rules.window_seconds]
@@ -79,7 +79,7 @@ def error_shape(error: str) -> str:
     return re.sub(r"[0-9a-f]*\d[0-9a-f]*", "#", error)
 
 
-def _backoff(recent: Sequence[Ending], rules: RestartRules) -> float:
+def _backoff(recent: Sequence[ProcessEnd], rules: RestartRules) -> float:
     streak = 0
     for ending in reversed(recent):
         if ending.ended_at - ending.started_at >= HEALTHY_SECONDS:

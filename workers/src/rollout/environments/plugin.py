@@ -20,7 +20,7 @@ from rollout.data.hugging_face import jsonable
 from rollout.data.mapping import FieldMapping, map_record
 from rollout.errors import DataError, SpecError
 from rollout.plugins.user_code import refusing_failures
-from rollout.seams import DataSource, Env, EnvBuilder
+from rollout.seams import DataSource, EnvBuilder, TextEnv
 from rollout.types import Message, Row
 
 
@@ -95,7 +95,7 @@ class PluginBuilder:
             return RowsSource(self.made.rows(split), f"{self.what}.rows({split!r})")
         return None
 
-    def build(self, row: Row) -> Env:
+    def build(self, row: Row) -> TextEnv:
         """The episode of one row, which is its own: what it changes in it no other sees."""
         row = deepcopy(row)
         inner = (

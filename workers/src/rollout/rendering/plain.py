@@ -52,7 +52,7 @@ class PlainRenderer:
         for message in messages:
             said = message.role == "assistant"
             tail = SYSTEM_END if message.role == "system" else ""
-            encoded = list(self.tokenizer.encode(message.content + tail))
+            encoded = list(self.tokenizer.encode(message.text + tail))
             encoded += self.stop_token_ids[:1] if said else ()
             ids += encoded
             mask += [int(said)] * len(encoded)

@@ -64,7 +64,7 @@ def render_template(
     """The conversation as text. Raises SpecError when the template refuses the messages."""
     try:
         return template.render(
-            messages=[{"role": m.role, "content": m.content} for m in messages],
+            messages=[{"role": m.role, "content": m.text} for m in messages],
             add_generation_prompt=add_generation_prompt,
             tools=None,
             documents=None,

@@ -30,7 +30,7 @@ from rollout.common.child_processes import (
     open_pidfd,
     signal_group,
 )
-from rollout.common.restarts import Ending, GiveUp, describe_exit, plan_restart
+from rollout.common.restarts import GiveUp, ProcessEnd, describe_exit, plan_restart
 from rollout.protocol.client import PATIENCE_SECONDS
 from rollout.protocol.status import Status
 from rollout.supervisor.display.progress import Display
@@ -85,7 +85,7 @@ class _Child:
     log_start: int = 0
     start_at: float | None = 0.0
     retired_at: float | None = None
-    endings: list[Ending] = field(default_factory=list)
+    endings: list[ProcessEnd] = field(default_factory=list)
 
 
 class Supervisor:
@@ -290,7 +290,7 @@ class Supervisor:
             self._poller.poll_now()
             error = last_error(log_tail(child.spec.log, start=child.log_start))
             child.endings.append(
-                Ending(started_at=child.started_at, ended_at=now, code=code, error=error)
+                ProcessEnd(started_at=child.started_at, ended_at=now, code=code, error=error)
             )
             ended = self._after_ending(child, code, now)
             if ended is not None:

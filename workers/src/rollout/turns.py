@@ -1,0 +1,106 @@
+"""What an episode's loop and its environment say to each other, turn by turn: State, Action, Ending.
+
+An environment knows messages and tools, never tokens, models or budgets. It is asked ``start`` once and ``step``
+after every reply; it says what is new, or that the episode is over, why, and whose doing that is. Budgets are the
+loop's, and are looked at in one order (``Budgets``). Frozen data, no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from blake3 import blake3
+
+from rollout.types import Message, ToolCall
+
+Owner = Literal["policy", "task", "infrastructure"]
+"""Whose doing an ending is. ``policy``: data, scored. ``task``: its row or its environment is broken, never scored.
+``infrastructure``: a node, a network, a service; never scored, tried again on a fresh environment with the same noise,
+then left out of its group (protocol section 5)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """A tool as the policy sees it. ``parameters`` is a JSON schema of an object; all three are part of the prompt."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """blake3 of what the policy sees: a description alone that changes changes it."""
+        seen = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        written = json.dumps(seen, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return f"blake3:{blake3(written.encode()).hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One whole reply of the policy, as an environment hears it.
+
+    ``message`` has its parts (text, reasoning, calls), ``text`` the reply as it was decoded. ``turn`` counts from 0.
+    A reply that the token limit cut off never comes here: the episode has ended.
+    """
+
+    message: Message
+    text: str
+    turn: int = 0
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls of the reply, in order; those with a status other than ``ok`` are the policy's mistakes."""
+        return self.message.calls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """The episode goes on. ``messages`` are the new ones only: what was said before cannot be taken back.
+
+    ``tools``: what may be called; None: as before (none at the start). ``turn_reward`` is for the reply just heard,
+    ``signals`` numbers about it by name, for metrics; neither is seen by the policy.
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] | None = None
+    turn_reward: float | None = None
+    signals: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """The episode is over. ``kind`` names how (``stop``, ``answered``, ``tool-loop``), ``detail`` says more to people.
+
+    ``turn_reward`` and ``signals`` as in ``State``; they are heard of an ending that is the policy's, no other.
+    """
+
+    kind: str = "stop"
+    owner: Owner = "policy"
+    detail: str = ""
+    turn_reward: float | None = None
+    signals: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budgets:
+    """What one episode may use; None: no bound of its own. Using one up is an ending of the policy's, and is scored.
+
+    ``turns`` replies, ``tokens`` sampled by the policy, ``tool_calls`` asked for, ``seconds`` from the start of the
+    environment on, looked at between turns. After each reply, in this order: a reply cut off (``length``), more calls
+    than are left (``tool-call-limit``, and none of them is run), the environment's own ending, then ``turn-limit``,
+    ``token-limit``, ``time-limit``, and no room for another reply in the context (``length``).
+    """
+
+    turns: int = 64
+    tokens: int | None = None
+    tool_calls: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("turns", "tokens", "tool_calls", "seconds"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name}: expected more than 0, got {value}")
