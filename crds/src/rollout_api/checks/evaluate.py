@@ -62,13 +62,10 @@ def rows_of_an_evaluation_are_scored(spec: RolloutRunSpec, _: Facts) -> Iterator
 
 
 def no_learner_no_adapter(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """The embedded engine samples from a whole model, with as many actors as are asked for."""
+    """Every engine samples from a whole model, with as many actors as are asked for."""
     if spec.train is not None:
         return
-    engine, work = spec.actors.engine, "an inference run" if spec.infer else "a run that evaluates"
-    if engine is not None and engine.vllm is not None:
-        fix = "use embedded, or leave it out"
-        yield not_supported("spec.actors.engine.vllm", f"the engine vllm of {work}", fix)
+    work = "an inference run" if spec.infer else "a run that evaluates"
     if spec.model.lora is not None:
         yield not_supported("spec.model.lora", f"an adapter of {work}", "leave it out")
     if spec.actors.autoscale is not None:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from rollout.errors import SpecError
+from rollout_api.v1alpha1.sampling import Sampling
 from rollout_api.worker import WorkerConfig
 
 ENGINE_DIR = "ROLLOUT_ENGINE_DIR"
@@ -31,9 +32,12 @@ def group_size(config: WorkerConfig) -> int:
 
 def max_new_tokens(config: WorkerConfig) -> int:
     """Longest completion that a task of this run may ask for. Raises SpecError when nothing says."""
-    train = config.spec.train
+    train, infer = config.spec.train, config.spec.infer
+    if infer is not None:
+        return infer.sampling.new_tokens_max
     wanted = [train.sampling.max_new_tokens if train and train.algorithm.is_online else None]
-    wanted += [one.max_new_tokens for one in config.spec.evaluations]
+    unsaid = None if train is not None else Sampling().new_tokens_max
+    wanted += [one.max_new_tokens or unsaid for one in config.spec.evaluations]
     known = [tokens for tokens in wanted if tokens is not None]
     if not known:
         raise SpecError(

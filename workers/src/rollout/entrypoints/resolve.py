@@ -97,7 +97,7 @@ def resolve(request: ResolveRequest) -> Resolution:
         load_once(_reward_sources(spec, folders), without_credentials(os.environ, spec))
     if spec.infer is not None:
         _room(spec, facts.context_length)
-        return _resolve_batch(spec.infer, facts, renderer)
+        return _resolve_batch(spec, spec.infer, facts, renderer)
     papers = [*_training(spec, folders, renderer), *_evaluations(spec, folders)]
     train = next((paper.source for paper in papers if paper.role == "train"), None)
     _check_held_out(spec, train, [paper for paper in papers if paper.role != "train"])
@@ -113,16 +113,25 @@ def resolve(request: ResolveRequest) -> Resolution:
     )
 
 
-def _resolve_batch(infer: Infer, facts: ModelFacts, renderer: Renderer) -> Resolution:
+def _served(spec: RolloutRunSpec, context: int) -> int:
+    """Tokens of a prompt and its answer: the model's context, or less where the engine is given less."""
+    vllm = spec.actors.chosen_engine.vllm
+    own = None if vllm is None else vllm.max_model_length
+    return context if own is None else min(own, context)
+
+
+def _resolve_batch(
+    spec: RolloutRunSpec, infer: Infer, facts: ModelFacts, renderer: Renderer
+) -> Resolution:
     """The same of an inference run: each row is rendered, and one that does not fit is left out."""
-    source = open_batch(infer)
+    source, context = open_batch(infer), _served(spec, facts.context_length)
     left_out: list[int] = []
     longest = 1
     for start in range(0, len(source), ROWS_AT_ONCE):
         positions = range(start, min(start + ROWS_AT_ONCE, len(source)))
         for position, row in zip(positions, source.rows(positions), strict=True):
             length = _length(row, renderer)
-            if length is None or length > facts.context_length - _asked_tokens(row, infer):
+            if length is None or length > context - _asked_tokens(row, infer):
                 left_out.append(position)
             else:
                 longest = max(longest, length)
@@ -183,11 +192,13 @@ def _look_at_models(spec: RolloutRunSpec, request: ResolveRequest) -> tuple[Mode
 
 def _room(spec: RolloutRunSpec, context: int) -> int:
     """Tokens that the context leaves to a prompt. Raises SpecError when there are none."""
-    room = context - max_new_tokens(spec)
+    served = _served(spec, context)
+    room = served - max_new_tokens(spec)
     if room < 1:
+        whose = "the model's context" if served == context else "actors.engine.vllm.maxModelLength"
         raise SpecError(
-            f"{_field_of_length(spec)} is {max_new_tokens(spec)}, but the model's context holds "
-            f"{context} tokens in all; lower it"
+            f"{_field_of_length(spec)} is {max_new_tokens(spec)}, but {whose} holds "
+            f"{served} tokens in all; lower it"
         )
     return room
 

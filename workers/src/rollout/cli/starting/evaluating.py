@@ -10,6 +10,7 @@ import typer
 from rollout.cli.output import OutputFormat, OutputOption
 from rollout.cli.runs import find
 from rollout.cli.starting.running import DryRunOption, ResumeOption, SetOption, start
+from rollout.cli.starting.sampling import EngineOption, FastOption, sampling_spec
 from rollout.errors import SpecError
 
 
@@ -52,6 +53,8 @@ def evaluate(
         Path | None,
         typer.Option("--run-dir", help="Where the run lives; default: runs/<name>-<n>."),
     ] = None,
+    engine: EngineOption = None,
+    fast: FastOption = False,
     set_: SetOption = None,
     resume: ResumeOption = None,
     dry_run: DryRunOption = False,
@@ -78,6 +81,7 @@ def evaluate(
             "seed": seed,
             "evaluate": {},
             "evaluations": evaluations,
+            **sampling_spec(engine, fast=fast),
         },
     }
     document = Document(source="rollout eval", data=manifest, lines={})

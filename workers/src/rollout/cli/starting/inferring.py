@@ -9,6 +9,7 @@ import typer
 
 from rollout.cli.output import OutputFormat, OutputOption
 from rollout.cli.starting.running import DryRunOption, ResumeOption, SetOption, start
+from rollout.cli.starting.sampling import EngineOption, FastOption, sampling_spec
 
 app = typer.Typer(help="Answer prompts with a model.", no_args_is_help=True)
 
@@ -45,6 +46,8 @@ def batch(
         Path | None,
         typer.Option("--run-dir", help="Where the run lives; default: runs/<name>-<n>."),
     ] = None,
+    engine: EngineOption = None,
+    fast: FastOption = False,
     set_: SetOption = None,
     resume: ResumeOption = None,
     dry_run: DryRunOption = False,
@@ -69,7 +72,12 @@ def batch(
         "apiVersion": "rollout.dev/v1alpha1",
         "kind": "RolloutRun",
         "metadata": {"name": name},
-        "spec": {"model": {"uri": model}, "seed": seed, "infer": infer},
+        "spec": {
+            "model": {"uri": model},
+            "seed": seed,
+            "infer": infer,
+            **sampling_spec(engine, fast=fast),
+        },
     }
     document = Document(source="rollout infer batch", data=manifest, lines={})
     start(

@@ -29,8 +29,9 @@ def build(config: WorkerConfig, vllm: Vllm, name: str) -> Engine:
     dtype = "bfloat16" if config.resolved.dtype == "BFloat16" else "float32"
     exact = config.spec.numerics.mode == "Exact"
     sequences = 1 if exact else vllm.max_num_seqs or VLLM_SEQUENCES
-    length = vllm.max_model_length or config.resolved.prompt_tokens_max + max_new_tokens(config)
     shape = read_shape(model)
+    needed = config.resolved.prompt_tokens_max + max_new_tokens(config)
+    length = vllm.max_model_length or min(needed, shape.context)
     cache_bytes = plan_kv_cache_bytes(
         shape.kv_elements_per_token, dtype, length=length, num_seqs=sequences
     )
