@@ -10,7 +10,7 @@ from rollout.environments.arithmetic import Arithmetic, ArithmeticSource
 from rollout.environments.build import build_environment
 from rollout.errors import SpecError
 from rollout.evaluations.build import build_suite
-from rollout.evaluations.suites import BUILTINS
+from rollout.evaluations.builtin.registry import BUILTINS
 from rollout.rewards.pipeline import RewardPipeline
 from rollout.types import Completion
 from rollout_api.checks import catalog
@@ -194,7 +194,7 @@ def test_a_users_suite_that_cannot_be_built_says_its_line(tmp_path):
 @pytest.mark.parametrize(
     ("suite", "says"),
     [
-        (builtin("mmlu"), "no suite 'mmlu'; there are arithmetic, gsm8k"),
+        (builtin("mmlu"), "no suite 'mmlu'; there are arithmetic, gsm8k, gsm8k-5shot"),
         (builtin("gsm8k", url="x"), "unknown parameter 'url'; it takes uri"),
         (builtin("gsm8k", selectionShare="1"), "selectionShare: expected a share above 0"),
         (builtin("arithmetic", digits="9"), "digits: expected 1..4"),

@@ -234,3 +234,42 @@ def test_a_suite_of_ones_own_is_asked_and_scored(tmp_path):
     with open_ledger(job.run_dir) as ledger:
         rewards = [one.reward for one in ledger.evaluation_samples("own", "report", 0)]
     assert rewards == [0.0, 1.0, 0.0, 1.0, 0.0, 1.0]
+
+
+QUESTIONS = [
+    {"question": f"Which is {n}?", "choices": list("1234"), "answer": n - 1, "subject": "our_own"}
+    for n in (1, 2, 3, 4)
+]
+
+
+def test_a_suite_of_the_harness_reports_its_own_metrics(tmp_path, monkeypatch):
+    (tmp_path / "mine.jsonl").write_text("\n".join(json.dumps(one) for one in QUESTIONS))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ROLLOUT_HOME", str(tmp_path / "runs"))
+    model = "rollout://tiny-qwen2?hidden=64&layers=1&heads=2&kv_heads=1&intermediate=64&context=512"
+    words = ["--suite", "mmlu-generative", "--parameter", "mmlu-generative.uri=mine.jsonl"]
+
+    done = CliRunner().invoke(
+        app, ["eval", "--model", model, *words, "--max-tokens", "8", "--output", "json"]
+    )
+
+    assert done.exit_code == 0, done.output
+    (measured,) = json.loads(done.stdout)["evaluations"]
+    assert {"accuracy", "exact", "invalid", "cut"} <= measured["metrics"].keys()
+    assert measured["metrics"]["exact"] == measured["metrics"]["accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("uri=x", "expected SUITE.NAME=VALUE"),
+        ("gsm8k.uri", "expected SUITE.NAME=VALUE"),
+        ("gsm8k.uri=x", "'gsm8k' is not among --suite arithmetic"),
+    ],
+)
+def test_a_parameter_names_its_suite(given, said):
+    words = ["--model", "rollout://tiny-adder", "--suite", "arithmetic", "--parameter", given]
+    done = CliRunner().invoke(app, ["eval", *words])
+
+    assert isinstance(done.exception, SpecError)
+    assert said in str(done.exception)

@@ -10,7 +10,16 @@ from collections.abc import Iterable
 
 ENVIRONMENTS = frozenset({"single-turn", "arithmetic"})
 REWARDS = frozenset({"exact-match", "math-verify", "length", "format"})
-SUITES = frozenset({"arithmetic", "gsm8k"})
+SUITE_METRICS = {
+    "arithmetic": (),
+    "gsm8k": (),
+    "gsm8k-5shot": ("strict", "flexible", "numeric"),
+    "gsm8k-cot-zeroshot": ("strict", "flexible", "numeric"),
+    "mmlu-generative": ("exact",),
+    "musique": ("em", "f1"),
+}
+"""What each suite measures beside accuracy and pass@k, as far as a gate may hold it."""
+SUITES = frozenset(SUITE_METRICS)
 ENVIRONMENTS_WITH_DATA = frozenset({"arithmetic"})
 TINY_MODELS = frozenset({"tiny-qwen2", "tiny-llama", "tiny-adder"})
 MODEL_SCHEMES = frozenset({"hf", "file", "rollout", "s3", "gs"})

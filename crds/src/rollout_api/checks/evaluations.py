@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rollout_api.checks.catalog import SUITES, suggest
+from rollout_api.checks.catalog import SUITE_METRICS, SUITES, suggest
 from rollout_api.checks.facts import Facts
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.evaluation import Evaluation, SuiteRun
@@ -103,7 +103,7 @@ def gates_are_reachable(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
                 field=f"{field}.gate.metric",
                 reason="UnreachableGate",
                 message=f"{run.gate.metric!r} is not measured with samplesPerPrompt {run.samples_per_prompt}",
-                fix=f"use accuracy or one of {', '.join(_passes(run.samples_per_prompt))}",
+                fix=f"use accuracy or one of {', '.join([*_passes(run.samples_per_prompt), *_own_metrics(run)])}",
             )
         elif run.gate.lower_bound > 1:
             yield Problem(
@@ -160,7 +160,12 @@ def split_of(item: SuiteRun) -> str:
 
 
 def _measured(run: SuiteRun, metric: str) -> bool:
-    return metric == "accuracy" or metric in _passes(run.samples_per_prompt)
+    return metric in ("accuracy", *_passes(run.samples_per_prompt), *_own_metrics(run))
+
+
+def _own_metrics(run: SuiteRun) -> tuple[str, ...]:
+    builtin = run.suite.builtin
+    return SUITE_METRICS.get(builtin.name, ()) if builtin is not None else ()
 
 
 def _passes(num_samples: int) -> list[str]:

@@ -16,7 +16,7 @@ class Suite(OneOf):
     members: ClassVar[tuple[str, ...]] = ("builtin", "data", "python")
 
     builtin: Builtin | None = None
-    """One that rollout ships: `gsm8k`, `arithmetic`."""
+    """One that rollout ships: `arithmetic`, `gsm8k`, `gsm8k-5shot`, `gsm8k-cot-zeroshot`, `mmlu-generative`, `musique`."""
     data: Data | None = None
     """Rows of one's own, scored by `rewards` and asked as they lie: `shuffle`, `tailBatch` and the fields of pairs and
     labels are refused."""
@@ -53,7 +53,7 @@ class SuiteRun(ApiModel):
     temperature: Real = filled(0.0, ge=0, le=100)
     """Sampling temperature; 0 is greedy."""
     max_new_tokens: int | None = Field(default=None, ge=1, le=16_777_216)
-    """Longest completion in tokens. Unset: as in training; 512 in a run that only evaluates."""
+    """Longest completion in tokens. Unset: as the suite says, else as in training; 512 in a run that only evaluates."""
     max_prompts: int | None = Field(default=None, ge=1, le=100_000_000)
     """Use the first so many prompts of the split. Unset: all."""
     gate: Gate | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from rollout.coordinator.plan import (
     EvaluationPlan,
@@ -18,6 +19,8 @@ from rollout.coordinator.plan import (
 )
 from rollout.coordinator.rows import open_suites
 from rollout.errors import DataError, DataNotFound
+from rollout.evaluations.build import build_suite
+from rollout.evaluations.suites import Suite, SuiteSampling
 from rollout.seams import DataSource
 from rollout.types import Row, SamplingParams
 from rollout_api.v1alpha1.evaluation import Evaluation
@@ -95,28 +98,29 @@ def build_evaluation_plan(config: WorkerConfig, rows: SuiteRows) -> RunPlan:
 def plan_evaluations(
     config: WorkerConfig, sampling: SamplingParams, suites: Mapping[Key, DataSource]
 ) -> tuple[EvaluationPlan, ...]:
-    """The evaluations of a run in their order; ``sampling`` says what they leave open."""
+    """The evaluations of a run in their order; ``sampling`` says what they and their suites leave open."""
+    spec = config.spec
+    models = {role: Path(path) for role, path in config.resolved.models.items()}
+    built = [
+        build_suite(item, index, train=spec.train, seed=spec.seed, models=models)
+        for index, item in enumerate(spec.evaluations)
+    ]
     return tuple(
-        _evaluation(item, key, sampling, len(suites[key]))
-        for item, key in zip(config.spec.evaluations, suites, strict=True)
+        _evaluation(item, suite, sampling, len(suites[suite.name, suite.split]))
+        for item, suite in zip(spec.evaluations, built, strict=True)
     )
 
 
 def _evaluation(
-    item: Evaluation, key: Key, base: SamplingParams, num_prompts: int
+    item: Evaluation, suite: Suite, base: SamplingParams, num_prompts: int
 ) -> EvaluationPlan:
     return EvaluationPlan(
-        name=key[0],
-        split="selection" if key[1] == "selection" else "report",
+        name=suite.name,
+        split="selection" if suite.split == "selection" else "report",
         num_prompts=num_prompts,
         samples_per_prompt=item.samples_per_prompt,
-        sampling=SamplingParams(
-            max_new_tokens=item.max_new_tokens or base.max_new_tokens,
-            temperature=item.temperature,
-            stop_token_ids=base.stop_token_ids,
-            stop=base.stop,
-            include_stop=base.include_stop,
-        ),
+        sampling=_sampling(item, suite.sampling, base),
+        metrics=tuple(suite.metrics),
         at_start=item.at_start,
         every_steps=item.every_steps,
         at_end=item.at_end,
@@ -129,4 +133,15 @@ def _evaluation(
             lower_bound=item.gate.lower_bound,
             fails=item.gate.action == "Fail",
         ),
+    )
+
+
+def _sampling(item: Evaluation, suite: SuiteSampling, base: SamplingParams) -> SamplingParams:
+    """The manifest's word first, then the suite's, then training's."""
+    return SamplingParams(
+        max_new_tokens=item.max_new_tokens or suite.max_new_tokens or base.max_new_tokens,
+        temperature=item.temperature,
+        stop_token_ids=base.stop_token_ids,
+        stop=suite.stop or base.stop,
+        include_stop=base.include_stop and not suite.stop,
     )

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from rollout.coordinator.rules.autoscaling import ActorBounds
 from rollout.coordinator.rules.drift import DriftBounds
+from rollout.evaluations.metrics import Metric
 from rollout.types import Row, SamplingParams
 
 Split = Literal["selection", "report"]
@@ -53,6 +54,8 @@ class EvaluationPlan:
     """What is compared between versions."""
     gate: Gate | None = None
     """What it must reach."""
+    metrics: tuple[Metric, ...] = ()
+    """What its suite measures beside accuracy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from rollout.data.mapping import row_messages
 from rollout.data.subset import bad_records, find_overlap
 from rollout.environments.build import build_environment
 from rollout.errors import DataError, RolloutError, SpecError
-from rollout.evaluations.build import build_suite
+from rollout.evaluations.build import build_suite, new_tokens_of
 from rollout.models.files import ModelFiles, check_model, digest_model
 from rollout.models.resolve import resolve_model
 from rollout.models.roles import CRITIC, TEACHER, FurtherModel, further_models, reward_role
@@ -334,7 +334,7 @@ def max_new_tokens(spec: RolloutRunSpec) -> int:
     wanted = [train.sampling.max_new_tokens if train and train.algorithm.is_online else None]
     wanted += [infer.sampling.new_tokens_max if infer else None]
     otherwise = None if spec.evaluate is None else Sampling().new_tokens_max
-    wanted += [evaluation.max_new_tokens or otherwise for evaluation in spec.evaluations]
+    wanted += [new_tokens_of(one) or otherwise for one in spec.evaluations]
     return max((tokens for tokens in wanted if tokens is not None), default=0)
 
 

@@ -14,7 +14,9 @@ from rollout.environments.build import build_environment
 from rollout.environments.plugin import RowsSource
 from rollout.environments.single_turn import SingleTurnBuilder
 from rollout.errors import SpecError
-from rollout.evaluations.suites import BUILTINS, Context, Suite
+from rollout.evaluations.builtin.registry import BUILTINS
+from rollout.evaluations.metrics import Metric
+from rollout.evaluations.suites import Context, Suite
 from rollout.plugins.user_code import load_object, refusing_failures
 from rollout.rewards.build import build_reward_source
 from rollout.rewards.source import RewardSource
@@ -47,6 +49,7 @@ def build_suite(
         seed=seed,
         base_dir=base_dir or Path(),
         models=models or {},
+        trains=train is not None,
     )
     name = evaluation_name(item, index)
     suite = item.suite
@@ -58,6 +61,13 @@ def build_suite(
         assert suite.python is not None
         built = _python(name, suite.python, context, folders)
     return replace(built, source=lambda: limit_source(built.source(), item.max_prompts))
+
+
+def new_tokens_of(item: SuiteRun) -> int | None:
+    """The longest completion that the manifest, or else the suite, asks for; None leaves it to the run. Raises SpecError."""
+    if item.max_new_tokens is not None or item.suite.builtin is None:
+        return item.max_new_tokens
+    return build_suite(item).sampling.max_new_tokens
 
 
 def limit_source(source: DataSource, rows_max: int | None) -> DataSource:
@@ -97,16 +107,23 @@ def _data(
             f"evaluation {name}: nothing says how answers are scored; add suite.rewards, such as "
             f"[{{builtin: {{name: exact-match}}}}]"
         )
+    sources = [
+        build_reward_source(reward, folders=folders, models=context.models) for reward in rewards
+    ]
     return Suite(
         name=name,
         split=context.split,
         environment=_environment(train, folders),
-        rewards=[
-            build_reward_source(reward, folders=folders, models=context.models)
-            for reward in rewards
-        ],
+        rewards=sources,
         source=lambda: _open_data(data, context),
+        metrics=_by_source(sources),
     )
+
+
+def _by_source(sources: Sequence[RewardSource]) -> list[Metric]:
+    """The mean of each reward where there are several: their sum alone hides what moved."""
+    several = len(sources) > 1
+    return [Metric(name=f"reward/{one.name}", part=one.name) for one in sources if several]
 
 
 def _open_data(data: Data, context: Context) -> DataSource:

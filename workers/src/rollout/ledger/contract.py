@@ -152,6 +152,12 @@ class Ledger(Protocol):
         """Record an evaluation's result."""
         ...
 
+    async def evaluation_rewards(
+        self, name: str, split: str, lineage: int, step: int
+    ) -> Mapping[int, Sequence[Mapping[str, float]]]:
+        """What each reward said of each answer that is there, by prompt and sample. Raises LedgerError."""
+        ...
+
     async def dispose(self, step: int, dispositions: Sequence[Disposition]) -> None:
         """Record how samples ended that no step will take, closing their tasks."""
         ...

@@ -104,7 +104,7 @@ class RewardPipeline:
 def check_values(source: RewardSource, values: Any, rows: Sequence[Row]) -> list[dict[str, float]]:
     """Each completion's values under ``source.name``, named ones also as ``source/name``.
 
-    The value of a source that returns named floats is their sum. Raises RewardError.
+    The value of a source that returns named floats is their sum, or the one that counts. Raises RewardError.
     """
     if not isinstance(values, Sequence) or isinstance(values, str):
         raise _bad(source, f"returned {type(values).__name__}, not a list with one number each")
@@ -121,8 +121,17 @@ def _check_value(source: RewardSource, value: Any, row: Row, index: int) -> dict
         named = {f"{source.name}/{key}": _number(source, v, row, index) for key, v in value.items()}
         if not named:
             raise _bad(source, f"returned no named value for row {index}, {describe_row(row)}")
-        return {source.name: sum(named.values()), **named}
+        return {source.name: _counted(source, named), **named}
     return {source.name: _number(source, value, row, index)}
+
+
+def _counted(source: RewardSource, named: Mapping[str, float]) -> float:
+    if source.counts is None:
+        return sum(named.values())
+    wanted = f"{source.name}/{source.counts}"
+    if wanted not in named:
+        raise _bad(source, f"returned no value {source.counts!r}, which is its reward")
+    return named[wanted]
 
 
 def _number(source: RewardSource, value: Any, row: Row, index: int) -> float:

@@ -20,7 +20,8 @@ class RewardSource:
     """A builtin by name, or a function of a module or file found in ``folders``.
 
     A class is constructed with ``parameters`` and its ``score`` is called (or the object itself).
-    ``name`` is its name in metrics; ``timeout_seconds`` bounds one batch.
+    ``name`` is its name in metrics; ``timeout_seconds`` bounds one batch. ``counts``: of named values this one
+    is the reward, the others are kept beside it; None: their sum is.
     """
 
     name: str
@@ -32,6 +33,7 @@ class RewardSource:
     function: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
     folders: Sequence[Path] = ()
+    counts: str | None = None
 
     @property
     def origin(self) -> str:

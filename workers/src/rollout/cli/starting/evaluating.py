@@ -20,6 +20,10 @@ def evaluate(
         list[str],
         typer.Option("--suite", help="A suite that rollout ships, or several: gsm8k,arithmetic."),
     ],
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", help="Of a suite: gsm8k-5shot.uri=test.jsonl; repeatable."),
+    ] = None,
     model: Annotated[
         str | None, typer.Option("--model", help="hf://owner/name, file:///folder, rollout://...")
     ] = None,
@@ -70,8 +74,7 @@ def evaluate(
         asked["maxPrompts"] = limit
     if max_tokens is not None:
         asked["maxNewTokens"] = max_tokens
-    names = [one.strip() for given in suites for one in given.split(",")]
-    evaluations = [{"suite": {"builtin": {"name": one}}, **asked} for one in names]
+    evaluations = [{"suite": one, **asked} for one in _suites(suites, parameters or [])]
     manifest = {
         "apiVersion": "rollout.dev/v1alpha1",
         "kind": "RolloutRun",
@@ -92,6 +95,21 @@ def evaluate(
         dry_run=dry_run,
         output=output,
     )
+
+
+def _suites(suites: list[str], parameters: list[str]) -> list[dict[str, Any]]:
+    """The suites that were named, each with its parameters. Raises SpecError."""
+    names = [one.strip() for given in suites for one in given.split(",")]
+    given: dict[str, list[dict[str, str]]] = {name: [] for name in names}
+    for one in parameters:
+        where, equals, value = one.partition("=")
+        suite, dot, parameter = where.partition(".")
+        if not equals or not dot:
+            raise SpecError(f"--parameter {one}: expected SUITE.NAME=VALUE")
+        if suite not in given:
+            raise SpecError(f"--parameter {one}: {suite!r} is not among --suite {','.join(names)}")
+        given[suite].append({"name": parameter, "value": value})
+    return [{"builtin": {"name": name, "parameters": given[name]}} for name in names]
 
 
 def _model_uri(model: str | None, run: str | None, *, step: int | None, best: bool) -> str:

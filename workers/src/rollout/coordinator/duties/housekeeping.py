@@ -19,6 +19,7 @@ from rollout.coordinator.duties.retention import remove_bodies, retire
 from rollout.coordinator.rules.evaluation import check_gates, plan_final_reports
 from rollout.coordinator.state import EvaluationRun
 from rollout.errors import LedgerError, LedgerFull, LedgerSuperseded, LedgerUnreachable, StoreError
+from rollout.evaluations.metrics import measure
 from rollout.ledger.records import Admission
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ async def finish_evaluations(run: RunContext) -> None:
     for evaluation in run.state.pending_evaluations():
         if evaluation.num_resolved < evaluation.num_tasks:
             continue
-        summary = _summarise(run, evaluation)
+        summary = {**_summarise(run, evaluation), **await _measure(run, evaluation)}
         await run.ledger.finish_evaluation(*evaluation.key, summary)
         evaluation.summary = summary
         evaluation.rewards.clear()
@@ -80,6 +81,17 @@ def _summarise(run: RunContext, evaluation: EvaluationRun) -> dict[str, Any]:
         summary["num_tokens"] = sum(lengths)
     summary["tokens_mean"] = sum(lengths) / len(lengths) if lengths else 0.0
     return summary
+
+
+async def _measure(run: RunContext, evaluation: EvaluationRun) -> dict[str, Any]:
+    """The metrics of its suite, from what the ledger has of its answers."""
+    name, split, lineage, step = evaluation.key
+    known = (plan for plan in run.plan.evaluations if (plan.name, plan.split) == (name, split))
+    metrics = next((plan.metrics for plan in known), ())
+    if not metrics:
+        return {}
+    rewards = await run.ledger.evaluation_rewards(name, split, lineage, step)
+    return dict(measure(metrics, list(rewards.values())))
 
 
 async def track(run: RunContext) -> None:

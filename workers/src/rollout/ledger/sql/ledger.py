@@ -26,6 +26,7 @@ from rollout.ledger.records import (
     Verdict,
 )
 from rollout.ledger.sql import loading, removing, steps, submitting, tasks
+from rollout.ledger.sql.evaluation_rewards import evaluation_rewards
 from rollout.ledger.sql.transaction import Operation, Runner
 from rollout.types import WeightVersion
 
@@ -122,6 +123,13 @@ class SqlLedger:
     async def batch_of(self, step: int) -> StepBatch:
         """See the contract."""
         return await self._read(lambda tx: loading.batch_of(tx, step))
+
+    async def evaluation_rewards(
+        self, name: str, split: str, lineage: int, step: int
+    ) -> Mapping[int, Sequence[Mapping[str, float]]]:
+        """See the contract."""
+        key = (name, split, lineage, step)
+        return await self._read(lambda tx: evaluation_rewards(tx, key))
 
     async def metrics_after(self, step: int) -> tuple[tuple[int, int, dict[str, Any]], ...]:
         """See the contract."""

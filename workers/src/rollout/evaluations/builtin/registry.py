@@ -1,0 +1,25 @@
+"""The suites that rollout ships, by name; ``rollout_api.checks.catalog`` lists the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rollout.evaluations.builtin.arithmetic import build_arithmetic
+from rollout.evaluations.builtin.gsm8k import (
+    build_gsm8k,
+    build_gsm8k_5shot,
+    build_gsm8k_cot_zeroshot,
+)
+from rollout.evaluations.builtin.mmlu import build_mmlu_generative
+from rollout.evaluations.builtin.musique import build_musique
+from rollout.evaluations.suites import Context, Suite
+
+BUILTINS: Mapping[str, Callable[[str, Mapping[str, str], Context], Suite]] = {
+    "arithmetic": build_arithmetic,
+    "gsm8k": build_gsm8k,
+    "gsm8k-5shot": build_gsm8k_5shot,
+    "gsm8k-cot-zeroshot": build_gsm8k_cot_zeroshot,
+    "mmlu-generative": build_mmlu_generative,
+    "musique": build_musique,
+}
+"""Suites by name."""
