@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := build/uv/bin/uv
 TARGET ?= all
-OURS := -e 'crds[generate]' -e operator -e 'workers[vllm,qlora,s3,postgres,tensorboard,wandb,mlflow]'
+OURS := -e 'crds[generate]' -e operator -e 'workers[vllm,qlora,s3,cluster,postgres,tensorboard,wandb,mlflow]'
 HASHES := -q --no-deps --python-version 3.11 --generate-hashes --no-annotate --no-header
 # Bytecode is what makes a start quick: three processes import torch at once.
 export PYTHONDONTWRITEBYTECODE =

@@ -3,6 +3,9 @@
 One run is followed from its start to its end; each test asks for one thing that was seen of it.
 """
 
+import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +35,8 @@ class Seen:
     logs: dict[str, str]
     metrics: str
     said_by_exec: str
+    said_by_command: str
+    stuck_page: str
     edited_generation: int
     step_at_kill: int
     pods_before: set[str]
@@ -50,6 +55,8 @@ def seen(stage: Stage) -> Seen:
     run.kill(RANKS[1], "learner")
     metrics = run.metrics()
     shown = run.kubectl("exec", CONTAINERS["coordinator"], "--", "rollout", "runs", "show", PLACE)
+    by_command = _rollout(run, "runs", "show", "arithmetic", "--cluster", "--output", "json")
+    page = _rollout(run, "debug", "stuck", "arithmetic")
     run.until(lambda: _is_new_group(run), "a new group", GROUP_SECONDS)
     after = run.uids("learner")
     run.wait_for_end(END_SECONDS)
@@ -58,6 +65,8 @@ def seen(stage: Stage) -> Seen:
         logs=logs,
         metrics=metrics,
         said_by_exec=shown,
+        said_by_command=by_command,
+        stuck_page=page,
         edited_generation=edited,
         step_at_kill=step,
         pods_before=before,
@@ -65,6 +74,20 @@ def seen(stage: Stage) -> Seen:
         run=run.read(),
         result=read_result(run.folder()),
     )
+
+
+def _rollout(run: WatchedRun, *arguments: str) -> str:
+    """A command of a person who has this cluster's kubeconfig."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rollout", *arguments, "--namespace", run.kubectl.namespace],
+        env={"KUBECONFIG": str(run.kubectl.kubeconfig), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def _manifest(steps: int) -> dict[str, Any]:
@@ -140,3 +163,10 @@ def test_a_command_runs_in_a_living_pod(seen: Seen):
 
 def test_the_coordinators_metrics_can_be_scraped(seen: Seen):
     assert 'rollout_worker_alive{worker="actor-0"} 1.0' in seen.metrics
+
+
+def test_the_commands_of_a_laptop_read_the_run_where_it_is(seen: Seen):
+    shown = json.loads(seen.said_by_command)
+    assert len(shown["chains"]) >= 1
+    assert "Traceback" not in seen.said_by_command
+    assert "arithmetic-coordinator-0" in seen.stuck_page

@@ -12,6 +12,8 @@ RolloutError
  ├─ DataError        a data set has broken records                          exit code 2
  │   └─ DataNotFound   a data set cannot be had
  ├─ CoordinatorError the coordinator refused or could not be reached
+ ├─ KubeError        the API server refused, or does not answer             exit code 4
+ │   └─ ObjectNotFound   an object that was named is not there              exit code 2
  └─ RunFailed        the run itself ended badly                              exit code 1
 
 A message says what was expected, what was met, which object, and what to do.
@@ -102,6 +104,18 @@ class ObjectDamaged(StoreError):  # noqa: N818 - a state
 
 class NoSpace(StoreError):  # noqa: N818 - the reason shown in status
     """A disk is full; nothing that was stored before is lost."""
+
+
+class KubeError(RolloutError):
+    """The cluster's API server refused a call, or does not answer."""
+
+    exit_code = 4
+
+
+class ObjectNotFound(KubeError):  # noqa: N818 - a state
+    """An object that a command names is not in the cluster."""
+
+    exit_code = 2
 
 
 class EngineError(RolloutError):

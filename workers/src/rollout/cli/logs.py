@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from rollout.cli.cluster.options import ClusterFlag, ContextOption, NamespaceOption
 from rollout.cli.output import print_line
 
 app = typer.Typer(help="Logs of a run's processes.", no_args_is_help=True)
@@ -21,10 +22,24 @@ def tail(
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, max=100_000)] = 20,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C.")] = False,
     process: Annotated[
-        str | None, typer.Option("--process", help="Only this one: coordinator, actor-0, learner.")
+        str | None,
+        typer.Option(
+            "--process",
+            help="Only this one: coordinator, actor-0, learner; of a cluster a role or a pod.",
+        ),
     ] = None,
+    cluster: ClusterFlag = False,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
 ) -> None:
-    """The end of each process's log."""
+    """The end of each process's log: of a run of this machine, or of a cluster's pods."""
+    if cluster or context or namespace:
+        from rollout.cli.cluster.remote import print_logs
+
+        print_logs(
+            run, process=process, lines=lines, follow=follow, context=context, namespace=namespace
+        )
+        return
     from rollout.errors import SpecError
     from rollout.runs.run_dir import find_run
 

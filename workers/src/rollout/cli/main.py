@@ -20,6 +20,7 @@ from rollout.cli import (
     runs,
     schemas,
 )
+from rollout.cli.cluster import changing, reading, stuck, waiting
 from rollout.cli.debug import engine, evidence
 from rollout.cli.debug import learner as debug
 from rollout.cli.model import exporting as model_exporting
@@ -54,7 +55,18 @@ app.add_typer(logs.app, name="logs")
 debug.app.command("rollout-only")(engine.rollout_only)
 debug.app.command("profile")(engine.profile)
 debug.app.command("evidence")(evidence.evidence)
+debug.app.command("stuck")(stuck.stuck)
 app.add_typer(debug.app, name="debug")
+app.command("submit")(changing.submit)
+app.command("get")(reading.get)
+app.command("describe")(reading.describe)
+app.command("events")(reading.events)
+app.command("top")(reading.top)
+app.command("wait")(waiting.wait)
+app.command("suspend")(changing.suspend)
+app.command("resume")(changing.resume)
+app.command("scale")(changing.scale)
+app.command("delete")(changing.delete)
 app.command("schema")(schemas.schema)
 app.command("place-plugin")(placing.place_plugin)
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from rollout.cli.cluster.options import ClusterFlag, ContextOption, NamespaceOption
+from rollout.cli.cluster.remote import RUN_FOLDER, print_answer, save_report
 from rollout.cli.outcomes import print_fact, print_outcome
 from rollout.cli.output import (
     OutputFormat,
@@ -80,8 +82,18 @@ def list_runs(output: OutputOption = OutputFormat.text) -> None:
 
 
 @app.command()
-def show(run: RunArgument, output: OutputOption = OutputFormat.text) -> None:
+def show(
+    run: RunArgument,
+    *,
+    cluster: ClusterFlag = False,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
+    output: OutputOption = OutputFormat.text,
+) -> None:
     """One run: outcome, evaluations, dispositions, the hash chain, and what is kept of bad ends."""
+    if cluster or context or namespace:
+        print_answer(run, ["runs", "show", RUN_FOLDER, "--output", output], context, namespace)
+        return
     from rollout.report.data import summarise
     from rollout.report.evidence import list_evidence
     from rollout.report.gather import gather
@@ -99,8 +111,18 @@ def show(run: RunArgument, output: OutputOption = OutputFormat.text) -> None:
 
 
 @app.command()
-def report(run: RunArgument, output: OutputOption = OutputFormat.text) -> None:
-    """Write report.html and report.json again, of a live run too."""
+def report(
+    run: RunArgument,
+    *,
+    cluster: ClusterFlag = False,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
+    output: OutputOption = OutputFormat.text,
+) -> None:
+    """Write report.html and report.json again, of a live run too; of a cluster's run RUN-report.html here."""
+    if cluster or context or namespace:
+        save_report(run, context, namespace)
+        return
     from rollout.report import write_report
 
     folder = find(run)
@@ -118,9 +140,17 @@ def samples(
     *,
     sort: Annotated[SortBy, typer.Option("--sort", help="Order.")] = SortBy.place,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 20,
+    cluster: ClusterFlag = False,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Read what one step was trained on: completions, or rows of data."""
+    if cluster or context or namespace:
+        asked = ["runs", "samples", RUN_FOLDER, "--step", str(step), "--sort", sort.value]
+        asked += ["--limit", str(limit), "--output", output]
+        print_answer(run, asked, context, namespace)
+        return
     from rollout.report.rows import is_offline, read_samples
 
     folder = find(run)
@@ -157,9 +187,17 @@ def _print_data(rows: list[dict[str, Any]], run: str, step: int) -> None:
 def trace(
     run: RunArgument,
     trajectory: Annotated[str, typer.Argument(help="A trajectory's id or its beginning.")],
+    *,
+    cluster: ClusterFlag = False,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Provenance: prompt, attempts, tokens, batch, step, snapshot."""
+    if cluster or context or namespace:
+        asked = ["runs", "trace", RUN_FOLDER, trajectory, "--output", output]
+        print_answer(run, asked, context, namespace)
+        return
     import msgspec
 
     from rollout.report.gather import open_ledger

@@ -1,0 +1,227 @@
+"""``rollout get``, ``describe``, ``events`` and ``top``: what a cluster says of runs, snapshots and endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rollout.cli.cluster.options import (
+    ContextOption,
+    NamespaceOption,
+    ObjectArgument,
+    open_cluster,
+)
+from rollout.cli.outcomes import print_fact
+from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from rollout.cluster.client import Cluster
+    from rollout.cluster.objects import Object
+
+POD_COLUMNS = ("POD", "ROLE", "PHASE", "READY", "RESTARTS", "NODE", "TROUBLE")
+PROGRESS = (
+    "step",
+    "maxSteps",
+    "policyVersion",
+    "lineage",
+    "rewardMean",
+    "tokensPerSecond",
+    "bottleneck",
+    "mismatchKl",
+    "staleness",
+)
+
+
+def get(
+    what: Annotated[str, typer.Argument(help="run, snapshot, endpoint, or KIND/NAME.")] = "run",
+    *,
+    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A")] = False,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
+    output: OutputOption = OutputFormat.text,
+) -> None:
+    """List runs, snapshots or endpoints of a cluster, or show one of them."""
+    from rollout.cluster.kinds import parse_kind, parse_reference
+    from rollout.cluster.objects import columns, dig, row
+
+    reference = parse_reference(what) if "/" in what else None
+    kind = reference.kind if reference else parse_kind(what)
+    cluster = open_cluster(context, namespace)
+    found = (
+        [cluster.get(reference)] if reference else cluster.objects(kind, everywhere=all_namespaces)
+    )
+    if output is OutputFormat.json:
+        print_json(found[0] if reference else found)
+        return
+    if not found:
+        place = "any namespace" if all_namespaces else f"namespace {cluster.namespace}"
+        print_line(f"no {kind.plural} in {place} of context {cluster.context}")
+        return
+    now = datetime.now(UTC)
+    rows = [row(kind, one, now) for one in found]
+    if all_namespaces:
+        rows = [
+            [dig(one, "metadata.namespace"), *cells] for one, cells in zip(found, rows, strict=True)
+        ]
+    print_table(["NAMESPACE"] * all_namespaces + list(columns(kind)), rows)
+
+
+def describe(
+    name: ObjectArgument,
+    *,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
+    output: OutputOption = OutputFormat.text,
+) -> None:
+    """One object: its conditions, how far it is, its pods, and what happened last."""
+    from rollout.cluster.kinds import parse_reference
+    from rollout.cluster.objects import pod_state
+
+    reference = parse_reference(name)
+    cluster = open_cluster(context, namespace)
+    found = cluster.get(reference)
+    pods = read_pods(cluster, found)
+    events = read_events(cluster, found, pods)
+    if output is OutputFormat.json:
+        print_json({"object": found, "pods": pods, "events": events})
+        return
+    print_line(f"{reference} in {cluster.namespace} ({cluster.context})")
+    print_conditions(found)
+    _print_progress(found)
+    print_pods([pod_state(pod) for pod in pods])
+    print_events(events[-10:])
+
+
+def events(
+    name: ObjectArgument,
+    *,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
+    output: OutputOption = OutputFormat.text,
+) -> None:
+    """What happened to an object and its pods, oldest first; the API server keeps an hour of it."""
+    from rollout.cluster.kinds import parse_reference
+
+    cluster = open_cluster(context, namespace)
+    found = cluster.get(parse_reference(name))
+    told = read_events(cluster, found, read_pods(cluster, found))
+    if output is OutputFormat.json:
+        print_json(told)
+    elif not told:
+        print_line("no events: the API server keeps them for an hour")
+    else:
+        print_events(told)
+
+
+def top(
+    name: ObjectArgument,
+    *,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
+    output: OutputOption = OutputFormat.text,
+) -> None:
+    """How far a run is, and what its pods use of CPU and memory (from metrics-server, where there is one)."""
+    from rollout.cluster.kinds import parse_reference
+
+    cluster = open_cluster(context, namespace)
+    found = cluster.get(parse_reference(name))
+    usage, why = _usage(cluster, found)
+    if output is OutputFormat.json:
+        print_json({"progress": found.get("status", {}).get("progress"), "pods": usage, "why": why})
+        return
+    print_line(name)
+    _print_progress(found)
+    if usage:
+        print_table(("POD", "CONTAINER", "CPU", "MEMORY"), _usage_rows(usage))
+    else:
+        print_fact("pods", why or "none has been measured yet")
+
+
+def read_pods(cluster: Cluster, found: Object) -> list[dict[str, Any]]:
+    """The pods of an object, by the UID that they carry."""
+    return cluster.pods(f"rollout.dev/run-uid={found['metadata']['uid']}")
+
+
+def read_events(
+    cluster: Cluster, found: Object, pods: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Events about the object, its workloads and its pods, oldest first."""
+    from rollout.cluster.stuck import event_time
+    from rollout_api import names
+
+    run = found["metadata"]["name"]
+    workloads = [names.workload_name(run, role) for role in ("coordinator", "learner", "actor")]
+    about = {run, *workloads, *(pod["metadata"]["name"] for pod in pods)}
+    return sorted(cluster.events(sorted(about)), key=event_time)
+
+
+def print_conditions(found: Object) -> None:
+    """Every condition, with what it says."""
+    rows = [
+        (one["type"], one["status"], one.get("reason"), one.get("message"))
+        for one in found.get("status", {}).get("conditions", ())
+    ]
+    if rows:
+        print_table(("CONDITION", "STATUS", "REASON", "MESSAGE"), rows)
+    else:
+        print_line("no status yet: an operator has to serve this namespace")
+
+
+def print_pods(pods: Iterable[Any]) -> None:
+    """The pods of a run; nothing where there are none."""
+    rows = [
+        (pod.name, pod.role, pod.phase, pod.ready, pod.restarts, pod.node, pod.trouble or None)
+        for pod in pods
+    ]
+    if rows:
+        print_line()
+        print_table(POD_COLUMNS, rows)
+
+
+def print_events(told: Iterable[Object]) -> None:
+    """Events as rows."""
+    from rollout.cluster.stuck import event_time
+
+    rows = [
+        (
+            event_time(one),
+            one.get("type"),
+            one.get("reason"),
+            one["involvedObject"]["name"],
+            one.get("message"),
+        )
+        for one in told
+    ]
+    if rows:
+        print_line()
+        print_table(("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"), rows)
+
+
+def _print_progress(found: Object) -> None:
+    progress = found.get("status", {}).get("progress") or {}
+    told = [(name, progress[name]) for name in PROGRESS if name in progress]
+    if told:
+        print_fact("progress", ", ".join(f"{name} {value}" for name, value in told))
+    for label, key in (("snapshot", "lastSnapshot"), ("best", "best")):
+        if kept := found.get("status", {}).get(key):
+            print_fact(label, f"{kept['name']} (step {kept['step']})")
+
+
+def _usage(cluster: Cluster, found: Object) -> tuple[list[dict[str, Any]], str]:
+    from rollout.errors import KubeError
+
+    try:
+        return cluster.pod_usage(f"rollout.dev/run-uid={found['metadata']['uid']}"), ""
+    except KubeError as error:
+        return [], f"no usage: {error}"
+
+
+def _usage_rows(usage: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [
+        (pod["metadata"]["name"], one["name"], one["usage"].get("cpu"), one["usage"].get("memory"))
+        for pod in usage
+        for one in pod.get("containers", ())
+    ]

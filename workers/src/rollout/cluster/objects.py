@@ -1,0 +1,116 @@
+"""What people ask of objects and pods: columns, conditions, what a pod waits for. Pure: plain objects in, plain data out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from rollout.cluster.kinds import RUN, Kind
+
+Object = Mapping[str, Any]
+CALM = frozenset({"ContainerCreating", "PodInitializing"})
+"""What a container waits for in the normal course."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodState:
+    """A pod in a line. ``trouble`` is empty where there is none."""
+
+    name: str
+    role: str
+    phase: str
+    node: str
+    ready: str
+    restarts: int
+    trouble: str
+
+
+def dig(data: Any, path: str) -> Any:
+    """The value at a dotted path, None where it is not there."""
+    for part in path.split("."):
+        if not isinstance(data, Mapping):
+            return None
+        data = data.get(part)
+    return data
+
+
+def condition(obj: Object, kind: str) -> Object:
+    """A condition by type; empty when there is none."""
+    return next((one for one in dig(obj, "status.conditions") or () if one["type"] == kind), {})
+
+
+def age(obj: Object, now: datetime) -> str:
+    """How long ago it was made: ``42s``, ``17m``, ``5h``, ``9d``."""
+    made = dig(obj, "metadata.creationTimestamp")
+    return "-" if made is None else short_duration((now - parse_time(made)).total_seconds())
+
+
+def short_duration(seconds: float) -> str:
+    """A duration in its largest whole unit of at least two, as kubectl writes it."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{max(0, int(seconds))}s"
+
+
+def parse_time(text: str) -> datetime:
+    """An RFC 3339 time of the API server."""
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def columns(kind: Kind) -> tuple[str, ...]:
+    """The headings of ``rollout get``."""
+    if kind is RUN:
+        return ("NAME", "READY", "REASON", "STEP", "REWARD", "ACTORS", "LEARNERS", "AGE")
+    return ("NAME", "READY", "REASON", "AGE")
+
+
+def row(kind: Kind, obj: Object, now: datetime) -> list[Any]:
+    """One object below ``columns``."""
+    ready = condition(obj, "Ready")
+    begin = [dig(obj, "metadata.name"), ready.get("status"), ready.get("reason")]
+    if kind is not RUN:
+        return [*begin, age(obj, now)]
+    progress = dig(obj, "status.progress") or {}
+    reward = progress.get("rewardMean")
+    numbers = [progress.get("step"), None if reward is None else float(reward)]
+    ready_pods = [dig(obj, f"status.{role}.ready") for role in ("actors", "learner")]
+    return [*begin, *numbers, *ready_pods, age(obj, now)]
+
+
+def pod_state(pod: Object) -> PodState:
+    """A pod in a line."""
+    containers = _container_states(pod)
+    ready = sum(bool(one.get("ready")) for one in dig(pod, "status.containerStatuses") or ())
+    return PodState(
+        name=dig(pod, "metadata.name"),
+        role=(dig(pod, "metadata.labels") or {}).get("rollout.dev/role", "-"),
+        phase="Terminating" if dig(pod, "metadata.deletionTimestamp") else dig(pod, "status.phase"),
+        node=dig(pod, "spec.nodeName") or "-",
+        ready=f"{ready}/{len(dig(pod, 'spec.containers') or ())}",
+        restarts=sum(one.get("restartCount", 0) for one in containers),
+        trouble="; ".join([*_unscheduled(pod), *_troubles(containers)]),
+    )
+
+
+def _container_states(pod: Object) -> list[Object]:
+    kinds = ("initContainerStatuses", "containerStatuses")
+    return [one for kind in kinds for one in dig(pod, f"status.{kind}") or ()]
+
+
+def _unscheduled(pod: Object) -> Iterator[str]:
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False":
+        yield f"not scheduled: {scheduled.get('message') or scheduled.get('reason')}"
+
+
+def _troubles(containers: Sequence[Object]) -> Iterator[str]:
+    for one in containers:
+        waiting = dig(one, "state.waiting") or {}
+        if waiting and waiting.get("reason") not in CALM:
+            yield f"{one['name']} waits: {waiting.get('reason')} {waiting.get('message', '')}".strip()
+        last = dig(one, "lastState.terminated") or dig(one, "state.terminated") or {}
+        if last.get("exitCode"):
+            yield f"{one['name']} ended with code {last['exitCode']} ({last.get('reason', '')})"
