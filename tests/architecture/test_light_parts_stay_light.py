@@ -17,6 +17,8 @@ LIGHT = [
     ("rollout.supervisor", HEAVY),
     ("rollout.entrypoints.coordinator", HEAVY),
     ("rollout.report", HEAVY),
+    ("rollout.entrypoints.serving.gateway", HEAVY | {"numpy", "tokenizers", "httpx"}),
+    ("rollout.supervisor.serving.session", HEAVY),
 ]
 
 

@@ -1,7 +1,23 @@
-"""Helpers beside these tests, and those of the operator's, are modules."""
+"""Helpers beside these tests, and those of the operator's and the gateway's, are modules."""
 
 import sys
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "rollout_operator")]
+sys.path[:0] = [
+    str(HERE),
+    str(HERE.parent / "rollout_operator"),
+    str(HERE.parent / "rollout" / "inference"),
+]
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[Callable]:
+    """Start a gateway over simulated engines: ``await gateway(m=("a", "b"))``, with settings as ``settings``."""
+    from gateway_kit import gateways
+
+    async with gateways() as start:
+        yield start

@@ -1,4 +1,4 @@
-"""``rollout infer batch``: the manifest of an inference run from a few options, and then ``rollout run``."""
+"""``rollout infer``: ``batch``, the manifest of an inference run from a few options and then ``rollout run``; and ``serve``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rollout.cli.output import OutputFormat, OutputOption
+from rollout.cli.starting import serving
 from rollout.cli.starting.running import DryRunOption, ResumeOption, SetOption, start
 from rollout.cli.starting.sampling import EngineOption, FastOption, sampling_spec
 
@@ -17,6 +18,10 @@ app = typer.Typer(help="Answer prompts with a model.", no_args_is_help=True)
 @app.callback()
 def options() -> None:
     """Answer prompts with a model."""
+
+
+app.command("serve")(serving.serve)
+app.add_typer(serving.keys, name="keys")
 
 
 @app.command("batch")

@@ -1,0 +1,66 @@
+"""``rollout infer serve`` as a person starts it: a process, its printed address and key."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+START_SECONDS = 240.0
+COMMAND = (sys.executable, "-c", "from rollout.cli.main import main; main()")
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A running command: what it printed."""
+
+    process: subprocess.Popen
+    url: str
+    key: str
+    models: list[str]
+    home: Path
+
+    def interrupt(self) -> int:
+        """Ctrl-C; the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(60)
+
+
+@contextmanager
+def serving(home: Path, *words: str) -> Iterator[Serving]:
+    """Serve until the block ends."""
+    env = {**os.environ, "ROLLOUT_HOME": str(home), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    said = home / "said.json"
+    with said.open("w") as out, (home / "notes.txt").open("w") as notes:
+        process = subprocess.Popen(
+            [*COMMAND, "infer", "serve", *words, "--port", "0", "--output", "json"],
+            stdout=out,
+            stderr=notes,
+            env=env,
+            cwd=home,
+        )
+    try:
+        found = _wait_for(process, said, home)
+        yield Serving(process=process, home=home, **found)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(60)
+
+
+def _wait_for(process: subprocess.Popen, said: Path, home: Path) -> dict:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        assert process.poll() is None, (home / "notes.txt").read_text()
+        try:
+            return json.loads(said.read_text())
+        except ValueError:
+            time.sleep(0.1)
+    raise AssertionError((home / "notes.txt").read_text())

@@ -1,0 +1,170 @@
+"""An engine that answers as vLLM's server does, without a model: for the gateway's tests and its bench.
+
+``python simulated_engine.py SOCKET`` runs one as a process. What a request asks for by its prompt's text: ``tokens=N``, ``delay=S``
+between tokens, ``die``: the connection is cut after the second token, ``exit``: the process ends there, ``fail``: an error
+event, ``status=N``: that status, ``junk``: no stream of events, ``hang``: no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+TOKENS = 4
+
+
+@dataclass
+class Simulated:
+    """What the engine has met. ``freed`` counts requests whose client left before the end."""
+
+    seen: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[Any] = field(default_factory=list)
+    open: int = 0
+    most: int = 0
+    freed: int = 0
+    healthy: bool = True
+    keeps: bool = True
+
+
+def build_engine(engine: Simulated) -> web.Application:
+    app = web.Application(client_max_size=64 << 20)
+
+    async def health(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=200 if engine.healthy else 503)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        if engine.keeps:
+            engine.seen.append(body)
+            engine.headers.append(request.headers)
+        engine.open += 1
+        engine.most = max(engine.most, engine.open)
+        try:
+            return await _answer(request, body)
+        except asyncio.CancelledError:
+            engine.freed += 1
+            raise
+        finally:
+            engine.open -= 1
+
+    app.router.add_get("/health", health)
+    for path in ("/v1/chat/completions", "/v1/completions", "/tokenize", "/v1/embeddings"):
+        app.router.add_post(path, answer)
+    return app
+
+
+async def _answer(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    text = json.dumps(body.get("messages", body.get("prompt", "")))
+    wish = dict(re.findall(r"(\w+)=([\d.]+)", text))
+    delay, tokens = float(wish.get("delay", 0)), int(wish.get("tokens", TOKENS))
+    if "status" in wish:
+        error = {
+            "message": "as asked",
+            "type": "BadRequestError",
+            "param": None,
+            "code": int(wish["status"]),
+        }
+        return web.json_response({"error": error}, status=int(wish["status"]))
+    if "hang" in text:
+        await asyncio.Event().wait()
+    chat = request.path == "/v1/chat/completions"
+    head = {
+        "id": f"chatcmpl-{request.headers.get('X-Request-Id')}",
+        "created": 1,
+        "model": body["model"],
+    }
+    usage = {"prompt_tokens": 7, "completion_tokens": tokens, "total_tokens": 7 + tokens}
+    if not body.get("stream"):
+        await asyncio.sleep(delay * tokens)
+        said = (
+            {"message": {"role": "assistant", "content": "w " * tokens}}
+            if chat
+            else {"text": "w " * tokens}
+        )
+        choice = {"index": 0, **said, "finish_reason": "stop"}
+        name = "chat.completion" if chat else "text_completion"
+        return web.json_response({**head, "object": name, "choices": [choice], "usage": usage})
+    return await _stream(
+        request,
+        body,
+        head | {"object": "chat.completion.chunk" if chat else "text_completion"},
+        usage,
+        text,
+        delay,
+        tokens,
+    )
+
+
+async def _stream(request, body, head, usage, text, delay, tokens) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    for place in range(tokens):
+        if delay:
+            await asyncio.sleep(delay)
+        if place == 2 and await _misbehave(request, response, text):
+            return response
+        finish = "stop" if place == tokens - 1 else None
+        said = (
+            {"delta": {"content": "w "}}
+            if head["object"] == "chat.completion.chunk"
+            else {"text": "w "}
+        )
+        choice = {"index": 0, **said, "finish_reason": finish}
+        await response.write(_event({**head, "choices": [choice]}))
+    if (body.get("stream_options") or {}).get("include_usage"):
+        await response.write(_event({**head, "choices": [], "usage": usage}))
+    await response.write(b"data: [DONE]\n\n")
+    return response
+
+
+async def _misbehave(request, response, text) -> bool:
+    if "die" in text:
+        request.transport.abort()
+    elif "exit" in text:
+        os._exit(1)
+    elif "fail" in text:
+        error = {
+            "message": "engine broke",
+            "type": "InternalServerError",
+            "param": None,
+            "code": 500,
+        }
+        await response.write(_event({"error": error}) + b"data: [DONE]\n\n")
+    elif "junk" in text:
+        await response.write(b"junk")
+    else:
+        return False
+    return True
+
+
+def _event(value: Any) -> bytes:
+    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+
+
+async def start_engine(engine: Simulated, path: str) -> web.AppRunner:
+    """Serve at a socket; ``cleanup`` of what is returned ends it."""
+    runner = web.AppRunner(
+        build_engine(engine), handler_cancellation=True, access_log=None, shutdown_timeout=0.1
+    )
+    await runner.setup()
+    await web.UnixSite(runner, path).start()
+    return runner
+
+
+async def _run(path: str) -> None:
+    await start_engine(Simulated(keeps=False), path)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
+        loop.run(_run(sys.argv[1]))

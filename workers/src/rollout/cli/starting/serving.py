@@ -1,0 +1,272 @@
+"""``rollout infer serve``: models or runs behind OpenAI's API on this machine, until Ctrl-C; and the keys of it."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rollout.cli.outcomes import print_fact
+from rollout.cli.output import (
+    OutputFormat,
+    OutputOption,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+)
+from rollout.errors import SpecError
+
+if TYPE_CHECKING:
+    from rollout.inference.gateway.keys import KeyFile
+    from rollout.supervisor.serving.session import ServingAddress
+
+keys = typer.Typer(help="The keys of what is served on this machine.", no_args_is_help=True)
+SECONDS_PER_DAY = 86_400
+
+
+class ServingEngine(StrEnum):
+    """What computes the answers."""
+
+    embedded = "embedded"
+    vllm = "vllm"
+
+
+class ServingDevice(StrEnum):
+    """What it computes on."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+KeysOption = Annotated[
+    Path | None,
+    typer.Option("--keys", help="Folder of the keys; default: gateway under ROLLOUT_HOME."),
+]
+
+
+def serve(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            help="hf://owner/name, a folder, rollout://..., or a run: RUN, RUN@12, RUN@best, RUN@live.",
+            metavar="[NAME=]MODEL|RUN...",
+        ),
+    ],
+    *,
+    engine: Annotated[
+        ServingEngine,
+        typer.Option("--engine", help="embedded for small models; vllm for the rest."),
+    ] = ServingEngine.embedded,
+    host: Annotated[str, typer.Option("--host", help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="0: any free one.")] = 8000,
+    replicas: Annotated[
+        int, typer.Option("--replicas", min=1, max=16, help="Engines for each model.")
+    ] = 1,
+    threads: Annotated[
+        int, typer.Option("--threads", min=1, help="CPU threads of each engine.")
+    ] = 1,
+    device: Annotated[
+        ServingDevice, typer.Option("--device", help="Of vLLM; the embedded engine has the CPU.")
+    ] = ServingDevice.cpu,
+    max_num_seqs: Annotated[
+        int | None,
+        typer.Option("--max-num-seqs", min=1, help="Sequences that an engine decodes together."),
+    ] = None,
+    max_model_length: Annotated[
+        int | None,
+        typer.Option("--max-model-length", min=1, help="Of vLLM: longest prompt with completion."),
+    ] = None,
+    tool_call_parser: Annotated[
+        str | None,
+        typer.Option(
+            "--tool-call-parser", help="Of vLLM: how the model writes calls, such as hermes."
+        ),
+    ] = None,
+    vllm_argument: Annotated[
+        list[str] | None,
+        typer.Option("--vllm-argument", help="NAME=VALUE or NAME of a flag that tunes vLLM."),
+    ] = None,
+    drain_seconds: Annotated[
+        float,
+        typer.Option(
+            "--drain-seconds", min=0, help="How long open requests may take after Ctrl-C."
+        ),
+    ] = 30.0,
+    keys_folder: KeysOption = None,
+    output: OutputOption = OutputFormat.text,
+) -> None:
+    """Serve models behind OpenAI's API until Ctrl-C, which lets open requests end."""
+    from rollout.common.logs import configure_logging
+    from rollout.supervisor.serving.engines import EngineChoice
+    from rollout.supervisor.serving.session import ServeOptions, ServingSession
+    from rollout.supervisor.serving.targets import read_target
+
+    _refuse_others_flags(
+        engine,
+        {
+            "--device": device is not ServingDevice.cpu,
+            "--max-model-length": max_model_length is not None,
+            "--tool-call-parser": tool_call_parser is not None,
+            "--vllm-argument": bool(vllm_argument),
+        },
+    )
+    configure_logging({"ROLLOUT_LOG_LEVEL": "WARNING"})
+    folder = _keys_folder(keys_folder)
+    options = ServeOptions(
+        targets=tuple(map(read_target, models)),
+        engine=EngineChoice(
+            kind=engine.value,
+            replicas=replicas,
+            threads=threads,
+            device=device.value,
+            max_num_seqs=max_num_seqs,
+            max_model_length=max_model_length,
+            tool_parser=tool_call_parser,
+            vllm_arguments=tuple(f"--{one}" for one in vllm_argument or ()),
+        ),
+        host=host,
+        port=port,
+        keys=folder,
+        logs=folder / "logs",
+        drain_seconds=drain_seconds,
+    )
+    asked = _count_signals()
+    with ServingSession(options) as session:
+        print_note(f"starting; logs are in {options.logs}")
+        _print_address(session.start(lambda: bool(asked)), output)
+        session.run(lambda: bool(asked))
+        print_note("open requests may end; Ctrl-C again cuts them")
+        session.drain(lambda: len(asked) > 1)
+
+
+def _count_signals() -> list[int]:
+    """A list that grows with each SIGINT and SIGTERM."""
+    asked: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda got, _: asked.append(got))
+    return asked
+
+
+def _refuse_others_flags(engine: ServingEngine, given: dict[str, bool]) -> None:
+    found = next((name for name, is_given in given.items() if is_given), None)
+    if engine is ServingEngine.embedded and found is not None:
+        raise SpecError(f"{found} is of vLLM: leave it out, or add --engine vllm")
+
+
+def _print_address(address: ServingAddress, output: OutputFormat) -> None:
+    if output is OutputFormat.json:
+        print_json({"url": address.url, "key": address.key, "models": list(address.models)})
+        return
+    print_line(f"serving at {address.url}")
+    print_fact("models", ", ".join(address.models))
+    print_fact("key", f"{address.key} (ends with this command)")
+    body = f'{{"model": "{address.first}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
+    print_line(
+        f"curl {address.url}/chat/completions -H 'Authorization: Bearer {address.key}'"
+        f" -d {shlex.quote(body)}"
+    )
+
+
+def _keys_folder(given: Path | None) -> Path:
+    import os
+
+    from rollout.runs.run_dir import runs_home
+
+    return (given or runs_home(os.environ) / "gateway").absolute()
+
+
+def _key_file(given: Path | None) -> KeyFile:
+    from rollout.inference.gateway.keys import KeyFile
+
+    return KeyFile(_keys_folder(given))
+
+
+@keys.command("create")
+def create(
+    name: Annotated[str, typer.Argument(help="Whose it is; for people.")],
+    *,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="A name that it may ask for; repeat it. Default: all."),
+    ] = None,
+    days: Annotated[
+        float | None, typer.Option("--days", min=0, help="Until it expires; default: never.")
+    ] = None,
+    requests: Annotated[
+        int | None, typer.Option("--requests-per-minute", min=1, help="Default: no limit.")
+    ] = None,
+    tokens: Annotated[
+        int | None, typer.Option("--tokens-per-minute", min=1, help="Default: no limit.")
+    ] = None,
+    in_flight: Annotated[
+        int | None,
+        typer.Option("--in-flight", min=1, help="Requests at a time; default: no limit."),
+    ] = None,
+    folder: KeysOption = None,
+    output: OutputOption = OutputFormat.text,
+) -> None:
+    """Make a key and print it, this once."""
+    import time
+
+    from rollout.inference.gateway.keys import KeyLimits
+
+    now = time.time()
+    limits = KeyLimits(
+        models=tuple(model or ()),
+        requests_per_minute=requests,
+        tokens_per_minute=tokens,
+        in_flight_max=in_flight,
+    )
+    expires = None if days is None else now + days * SECONDS_PER_DAY
+    key = _key_file(folder).create(name, limits, now=now, expires=expires)
+    if output is OutputFormat.json:
+        print_json({"key": key})
+    else:
+        print_line(key)
+
+
+@keys.command("list")
+def list_keys(folder: KeysOption = None, output: OutputOption = OutputFormat.text) -> None:
+    """The keys, without what makes them valid."""
+    import time
+    from datetime import UTC, datetime
+
+    rows = []
+    for one in _key_file(folder).all_keys():
+        gone = one.expires is not None and one.expires <= time.time()
+        state = "revoked" if one.revoked else "expired" if gone else "valid"
+        expires = (
+            "never"
+            if one.expires is None
+            else datetime.fromtimestamp(one.expires, UTC).isoformat(timespec="minutes")
+        )
+        rows.append(
+            {
+                "id": one.id,
+                "name": one.name,
+                "state": state,
+                "expires": expires,
+                "models": ", ".join(one.models) or "all",
+            }
+        )
+    if output is OutputFormat.json:
+        print_json(rows)
+    elif rows:
+        print_table([name.upper() for name in rows[0]], [list(row.values()) for row in rows])
+    else:
+        print_line("no keys; make one with: rollout infer keys create NAME")
+
+
+@keys.command("revoke")
+def revoke(
+    key_id: Annotated[str, typer.Argument(help="The public part: see `keys list`.", metavar="ID")],
+    folder: KeysOption = None,
+) -> None:
+    """Revoke a key: within a second it is refused, and its open streams are cut."""
+    gone = _key_file(folder).revoke(key_id)
+    print_line(f"revoked {gone.id} ({gone.name})")

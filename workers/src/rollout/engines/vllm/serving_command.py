@@ -1,0 +1,106 @@
+"""What a vLLM server that answers a gateway is started with. Another set of flags than training's (``command``).
+
+It has its tokenizer, its statistics and its model's own end tokens; it has no development routes, no weight transfer and no
+plug-in. It listens on a Unix socket in a private folder: who may ask is the gateway's matter. Starts nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rollout.engines.vllm.command import refuse_others, socket_path
+from rollout.errors import SpecError
+
+SHUTDOWN_SECONDS = 5
+"""Of an engine that is stopped with requests under way: the gateway has drained before."""
+_PARSER = re.compile(r"[a-z0-9_]{1,40}")
+QUEUE_SHARE = 10
+"""One request waits in the engine for so many that run: more would wait where they cannot be ordered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingSettings:
+    """One vLLM server of a gateway. ``name`` is what answers name; ``kv_cache_bytes`` 0 leaves it to ``memory_fraction``.
+
+    ``tool_parser``: vLLM's name of how this model writes calls of tools; None: it calls none.
+    """
+
+    model_dir: Path
+    name: str
+    dtype: Literal["float32", "bfloat16", "auto"] = "auto"
+    max_model_length: int
+    device: Literal["cpu", "cuda"] = "cpu"
+    threads: int = 1
+    max_num_seqs: int = 64
+    kv_cache_bytes: int = 0
+    memory_fraction: float = 0.9
+    cache_dir: Path | None = None
+    tool_parser: str | None = None
+    extra_arguments: tuple[str, ...] = ()
+
+    @property
+    def slots(self) -> int:
+        """Requests that a gateway gives it at a time."""
+        return self.max_num_seqs + max(1, self.max_num_seqs // QUEUE_SHARE)
+
+
+def build_serving_command(
+    settings: ServingSettings, private_dir: Path
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The command, and the variables to set on top of the inherited ones. Raises SpecError as ``build_command`` does."""
+    refuse_others(settings.extra_arguments)
+    arguments = (
+        *("--model", str(settings.model_dir), "--served-model-name", settings.name),
+        *("--uds", str(socket_path(private_dir)), "--dtype", settings.dtype),
+        *("--max-model-len", str(settings.max_model_length)),
+        *("--max-num-seqs", str(settings.max_num_seqs)),
+        *("--max-num-queued-reqs", str(2 * settings.slots)),
+        *("--shutdown-timeout", str(SHUTDOWN_SECONDS)),
+        *("--enable-prompt-tokens-details", "--enable-prefix-caching"),
+        *("--disable-uvicorn-access-log",),
+        *_memory_arguments(settings),
+        *_tool_arguments(settings.tool_parser),
+        *(("--enforce-eager",) if settings.device == "cpu" else ()),
+        *settings.extra_arguments,
+    )
+    command = (sys.executable, "-m", "vllm.entrypoints.openai.api_server", *arguments)
+    return command, _environment(settings, private_dir)
+
+
+def _memory_arguments(settings: ServingSettings) -> tuple[str, ...]:
+    fraction = ("--gpu-memory-utilization", str(settings.memory_fraction))
+    if not settings.kv_cache_bytes:
+        return fraction
+    return (*fraction, "--kv-cache-memory-bytes", str(settings.kv_cache_bytes))
+
+
+def _tool_arguments(parser: str | None) -> tuple[str, ...]:
+    """Raises SpecError for what is no name of a parser: vLLM would take a path for a plug-in's."""
+    if parser is None:
+        return ()
+    if not _PARSER.fullmatch(parser):
+        raise SpecError(
+            f"--tool-call-parser {parser!r:.80}: expected a name of vLLM's, such as hermes"
+        )
+    return ("--enable-auto-tool-choice", "--tool-call-parser", parser)
+
+
+def _environment(settings: ServingSettings, private_dir: Path) -> dict[str, str]:
+    private = str(private_dir)
+    env = {
+        "TMPDIR": private,
+        "HF_HOME": private,
+        "VLLM_CACHE_ROOT": str(settings.cache_dir or private_dir),
+        "VLLM_CONFIG_ROOT": private,
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "OMP_NUM_THREADS": str(settings.threads),
+    }
+    if settings.device == "cpu":
+        env |= {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    return env

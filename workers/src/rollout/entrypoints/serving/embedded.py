@@ -1,0 +1,17 @@
+"""An embedded engine that answers a gateway: ``python -m rollout.entrypoints.serving.embedded --config SETTINGS``."""
+
+from __future__ import annotations
+
+import sys
+
+from rollout.entrypoints.config import parse_arguments, run_process
+from rollout.inference.embedded_server.build import read_embedded_settings, run_embedded
+
+
+def main() -> None:
+    """Load the model, then serve it until SIGTERM."""
+    run_embedded(read_embedded_settings(parse_arguments(__doc__).config))
+
+
+if __name__ == "__main__":
+    sys.exit(run_process(main))

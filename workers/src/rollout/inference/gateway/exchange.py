@@ -1,0 +1,248 @@
+"""One request of a model, from its head to the last byte of its answer.
+
+Until the first byte is sent a failed engine is another's chance; from then on a failure is an event in the stream. The
+client that leaves cancels the task, and what the task holds is let go: the place, the engine's connection, the budget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import aiohttp
+from aiohttp import web
+
+from rollout.inference.gateway.pools import EngineSlot, Entrant, VersionPool
+from rollout.inference.gateway.rules.refusals import ApiRefusal, engine_refusal, unavailable
+from rollout.inference.gateway.rules.streaming import (
+    EventRelay,
+    StreamBroken,
+    TokenUsage,
+    read_usage,
+)
+
+if TYPE_CHECKING:
+    from rollout.inference.gateway.keys import ApiKey
+    from rollout.inference.gateway.live import LiveRequest
+    from rollout.inference.gateway.rules.asks import Ask
+    from rollout.inference.gateway.state import GatewayState
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS_MAX = 2
+ANSWER_BYTES_MAX = 64 << 20
+LEFT = 499
+"""In our own counts only: the client left."""
+VERSION_HEADER = "X-Rollout-Model-Version"
+DIGEST_HEADER = "X-Rollout-Weights-Digest"
+JSON_TYPE = "application/json"
+STREAM_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",
+}
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Exchange:
+    """A request that was admitted. Times are monotonic seconds; ``code`` is what it is counted as."""
+
+    state: GatewayState
+    request: web.Request
+    request_id: str
+    key: ApiKey
+    ask: Ask
+    pool: VersionPool
+    live: LiveRequest
+    size_bytes: int
+    headers: dict[str, str]
+    began_at: float
+    code: int = 0
+    response: web.StreamResponse | None = None
+    usage: TokenUsage | None = None
+    first_byte_at: float = 0.0
+    queue_seconds: float = 0.0
+    engine: str = ""
+    relay: EventRelay | None = field(default=None)
+
+    async def answer(self) -> web.StreamResponse:
+        """Answer it. Raises ApiRefusal: before the first byte, or after it where ``response`` is set."""
+        for attempt in range(ATTEMPTS_MAX):
+            slot = await self._wait_for_place()
+            try:
+                upstream = await self._send(slot)
+            except (aiohttp.ClientError, OSError) as error:
+                log.warning(
+                    "engine failed a request id=%s engine=%s error=%r",
+                    self.request_id,
+                    self.engine,
+                    error,
+                )
+                self.pool.lost(slot.engine)
+                self.pool.release(slot)
+                if attempt:
+                    break
+                self.state.metrics.retries.inc()
+                continue
+            except BaseException:
+                self.pool.release(slot)
+                raise
+            try:
+                return await self._pass_on(slot, upstream)
+            finally:
+                upstream.close()
+                self.pool.release(slot)
+        raise unavailable("the engines that were asked have failed; try again", reason="no_engine")
+
+    def record(self) -> None:
+        """Count it, once, at its end."""
+        metrics, name, now = self.state.metrics, self.pool.version.name, time.monotonic()
+        metrics.requests.labels(name, self.ask.path, str(self.code)).inc()
+        metrics.seconds.labels(name).observe(now - self.began_at)
+        metrics.queue_seconds.labels(name).observe(self.queue_seconds)
+        if self.first_byte_at:
+            streaming = str(self.ask.stream).lower()
+            metrics.first_byte.labels(name, streaming).observe(self.first_byte_at - self.began_at)
+        if self.relay is not None and self.relay.chunks > 1:
+            mean = (now - self.first_byte_at) / (self.relay.chunks - 1)
+            metrics.inter_chunk.labels(name).observe(mean)
+        if self.usage is not None:
+            metrics.tokens.labels(name, "prompt").inc(self.usage.prompt_tokens)
+            metrics.tokens.labels(name, "cached").inc(self.usage.cached_tokens)
+            metrics.tokens.labels(name, "completion").inc(self.usage.completion_tokens)
+
+    @property
+    def tokens_used(self) -> int | None:
+        """What it cost; None where nobody knows."""
+        if self.usage is None:
+            return None
+        return self.usage.prompt_tokens + self.usage.completion_tokens
+
+    async def _wait_for_place(self) -> EngineSlot:
+        began = time.monotonic()
+        entrant = Entrant(
+            key=self.key.id,
+            tokens=self.ask.tokens,
+            prompt_tokens=self.ask.prompt_tokens,
+            size_bytes=self.size_bytes,
+            lead=self.ask.lead,
+            salt=self.key.id,
+        )
+        slot = await self.pool.acquire(entrant, self.state.settings.queue_seconds)
+        self.queue_seconds += time.monotonic() - began
+        self.engine = slot.engine.load.name
+        return slot
+
+    async def _send(self, slot: EngineSlot) -> aiohttp.ClientResponse:
+        version = self.pool.version
+        salt = self.state.ring.salt(self.key) if version.salted else None
+        headers = {"Content-Type": JSON_TYPE, "X-Request-Id": uuid.uuid4().hex}
+        body = self.ask.encode(version.name, salt)
+        slot.sent_at = time.monotonic()
+        ours = slot.sent_at - self.began_at - self.queue_seconds
+        self.state.metrics.overhead.observe(max(ours, 0.0))
+        return await slot.engine.post(self.ask.path, body, headers)
+
+    async def _pass_on(
+        self, slot: EngineSlot, upstream: aiohttp.ClientResponse
+    ) -> web.StreamResponse:
+        if upstream.status != 200:
+            body = await _read(upstream)
+            self.pool.answered(slot)
+            raise engine_refusal(upstream.status, body)
+        if self.ask.stream:
+            return await self._stream(slot, upstream)
+        try:
+            body = await _read(upstream)
+        except (aiohttp.ClientError, OSError) as error:
+            self.pool.lost(slot.engine)
+            raise unavailable("the engine was lost; try again", reason="no_engine") from error
+        self._begun(slot)
+        self.usage = read_usage(body)
+        self.code = 200
+        milliseconds = str(round((time.monotonic() - self.began_at) * 1000))
+        headers = {**self.headers, "openai-processing-ms": milliseconds}
+        return web.Response(body=body, content_type=JSON_TYPE, headers=headers)
+
+    async def _stream(
+        self, slot: EngineSlot, upstream: aiohttp.ClientResponse
+    ) -> web.StreamResponse:
+        self.relay = relay = EventRelay(keep_usage=self.ask.usage_asked)
+        response = self.response = web.StreamResponse(headers={**self.headers, **STREAM_HEADERS})
+        await response.prepare(self.request)
+        self.live.write = response.write
+        try:
+            async for data in upstream.content.iter_any():
+                if not self.first_byte_at:
+                    self._begun(slot)
+                whole = relay.feed(data)
+                if whole:
+                    await self._write(response, whole)
+            relay.end()
+        except (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError, StreamBroken) as error:
+            self.pool.lost(slot.engine)
+            log.warning(
+                "stream broke id=%s engine=%s error=%r", self.request_id, self.engine, error
+            )
+            raise ApiRefusal(
+                502, "the engine was lost", code="engine_lost", reason="engine_lost"
+            ) from error
+        finally:
+            self.usage = relay.usage
+        self.code = 500 if relay.failed else 200
+        await response.write_eof()
+        return response
+
+    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
+        live = self.live
+        live.writing, live.moved_at = True, time.monotonic()
+        await response.write(data)
+        live.writing = False
+
+    def _begun(self, slot: EngineSlot) -> None:
+        self.first_byte_at = self.live.moved_at = time.monotonic()
+        self.pool.answered(slot)
+
+
+async def _read(upstream: aiohttp.ClientResponse) -> bytes:
+    """A whole answer, within bounds."""
+    parts, size = [], 0
+    async for data in upstream.content.iter_any():
+        size += len(data)
+        if size > ANSWER_BYTES_MAX:
+            raise ApiRefusal(
+                502, "the engine's answer is too large", code="engine_error", reason="engine"
+            )
+        parts.append(data)
+    return b"".join(parts)
+
+
+async def end_refused(
+    exchange: Exchange | None,
+    refusal: ApiRefusal,
+    headers: dict[str, str],
+    seconds_max: float = 2.0,
+) -> web.StreamResponse:
+    """Tell a client of a refusal: as the answer, or as the last event of a stream that has begun."""
+    response = None if exchange is None else exchange.response
+    if response is None or not response.prepared:
+        return web.Response(
+            status=refusal.status,
+            body=refusal.body,
+            content_type=JSON_TYPE,
+            headers={**headers, **refusal.headers},
+        )
+    assert exchange is not None
+    try:
+        async with asyncio.timeout(seconds_max):
+            await response.write(refusal.event)
+            await response.write_eof()
+    except (TimeoutError, ConnectionError):
+        transport = exchange.request.transport
+        if transport is not None:
+            transport.abort()
+    return response

@@ -1,0 +1,205 @@
+"""Keys of a gateway: ``sk-rollout-<public id>-<256 random bits>``, of which only a keyed hash is kept.
+
+The file is one JSON object of mode 0600, replaced as a whole; the key of the hashes lies beside it. A gateway reads the
+file again within a second of a change, so that a key is revoked without a restart. The secret part of a key is
+shown once, when it is made, and is never in a log, a message or the file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from rollout.errors import SpecError
+
+PREFIX = "sk-rollout-"
+SECRET_BYTES = 32
+KEYS_MAX = 10_000
+FILE_BYTES_MAX = 16 << 20
+_KEY = re.compile(r"sk-rollout-([0-9a-f]{16})-([A-Za-z0-9_-]{43})")
+_NOBODY = "0" * 64
+
+
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
+    """One key, without its secret. Times are seconds since 1970; None and empty ``models`` mean no limit.
+
+    ``models`` are names as clients give them (a version or an alias).
+    """
+
+    id: str
+    hash: str
+    name: str
+    created: float
+    expires: float | None = None
+    revoked: bool = False
+    models: tuple[str, ...] = ()
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    in_flight_max: int | None = None
+
+
+class KeyLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a new key may do; as in ``ApiKey``."""
+
+    models: tuple[str, ...] = ()
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    in_flight_max: int | None = None
+
+
+class KeyRefused(Exception):  # noqa: N818 - an answer, not a fault
+    """Nobody, or nobody any more. Says nothing of which part of a key was wrong."""
+
+
+class _Keys(msgspec.Struct):
+    keys: list[ApiKey] = []
+
+
+class KeyRing:
+    """The keys that are valid, by their public ids. ``hashing`` is the secret of the hashes."""
+
+    def __init__(self, keys: Mapping[str, ApiKey], hashing: bytes) -> None:
+        self._keys = keys
+        self._hashing = hashing
+
+    def identify(self, header: str, now: float) -> ApiKey:
+        """The key behind an ``Authorization`` header. Raises KeyRefused."""
+        scheme, _, text = header.partition(" ")
+        found = _KEY.fullmatch(text.strip()) if scheme.lower() == "bearer" else None
+        if found is None:
+            raise KeyRefused("expected the header Authorization: Bearer sk-rollout-...")
+        key = self._keys.get(found[1])
+        given = _hash(self._hashing, found[1], found[2])
+        same = hmac.compare_digest(given, _NOBODY if key is None else key.hash)
+        if key is None or not same or not self.holds(key.id, now):
+            raise KeyRefused("Incorrect API key provided.")
+        return key
+
+    def holds(self, key_id: str, now: float) -> bool:
+        """Whether requests may be begun with it."""
+        key = self._keys.get(key_id)
+        return self.keeps(key_id) and (key is None or key.expires is None or now < key.expires)
+
+    def keeps(self, key_id: str) -> bool:
+        """Whether what was begun with it may go on: an expired key's answers end, a revoked one's are cut."""
+        key = self._keys.get(key_id)
+        return key is not None and not key.revoked
+
+    def salt(self, key: ApiKey) -> str:
+        """What keeps this key's prompts apart from others' in a cache of prefixes; tells nothing of the key."""
+        return hmac.digest(self._hashing, b"salt:" + key.id.encode(), sha256).hex()
+
+
+class KeyFile:
+    """The file of keys, and the one of the hashes' secret. Made when they are first written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "keys.json"
+        self._hashing = folder / "keys.secret"
+
+    def read(self) -> KeyRing:
+        """Every key. Raises SpecError for a file that is broken or that others may read."""
+        keys = self._load().keys
+        return KeyRing({one.id: one for one in keys}, self._secret())
+
+    def all_keys(self) -> list[ApiKey]:
+        """Every key, oldest first."""
+        return self._load().keys
+
+    def create(self, name: str, limits: KeyLimits, *, now: float, expires: float | None) -> str:
+        """Make a key and return it whole: the only time that it is seen."""
+        with self._locked():
+            known = self._load().keys
+            if len(known) >= KEYS_MAX:
+                raise SpecError(
+                    f"{self.path} has {len(known)} keys, the most there may be: revoke some"
+                )
+            key_id, secret = secrets.token_hex(8), secrets.token_urlsafe(SECRET_BYTES)
+            key = ApiKey(
+                id=key_id,
+                hash=_hash(self._secret(), key_id, secret),
+                name=name,
+                created=now,
+                expires=expires,
+                **msgspec.structs.asdict(limits),
+            )
+            self._save([*known, key])
+        return f"{PREFIX}{key_id}-{secret}"
+
+    def revoke(self, key_id: str) -> ApiKey:
+        """Revoke one for good; idempotent. Raises SpecError when there is none."""
+        with self._locked():
+            known = self._load().keys
+            found = next((one for one in known if one.id == key_id), None)
+            if found is None:
+                raise SpecError(f"there is no key {key_id!r} in {self.path}")
+            gone = msgspec.structs.replace(found, revoked=True)
+            self._save([gone if one is found else one for one in known])
+        return gone
+
+    def forget(self, unwanted: Callable[[ApiKey], bool]) -> None:
+        """Remove keys from the file."""
+        with self._locked():
+            self._save([one for one in self._load().keys if not unwanted(one)])
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self.path.with_suffix(".lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _load(self) -> _Keys:
+        if not self.path.exists():
+            return _Keys()
+        _require_private(self.path)
+        content = self.path.read_bytes()
+        if len(content) > FILE_BYTES_MAX:
+            raise SpecError(
+                f"{self.path} has {len(content)} bytes; expected up to {FILE_BYTES_MAX}"
+            )
+        try:
+            return msgspec.json.decode(content, type=_Keys)
+        except msgspec.MsgspecError as error:
+            raise SpecError(f"{self.path} holds no keys: {error}") from error
+
+    def _save(self, keys: list[ApiKey]) -> None:
+        fresh = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        fresh.unlink(missing_ok=True)
+        _write_private(fresh, msgspec.json.encode(_Keys(keys=keys)))
+        fresh.replace(self.path)
+
+    def _secret(self) -> bytes:
+        if not self._hashing.exists():
+            self._hashing.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with suppress(FileExistsError):  # another process was first, and its secret holds
+                _write_private(self._hashing, secrets.token_hex(SECRET_BYTES).encode())
+        _require_private(self._hashing)
+        return bytes.fromhex(self._hashing.read_text())
+
+
+def _hash(hashing: bytes, key_id: str, secret: str) -> str:
+    return hmac.digest(hashing, f"{key_id}:{secret}".encode(), sha256).hex()
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+
+
+def _require_private(path: Path) -> None:
+    mode = path.stat().st_mode & 0o777
+    if mode & 0o077:
+        raise SpecError(
+            f"{path} has mode {mode:o}: others can read it; chmod 600 it, and make new keys"
+        )

@@ -1,0 +1,226 @@
+"""The engines of one version and who waits for them: one queue, slots, health, and a client for each socket.
+
+A request is counted where it is sent and until it ends, by whatever way. An engine that fails a request or its health
+check gets no more until it answers again; requests wait for that in the queue, as long as any may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import aiohttp
+
+from rollout.inference.gateway.metrics import GatewayMetrics
+from rollout.inference.gateway.rules.queueing import FairQueue, QueueBounds, Queued
+from rollout.inference.gateway.rules.refusals import ApiRefusal, unavailable
+from rollout.inference.gateway.rules.routing import EngineLoad, chain_blocks, choose_engine
+from rollout.inference.gateway.table import EngineReplica, ServedVersion
+
+log = logging.getLogger(__name__)
+
+CONNECT_SECONDS_MAX = 2.0
+HEALTH_SECONDS_MAX = 5.0
+HEALTH_AGAIN_SECONDS = 0.5
+READ_BYTES = 1 << 18
+UPSTREAM = "http://engine"
+
+
+class EngineClient:
+    """One engine's socket. A connection is never shared by two requests, and closed when one is cut."""
+
+    def __init__(self, replica: EngineReplica) -> None:
+        self.replica = replica
+        self.load = EngineLoad(name=replica.name, slots=replica.slots, ready=False)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.UnixConnector(path=replica.socket, limit=0),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS_MAX),
+            auto_decompress=False,
+            read_bufsize=READ_BYTES,
+        )
+
+    async def post(self, path: str, body: bytes, headers: dict[str, str]) -> aiohttp.ClientResponse:
+        """Send a body; returns when the head of the answer is there."""
+        return await self._session.post(UPSTREAM + path, data=body, headers=headers)
+
+    async def healthy(self) -> bool:
+        """Whether it answers its health check."""
+        timeout = aiohttp.ClientTimeout(total=HEALTH_SECONDS_MAX)
+        try:
+            async with self._session.get(UPSTREAM + "/health", timeout=timeout) as answer:
+                return answer.status == 200
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return False
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class EngineSlot:
+    """One request's place with an engine."""
+
+    engine: EngineClient
+    tokens: int
+    sent_at: float = 0.0
+    answered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entrant:
+    """Who wants a place: whose, how large, and how its prompt begins."""
+
+    key: str
+    tokens: int
+    prompt_tokens: int
+    size_bytes: int
+    lead: bytes
+    salt: str
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Waiter:
+    entrant: Entrant
+    granted: asyncio.Future[EngineSlot]
+
+
+class VersionPool:
+    """One version being served. ``retired``: it answers what it has, and takes nothing more."""
+
+    def __init__(
+        self, version: ServedVersion, bounds: QueueBounds, metrics: GatewayMetrics
+    ) -> None:
+        self.version = version
+        self.retired = False
+        self._queue: FairQueue[_Waiter] = FairQueue(bounds)
+        self._metrics = metrics
+        self._draw = random.Random()
+        self.engines = [EngineClient(one) for one in version.replicas]
+
+    @property
+    def open_requests(self) -> int:
+        """Waiting or with an engine."""
+        return self._queue.requests + sum(one.load.requests for one in self.engines)
+
+    @property
+    def ready(self) -> bool:
+        """Whether any engine takes requests."""
+        return any(one.load.ready for one in self.engines)
+
+    async def acquire(self, entrant: Entrant, seconds_max: float) -> EngineSlot:
+        """A place with an engine, waited for in turn. Raises ApiRefusal when the queue is full or time is up."""
+        if not self._queue.requests and (slot := self._grant(entrant)) is not None:
+            return slot
+        waiter = _Waiter(entrant=entrant, granted=asyncio.get_running_loop().create_future())
+        queued = Queued(
+            key=entrant.key, tokens=entrant.tokens, size_bytes=entrant.size_bytes, item=waiter
+        )
+        if not self._queue.push(queued):
+            raise self._full()
+        slot = None
+        try:
+            async with asyncio.timeout(seconds_max):
+                slot = await waiter.granted
+        except TimeoutError:
+            raise self._expired(seconds_max) from None
+        finally:
+            self._queue.remove(queued)
+            if slot is None and waiter.granted.done() and not waiter.granted.cancelled():
+                self.release(
+                    waiter.granted.result()
+                )  # granted in the moment that nobody waited any more
+        return slot
+
+    def release(self, slot: EngineSlot) -> None:
+        """Its request has ended, however; the next one gets the place."""
+        self.answered(slot)
+        slot.engine.load.requests -= 1
+        self.dispatch()
+
+    def answered(self, slot: EngineSlot) -> None:
+        """The first byte has come, or none will; idempotent."""
+        if not slot.answered:
+            slot.answered = True
+            seconds = time.monotonic() - slot.sent_at if slot.sent_at else 0.0
+            slot.engine.load.answered(slot.tokens, seconds)
+
+    def lost(self, engine: EngineClient) -> None:
+        """It failed a request: no more until its health check says otherwise."""
+        if engine.load.ready:
+            log.warning("engine is lost version=%s engine=%s", self.version.name, engine.load.name)
+        engine.load.ready = False
+        engine.load.forget()
+
+    def dispatch(self) -> None:
+        """Give free places to who waits, in turn."""
+        while any(one.load.has_room for one in self.engines):
+            queued = self._queue.pop()
+            if queued is None:
+                return
+            granted = queued.item.granted
+            if not granted.done():
+                slot = self._grant(queued.item.entrant)
+                assert slot is not None, "an engine had room"
+                granted.set_result(slot)
+
+    async def watch_health(self) -> None:
+        """Ask every engine that has failed, or has nothing to do, whether it lives."""
+        answers = await asyncio.gather(*(one.healthy() for one in self.engines))
+        for engine, healthy in zip(self.engines, answers, strict=True):
+            if healthy and not engine.load.ready:
+                log.info(
+                    "engine is ready version=%s engine=%s", self.version.name, engine.load.name
+                )
+                engine.load.ready = True
+            elif not healthy:
+                self.lost(engine)
+        self.dispatch()
+
+    def measure(self) -> None:
+        """Set the gauges."""
+        name, metrics = self.version.name, self._metrics
+        metrics.queued_requests.labels(name).set(self._queue.requests)
+        metrics.queued_tokens.labels(name).set(self._queue.tokens)
+        slots = sum(one.load.slots for one in self.engines if one.load.ready)
+        metrics.saturation.labels(name).set(self.open_requests / max(slots, 1))
+        for one in self.engines:
+            metrics.inflight_requests.labels(name, one.load.name).set(one.load.requests)
+            metrics.engine_ready.labels(name, one.load.name).set(one.load.ready)
+
+    async def close(self) -> None:
+        """Close the clients of all engines."""
+        for one in self.engines:
+            await one.close()
+
+    def _grant(self, entrant: Entrant) -> EngineSlot | None:
+        several = len(self.engines) > 1
+        blocks = chain_blocks(entrant.lead, entrant.salt) if several else ()
+        by_load = {id(one.load): one for one in self.engines}
+        load = choose_engine([one.load for one in self.engines], blocks, self._draw)
+        if load is None:
+            return None
+        uncached = round(entrant.prompt_tokens * (1 - load.matched(blocks)))
+        load.begin(blocks, uncached)
+        return EngineSlot(engine=by_load[id(load)], tokens=uncached)
+
+    def _full(self) -> ApiRefusal:
+        rate = sum(one.load.rate for one in self.engines if one.load.ready)
+        seconds = self._queue.tokens / rate if rate else 5.0
+        message = f"{self.version.name}: too many requests wait; try again"
+        return unavailable(message, reason="full", retry_after=seconds)
+
+    def _expired(self, seconds: float) -> ApiRefusal:
+        reason = "expired" if self.ready else "no_engine"
+        what = "no place was free" if self.ready else "no engine was ready"
+        message = f"{self.version.name}: {what} within {seconds:g} s; try again"
+        return unavailable(message, reason=reason, retry_after=5)
+
+
+def find_pool(pools: Sequence[VersionPool], name: str) -> VersionPool | None:
+    """The pool of a version's name."""
+    return next((one for one in pools if one.version.name == name), None)

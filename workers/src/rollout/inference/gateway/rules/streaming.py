@@ -1,0 +1,101 @@
+"""Events of a stream on their way through: whole events, byte for byte, and a look only at those that end it.
+
+A chunk that neither ends the stream, nor carries usage, nor an error is never parsed. Pure: bytes in, bytes out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from rollout.inference.gateway.rules.refusals import engine_event
+
+EVENT_END = b"\n\n"
+DONE = b"data: [DONE]\n\n"
+EVENT_BYTES_MAX = 8 << 20
+"""Of one event; an engine that sends more is broken."""
+
+_MARKS = re.compile(rb'"choices":\[\]|data: \[DONE\]|data: \{"error"')
+"""In a string of a client's or a model's its quotes would be escaped, and a line's end too."""
+
+
+class StreamBroken(Exception):  # noqa: N818 - a state
+    """The engine sent what is no stream of events, or ended without its last one."""
+
+
+class TokenUsage(msgspec.Struct, frozen=True):
+    """What an engine says that a request has used."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_tokens_details: dict[str, Any] | None = None
+
+    @property
+    def cached_tokens(self) -> int:
+        """Of the prompt, what a cache had."""
+        found = (self.prompt_tokens_details or {}).get("cached_tokens")
+        return found if isinstance(found, int) else 0
+
+
+class _Answer(msgspec.Struct):
+    usage: TokenUsage | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class EventRelay:
+    """One stream. ``keep_usage``: the client asked for the event with the usage.
+
+    ``done``: its last event has come; ``failed``: the engine has sent an error in it.
+    """
+
+    keep_usage: bool
+    usage: TokenUsage | None = None
+    done: bool = False
+    failed: bool = False
+    chunks: int = 0
+    _held: bytes = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """What of it may be sent on: whole events. Raises StreamBroken for an event without end."""
+        if self._held:
+            data = self._held + data
+        cut = data.rfind(EVENT_END) + len(EVENT_END)
+        if cut < len(EVENT_END):
+            if len(data) > EVENT_BYTES_MAX:
+                raise StreamBroken(f"an event of more than {EVENT_BYTES_MAX} bytes")
+            self._held = data
+            return b""
+        whole, self._held = data[:cut], data[cut:]
+        self.chunks += 1
+        return self._inspect(whole) if _MARKS.search(whole) else whole
+
+    def end(self) -> None:
+        """The engine has closed the stream. Raises StreamBroken where something is missing."""
+        if not self.done or self._held:
+            raise StreamBroken("the stream ended in its middle")
+
+    def _inspect(self, whole: bytes) -> bytes:
+        events = (event + EVENT_END for event in whole.split(EVENT_END) if event)
+        return b"".join(map(self._look, events))
+
+    def _look(self, event: bytes) -> bytes:
+        if event == DONE:
+            self.done = True
+        elif event.startswith(b'data: {"error"'):
+            self.failed = True
+            return engine_event(event[6:].strip()).event.removesuffix(DONE)
+        elif b'"choices":[]' in event:
+            self.usage = read_usage(event.removeprefix(b"data: ")) or self.usage
+            return event if self.keep_usage else b""
+        return event
+
+
+def read_usage(answer: bytes) -> TokenUsage | None:
+    """The usage in an answer or an event; None where there is none."""
+    try:
+        return msgspec.json.decode(answer, type=_Answer).usage
+    except (msgspec.MsgspecError, RecursionError):
+        return None

@@ -1,0 +1,197 @@
+"""What one gateway process knows: settings, keys, versions, open requests; and the duties that keep it so.
+
+The table of versions and the file of keys are looked at twice a second and taken as a whole when they have changed; one
+that is broken changes nothing and is told in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+from rollout.errors import SpecError
+from rollout.inference.gateway.keys import ApiKey, KeyFile, KeyRing
+from rollout.inference.gateway.live import LiveBounds, LiveRequests
+from rollout.inference.gateway.metrics import GatewayMetrics
+from rollout.inference.gateway.pools import HEALTH_AGAIN_SECONDS, VersionPool, find_pool
+from rollout.inference.gateway.rules.limits import KeyBudgets
+from rollout.inference.gateway.rules.queueing import QueueBounds
+from rollout.inference.gateway.rules.refusals import ApiRefusal
+from rollout.inference.gateway.table import EndpointTable, read_table
+
+log = logging.getLogger(__name__)
+
+SWEEP_SECONDS = 0.5
+NAMES_SHOWN_MAX = 20
+
+T = TypeVar("T")
+
+
+class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a gateway listens, what it reads, and its bounds. ``admin`` is a Unix socket for whoever started it."""
+
+    host: str
+    port: int
+    table: str
+    keys: str
+    admin: str
+    queue_requests_max: int = 512
+    queue_bytes_max: int = 64 << 20
+    queue_seconds: float = 60.0
+    request_seconds: float = 600.0
+    idle_seconds: float = 120.0
+    write_seconds: float = 30.0
+    drain_seconds: float = 30.0
+    body_bytes_max: int = 8 << 20
+    body_seconds: float = 30.0
+    bodies_bytes_max: int = 512 << 20
+    live_max: int = 16_384
+
+
+class GatewayState:
+    """The state of one gateway. Made in a running loop."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.settings = settings
+        self.metrics = GatewayMetrics()
+        self.budgets = KeyBudgets()
+        self.live = LiveRequests(
+            LiveBounds(
+                request_seconds=settings.request_seconds,
+                idle_seconds=settings.idle_seconds,
+                write_seconds=settings.write_seconds,
+            )
+        )
+        self.draining = False
+        self.bodies_bytes = 0
+        self.table = EndpointTable()
+        self.pools: list[VersionPool] = []
+        self._bounds = QueueBounds(
+            requests_max=settings.queue_requests_max, bytes_max=settings.queue_bytes_max
+        )
+        self._key_file = KeyFile(Path(settings.keys))
+        self.ring: KeyRing = self._key_file.read()
+        self._table_watch = _FileWatch(Path(settings.table), read_table)
+        self._key_watch = _FileWatch(self._key_file.path, lambda _: self._key_file.read())
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are taken and some engine answers."""
+        return not self.draining and any(one.ready and not one.retired for one in self.pools)
+
+    def resolve(self, name: str, key: ApiKey) -> VersionPool:
+        """The pool that a client's ``model`` means now. Raises ApiRefusal, which says what there is for this key."""
+        version = self.table.find(name)
+        pool = None if version is None else find_pool(self.pools, version.name)
+        if pool is None or not allows(key, name):
+            shown = ", ".join(
+                [one for one in self.table.names() if allows(key, one)][:NAMES_SHOWN_MAX]
+            )
+            message = f"The model {name!r} does not exist or you do not have access to it; there are: {shown}"
+            raise ApiRefusal(404, message, param="model", code="model_not_found", reason="no_model")
+        return pool
+
+    async def refresh(self) -> None:
+        """Take what has changed in the two files."""
+        ring = self._key_watch.changed()
+        if ring is not None:
+            self.ring = ring
+        table = self._table_watch.changed()
+        if table is not None:
+            self._take(table)
+        await self._close_retired()
+
+    async def keep(self) -> None:
+        """The duty of files, deadlines and gauges: for as long as the process lives."""
+        while True:
+            await self.refresh()
+            await self.live.sweep(time.monotonic(), self.ring.keeps)
+            self.budgets.forget_idle(time.monotonic())
+            for pool in self.pools:
+                pool.measure()
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    async def watch_health(self) -> None:
+        """The duty of engines' health."""
+        while True:
+            await asyncio.gather(*(pool.watch_health() for pool in self.pools))
+            await asyncio.sleep(HEALTH_AGAIN_SECONDS)
+
+    async def drain(self) -> None:
+        """Take no more, let open requests end, and cut what is left when the time is up."""
+        self.draining = True
+        deadline = time.monotonic() + self.settings.drain_seconds
+        while len(self.live) and time.monotonic() < deadline:  # noqa: ASYNC110 - bounded, and only at the end
+            await asyncio.sleep(0.05)
+        if len(self.live):
+            log.warning("cutting requests at the end of the drain open=%d", len(self.live))
+            self.live.abort_all(
+                ApiRefusal(503, "the server ends", code="draining", reason="draining")
+            )
+            await asyncio.sleep(0.5)
+
+    async def close(self) -> None:
+        """Close the clients of all engines."""
+        for pool in self.pools:
+            await pool.close()
+
+    def _take(self, table: EndpointTable) -> None:
+        for version in table.versions:
+            known = find_pool([one for one in self.pools if not one.retired], version.name)
+            if known is not None and known.version == version:
+                continue
+            if known is not None:
+                known.retired = True
+            self.pools.insert(0, VersionPool(version, self._bounds, self.metrics))
+            log.info("serving version=%s digest=%s", version.name, version.digest)
+        wanted = {one.name for one in table.versions}
+        for pool in self.pools:
+            pool.retired = pool.retired or pool.version.name not in wanted
+        self.table = table
+
+    async def _close_retired(self) -> None:
+        open_names = {live.version for live in self.live}
+        for pool in [one for one in self.pools if one.retired]:
+            if pool.open_requests or pool.version.name in open_names:
+                continue
+            self.pools.remove(pool)
+            await pool.close()
+            if find_pool(self.pools, pool.version.name) is None:
+                self.metrics.forget_version(pool.version.name)
+            log.info("retired version=%s", pool.version.name)
+
+
+def allows(key: ApiKey, name: str) -> bool:
+    """Whether a key may ask for this name."""
+    return not key.models or name in key.models
+
+
+class _FileWatch(Generic[T]):
+    """A file that is read again when it is another one."""
+
+    def __init__(self, path: Path, read: Callable[[Path], T]) -> None:
+        self._path = path
+        self._read = read
+        self._stamp: tuple[int, int, int] | None = None
+
+    def changed(self) -> T | None:
+        """What it holds, where that is not what it held; None else, and for what is broken."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
+        if stamp == self._stamp:
+            return None
+        self._stamp = stamp
+        try:
+            return self._read(self._path)
+        except SpecError as error:
+            log.error("file is not taken, what was there before holds: %s", error)  # noqa: TRY400 - the message says it all
+            return None

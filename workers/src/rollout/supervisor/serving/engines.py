@@ -1,0 +1,244 @@
+"""The processes behind one version: embedded engines or vLLM servers, kept alive within bounds.
+
+Each listens on a socket in a folder of its own. One that ends is started again with a growing pause; one that cannot live ends the
+version. Must be called from one thread that outlives them (``rollout.common.child_processes``).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+import httpx
+import msgspec
+
+from rollout.common.child_processes import (
+    ProcessSpec,
+    end_processes,
+    last_error,
+    log_size,
+    log_tail,
+    start_process,
+)
+from rollout.common.restarts import GiveUp, ProcessEnd, RestartRules, plan_restart
+from rollout.engines.vllm.command import plan_kv_cache_bytes, socket_path
+from rollout.engines.vllm.server import GuardedProcess
+from rollout.engines.vllm.serving_command import ServingSettings, build_serving_command
+from rollout.errors import EngineError
+from rollout.inference.embedded_server.settings import EmbeddedSettings
+from rollout.inference.gateway.table import EngineReplica, ServedVersion
+from rollout.models.files import default_cache_dir
+from rollout.models.shapes import read_shape
+from rollout.supervisor.serving.targets import ReadyModel
+
+EMBEDDED_MODULE = "rollout.entrypoints.serving.embedded"
+STOP_SECONDS = 10.0
+HEALTH_SECONDS_MAX = 2.0
+EMBEDDED_SAMPLES = 16
+VLLM_CONTEXT_MAX = 32_768
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineChoice:
+    """Which engine serves, and how: for all models of one command."""
+
+    kind: Literal["embedded", "vllm"] = "embedded"
+    replicas: int = 1
+    threads: int = 1
+    device: Literal["cpu", "cuda"] = "cpu"
+    max_num_seqs: int | None = None
+    max_model_length: int | None = None
+    tool_parser: str | None = None
+    vllm_arguments: tuple[str, ...] = ()
+
+
+class EngineProcess(Protocol):
+    """One engine's processes."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        ...
+
+    def stop(self) -> None:
+        """End it. Blocks; idempotent."""
+        ...
+
+
+class _EmbeddedProcess:
+    """An embedded engine; its settings are a file in its folder."""
+
+    def __init__(self, spec: ProcessSpec) -> None:
+        self._process = start_process(spec)
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.poll()
+
+    def stop(self) -> None:
+        end_processes([self._process], grace_seconds=STOP_SECONDS)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Kept:
+    """One replica: how to start it, and its life so far."""
+
+    replica: EngineReplica
+    log: Path
+    start: Callable[[], EngineProcess]
+    process: EngineProcess
+    began_at: float
+    log_start: int
+    endings: list[ProcessEnd] = field(default_factory=list)
+    again_at: float | None = None
+
+
+class VersionEngines:
+    """The engines of one version, running."""
+
+    def __init__(self, model: ReadyModel, choice: EngineChoice, logs: Path) -> None:
+        self.model = model
+        self.choice = choice
+        self._folder = Path(tempfile.mkdtemp(prefix="rollout-"))
+        self._logs = logs
+        self._kept: list[_Kept] = []
+        try:
+            for place in range(choice.replicas):
+                self._kept.append(self._begin(place))
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def version(self) -> ServedVersion:
+        """How the gateway sees it."""
+        return ServedVersion(
+            name=self.model.name,
+            digest=self.model.digest,
+            engine=self.choice.kind,
+            replicas=tuple(one.replica for one in self._kept),
+            created=self.model.created,
+            context_tokens=self.model.context_tokens,
+            salted=self.choice.kind == "vllm",
+        )
+
+    def keep_alive(self, now: float) -> None:
+        """Start again what has ended. Raises EngineError for one that cannot live."""
+        for one in self._kept:
+            if one.again_at is not None:
+                self._start_again(one, now)
+            elif (code := one.process.exit_code) is not None:
+                self._note_end(one, code, now)
+
+    def healthy(self) -> bool:
+        """Whether every engine answers its health check."""
+        return all(_answers(Path(one.replica.socket)) for one in self._kept)
+
+    def stop(self) -> None:
+        """End all and remove their folder. Idempotent."""
+        for one in self._kept:
+            one.process.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _begin(self, place: int) -> _Kept:
+        folder = self._folder / str(place)
+        folder.mkdir(mode=0o700)
+        name = f"{self.model.name.replace('/', '_')}-{place}"
+        log = self._logs / f"{name}.log"
+        embedded = self.choice.kind == "embedded"
+        start, slots = self._embedded(folder, log) if embedded else self._vllm(folder, log)
+        replica = EngineReplica(name=name, socket=str(socket_path(folder)), slots=slots)
+        log_start = log_size(log)
+        return _Kept(
+            replica=replica,
+            log=log,
+            start=start,
+            process=start(),
+            began_at=time.monotonic(),
+            log_start=log_start,
+        )
+
+    def _embedded(self, folder: Path, log: Path) -> tuple[Callable[[], EngineProcess], int]:
+        samples = self.choice.max_num_seqs or EMBEDDED_SAMPLES
+        settings = EmbeddedSettings(
+            model=str(self.model.folder),
+            socket=str(socket_path(folder)),
+            name=self.model.name,
+            threads=self.choice.threads,
+            samples_max=samples,
+        )
+        config = folder / "engine.json"
+        config.write_bytes(msgspec.json.encode(settings))
+        spec = ProcessSpec(
+            name=folder.name,
+            role="engine",
+            module=EMBEDDED_MODULE,
+            arguments=("--config", str(config)),
+            log=log,
+        )
+        return lambda: _EmbeddedProcess(spec), samples
+
+    def _vllm(self, folder: Path, log: Path) -> tuple[Callable[[], EngineProcess], int]:
+        settings = self._vllm_settings()
+        argv, env = build_serving_command(settings, folder)
+
+        def start() -> EngineProcess:
+            socket_path(folder).unlink(missing_ok=True)
+            return GuardedProcess(
+                argv, env, log_path=log, work_dir=folder, grace_seconds=STOP_SECONDS
+            )
+
+        return start, settings.slots
+
+    def _vllm_settings(self) -> ServingSettings:
+        choice, shape = self.choice, read_shape(self.model.folder)
+        length = choice.max_model_length or min(shape.context, VLLM_CONTEXT_MAX)
+        cpu = choice.device == "cpu"
+        seqs = choice.max_num_seqs or (16 if cpu else 256)
+        elements = shape.kv_elements_per_token
+        cache = plan_kv_cache_bytes(elements, "float32", length=length, num_seqs=seqs)
+        return ServingSettings(
+            model_dir=self.model.folder,
+            name=self.model.name,
+            max_model_length=length,
+            device=choice.device,
+            threads=choice.threads,
+            max_num_seqs=seqs,
+            kv_cache_bytes=cache if cpu else 0,
+            memory_fraction=0.2 if cpu else 0.9,
+            cache_dir=default_cache_dir() / "vllm",
+            tool_parser=choice.tool_parser,
+            extra_arguments=choice.vllm_arguments,
+        )
+
+    def _note_end(self, one: _Kept, code: int, now: float) -> None:
+        one.process.stop()
+        said = log_tail(one.log, start=one.log_start)
+        one.endings.append(
+            ProcessEnd(started_at=one.began_at, ended_at=now, code=code, error=last_error(said))
+        )
+        decision = plan_restart(one.replica.name, one.endings, RestartRules())
+        if isinstance(decision, GiveUp):
+            raise EngineError(
+                f"engine {one.replica.name}: {decision.reason}; see {one.log}, which ends:\n{said}"
+            )
+        one.again_at = decision.at
+
+    def _start_again(self, one: _Kept, now: float) -> None:
+        assert one.again_at is not None
+        if now >= one.again_at:
+            one.log_start = log_size(one.log)
+            one.process, one.began_at, one.again_at = one.start(), now, None
+
+
+def _answers(path: Path) -> bool:
+    try:
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), trust_env=False) as client:
+            return client.get("http://engine/health", timeout=HEALTH_SECONDS_MAX).is_success
+    except httpx.HTTPError:
+        return False
