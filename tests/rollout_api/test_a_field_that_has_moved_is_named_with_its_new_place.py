@@ -101,3 +101,30 @@ def test_an_order_of_a_living_attempt_of_before_is_read():
     spec = WorkerOrder.model_validate_json(json.dumps(order)).spec
     assert spec.actors.accelerator is not None and spec.actors.accelerator.class_name == "h100"
     assert [one.name for one in spec.learner.env if one.secret] == ["A"]
+
+
+GATED = {
+    **SPEC,
+    "evaluations": [
+        {
+            "suite": {"builtin": {"name": "arithmetic"}},
+            "gate": {"metric": "accuracy", "lowerBound": "0.5", "action": "Fail"},
+        }
+    ],
+}
+
+
+def test_a_value_with_another_name_is_told_it():
+    document = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutRun"}
+
+    problems = check_document(document | {"metadata": {"name": "x"}, "spec": GATED})
+
+    (found,) = [one for one in problems if one.field == "spec.evaluations[0].gate.action"]
+    assert (found.reason, found.fix) == ("InvalidValue", "it has another name now: write StopRun")
+
+
+def test_what_an_earlier_version_wrote_down_is_read_with_todays_names():
+    read = with_moved(GATED)
+
+    assert read["evaluations"][0]["gate"]["action"] == "StopRun"
+    assert with_moved({"env": [{"name": "action", "value": "Fail"}]})["env"][0]["value"] == "Fail"

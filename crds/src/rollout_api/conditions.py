@@ -158,7 +158,7 @@ class Reason(StrEnum):
     )
     GATE_FAILED = (
         "GateFailed",
-        "An evaluation's interval lies below a gate with `action: Fail`.",
+        "An evaluation's interval lies below a gate with `action: StopRun`.",
         "Look at the evaluation; lower the bar only if it was wrong.",
     )
 

@@ -43,6 +43,8 @@ MOVED = (
     Moved(("accelerator", "class"), "className", "className"),
     Moved(("python", "class"), "className", "className"),
 )
+VALUES = {("gate", "action"): {"Fail": "StopRun"}}
+"""Values that have another name now, by the end of their field's path."""
 _FREE = frozenset({"labels", "annotations", "nodeSelector", "matchLabels", "parameters"})
 """Maps whose keys are the author's own."""
 
@@ -53,12 +55,19 @@ def find_moved(location: Sequence[str | int]) -> Moved | None:
     return next((one for one in MOVED if path[-len(one.was) :] == one.was), None)
 
 
+def find_renamed(location: Sequence[str | int], value: Any) -> str | None:
+    """Today's name of a value of the field at ``location``; None where it has none other."""
+    path = tuple(part for part in location if isinstance(part, str))
+    known = next((names for end, names in VALUES.items() if path[-2:] == end), {})
+    return known.get(value) if isinstance(value, str) else None
+
+
 def with_moved(document: Any, location: tuple[str | int, ...] = ()) -> Any:
     """The document with every moved field at its new place; for what an earlier version of ours has written."""
     if isinstance(document, list):
         return [with_moved(one, (*location, index)) for index, one in enumerate(document)]
     if not isinstance(document, Mapping):
-        return document
+        return find_renamed(location, document) or document
     made = {
         name: value if name in _FREE else with_moved(value, (*location, name))
         for name, value in document.items()

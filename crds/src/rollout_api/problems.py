@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rollout_api.moved import find_moved
+from rollout_api.moved import find_moved, find_renamed
 
 
 class Severity(StrEnum):
@@ -94,8 +94,14 @@ def _problem(item: Mapping[str, Any], model: type[BaseModel]) -> Problem:
         field=field,
         reason=reason,
         message=f"{message}; got {_short(item.get('input'))}",
-        fix=_fix(kind, item.get("ctx", {})),
+        fix=_renamed(item) or _fix(kind, item.get("ctx", {})),
     )
+
+
+def _renamed(item: Mapping[str, Any]) -> str:
+    """What to write where a value of an earlier schema has another name now."""
+    now = find_renamed(item["loc"], item.get("input"))
+    return "" if now is None else f"it has another name now: write {now}"
 
 
 def _unknown_field(field: str, item: Mapping[str, Any], model: type[BaseModel]) -> Problem:

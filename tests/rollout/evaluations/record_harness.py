@@ -32,6 +32,7 @@ def main() -> None:
     write("gsm8k", gsm8k("gsm8k", "gsm8k.yaml"))
     write("gsm8k-cot-zeroshot", gsm8k("gsm8k_cot_zeroshot", "gsm8k-cot-zeroshot.yaml"))
     write("mmlu-generative", mmlu())
+    write("ifeval", ifeval())
 
 
 def write(name: str, rows: Iterator[dict[str, Any]]) -> None:
@@ -202,6 +203,45 @@ def mmlu_reply(draw: random.Random, letter: str) -> str:
             "E",
         ]
     )
+
+
+IFEVAL_METRICS = (
+    "prompt_level_strict_acc",
+    "inst_level_strict_acc",
+    "prompt_level_loose_acc",
+    "inst_level_loose_acc",
+)
+
+
+def _numbers(found: bool | list[bool]) -> int | list[int]:
+    return [int(one) for one in found] if isinstance(found, list) else int(found)
+
+
+def ifeval() -> Iterator[dict[str, Any]]:
+    """Every instruction with every reply, one at a time and then three at a time."""
+    from ifeval_cases import CASES, REPLIES
+    from langdetect import DetectorFactory
+    from lm_eval.tasks.ifeval.utils import process_results
+
+    singles = [(name, given) for name, all_given in CASES for given in all_given]
+    prompts = [[one] for one in singles]
+    draw = random.Random(11)
+    prompts += [draw.sample(singles, 3) for _ in range(40)]
+    for key, listed in enumerate(prompts):
+        doc = {
+            "key": key,
+            "prompt": "Describe the river in one line.",
+            "instruction_id_list": [name for name, _ in listed],
+            "kwargs": [given for _, given in listed],
+        }
+        replies = range(len(REPLIES)) if len(listed) == 1 else draw.sample(range(len(REPLIES)), 8)
+        said = []
+        for place in replies:
+            random.seed(0)
+            DetectorFactory.seed = 0
+            found = process_results(doc, [REPLIES[place]])
+            said.append([place, *(_numbers(found[name]) for name in IFEVAL_METRICS)])
+        yield {"doc": doc, "said": said}
 
 
 if __name__ == "__main__":

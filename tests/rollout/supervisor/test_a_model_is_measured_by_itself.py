@@ -218,7 +218,7 @@ def test_what_is_measured_is_named_once(words, said):
 
 
 def test_a_gate_that_is_missed_fails_the_run(tmp_path):
-    gate = '{metric: accuracy, lowerBound: "0.99", action: Fail}'
+    gate = '{metric: accuracy, lowerBound: "0.99", action: StopRun}'
     job = start(tmp_path, ALONE.replace("maxPrompts: 120", f"maxPrompts: 4, gate: {gate}"))
 
     assert job.wait() == 3

@@ -15,6 +15,7 @@ SUITE_METRICS = {
     "gsm8k": (),
     "gsm8k-5shot": ("strict", "flexible", "numeric"),
     "gsm8k-cot-zeroshot": ("strict", "flexible", "numeric"),
+    "ifeval": ("prompt_strict", "prompt_loose", "inst_strict", "inst_loose"),
     "mmlu-generative": ("exact",),
     "musique": ("em", "f1"),
 }

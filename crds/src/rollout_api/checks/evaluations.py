@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rollout_api.checks.catalog import SUITE_METRICS, SUITES, suggest
 from rollout_api.checks.facts import Facts
+from rollout_api.checks.refusals import not_supported
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.evaluation import Evaluation, SuiteRun
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -122,6 +123,15 @@ def gates_are_reachable(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
             )
 
 
+def promotions_are_not_stopped_here(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """A run promotes nothing."""
+    for field, run in _suites(spec):
+        if run.gate is not None and run.gate.action == "StopPromotion":
+            yield not_supported(
+                f"{field}.gate.action", "a gate that holds a promotion", "write Warn or StopRun"
+            )
+
+
 def pass_at_k_samples(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """Several greedy completions are all the same."""
     for field, run in _suites(spec):
@@ -186,6 +196,7 @@ RULES = (
     at_most_one_selects,
     selection_does_not_report,
     gates_are_reachable,
+    promotions_are_not_stopped_here,
     pass_at_k_samples,
     prompts_are_held_out,
 )

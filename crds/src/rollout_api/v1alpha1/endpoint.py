@@ -78,7 +78,7 @@ class Promotion(ApiModel):
     """How a changed model, engine or image becomes what is served."""
 
     evaluations: tuple[SuiteRun, ...] = many(16)
-    """Measured on the candidate; every gate with `action: Fail` must pass. Empty: no bar."""
+    """Measured on the candidate; every gate with `action: StopPromotion` must pass. Empty: no bar."""
     canary_percent: int = Field(default=0, ge=0, le=100)
     """Share of requests that the candidate answers while it is watched; 0 switches at once."""
     bake_seconds: int = Field(default=600, ge=0, le=604_800)

@@ -16,7 +16,7 @@ class Suite(OneOf):
     members: ClassVar[tuple[str, ...]] = ("builtin", "data", "python")
 
     builtin: Builtin | None = None
-    """One that rollout ships: `arithmetic`, `gsm8k`, `gsm8k-5shot`, `gsm8k-cot-zeroshot`, `mmlu-generative`, `musique`."""
+    """One that rollout ships: `arithmetic`, `gsm8k`, `gsm8k-5shot`, `gsm8k-cot-zeroshot`, `ifeval`, `mmlu-generative`, `musique`."""
     data: Data | None = None
     """Rows of one's own, scored by `rewards` and asked as they lie: `shuffle`, `tailBatch` and the fields of pairs and
     labels are refused."""
@@ -34,8 +34,9 @@ class Gate(ApiModel):
     """Name of the metric, such as `accuracy` or `pass@4`."""
     lower_bound: Real = Field(ge=-1_000_000_000, le=1_000_000_000)
     """The low end of the 95 % confidence interval must not be below this."""
-    action: Literal["Warn", "Fail"] = filled("Warn")
-    """Say so in a condition, or end the run as failed."""
+    action: Literal["Warn", "StopRun", "StopPromotion"] = filled("Warn")
+    """Where the last version misses it: say so in log and outcome, or end the run as failed. `StopPromotion` keeps an
+    endpoint at what it serves; refused in runs by this version."""
 
 
 class SuiteRun(ApiModel):

@@ -169,13 +169,13 @@ def test_steps_only_grow():
 
 def test_when_an_evaluation_runs_may_change():
     wanted = json.loads(SPEC.evaluations[0].model_dump_json(exclude_none=True))
-    gate = {"metric": "accuracy", "lowerBound": "0.5", "action": "Fail"}
+    gate = {"metric": "accuracy", "lowerBound": "0.5", "action": "StopRun"}
     changed, deferred = with_live(
         SPEC, document(evaluations=[wanted | {"everySteps": 2, "gate": gate}])
     )
     assert deferred == ()
     assert changed.evaluations[0].every_steps == 2
-    assert changed.evaluations[0].gate.action == "Fail"
+    assert changed.evaluations[0].gate.action == "StopRun"
 
 
 def test_an_evaluation_that_is_taken_out_is_not_run_again():

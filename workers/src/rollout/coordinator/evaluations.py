@@ -131,7 +131,7 @@ def _evaluation(
         else Gate(
             metric=item.gate.metric,
             lower_bound=item.gate.lower_bound,
-            fails=item.gate.action == "Fail",
+            fails=item.gate.action == "StopRun",
         ),
     )
 

@@ -13,7 +13,7 @@ from rollout_api.v1alpha1.data import Data
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 BUCKETS = frozenset({"s3", "gs"})
-HUB_SUITES = frozenset({"gsm8k", "gsm8k-5shot", "gsm8k-cot-zeroshot", "mmlu-generative"})
+HUB_SUITES = frozenset({"gsm8k", "gsm8k-5shot", "gsm8k-cot-zeroshot", "ifeval", "mmlu-generative"})
 """Builtin suites whose questions come from the hub unless a ``uri`` is given."""
 NOT_LOOKED_UP = "not looked up: --offline"
 
