@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -14,3 +15,17 @@ settings.load_profile("rollout")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell has its background jobs ignore Ctrl-C, and so would every process that a test starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def sandbox_host():
+    """What sandboxes need of this machine, installed where this process may; a machine that cannot says why."""
+    from cluster import packages
+    from rollout.tools.sandbox.contract import NoSandbox
+    from rollout.tools.sandbox.host import Host
+
+    packages.ensure(packages.SANDBOXES)
+    try:
+        return Host.find()
+    except NoSandbox as missing:
+        pytest.skip(str(missing))

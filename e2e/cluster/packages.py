@@ -3,6 +3,7 @@
 A tool is asked for by its name on PATH, a library by its header: whoever has them from elsewhere needs no package.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -27,6 +28,9 @@ RUNNING = {
 }
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 IMAGES = {"debootstrap": "debootstrap", KEYRING: "debian-archive-keyring", "buildah": "buildah"}
+SANDBOXES = {"bwrap": "bubblewrap", "setpriv": "util-linux"}
+LOCK = Path(__file__).parents[2] / "build" / "packages.lock"
+"""Clusters are built beside tests that need packages of their own: one installs, the others wait."""
 
 
 def missing(wanted: dict[str, str]) -> list[str]:
@@ -34,14 +38,25 @@ def missing(wanted: dict[str, str]) -> list[str]:
     return sorted({package for what, package in wanted.items() if not _is_here(what)})
 
 
-def ensure() -> None:
+def ensure(wanted: dict[str, str] | None = None) -> None:
     """Install what is missing where this process may; elsewhere leave it to the tests to say what they lack.
+
+    `wanted` None: all that the test cluster needs.
 
     Raises:
         BuildError: apt-get could not install them.
     """
-    lacking = missing(BUILDING | RUNNING | IMAGES)
-    if not lacking or os.geteuid() != 0 or shutil.which("apt-get") is None:
+    needed = BUILDING | RUNNING | IMAGES if wanted is None else wanted
+    if not missing(needed) or os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return
+    LOCK.parent.mkdir(exist_ok=True)
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _install(missing(needed))
+
+
+def _install(lacking: list[str]) -> None:
+    if not lacking:
         return
     print(f"installing {' '.join(lacking)}", file=sys.stderr, flush=True)
     _apt_get("update", "-qq")

@@ -1,0 +1,273 @@
+"""Sandboxes by bubblewrap: namespaces of their own, an empty environment, no network, two small folders in memory.
+
+Root is dropped before bubblewrap starts: as real root it leaves files under ``/proc/sys`` writable. Process 1 in there
+is ``inside.py``. Source: bwrap(1) of bubblewrap 0.8; every flag has its test in ``tests/security``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from importlib import resources
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from rollout.errors import InfrastructureError
+from rollout.tools.sandbox.contract import (
+    Cause,
+    CommandResult,
+    SandboxLimits,
+    Stream,
+)
+from rollout.tools.sandbox.host import Host
+from rollout.tools.sandbox.seccomp import build_filter, machine_calls
+
+START_SECONDS_MAX = 60.0
+"""How long one may take to come up, on a machine that is busy."""
+ANSWER_SECONDS_MARGIN = 15.0
+"""How long after a command's own limit its answer may come."""
+STARTS_MAX = 4
+"""Sandboxes that come up at a time."""
+ERRORS_BYTES_MAX = 4096
+ARGUMENTS_BYTES_MAX = 96 << 10
+"""Linux takes 128 KiB for one argument."""
+SHARED_MEMORY_BYTES = 16 << 20
+
+T = TypeVar("T")
+
+
+class _StreamAnswer(msgspec.Struct, forbid_unknown_fields=True):
+    head: bytes
+    tail: bytes
+    num_bytes: int
+
+
+class _Answer(msgspec.Struct, forbid_unknown_fields=True):
+    cause: Cause
+    code: int
+    stdout: _StreamAnswer
+    stderr: _StreamAnswer
+    num_left: int
+
+
+class _Ready(msgspec.Struct, forbid_unknown_fields=True):
+    ready: bool
+
+
+class Bubblewrap:
+    """Makes sandboxes on this machine. Raises NoSandbox where it cannot keep anything in (``Host.find``)."""
+
+    def __init__(self, host: Host | None = None) -> None:
+        self._host = host or Host.find()
+        self._filter = build_filter(machine_calls())
+        self._starting = asyncio.Semaphore(STARTS_MAX)
+
+    async def open(self, limits: SandboxLimits) -> BubblewrapSandbox:
+        """A fresh sandbox. Raises InfrastructureError where it does not come up."""
+        async with self._starting:
+            sandbox = await self._spawn(limits)
+            try:
+                await asyncio.wait_for(sandbox.start(), START_SECONDS_MAX)
+            except (TimeoutError, InfrastructureError) as error:
+                said = await sandbox.end_and_tell()
+                why = said or str(error) or f"no answer in {START_SECONDS_MAX:g} s"
+                raise InfrastructureError(f"a sandbox did not come up: {why}") from error
+            except BaseException:
+                await sandbox.close()
+                raise
+        return sandbox
+
+    async def _spawn(self, limits: SandboxLimits) -> BubblewrapSandbox:
+        inside = resources.files("rollout.tools.sandbox").joinpath("inside.py").read_bytes()
+        with _held(self._filter) as seccomp, _held(inside) as program:
+            argv = bubblewrap_argv(self._host, limits, seccomp=seccomp, program=program)
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *argv,
+                    stdin=PIPE,
+                    stdout=PIPE,
+                    stderr=PIPE,
+                    env={},
+                    cwd="/",
+                    pass_fds=(seccomp, program),
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise InfrastructureError(f"a sandbox could not be started: {error}") from error
+        _prefer_for_lack_of_memory(process.pid)
+        return BubblewrapSandbox(process, limits)
+
+
+class BubblewrapSandbox:
+    """One of them. Commands wait for each other; a call that is cancelled ends the sandbox."""
+
+    def __init__(self, process: Process, limits: SandboxLimits) -> None:
+        self._process = process
+        self._limits = limits
+        self._lock = asyncio.Lock()
+        self._num_commands = 0
+        self._until = asyncio.get_running_loop().time() + limits.lifetime_seconds
+        self._closed = False
+
+    @property
+    def pid(self) -> int:
+        """The process outside; its death is the sandbox's."""
+        return self._process.pid
+
+    async def start(self) -> None:
+        """Send the limits and wait for process 1."""
+        await self._send(asdict(self._limits))
+        await self._receive(_Ready)
+
+    async def run(
+        self, argv: tuple[str, ...], *, stdin: bytes = b"", seconds: float | None = None
+    ) -> CommandResult:
+        """As ``Sandbox.run``."""
+        self._check(argv, stdin)
+        allowed = min(self._limits.seconds, seconds or self._limits.seconds)
+        async with self._lock:
+            self._count()
+            try:
+                request = {"argv": argv, "stdin": stdin, "seconds": allowed}
+                answer = await asyncio.wait_for(self._ask(request), allowed + ANSWER_SECONDS_MARGIN)
+            except TimeoutError as error:
+                await self.close()
+                raise InfrastructureError("a sandbox did not answer and was ended") from error
+            except BaseException:
+                await self.close()
+                raise
+        return _as_result(answer)
+
+    def _check(self, argv: Sequence[str], stdin: bytes) -> None:
+        if len(stdin) > self._limits.input_bytes:
+            raise ValueError(
+                f"the input has {len(stdin)} bytes, a command takes {self._limits.input_bytes} at most"
+            )
+        size = max(len(one.encode("utf-8", "surrogatepass")) for one in argv)
+        if size > ARGUMENTS_BYTES_MAX or any("\0" in one for one in argv):
+            raise ValueError(
+                f"a command takes arguments of {ARGUMENTS_BYTES_MAX} bytes at most, without NUL"
+                f" characters; this has {size} bytes"
+            )
+
+    def _count(self) -> None:
+        if self._closed:
+            raise InfrastructureError("this sandbox has ended")
+        self._num_commands += 1
+        if self._num_commands > self._limits.commands:
+            raise ValueError(f"this sandbox has run its {self._limits.commands} commands")
+        if asyncio.get_running_loop().time() > self._until:
+            raise InfrastructureError(
+                f"this sandbox is older than {self._limits.lifetime_seconds:g} s"
+            )
+
+    async def _ask(self, request: object) -> _Answer:
+        await self._send(request)
+        return await self._receive(_Answer)
+
+    async def _send(self, message: object) -> None:
+        data = msgspec.json.encode(message)
+        stream = self._process.stdin
+        assert stream is not None
+        try:
+            stream.write(len(data).to_bytes(4, "big") + data)
+            await stream.drain()
+        except (ConnectionError, OSError) as error:
+            raise InfrastructureError("the sandbox has ended") from error
+
+    async def _receive(self, kind: type[T]) -> T:
+        stream = self._process.stdout
+        assert stream is not None
+        try:
+            size = int.from_bytes(await stream.readexactly(4), "big")
+            if size > 4 * self._limits.output_bytes + (64 << 10):
+                raise InfrastructureError(f"the sandbox answered with {size} bytes")
+            return msgspec.json.decode(await stream.readexactly(size), type=kind)
+        except asyncio.IncompleteReadError as error:
+            raise InfrastructureError("the sandbox has ended") from error
+        except msgspec.MsgspecError as error:
+            raise InfrastructureError(
+                f"the sandbox answered with what is no result: {error}"
+            ) from error
+
+    async def end_and_tell(self) -> str:
+        """End it; what bubblewrap said about why, in one line."""
+        await self.close()
+        stream = self._process.stderr
+        assert stream is not None
+        said = b""
+        with contextlib.suppress(TimeoutError):
+            said = await asyncio.wait_for(stream.read(ERRORS_BYTES_MAX), 1.0)
+        return " ".join(said.decode(errors="replace").split())
+
+    async def close(self) -> None:
+        """End everything in it; idempotent."""
+        self._closed = True
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+        await self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+
+def _as_result(answer: _Answer) -> CommandResult:
+    return CommandResult(
+        cause=answer.cause,
+        code=answer.code,
+        stdout=Stream(**{name: getattr(answer.stdout, name) for name in Stream.__slots__}),
+        stderr=Stream(**{name: getattr(answer.stderr, name) for name in Stream.__slots__}),
+        num_left=answer.num_left,
+    )
+
+
+def bubblewrap_argv(
+    host: Host, limits: SandboxLimits, *, seccomp: int, program: int
+) -> tuple[str, ...]:
+    """The command. ``seccomp`` and ``program`` are descriptors of the filter and of ``inside.py``."""
+    drop = ()
+    if host.drops_root:
+        drop = (host.setpriv, "--reuid", "65534", "--regid", "65534", "--clear-groups", "--")
+    disk = str(limits.disk_bytes)
+    shared = str(min(SHARED_MEMORY_BYTES, limits.disk_bytes))
+    links = [part for name, target in host.links for part in ("--symlink", target, name)]
+    binds = [part for folder in host.folders for part in ("--ro-bind", folder, folder)]
+    return (
+        *drop,
+        *(host.bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent"),
+        *("--new-session", "--as-pid-1", "--cap-drop", "ALL", "--uid", "65534", "--gid", "65534"),
+        *("--hostname", "box", "--clearenv", "--setenv", "LANG", "C.UTF-8"),
+        *binds,
+        *links,
+        *("--proc", "/proc", "--dev", "/dev"),
+        *("--size", shared, "--tmpfs", "/dev/shm"),  # noqa: S108 - in the sandbox
+        *("--size", disk, "--tmpfs", "/tmp"),  # noqa: S108 - likewise
+        *("--size", disk, "--tmpfs", "/box", "--chdir", "/box"),
+        *("--ro-bind-data", str(program), "/run/inside.py"),
+        *("--remount-ro", "/dev", "--remount-ro", "/proc", "--remount-ro", "/"),
+        *("--seccomp", str(seccomp), "--", host.python, "-I", "-S", "/run/inside.py"),
+    )
+
+
+@contextlib.contextmanager
+def _held(data: bytes) -> Iterator[int]:
+    """A descriptor with these bytes, at their beginning."""
+    descriptor = os.memfd_create("rollout-sandbox")
+    try:
+        os.write(descriptor, data)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _prefer_for_lack_of_memory(pid: int) -> None:
+    """Where the machine has no memory left, what the policy started goes first; what it starts later has the same."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/oom_score_adj").write_text("1000", encoding="ascii")

@@ -1,0 +1,111 @@
+"""The filter of system calls that holds in a sandbox: classic BPF, as ``bwrap --seccomp`` takes it.
+
+Namespaces cannot be made or entered, nothing is mounted, no other process is looked into, and of sockets there are
+those of one machine and of the internet (which has no route there). Everything else is left to the kernel.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import socket
+import struct
+import sys
+
+from rollout.tools.sandbox.contract import NoSandbox
+from rollout.tools.sandbox.system_calls import INSPECTED, MACHINE_CALLS, MISSING, MachineCalls
+
+LOAD, AND, JUMP_IF_EQUAL, JUMP_IF_AT_LEAST, JUMP_IF_SET, RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
+"""Instructions of classic BPF: load a word, mask it, compare, return."""
+KILL_PROCESS, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
+CALL_NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24
+"""Where they stand in ``struct seccomp_data``; the low half of an argument comes first on these machines."""
+X32_CALLS = 0x40000000
+NEW_NAMESPACES = 0x7E020080
+"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET, NEWTIME (sched.h)."""
+FAMILIES = (1, 2, 10)
+"""AF_UNIX, AF_INET, AF_INET6."""
+SOCKET_TYPES = (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET)
+TERMINAL_INPUT = (0x5412, 0x541C)
+"""TIOCSTI and TIOCLINUX: typing into somebody's terminal."""
+
+REFUSE = ERRNO | errno.EPERM
+ABSENT = ERRNO | errno.ENOSYS
+
+
+def machine_calls() -> MachineCalls:
+    """Those of this machine. Raises NoSandbox where they are not known."""
+    found = MACHINE_CALLS.get(platform.machine())
+    if sys.platform != "linux" or found is None:
+        known = " and ".join(sorted(MACHINE_CALLS))
+        raise NoSandbox(
+            f"NoSandbox: tools that run what the policy writes need Linux on {known}; this is"
+            f" {sys.platform} on {platform.machine()}. Leave them out of environment.tools, or run on such a machine"
+        )
+    return found
+
+
+def build_filter(machine: MachineCalls) -> bytes:
+    """The program: eight bytes an instruction."""
+    numbers = machine.numbers
+    parts = [
+        _step(LOAD, ARCHITECTURE),
+        _step(JUMP_IF_EQUAL, machine.audit, yes=1),
+        _return(KILL_PROCESS),
+        _step(LOAD, CALL_NUMBER),
+    ]
+    if machine.has_x32:
+        parts += [_step(JUMP_IF_AT_LEAST, X32_CALLS, no=1), _return(KILL_PROCESS)]
+    for name in sorted(numbers.keys() - INSPECTED):
+        answer = _return(ABSENT if name in MISSING else REFUSE)
+        parts += [_step(JUMP_IF_EQUAL, numbers[name], no=1), answer]
+    parts += _when(numbers["clone"], _refuse_bits(FIRST_ARGUMENT, NEW_NAMESPACES))
+    parts += _when(numbers["ioctl"], _refuse_values(SECOND_ARGUMENT, TERMINAL_INPUT))
+    of_sockets = _allow_values(FIRST_ARGUMENT, FAMILIES)
+    parts += _when(numbers["socketpair"], of_sockets)
+    kinds = [_step(LOAD, SECOND_ARGUMENT), _step(AND, 0xF), *_allow_loaded(SOCKET_TYPES)]
+    families = [*_continue_for(FIRST_ARGUMENT, FAMILIES), *kinds]
+    parts += _when(numbers["socket"], families)
+    return b"".join([*parts, _return(ALLOW)])
+
+
+def _when(number: int, body: list[bytes]) -> list[bytes]:
+    """``body`` for one call; it must return in every case. The call's number stays loaded for the others."""
+    return [_step(JUMP_IF_EQUAL, number, no=len(body)), *body]
+
+
+def _refuse_bits(argument: int, bits: int) -> list[bytes]:
+    return [_step(LOAD, argument), _step(JUMP_IF_SET, bits, no=1), _return(REFUSE), _return(ALLOW)]
+
+
+def _refuse_values(argument: int, values: tuple[int, ...]) -> list[bytes]:
+    steps = [_step(LOAD, argument)]
+    for value in values:
+        steps += [_step(JUMP_IF_EQUAL, value, no=1), _return(REFUSE)]
+    return [*steps, _return(ALLOW)]
+
+
+def _allow_values(argument: int, values: tuple[int, ...]) -> list[bytes]:
+    return [_step(LOAD, argument), *_allow_loaded(values)]
+
+
+def _allow_loaded(values: tuple[int, ...]) -> list[bytes]:
+    steps = [
+        step for value in values for step in (_step(JUMP_IF_EQUAL, value, no=1), _return(ALLOW))
+    ]
+    return [*steps, _return(REFUSE)]
+
+
+def _continue_for(argument: int, values: tuple[int, ...]) -> list[bytes]:
+    """Go on behind this where the argument is one of ``values``; refuse every other."""
+    last = len(values)
+    steps = [_step(JUMP_IF_EQUAL, value, yes=last - place) for place, value in enumerate(values)]
+    return [_step(LOAD, argument), *steps, _return(REFUSE)]
+
+
+def _step(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, yes, no, value)
+
+
+def _return(value: int) -> bytes:
+    return _step(RETURN, value)
