@@ -23,9 +23,9 @@ def check_together(documents: Sequence[Document]) -> list[tuple[int, Problem]]:
 
 
 def _names(documents: Sequence[Document]) -> Iterator[tuple[int, Problem]]:
-    seen: dict[tuple[str, str], int] = {}
+    seen: dict[tuple[str, str, str], int] = {}
     for index, document in enumerate(documents):
-        key = (str(document.get("kind")), _name(document))
+        key = (str(document.get("kind")), _name(document), _namespace(document))
         if key in seen:
             yield (
                 index,
@@ -40,12 +40,17 @@ def _names(documents: Sequence[Document]) -> Iterator[tuple[int, Problem]]:
 
 
 def _cycles(documents: Sequence[Document]) -> Iterator[tuple[int, Problem]]:
-    edges = {_name(document): needed_runs(document) for document in documents}
-    told: set[str] = set()
+    """Runs that wait for themselves; `fromRun` names a run of the same namespace."""
+    edges: dict[str, dict[str, Sequence[str]]] = {}
+    for document in documents:
+        edges.setdefault(_namespace(document), {})[_name(document)] = needed_runs(document)
+    told: set[tuple[str, str]] = set()
     for index, document in enumerate(documents):
-        path = _path_back(_name(document), edges)
-        if path and not told.intersection(path):
-            told.update(path)
+        namespace = _namespace(document)
+        path = _path_back(_name(document), edges[namespace])
+        members = {(namespace, name) for name in path}
+        if path and not told.intersection(members):
+            told.update(members)
             yield (
                 index,
                 Problem(
@@ -109,6 +114,11 @@ def _path_back(start: str, edges: Mapping[str, Sequence[str]]) -> list[str]:
                 seen.add(following)
                 paths.append([*path, following])
     return []
+
+
+def _namespace(document: Document) -> str:
+    """Empty where the document leaves it to whoever applies it."""
+    return str(document.get("metadata", {}).get("namespace") or "")
 
 
 def _name(document: Document) -> str:

@@ -22,6 +22,7 @@ from rollout_api import names
 from rollout_operator.errors import CoordinatorUnreachable, KubeError
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import SECRETS, SERVICE_ACCOUNTS
+from rollout_operator.run.plan.attempts import stateful_set
 from rollout_operator.run.plan.model import Observed
 from rollout_operator.run.render import contract
 from rollout_operator.run.render.order import coordinator_url
@@ -32,6 +33,13 @@ CALLS_MAX = 2
 ANSWER_BYTES_MAX = 64 << 10
 RENEW_SECONDS = 300.0
 TOKENS_MAX = 10_000
+
+
+def stop_order(observed: Observed, reason: str) -> dict[str, Any]:
+    """The body of an order to stop: it is for the attempt that the coordinator's workload was made for, and no later one."""
+    coordinator = stateful_set(observed, "coordinator")
+    attempt = 0 if coordinator is None else coordinator.attempt
+    return {"reason": reason, **({"attempt": attempt} if attempt else {})}
 
 
 async def _read_bounded(response: aiohttp.ClientResponse) -> str:
@@ -91,7 +99,7 @@ class HttpCoordinators:
 
     async def stop(self, observed: Observed, reason: str) -> None:
         """Ask for the cut: the learner saves an anchor at the next boundary and everybody ends."""
-        await self._post(observed, "/v1/operator/stop", {"reason": reason})
+        await self._post(observed, "/v1/operator/stop", stop_order(observed, reason))
 
     async def _post(self, observed: Observed, path: str, body: Mapping[str, Any]) -> None:
         url = coordinator_url(observed.name, observed.namespace) + path

@@ -131,7 +131,11 @@ def test_an_operator_speaks_json(bench):
         post("/v1/operator/settings", {"generation": 3, "live": {}})
     assert refused.value.code == 409
     assert json.load(refused.value)["error"] == "StaleSettings"
-    assert post("/v1/operator/stop", {"reason": "Suspended"}) == {}
+    with pytest.raises(urllib.error.HTTPError) as late:
+        post("/v1/operator/stop", {"reason": "Suspended", "attempt": 7})
+    assert late.value.code == 409
+    assert json.load(late.value)["error"] == "StaleSettings"
+    assert post("/v1/operator/stop", {"reason": "Suspended", "attempt": 1}) == {}
     server.close()
 
 

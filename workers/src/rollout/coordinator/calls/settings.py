@@ -26,8 +26,13 @@ log = logging.getLogger(__name__)
 
 @answers(routes.STOP)
 async def stop(run: RunContext, sender: Envelope, ask: m.Stop) -> m.Empty:
-    """A person, or the operator, ends the run early."""
+    """A person, or the operator, ends the run early. Raises StaleSettings where another run attempt is meant."""
     del sender
+    if ask.attempt not in {None, run.plan.attempt}:
+        raise StaleSettings(
+            f"the order to stop is for run attempt {ask.attempt}, this is {run.plan.attempt}: read the object"
+            " again and stop the attempt that it names"
+        )
     async with run.turn:
         await run.stop(ask.reason or "Stopped")
     return m.Empty()

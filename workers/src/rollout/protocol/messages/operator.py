@@ -10,9 +10,13 @@ from rollout.protocol.messages.base import WireMessage
 
 
 class Stop(WireMessage, frozen=True, kw_only=True):
-    """End the run early; workers save what they have. The run can be resumed."""
+    """End the run early; workers save what they have. The run can be resumed.
+
+    ``attempt``: the run attempt that is meant; another one's coordinator refuses (StaleSettings). None: whichever hears it.
+    """
 
     reason: str
+    attempt: int | None = None
 
 
 class Settings(WireMessage, frozen=True, kw_only=True):
