@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := build/uv/bin/uv
 TARGET ?= all
-OURS := -e 'crds[generate]' -e operator -e 'workers[vllm,qlora,s3,cluster,postgres,tensorboard,wandb,mlflow]'
+OURS := -e 'crds[generate]' -e operator -e 'workers[vllm,qlora,s3,gcs,cluster,postgres,tensorboard,wandb,mlflow]'
 HASHES := -q --no-deps --python-version 3.11 --generate-hashes --no-annotate --no-header
 # Bytecode is what makes a start quick: three processes import torch at once.
 export PYTHONDONTWRITEBYTECODE =
@@ -26,7 +26,7 @@ $(UV): bootstrap.hashes.txt ## (uv in a venv of its own; a machine without the v
 
 $(VENV)/.ready: $(UV) constraints.hashes.txt pyproject.toml crds/pyproject.toml operator/pyproject.toml workers/pyproject.toml
 	@test -x $(BIN)/python || $(UV) venv -q --python $(PYTHON) $(VENV)
-	@echo "installing packages (by hash, from constraints.hashes.txt; all extras: vllm, qlora = LoRA over 4 bits, s3, trackers) ..."
+	@echo "installing packages (by hash, from constraints.hashes.txt; all extras: vllm, qlora = LoRA over 4 bits, s3, gcs, trackers) ..."
 	@UV_HTTP_TIMEOUT=300 $(UV) pip install -q --compile-bytecode --python $(BIN)/python --no-deps --require-hashes -r constraints.hashes.txt
 	@$(UV) pip install -q --python $(BIN)/python --no-deps -b constraints.hashes.txt $(OURS)
 	@touch $@

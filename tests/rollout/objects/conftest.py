@@ -11,6 +11,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent))
 
+import gcs_kit
 import objects_kit as kit
 
 from rollout.objects.filesystem import FilesystemStore
@@ -34,6 +35,19 @@ def s3_endpoint(tmp_path_factory, credentials):
 def bucket(s3_endpoint):
     name = f"b-{uuid.uuid4().hex[:16]}"
     kit.s3_client(s3_endpoint).create_bucket(Bucket=name)
+    return name
+
+
+@pytest.fixture(scope="session")
+def google():
+    with gcs_kit.google_server() as server:
+        yield server
+
+
+@pytest.fixture
+def google_bucket(google):
+    name = f"b-{uuid.uuid4().hex[:16]}"
+    google.buckets.add(name)
     return name
 
 
@@ -76,8 +90,24 @@ def bucket_place(endpoint: str, bucket: str, folder: Path) -> Place:
     return Place(open=open_another, damage=damage, list=names)
 
 
+def google_place(server: gcs_kit.GoogleServer, bucket: str, folder: Path) -> Place:
+    def damage(digest, data):
+        name = f"runs/one/blake3/{digest[7:9]}/{digest[7:]}"
+        server.objects[bucket, name] = gcs_kit.Stored(name, data, {})
+
+    def open_another():
+        uri = f"gs://{bucket}/runs/one"
+        return kit.bucket_store(uri, server.url, folder / uuid.uuid4().hex)
+
+    return Place(
+        open=open_another,
+        damage=damage,
+        list=lambda: [name.rpartition("/")[2] for name in server.names(bucket)],
+    )
+
+
 @pytest.fixture(
-    params=["folder", "coordinator", pytest.param("s3", marks=pytest.mark.process)],
+    params=["folder", "coordinator", "gs", pytest.param("s3", marks=pytest.mark.process)],
 )
 def place(request, tmp_path):
     root = tmp_path / "objects"
@@ -85,6 +115,10 @@ def place(request, tmp_path):
         if request.param == "s3":
             endpoint = request.getfixturevalue("s3_endpoint")
             yield bucket_place(endpoint, request.getfixturevalue("bucket"), tmp_path / "caches")
+            return
+        if request.param == "gs":
+            google, bucket = (request.getfixturevalue(one) for one in ("google", "google_bucket"))
+            yield google_place(google, bucket, tmp_path / "caches")
             return
         local = folder_place(root)
         if request.param == "coordinator":

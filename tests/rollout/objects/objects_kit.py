@@ -28,6 +28,7 @@ from rollout.coordinator.server.objects import add_routes
 from rollout.objects.cache import Cache
 from rollout.objects.coordinator_remote import ServedRemote
 from rollout.objects.filesystem import FilesystemStore
+from rollout.objects.places import open_bucket, parse_bucket
 from rollout.objects.remote import RemoteStore
 from rollout.objects.retry import Patience
 
@@ -72,10 +73,12 @@ def s3_client(endpoint: str):
 
 
 def s3_store(endpoint: str, bucket: str, folder: Path, patience: Patience = QUICK) -> RemoteStore:
-    from rollout.objects.s3 import S3Remote, parse_bucket
+    return bucket_store(f"s3://{bucket}/runs/one", endpoint, folder, patience)
 
-    where = parse_bucket(f"s3://{bucket}/runs/one", endpoint=endpoint, region=None)
-    return RemoteStore(S3Remote(where, patience), Cache(folder), patience)
+
+def bucket_store(uri: str, endpoint: str, folder: Path, patience: Patience = QUICK) -> RemoteStore:
+    remote = open_bucket(parse_bucket(uri, endpoint=endpoint), patience)
+    return RemoteStore(remote, Cache(folder), patience)
 
 
 class NamedCallers:

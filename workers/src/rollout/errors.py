@@ -94,6 +94,10 @@ class PlaceUnreachable(StoreError):  # noqa: N818 - a state
     exit_code = 4
 
 
+class PreconditionFailed(StoreError):  # noqa: N818 - a state
+    """A named object is not the one that a change of it expected: another writer was first."""
+
+
 class ObjectMissing(StoreError):  # noqa: N818 - a state
     """There is no object of this name in the place."""
 

@@ -9,33 +9,36 @@ from rollout_api.checks.facts import Facts
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
-_PLACE = re.compile(r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?|file:///.+)$")
+_PLACE = re.compile(
+    r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?|gs://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](/.*)?|file:///.+)$"
+)
+_BUCKETS = ("s3://", "gs://")
 _SHARED = re.compile(r"^file://")
 
 
 def place_is_known(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """An S3 bucket or a folder; names of buckets as Amazon S3 has them (3 to 63 characters)."""
+    """A bucket or a folder; names of buckets as Amazon S3 and Google Cloud Storage have them (3 to 63 characters)."""
     uri = spec.storage.uri if spec.storage else None
     if uri is not None and not _PLACE.match(uri):
         yield Problem(
             field="spec.storage.uri",
             reason="NotSupported",
-            message=f"{uri!r} is neither s3://bucket/prefix nor file:///folder",
+            message=f"{uri!r} is none of s3://bucket/prefix, gs://bucket/prefix and file:///folder",
             fix="name a bucket or a folder; leave storage.uri out to keep objects in the run's folder",
         )
 
 
 def endpoint_has_a_bucket(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """An S3 server without a bucket on it."""
+    """A server without a bucket on it."""
     storage = spec.storage
     if storage is None or storage.endpoint is None:
         return
-    if not (storage.uri or "").startswith("s3://"):
+    if not (storage.uri or "").startswith(_BUCKETS):
         yield Problem(
             field="spec.storage.endpoint",
             reason="NoBucket",
-            message="an S3 server is named, and no bucket on it",
-            fix="set storage.uri to s3://bucket/prefix, or leave the endpoint out",
+            message="a server of buckets is named, and no bucket on it",
+            fix="set storage.uri to s3://bucket/prefix or gs://bucket/prefix, or leave the endpoint out",
         )
     elif not storage.endpoint.startswith(("http://", "https://")):
         yield Problem(
@@ -43,6 +46,18 @@ def endpoint_has_a_bucket(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
             reason="InvalidValue",
             message=f"{storage.endpoint!r} is no address",
             fix="write https://host:port",
+        )
+
+
+def region_is_of_s3(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Google's buckets are found by their names alone."""
+    storage = spec.storage
+    if storage is not None and storage.region and (storage.uri or "").startswith("gs://"):
+        yield Problem(
+            field="spec.storage.region",
+            reason="NotSupported",
+            message="a region is named for a bucket of Google Cloud Storage, which is found without one",
+            fix="leave storage.region out",
         )
 
 
@@ -54,7 +69,7 @@ def folder_is_shared(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
             field="spec.storage.uri",
             reason="NotSupported",
             message="pods of a cluster share no folder",
-            fix="use s3://bucket/prefix, or leave storage.uri out",
+            fix="use s3://bucket/prefix or gs://bucket/prefix, or leave storage.uri out",
         )
 
 
@@ -90,6 +105,7 @@ def retention_removes_something(spec: RolloutRunSpec, _: Facts) -> Iterator[Prob
 RULES = (
     place_is_known,
     endpoint_has_a_bucket,
+    region_is_of_s3,
     folder_is_shared,
     wheel_has_a_digest,
     retention_removes_something,

@@ -68,11 +68,11 @@ class Storage(ApiModel):
     """Where objects and records are kept; immutable."""
 
     uri: Uri | None = None
-    """Root of the object store, `s3://bucket/prefix` or `file:///folder`; the run's UID is added, in a cluster `<namespace>/<uid>`. Weights, optimizer states and other objects go there; records stay in the ledger. Unset: the runtime's, or the run's folder."""
+    """Root of the object store, `s3://bucket/prefix`, `gs://bucket/prefix` or `file:///folder`; the run's UID is added, in a cluster `<namespace>/<uid>`. Weights, optimizer states and other objects go there; records stay in the ledger. Unset: the runtime's, or the run's folder."""
     endpoint: Uri | None = None
-    """Address of an S3-compatible server; buckets are then addressed by path. Unset: the cloud's own."""
+    """Address of a server that speaks S3 (buckets are then addressed by path) or Google Cloud Storage; one of the latter at `http://` is an emulator and is given no credentials. Unset: the cloud's own."""
     region: Name | None = None
-    """Region of the bucket. Unset: the environment's."""
+    """Region of an S3 bucket. Unset: the environment's."""
     cache_size: Quantity | None = None
     """Largest size of a process's folder of verified copies of objects; a few versions of the weights must fit. Unset: 20Gi."""
     ledger: Ledger | None = None

@@ -185,7 +185,10 @@ def test_the_command_line_finds_a_run_as_other_commands_do(tmp_path, base_model,
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--to", "gs://bucket/model"), "expected a folder on this machine, or s3://bucket/prefix"),
+        (
+            ("--to", "az://bucket/model"),
+            "expected a folder on this machine, s3://bucket/prefix or gs://",
+        ),
         (("--to", "out", "--region", "eu-west-1"), "are of a bucket, and --to out is a folder"),
         (("--to", "out", "--best", "--step", "1"), "give one of them"),
         (("--to", "out", "--max-shard-size", "0"), "expected a positive size"),

@@ -9,25 +9,26 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 from rollout.errors import PlaceUnreachable, SpecError, StoreError
+from rollout.objects.places import is_bucket, open_bucket, parse_bucket
 from rollout.objects.remote import Remote
 from rollout.objects.retry import Operation, Patience, persist
 from rollout.objects.source import FileSource, PartsSource, Source
 
 PROBE_TRIES_MAX = 3
-SCHEMES = ("s3",)
-
 T = TypeVar("T")
 
 
-def is_bucket(uri: str) -> bool:
+def is_bucket_place(uri: str) -> bool:
     """Whether a place is no folder. Raises SpecError for a kind of bucket that is not written to."""
-    scheme = urlsplit(uri).scheme if "://" in uri else ""
-    if scheme and scheme not in SCHEMES:
-        raise SpecError(f"{uri}: expected a folder on this machine, or s3://bucket/prefix")
-    return bool(scheme)
+    if "://" not in uri:
+        return False
+    if not is_bucket(uri):
+        raise SpecError(
+            f"{uri}: expected a folder on this machine, s3://bucket/prefix or gs://bucket/prefix"
+        )
+    return True
 
 
 class BucketFiles:
@@ -97,12 +98,10 @@ class BucketFiles:
 
 
 def open_bucket_files(uri: str, *, endpoint: str | None, region: str | None) -> BucketFiles:
-    """The files below ``s3://bucket/prefix``. Raises SpecError."""
-    from rollout.objects.s3 import S3Remote, parse_bucket
-
+    """The files below ``s3://bucket/prefix`` or ``gs://bucket/prefix``. Raises SpecError."""
     bucket = parse_bucket(uri, endpoint=endpoint, region=region)
     if not bucket.prefix:
         raise SpecError(
             f"{uri}: expected a prefix after the bucket, such as {uri.rstrip('/')}/model"
         )
-    return BucketFiles(S3Remote(bucket))
+    return BucketFiles(open_bucket(bucket))

@@ -39,7 +39,7 @@ class FilesystemStore:
             self._files.root.mkdir(parents=True, exist_ok=True)
             self._staging.mkdir(exist_ok=True)
         except OSError as error:
-            _fail("make", root, error)
+            fail_on_disk("make", root, error)
         self._sweep()
 
     def put(self, data: bytes) -> str:
@@ -83,7 +83,7 @@ class FilesystemStore:
         try:
             return self._files.locate(digest).stat().st_size
         except OSError as error:
-            _fail("find", self._files.locate(digest), error)
+            fail_on_disk("find", self._files.locate(digest), error)
 
     def delete(self, digest: str) -> None:
         """Remove the object; a no-op when it is not there. Raises StoreError."""
@@ -92,7 +92,7 @@ class FilesystemStore:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            _fail("delete", path, error)
+            fail_on_disk("delete", path, error)
 
     def sizes(self) -> list[tuple[str, int]]:
         """Every object and its bytes, the oldest first. Raises StoreError."""
@@ -103,7 +103,7 @@ class FilesystemStore:
                     stat = path.stat()
                     found.append((stat.st_mtime_ns, f"blake3:{path.name}", stat.st_size))
         except OSError as error:
-            _fail("list", self._files.root, error)
+            fail_on_disk("list", self._files.root, error)
         return [(digest, size) for _, digest, size in sorted(found)]
 
     def names(self) -> list[str]:
@@ -130,7 +130,7 @@ class FilesystemStore:
                 yield file, staged
         except OSError as error:
             staged.unlink(missing_ok=True)
-            _fail("write", staged, error)
+            fail_on_disk("write", staged, error)
         except BaseException:
             staged.unlink(missing_ok=True)
             raise
@@ -183,7 +183,7 @@ class Incoming:
                 written = os.pwrite(self._file.fileno(), left, position)
                 left, position = left[written:], position + written
         except OSError as error:
-            _fail("write", self._path, error)
+            fail_on_disk("write", self._path, error)
 
     def commit(self, digest: str) -> str:
         """Hash what has come; give it its name if that is ``digest``. Returns the hash as a digest."""
@@ -233,7 +233,7 @@ def _replace(path: Path, write: Callable[[BinaryIO], None], *, durable: bool = T
             fsync_folder(path.parent)
     except OSError as error:
         staged.unlink(missing_ok=True)
-        _fail("write", path, error)
+        fail_on_disk("write", path, error)
 
 
 def fsync_folder(folder: Path) -> None:
@@ -245,7 +245,8 @@ def fsync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _fail(verb: str, path: Path, error: OSError) -> NoReturn:
+def fail_on_disk(verb: str, path: Path, error: OSError) -> NoReturn:
+    """Raise NoSpace or StoreError: what could not be done to which file, and what to do."""
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         raise NoSpace(
             f"no space left to {verb} {path}: nothing committed is lost; free space on that file"

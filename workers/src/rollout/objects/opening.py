@@ -1,15 +1,20 @@
-"""Which object store a run has, from its configuration. The only place that chooses one."""
+"""Which object store a run has, from its configuration. What a URI names is said by ``rollout.objects.places``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Literal
-from urllib.parse import unquote, urlsplit
 
 from rollout.common.quantities import parse_quantity
-from rollout.errors import SpecError
 from rollout.objects.cache import CACHE_BYTES_MAX, Cache
 from rollout.objects.filesystem import FilesystemStore
+from rollout.objects.places import (
+    is_bucket,
+    open_bucket,
+    parse_bucket,
+    parse_folder,
+    require_bucket,
+)
 from rollout.objects.reading import ObjectFiles
 from rollout.objects.remote import Remote, RemoteStore
 from rollout.seams import ObjectSource, ObjectStore
@@ -44,24 +49,17 @@ def open_source(config: WorkerConfig, folder: Path) -> ObjectSource:
 def open_place(storage: Storage, uid: str, folder: Path) -> ObjectStore:
     """The store at ``storage.uri``, below the run's UID. Raises SpecError for what is not known."""
     uri = (storage.uri or "").rstrip("/")
-    scheme = urlsplit(uri).scheme
-    if scheme == "file":
-        return FilesystemStore(Path(unquote(urlsplit(uri).path)) / uid)
-    if scheme == "s3":
-        from rollout.objects.s3 import S3Remote, parse_bucket
-
-        bucket = parse_bucket(f"{uri}/{uid}", endpoint=storage.endpoint, region=storage.region)
-        return RemoteStore(S3Remote(bucket), _cache(storage, folder))
-    raise SpecError(f"spec.storage.uri: expected s3://bucket/prefix or file:///folder, got {uri}")
+    root = parse_folder(uri)
+    if root is not None:
+        return FilesystemStore(root / uid)
+    bucket = parse_bucket(f"{uri}/{uid}", endpoint=storage.endpoint, region=storage.region)
+    return RemoteStore(open_bucket(bucket), _cache(storage, folder))
 
 
 def require_place(storage: Storage | None) -> None:
     """Raise StoreError, with the fix, where the place cannot be written into now."""
-    if storage is None or urlsplit(storage.uri or "").scheme != "s3":
+    if storage is None or storage.uri is None or not is_bucket(storage.uri):
         return
-    from rollout.objects.s3 import parse_bucket, require_bucket
-
-    assert storage.uri is not None
     require_bucket(parse_bucket(storage.uri, endpoint=storage.endpoint, region=storage.region))
 
 

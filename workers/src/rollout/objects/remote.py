@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -34,6 +35,23 @@ FETCHES_MAX = 3
 """How often a whole object is fetched while what arrives is not what its name says."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """A place in a bucket. ``prefix`` has no slash at its ends; ``endpoint`` None is the cloud's own."""
+
+    scheme: str
+    name: str
+    prefix: str
+    endpoint: str | None = None
+    region: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Its URI, with the server where it is not the cloud's own; for messages."""
+        where = f" at {self.endpoint}" if self.endpoint else ""
+        return f"{self.scheme}://{self.name}/{self.prefix}{where}"
 
 
 class Remote(Protocol):

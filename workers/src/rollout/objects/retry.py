@@ -1,7 +1,7 @@
 """Trying again, with a bound: what a network may do to a call, and how long that is borne.
 
 A place raises ``Transient`` for what another try may mend, ``Refused`` for what it will not, ``Absent``
-for an object that is not there. ``persist`` turns the first into a StoreError that names the object,
+for an object that is not there, ``Unmet`` for a condition that does not hold. ``persist`` turns the first into a StoreError that names the object,
 the place, the last reason and the fix once its patience ends.
 """
 
@@ -45,6 +45,10 @@ class Absent(Exception):  # noqa: N818 - a state
     """The object is not there."""
 
 
+class Unmet(Exception):  # noqa: N818 - a state
+    """A conditional change met another object than it expected."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
     """How long one call is tried: ``tries_max`` tries, pauses doubled from first to most, with jitter.
@@ -76,7 +80,7 @@ class Operation:
 
 
 def persist(patience: Patience, operation: Operation, attempt: Callable[[], T]) -> T:
-    """The result of the first try that succeeds. Raises StoreError; lets Absent pass."""
+    """The result of the first try that succeeds. Raises StoreError; lets Absent and Unmet pass."""
     pause = patience.pause_first_seconds
     for number in range(1, patience.tries_max + 1):
         try:

@@ -12,17 +12,17 @@ import base64
 import hashlib
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
-from rollout.errors import PlaceUnreachable, SpecError, StoreError
-from rollout.objects.retry import Absent, Operation, Patience, Refused, Transient, persist
-from rollout.objects.source import PartsSource, Source
+from rollout.errors import SpecError
+from rollout.objects.named.bucket import NamedState, Page
+from rollout.objects.named.contract import NamedEntry, NamedObject
+from rollout.objects.remote import Bucket
+from rollout.objects.retry import Absent, Operation, Patience, Refused, Transient, Unmet, persist
+from rollout.objects.source import Source
 
 try:
     import boto3
@@ -30,7 +30,7 @@ try:
     from botocore.config import Config
 except ImportError as error:
     raise SpecError(
-        "spec.storage.uri: s3:// needs boto3, which is not installed; pip install 'rollout-rl[s3]'"
+        "s3:// needs boto3, which is not installed; pip install 'rollout-rl[s3]'"
     ) from error
 
 logging.getLogger("botocore").setLevel(logging.WARNING)
@@ -39,6 +39,7 @@ PART_BYTES = 16 << 20
 MULTIPART_BYTES = 64 << 20
 """Larger objects go up in parts of ``PART_BYTES``, or larger ones where there would be too many."""
 PARTS_MAX = 10_000
+PAGE_MAX = 1000
 PARTS_AT_ONCE = 4
 """With ``PART_BYTES`` the memory that an upload takes."""
 CHUNK_BYTES = 1 << 18
@@ -52,6 +53,9 @@ DAMAGED_ON_THE_WAY = frozenset(
     | {"RequestTimeout", "IncompleteBody"}
 )
 PRECONDITION_FAILED, NOT_IMPLEMENTED = 412, 501
+WRITER = "rollout-writer"
+"""Metadata of a named object: which write it came from."""
+NO_CONDITIONS = "use a server that keeps If-None-Match and If-Match, or another place"
 NO_ACCESS = "see the credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID or a role) and the bucket's policy"
 FIXES = {
     "NoSuchBucket": "make the bucket, or correct its name (spec.storage.uri, --to)",
@@ -61,25 +65,6 @@ FIXES = {
 UNSET = (trouble.NoCredentialsError, trouble.PartialCredentialsError, trouble.ProfileNotFound)
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
-    """A place in a bucket. ``prefix`` has no slash at its ends; ``endpoint`` None is the cloud's own."""
-
-    name: str
-    prefix: str
-    endpoint: str | None = None
-    region: str | None = None
-
-
-def parse_bucket(uri: str, *, endpoint: str | None, region: str | None) -> Bucket:
-    """``s3://bucket/prefix``. Raises SpecError."""
-    parts = urlsplit(uri)
-    if parts.scheme != "s3" or not parts.netloc:
-        raise SpecError(f"spec.storage.uri: expected s3://bucket/prefix, got {uri}")
-    prefix = parts.path.strip("/")
-    return Bucket(name=parts.netloc, prefix=prefix, endpoint=endpoint, region=region)
 
 
 class S3Remote:
@@ -94,8 +79,7 @@ class S3Remote:
     @property
     def place(self) -> str:
         """``s3://bucket/prefix``, with the server where it is not the cloud's own."""
-        where = f" at {self._bucket.endpoint}" if self._bucket.endpoint else ""
-        return f"s3://{self._bucket.name}/{self._bucket.prefix}{where}"
+        return self._bucket.place
 
     def size(self, key: str) -> int | None:
         """Bytes of the object, None when it is not there."""
@@ -136,12 +120,67 @@ class S3Remote:
             found = pages.paginate(Bucket=begin["Bucket"], Prefix=begin["Key"])
             return [item["Key"][skipped:] for page in found for item in page.get("Contents", ())]
 
+    def look(self, key: str) -> NamedState:
+        """The object's tag (its ETag) and writer. Raises Absent."""
+        found = _call(lambda: self._client.head_object(**self._at(key)))
+        return NamedState(tag=found["ETag"], writer=found.get("Metadata", {}).get(WRITER, ""))
+
+    def read_named(self, key: str, size_max: int) -> NamedObject | int:
+        """Bytes and tag of one answer, or its size where that is larger. Raises Absent."""
+        with _translated():
+            found = self._client.get_object(**self._at(key), ChecksumMode="ENABLED")
+            with closing(found["Body"]) as body:
+                if found["ContentLength"] > size_max:
+                    return int(found["ContentLength"])
+                return NamedObject(data=body.read(), tag=found["ETag"])
+
+    def write_named(self, key: str, data: bytes, tag: str | None, writer: str) -> str:
+        """Store while the object is the one of ``tag``; the new tag. Raises Unmet."""
+        condition = {"IfNoneMatch": "*"} if tag is None else {"IfMatch": tag}
+        try:
+            done = _call(
+                lambda: self._client.put_object(
+                    **self._at(key),
+                    Body=data,
+                    ChecksumAlgorithm="SHA256",
+                    ChecksumSHA256=_sha256(iter([data])),
+                    Metadata={WRITER: writer},
+                    **condition,
+                )
+            )
+        except _NotImplemented as error:
+            raise Refused(str(error), NO_CONDITIONS) from error
+        return done["ETag"]
+
+    def delete_named(self, key: str, tag: str) -> None:
+        """Remove the object of ``tag``: looked at first, for servers that delete whatever is there."""
+        found = self.look(key).tag
+        if found != tag:
+            raise Unmet(f"its tag is {found}")
+        try:
+            _call(lambda: self._client.delete_object(**self._at(key), IfMatch=tag))
+        except _NotImplemented as error:
+            raise Refused(str(error), NO_CONDITIONS) from error
+
+    def page(self, prefix: str, after: str | None) -> Page:
+        """A thousand objects at most."""
+        begin = self._at(prefix)
+        skipped = len(begin["Key"]) - len(prefix)
+        more = {} if after is None else {"ContinuationToken": after}
+        found = _call(
+            lambda: self._client.list_objects_v2(
+                Bucket=begin["Bucket"], Prefix=begin["Key"], MaxKeys=PAGE_MAX, **more
+            )
+        )
+        entries = [_entry(item, skipped) for item in found.get("Contents", ())]
+        return Page(entries=tuple(entries), next=found.get("NextContinuationToken"))
+
     def _at(self, key: str) -> dict[str, str]:
         prefix = f"{self._bucket.prefix}/" if self._bucket.prefix else ""
         return {"Bucket": self._bucket.name, "Key": f"{prefix}{key}"}
 
     def _write(self, key: str, source: Source) -> None:
-        with suppress(_AlreadyThere):
+        with suppress(Unmet):
             if source.size_bytes > MULTIPART_BYTES:
                 self._write_parts(key, source)
             else:
@@ -211,43 +250,13 @@ class S3Remote:
         return {"PartNumber": number, "ETag": sent["ETag"], "ChecksumSHA256": checksum}
 
 
-def require_bucket(bucket: Bucket) -> None:
-    """Raise PlaceUnreachable, with the fix, where the bucket cannot be written into now."""
-    remote, patience = S3Remote(bucket), Patience(tries_max=3)
-    name = f"probe/{os.getpid()}-{time.time_ns()}"
-
-    def probe() -> None:
-        remote.write(name, PartsSource([b"rollout"]))
-        remote.delete(name)
-
-    try:
-        persist(patience, Operation(verb="try to write", digest=name, place=remote.place), probe)
-    except StoreError as error:
-        raise PlaceUnreachable(f"spec.storage: {error}") from error
-
-
-def read_file(
-    uri: str, *, endpoint: str | None, region: str | None, size_bytes_max: int
-) -> bytes | None:
-    """A small file by its URI; None where there is none. Raises SpecError, and PlaceUnreachable."""
-    place, _, key = uri.rpartition("/")
-    remote = S3Remote(parse_bucket(place, endpoint=endpoint, region=region))
-
-    def read() -> bytes | None:
-        size = remote.size(key)
-        if size is None or size > size_bytes_max:
-            return None if size is None else bytes(size_bytes_max + 1)
-        with remote.read(key, 0, size) as chunks:
-            return b"".join(chunks)
-
-    try:
-        return persist(Patience(), Operation(verb="read", digest=key, place=remote.place), read)
-    except StoreError as error:
-        raise PlaceUnreachable(f"{uri}: {error}") from error
-
-
-class _AlreadyThere(Exception):  # noqa: N818 - a state
-    """A conditional write met an object of that name."""
+def _entry(item: Any, skipped: int) -> NamedEntry:
+    return NamedEntry(
+        name=item["Key"][skipped:],
+        tag=item["ETag"],
+        size_bytes=item["Size"],
+        modified_seconds=item["LastModified"].timestamp(),
+    )
 
 
 class _NotImplemented(Exception):  # noqa: N818 - a state
@@ -274,7 +283,7 @@ def _connect(bucket: Bucket) -> Any:
             config=config,
         )
     except (trouble.BotoCoreError, ValueError) as error:
-        raise SpecError(f"spec.storage: no S3 client can be made: {error}") from error
+        raise SpecError(f"{bucket.place}: no S3 client can be made: {error}") from error
 
 
 def _call(ask: Callable[[], T]) -> T:
@@ -301,7 +310,7 @@ def _translate(error: Any) -> Exception:
     status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     said = _short(f"HTTP {status} {code}: {answer.get('Error', {}).get('Message', '')}")
     if status == PRECONDITION_FAILED:
-        return _AlreadyThere(said)
+        return Unmet(said)
     if status == NOT_IMPLEMENTED:
         return _NotImplemented(said)
     if code in FIXES:

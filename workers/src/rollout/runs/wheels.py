@@ -13,6 +13,7 @@ import httpx
 from blake3 import blake3
 
 from rollout.errors import PlaceUnreachable, SpecError
+from rollout.objects.places import is_bucket, read_file
 from rollout_api.v1alpha1.storage import CodeWheel, Storage
 
 FIELD = "spec.code.wheel"
@@ -54,12 +55,12 @@ def _read(uri: str, storage: Storage) -> Iterator[bytes]:
     scheme = urlsplit(uri).scheme
     if scheme == "https":
         yield from _read_web(uri)
-    elif scheme == "s3":
+    elif is_bucket(uri):
         yield _read_bucket(uri, storage)
     elif scheme == "file":
         yield _read_file(uri)
     else:
-        raise SpecError(f"{FIELD}.uri: expected https://, s3:// or file://, got {uri}")
+        raise SpecError(f"{FIELD}.uri: expected https://, s3://, gs:// or file://, got {uri}")
 
 
 def _read_web(uri: str) -> Iterator[bytes]:
@@ -89,8 +90,6 @@ def _read_answer(uri: str, answer: httpx.Response) -> Iterator[bytes]:
 
 
 def _read_bucket(uri: str, storage: Storage) -> bytes:
-    from rollout.objects.s3 import read_file
-
     found = read_file(
         uri, endpoint=storage.endpoint, region=storage.region, size_bytes_max=BYTES_MAX
     )

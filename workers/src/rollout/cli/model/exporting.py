@@ -34,8 +34,8 @@ def export(
         str,
         typer.Option(
             "--to",
-            help="A folder, or s3://bucket/prefix: a whole model or none.",
-            metavar="DIR|s3://BUCKET/PREFIX",
+            help="A folder, s3://bucket/prefix or gs://bucket/prefix: a whole model or none.",
+            metavar="DIR|s3://...|gs://...",
         ),
     ],
     step: Annotated[
@@ -57,7 +57,7 @@ def export(
     ] = SHARD,
     endpoint: Annotated[
         str | None,
-        typer.Option("--endpoint", help="The S3 server's address; default: the cloud's."),
+        typer.Option("--endpoint", help="The bucket's server; default: the cloud's."),
     ] = None,
     region: Annotated[str | None, typer.Option("--region", help="The bucket's region.")] = None,
     output: OutputOption = OutputFormat.text,
@@ -80,9 +80,9 @@ def export(
 def _write(
     run: Path, to: str, wanted: Export, *, endpoint: str | None, region: str | None
 ) -> Exported:
-    from rollout.objects.bucket_files import is_bucket, open_bucket_files
+    from rollout.objects.bucket_files import is_bucket_place, open_bucket_files
 
-    if is_bucket(to):
+    if is_bucket_place(to):
         from rollout.runs.export.upload import export_to_bucket
 
         files = open_bucket_files(to, endpoint=endpoint, region=region)

@@ -1,0 +1,129 @@
+"""The schemes of places, once: what a URI names, and which code reaches it.
+
+``file:///folder``, ``s3://bucket/prefix``, ``gs://bucket/prefix``. A client library is loaded when a place of its kind
+is opened; none is asked for anything here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from rollout.errors import PlaceUnreachable, SpecError, StoreError
+from rollout.objects.named.bucket import BucketObjects, NamedRemote
+from rollout.objects.named.contract import NamedObjects
+from rollout.objects.named.folder import FolderObjects
+from rollout.objects.remote import Bucket, Remote
+from rollout.objects.retry import Operation, Patience, persist
+from rollout.objects.source import PartsSource
+
+FOLDER = "file"
+EXPECTED = "expected s3://bucket/prefix, gs://bucket/prefix or file:///folder"
+PROBE_TRIES_MAX = 3
+
+
+class BucketRemote(Remote, NamedRemote, Protocol):
+    """One prefix of a bucket: objects by digest, plain files and named objects."""
+
+
+def _open_s3(bucket: Bucket, patience: Patience | None) -> BucketRemote:
+    from rollout.objects.s3 import S3Remote
+
+    return S3Remote(bucket, patience)
+
+
+def _open_gcs(bucket: Bucket, patience: Patience | None) -> BucketRemote:
+    from rollout.objects.gcs import GcsRemote
+
+    return GcsRemote(bucket, patience)
+
+
+BUCKETS: Mapping[str, Callable[[Bucket, Patience | None], BucketRemote]] = {
+    "s3": _open_s3,
+    "gs": _open_gcs,
+}
+"""How each kind of bucket is reached."""
+
+
+def is_bucket(uri: str) -> bool:
+    """Whether a URI names a bucket of a kind that is reached."""
+    return urlsplit(uri).scheme in BUCKETS
+
+
+def parse_folder(uri: str) -> Path | None:
+    """The folder of ``file:///folder``; None for what is no such URI."""
+    parts = urlsplit(uri)
+    return Path(unquote(parts.path)) if parts.scheme == FOLDER else None
+
+
+def parse_bucket(uri: str, *, endpoint: str | None = None, region: str | None = None) -> Bucket:
+    """``scheme://bucket/prefix``. Raises SpecError."""
+    parts = urlsplit(uri)
+    if parts.scheme not in BUCKETS or not parts.netloc:
+        raise SpecError(f"{uri}: {EXPECTED}")
+    return Bucket(
+        scheme=parts.scheme,
+        name=parts.netloc,
+        prefix=parts.path.strip("/"),
+        endpoint=endpoint,
+        region=region,
+    )
+
+
+def open_bucket(bucket: Bucket, patience: Patience | None = None) -> BucketRemote:
+    """A client of the bucket. Raises SpecError where none can be made."""
+    return BUCKETS[bucket.scheme](bucket, patience)
+
+
+def open_named(
+    uri: str,
+    *,
+    endpoint: str | None = None,
+    region: str | None = None,
+    patience: Patience | None = None,
+) -> NamedObjects:
+    """The named objects below ``uri``. Raises SpecError for a place that is not known."""
+    folder = parse_folder(uri)
+    if folder is not None:
+        return FolderObjects(folder)
+    bucket = parse_bucket(uri, endpoint=endpoint, region=region)
+    return BucketObjects(open_bucket(bucket, patience), patience)
+
+
+def require_bucket(bucket: Bucket) -> None:
+    """Raise PlaceUnreachable, with the fix, where the bucket cannot be written into now."""
+    remote = open_bucket(bucket)
+    name = f"probe/{os.getpid()}-{os.urandom(8).hex()}"
+
+    def probe() -> None:
+        remote.write(name, PartsSource([b"rollout"]))
+        remote.delete(name)
+
+    operation = Operation(verb="try to write", digest=name, place=remote.place)
+    try:
+        persist(Patience(tries_max=PROBE_TRIES_MAX), operation, probe)
+    except StoreError as error:
+        raise PlaceUnreachable(f"spec.storage: {error}") from error
+
+
+def read_file(
+    uri: str, *, endpoint: str | None, region: str | None, size_bytes_max: int
+) -> bytes | None:
+    """A small file of a bucket; None where there is none. Raises SpecError, and PlaceUnreachable."""
+    folder, _, key = uri.rpartition("/")
+    remote = open_bucket(parse_bucket(folder, endpoint=endpoint, region=region))
+
+    def read() -> bytes | None:
+        size = remote.size(key)
+        if size is None or size > size_bytes_max:
+            return None if size is None else bytes(size_bytes_max + 1)
+        with remote.read(key, 0, size) as chunks:
+            return b"".join(chunks)
+
+    try:
+        return persist(Patience(), Operation(verb="read", digest=key, place=remote.place), read)
+    except StoreError as error:
+        raise PlaceUnreachable(f"{uri}: {error}") from error
