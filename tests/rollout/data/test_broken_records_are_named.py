@@ -161,7 +161,8 @@ def test_a_damaged_packed_file_is_refused(tmp_path, name):
         ("none.jsonl", "none.jsonl does not exist .relative paths start at the manifest"),
         ("none*.jsonl", "no file matches"),
         ("empty", "holds no .*jsonl file"),
-        ("s3://bucket/x.jsonl", "s3:// cannot be read by a run on this machine"),
+        ("s3://bucket/x.jsonl", "is not in this machine.s cache"),
+        ("ftp://host/x.jsonl", "ftp:// cannot be read by a run on this machine"),
         ("hf://datasets/x", "expected hf://datasets/owner/name/file"),
     ],
 )

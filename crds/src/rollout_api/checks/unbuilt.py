@@ -18,8 +18,11 @@ from rollout_api.v1alpha1.environment import Environment
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 
-_STORES = frozenset({"s3", "gs", "pvc"})
+_FETCHED = frozenset({"s3", "gs"})
+"""Copied to one machine before a run starts; the credentials of pods may reach what their namespace may not."""
+_STORES = frozenset({*_FETCHED, "pvc"})
 _DATA_SCHEMES = frozenset({"", "file", "hf"})
+_WEB = "https"
 
 
 def restore_is_by_resume(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
@@ -60,17 +63,18 @@ def snapshots_hold_the_train_state(spec: RolloutRunSpec, _: Facts) -> Iterator[P
         yield not_supported("spec.snapshots.keepLabeled", what, "leave it out")
 
 
-def sources_come_from_known_places(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+def sources_come_from_known_places(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
     """Models, rows and parameters, wherever the spec names them.
 
-    Objects of other runs are taken by ``fromRun`` only, data are read from folders and from the hub, and nothing
-    reads ConfigMaps and Secrets as parameters.
+    In a cluster, objects of other runs are taken by ``fromRun`` only, and data are read from folders and from the hub;
+    one machine fetches both from buckets. Nothing reads ConfigMaps and Secrets as parameters.
     """
+    fetches = facts.platform != "cluster"
     for path, model in models_within(spec, "spec"):
         if isinstance(model, ModelSource):
-            yield from _model_from(model, path)
+            yield from _model_from(model, path, fetches=fetches)
         elif isinstance(model, Jsonl):
-            yield from _rows_from(model, path)
+            yield from _rows_from(model, path, fetches=fetches)
         elif getattr(model, "parameters_from", ()):
             yield not_supported(
                 f"{path}.parametersFrom",
@@ -79,9 +83,9 @@ def sources_come_from_known_places(spec: RolloutRunSpec, _: Facts) -> Iterator[P
             )
 
 
-def _model_from(model: ModelSource, path: str) -> Iterator[Problem]:
+def _model_from(model: ModelSource, path: str, *, fetches: bool) -> Iterator[Problem]:
     scheme = urlsplit(model.uri or "").scheme
-    if scheme in _STORES:
+    if scheme in _STORES and not (fetches and scheme in _FETCHED):
         yield not_supported(
             f"{path}.uri",
             f"a model at {scheme}://",
@@ -89,9 +93,16 @@ def _model_from(model: ModelSource, path: str) -> Iterator[Problem]:
         )
 
 
-def _rows_from(data: Jsonl, path: str) -> Iterator[Problem]:
+def _rows_from(data: Jsonl, path: str, *, fetches: bool) -> Iterator[Problem]:
     scheme = urlsplit(data.uri).scheme
-    if scheme not in _DATA_SCHEMES:
+    if fetches and scheme == _WEB and data.digest is None:
+        yield Problem(
+            field=f"{path}.digest",
+            reason="MissingField",
+            message=f"{data.uri.partition('?')[0]} may be another file tomorrow",
+            fix="write the data's digest, as rollout plan --json prints it for the same file on this machine",
+        )
+    elif scheme not in _DATA_SCHEMES and not (fetches and scheme in {*_FETCHED, _WEB}):
         yield not_supported(
             f"{path}.uri",
             f"data at {scheme}://",

@@ -149,7 +149,7 @@ class ModelSource(OneOf):
     members: ClassVar[tuple[str, ...]] = ("uri", "from_run")
 
     uri: Uri | None = None
-    """`hf://owner/name`, `file://` or `rollout://` (a model built locally). Buckets are refused by this version."""
+    """`hf://owner/name`, `file://`, `rollout://` (a model built locally), or a folder at `s3://` or `gs://`, which one machine fetches and a cluster refuses."""
     from_run: FromRun | None = None
     """Weights of another run's snapshot."""
     revision: Name | None = None

@@ -36,7 +36,7 @@ class Jsonl(FieldMapping):
     """One JSON object a line; plain, gzip or zstd by its suffix."""
 
     uri: Uri
-    """File, folder or glob: `file://`, `hf://`, or a path beside the manifest. Buckets are refused by this version."""
+    """File, folder or glob: `file://`, `hf://`, or a path beside the manifest. One file at `s3://`, `gs://` or `https://` (with a digest) is fetched by one machine and refused by a cluster."""
     digest: Digest | None = None
     """Expected identity of the data. Unset: resolved at plan time and recorded."""
 

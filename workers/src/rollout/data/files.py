@@ -1,6 +1,6 @@
-"""From a data URI to plain local files: paths, folders, globs, hub files; gzip and zstd unpacked once.
+"""From a data URI to plain local files: paths, folders, globs, hub files, fetched copies; gzip and zstd unpacked once.
 
-Object stores are refused by name. Unpacked files are kept in the cache under the digest of the packed
+What lies in a bucket or on the web was fetched before. Unpacked files are kept in the cache under the digest of the packed
 bytes and appear whole or not at all.
 """
 
@@ -17,6 +17,7 @@ from blake3 import blake3
 
 from rollout.common.hub import judge
 from rollout.errors import DataError, DataNotFound
+from rollout.models.fetched import find_fetched, is_fetched
 
 FILES_MAX = 100_000
 UNPACKED_BYTES_MAX = 1 << 40
@@ -32,9 +33,20 @@ def find_files(uri: str, base_dir: Path, cache_dir: Path) -> tuple[Path, ...]:
     """
     if uri.startswith("hf://"):
         found = [_fetch_hub_file(uri)]
+    elif is_fetched(uri):
+        found = [_find_copy(uri, cache_dir)]
     else:
         found = _find_local(_local_path(uri, base_dir))
     return tuple(_unpack(path, cache_dir) for path in found)
+
+
+def _find_copy(uri: str, cache_dir: Path) -> Path:
+    found = find_fetched(uri, cache_dir)
+    if found is None:
+        raise DataNotFound(
+            f"data {uri} is not in this machine's cache {cache_dir}; rollout plan and rollout run fetch it"
+        )
+    return found.path
 
 
 def _local_path(uri: str, base_dir: Path) -> Path:

@@ -1,7 +1,7 @@
 """From a model URI to a folder of files, once, at plan time.
 
 ``rollout://`` models are built by a recipe into the cache; ``hf://`` models come through the hub's
-cache; ``file://`` models are used where they lie. A process of a run never resolves: it reads the path.
+cache; those of a bucket were fetched before; ``file://`` models are used where they lie. A process of a run never resolves: it reads the path.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Protocol, cast
 from blake3 import blake3
 
 from rollout.errors import ModelNotFound, SpecError
+from rollout.models.fetched import BUCKETS, find_fetched
 from rollout.models.files import (
     ModelFiles,
     build_cached,
@@ -68,10 +69,22 @@ def resolve_model(
         path, commit = fetch_model(parsed.name, revision, offline=offline)
     elif parsed.scheme == "file":
         path = Path(parsed.name).expanduser().absolute()
+    elif parsed.scheme in BUCKETS:
+        path = _find_fetched(str(uri), cache_dir or default_cache_dir())
     else:
         path = _build(parsed, cache_dir or default_cache_dir())
     check_model(path, uri)
     return ModelFiles(uri=str(parsed), path=path, digest=digest_model(path), revision=commit)
+
+
+def _find_fetched(uri: str, cache_dir: Path) -> Path:
+    """The copy that was fetched when the run was begun; its name is its digest."""
+    found = find_fetched(uri, cache_dir)
+    if found is None or not found.path.is_dir():
+        raise ModelNotFound(
+            f"model {uri} is not in this machine's cache {cache_dir}; rollout plan and rollout run fetch it"
+        )
+    return found.path
 
 
 def _build(uri: ModelUri, cache_dir: Path) -> Path:

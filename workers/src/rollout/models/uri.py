@@ -1,4 +1,4 @@
-"""Model URIs, parsed: ``hf://owner/name``, ``file:///folder``, ``rollout://name?hidden=512``.
+"""Model URIs, parsed: ``hf://owner/name``, ``file:///folder``, ``s3://bucket/prefix``, ``rollout://name?hidden=512``.
 
 Knows only the form. Whether the model exists is ``resolve``'s question.
 """
@@ -11,12 +11,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 from rollout.errors import SpecError
 
-SCHEMES = ("hf", "file", "rollout")
+SCHEMES = ("hf", "file", "s3", "gs", "rollout")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUri:
-    """``name`` is ``owner/name`` (hf), a folder (file) or a built-in model's name (rollout)."""
+    """``name`` is ``owner/name`` (hf), a folder (file), a bucket's prefix (s3, gs) or a built-in model's name (rollout)."""
 
     scheme: str
     name: str

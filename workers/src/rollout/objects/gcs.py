@@ -131,7 +131,8 @@ class GcsRemote:
     def look(self, key: str) -> NamedState:
         """The object's tag (its generation) and writer. Raises Absent."""
         found = self._reload(key)
-        return NamedState(tag=str(found.generation), writer=(found.metadata or {}).get(WRITER, ""))
+        writer = (found.metadata or {}).get(WRITER, "")
+        return NamedState(tag=str(found.generation), writer=writer, size_bytes=int(found.size))
 
     def read_named(self, key: str, size_max: int) -> NamedObject | int:
         """Bytes and tag of one answer, or its size where that is larger. Raises Absent."""

@@ -123,7 +123,8 @@ class S3Remote:
     def look(self, key: str) -> NamedState:
         """The object's tag (its ETag) and writer. Raises Absent."""
         found = _call(lambda: self._client.head_object(**self._at(key)))
-        return NamedState(tag=found["ETag"], writer=found.get("Metadata", {}).get(WRITER, ""))
+        writer = found.get("Metadata", {}).get(WRITER, "")
+        return NamedState(tag=found["ETag"], writer=writer, size_bytes=found["ContentLength"])
 
     def read_named(self, key: str, size_max: int) -> NamedObject | int:
         """Bytes and tag of one answer, or its size where that is larger. Raises Absent."""

@@ -28,6 +28,7 @@ from rollout.ledger.opening import open_reader, require_ledger
 from rollout.models.roles import further_models
 from rollout.objects.opening import require_place
 from rollout.protocol.status import Status
+from rollout.runs.fetching.sources import fetch_sources
 from rollout.runs.identity import spec_identity
 from rollout.runs.prepare import PreparedRun
 from rollout.runs.resolve import Resolution, ResolveRequest, Resolving
@@ -88,6 +89,7 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
     run, spec = wanted.run, wanted.prepared.spec
     require_place(spec.storage)
     require_ledger(spec.storage)
+    fetch_sources(spec)
     machine = observe_machine()
     url = f"http://127.0.0.1:{port}"
     run.worker_config.unlink(missing_ok=True)

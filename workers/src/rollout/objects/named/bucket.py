@@ -32,6 +32,7 @@ class NamedState:
 
     tag: str
     writer: str
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from rollout.models.fetched import is_fetched
 from rollout.models.roles import further_models
+from rollout.runs.fetching.sources import find_far
 from rollout_api.v1alpha1.common import Builtin
 from rollout_api.v1alpha1.data import Data
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
-BUCKETS = frozenset({"s3", "gs"})
 HUB_SUITES = frozenset({"gsm8k", "gsm8k-5shot", "gsm8k-cot-zeroshot", "ifeval", "mmlu-generative"})
 """Builtin suites whose questions come from the hub unless a ``uri`` is given."""
 NOT_LOOKED_UP = "not looked up: --offline"
@@ -48,16 +49,11 @@ def find_pending(spec: RolloutRunSpec) -> list[Unresolved]:
 
 def find_remote(spec: RolloutRunSpec) -> list[Unresolved]:
     """Data and storage that only a network can reach."""
-    found = {"spec.model.uri": spec.model.uri or ""}
-    data = spec.train.data if spec.train else None
-    if data and data.jsonl:
-        found["spec.train.data.jsonl.uri"] = data.jsonl.uri
-    if spec.storage and spec.storage.uri:
+    found = {field: source.uri or "" for field, source in find_far(spec).items()}
+    if spec.storage and spec.storage.uri and is_fetched(spec.storage.uri):
         found["spec.storage.uri"] = spec.storage.uri
     return [
-        Unresolved(field=field, value=value, reason=NOT_LOOKED_UP)
-        for field, value in found.items()
-        if urlsplit(value).scheme in BUCKETS
+        Unresolved(field=field, value=value, reason=NOT_LOOKED_UP) for field, value in found.items()
     ]
 
 
