@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -94,7 +95,10 @@ def observe_prompts(document: Mapping[str, Any], place: Place) -> Any:
     ordinals = range(min(6, plan.train.tasks_total or 6))
     first = [dict(row) for row in rows.train(list(ordinals))]
     asked = [
-        [renderer.render_prompt(environment.build(row).start()) for row in first]
+        [
+            renderer.render_prompt(asyncio.run(environment.build(row).start()).messages)
+            for row in first
+        ]
         for environment in judges.environments.values()
     ]
     suites = {key: [dict(row) for row in source.rows([0])] for key, source in rows.suites.items()}

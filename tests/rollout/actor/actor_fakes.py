@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rollout.protocol.messages import Task
+from rollout.turns import Ending, State
 from rollout.types import Completion, GenerateRequest, Message, SamplingParams, WeightVersion
 
 END = 0
@@ -22,8 +23,8 @@ class LetterRenderer:
         ids, mask = [], []
         for message in messages:
             said = message.role == "assistant"
-            ids += [*map(ord, message.content), END if said else ord("\n")]
-            mask += [int(said)] * (len(message.content) + 1)
+            ids += [*map(ord, message.text), END if said else ord("\n")]
+            mask += [int(said)] * (len(message.text) + 1)
         return tuple(ids), tuple(mask)
 
     def decode(self, token_ids: Sequence[int]) -> str:
@@ -76,12 +77,16 @@ class CountingEnv:
         self.question = question
         self.turns = turns
 
-    def start(self):
-        return (Message(role="user", content=self.question),)
+    async def start(self):
+        return State(messages=(Message(role="user", content=self.question),))
 
-    def step(self, reply):
+    async def step(self, action):
         self.turns -= 1
-        return (Message(role="user", content=f"not {reply}"),), self.turns == 0
+        if self.turns == 0:
+            return Ending()
+        return State(messages=(Message(role="user", content=f"not {action.text}"),))
+
+    async def close(self): ...
 
 
 class CountingBuilder:

@@ -69,7 +69,7 @@ def play(*replies, name="t/0") -> PlayedTask:
             token_ids=(2,),
             logprobs=(-1.0,),
             loss_mask=(1,),
-            reply=reply,
+            replies=(reply,),
             ending="stop",
         )
         for sample, reply in enumerate(replies)

@@ -20,6 +20,7 @@ from rollout.protocol.messages import (
     TaskProgress,
 )
 from rollout.seeds import derive_seed
+from rollout.turns import State
 from rollout.types import Message, VersionSpan, WeightVersion
 
 NEWER = WeightVersion(lineage=0, step=4, digest="blake3:ef", object="blake3:01")
@@ -193,7 +194,11 @@ async def test_an_environment_that_answers_otherwise_makes_the_sample_start_over
 
         def build(self, row):
             mood, made = self.mood, CountingEnv(row["prompt"], 2)
-            made.step = lambda reply: ((Message(role="user", content=f"{mood} {reply}"),), False)
+
+            async def step(action):
+                return State(messages=(Message(role="user", content=f"{mood} {action.text}"),))
+
+            made.step = step
             return made
 
     builder = Moody()

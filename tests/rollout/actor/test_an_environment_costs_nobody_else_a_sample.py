@@ -3,17 +3,18 @@
 import asyncio
 import threading
 import time
+from typing import Any
 
 import pytest
 from actor_fakes import CountingBuilder, CountingEnv, LetterRenderer, SayingEngine, make_task
 
-from rollout.actor import environment_turns
 from rollout.actor.episodes import OUT_OF_TIME
 from rollout.actor.runner import RunnerParts, play
 from rollout.actor.scoring import score_batch
-from rollout.environments import calls
-from rollout.environments.calls import Overdue, call_each
-from rollout.environments.plugin import wrap_class
+from rollout.actor.turns import environment_turns
+from rollout.environments import threads
+from rollout.environments.plugin import PluginEnv, wrap_class
+from rollout.environments.threads import Overdue, Threads, within
 from rollout.errors import EngineError, InfrastructureError
 
 
@@ -33,34 +34,43 @@ def hurry(monkeypatch):
 
 
 class World:
-    """Makes environments that behave as ``start`` and ``step`` say, and counts which are open."""
+    """Makes environments that behave as ``start`` and ``step`` say, and counts which are open.
+
+    They are users' classes of plain functions, which block.
+    """
 
     def __init__(self, *, start=None, step=None, close=None, turns: int = 1) -> None:
         self.start, self.step, self.closing = start, step, close
         self.turns = turns
-        self.made: list[CountingEnv] = []
-        self.closed: list[CountingEnv] = []
+        self.made: list[Any] = []
+        self.closed: list[Any] = []
 
     def build(self, row):
+        return PluginEnv(lambda: self._make(row), "environment told")
+
+    def _make(self, row):
         world, number = self, len(self.made)
 
-        class Told(CountingEnv):
+        class Told:
+            question, turns = row["prompt"], world.turns
+
             def start(self):
                 if world.start is not None:
                     world.start(number, row)
-                return super().start()
+                return self.question
 
             def step(self, reply):
                 if world.step is not None:
                     world.step(number, reply)
-                return super().step(reply)
+                self.turns -= 1
+                return f"not {reply}", self.turns == 0
 
             def close(self):
                 world.closed.append(self)
                 if world.closing is not None:
                     world.closing(number)
 
-        self.made.append(Told(row["prompt"], self.turns))
+        self.made.append(Told())
         return self.made[-1]
 
 
@@ -286,8 +296,8 @@ async def test_members_of_a_group_may_be_asked_different_questions():
     assert [len(request.seeds) for request in parts.engine.calls[0]] == [1, 1]
 
 
-async def test_calls_answer_in_order_whoever_ends_first():
-    gate = threading.Event()
+async def test_calls_answer_whoever_ends_first():
+    pool, gate = Threads(), threading.Event()
 
     def late():
         gate.wait(60)
@@ -297,28 +307,50 @@ async def test_calls_answer_in_order_whoever_ends_first():
         gate.set()
         return "second"
 
-    assert await call_each([late, early], 60.0) == ["first", "second"]
+    assert await asyncio.gather(pool.call(late), pool.call(early)) == ["first", "second"]
 
 
-async def test_sys_exit_in_a_call_is_an_answer():
-    (answer,) = await call_each([lambda: (_ for _ in ()).throw(SystemExit(3))], 60.0)
-    assert isinstance(answer, RuntimeError)
-    assert "SystemExit: 3" in str(answer)
+async def test_sys_exit_in_a_call_is_an_error_of_the_call():
+    with pytest.raises(RuntimeError, match="SystemExit: 3"):
+        await Threads().call(lambda: (_ for _ in ()).throw(SystemExit(3)))
 
 
 async def test_calls_that_return_at_once_need_one_thread(monkeypatch):
-    monkeypatch.setattr(calls, "TICK_SECONDS", 60.0)  # on a slow machine, too, they return at once
-    threads = await call_each([threading.get_ident] * 32, 60.0)
-    assert len(set(threads)) == 1
+    monkeypatch.setattr(
+        threads, "TICK_SECONDS", 60.0
+    )  # on a slow machine, too, they return at once
+    pool = Threads()
+    asked = await asyncio.gather(*(pool.call(threading.get_ident) for _ in range(32)))
+    assert len(set(asked)) == 1
 
 
 async def test_a_process_with_too_many_calls_that_never_return_is_started_afresh(
     monkeypatch, hanging
 ):
-    monkeypatch.setattr(calls, "HUNG_MAX", 1)
-    monkeypatch.setattr(calls, "_hung", set())
-    answers = await call_each([hanging.wait] * 2, 0.05)
+    monkeypatch.setattr(threads, "HUNG_MAX", 1)
+    pool = Threads()
+    asked = [within(0.05, pool.call(hanging.wait)) for _ in range(2)]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
     assert [type(one) for one in answers] == [Overdue, Overdue]
     with pytest.raises(EngineError, match="have never returned"):
-        await call_each([time.time], 1.0)
+        await pool.call(time.time)
     hanging.set()
+
+
+async def test_what_waits_for_a_thread_is_not_yet_late(monkeypatch, hanging):
+    monkeypatch.setattr(threads, "THREADS_MAX", 1)
+    pool = Threads()
+    first = asyncio.create_task(pool.call(lambda: hanging.wait(60)))
+    second = asyncio.create_task(within(0.05, pool.call(lambda: "done")))
+    await asyncio.sleep(0.2)
+    hanging.set()
+    assert await first
+    assert await second == "done"
+
+
+async def test_a_call_that_is_given_up_makes_room_for_the_next(hanging, monkeypatch):
+    monkeypatch.setattr(threads, "THREADS_MAX", 1)
+    pool = Threads()
+    with pytest.raises(Overdue, match=r"no answer within 0\.05 s"):
+        await within(0.05, pool.call(lambda: hanging.wait(60)))
+    assert await asyncio.wait_for(pool.call(lambda: "next"), 60) == "next"

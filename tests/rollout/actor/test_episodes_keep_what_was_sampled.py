@@ -142,10 +142,10 @@ async def test_a_sample_that_the_engine_gives_up_costs_its_siblings_nothing():
 
 async def test_an_environments_infrastructure_trouble_costs_one_sample_and_no_reward():
     class Sandbox(CountingEnv):
-        def step(self, reply):
-            if reply == "b":
+        async def step(self, action):
+            if action.text == "b":
                 raise InfrastructureError("the sandbox's node is gone")
-            return super().step(reply)
+            return await super().step(action)
 
     class Sandboxes(CountingBuilder):
         def build(self, row):

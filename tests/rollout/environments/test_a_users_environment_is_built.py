@@ -5,6 +5,7 @@ import pytest
 
 from rollout.environments.build import build_environment
 from rollout.errors import DataError, SpecError
+from rollout.turns import Action, Ending, State
 from rollout.types import Message
 from rollout_api.v1alpha1.environment import Environment
 
@@ -83,7 +84,11 @@ def build(tmp_path):
     return build_class
 
 
-def test_an_episodes_class_is_enough(build):
+def action(text):
+    return Action(message=Message(role="assistant", content=text), text=text)
+
+
+async def test_an_episodes_class_is_enough(build):
     builder = build("Guess", most="5")
     source = builder.source("train", 0)
     row = source.rows([2])[0]
@@ -94,28 +99,30 @@ def test_an_episodes_class_is_enough(build):
         "train 1",
         "train 2",
     ]
-    assert episode.start() == (
+    assert (await episode.start()).messages == (
         Message(role="system", content="Guess."),
         Message(role="user", content="0..5?"),
     )
-    assert episode.step("1") == ((Message(role="user", content="again"),), False)
-    assert episode.step("2") == ((), True)
+    said = await episode.step(action("1"))
+    assert said == State(messages=(Message(role="user", content="again"),))
+    assert await episode.step(action("2")) == Ending()
 
 
-def test_a_builder_takes_the_parameters(build):
+async def test_a_builder_takes_the_parameters(build):
     builder = build("Builder", word="7")
 
     assert builder.source("train", 0) is None
-    assert builder.build({"answer": "1"}).start()[1].content == "0..7?"
+    state = await builder.build({"answer": "1"}).start()
+    assert state.messages[1].text == "0..7?"
 
 
-def test_what_is_not_messages_is_named(build):
+async def test_what_is_not_messages_is_named(build):
     episode = build("Odd").build({})
 
     with pytest.raises(TypeError, match="Odd: expected messages, got int"):
-        episode.start()
+        await episode.start()
     with pytest.raises(TypeError, match=r"Odd: step\(\) must return \(messages, done\), got None"):
-        episode.step("x")
+        await episode.step(action("x"))
 
 
 def test_an_environment_without_rows_or_with_broken_ones_is_refused(build):

@@ -15,6 +15,7 @@ from rollout.environments.problems import (
     siblings,
 )
 from rollout.errors import SpecError
+from rollout.turns import Action, Ending
 from rollout.types import Message
 from rollout_api.checks import catalog
 from rollout_api.v1alpha1.environment import Environment
@@ -168,12 +169,13 @@ def test_a_row_has_prompt_messages_answer_and_level():
     assert row["messages"] == [{"role": "user", "content": row["prompt"]}]
 
 
-def test_an_episode_is_one_question_and_one_answer():
+async def test_an_episode_is_one_question_and_one_answer():
     builder = arithmetic()
     episode = builder.build(builder.source("train", 0).rows([0])[0])
 
-    assert [m.role for m in episode.start()] == ["user"]
-    assert episode.step("4") == ((), True)
+    assert [m.role for m in (await episode.start()).messages] == ["user"]
+    said = Message(role="assistant", content="4")
+    assert await episode.step(Action(message=said, text="4")) == Ending()
 
 
 @pytest.mark.parametrize(
@@ -202,12 +204,13 @@ def test_a_split_that_does_not_exist_is_refused():
         arithmetic().source("test", 0)
 
 
-def test_the_default_environment_shows_the_row():
+async def test_the_default_environment_shows_the_row():
     row = {"messages": [{"role": "user", "content": "hi"}], "prompt": "hi"}
     builder = build_environment(None)
 
     assert builder.source("train", 0) is None
-    assert builder.build(row).start() == (Message(role="user", content="hi"),)
+    state = await builder.build(row).start()
+    assert state.messages == (Message(role="user", content="hi"),)
 
 
 def test_an_unknown_environment_lists_the_known_ones():

@@ -1,3 +1,4 @@
+import asyncio
 import json
 import textwrap
 from pathlib import Path
@@ -39,7 +40,8 @@ def score(suite, text, row):
     completion = Completion(token_ids=(1,), logprobs=(0.0,), finish="stop", text=text)
     pipeline = RewardPipeline(suite.rewards)
     try:
-        return pipeline.score([suite.environment.build(row).start()], [completion], [row])[0][0]
+        state = asyncio.run(suite.environment.build(row).start())
+        return pipeline.score([state.messages], [completion], [row])[0][0]
     finally:
         pipeline.close()
 

@@ -164,7 +164,10 @@ def test_an_empty_batch_has_no_scores():
 @pytest.mark.parametrize(
     ("reward", "says"),
     [
-        ({"builtin": {"name": "exactmatch"}}, "no reward 'exactmatch'; there are exact-match"),
+        (
+            {"builtin": {"name": "exactmatch"}},
+            "no reward 'exactmatch'; there are environment, exact-match",
+        ),
         (
             {"builtin": {"name": "length", "parameters": [{"name": "max", "value": "3"}]}},
             "unknown parameter 'max'; it takes freeTokens, limitTokens",

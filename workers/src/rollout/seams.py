@@ -140,8 +140,8 @@ class EnvBuilder(Protocol):
         """The environment's own data for ``split`` (``train``, ``selection``, ``report``), or None."""
         ...
 
-    def build(self, row: Row) -> TextEnv:
-        """An episode for one row."""
+    def build(self, row: Row) -> Env:
+        """An episode for one row. It returns at once; what takes time, and what may fail, is ``start``'s."""
         ...
 
 

@@ -91,7 +91,7 @@ class Budgets:
     ``turns`` replies, ``tokens`` sampled by the policy, ``tool_calls`` asked for, ``seconds`` from the start of the
     environment on, looked at between turns. After each reply, in this order: a reply cut off (``length``), more calls
     than are left (``tool-call-limit``, and none of them is run), the environment's own ending, then ``turn-limit``,
-    ``token-limit``, ``time-limit``, and no room for another reply in the context (``length``).
+    ``token-limit``, ``seconds-limit``, and no room for another reply in the context (``length``).
     """
 
     turns: int = 64

@@ -184,6 +184,7 @@ class Completion:
 
     ``logprobs[t]`` is the log-probability in nats of ``token_ids[t]`` under the distribution it was
     sampled from (after temperature); the end token, when sampled, is the last of ``token_ids``.
+    ``turn_rewards``: where it is a whole episode (as rewards see it), what the environment gave for each turn.
     """
 
     token_ids: tuple[int, ...]
@@ -191,6 +192,7 @@ class Completion:
     finish: Finish
     text: str = ""
     spans: tuple[VersionSpan, ...] = ()
+    turn_rewards: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

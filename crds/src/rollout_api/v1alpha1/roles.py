@@ -23,6 +23,8 @@ class Capabilities:
     """It serves LoRA adapters beside the base, several versions at once; else the merged model is published."""
     server: bool = False
     """It is a server beside the actor: in a pod a container of its own, which has the devices."""
+    continuous: bool = False
+    """It takes samples one by one as they come and batches them itself; else it is given one batch at a time."""
 
 
 class Embedded(ApiModel):
@@ -36,7 +38,7 @@ class Embedded(ApiModel):
 class Vllm(ApiModel):
     """A vLLM server beside each actor, on a Unix socket."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(adapters=True, server=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(adapters=True, server=True, continuous=True)
     tensor_parallel: int = filled(1, ge=1, le=64)
     """Devices that share one copy of the model."""
     image: Name | None = None

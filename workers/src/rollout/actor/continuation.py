@@ -7,12 +7,14 @@ starts over, with the noise it had at first.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 
-from rollout.actor.episodes import Episode, take_answer, take_completion
+from rollout.actor.episodes import Episode, action_of, take_answer, take_completion
 from rollout.errors import DataError
 from rollout.protocol.messages import Task
-from rollout.seams import Renderer, TextEnv
+from rollout.seams import Renderer
+from rollout.turns import Action, Ending, State
 from rollout.types import Completion, Finish, Prefix
 
 
@@ -33,13 +35,21 @@ def build_prefix(episode: Episode) -> Prefix | None:
     )
 
 
-def continue_episode(
-    fresh: Episode, prefix: Prefix, environment: TextEnv, renderer: Renderer, task: Task
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvAnswers:
+    """A started environment as a prefix's replies are given to it again: ``ask`` says one and returns its answer."""
+
+    ask: Callable[[Action], Awaitable[State | Ending]]
+    renderer: Renderer
+
+
+async def continue_episode(
+    fresh: Episode, prefix: Prefix, answers: EnvAnswers, task: Task
 ) -> Episode | None:
     """``fresh`` with the prefix in it; None where the environment does not answer as it did.
 
-    ``environment`` has been started, and has heard the prefix's replies afterwards. The seed is the
-    caller's to set, from the episode's turn and segment.
+    The environment has heard the prefix's replies afterwards. The seed is the caller's to set, from the
+    episode's turn and segment. Raises what ``ask`` raises.
     """
     if prefix.prompt_ids != fresh.prompt_ids:
         return None
@@ -48,9 +58,9 @@ def continue_episode(
         if episode is None:
             return None
         last = number + 1 == len(prefix.turn_ends)
-        episode = _repeat_reply(episode, prefix, end, renderer, task, last=last)
+        episode = _repeat_reply(episode, prefix, end, answers.renderer, task, last=last)
         if episode.ending is None and not (last and prefix.ending):
-            episode = _repeat_answer(episode, prefix, environment, renderer)
+            episode = await _repeat_answer(episode, prefix, answers)
     return None if episode is None else _take_rest(episode, prefix)
 
 
@@ -66,24 +76,25 @@ def _repeat_reply(
     return take_completion(episode, completion, said, renderer, task)
 
 
-def _repeat_answer(
-    episode: Episode, prefix: Prefix, environment: TextEnv, renderer: Renderer
-) -> Episode | None:
-    added, done = environment.step(episode.reply)
-    if done:
+async def _repeat_answer(episode: Episode, prefix: Prefix, answers: EnvAnswers) -> Episode | None:
+    said = await answers.ask(action_of(episode))
+    if isinstance(said, Ending):
         return None
     try:
-        answered = take_answer(episode, added, 0, renderer)
+        answered = take_answer(episode, said, 0, answers.renderer)
     except DataError:
         return None
+    if len(prefix.token_ids) == len(episode.token_ids):  # given up before its environment answered
+        return answered
     so_far = len(answered.token_ids)
-    same = answered.token_ids == prefix.token_ids[:so_far]
-    return answered if same and answered.ending is None else None
+    return answered if answered.token_ids == prefix.token_ids[:so_far] else None
 
 
 def _take_rest(episode: Episode, prefix: Prefix) -> Episode | None:
     """The beginning of the next reply, and what only the first actor could know."""
     rest = len(prefix.token_ids) - len(episode.token_ids)
+    if rest < 0 and len(prefix.token_ids) == (prefix.turn_ends or (0,))[-1]:
+        return replace(episode, spans=prefix.spans, segment=prefix.segment)
     if rest < 0 or (rest and (prefix.ending or 0 in prefix.loss_mask[-rest:])):
         return None
     return replace(

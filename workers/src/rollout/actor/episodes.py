@@ -6,13 +6,15 @@ prompt, the sampled ids, and the ids that the renderer puts after the reply (pro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from rollout.errors import DataError
 from rollout.protocol.messages import Task
 from rollout.rendering.stops import reply_text
 from rollout.seams import Renderer
+from rollout.turns import Action, Budgets, Ending, State, ToolSpec
 from rollout.types import (
     Completion,
     GenerateRequest,
@@ -24,10 +26,12 @@ from rollout.types import (
     WeightVersion,
 )
 
-TURNS_MAX = 64
-"""An environment that never ends its episode is ended here, as ``turn-limit``: data, not a failure."""
 OUT_OF_TIME = "time-limit"
 """The ending of an episode whose environment twice took too long over the same reply: data, worth 0 at most."""
+SIGNALS_MAX = 32
+"""Names of numbers that one episode's environment may tell."""
+OUT_OF_SECONDS = "seconds-limit"
+"""The ending of an episode that has used up its budget of seconds: data, scored as it stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,8 @@ class Episode:
     where the policy sampled ``token_ids[t]``. ``seed`` is the noise of the present turn and segment.
     ``begun`` counts the tokens at the end that an interruption left of a reply; ``segment`` the
     interruptions so far. ``retokenised``: some reply's text, encoded again, would be other tokens.
+    ``replies`` are the texts of all turns; ``turn_rewards`` and ``signals`` what the environment gave for them, the
+    last of each name; ``num_calls`` the tool calls so far.
     """
 
     task_id: str
@@ -54,9 +60,18 @@ class Episode:
     turn_ends: tuple[int, ...] = ()
     begun: int = 0
     segment: int = 0
-    reply: str = ""
+    replies: tuple[str, ...] = ()
     ending: str | None = None
     retokenised: bool = False
+    tools: tuple[ToolSpec, ...] = ()
+    turn_rewards: tuple[float | None, ...] = ()
+    signals: Mapping[str, float] = field(default_factory=dict)
+    num_calls: int = 0
+
+    @property
+    def reply(self) -> str:
+        """The text of the last turn."""
+        return self.replies[-1] if self.replies else ""
 
     @property
     def context_ids(self) -> tuple[int, ...]:
@@ -144,7 +159,7 @@ def take_completion(
         turn=episode.turn + 1,
         turn_ends=(*episode.turn_ends, len(told.token_ids)),
         begun=0,
-        reply=reply,
+        replies=(*episode.replies, reply),
         ending="length" if completion.finish == "length" else None,
         retokenised=episode.retokenised or not renderer.survives_text(said),
     )
@@ -170,34 +185,81 @@ def _take_tokens(episode: Episode, completion: Completion, version: WeightVersio
     )
 
 
-def take_answer(
-    episode: Episode, added: Sequence[Message], seed: int, renderer: Renderer
-) -> Episode:
+def action_of(episode: Episode, turn: int | None = None) -> Action:
+    """The reply of a turn, the last one's without a number, as the environment hears it."""
+    turn = episode.turn - 1 if turn is None else turn
+    said = [message for message in episode.messages if message.role == "assistant"]
+    first = len(said) - len(episode.replies)
+    return Action(message=said[first + turn], text=episode.replies[turn], turn=turn)
+
+
+def too_many_calls(episode: Episode, budgets: Budgets) -> bool:
+    """Whether the last reply asks for more tool calls than its episode has left."""
+    return budgets.tool_calls is not None and episode.num_calls > budgets.tool_calls
+
+
+def over_budget(episode: Episode, budgets: Budgets, seconds: float) -> str | None:
+    """The ending of an episode that has used up a budget ``seconds`` after its start; see ``Budgets`` for the order."""
+    if episode.turn >= budgets.turns:
+        return "turn-limit"
+    if budgets.tokens is not None and sum(episode.loss_mask) >= budgets.tokens:
+        return "token-limit"
+    if budgets.seconds is not None and seconds >= budgets.seconds:
+        return OUT_OF_SECONDS
+    return None
+
+
+def end_episode(episode: Episode, ending: Ending) -> Episode:
+    """The episode at an ending of the policy's."""
+    return _take_said(replace(episode, ending=ending.kind), ending)
+
+
+def take_answer(episode: Episode, said: State, seed: int, renderer: Renderer) -> Episode:
     """The episode after the environment's turn: its messages are appended as tokens of mask 0.
 
     Raises DataError when the chat template writes the conversation so far differently once it goes
     on: such a template cannot be trained on turn by turn.
     """
-    if episode.turn >= TURNS_MAX:
-        return replace(episode, ending="turn-limit")
-    said_ids, said_mask = renderer.render_training(episode.messages)
-    said = said_ids[: _last_said(said_mask)]
-    messages = (*episode.messages, *added)
-    full = renderer.render_prompt(messages)
-    if full[: len(said)] != said:
-        raise DataError(
-            "the chat template does not keep the rendering of earlier turns when the conversation "
-            "goes on; multi-turn training needs one that only appends (set model.chatTemplate)"
-        )
-    between = _end_of_turn(episode, said, renderer) + full[len(said) :]
+    between = _render_between(episode, said.messages, renderer)
     return replace(
-        episode,
-        messages=messages,
+        _take_said(episode, said),
+        messages=(*episode.messages, *said.messages),
         token_ids=episode.token_ids + between,
         logprobs=episode.logprobs + (0.0,) * len(between),
         loss_mask=episode.loss_mask + (0,) * len(between),
         seed=seed,
     )
+
+
+def _take_said(episode: Episode, said: State | Ending) -> Episode:
+    """What an environment gave for the last reply. Raises DataError for what is no finite number."""
+    signals = {**episode.signals, **said.signals}
+    given = {"turn_reward": said.turn_reward or 0.0, **said.signals}
+    wrong = [name for name, value in given.items() if not _is_finite(value)]
+    if wrong or len(signals) > SIGNALS_MAX:
+        raise DataError(
+            f"expected finite numbers of at most {SIGNALS_MAX} names from the environment, got"
+            f" {len(signals)} names, and {dict.fromkeys(wrong)!r:.80} of no such number"
+        )
+    return replace(episode, turn_rewards=(*episode.turn_rewards, said.turn_reward), signals=signals)
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _render_between(
+    episode: Episode, added: Sequence[Message], renderer: Renderer
+) -> tuple[int, ...]:
+    said_ids, said_mask = renderer.render_training(episode.messages)
+    said = said_ids[: _last_said(said_mask)]
+    full = renderer.render_prompt((*episode.messages, *added))
+    if full[: len(said)] != said:
+        raise DataError(
+            "the chat template does not keep the rendering of earlier turns when the conversation "
+            "goes on; multi-turn training needs one that only appends (set model.chatTemplate)"
+        )
+    return _end_of_turn(episode, said, renderer) + full[len(said) :]
 
 
 def _end_of_turn(episode: Episode, said: Sequence[int], renderer: Renderer) -> tuple[int, ...]:

@@ -21,12 +21,26 @@ class HeldTasks:
         self._returned: set[str] = set()
         self._dropped: set[str] = set()
         self._everything = False
+        self._listeners: list[Callable[[], None]] = []
         self.drawing: tuple[TurnGroup, ...] = ()
+
+    def listen(self, told: Callable[[], None]) -> None:
+        """Call ``told`` whenever something is to be returned or dropped."""
+        self._listeners.append(told)
+
+    def forget(self, told: Callable[[], None]) -> None:
+        """Call it no more."""
+        self._listeners.remove(told)
+
+    def _tell(self) -> None:
+        for told in tuple(self._listeners):
+            told()
 
     def return_all(self) -> None:
         """Everything is to be returned, from now on."""
         self._everything = True
         self._interrupt()
+        self._tell()
 
     def give_back(self, task_ids: Iterable[str]) -> None:
         """These tasks are to be returned."""
@@ -34,6 +48,8 @@ class HeldTasks:
         self._returned |= new
         if new & self._drawn():
             self._interrupt()
+        if new:
+            self._tell()
 
     def drop(self, task_ids: Iterable[str]) -> None:
         """These tasks belong to somebody else."""
@@ -41,6 +57,8 @@ class HeldTasks:
         self._dropped |= new
         if new & self._drawn():
             self._interrupt()
+        if new:
+            self._tell()
 
     def begin(self) -> None:
         """New tasks are in hand: what was said of others is done."""

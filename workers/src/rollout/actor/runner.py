@@ -1,26 +1,25 @@
-"""Plays the episodes of claimed tasks turn by turn, all of them in one engine call a turn.
+"""Plays claimed tasks: each sample's episode by itself, groups reported as they end.
 
-What environments do is their own side's (``environment_turns``). A reply that the engine gave up costs one
-sample; the others are played to their end. What the engine raises is the caller's to handle. Whatever
-happens, every environment is closed.
+What one episode does is its group's (``turns``). What the engine raises ends the playing of everything; whatever
+happens, every environment is closed. Tasks may be added while others are played.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 
-from rollout.actor.environment_turns import answer_all, begin_all, close_all
-from rollout.actor.episodes import Episode, plan_turn, take_completion, take_part
 from rollout.actor.held_tasks import HeldTasks
-from rollout.actor.table import RETURNED, EpisodeTable, OneAtATime, PlayedTask, RunnerParts
-from rollout.errors import EngineError
+from rollout.actor.parts import RETURNED, PlayedTask, RunnerParts
+from rollout.actor.turns.drawing import Drawer
+from rollout.actor.turns.environment_turns import Closing
+from rollout.actor.turns.group import GroupInPlay
 from rollout.protocol.messages import Task
-from rollout.seams import TextEnv
-from rollout.types import Completion
 
-__all__ = ["RETURNED", "PlayedTask", "RunnerParts", "play", "play_each"]
+__all__ = ["RETURNED", "GroupPlayer", "PlayedTask", "RunnerParts", "play", "play_each"]
+
+TOGETHER_SECONDS = 0.005
+"""Groups that end within so long are reported together: rewards and calls take them in one."""
 
 HandBack = Callable[[Sequence[PlayedTask]], Awaitable[None]]
 """Told at once of tasks that are let go, while the others go on."""
@@ -54,93 +53,93 @@ async def play_each(
     hand: HeldTasks | None = None,
     hand_back: HandBack | None = None,
 ) -> None:
-    """``play``, but ``ended`` is told of every task with the turn that was its last: each once."""
-    table, hand = EpisodeTable(tasks), hand or HeldTasks(stage.engine.interrupt)
-    stage = replace(stage, renderer=OneAtATime(stage.renderer))
-    closing = _Closing(table)
+    """``play``, but ``ended`` is told of every task as it ends: each once."""
+    player = GroupPlayer(stage, ended, hand or HeldTasks(stage.engine.interrupt), hand_back)
     try:
-        await begin_all(table, stage)
-        while True:
-            await _let_go(table, stage, hand, hand_back)
-            if played := table.take_ended():
-                ended(played)
-            closing.begin()
-            if not (going := table.going()):
-                return
-            await _policy_turn(table, going, stage, hand)
-            await answer_all(table, going, stage)
+        player.add(tasks)
+        await player.settle()
     finally:
-        await closing.finish()
+        await player.close()
 
 
-class _Closing:
-    """Environments that are closed while others are played: a slow one holds nobody up."""
+class GroupPlayer:
+    """Groups in play on one engine, all of one version. ``close`` whatever happened."""
 
-    def __init__(self, table: EpisodeTable) -> None:
-        self._table = table
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def begin(self) -> None:
-        """Close what nothing is asked of any more."""
-        self._start(self._table.take_idle())
-
-    async def finish(self) -> None:
-        """Close everything; bounded, as each of them is. Raises EngineError as ``call_each``."""
-        self._start(self._table.take_all())
-        await asyncio.gather(*self._tasks)
-
-    def _start(self, environments: Sequence[TextEnv]) -> None:
-        if any(hasattr(one, "close") for one in environments):
-            self._tasks.append(asyncio.create_task(close_all(environments)))
-
-
-async def _let_go(
-    table: EpisodeTable, stage: RunnerParts, hand: HeldTasks, hand_back: HandBack | None
-) -> None:
-    """Part with what is wanted elsewhere; a group whose samples have all ended is kept, and scored."""
-    returned: list[PlayedTask] = []
-    for task in table.unfinished():
-        if hand.is_dropped(task.task_id):
-            table.let_go(task, keeps_prefixes=False)
-        elif hand.is_returned(task.task_id):
-            returned.append(table.let_go(task, keeps_prefixes=stage.keeps_prefixes))
-    if returned and hand_back is not None:
-        await hand_back(returned)
-
-
-async def _policy_turn(
-    table: EpisodeTable, going: Sequence[Episode], stage: RunnerParts, hand: HeldTasks
-) -> None:
-    """One reply for every episode that goes on. All tasks of a claim sample alike or are apart."""
-    groups = [
-        group
-        for sampling in dict.fromkeys(table.tasks[one.task_id].sampling for one in going)
-        for group in plan_turn(
-            [one for one in going if table.tasks[one.task_id].sampling == sampling], sampling
+    def __init__(
+        self, stage: RunnerParts, ended: Ended, hand: HeldTasks, hand_back: HandBack | None
+    ) -> None:
+        self._stage, self._ended, self._hand, self._hand_back = stage, ended, hand, hand_back
+        self._drawer = Drawer(
+            stage.engine, hand, exact=not stage.keeps_prefixes, continuous=stage.continuous
         )
-    ]
-    hand.drawing = tuple(groups)
-    try:
-        answers = await stage.engine.generate([group.request for group in groups])
-    finally:
-        hand.drawing = ()
-    if all(one.finish == "aborted" for completions in answers for one in completions):
-        raise EngineError(f"the engine gave up on every sample of {len(table.tasks)} tasks")
-    for group, completions in zip(groups, answers, strict=True):
-        for episode, completion in zip(group.episodes, completions, strict=True):
-            _take_reply(table, episode, completion, stage)
+        self._closing = Closing()
+        self._playing: set[asyncio.Task[None]] = set()
+        self._done: list[PlayedTask] = []
+        self._returned: list[PlayedTask] = []
+        self._telling: asyncio.TimerHandle | None = None
 
+    @property
+    def num_groups(self) -> int:
+        """Groups that have not ended."""
+        return len(self._playing)
 
-def _take_reply(
-    table: EpisodeTable, episode: Episode, completion: Completion, stage: RunnerParts
-) -> None:
-    task = table.tasks[episode.task_id]
-    if completion.finish == "aborted":
-        table.lose(task, episode.sample, "the engine gave up on it")
-        return
-    if completion.finish == "interrupted":
-        part = take_part(episode, completion, task.version)
-        table.put(replace(part, seed=stage.noise(part, task)))
-        return
-    said = episode.token_ids[len(episode.token_ids) - episode.begun :] + completion.token_ids
-    table.put(take_completion(episode, completion, said, stage.renderer, task))
+    def add(self, tasks: Sequence[Task]) -> None:
+        """Begin these, beside those that are played."""
+        groups = [
+            GroupInPlay(task, self._stage, self._drawer, self._closing, self._hand)
+            for task in tasks
+        ]
+        self._playing |= {asyncio.create_task(self._play(group)) for group in groups}
+
+    async def advance(self) -> None:
+        """Wait until a group has ended. Raises EngineError, and what ``hand_back`` raises."""
+        if self._playing:
+            playing = set(self._playing)
+            done, _ = await asyncio.wait(playing, return_when=asyncio.FIRST_COMPLETED)
+            self._playing -= done
+            for one in done:
+                one.result()
+        if self._returned or not self._playing:
+            await self._tell()
+
+    async def settle(self) -> None:
+        """Play everything to its end, or until it is let go. Raises as ``advance``."""
+        while self._playing:
+            await self.advance()
+        await self._tell()
+
+    async def close(self) -> None:
+        """Give up what still goes on, tell what has ended, and close every environment; idempotent."""
+        for one in self._playing:
+            one.cancel()
+        if self._playing:
+            await asyncio.wait(self._playing)
+        self._tell_ended()
+        await self._drawer.close()
+        await self._closing.finish()
+
+    async def _play(self, group: GroupInPlay) -> None:
+        played = await group.play()
+        if played is None:
+            return
+        if played.failure is RETURNED:
+            self._returned.append(played)
+        else:
+            self._done.append(played)
+            if self._telling is None:
+                loop = asyncio.get_running_loop()
+                self._telling = loop.call_later(TOGETHER_SECONDS, self._tell_ended)
+
+    def _tell_ended(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+        self._telling = None
+        done, self._done = self._done, []
+        if done:
+            self._ended(done)
+
+    async def _tell(self) -> None:
+        self._tell_ended()
+        returned, self._returned = self._returned, []
+        if returned and self._hand_back is not None:
+            await self._hand_back(returned)

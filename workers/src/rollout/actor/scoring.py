@@ -98,9 +98,14 @@ def _call(pipeline: RewardPipeline, episodes: Sequence[tuple[Task, Episode]]) ->
         [task.row for task, _ in episodes],
     )
     return [
-        Score(rewards=parts, reward=_held_down(episode, total))
+        Score(rewards={**parts, **_signals(episode)}, reward=_held_down(episode, total))
         for (_, episode), (total, parts) in zip(episodes, scored, strict=True)
     ]
+
+
+def _signals(episode: Episode) -> dict[str, float]:
+    """What the environment told of the episode beside its reward: recorded, and weighed by nobody."""
+    return {f"environment/{name}": float(value) for name, value in episode.signals.items()}
 
 
 def _held_down(episode: Episode, reward: float) -> float:
@@ -121,4 +126,5 @@ def completion_of(episode: Episode) -> Completion:
         finish="length" if episode.ending == "length" else "stop",
         text=episode.reply,
         spans=episode.spans,
+        turn_rewards=tuple(one or 0.0 for one in episode.turn_rewards),
     )

@@ -67,6 +67,7 @@ def build_parts(
 ) -> ActorParts:
     """Everything an actor is made of. Raises SpecError."""
     name = f"actor-{index}"
+    fast = config.spec.numerics.mode == "Fast"
     stage = RunnerParts(
         engine=build_engine(config, name),
         renderer=build_renderer(Path(config.resolved.model_path), config.spec.model.chat_template),
@@ -74,16 +75,15 @@ def build_parts(
         seed=config.spec.seed,
         context_max=read_shape(Path(config.resolved.model_path)).context,
         prompt_tokens_max=config.resolved.prompt_tokens_max,
-        keeps_prefixes=config.spec.numerics.mode == "Fast",
+        keeps_prefixes=fast,
+        continuous=fast and config.spec.actors.chosen_engine.capabilities.continuous,
     )
     return ActorParts(
         worker=name,
         client=client,
         weights=WeightFiles(open_store(config, "actor"), mirror_folder(config, index)),
         stage=stage,
-        scorer=PipelineScorer(
-            pipelines=task_scoring.pipeline, apart=config.spec.numerics.mode == "Exact"
-        ),
+        scorer=PipelineScorer(pipelines=task_scoring.pipeline, apart=not fast),
         tasks_max=plan_tasks_max(config),
         grace_seconds=config.grace_seconds,
     )

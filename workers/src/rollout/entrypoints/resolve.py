@@ -5,6 +5,7 @@ A process of its own because it may build a model with torch, and whoever asks s
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,6 +46,7 @@ from rollout.runs.resolve import (
     main_answer,
 )
 from rollout.seams import DataSource, EnvBuilder, Renderer
+from rollout.turns import State
 from rollout.types import Row
 from rollout_api.v1alpha1.infer import Infer
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -365,11 +367,24 @@ def _prompt_lengths(paper: Paper, renderer: Renderer) -> Iterator[int]:
     source = paper.source
     for start in range(0, len(source), ROWS_AT_ONCE):
         indices = range(start, min(start + ROWS_AT_ONCE, len(source)))
-        for index, row in zip(indices, source.rows(indices), strict=True):
+        opened = asyncio.run(_first_states(paper.environment, source.rows(indices)))
+        for index, state in zip(indices, opened, strict=True):
             try:
-                yield len(renderer.render_prompt(paper.environment.build(row).start()))
+                yield len(renderer.render_prompt(state.messages))
             except DataError as error:
                 raise DataError(f"row {index} of {paper.role!r}: {error}") from error
+
+
+async def _first_states(environment: EnvBuilder, rows: Sequence[Row]) -> list[State]:
+    """What the episodes of some rows begin with, one after the other; each is closed."""
+    states = []
+    for row in rows:
+        episode = environment.build(row)
+        try:
+            states.append(await episode.start())
+        finally:
+            await episode.close()
+    return states
 
 
 if __name__ == "__main__":

@@ -1,14 +1,17 @@
 """A user's environment: a class that builds episodes, or the episode's class itself.
 
-An ``EnvBuilder`` has ``build(row)`` and may have ``source(split, seed)`` or ``rows(split)``. A class
-with ``start()`` and ``step(reply)`` is taken as one episode and constructed with the row; its ``close()``,
-where it has one, is called whatever happened, and from another thread where ``step`` hangs. Messages may be text (a user message), ``{role, content}`` or ``Message``.
+A builder has ``build(row)`` and may have ``source(split, seed)`` or ``rows(split)``. A class with ``start`` and
+``step`` is taken as one episode and constructed with the row. Where ``step`` is ``async`` it is an ``Env`` and runs in
+the actor's event loop; plain functions (``TextEnv``) run in threads and may block. Its ``close``, where it has one, is
+called whatever happened, and from another thread where ``step`` hangs. Messages may be text (a user message),
+``{role, content}`` or ``Message``; images and audio are refused by name.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +21,11 @@ from blake3 import blake3
 from rollout.data.fields import ROLES, BadRecord
 from rollout.data.hugging_face import jsonable
 from rollout.data.mapping import FieldMapping, map_record
-from rollout.errors import DataError, SpecError
+from rollout.environments.threads import THREADS
+from rollout.errors import DataError, InfrastructureError, SpecError
 from rollout.plugins.user_code import refusing_failures
-from rollout.seams import DataSource, EnvBuilder, TextEnv
+from rollout.seams import DataSource, Env, EnvBuilder
+from rollout.turns import Action, Ending, State
 from rollout.types import Message, Row
 
 
@@ -51,32 +56,77 @@ def _as_row(record: Mapping[str, Any], index: int, what: str) -> Row:
         raise DataError(f"{what}, row {index}: {error}") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PluginEnv:
-    """One episode of a user's class, its messages put into our form."""
+    """One episode of a user's class: a text environment in threads of its own, or an ``Env`` that is what it says.
 
-    inner: Any
-    what: str
+    The user's object is made with the start, by ``make``; a text environment's functions may block.
+    """
 
-    def start(self) -> tuple[Message, ...]:
+    def __init__(self, make: Callable[[], Any], what: str) -> None:
+        self._make, self._what = make, what
+        self._inner: Any = None
+        self._closed = False
+
+    async def start(self) -> State:
         """The conversation the policy first sees."""
-        return as_messages(self.inner.start(), self.what)
+        begun = await THREADS.call(self._begin)
+        if not isinstance(begun, tuple):
+            begun = await begun
+            if not isinstance(begun, State):
+                raise TypeError(f"{self._what}: start() must return a State, got {begun!r:.80}")
+            return begun
+        return State(messages=begun)
 
-    def step(self, reply: str) -> tuple[tuple[Message, ...], bool]:
+    async def step(self, action: Action) -> State | Ending:
+        """What the user's ``step`` says: a State or an Ending, or of a text environment ``(messages, done)``."""
+        if _is_async(self._inner):
+            answer = await self._inner.step(action)
+            if not isinstance(answer, State | Ending):
+                raise TypeError(
+                    f"{self._what}: step() must return a State or an Ending, got {answer!r:.80}"
+                )
+            return answer
+        added, done = await THREADS.call(lambda: self._hear(action.text))
+        return Ending() if done else State(messages=added)
+
+    async def close(self) -> None:
+        """The user's ``close``, where there is one and the object was made; once."""
+        close = getattr(self._inner, "close", None)
+        if self._closed or close is None:
+            self._closed = True
+            return
+        self._closed = True
+        if inspect.iscoroutinefunction(close):
+            await close()
+        else:
+            await THREADS.call(close)
+
+    def _begin(self) -> Any:
+        """In a thread: make the object, and start it where that blocks; of an Env the coroutine of its start."""
+        inner = self._make()
+        self._inner = inner
+        if self._closed:  # it took so long to be made that nobody is left to close it
+            getattr(inner, "close", lambda: None)()
+            raise InfrastructureError("nobody waits for this environment any more")
+        if _is_async(inner):
+            return inner.start()
+        return as_messages(inner.start(), self._what)
+
+    def _hear(self, reply: str) -> tuple[tuple[Message, ...], bool]:
         """The user's ``(messages, done)``; only ``True`` or ``False`` means an answer with none."""
-        answer = self.inner.step(reply)
+        answer = self._inner.step(reply)
         if isinstance(answer, bool):
             return (), answer
         if not isinstance(answer, tuple) or len(answer) != 2:
-            raise TypeError(f"{self.what}: step() must return (messages, done), got {answer!r:.80}")
+            raise TypeError(
+                f"{self._what}: step() must return (messages, done), got {answer!r:.80}"
+            )
         messages, done = answer
-        return as_messages(messages, self.what), bool(done)
+        return as_messages(messages, self._what), bool(done)
 
-    def close(self) -> None:
-        """The user's ``close``, where there is one."""
-        close = getattr(self.inner, "close", None)
-        if close is not None:
-            close()
+
+def _is_async(inner: Any) -> bool:
+    return inspect.iscoroutinefunction(getattr(inner, "step", None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,15 +145,12 @@ class PluginBuilder:
             return RowsSource(self.made.rows(split), f"{self.what}.rows({split!r})")
         return None
 
-    def build(self, row: Row) -> TextEnv:
+    def build(self, row: Row) -> Env:
         """The episode of one row, which is its own: what it changes in it no other sees."""
         row = deepcopy(row)
-        inner = (
-            self.made(row, **self.parameters)
-            if isinstance(self.made, type)
-            else self.made.build(row)
-        )
-        return PluginEnv(inner=inner, what=self.what)
+        if isinstance(self.made, type):
+            return PluginEnv(lambda: self.made(row, **self.parameters), self.what)
+        return PluginEnv(lambda: self.made.build(row), self.what)
 
 
 def wrap_class(found: Any, parameters: Mapping[str, str], what: str) -> EnvBuilder:
@@ -135,8 +182,20 @@ def _as_message(item: Any, what: str) -> Message:
         return Message(role="user", content=item)
     if isinstance(item, Mapping) and item.get("role") in ROLES and _has_text(item):
         return Message(role=item["role"], content=item["content"])
+    if isinstance(item, Mapping) and item.get("role") in ROLES and (kind := _first_media(item)):
+        raise TypeError(
+            f"{what}: a message has a part {kind!r}; images and audio are not trained on"
+        )
     raise TypeError(f"{what}: expected text or {{role, content}}, got {item!r:.80}")
 
 
 def _has_text(item: Mapping[str, Any]) -> bool:
     return isinstance(item.get("content"), str)
+
+
+def _first_media(item: Mapping[str, Any]) -> str | None:
+    """The type of the first part that is no text, of a message whose content is a list of parts."""
+    content = item.get("content")
+    parts = content if isinstance(content, list | tuple) else ()
+    kinds = (str(part.get("type")) for part in parts if isinstance(part, Mapping))
+    return next((kind for kind in kinds if "image" in kind or "audio" in kind), None)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rollout.data.mapping import row_messages
 from rollout.seams import DataSource
+from rollout.turns import Action, Ending, State
 from rollout.types import Message, Row
 
 
@@ -15,14 +16,17 @@ class SingleTurn:
 
     messages: tuple[Message, ...]
 
-    def start(self) -> tuple[Message, ...]:
+    async def start(self) -> State:
         """The row's conversation."""
-        return self.messages
+        return State(messages=self.messages)
 
-    def step(self, reply: str) -> tuple[tuple[Message, ...], bool]:
+    async def step(self, action: Action) -> Ending:
         """Nothing to add; the episode is over."""
-        del reply
-        return (), True
+        del action
+        return Ending()
+
+    async def close(self) -> None:
+        """Nothing to free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The rewards that rollout ships. Each takes a batch and returns one float per completion.
 
-A completion's text and its row's ``answer`` are all they look at.
+A completion, what its environment gave for it, and its row's ``answer`` are all they look at.
 """
 
 from __future__ import annotations
@@ -142,6 +142,18 @@ def last_boxed(text: str) -> str | None:
     return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentReward:
+    """What the environment gave, summed over the turns; 0 where it gave nothing."""
+
+    def __call__(
+        self, prompts: Prompts, completions: Sequence[Completion], rows: Sequence[Row]
+    ) -> list[float]:
+        """The sums."""
+        del prompts, rows
+        return [sum(completion.turn_rewards) for completion in completions]
+
+
 def reference(row: Row, field: str) -> str:
     """The row's reference answer. Raises KeyError naming the field and what the row has."""
     if field not in row:
@@ -150,13 +162,14 @@ def reference(row: Row, field: str) -> str:
 
 
 KINDS: Mapping[str, Callable[..., RewardModel]] = {
+    "environment": EnvironmentReward,
     "exact-match": ExactMatch,
     "format": Format,
     "length": Length,
     "math-verify": MathVerify,
 }
 
-CANNOT_HANG = frozenset({"exact-match", "length"})
+CANNOT_HANG = frozenset({"environment", "exact-match", "length"})
 """Run in place; the others have loops of others' making inside."""
 
 

@@ -1,0 +1,66 @@
+"""What playing needs, and what comes of a task that was played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rollout.actor.episodes import Episode
+from rollout.protocol.messages import Failure, Task
+from rollout.seams import Engine, EnvBuilder, Renderer
+from rollout.seeds import derive_seed
+from rollout.turns import Budgets
+from rollout.types import Prefix
+
+RETURNED = Failure(kind="returned", message="another actor is to go on with it")
+Builders = Callable[[Task], EnvBuilder]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedTask:
+    """One task after its episodes: every sample's ended episode, or why some or all are missing.
+
+    ``episodes`` beside a ``failure`` are the samples that infrastructure trouble did not reach,
+    ``prefixes`` what there is of samples that somebody else is to go on with.
+    """
+
+    task: Task
+    episodes: tuple[Episode, ...] = ()
+    failure: Failure | None = None
+    prefixes: tuple[Prefix, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerParts:
+    """What playing needs. ``seed`` is ``spec.seed``.
+
+    ``context_max``: tokens that prompt and completion may have together; ``prompt_tokens_max``: those of a
+    training prompt. None: no bound. ``keeps_prefixes`` False (Exact): a sample that is given up starts over, and
+    the samples of a group wait for each other every turn. ``continuous``: the engine takes samples one by one as
+    they come, and batches them itself.
+    """
+
+    engine: Engine
+    renderer: Renderer
+    builders: Builders
+    seed: int
+    context_max: int | None = None
+    prompt_tokens_max: int | None = None
+    keeps_prefixes: bool = False
+    continuous: bool = False
+    budgets: Budgets = field(default_factory=Budgets)
+
+    def has_room(self, tokens: int, task: Task) -> bool:
+        """Whether a completion still fits behind so many tokens."""
+        return self.context_max is None or tokens + task.sampling.max_new_tokens <= self.context_max
+
+    def noise(self, episode: Episode, task: Task) -> int:
+        """The noise of an episode's present turn and segment."""
+        return derive_seed(
+            self.seed,
+            task.noise_domain,
+            task.ordinal,
+            episode.sample,
+            episode.turn,
+            episode.segment,
+        )
