@@ -92,9 +92,15 @@ def _build_admin(state: GatewayState) -> web.Application:
                 "open": one.open_requests,
                 "retired": one.retired,
             }
-            for one in state.pools
+            for one in reversed(state.pools)
         }
-        body = {"ready": state.ready, "open": len(state.live), "versions": versions}
+        sockets = [one.socket for pool in state.pools for one in pool.version.replicas]
+        body = {
+            "ready": state.ready,
+            "open": len(state.live),
+            "versions": versions,
+            "sockets": sockets,
+        }
         return web.Response(body=msgspec.json.encode(body), content_type="application/json")
 
     app = web.Application()

@@ -32,11 +32,12 @@ class VersionState(msgspec.Struct, frozen=True):
 
 
 class GatewayStatus(msgspec.Struct, frozen=True):
-    """What the gateway says of itself."""
+    """What the gateway says of itself; ``sockets`` are those of engines that it may still ask, or has asked."""
 
     ready: bool
     open: int
     versions: dict[str, VersionState]
+    sockets: list[str]
 
 
 class GatewayProcess:

@@ -12,7 +12,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -22,7 +22,7 @@ from rollout.inference.gateway.state import GatewaySettings
 from rollout.inference.gateway.table import EndpointTable, write_table
 from rollout.supervisor.serving.engines import EngineChoice, VersionEngines
 from rollout.supervisor.serving.gateway_process import GatewayProcess, GatewayStatus
-from rollout.supervisor.serving.targets import ServeTarget, current_step, make_ready
+from rollout.supervisor.serving.targets import ReadyModel, ServeTarget, current_step, make_ready
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +58,11 @@ class ServingAddress:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Served:
-    """One target: what of it is served, what comes next, and what is on its way out."""
+    """One target: the version that its names mean, and the one that they will mean next."""
 
     target: ServeTarget
-    current: VersionEngines
-    following: VersionEngines | None = None
-    leaving: list[VersionEngines] = field(default_factory=list)
+    current: ReadyModel
+    following: ReadyModel | None = None
     looked_at: float = 0.0
 
 
@@ -78,6 +77,8 @@ class ServingSession:
         self._table = self._folder / "table.json"
         self._key_file = KeyFile(options.keys)
         self._served: list[_Served] = []
+        self._engines: dict[str, VersionEngines] = {}
+        self._leaving: list[VersionEngines] = []
         self._gateway: GatewayProcess | None = None
         self._key_id = ""
 
@@ -93,13 +94,15 @@ class ServingSession:
         options.logs.mkdir(parents=True, exist_ok=True)
         port = options.port or _free_port(options.host)
         for target in options.targets:
-            self._served.append(_Served(target=target, current=self._begin(target)))
+            model = self._first_model(target)
+            self._served.append(_Served(target=target, current=model))
+            self._require_engines(model)
         self._publish()
         self._gateway = GatewayProcess(self._settings(port), options.logs / "gateway.log")
         self._wait_ready(stopped)
         key = self._make_key()
         names = tuple(self._build_table().names())
-        first = self._served[0].current.model
+        first = self._served[0].current
         return ServingAddress(
             url=f"http://{options.host}:{port}/v1",
             key=key,
@@ -131,24 +134,32 @@ class ServingSession:
         """End all processes, forget this session's key, remove its folder. Idempotent."""
         if self._gateway is not None:
             self._gateway.stop()
-        for one in self._served:
-            for engines in (one.current, one.following, *one.leaving):
-                if engines is not None:
-                    engines.stop()
+        for engines in (*self._engines.values(), *self._leaving):
+            engines.stop()
         if self._key_id:
             self._key_file.forget(lambda key: key.id == self._key_id)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _begin(self, target: ServeTarget) -> VersionEngines:
-        step = None
-        if target.run is not None:
-            step = current_step(target)
-            if step is None:
-                raise SpecError(
-                    f"{target.text}: run {target.run.name} has no such version yet; wait for it"
-                )
-        model = make_ready(target, self._folder, step)
-        return VersionEngines(model, self._options.engine, self._options.logs)
+    def _first_model(self, target: ServeTarget) -> ReadyModel:
+        if target.run is None:
+            return make_ready(target, self._folder)
+        step = current_step(target)
+        if step is None:
+            raise SpecError(
+                f"{target.text}: run {target.run.name} has no such version yet; wait for it"
+            )
+        return make_ready(target, self._folder, step)
+
+    def _require_engines(self, model: ReadyModel) -> None:
+        """Start what answers with this version, where nothing does. Two names of one version share its engines."""
+        known = self._engines.get(model.name)
+        if known is None:
+            options = self._options
+            self._engines[model.name] = VersionEngines(model, options.engine, options.logs)
+        elif known.model.digest != model.digest:
+            raise SpecError(
+                f"two models are named {model.name!r}: give one another name, as NAME=MODEL"
+            )
 
     def _settings(self, port: int) -> GatewaySettings:
         options = self._options
@@ -168,21 +179,13 @@ class ServingSession:
         return key
 
     def _build_table(self) -> EndpointTable:
-        versions = {one.current.model.name: one.current.version for one in self._served}
-        aliases = {
-            alias: one.current.model.name
-            for one in self._served
-            for alias in one.current.model.aliases
-        }
-        return EndpointTable(versions=tuple(versions.values()), aliases=aliases)
+        names = dict.fromkeys(one.current.name for one in self._served)
+        aliases = {alias: one.current.name for one in self._served for alias in one.current.aliases}
+        return EndpointTable(
+            versions=tuple(self._engines[name].version for name in names), aliases=aliases
+        )
 
     def _publish(self) -> None:
-        names = [one.current.model.name for one in self._served]
-        double = next((name for name in names if names.count(name) > 1), None)
-        if double is not None:
-            raise SpecError(
-                f"two models are named {double!r}: give one another name, as NAME=MODEL"
-            )
         write_table(self._table, self._build_table())
 
     def _wait_ready(self, stopped: Callable[[], bool]) -> None:
@@ -190,8 +193,8 @@ class ServingSession:
         deadline = time.monotonic() + self._options.start_seconds
         while time.monotonic() < deadline and not stopped():
             status = self._gateway.status()
-            for one in self._served:
-                one.current.keep_alive(time.monotonic())
+            for engines in self._engines.values():
+                engines.keep_alive(time.monotonic())
             if status is not None and _all_ready(status, self._served):
                 return
             time.sleep(POLL_SECONDS)
@@ -203,52 +206,64 @@ class ServingSession:
 
     def _tend(self, status: GatewayStatus | None) -> None:
         now = time.monotonic()
+        for name in {one.current.name for one in self._served}:
+            self._engines[name].keep_alive(now)
         for one in self._served:
-            one.current.keep_alive(now)
             if one.target.follows:
-                self._follow(one, status, now)
+                self._follow(one, now)
+        self._let_go(status)
 
-    def _follow(self, one: _Served, status: GatewayStatus | None, now: float) -> None:
-        """Move a name on: start what the run has now beside what is served, then change over, then let the old go."""
-        versions = {} if status is None else status.versions
-        for engines in [old for old in one.leaving if status and old.model.name not in versions]:
-            one.leaving.remove(engines)
-            engines.stop()
+    def _follow(self, one: _Served, now: float) -> None:
+        """Move a name on: start what the run has now beside what is served, then change over."""
         if one.following is not None:
             self._change_over(one, now)
-        elif not one.leaving and now - one.looked_at > FOLLOW_SECONDS:
+        elif not self._leaving and now - one.looked_at > FOLLOW_SECONDS:
             one.looked_at = now
             one.following = self._look_ahead(one)
 
-    def _look_ahead(self, one: _Served) -> VersionEngines | None:
+    def _look_ahead(self, one: _Served) -> ReadyModel | None:
         try:
             step = current_step(one.target)
-            if step is None or one.current.model.name.endswith(f"@{step}"):
+            if step is None or one.current.name.endswith(f"@{step}"):
                 return None
             model = make_ready(one.target, self._folder, step)
+            self._require_engines(model)
         except RolloutError as error:
             log.warning("target=%s is not followed this time: %s", one.target.text, error)
             return None
-        return VersionEngines(model, self._options.engine, self._options.logs)
+        return model
 
     def _change_over(self, one: _Served, now: float) -> None:
         assert one.following is not None
+        engines = self._engines[one.following.name]
         try:
-            one.following.keep_alive(now)
+            engines.keep_alive(now)
         except EngineError as error:
             log.warning("target=%s: the new version does not start: %s", one.target.text, error)
-            one.following.stop()
             one.following = None
             return
-        if one.following.healthy():
-            one.leaving.append(one.current)
+        if engines.healthy():
             one.current, one.following = one.following, None
             self._publish()
-            log.info("target=%s serves version=%s", one.target.text, one.current.model.name)
+            log.info("target=%s serves version=%s", one.target.text, one.current.name)
+
+    def _let_go(self, status: GatewayStatus | None) -> None:
+        """Stop engines that no name means and that no open request has."""
+        meant = {one.current.name for one in self._served}
+        meant |= {one.following.name for one in self._served if one.following is not None}
+        for name in self._engines.keys() - meant:
+            self._leaving.append(self._engines.pop(name))
+        for engines in tuple(self._leaving):
+            sockets = {one.socket for one in engines.version.replicas}
+            if status is not None and not sockets & set(status.sockets):
+                self._leaving.remove(engines)
+                engines.stop()
+                if engines.model.folder.is_relative_to(self._folder):  # an export of ours, never a user's model
+                    shutil.rmtree(engines.model.folder, ignore_errors=True)
 
 
 def _all_ready(status: GatewayStatus, served: Sequence[_Served]) -> bool:
-    names = [one.current.model.name for one in served]
+    names = [one.current.name for one in served]
     return all(name in status.versions and status.versions[name].ready for name in names)
 
 

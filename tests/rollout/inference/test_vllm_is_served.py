@@ -1,0 +1,104 @@
+"""Behind the gateway stands vLLM's own server: its bytes, its tools' refusals, its structured output; leaving frees it."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import httpx
+import openai
+import psutil
+import pytest
+from serving_kit import serving
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.process,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("vllm"),
+]
+
+MESSAGES = [{"role": "user", "content": "Hello there"}]
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"enum": [1]}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+
+
+def engine_metrics(pid: int) -> str:
+    """What vLLM says of itself, over its own socket, which the gateway gives to nobody."""
+    for one in psutil.Process(pid).children(recursive=True):
+        words = one.cmdline()
+        if "--uds" in words:
+            with httpx.Client(
+                transport=httpx.HTTPTransport(uds=words[words.index("--uds") + 1])
+            ) as client:
+                return client.get("http://engine/metrics").text
+    raise AssertionError("no server of vLLM")
+
+
+def value_of(page: str, name: str) -> float:
+    return sum(
+        float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith(name + "{")
+    )
+
+
+def test_a_client_of_openais_meets_vllm_as_it_is(tmp_path):
+    with serving(
+        tmp_path, "rollout://tiny-qwen2", "--engine", "vllm", "--tool-call-parser", "hermes"
+    ) as served:
+        client = openai.OpenAI(base_url=served.url, api_key=served.key, max_retries=0)
+        ask = {"model": "tiny-qwen2", "messages": MESSAGES, "max_tokens": 5}
+
+        whole = client.chat.completions.create(**ask, seed=1)
+        assert whole.model == "tiny-qwen2"
+        chunks = list(client.chat.completions.create(**ask, seed=1, stream=True))
+        assert (
+            "".join(one.choices[0].delta.content or "" for one in chunks)
+            == whole.choices[0].message.content
+        )
+        assert not [one for one in chunks if one.usage]
+        with_usage = list(
+            client.chat.completions.create(
+                **ask, stream=True, stream_options={"include_usage": True}
+            )
+        )
+        assert with_usage[-1].usage.prompt_tokens == whole.usage.prompt_tokens
+
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
+        said = client.chat.completions.create(**{**ask, "max_tokens": 60}, response_format=form)
+        if said.choices[0].finish_reason == "stop":
+            assert json.loads(said.choices[0].message.content) == {"a": 1}
+        tool = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+        called = client.chat.completions.create(
+            **{**ask, "max_tokens": 60},
+            tools=[tool],
+            tool_choice={"type": "function", "function": {"name": "f"}},
+        )
+        assert called.choices[0].message.tool_calls[0].function.name == "f"
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.chat.completions.create(**{**ask, "max_tokens": 10**6})
+        assert refused.value.param == "max_tokens"
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.embeddings.create(model="tiny-qwen2", input="a")
+        assert refused.value.code == "unsupported_route"
+
+        _left_while_streaming(client, served.process.pid)
+
+
+def _left_while_streaming(client: openai.OpenAI, pid: int) -> None:
+    with client.chat.completions.create(
+        model="tiny-qwen2",
+        messages=MESSAGES,
+        max_tokens=3500,
+        stream=True,
+        extra_body={"ignore_eos": True},
+    ) as stream:
+        next(stream)
+    deadline = time.monotonic() + 60
+    while value_of(page := engine_metrics(pid), "vllm:num_requests_running"):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert value_of(page, "vllm:generation_tokens_total") < 3000
