@@ -97,6 +97,15 @@ def serve(
             "--drain-seconds", min=0, help="How long open requests may take after Ctrl-C."
         ),
     ] = 30.0,
+    log_requests: Annotated[
+        bool, typer.Option("--log-requests", help="One line for each request, without bodies.")
+    ] = False,
+    log_bodies: Annotated[
+        bool, typer.Option("--log-bodies", help="And what was asked and answered.")
+    ] = False,
+    log_days: Annotated[
+        int, typer.Option("--log-days", min=1, help="Older files of the request log are removed.")
+    ] = 30,
     keys_folder: KeysOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
@@ -134,6 +143,9 @@ def serve(
         keys=folder,
         logs=folder / "logs",
         drain_seconds=drain_seconds,
+        log_requests=log_requests or log_bodies,
+        log_bodies=log_bodies,
+        log_days=log_days,
     )
     asked = _count_signals()
     with ServingSession(options) as session:

@@ -29,6 +29,7 @@ from rollout.inference.gateway.exchange import (
 )
 from rollout.inference.gateway.keys import ApiKey, KeyRefused
 from rollout.inference.gateway.metrics import CONTENT_TYPE
+from rollout.inference.gateway.request_log import BodyKeeper
 from rollout.inference.gateway.rules.asks import ROUTES_OF_MODELS, read_ask
 from rollout.inference.gateway.rules.refusals import ApiRefusal, invalid, unavailable
 from rollout.inference.gateway.state import GatewayState, allows
@@ -128,6 +129,8 @@ async def _ask(state: GatewayState, path: str, request: web.Request) -> web.Stre
         size_bytes=len(body),
         headers={"x-request-id": request[REQUEST_ID], **_version_headers(pool.version), **left},
         began_at=began,
+        body=body,
+        kept=BodyKeeper() if state.log is not None and state.log.bodies else None,
     )
     try:
         return await _conduct(exchange)
@@ -153,7 +156,7 @@ async def _conduct(exchange: Exchange) -> web.StreamResponse:
             raise
         task.uncancel()
         refusal = aborted
-    exchange.code = refusal.status
+    exchange.code, exchange.error = refusal.status, refusal.code or refusal.reason
     exchange.state.metrics.rejected.labels(refusal.reason).inc()
     return await end_refused(exchange, refusal, exchange.headers)
 

@@ -17,6 +17,7 @@ import aiohttp
 from aiohttp import web
 
 from rollout.inference.gateway.pools import EngineSlot, Entrant, VersionPool
+from rollout.inference.gateway.request_log import BODY_BYTES_MAX, BodyKeeper, RequestLine
 from rollout.inference.gateway.rules.refusals import ApiRefusal, engine_refusal, unavailable
 from rollout.inference.gateway.rules.streaming import (
     EventRelay,
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 2
 ANSWER_BYTES_MAX = 64 << 20
+CLIENT_CHARACTERS_MAX = 120
 LEFT = 499
 """In our own counts only: the client left."""
 VERSION_HEADER = "X-Rollout-Model-Version"
@@ -67,6 +69,10 @@ class Exchange:
     first_byte_at: float = 0.0
     queue_seconds: float = 0.0
     engine: str = ""
+    error: str = ""
+    retries: int = 0
+    body: bytes = b""
+    kept: BodyKeeper | None = None
     relay: EventRelay | None = field(default=None)
 
     async def answer(self) -> web.StreamResponse:
@@ -86,6 +92,7 @@ class Exchange:
                 self.pool.release(slot)
                 if attempt:
                     break
+                self.retries += 1
                 self.state.metrics.retries.inc()
                 continue
             except BaseException:
@@ -114,6 +121,41 @@ class Exchange:
             metrics.tokens.labels(name, "prompt").inc(self.usage.prompt_tokens)
             metrics.tokens.labels(name, "cached").inc(self.usage.cached_tokens)
             metrics.tokens.labels(name, "completion").inc(self.usage.completion_tokens)
+        if self.state.log is not None:
+            self.state.log.add(self._line(now))
+
+    def _line(self, now: float) -> RequestLine:
+        usage, kept, version = self.usage or TokenUsage(), self.kept, self.pool.version
+        headers = self.request.headers
+        return RequestLine(
+            time=time.time(),
+            id=self.request_id,
+            key=self.key.id,
+            path=self.ask.path,
+            asked=self.ask.model,
+            version=version.name,
+            digest=version.digest,
+            engine=self.engine,
+            code=self.code,
+            error=self.error,
+            stream=self.ask.stream,
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            completion_tokens=usage.completion_tokens,
+            queue_seconds=round(self.queue_seconds, 6),
+            first_byte_seconds=round(max(self.first_byte_at - self.began_at, 0.0), 6),
+            seconds=round(now - self.began_at, 6),
+            retries=self.retries,
+            client=headers.get("User-Agent", "")[:CLIENT_CHARACTERS_MAX],
+            client_retries=headers.get("x-stainless-retry-count", "")[:8],
+            trace=headers.get("traceparent", "")[:64],
+            input=self.body.decode()
+            if kept is not None and len(self.body) <= BODY_BYTES_MAX
+            else "",
+            input_cut=kept is not None and len(self.body) > BODY_BYTES_MAX,
+            output="" if kept is None else kept.text(),
+            output_cut=kept is not None and kept.cut,
+        )
 
     @property
     def tokens_used(self) -> int | None:
@@ -162,6 +204,8 @@ class Exchange:
             self.pool.lost(slot.engine)
             raise unavailable("the engine was lost; try again", reason="no_engine") from error
         self._begun(slot)
+        if self.kept is not None:
+            self.kept.add(body)
         self.usage = read_usage(body)
         self.code = 200
         milliseconds = str(round((time.monotonic() - self.began_at) * 1000))
@@ -200,6 +244,8 @@ class Exchange:
     async def _write(self, response: web.StreamResponse, data: bytes) -> None:
         live = self.live
         live.writing, live.moved_at = True, time.monotonic()
+        if self.kept is not None:
+            self.kept.add(data)
         await response.write(data)
         live.writing = False
 

@@ -20,6 +20,7 @@ from rollout.inference.gateway.keys import ApiKey, KeyFile, KeyRing
 from rollout.inference.gateway.live import LiveBounds, LiveRequests
 from rollout.inference.gateway.metrics import GatewayMetrics
 from rollout.inference.gateway.pools import HEALTH_AGAIN_SECONDS, VersionPool, find_pool
+from rollout.inference.gateway.request_log import RequestLog
 from rollout.inference.gateway.rules.limits import KeyBudgets
 from rollout.inference.gateway.rules.queueing import QueueBounds
 from rollout.inference.gateway.rules.refusals import ApiRefusal
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a gateway listens, what it reads, and its bounds. ``admin`` is a Unix socket for whoever started it."""
+    """Where a gateway listens, what it reads, and its bounds. ``log``: the folder of the request log; empty: none. ``admin`` is a Unix socket for whoever started it."""
 
     host: str
     port: int
@@ -52,6 +53,9 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     body_seconds: float = 30.0
     bodies_bytes_max: int = 512 << 20
     live_max: int = 16_384
+    log: str = ""
+    log_bodies: bool = False
+    log_days: int = 30
 
 
 class GatewayState:
@@ -68,6 +72,7 @@ class GatewayState:
                 write_seconds=settings.write_seconds,
             )
         )
+        self.log = _open_log(settings, self.metrics)
         self.draining = False
         self.bodies_bytes = 0
         self.table = EndpointTable()
@@ -140,6 +145,8 @@ class GatewayState:
         """Close the clients of all engines."""
         for pool in self.pools:
             await pool.close()
+        if self.log is not None:
+            await asyncio.to_thread(self.log.close)
 
     def _take(self, table: EndpointTable) -> None:
         for version in table.versions:
@@ -170,6 +177,17 @@ class GatewayState:
 def allows(key: ApiKey, name: str) -> bool:
     """Whether a key may ask for this name."""
     return not key.models or name in key.models
+
+
+def _open_log(settings: GatewaySettings, metrics: GatewayMetrics) -> RequestLog | None:
+    if not settings.log:
+        return None
+    return RequestLog(
+        Path(settings.log),
+        bodies=settings.log_bodies,
+        days=settings.log_days,
+        dropped=metrics.log_dropped.inc,
+    )
 
 
 class _FileWatch(Generic[T]):

@@ -43,6 +43,9 @@ class ServeOptions:
     keys: Path
     logs: Path
     drain_seconds: float
+    log_requests: bool = False
+    log_bodies: bool = False
+    log_days: int = 30
     start_seconds: float = 900.0
 
 
@@ -170,6 +173,9 @@ class ServingSession:
             keys=str(options.keys),
             admin="",
             drain_seconds=options.drain_seconds,
+            log=str(options.logs / "requests") if options.log_requests else "",
+            log_bodies=options.log_bodies,
+            log_days=options.log_days,
         )
 
     def _make_key(self) -> str:
@@ -258,7 +264,9 @@ class ServingSession:
             if status is not None and not sockets & set(status.sockets):
                 self._leaving.remove(engines)
                 engines.stop()
-                if engines.model.folder.is_relative_to(self._folder):  # an export of ours, never a user's model
+                if engines.model.folder.is_relative_to(
+                    self._folder
+                ):  # an export of ours, never a user's model
                     shutil.rmtree(engines.model.folder, ignore_errors=True)
 
 
