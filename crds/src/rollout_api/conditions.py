@@ -162,6 +162,17 @@ class Reason(StrEnum):
         "Look at the evaluation; lower the bar only if it was wrong.",
     )
 
+    TOO_MANY_FAILED_ROWS = (
+        "TooManyFailedRows",
+        "More rows than `infer.maxFailedRatio` allows have an error instead of an answer.",
+        "Read the error file beside the results; mend the rows, or raise the ratio.",
+    )
+    NOTHING_MEASURED = (
+        "NothingMeasured",
+        "No prompt of an evaluation was answered.",
+        "Look at the logs of the actors.",
+    )
+
     # What a person must put right
     INVALID_SPEC = (
         "InvalidSpec",

@@ -57,7 +57,8 @@ def build_spec(folder: Path, **changes: Any) -> Any:
         },
         **changes,
     }
-    return resolve(parse_run(manifest).spec).spec
+    kept = {name: value for name, value in manifest.items() if value is not None}
+    return resolve(parse_run(kept).spec).spec
 
 
 class Cluster:
@@ -75,10 +76,15 @@ class Cluster:
         """Write the order of one pod, and the token of its account; the file's path."""
         place = self.folder / pod
         place.mkdir(exist_ok=True)
-        (place / "token").write_text(self.issuer.token(role) if role != "coordinator" else "-")
+        spec = build_spec(self.folder, **changes)
+        # Without a learner the coordinator's account is the learner's: its pod publishes the one version.
+        account = "learner" if role == "coordinator" and spec.train is None else role
+        (place / "token").write_text(
+            self.issuer.token(account) if account != "coordinator" else "-"
+        )
         order = WorkerOrder(
             run=RunIdentity(name="arithmetic", namespace="team", uid=UID),
-            spec=build_spec(self.folder, **changes),
+            spec=spec,
             layout=Layout(
                 run_dir=str(place / "run"),
                 coordinator_url=self.url,

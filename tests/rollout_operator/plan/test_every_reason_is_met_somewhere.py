@@ -35,6 +35,8 @@ REPORTED = {
 OUTCOMES = [
     "Failed",
     "GateFailed",
+    "TooManyFailedRows",
+    "NothingMeasured",
     "ModelNotFound",
     "DataNotFound",
     "BadRecord",

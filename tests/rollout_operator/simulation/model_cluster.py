@@ -115,14 +115,17 @@ class ModelCluster:
 
     def work(self) -> None:
         for place, run in self.model.of_kind("rolloutruns"):
-            if (attempt := self._attempt_at_work(place[2])) is None:
+            if (attempt := self._attempt_at_work(place[2], run["spec"])) is None:
                 continue
             before = run.get("status", {}).get("progress", {})
             same = before.get("attempt") == attempt
             if same and before.get("outcome"):
                 continue
-            step = min(GOAL, (before.get("step", 0) if same else 0) + 1)
-            progress: Body = {"attempt": attempt, "step": step, "outcome": None}
+            trains = "train" in run["spec"]
+            done = before.get("step", 0) if trains else before.get("rows", {}).get("done", 0)
+            step = min(GOAL, (done if same else 0) + 1)
+            moved = {"step": step} if trains else {"rows": {"total": GOAL, "done": step}}
+            progress: Body = {"attempt": attempt, **moved, "outcome": None}
             if self._coordinator(place[2]) in self.stopped:
                 progress["outcome"] = {"kind": "Stopped", "reason": "Suspended"}
             elif step == GOAL and self.may_end:
@@ -133,15 +136,16 @@ class ModelCluster:
     def _coordinator(self, run: str) -> str:
         return self.model.get(("pods", "ns", f"{run}-coordinator-0"))["metadata"]["uid"]
 
-    def _attempt_at_work(self, run: str) -> int | None:
-        """The attempt whose coordinator runs, and whose learner does."""
+    def _attempt_at_work(self, run: str, spec: Body) -> int | None:
+        """The attempt whose coordinator runs, and whose learner does; where there is none, the first actor."""
         found = {}
-        for role in ("coordinator", "learner"):
+        worker = "learner" if "train" in spec else "actor"
+        for role in ("coordinator", worker):
             pod = self.model.objects.get(("pods", "ns", f"{names.workload_name(run, role)}-0"))
             if pod is None or not is_ready(pod) or "deletionTimestamp" in pod["metadata"]:
                 return None
             found[role] = int(pod["metadata"]["labels"][names.LABEL_ATTEMPT])
-        return found["learner"] if len(set(found.values())) == 1 else None
+        return found[worker] if len(set(found.values())) == 1 else None
 
 
 def _build_pod(place: Place, live: Body, name: str) -> Body:

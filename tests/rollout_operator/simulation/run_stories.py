@@ -79,7 +79,8 @@ class Stage:
 
     def _complete(self, incarnation: int | None) -> bool:
         pods, spec = self.pods(), self.run["spec"]
-        wanted = 1 + spec.get("learner", {}).get("nodes", 1)
+        trains = "train" in spec
+        wanted = 1 + (spec.get("learner", {}).get("nodes", 1) if trains else 0)
         wanted += spec.get("actors", {}).get("replicas", 1)
         still = all(is_ready(one) and "deletionTimestamp" not in one["metadata"] for one in pods)
         group = {
@@ -87,7 +88,7 @@ class Stage:
             for one in pods
             if one["metadata"]["labels"][names.LABEL_ROLE] == "learner"
         }
-        return len(pods) == wanted and still and group == {str(incarnation)}
+        return len(pods) == wanted and still and group == ({str(incarnation)} if trains else set())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +242,19 @@ ACTS: dict[str, tuple[Act, ...]] = {
 }
 DRAWN_APART = ("take a suspension back", "edit at work")
 """They came later: what a seed told before, it still tells."""
+ANSWERS_FROM = 1 << 32
+"""Seeds from here on tell of runs that answer rows: coordinator and actors, no learner."""
+WITHOUT_A_LEARNER = (
+    "suspend",
+    "lose an actor",
+    "scale",
+    "delete the secret",
+    "delete the actors",
+    "delete the record",
+    "edit at work",
+    "make anew",
+)
+ROWS: Body = {"model": SPEC["model"], "infer": {"data": {"jsonl": {"uri": "/data/rows.jsonl"}}}}
 ENDS: dict[str, tuple[Act, ...]] = {
     "succeed": (),
     "fail": (),
@@ -275,6 +289,8 @@ class Story:
 
 
 def build_story(seed: int) -> Story:
+    if seed >= ANSWERS_FROM:
+        return _build_answers(seed)
     draw = random.Random(f"story {seed}")
     spec: Body = {**SPEC, "actors": {"replicas": draw.choice([1, 1, 2])}}
     if draw.random() < 0.5:
@@ -289,4 +305,13 @@ def build_story(seed: int) -> Story:
     apart = random.Random(f"taken back {seed}")
     acts += apart.choices(DRAWN_APART, k=apart.choice([0, 0, 1]))
     acts = ["edit"] * ("edit" in acts) + [one for one in acts if one != "edit"]
+    return Story(seed=seed, spec=spec, acts=tuple(acts), end=draw.choice(list(ENDS)))
+
+
+def _build_answers(seed: int) -> Story:
+    draw = random.Random(f"answers {seed}")
+    spec: Body = {**ROWS, "actors": {"replicas": draw.choice([1, 1, 2])}}
+    if draw.random() < 0.4:
+        spec["limits"] = {"ttlSecondsAfterFinished": 0}
+    acts = draw.choices(WITHOUT_A_LEARNER, k=draw.choice([0, 1, 1, 2, 3]))
     return Story(seed=seed, spec=spec, acts=tuple(acts), end=draw.choice(list(ENDS)))

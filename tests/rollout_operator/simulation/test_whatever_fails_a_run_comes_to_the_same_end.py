@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 from fresh_seeds import find_first
 from model_requests import FAULTS, WATCH_FAULTS
-from run_stories import ACTS, ENDS, build_story
+from run_stories import ACTS, ANSWERS_FROM, ENDS, WITHOUT_A_LEARNER, build_story
 from simulate_operator import simulate, simulate_one_fault, undisturbed
 
 LONG = 1800
@@ -37,8 +37,13 @@ def test_known_seeds(seed):
     assert check(seed)
 
 
-def explore(count: int) -> None:
-    first = find_first()
+@pytest.mark.parametrize("seed", range(ANSWERS_FROM, ANSWERS_FROM + 12))
+def test_known_seeds_of_runs_without_a_learner(seed):
+    check(seed)
+
+
+def explore(count: int, base: int = 0) -> None:
+    first = base + find_first()
     print(f"fresh seeds from {first} on")
     for seed in range(first, first + count):
         check(seed)
@@ -47,6 +52,11 @@ def explore(count: int) -> None:
 @pytest.mark.slow
 def test_many_fresh_seeds():
     explore(LONG)
+
+
+@pytest.mark.slow
+def test_many_fresh_seeds_of_runs_without_a_learner():
+    explore(LONG // 4, ANSWERS_FROM)
 
 
 def sweep(seed: int, numbers: range) -> None:
@@ -84,4 +94,10 @@ def test_many_seeds_meet_every_fault():
 def test_the_seeds_meet_every_act_and_every_end():
     stories = [build_story(seed) for seed in range(200)]
     assert {act for one in stories for act in one.acts} == set(ACTS)
+    assert {one.end for one in stories} == set(ENDS)
+
+
+def test_the_seeds_of_runs_without_a_learner_meet_every_act_and_every_end():
+    stories = [build_story(seed) for seed in range(ANSWERS_FROM, ANSWERS_FROM + 100)]
+    assert {act for one in stories for act in one.acts} == set(WITHOUT_A_LEARNER)
     assert {one.end for one in stories} == set(ENDS)

@@ -15,7 +15,7 @@ from rollout_api.checks.within import models_within
 from rollout_api.places import NAMESPACE, named_for, namespace_place
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.allowed import Allowed, AllowedNamespaces
-from rollout_api.v1alpha1.data import Data
+from rollout_api.v1alpha1.data import Data, Output
 from rollout_api.v1alpha1.pods import PodSettings, Toleration
 from rollout_api.v1alpha1.roles import Vllm
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -80,8 +80,9 @@ def _judge(model: BaseModel, path: str, lists: Allowed, namespace: str | None) -
             yield from _image(image, f"{path}.image", lists)
         case CodeImage():
             yield from _image(model.reference, f"{path}.reference", lists)
-        case CodeWheel():
-            yield from _place(model.uri, f"{path}.uri", "wheels", lists, namespace)
+        case CodeWheel() | Output():
+            field = "wheels" if isinstance(model, CodeWheel) else "storage"
+            yield from _place(model.uri, f"{path}.uri", field, lists, namespace)
         case Storage():
             if model.uri is not None:
                 yield from _root(model.uri, f"{path}.uri", lists, namespace)

@@ -1,4 +1,4 @@
-"""Runs that only evaluate: where they run in this version, and what is asked of their evaluations.
+"""Runs that only evaluate: what is asked of their evaluations.
 
 The last rule is one of runs of inference, too: neither has a learner.
 """
@@ -13,13 +13,6 @@ from rollout_api.problems import Problem
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 _MOMENTS = ("at_start", "every_steps", "at_end", "selects")
-
-
-def evaluation_runs_on_one_machine(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
-    """The operator starts no run without a learner."""
-    if spec.evaluate is not None and facts.platform == "cluster":
-        fix = "run it on one machine: rollout run -f, or rollout eval"
-        yield not_supported("spec.evaluate", "a run that only evaluates, in a cluster,", fix)
 
 
 def something_is_evaluated(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
@@ -62,19 +55,15 @@ def rows_of_an_evaluation_are_scored(spec: RolloutRunSpec, _: Facts) -> Iterator
 
 
 def no_learner_no_adapter(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """Every engine samples from a whole model, with as many actors as are asked for."""
+    """Every engine samples from a whole model."""
     if spec.train is not None:
         return
     work = "an inference run" if spec.infer else "a run that evaluates"
     if spec.model.lora is not None:
         yield not_supported("spec.model.lora", f"an adapter of {work}", "leave it out")
-    if spec.actors.autoscale is not None:
-        fix = "set actors.replicas"
-        yield not_supported("spec.actors.autoscale", f"autoscaling of {work}", fix)
 
 
 RULES = (
-    evaluation_runs_on_one_machine,
     something_is_evaluated,
     each_is_measured_once,
     rows_of_an_evaluation_are_scored,

@@ -1,4 +1,4 @@
-"""Inference runs: where they run in this version, and which of their fields are acted on."""
+"""Inference runs: where their results go, and which of their fields are acted on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rollout_api.problems import Problem
 from rollout_api.v1alpha1.infer import Infer
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
-_OUTPUT_SCHEMES = frozenset({"", "file"})
+_FOLDERS, _BUCKETS = frozenset({"", "file"}), frozenset({"s3"})
 _DATA_OF_TRAINING = ("shuffle", "tail_batch", "on_bad_record", "eval_fraction")
 _ROWS_OF_TRAINING = (
     "answer_field",
@@ -30,11 +30,8 @@ _BENDING = (
 )
 
 
-def inference_runs_on_one_machine(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
-    """The operator starts no run without a learner."""
-    if spec.infer is not None and facts.platform == "cluster":
-        fix = "run it on one machine: rollout run -f, or rollout infer batch"
-        yield not_supported("spec.infer", "batch inference in a cluster", fix)
+def inference_measures_nothing(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Evaluations are a run of their own."""
     if spec.infer is not None and spec.evaluations:
         yield not_supported("spec.evaluations", "measuring beside inference", "leave it out")
 
@@ -54,14 +51,25 @@ def inference_reads_files(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
         )
 
 
-def inference_writes_json_lines_here(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """Results are files of JSON lines on this machine."""
+def inference_writes_json_lines(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """Results are files of JSON lines: in a bucket, or in a folder of this machine, which pods do not have."""
     output = None if spec.infer is None else spec.infer.output
     if output is None:
         return
     scheme = urlsplit(output.uri).scheme
-    if scheme not in _OUTPUT_SCHEMES:
-        what, fix = f"results at {scheme}://", "name a folder, and copy the files from there"
+    if scheme not in _FOLDERS | _BUCKETS:
+        what, fix = f"results at {scheme}://", "name a folder or s3://bucket/prefix"
+        yield not_supported("spec.infer.output.uri", what, fix)
+    elif scheme in _BUCKETS and not urlsplit(output.uri).path.strip("/"):
+        yield Problem(
+            field="spec.infer.output.uri",
+            reason="InvalidValue",
+            message=f"{output.uri} names a whole bucket",
+            fix=f"add a prefix, such as {output.uri.rstrip('/')}/answers",
+        )
+    elif facts.platform == "cluster" and scheme in _FOLDERS:
+        what = "a folder for results: pods of a cluster share none, and it"
+        fix = "name s3://bucket/prefix, or leave it out: results go to the run's storage"
         yield not_supported("spec.infer.output.uri", what, fix)
     if output.format != "Jsonl":
         what = f"results as {output.format}"
@@ -92,9 +100,9 @@ def lengths_of_inference_are_ordered(spec: RolloutRunSpec, _: Facts) -> Iterator
 
 
 RULES = (
-    inference_runs_on_one_machine,
+    inference_measures_nothing,
     inference_reads_files,
-    inference_writes_json_lines_here,
+    inference_writes_json_lines,
     inference_samples_as_engines_do,
     lengths_of_inference_are_ordered,
 )

@@ -13,7 +13,7 @@ class Infer(ApiModel):
     data: Data
     """The prompts that are completed."""
     output: Output | None = None
-    """Where completions go. Unset: the run's own storage."""
+    """Where completions go: a folder on one machine, or `s3://bucket/prefix`. Unset: the run's own storage."""
     sampling: Sampling = filled(default_factory=Sampling)
     """How completions are drawn; nothing is refused here."""
     samples_per_prompt: int = filled(1, ge=1, le=4096)

@@ -90,9 +90,9 @@ class RolloutRunSpec(OneOf):
     train: Train | None = None
     """Train: change the weights of the model."""
     infer: Infer | None = None
-    """Complete rows with it, on one machine; a cluster refuses it in this version."""
+    """Complete rows with it."""
     evaluate: Evaluate | None = None
-    """Measure it by `evaluations`, each once, on one machine; a cluster refuses it in this version."""
+    """Measure it by `evaluations`, each once."""
     preset: PresetName | None = None
     """Settings to start from, `name@version`, or several joined with `+` such as
     `qwen2.5-0.5b@v1+dapo@v1`; what the manifest says wins. Unset: `defaults@v1`."""
@@ -153,7 +153,7 @@ class RolloutRunSpec(OneOf):
 
 
 class RolloutRun(ApiModel):
-    """Training, batch inference or evaluation, from start to a result. In a cluster this version refuses the latter two."""
+    """Training, batch inference or evaluation, from start to a result."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *settled_while_alive("", RolloutRunSpec, LIVE_SPEC | IMMUTABLE_SPEC),

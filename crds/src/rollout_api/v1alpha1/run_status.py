@@ -121,6 +121,21 @@ class Stuck(ApiModel):
     """When that was found; a worker that began later is not meant."""
 
 
+class RowCounts(ApiModel):
+    """How far a run without a learner is: rows that it answers, or prompts that it measures by."""
+
+    total: int = Field(ge=0)
+    """Rows of the data, those included that are refused."""
+    done: int = Field(default=0, ge=0)
+    """Rows with an answer."""
+    failed: int = Field(default=0, ge=0)
+    """Rows without one: refused before they were asked, or given up by the engine."""
+    tokens: int = Field(default=0, ge=0)
+    """Tokens that were generated for them."""
+    seconds_left: int | None = Field(default=None, ge=0)
+    """Estimate at the pace so far. Unset: none can be made yet, or nothing is left."""
+
+
 class Progress(ApiModel):
     """How far the work is; written by the coordinator alone."""
 
@@ -146,6 +161,8 @@ class Progress(ApiModel):
     """Mean age of the last step's trajectories, in steps."""
     dispositions: Dispositions | None = None
     """How samples ended so far."""
+    rows: RowCounts | None = None
+    """Rows of a run that only answers or measures. Unset: the run trains, or has not looked at them yet."""
     conditions: tuple[ReportedCondition, ...] = many(8, key="type")
     """What the coordinator judges."""
     actors_wanted: int | None = Field(default=None, ge=0)

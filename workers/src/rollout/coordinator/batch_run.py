@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from rollout.coordinator.plan import (
     EvaluationPlan,
@@ -19,7 +20,9 @@ from rollout.coordinator.plan import (
     RunPlan,
     TrainPlan,
 )
+from rollout.coordinator.rules.autoscaling import ActorBounds
 from rollout.data.batch import TOO_LONG, BatchSource, RefusedRow, open_batch
+from rollout.engines.sizes import tasks_at_once
 from rollout.errors import DataError, DataNotFound, SpecError
 from rollout.types import Row, SamplingParams
 from rollout_api.v1alpha1.infer import Infer
@@ -110,6 +113,7 @@ def build_batch_plan(config: WorkerConfig, rows: BatchRows) -> RunPlan:
             exact=spec.numerics.mode == "Exact",
             grade=config.resolved.grade,
         ),
+        actors=row_actors(config),
         evaluations=(
             EvaluationPlan(
                 name=BATCH[0],
@@ -128,6 +132,19 @@ def build_batch_plan(config: WorkerConfig, rows: BatchRows) -> RunPlan:
     )
 
 
+def row_actors(config: WorkerConfig) -> ActorBounds | None:
+    """Bounds of the actors of a run without a learner, where their number follows the rows that are left."""
+    actors = config.spec.actors
+    if actors.autoscale is None:
+        return None
+    return ActorBounds(
+        low=actors.autoscale.min,
+        high=actors.autoscale.max,
+        start=actors.replicas,
+        tasks_each=tasks_at_once(config),
+    )
+
+
 def _sampling(config: WorkerConfig, infer: Infer) -> SamplingParams:
     asked = infer.sampling
     return SamplingParams(
@@ -141,11 +158,26 @@ def _sampling(config: WorkerConfig, infer: Infer) -> SamplingParams:
 
 
 def results_folder(config: WorkerConfig) -> Path:
-    """Where the files of results appear."""
+    """Where the files of results are written: the place itself, or where they wait for the way to a bucket."""
     output = infer_of(config).output
-    if output is None:
+    if output is None or results_bucket(config) is not None:
         return Path(config.layout.run_dir) / RESULTS_FOLDER
     return Path(output.uri.removeprefix("file://"))
+
+
+def results_bucket(config: WorkerConfig) -> str | None:
+    """The place in a bucket where results appear: the one that is named, or in a cluster the run's own."""
+    output, storage = infer_of(config).output, config.spec.storage
+    if output is not None:
+        return output.uri if is_bucket_place(output.uri) else None
+    if config.authentication is None or storage is None or storage.uri is None:
+        return None
+    return f"{storage.uri.rstrip('/')}/{config.run.uid}/{RESULTS_FOLDER}"
+
+
+def is_bucket_place(uri: str) -> bool:
+    """Whether a place is no folder of this machine."""
+    return urlsplit(uri).scheme not in ("", "file")
 
 
 def no_summary(rewards: Sequence[Sequence[float]]) -> Mapping[str, Any]:

@@ -42,7 +42,7 @@ from rollout.coordinator.rules.autoscaling import ActorBounds
 from rollout.coordinator.rules.drift import DriftBounds
 from rollout.coordinator.settings import SteadyTuning, Tuned, Tuning
 from rollout.data.cursor import total
-from rollout.errors import SpecError
+from rollout.errors import RolloutError, SpecError
 from rollout.evaluations.statistics import summarise
 from rollout.ledger.opening import open_ledger
 from rollout.ledger.records import Limits as LedgerLimits
@@ -90,8 +90,8 @@ async def open_from_config(
     )
     if config.spec.infer is not None and opened.run.state.version is None:
         try:
-            require_free(config)
-        except SpecError:
+            await asyncio.to_thread(require_free, config)
+        except RolloutError:
             await opened.close()
             raise
     opened.run.packer = packer

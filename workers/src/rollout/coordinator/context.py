@@ -45,7 +45,7 @@ class ResultCounts:
     num_rows: int
     num_failed: int
     num_tokens: int
-    folder: Path
+    place: str
 
 
 class Packer(Protocol):

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rollout.coordinator.batch_run import row_actors
 from rollout.coordinator.plan import (
     EvaluationPlan,
     Gate,
@@ -84,6 +85,7 @@ def build_evaluation_plan(config: WorkerConfig, rows: SuiteRows) -> RunPlan:
         numerics=NumericsPlan(
             exact=config.spec.numerics.mode == "Exact", grade=config.resolved.grade
         ),
+        actors=row_actors(config),
         evaluations=tuple(
             replace(plan, at_start=True, at_end=False)
             for plan in plan_evaluations(config, sampling, rows.suites)

@@ -233,7 +233,7 @@ class RunPlan:
     learner: LearnerPlan = field(default_factory=LearnerPlan)
     """The learner's pods."""
     actors: ActorBounds | None = None
-    """Bounds of their number where it follows the learner."""
+    """Bounds of their number where it follows the learner, or the rows that are left."""
     evaluations: tuple[EvaluationPlan, ...] = ()
     """What is measured; of an inference run, its rows."""
     infer: InferPlan | None = None

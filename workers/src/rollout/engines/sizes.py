@@ -12,6 +12,10 @@ from rollout_api.worker import WorkerConfig
 
 ENGINE_DIR = "ROLLOUT_ENGINE_DIR"
 TASKS_MIN, TASKS_MAX = 8, 256
+VLLM_SEQUENCES = 64
+"""Sequences a vLLM server decodes together in Fast, when the manifest does not say."""
+BATCH_SAMPLES = 256
+"""Samples the embedded engine decodes together, when the manifest does not say."""
 
 
 def engine_folder() -> Path | None:
@@ -52,6 +56,21 @@ def prompts_per_step(config: WorkerConfig) -> int:
     if train is None or not train.algorithm.is_online:
         return 0
     return train.algorithm.items_per_step
+
+
+def sequences_max(config: WorkerConfig) -> int:
+    """Sequences that one engine decodes together."""
+    engine = config.spec.actors.chosen_engine
+    if engine.vllm is None:
+        groups = engine.embedded.batch_groups if engine.embedded is not None else None
+        return BATCH_SAMPLES if groups is None else groups * group_size(config)
+    exact = config.spec.numerics.mode == "Exact"
+    return 1 if exact else engine.vllm.max_num_seqs or VLLM_SEQUENCES
+
+
+def tasks_at_once(config: WorkerConfig) -> int:
+    """Tasks whose samples fill one engine."""
+    return max(1, sequences_max(config) // group_size(config))
 
 
 def plan_tasks_max(config: WorkerConfig) -> int:

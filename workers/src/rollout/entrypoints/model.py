@@ -1,6 +1,6 @@
-"""Gives an inference run its one weight version: ``python -m rollout.entrypoints.model --config W``.
+"""Gives a run without a learner its one weight version: ``python -m rollout.entrypoints.model --config W``.
 
-It calls in the learner's place and leaves: the model's files become version 0 as they do in training, with the same
+On one machine a process of its own, in a cluster a child in the coordinator's pod, which holds the model already. It calls in the learner's place and leaves: the model's files become version 0 as they do in training, with the same
 cast and digest, and no step follows. Started again it finds the version there, compares, and leaves.
 """
 
@@ -64,7 +64,9 @@ def _require_same(initial: WeightVersion, version: WeightVersion) -> None:
 def _publish(config: WorkerConfig) -> WeightVersion:
     model = freeze(load_model(Path(config.resolved.model_path)), DTYPES[config.resolved.dtype])
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    return publish(weights, open_store(config, "learner"), lineage=0, step=0)
+    # In a cluster it stands in the coordinator's pod, whose folder is the store itself.
+    place = "learner" if config.authentication is None else "coordinator"
+    return publish(weights, open_store(config, place), lineage=0, step=0)
 
 
 if __name__ == "__main__":

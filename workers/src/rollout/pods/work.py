@@ -11,6 +11,7 @@ from pathlib import Path
 from rollout.pods.child import run_child
 from rollout.pods.node import POD_NAME, find_node, ordinal_of, work_in_group
 from rollout.pods.orders import config_path, read_order
+from rollout.pods.publishing import publishing
 from rollout.pods.telling import Telling, build_telling
 from rollout.runs.environment import RUN_DIR_VARIABLE, thread_env, user_env
 from rollout_api.v1alpha1.common import EnvRole
@@ -44,6 +45,8 @@ def work(
     """Do the role's work, then idle."""
     if role == "learner":
         work_in_group(order, find_node(os.environ), environment, told, telling)
+    elif role == "coordinator" and order.spec.train is None:
+        _coordinate_and_publish(order, environment, told, telling)
     else:
         index = ("--index", str(ordinal_of(os.environ))) if role == "actor" else ()
         arguments = ("--config", str(config_path(order)), *index)
@@ -53,6 +56,22 @@ def work(
             raise SystemExit(code)
     log.info("done: waiting to be told to go")
     told.wait()
+
+
+def _coordinate_and_publish(
+    order: WorkerOrder,
+    environment: Mapping[str, str],
+    told: threading.Event,
+    telling: Telling | None,
+) -> None:
+    """Of a run without a learner: the coordinator, and beside it whoever gives the run its version."""
+    config, retries = config_path(order), order.spec.limits.retries
+    with publishing(config, environment, retries, told) as made:
+        arguments = ("--config", str(config))
+        module = "rollout.entrypoints.coordinator"
+        code = run_child(module, arguments, environment, told, made.over, telling)
+    if code and not told.is_set():
+        raise SystemExit(made.code or code)
 
 
 def child_environment(order: WorkerOrder, role: str) -> dict[str, str]:

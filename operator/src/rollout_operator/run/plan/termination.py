@@ -109,7 +109,8 @@ def deadlines(observed: Observed) -> list[tuple[datetime, Ending]]:
         found.append((due, _failed(Reason.ACTIVE_SECONDS_EXCEEDED, message)))
     if not has_begun(observed):
         limit = spec.limits.pre_running_seconds
-        message = f"no first step within limits.preRunningSeconds ({limit})"
+        first = "row" if spec.train is None else "step"
+        message = f"no first {first} within limits.preRunningSeconds ({limit})"
         culprit = describe_waiting(observed)
         ending = _failed(Reason.PRE_RUNNING_SECONDS_EXCEEDED, message + culprit)
         found.append((started + timedelta(seconds=limit), ending))
@@ -127,12 +128,13 @@ def active_seconds(observed: Observed) -> int | None:
 
 
 def has_begun(observed: Observed) -> bool:
-    """Whether a first step, or sample, has been recorded."""
+    """Whether a first step, sample or row has been recorded."""
     progress = observed.status.progress
     if progress is None:
         return False
-    done = progress.dispositions
-    return progress.step > 0 or (done is not None and any(done.model_dump().values()))
+    done, rows = progress.dispositions, progress.rows
+    answered = rows is not None and rows.done > 0
+    return answered or progress.step > 0 or (done is not None and any(done.model_dump().values()))
 
 
 def describe_waiting(observed: Observed) -> str:

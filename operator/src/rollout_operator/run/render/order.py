@@ -97,7 +97,9 @@ def _objects_uri(inputs: Inputs) -> str | None:
 
 def build_authentication(inputs: Inputs) -> Authentication:
     """Which account is which role; nobody else is let in."""
-    roles: tuple[tuple[Role, CallerRole], ...] = (("learner", "learner"), ("actor", "actor"))
+    # Without a learner a child in the coordinator's pod publishes the one version, under its account.
+    publisher: Role = "coordinator" if inputs.spec.train is None else "learner"
+    roles: tuple[tuple[Role, CallerRole], ...] = ((publisher, "learner"), ("actor", "actor"))
     accounts: dict[str, CallerRole] = {
         f"system:serviceaccount:{inputs.namespace}:{inputs.account(role)}": caller
         for role, caller in roles

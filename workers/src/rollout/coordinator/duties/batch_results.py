@@ -18,13 +18,20 @@ from typing import Any, BinaryIO
 
 from blake3 import blake3
 
-from rollout.coordinator.batch_run import BATCH, BatchRows, infer_of, results_folder
+from rollout.coordinator.batch_run import (
+    BATCH,
+    BatchRows,
+    infer_of,
+    results_bucket,
+    results_folder,
+)
 from rollout.coordinator.context import ResultCounts, RunContext
 from rollout.data.batch import RefusedRow
 from rollout.errors import SpecError, StoreError
 from rollout.ledger.opening import open_reader
 from rollout.ledger.sql.reader import Reader
 from rollout.ledger.views import SampleView
+from rollout.objects.bucket_files import BucketFiles, open_bucket_files
 from rollout.objects.filesystem import fsync_folder
 from rollout.types import Row, Trajectory
 from rollout_api.worker import WorkerConfig
@@ -48,9 +55,9 @@ async def finish_batch(run: RunContext) -> None:
     said = f"{counts.num_rows} rows, {counts.num_failed} failed, {counts.num_tokens} tokens"
     if counts.num_failed > plan.failed_ratio_max * counts.num_rows:
         bound = f"infer.maxFailedRatio is {plan.failed_ratio_max:g}"
-        await run.end("Failed", TOO_MANY_FAILED, f"{said}: {bound}; see {counts.folder / ERRORS}")
+        await run.end("Failed", TOO_MANY_FAILED, f"{said}: {bound}; see {counts.place}/{ERRORS}")
     else:
-        await run.end("Succeeded", "Finished", f"{said}; results in {counts.folder}")
+        await run.end("Succeeded", "Finished", f"{said}; results in {counts.place}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +68,20 @@ class BatchWriter:
     rows: BatchRows
     folder: Path
     logprobs: bool
+    bucket: BucketFiles | None = None
 
     def __call__(self) -> ResultCounts:
         """Write and count. Raises StoreError or LedgerError."""
         layout, uid = self.config.layout, self.config.run.uid
         with open_reader(self.config.spec.storage, Path(layout.ledger_path), uid) as reader:
             try:
-                return self._write(reader)
+                counts = self._write(reader)
             except OSError as error:
                 raise StoreError(f"results cannot be written to {self.folder}: {error}") from error
+        if self.bucket is not None:
+            for name in (ERRORS, RESULTS):
+                self.bucket.write(name, self.folder / name)
+        return counts
 
     def _write(self, reader: Reader) -> ResultCounts:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -94,7 +106,7 @@ class BatchWriter:
             num_rows=self.rows.source.num_rows,
             num_failed=num_failed,
             num_tokens=num_tokens,
-            folder=self.folder,
+            place=str(self.folder) if self.bucket is None else self.bucket.place,
         )
 
     def _entries(
@@ -137,13 +149,35 @@ class BatchWriter:
 
 
 def require_free(config: WorkerConfig) -> None:
-    """Raise SpecError where the results of another run lie, before anything is sampled."""
+    """Raise SpecError where the results of another run lie, before anything is sampled.
+
+    Raises PlaceUnreachable where a bucket takes nothing.
+    """
+    bucket = open_results_bucket(config)
+    if bucket is not None and RESULTS in bucket.names():
+        raise SpecError(_taken(f"{bucket.place}/{RESULTS}"))
+    if bucket is not None:
+        bucket.require()
+        return
     found = results_folder(config) / RESULTS
     if found.exists():
-        raise SpecError(
-            f"spec.infer.output.uri: {found} is there already, of another run; move it away, or name"
-            " another folder"
-        )
+        raise SpecError(_taken(str(found)))
+
+
+def _taken(place: str) -> str:
+    return (
+        f"spec.infer.output.uri: {place} is there already, of another run; move it away, or name"
+        " another place"
+    )
+
+
+def open_results_bucket(config: WorkerConfig) -> BucketFiles | None:
+    """The bucket that results go to, if they do. Raises SpecError."""
+    uri, storage = results_bucket(config), config.spec.storage
+    if uri is None:
+        return None
+    endpoint, region = (None, None) if storage is None else (storage.endpoint, storage.region)
+    return open_bucket_files(uri, endpoint=endpoint, region=region)
 
 
 def build_results_writer(config: WorkerConfig, rows: BatchRows) -> BatchWriter:
@@ -153,6 +187,7 @@ def build_results_writer(config: WorkerConfig, rows: BatchRows) -> BatchWriter:
         rows=rows,
         folder=results_folder(config),
         logprobs=infer_of(config).logprobs,
+        bucket=open_results_bucket(config),
     )
 
 

@@ -77,7 +77,7 @@ def _summarise(run: RunContext, evaluation: EvaluationRun) -> dict[str, Any]:
     summary = dict(run.summarise(ordered)) if ordered else {}
     summary["num_prompts"] = len(ordered)
     summary["num_excluded"] = len(evaluation.excluded)
-    if run.plan.infer is not None:
+    if not run.plan.trains:
         summary["num_tokens"] = sum(lengths)
     summary["tokens_mean"] = sum(lengths) / len(lengths) if lengths else 0.0
     return summary

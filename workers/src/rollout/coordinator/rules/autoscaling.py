@@ -21,11 +21,15 @@ BUSY_SHARE_MIN = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorBounds:
-    """Fewest and most actors, and how many there are at the start."""
+    """Fewest and most actors, and how many there are at the start.
+
+    ``tasks_each``: of a run without a learner, tasks that one actor works on together; 0: the number follows the learner.
+    """
 
     low: int
     high: int
     start: int
+    tasks_each: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,11 @@ def next_pace(pace: ScaleState, bounds: ActorBounds, shares: StepShares) -> Scal
         return replace(pace, needs=needs)
     wanted = min(bounds.high, max(bounds.low, _round(median(needs), pace.wanted)))
     return ScaleState(wanted=wanted) if wanted != pace.wanted else replace(pace, needs=needs)
+
+
+def actors_for_tasks(bounds: ActorBounds, num_left: int) -> int:
+    """As many as have a full hand of what is left; where there is no step that could be measured."""
+    return min(bounds.high, max(bounds.low, -(-num_left // bounds.tasks_each)))
 
 
 def needed_actors(shares: StepShares) -> float:

@@ -9,6 +9,7 @@ from rollout.coordinator.calls.learner import LEARNER
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.duties.references import describe_best, find_best
 from rollout.coordinator.liveness import is_alive
+from rollout.coordinator.rules.autoscaling import actors_for_tasks
 from rollout.coordinator.rules.drift import judge_drift, judge_retokenised
 from rollout.coordinator.rules.learning import Learning, judge_learning
 from rollout.coordinator.state import EvaluationRun, Worker
@@ -88,9 +89,25 @@ def describe_batch(run: RunContext) -> InferStatus | None:
     )
 
 
-def _seconds_left(run: RunContext, num_left: int, rows: EvaluationRun) -> float | None:
+def count_rows(run: RunContext) -> InferStatus | None:
+    """The same of every run without a learner: prompts of all evaluations where it answers no rows."""
+    if run.plan.trains or run.plan.infer is not None:
+        return describe_batch(run)
+    items = list(run.state.evaluations.values())
+    total = sum(one.num_prompts for one in run.plan.evaluations)
+    done, failed = (sum(one.num_answered for one in items), sum(one.num_excluded for one in items))
+    return InferStatus(
+        num_rows=total,
+        num_done=done,
+        num_failed=failed,
+        num_tokens=sum(one.num_tokens for one in items),
+        seconds_left=_seconds_left(run, total - done - failed, *items),
+    )
+
+
+def _seconds_left(run: RunContext, num_left: int, *rows: EvaluationRun) -> float | None:
     """By the pace of this coordinator's life; what an earlier one did says nothing of now."""
-    done = rows.num_answered - rows.num_before
+    done = sum(one.num_answered - one.num_before for one in rows)
     if not done or num_left <= 0 or run.state.outcome is not None:
         return None
     return num_left * (run.clock() - run.started_at) / done
@@ -172,10 +189,15 @@ def bottleneck(run: RunContext) -> Literal["Actors", "Learner", "Balanced"]:
 
 
 def actors_wanted(run: RunContext) -> int | None:
-    """How many actors there should be; None where nobody asked for that to follow the learner."""
-    if run.plan.actors is None:
+    """How many actors there should be; None where nobody asked for their number to follow anything."""
+    bounds = run.plan.actors
+    if bounds is None:
         return None
-    return run.plan.actors.start if run.pace is None else run.pace.wanted
+    if bounds.tasks_each and run.state.version is not None:
+        pending = run.state.pending_evaluations()
+        left = sum(one.num_tasks - one.num_resolved for one in pending)
+        return actors_for_tasks(bounds, left)
+    return bounds.start if run.pace is None else run.pace.wanted
 
 
 def dispositions(run: RunContext) -> dict[str, int]:
@@ -232,6 +254,26 @@ def _judge_learning(run: RunContext) -> Learning:
 
 def conditions(run: RunContext) -> tuple[Condition, ...]:
     """Learning, LogprobsAgree, TokensRoundTrip, WeightsVerified, Tracking: what to know at a glance."""
+    found = _of_training(run) if run.plan.trains else []
+    trouble = [f"{w.name}: {w.trouble}" for w in run.state.workers.values() if w.trouble]
+    found.append(
+        Condition(
+            type="WeightsVerified",
+            status=not trouble,
+            reason=Reason.WEIGHTS_MISMATCH if trouble else Reason.WEIGHTS_VERIFIED,
+            message="; ".join(trouble),
+        )
+    )
+    if run.bad_tracker:
+        found.append(
+            Condition(
+                type="Tracking", status=False, reason=Reason.TRACKER_FAILED, message=run.bad_tracker
+            )
+        )
+    return tuple(found)
+
+
+def _of_training(run: RunContext) -> list[Condition]:
     learning = _judge_learning(run)
     found = [
         Condition(
@@ -260,19 +302,4 @@ def conditions(run: RunContext) -> tuple[Condition, ...]:
                 message=text.message,
             )
         )
-    trouble = [f"{w.name}: {w.trouble}" for w in run.state.workers.values() if w.trouble]
-    found.append(
-        Condition(
-            type="WeightsVerified",
-            status=not trouble,
-            reason=Reason.WEIGHTS_MISMATCH if trouble else Reason.WEIGHTS_VERIFIED,
-            message="; ".join(trouble),
-        )
-    )
-    if run.bad_tracker:
-        found.append(
-            Condition(
-                type="Tracking", status=False, reason=Reason.TRACKER_FAILED, message=run.bad_tracker
-            )
-        )
-    return tuple(found)
+    return found

@@ -13,6 +13,7 @@ from rollout.coordinator.status.overview import (
     actors_wanted,
     bottleneck,
     conditions,
+    count_rows,
     describe_group,
     dispositions,
 )
@@ -24,6 +25,7 @@ from rollout_api.v1alpha1.run_status import (
     Outcome,
     Progress,
     ReportedCondition,
+    RowCounts,
     SnapshotSummary,
     Stuck,
 )
@@ -48,7 +50,8 @@ def describe_progress(run: RunContext) -> Progress:
         mismatch_kl=_number(last, "mismatch_kl"),
         staleness=_number(last, "staleness_mean"),
         dispositions=_dispositions(run),
-        conditions=tuple(_condition(one) for one in (*conditions(run), _snapshotted(run))),
+        rows=_rows(run),
+        conditions=tuple(_condition(one) for one in (*conditions(run), *_snapshotted(run))),
         actors_wanted=actors_wanted(run),
         group=_group(run),
         stuck=_stuck(run),
@@ -63,6 +66,20 @@ def _dispositions(run: RunContext) -> Dispositions:
     return Dispositions(**{name: n for name, n in dispositions(run).items() if name in known})
 
 
+def _rows(run: RunContext) -> RowCounts | None:
+    found = count_rows(run)
+    if found is None:
+        return None
+    left = found.seconds_left
+    return RowCounts(
+        total=found.num_rows,
+        done=found.num_done,
+        failed=found.num_failed,
+        tokens=found.num_tokens,
+        seconds_left=None if left is None else round(left),
+    )
+
+
 def _condition(found: Condition) -> ReportedCondition:
     return ReportedCondition.model_validate(
         {
@@ -74,15 +91,18 @@ def _condition(found: Condition) -> ReportedCondition:
     )
 
 
-def _snapshotted(run: RunContext) -> Condition:
+def _snapshotted(run: RunContext) -> tuple[Condition, ...]:
     """Whether a restart would find an anchor; until then the learner's pods are kept from eviction."""
+    if not run.plan.trains:
+        return ()
     anchor = run.state.anchors[-1] if run.state.anchors else None
-    return Condition(
+    said = Condition(
         type="Snapshotted",
         status=anchor is not None,
         reason=Reason.SNAPSHOT_TAKEN if anchor else Reason.NO_SNAPSHOT_YET,
         message=f"step {anchor.step} is durable" if anchor else "the first anchor is still to come",
     )
+    return (said,)
 
 
 def _group(run: RunContext) -> LearnerGroup | None:

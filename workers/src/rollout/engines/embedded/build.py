@@ -6,13 +6,11 @@ import math
 from pathlib import Path
 
 from rollout.engines.embedded.engine import EmbeddedEngine
-from rollout.engines.sizes import group_size, prompts_per_step
+from rollout.engines.sizes import BATCH_SAMPLES, group_size, prompts_per_step
 from rollout.seams import Engine
 from rollout_api.v1alpha1.roles import Embedded
 from rollout_api.worker import WorkerConfig
 
-BATCH_SAMPLES = 256
-"""Samples the embedded engine decodes together, when the manifest does not say."""
 BLOCK_SAMPLES = 16
 """Rows that the embedded engine's matrix products take at once."""
 

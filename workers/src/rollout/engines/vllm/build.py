@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rollout.engines.sizes import engine_folder, max_new_tokens
+from rollout.engines.sizes import engine_folder, max_new_tokens, sequences_max
 from rollout.engines.vllm.command import AdapterSettings, VllmSettings, plan_kv_cache_bytes
 from rollout.engines.vllm.engine import VllmEngine
 from rollout.models.files import default_cache_dir
@@ -15,8 +15,6 @@ from rollout_api.v1alpha1.operations import Limits
 from rollout_api.v1alpha1.roles import Vllm
 from rollout_api.worker import WorkerConfig
 
-VLLM_SEQUENCES = 64
-"""Sequences a vLLM server decodes together in Fast, when the manifest does not say."""
 CPU_MEMORY_FRACTION = 0.2
 """vLLM refuses to start when this share of memory is not free, though its cache has a size of its own."""
 START_SECONDS_MIN = 300.0
@@ -28,7 +26,7 @@ def build(config: WorkerConfig, vllm: Vllm, name: str) -> Engine:
     model = Path(config.resolved.model_path)
     dtype = "bfloat16" if config.resolved.dtype == "BFloat16" else "float32"
     exact = config.spec.numerics.mode == "Exact"
-    sequences = 1 if exact else vllm.max_num_seqs or VLLM_SEQUENCES
+    sequences = sequences_max(config)
     shape = read_shape(model)
     needed = config.resolved.prompt_tokens_max + max_new_tokens(config)
     length = vllm.max_model_length or min(needed, shape.context)

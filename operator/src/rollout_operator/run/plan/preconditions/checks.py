@@ -87,6 +87,11 @@ def check_platform(spec: RolloutRunSpec, runtime: RuntimeSpec) -> Blocked | None
 def _platform_problems(spec: RolloutRunSpec, runtime: RuntimeSpec) -> Iterator[str]:
     if spec.code is not None and spec.code.path is not None:
         yield "spec.code.path: a folder beside the manifest is not in the cluster; use configMap, image or wheel"
+    if spec.infer is not None and _keeps_nothing(spec):
+        yield (
+            "spec.infer.output: a ledger in Postgres has no volume, and the run no bucket: results would go with the"
+            " coordinator's pod; name s3://bucket/prefix here, or in storage.uri"
+        )
     if spec.code is not None and spec.code.wheel is not None:
         yield from _wheel_problems(spec.code.wheel.uri)
     classes = {one.name: one for one in runtime.accelerator_classes}
@@ -107,6 +112,13 @@ def _platform_problems(spec: RolloutRunSpec, runtime: RuntimeSpec) -> Iterator[s
                 f"{known.name} has {known.per_node}"
             )
     yield from _shared_accounts(runtime)
+
+
+def _keeps_nothing(spec: RolloutRunSpec) -> bool:
+    """Whether the folder of an inference run's results is gone with its pod."""
+    storage = spec.storage
+    named = (spec.infer is not None and spec.infer.output) or (storage and storage.uri)
+    return not named and storage is not None and bool(storage.ledger and storage.ledger.postgres)
 
 
 def _wheel_problems(uri: str) -> Iterator[str]:

@@ -80,7 +80,8 @@ def actors_condition(observed: Observed, counts: Status | None) -> ConditionUpda
     if desired and ready >= desired:
         return yes(kind, Reason.ACTORS_READY, message)
     if not observed.pods_of("actor"):
-        message += "; they start once the learner runs"
+        trains = has_role(observed, "learner")
+        message += f"; they start once the {'learner runs' if trains else 'coordinator is ready'}"
     return no(kind, Reason.ACTORS_NOT_READY, message)
 
 
