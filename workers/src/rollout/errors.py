@@ -2,7 +2,8 @@
 
 RolloutError
  ├─ SpecError        the manifest, or something it names, is wrong          exit code 2
- │   └─ ModelNotFound  a model that it names cannot be had
+ │   ├─ ModelNotFound  a model that it names cannot be had
+ │   └─ SnapshotRefused  a snapshot that it names is unknown, or not to be trusted
  ├─ LedgerError      the ledger refused, is corrupt, or belongs to another run
  ├─ StoreError       an object is missing, corrupt, or could not be written
  ├─ EngineError      the generation engine failed (infrastructure, never reward)
@@ -19,6 +20,8 @@ RolloutError
 A message says what was expected, what was met, which object, and what to do.
 """
 
+from pathlib import Path
+
 
 class RolloutError(Exception):
     """Base of every error this package raises on purpose. ``exit_code`` is what the CLI exits with."""
@@ -34,6 +37,10 @@ class SpecError(RolloutError):
 
 class ModelNotFound(SpecError):  # noqa: N818 - the reason shown in status
     """A model that the manifest names, or its revision, cannot be had."""
+
+
+class SnapshotRefused(SpecError):  # noqa: N818 - a state
+    """A snapshot that is not to be used: unknown, unsigned, of a signer that is not trusted, or of another kind of run."""
 
 
 class DataError(RolloutError):
@@ -103,7 +110,11 @@ class ObjectMissing(StoreError):  # noqa: N818 - a state
 
 
 class ObjectDamaged(StoreError):  # noqa: N818 - a state
-    """An object's bytes are not those that its name says."""
+    """An object's bytes are not those that its name says; ``path`` is its file, where it lies on this machine."""
+
+    def __init__(self, message: str, path: Path | None = None) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class NoSpace(StoreError):  # noqa: N818 - the reason shown in status

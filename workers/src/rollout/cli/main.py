@@ -26,6 +26,7 @@ from rollout.cli.debug import learner as debug
 from rollout.cli.model import exporting as model_exporting
 from rollout.cli.model import showing
 from rollout.cli.output import print_note
+from rollout.cli.snapshot import looking, storing
 from rollout.cli.starting import evaluating, inferring, running, sweeping, training
 from rollout.errors import RolloutError
 
@@ -39,6 +40,16 @@ app = typer.Typer(
 model = typer.Typer(help="The models that runs have made.", no_args_is_help=True)
 model.command("export")(model_exporting.export)
 model.command("show")(showing.show)
+snapshot = typer.Typer(help="States of runs that can be gone on from.", no_args_is_help=True)
+snapshot.command("create")(storing.create)
+snapshot.command("list")(looking.list_snapshots)
+snapshot.command("show")(looking.show)
+snapshot.command("verify")(looking.verify)
+snapshot.command("diff")(looking.diff)
+snapshot.command("prune")(storing.prune)
+snapshot.command("copy")(storing.copy)
+snapshot.command("export")(storing.export)
+snapshot.command("import")(storing.import_)
 app.command("validate")(manifests.validate)
 app.command("fmt")(manifests.fmt)
 app.command("plan")(plans.plan)
@@ -49,6 +60,7 @@ runs.app.command("compare")(comparing.compare)
 runs.app.command("export")(exporting.export)
 app.add_typer(runs.app, name="runs")
 app.add_typer(model, name="model")
+app.add_typer(snapshot, name="snapshot")
 app.add_typer(inferring.app, name="infer")
 app.command("eval")(evaluating.evaluate)
 app.add_typer(logs.app, name="logs")

@@ -17,7 +17,7 @@ from rollout.coordinator.batch_run import (
     build_batch_rows,
     no_summary,
 )
-from rollout.coordinator.context import Packer, ResultsWriter, Summarise
+from rollout.coordinator.context import Packer, ResultsWriter, RunContext, Summarise
 from rollout.coordinator.dispatcher import Coordinator, open_coordinator
 from rollout.coordinator.duties.batch_results import build_results_writer, require_free
 from rollout.coordinator.evaluations import (
@@ -40,6 +40,7 @@ from rollout.coordinator.plan import (
 from rollout.coordinator.rows import DataRows, build_rows, train_of
 from rollout.coordinator.rules.autoscaling import ActorBounds
 from rollout.coordinator.rules.drift import DriftBounds
+from rollout.coordinator.rules.retention import objects_in, objects_of
 from rollout.coordinator.settings import SteadyTuning, Tuned, Tuning
 from rollout.data.cursor import total
 from rollout.errors import RolloutError, SpecError
@@ -47,8 +48,9 @@ from rollout.evaluations.statistics import summarise
 from rollout.ledger.opening import open_ledger
 from rollout.ledger.records import Limits as LedgerLimits
 from rollout.ledger.records import RunIdentity
-from rollout.objects.opening import open_store
+from rollout.objects.opening import open_names, open_store
 from rollout.seams import Tracker
+from rollout.snapshots.guard import SnapshotGuard
 from rollout.tracking.build import build_trackers
 from rollout.types import SamplingParams
 from rollout_api.checks.cluster import find_local_trackers
@@ -97,7 +99,16 @@ async def open_from_config(
     opened.run.packer = packer
     opened.run.results = opened_run.results
     opened.run.pinned = pinned
+    opened.run.guard = _guard(config, opened.run)
     return opened
+
+
+def _guard(config: WorkerConfig, run: RunContext) -> SnapshotGuard:
+    """What keeps the objects of snapshots that are taken of this run."""
+    guard, state = SnapshotGuard(run.store, open_names(config)), run.state
+    guard.note(objects_in(state.versions.values()))
+    guard.note(objects_of((*state.anchors, *state.dead_anchors)))
+    return guard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

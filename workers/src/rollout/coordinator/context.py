@@ -23,6 +23,7 @@ from rollout.ledger.contract import Ledger
 from rollout.protocol.rendezvous import LearnerGroup
 from rollout.protocol.status import RunOutcome
 from rollout.seams import ObjectStore, Tracker
+from rollout.snapshots.guard import SnapshotGuard
 from rollout.types import Row, WeightVersion
 from rollout_api.live import LiveSettings
 
@@ -167,7 +168,7 @@ class RunContext:
 
     ``packer`` None: nobody will ask for the models of this run. ``results`` None: it answers no rows. ``handed`` are the places of the packed ones
     by the snapshot's name; None while they are still to be packed. ``pinned`` are objects of the store that are
-    no version's and no anchor's: models that the manifest brings. ``removed_step``: this process has seen that no
+    no version's and no anchor's: models that the manifest brings. ``guard`` None: nobody takes snapshots of this store. ``removed_step``: this process has seen that no
     body of a step up to it is left to remove. ``learner_until``: the learner was told to go and is killed then. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers.
     """
 
@@ -204,6 +205,7 @@ class RunContext:
     results: ResultsWriter | None = None
     handed: Mapping[str, str] | None = None
     pinned: frozenset[str] = frozenset()
+    guard: SnapshotGuard | None = None
     stuck: Stuck | None = None
     learner_until: float | None = None
     evidence: EvidenceState = field(default_factory=EvidenceState)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from rollout.ledger.cuts import LedgerCut
 from rollout.ledger.records import (
     Admission,
     AnchorManifest,
@@ -46,6 +47,10 @@ class Ledger(Protocol):
 
     async def load(self) -> LedgerState:
         """Everything a coordinator needs to go on."""
+        ...
+
+    async def restore(self, cut: LedgerCut, reason: str) -> None:
+        """Begin an empty ledger at a cut of another. Raises LedgerError where a run has begun in it."""
         ...
 
     async def rearm(self, lease_seconds: float) -> int:

@@ -8,9 +8,12 @@ from typing import Literal
 from rollout.common.quantities import parse_quantity
 from rollout.objects.cache import CACHE_BYTES_MAX, Cache
 from rollout.objects.filesystem import FilesystemStore
+from rollout.objects.named.contract import NamedObjects
+from rollout.objects.named.folder import FolderObjects
 from rollout.objects.places import (
     is_bucket,
     open_bucket,
+    open_named,
     parse_bucket,
     parse_folder,
     require_bucket,
@@ -36,6 +39,15 @@ def open_store(config: WorkerOrder, role: Role) -> ObjectStore:
     if config.layout.objects_served and role != "coordinator":
         return RemoteStore(_served(config, role), _cache(storage, folder))
     return FilesystemStore(folder)
+
+
+def open_names(config: WorkerOrder) -> NamedObjects:
+    """What lies by name beside the store that the coordinator opens. Raises SpecError."""
+    storage = config.spec.storage or Storage()
+    if storage.uri is None:
+        return FolderObjects(Path(config.layout.objects_dir))
+    uri = f"{storage.uri.rstrip('/')}/{config.run.uid}"
+    return open_named(uri, endpoint=storage.endpoint, region=storage.region)
 
 
 def open_source(config: WorkerConfig, folder: Path) -> ObjectSource:

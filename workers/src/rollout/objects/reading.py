@@ -53,7 +53,8 @@ class ObjectFiles:
         if actual != digest:
             raise ObjectDamaged(
                 f"object {digest} is damaged: its file {path} hashes to {actual}; delete the file, and"
-                " the run makes it again from its last anchor"
+                " the run makes it again from its last anchor",
+                path,
             )
         self._note(digest, found)
         return path

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from rollout.models.roles import further_models
 from rollout.runs.identity import IDENTITY_FORMAT, grade_of, spec_digest
+from rollout.runs.prepare import PreparedRun
 from rollout.runs.resolve import Resolution
 from rollout_api.v1alpha1.common import Dtype
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -49,3 +53,28 @@ def _resolved(spec: RolloutRunSpec, found: Resolution, dtype: Dtype) -> Resolved
         engine=spec.actors.chosen_engine.name,
         grade=grade_of(spec),
     )
+
+
+def contents_of(config: WorkerConfig) -> dict[str, str | None]:
+    """Digests of models and data by the field that names them, as a run began with them."""
+    resolved = config.resolved
+    further = {
+        one.field: resolved.model_digests[one.role]
+        for one in further_models(config.spec)
+        if one.role in resolved.model_digests
+    }
+    data = _data_digests(config.spec, resolved.data_digests)
+    return {"spec.model": resolved.model_digest, **further, **data}
+
+
+def found_contents(prepared: PreparedRun, found: Resolution) -> dict[str, str | None]:
+    """As they are now."""
+    further = {one.field: found.model_digests[one.role] for one in further_models(prepared.spec)}
+    data = _data_digests(prepared.spec, found.data_digests)
+    return {"spec.model": found.model_digest, **further, **data}
+
+
+def _data_digests(spec: RolloutRunSpec, found: Mapping[str, str]) -> dict[str, str | None]:
+    if spec.evaluate is not None:
+        return {f"evaluation {name}": digest for name, digest in found.items()}
+    return {f"spec.{spec.chosen}.data": found.get(spec.chosen)}

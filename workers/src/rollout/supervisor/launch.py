@@ -25,7 +25,6 @@ import msgspec
 from rollout.common.text_files import replace_text
 from rollout.errors import LedgerError, SpecError
 from rollout.ledger.opening import open_reader, require_ledger
-from rollout.models.roles import further_models
 from rollout.objects.opening import require_place
 from rollout.protocol.status import Status
 from rollout.runs.fetching.sources import fetch_sources
@@ -33,7 +32,8 @@ from rollout.runs.identity import spec_identity
 from rollout.runs.prepare import PreparedRun
 from rollout.runs.resolve import Resolution, ResolveRequest, Resolving
 from rollout.runs.run_dir import RunDir, RunLock
-from rollout.runs.worker_config import choose_dtype, complete
+from rollout.runs.snapshots.restoring import Restore, graded_logical, restore_into
+from rollout.runs.worker_config import choose_dtype, complete, contents_of, found_contents
 from rollout.supervisor.display.progress import Display
 from rollout.supervisor.fork_server import open_starts
 from rollout.supervisor.poller import StatusPoller
@@ -55,7 +55,8 @@ from rollout_api.worker import Layout, RunIdentity, WorkerConfig, WorkerOrder
 class Launch:
     """One run to be started, or gone on with when ``previous`` is its configuration.
 
-    ``models`` are folders of further models by role, where other runs have made them.
+    ``models`` are folders of further models by role, where other runs have made them. ``restore`` is the snapshot that a
+    new run begins with.
     """
 
     prepared: PreparedRun
@@ -64,6 +65,7 @@ class Launch:
     models: Mapping[str, Path] = field(default_factory=dict)
     code_files: tuple[Path, ...] = ()
     previous: WorkerConfig | None = None
+    restore: Restore | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +120,9 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
         if found.num_bad:
             what = "training" if spec.train is not None else "the answers: see errors.jsonl"
             display.note(f"{found.num_bad} records are left out of {what}: {found.first_bad}")
+        if wanted.restore is not None:
+            config = restore_into(wanted.restore, config)
+            display.note(f"restored {wanted.restore.describe(config)}")
         replace_text(run.worker_config, config.model_dump_json(exclude_none=True, indent=1))
         ended = supervisor.run()
     except BaseException:
@@ -154,7 +159,7 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
             objects_dir=str(run.objects),
             ledger_path=str(run.ledger),
         ),
-        threads=threads if previous is None else previous.threads,
+        threads=_choose_threads(wanted, threads),
         code_files=tuple(str(path) for path in wanted.code_files),
     )
     dtype = choose_dtype(prepared.spec, accelerated=machine.accelerators > 0)
@@ -162,7 +167,16 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
     if previous is not None:
         require_same_run(previous, config, prepared, found)
         _require_more_steps(config)
+        if previous.resolved.grade == "Logical":
+            config = graded_logical(config)
     return config
+
+
+def _choose_threads(wanted: Launch, found: int) -> int:
+    """Sums depend on it: a run that goes on keeps what it began with."""
+    if wanted.previous is not None:
+        return wanted.previous.threads
+    return found if wanted.restore is None else wanted.restore.manifest.header.run.threads
 
 
 def _require_more_steps(config: WorkerConfig) -> None:
@@ -203,7 +217,7 @@ def describe_drift(previous: WorkerConfig, prepared: PreparedRun, found: Resolut
     """Which part of a run's identity is not what it was when the run began: fields, and both digests."""
     before, after = spec_identity(previous.spec), spec_identity(prepared.spec)
     changed = [f"spec.{name}" for name in sorted(after) if before.get(name) != after[name]]
-    began, now = _contents(previous), _found_contents(prepared, found)
+    began, now = contents_of(previous), found_contents(prepared, found)
     changed += [
         f"the content of {field} (was {began[field]}, is {digest})"
         for field, digest in now.items()
@@ -213,30 +227,6 @@ def describe_drift(previous: WorkerConfig, prepared: PreparedRun, found: Resolut
         f"this run cannot be gone on with: changed since it began: {', '.join(changed) or 'its spec'}; "
         "take the change back, or start a new run without --resume"
     )
-
-
-def _contents(config: WorkerConfig) -> dict[str, str | None]:
-    """Digests of models and data by the field that names them, as a run began with them."""
-    resolved = config.resolved
-    further = {
-        one.field: resolved.model_digests[one.role]
-        for one in further_models(config.spec)
-        if one.role in resolved.model_digests
-    }
-    data = _data_digests(config.spec, resolved.data_digests)
-    return {"spec.model": resolved.model_digest, **further, **data}
-
-
-def _found_contents(prepared: PreparedRun, found: Resolution) -> dict[str, str | None]:
-    further = {one.field: found.model_digests[one.role] for one in further_models(prepared.spec)}
-    data = _data_digests(prepared.spec, found.data_digests)
-    return {"spec.model": found.model_digest, **further, **data}
-
-
-def _data_digests(spec: RolloutRunSpec, found: Mapping[str, str]) -> dict[str, str | None]:
-    if spec.evaluate is not None:
-        return {f"evaluation {name}": digest for name, digest in found.items()}
-    return {f"spec.{spec.chosen}.data": found.get(spec.chosen)}
 
 
 def observe_machine() -> Machine:

@@ -22,7 +22,10 @@ from rollout.runs.run_dir import (
     prepare_run_dir,
     runs_home,
 )
+from rollout.runs.snapshots.places import WhereToLook
+from rollout.runs.snapshots.restoring import Restore, prepare_restore
 from rollout.runs.validation import apply_overrides, apply_values
+from rollout.snapshots.manifest import is_snapshot_id
 from rollout.supervisor.display.progress import Display, Mode, make_display
 from rollout.supervisor.functions import save_functions
 from rollout.supervisor.launch import (
@@ -61,17 +64,22 @@ def run_manifest(
     progress: bool | Mode = True,
     rewards: Sequence[RewardFunction] | None = None,
     report: Report | None = None,
+    snapshots: WhereToLook | None = None,
 ) -> RunResult:
     """Run every run of a manifest, each after the one it starts from; stop at the first that fails.
 
     ``overrides`` are ``path=value`` items, or values by path. ``resume`` is ``Latest`` or the name of
     a run's directory: runs that ended well are taken as they are, an interrupted one is gone on
-    with. With several runs ``run_dir`` is the folder of their folders. ``report`` writes the page of a run
+    with. Or it is the id of a snapshot, which a new run begins with: looked for in ``snapshots`` (None: in the runs of this
+    machine). With several runs ``run_dir`` is the folder of
+    their folders. ``report`` writes the page of a run
     that has ended, from its folder. Raises SpecError and DataError
     for bad input; a run that fails is told by its exit code.
     """
     documents = _load(manifest, overrides)
     ordered = order_runs(documents)
+    restore = _find_restore(resume, len(ordered), snapshots or WhereToLook())
+    resume = resume if restore is None else None
     mode: Mode = progress if isinstance(progress, str) else ("auto" if progress else "none")
     home = _Home(run_dir=run_dir, several=len(ordered) > 1)
     produced: dict[str, RunDir] = {}
@@ -90,6 +98,7 @@ def run_manifest(
                 source=source,
                 others=others,
                 resumed=earlier is not None,
+                restore=restore,
             )
             result = _run_stage(stage, mode, rewards, report)
         if result.exit_code != EXIT_OK:
@@ -103,7 +112,7 @@ def run_manifest(
 class _Stage:
     """One run of a manifest, placed. ``source`` is the run whose weights it starts from.
 
-    ``others`` are the runs that made its further models, by role.
+    ``others`` are the runs that made its further models, by role; ``restore`` is the snapshot that it begins with.
     """
 
     document: Document
@@ -111,6 +120,7 @@ class _Stage:
     source: RunDir | None
     others: Mapping[str, RunDir]
     resumed: bool
+    restore: Restore | None
 
 
 def _run_stage(
@@ -150,12 +160,25 @@ def _launch_stage(
         models=_take_models(stage.others, prepared, run),
         code_files=() if saved is None else saved.files,
         previous=previous,
+        restore=stage.restore,
     )
     try:
         return launch(wanted, display)
     except KeyboardInterrupt:
         ended = Ended(exit_code=EXIT_INTERRUPTED, reason="Interrupted", message="before it began")
         return Finished(ended=ended, status=None)
+
+
+def _find_restore(resume: str | None, num_runs: int, where: WhereToLook) -> Restore | None:
+    """The snapshot that ``resume`` names, None where it names no snapshot. Raises SpecError."""
+    if resume is None or not is_snapshot_id(resume):
+        return None
+    if num_runs > 1:
+        raise SpecError(
+            f"--resume {resume}: a snapshot is of one run, and this file has {num_runs}: take the one that"
+            " it is of into a file of its own"
+        )
+    return prepare_restore(resume, where)
 
 
 def _tell_end(finished: Finished, run: RunDir, display: Display) -> None:

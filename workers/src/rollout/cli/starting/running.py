@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rollout.cli.outcomes import print_answers, print_end
 from rollout.cli.output import OutputFormat, OutputOption, print_json
+
+if TYPE_CHECKING:
+    from rollout.runs.snapshots.places import WhereToLook
 
 SetOption = Annotated[
     list[str] | None,
@@ -16,7 +19,32 @@ SetOption = Annotated[
 ]
 ResumeOption = Annotated[
     str | None,
-    typer.Option("--resume", help="Go on with the newest run of this manifest: Latest, or a name."),
+    typer.Option(
+        "--resume",
+        help="Go on with the newest run of this manifest: Latest, or a name; or begin with a snapshot: its id.",
+    ),
+]
+SnapshotsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--object-path",
+        help="Where the snapshot of --resume lies; default: in the runs of this machine.",
+        metavar="DIR|URI",
+    ),
+]
+TrustOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        help="Take a snapshot that this key has signed, too: ed25519:..., or its file (repeatable).",
+        metavar="KEY",
+    ),
+]
+EndpointOption = Annotated[
+    str | None, typer.Option("--endpoint", help="The S3 server's address of --object-path.")
+]
+RegionOption = Annotated[
+    str | None, typer.Option("--region", help="The region of the bucket of --object-path.")
 ]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Plan and print what would run; start nothing.")
@@ -38,6 +66,10 @@ def run(
         typer.Option("--run-dir", help="Where the run lives; default: runs/<name>-<n>."),
     ] = None,
     dry_run: DryRunOption = False,
+    object_path: SnapshotsOption = None,
+    endpoint: EndpointOption = None,
+    region: RegionOption = None,
+    trust: TrustOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Run a manifest on this machine, with live progress, ending in a report."""
@@ -51,7 +83,12 @@ def run(
         documents = documents_of_plan(plan, overrides=set_ or [])
     else:
         documents = load_overridden(str(file), set_ or [])
-    start(documents, resume=resume, run_dir=run_dir, dry_run=dry_run, output=output)
+    from rollout.runs.snapshots.places import WhereToLook
+
+    lies = WhereToLook(
+        object_path=object_path, endpoint=endpoint, region=region, trust=tuple(trust or ())
+    )
+    start(documents, resume=resume, run_dir=run_dir, dry_run=dry_run, output=output, snapshots=lies)
 
 
 def load_overridden(file: str, overrides: list[str]) -> list[Any]:
@@ -69,6 +106,7 @@ def start(
     run_dir: Path | None,
     dry_run: bool,
     output: OutputFormat,
+    snapshots: WhereToLook | None = None,
 ) -> None:
     """Check, then run or (``dry_run``) only plan. Ends the process with the run's exit code."""
     from rollout.cli.output import print_note
@@ -96,6 +134,7 @@ def start(
         run_dir=run_dir,
         progress="plain" if quiet else True,
         report=None if _answers_rows(documents) else write_report,
+        snapshots=snapshots,
     )
     if quiet:
         print_json(result.summary)

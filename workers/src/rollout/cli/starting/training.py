@@ -7,7 +7,16 @@ from typing import Annotated, Any
 import typer
 
 from rollout.cli.output import OutputFormat, OutputOption
-from rollout.cli.starting.running import DryRunOption, SetOption, load_overridden, start
+from rollout.cli.starting.running import (
+    DryRunOption,
+    EndpointOption,
+    RegionOption,
+    SetOption,
+    SnapshotsOption,
+    TrustOption,
+    load_overridden,
+    start,
+)
 
 app = typer.Typer(help="Run one algorithm from its configuration.", no_args_is_help=True)
 
@@ -34,7 +43,15 @@ ConfigOption = Annotated[
     ),
 ]
 ResumeFlag = Annotated[
-    bool, typer.Option("--resume", help="Go on with the newest runs of this manifest.")
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on with the newest runs of this manifest, or with what follows: a snapshot's id, a run's folder.",
+    ),
+]
+WhatArgument = Annotated[
+    str | None,
+    typer.Argument(help="After --resume: a snapshot's id, or a run's folder.", metavar="[ID]"),
 ]
 
 
@@ -42,16 +59,37 @@ def _register(algorithm: str, says: str) -> None:
     @app.command(algorithm, help=says)
     def train(
         config: ConfigOption,
+        what: WhatArgument = None,
         *,
         set_: SetOption = None,
         resume: ResumeFlag = False,
         dry_run: DryRunOption = False,
+        object_path: SnapshotsOption = None,
+        endpoint: EndpointOption = None,
+        region: RegionOption = None,
+        trust: TrustOption = None,
         output: OutputOption = OutputFormat.text,
     ) -> None:
         documents = load_overridden(config, set_ or [])
         _require(algorithm, documents)
-        newest = "Latest" if resume else None
-        start(documents, resume=newest, run_dir=None, dry_run=dry_run, output=output)
+        from rollout.errors import SpecError
+        from rollout.runs.snapshots.places import WhereToLook
+
+        if what is not None and not resume:
+            raise SpecError(
+                f"{what}: nothing is expected here; to begin with a snapshot: --resume {what}"
+            )
+        lies = WhereToLook(
+            object_path=object_path, endpoint=endpoint, region=region, trust=tuple(trust or ())
+        )
+        start(
+            documents,
+            resume=(what or "Latest") if resume else None,
+            run_dir=None,
+            dry_run=dry_run,
+            output=output,
+            snapshots=lies,
+        )
 
 
 def _require(algorithm: str, documents: list[Any]) -> None:

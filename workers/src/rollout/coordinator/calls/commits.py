@@ -28,7 +28,7 @@ from rollout.coordinator.rules.batch_selection import (
 )
 from rollout.coordinator.rules.drift import judge_drift, judge_retokenised
 from rollout.coordinator.rules.learning import observe_signal
-from rollout.coordinator.rules.retention import objects_in
+from rollout.coordinator.rules.retention import objects_in, objects_of
 from rollout.coordinator.state import INFRASTRUCTURE
 from rollout.errors import CoordinatorError
 from rollout.ledger.records import (
@@ -319,6 +319,8 @@ async def save_anchor(run: RunContext, sender: Envelope, ask: m.AnchorSaved) -> 
         same = (manifest.lineage, manifest.step)
         kept = [a for a in run.state.anchors if (a.lineage, a.step) != same]
         run.state.anchors = [*kept, manifest]
+        if run.guard is not None:
+            run.guard.note(objects_of([manifest]))
         await collect(run)
     log.info("anchor saved name=%s step=%d", manifest.name, manifest.step)
     run.wake()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -49,6 +49,7 @@ async def retire(run: RunContext) -> None:
             await _delete_anchors(run, gone)
             run.state.dead_anchors = ()
         retired = _plan_retired(run)
+        _note_evaluated(run, retired)
         for key in retired.versions:
             run.state.versions.pop(key, None)
         if retired.versions:
@@ -89,7 +90,19 @@ def _is_pinned(run: RunContext, key: tuple[str, str, int, int]) -> bool:
     return run.state.evaluations[key].summary is None
 
 
-def _delete_objects(run: RunContext, objects: Iterable[str]) -> None:
+def _note_evaluated(run: RunContext, retired: Retired) -> None:
+    """A snapshot that is being made may name the weights of an evaluated version."""
+    if run.guard is None:
+        return
+    evaluated = {(key[2], key[3]) for key in run.state.evaluations}
+    gone = [run.state.versions[key] for key in retired.versions if key in evaluated]
+    run.guard.note(objects_in(gone))
+
+
+def _delete_objects(run: RunContext, objects: Collection[str]) -> None:
+    if run.guard is not None:
+        run.guard.delete(objects)
+        return
     for digest in objects:
         run.store.delete(digest)
 
@@ -151,6 +164,10 @@ def _named(run: RunContext) -> set[str]:
 
 
 def _collect(run: RunContext, named: set[str]) -> int:
+    if run.guard is not None:
+        named = named | run.guard.named()
     found = plan_collection(run.store.names(), named, COLLECTED_MAX)
+    if run.guard is not None:
+        run.guard.note(found)  # a snapshot's own, perhaps, of which the manifest is just removed
     _delete_objects(run, found)
     return len(found)

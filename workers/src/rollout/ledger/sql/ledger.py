@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from rollout.ledger.cuts import LedgerCut
 from rollout.ledger.records import (
     Admission,
     AnchorManifest,
@@ -25,7 +26,7 @@ from rollout.ledger.records import (
     StepRecord,
     Verdict,
 )
-from rollout.ledger.sql import loading, removing, steps, submitting, tasks
+from rollout.ledger.sql import cutting, loading, removing, steps, submitting, tasks
 from rollout.ledger.sql.evaluation_rewards import evaluation_rewards
 from rollout.ledger.sql.transaction import Operation, Runner
 from rollout.types import WeightVersion
@@ -55,6 +56,10 @@ class SqlLedger:
     async def load(self) -> LedgerState:
         """See the contract."""
         return await self._read(loading.load)
+
+    async def restore(self, cut: LedgerCut, reason: str) -> None:
+        """See the contract."""
+        await self._write(lambda tx: cutting.restore_cut(tx, cut, reason))
 
     async def rearm(self, lease_seconds: float) -> int:
         """See the contract."""

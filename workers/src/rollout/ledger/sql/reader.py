@@ -10,8 +10,9 @@ from typing import Literal, Self
 
 from rollout.codec import decode_body, name_trajectory
 from rollout.errors import LedgerError
+from rollout.ledger.cuts import LedgerCut
 from rollout.ledger.records import AnchorManifest, LedgerState, RunIdentity, StepBatch, StepRecord
-from rollout.ledger.sql import loading, removing
+from rollout.ledger.sql import cutting, loading, removing
 from rollout.ledger.sql.cells import read_document, read_optional
 from rollout.ledger.sql.chain import head_step, read_ancestry
 from rollout.ledger.sql.tallies import SINCE_FORMAT, count_dispositions, read_tallies
@@ -258,6 +259,11 @@ class Reader(ABC):
     def anchors(self) -> tuple[AnchorManifest, ...]:
         """Anchors that the live lineage can start from, oldest first."""
         return loading.read_anchors(self._tx)
+
+    def cut(self, choose: cutting.Choose) -> tuple[AnchorManifest, LedgerCut]:
+        """The anchor that ``choose`` takes, and the ledger at its step: all of it as of one moment. Raises LedgerError."""
+        with self.snapshot() as tx:
+            return cutting.read_cut(tx, self.have, choose)
 
     def events(self, limit: int = 1000) -> tuple[EventView, ...]:
         """The newest notable events, oldest first."""

@@ -17,6 +17,8 @@ from rollout.ledger.sql.transaction import EVERYTHING, Transaction
 SINCE_FORMAT = 4
 """Older ledgers, which readers take as they are, have no tallies."""
 
+KINDS: tuple[DispositionKind, ...] = get_args(DispositionKind)
+
 
 def add_tallies(
     tx: Transaction, lineage: int, step: int, dispositions: Sequence[Disposition]
@@ -47,7 +49,7 @@ def read_tallies(tx: Transaction) -> dict[str, int]:
     """How the samples of the live lineage ended, by kind."""
     counts: dict[str, int] = {}
     for lineage, bound in read_ancestry(tx):
-        for kind in get_args(DispositionKind):
+        for kind in KINDS:
             num = _total(tx, lineage, kind, EVERYTHING if bound is None else bound)
             if num:
                 counts[kind] = counts.get(kind, 0) + num

@@ -1,0 +1,1 @@
+"""``rollout snapshot``: the states of runs that can be gone on from, wherever they lie."""

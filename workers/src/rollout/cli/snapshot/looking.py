@@ -1,0 +1,166 @@
+"""``rollout snapshot list|show|verify|diff``: what there is, and whether it is whole. Nothing is written."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from rollout.cli.outcomes import print_fact
+from rollout.cli.output import (
+    OutputFormat,
+    OutputOption,
+    print_json,
+    print_line,
+    print_note,
+)
+from rollout.cli.snapshot.options import (
+    EndpointOption,
+    ObjectPathOption,
+    RegionOption,
+    SnapshotArgument,
+    StoragePathOption,
+    document_of,
+    row_of,
+    where_to_look,
+)
+
+LIMIT = 100
+CHANGES_SHOWN = 20
+
+
+def list_snapshots(
+    *,
+    run_id: Annotated[
+        str | None,
+        typer.Option("--run-id", help="Of this run only: its UID, its name or its folder's name."),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind", help="Those that hold train_state, buffer, process or episodic_memory."
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = LIMIT,
+    storage_path: StoragePathOption = None,
+    object_path: ObjectPathOption = None,
+    endpoint: EndpointOption = None,
+    region: RegionOption = None,
+    output: OutputOption = OutputFormat.json,
+) -> None:
+    """The snapshots there are, newest first."""
+    from rollout.runs.snapshots.catalogue import list_catalogue
+    from rollout.snapshots.layers.registry import require_kind
+
+    where = where_to_look(object_path, storage_path, endpoint, region)
+    wanted = None if kind is None else require_kind(kind)
+    listed = list_catalogue(where, run_id=run_id, kind=wanted)
+    for one in listed.unreadable:
+        print_note(f"left out: {one}")
+    rows = [row_of(one.manifest, one.place.where) for one in listed.found[:limit]]
+    if output is OutputFormat.json:
+        print_json(rows)
+    elif not rows:
+        print_line("no snapshots here; make one with: rollout snapshot create RUN")
+    else:
+        for row in rows:
+            label = f"  {row['label']}" if row["label"] else ""
+            print_line(f"{row['id']}  {row['run']} step {row['step']}  {row['grade']}{label}")
+
+
+def show(
+    snapshot: SnapshotArgument,
+    *,
+    storage_path: StoragePathOption = None,
+    object_path: ObjectPathOption = None,
+    endpoint: EndpointOption = None,
+    region: RegionOption = None,
+    output: OutputOption = OutputFormat.json,
+) -> None:
+    """One snapshot: its layers, its run, what it was computed on, and who vouches for it."""
+    from rollout.runs.snapshots.places import find_snapshot
+    from rollout.runs.snapshots.restoring import trusted_keys
+    from rollout.snapshots.signing import check_signature
+
+    found = find_snapshot(snapshot, where_to_look(object_path, storage_path, endpoint, region))
+    signer = check_signature(found.manifest)
+    shown = document_of(found, trusted=signer in trusted_keys(()))
+    if output is OutputFormat.json:
+        print_json(shown)
+        return
+    print_line(shown["id"])
+    for name in ("run", "run_id", "step", "lineage", "chain", "grade", "label", "created_at"):
+        print_fact(name, str(shown[name]))
+    for name in ("size_bytes", "signer", "trusted", "restored_from", "place"):
+        print_fact(name, str(shown[name]))
+    for layer in shown["layers"]:
+        facts = ", ".join(f"{count} {name}" for name, count in layer["facts"].items())
+        print_fact(layer["kind"], f"{layer['size_bytes']:,} bytes, {layer['grade']}: {facts}")
+
+
+def verify(
+    snapshot: SnapshotArgument,
+    *,
+    storage_path: StoragePathOption = None,
+    object_path: ObjectPathOption = None,
+    endpoint: EndpointOption = None,
+    region: RegionOption = None,
+    output: OutputOption = OutputFormat.text,
+) -> None:
+    """Whether a snapshot is whole: signature, root and every byte. Exit code 1 names layer, part and tensor of the damage."""
+    from rollout.errors import ObjectDamaged
+    from rollout.runs.snapshots.places import find_snapshot
+    from rollout.snapshots.signing import check_signature
+    from rollout.snapshots.verifying import find_snapshot_damage
+
+    found = find_snapshot(snapshot, where_to_look(object_path, storage_path, endpoint, region))
+    signer = check_signature(found.manifest)
+    damage = list(find_snapshot_damage(found.manifest, found.place.source))
+    if output is OutputFormat.json:
+        told = [
+            {"layer": d.layer, "part": d.part, "tensors": list(d.tensors), "reason": d.reason}
+            for d in damage
+        ]
+        print_json({"id": snapshot, "whole": not damage, "signer": signer, "damage": told})
+    elif not damage:
+        print_line(f"{snapshot} is whole: {found.manifest.size_bytes:,} bytes, signed by {signer}")
+    if damage:
+        raise ObjectDamaged(f"snapshot {snapshot} is damaged: {'; '.join(map(str, damage[:3]))}")
+
+
+def diff(
+    before: Annotated[str, typer.Argument(help="A snapshot's id.", metavar="ID")],
+    after: Annotated[str, typer.Argument(help="Another snapshot's id.", metavar="ID")],
+    *,
+    storage_path: StoragePathOption = None,
+    object_path: ObjectPathOption = None,
+    endpoint: EndpointOption = None,
+    region: RegionOption = None,
+    output: OutputOption = OutputFormat.text,
+) -> None:
+    """What two snapshots do not share: header, settings, parts by layer, tensors."""
+    from rollout.runs.snapshots.catalogue import compare
+    from rollout.runs.snapshots.places import find_snapshot
+
+    where = where_to_look(object_path, storage_path, endpoint, region)
+    found = compare(find_snapshot(before, where), find_snapshot(after, where))
+    if output is OutputFormat.json:
+        print_json(found)
+    else:
+        _print_difference(found)
+
+
+def _print_difference(found: dict[str, Any]) -> None:
+    if found["equal"]:
+        print_line("equal")
+        return
+    for name, (old, new) in found["header"].items():
+        print_fact(name, f"{old} -> {new}")
+    for kind, layer in found["layers"].items():
+        shared = f"{layer['shared_bytes']:,} bytes shared, {layer['new_bytes']:,} new"
+        print_fact(kind, f"{shared}, {len(layer['changed'])} parts changed")
+        for part in layer["changed"][:CHANGES_SHOWN]:
+            print_line(f"    {part}")
+    for part, names in found["tensors"].items():
+        more = f" and {len(names) - CHANGES_SHOWN} more" if len(names) > CHANGES_SHOWN else ""
+        print_fact(part, f"tensors {', '.join(names[:CHANGES_SHOWN])}{more}")

@@ -1,0 +1,155 @@
+"""A run that begins with a snapshot: its objects copied, its ledger begun at the step, its learner's state as saved.
+
+Everything is verified, and refused where it has to be, before anything of the new run exists. It inherits seed and order
+of the data; name, place and steps are its own. Killed on the way, nothing has begun: the same command makes another run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from rollout.errors import SnapshotRefused
+from rollout.ledger.cuts import TABLES, LedgerCut
+from rollout.ledger.opening import open_ledger
+from rollout.ledger.records import AnchorManifest, Limits, RunIdentity
+from rollout.objects.filesystem import write_atomically
+from rollout.objects.opening import open_store
+from rollout.runs.identity import spec_identity
+from rollout.runs.run_dir import RunDir
+from rollout.runs.snapshots.creating import RESTORED_FILE
+from rollout.runs.snapshots.overrides import Change, check_changes
+from rollout.runs.snapshots.places import WhereToLook, find_snapshot
+from rollout.runs.worker_config import contents_of
+from rollout.seams import ObjectSource
+from rollout.snapshots.layers.registry import BUFFER, TRAIN_STATE
+from rollout.snapshots.layers.train_state import objects_of_anchor
+from rollout.snapshots.manifest import Manifest
+from rollout.snapshots.signing import key_path, parse_trusted, read_public, require_trusted
+from rollout_api.worker import WorkerConfig
+
+LOGICAL = "logical"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restore:
+    """A snapshot that a run is to begin with: trusted, and read whole."""
+
+    manifest: Manifest
+    anchor: AnchorManifest
+    cut: LedgerCut
+    source: ObjectSource
+
+    def describe(self, config: WorkerConfig) -> str:
+        """For people: which, of what, and what the run may claim."""
+        header = self.manifest.header
+        return (
+            f"step {header.step} of {header.run.name} from snapshot {self.manifest.id}, graded"
+            f" {config.resolved.grade}"
+        )
+
+
+def trusted_keys(given: Sequence[str]) -> set[str]:
+    """The keys that a restore takes: this installation's, and those that were given. Raises SpecError."""
+    own = read_public(key_path(os.environ))
+    return {parse_trusted(one) for one in given} | ({own} if own else set())
+
+
+def prepare_restore(snapshot: str, where: WhereToLook) -> Restore:
+    """Find, trust and read a snapshot. Raises SnapshotRefused, and StoreError for what is damaged."""
+    found = find_snapshot(snapshot, where)
+    manifest, source = found.manifest, found.place.source
+    require_trusted(manifest, trusted_keys(where.trust))
+    state, buffer = manifest.layer("train_state"), manifest.layer("buffer")
+    if state is None or buffer is None:
+        held = ", ".join(layer.kind for layer in manifest.layers)
+        raise SnapshotRefused(
+            f"snapshot {manifest.id} holds {held}: a run begins with train_state and buffer"
+        )
+    return Restore(
+        manifest=manifest,
+        anchor=TRAIN_STATE.read(state, source),
+        cut=BUFFER.read(buffer, source),
+        source=source,
+    )
+
+
+def restore_into(restore: Restore, config: WorkerConfig) -> WorkerConfig:
+    """Begin the run of ``config`` with the snapshot; what its processes are to be told. Raises SnapshotRefused, StoreError.
+
+    Objects first, the ledger last: before it is there, no run has begun.
+    """
+    saved = restore.manifest.header.run
+    changes = check_changes(
+        saved, spec_identity(config.spec), contents_of(config), config.resolved.dtype
+    )
+    exact = restore.manifest.header.grade == "exact" and not changes
+    told = config if exact else graded_logical(config)
+    anchor = restore.anchor if exact else msgspec.structs.replace(restore.anchor, grade=LOGICAL)
+    _copy_objects(restore, told)
+    run = RunDir(path=Path(told.layout.run_dir))
+    write_atomically(
+        run.snapshots / f"{anchor.name}.json",
+        msgspec.json.format(msgspec.json.encode(anchor), indent=2) + b"\n",
+    )
+    write_atomically(run.path / RESTORED_FILE, _provenance(restore, changes))
+    asyncio.run(_begin_ledger(restore, anchor, told))
+    return told
+
+
+def graded_logical(config: WorkerConfig) -> WorkerConfig:
+    """The same run, of which no equality is claimed."""
+    resolved = config.resolved.model_copy(update={"grade": "Logical"})
+    return config.model_copy(update={"resolved": resolved})
+
+
+def _copy_objects(restore: Restore, config: WorkerConfig) -> None:
+    store = open_store(config, "coordinator")
+    needed = [*objects_of_anchor(restore.anchor).values()]
+    needed += [digest for objects in restore.cut.versions.values() for digest in objects]
+    for digest in dict.fromkeys(needed):
+        if not store.has(digest):
+            store.put_file(restore.source.path(digest))
+
+
+async def _begin_ledger(restore: Restore, anchor: AnchorManifest, config: WorkerConfig) -> None:
+    identity = RunIdentity(
+        uid=config.run.uid,
+        name=config.run.name,
+        spec_digest=config.spec_digest,
+        identity_format=config.identity_format,
+    )
+    limits = Limits(failures_max=config.spec.limits.sample_attempts)
+    ledger = open_ledger(config.spec.storage, Path(config.layout.ledger_path), identity, limits)
+    try:
+        await ledger.restore(
+            _with_anchor(restore.cut, anchor), f"from snapshot {restore.manifest.id}"
+        )
+    finally:
+        await ledger.close()
+
+
+def _with_anchor(cut: LedgerCut, anchor: AnchorManifest) -> LedgerCut:
+    place = TABLES["anchors"].index("manifest")
+    text = msgspec.json.encode(anchor).decode()
+    rows = tuple((*row[:place], text, *row[place + 1 :]) for row in cut.tables.get("anchors", ()))
+    return msgspec.structs.replace(cut, tables={**cut.tables, "anchors": rows})
+
+
+def _provenance(restore: Restore, changes: Sequence[Change]) -> bytes:
+    header = restore.manifest.header
+    document = {
+        "snapshot": restore.manifest.id,
+        "run": header.run.name,
+        "uid": header.run.uid,
+        "step": header.step,
+        "chain": header.chain,
+        "changed": {f"spec.{one.field}": one.rule.reason for one in changes},
+    }
+    return json.dumps(document, indent=1).encode() + b"\n"

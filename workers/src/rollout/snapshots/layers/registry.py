@@ -1,0 +1,31 @@
+"""The layers that this version takes; those that it does not are refused by name."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from rollout.errors import SnapshotRefused
+from rollout.snapshots.layers.buffer import Buffer
+from rollout.snapshots.layers.train_state import TrainState
+from rollout.snapshots.manifest import LayerKind
+
+TRAIN_STATE, BUFFER = TrainState(), Buffer()
+LAYERS = (BUFFER, TRAIN_STATE)
+TAKEN = tuple(layer.kind for layer in LAYERS)
+UNBUILT: dict[LayerKind, str] = {
+    "episodic_memory": "environments keep nothing between episodes",
+    "process": "processes are not checkpointed",
+}
+
+
+def require_kind(kind: str) -> LayerKind:
+    """The kind. Raises SnapshotRefused for one that no snapshot of this version holds, or that is none."""
+    for known in get_args(LayerKind):
+        if kind == known and kind in TAKEN:
+            return known
+        if kind == known:
+            raise SnapshotRefused(
+                f"layer {kind}: not built in this version of rollout ({UNBUILT[known]}); there are"
+                f" {', '.join(TAKEN)}"
+            )
+    raise SnapshotRefused(f"layer {kind!r}: expected one of {', '.join(get_args(LayerKind))}")
