@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rollout.protocol.messages import Task
+from rollout.rendering.tool_calls import parse_reply
 from rollout.turns import Ending, State
 from rollout.types import Completion, GenerateRequest, Message, SamplingParams, WeightVersion
 
@@ -16,8 +17,14 @@ class LetterRenderer:
 
     stop_token_ids = (END,)
 
-    def render_prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
+    def render_prompt(self, messages: Sequence[Message], tools=()) -> tuple[int, ...]:
         return self.render_training(messages)[0]
+
+    def render_next(self, reply, added):
+        return (END, *self.render_training(added)[0])
+
+    def parse_reply(self, text, said, tools, turn):
+        return parse_reply(text, "hermes", tools, turn)
 
     def render_training(self, messages):
         ids, mask = [], []

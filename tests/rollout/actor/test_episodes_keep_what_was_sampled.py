@@ -159,18 +159,32 @@ async def test_an_environments_infrastructure_trouble_costs_one_sample_and_no_re
     assert "the sandbox's node is gone" in played.failure.message
 
 
-async def test_a_template_that_rewrites_earlier_turns_is_refused():
-    class Forgetful(LetterRenderer):
-        def render_prompt(self, messages):
-            return super().render_prompt(messages[-1:])
+async def test_a_template_that_has_no_such_turn_is_the_tasks_failure_by_name():
+    class Silent(LetterRenderer):
+        def render_next(self, reply, added):
+            raise DataError("chat template refuses it; this model takes no such turn")
 
     one = stage(SayingEngine(lambda p, s: "x"), CountingBuilder(turns=2))
-    forgetful = RunnerParts(engine=one.engine, renderer=Forgetful(), builders=one.builders, seed=7)
-
-    (played,) = await play([make_task(0)], forgetful)
+    (played,) = await play([make_task(0)], replace(one, renderer=Silent()))
 
     assert DataError.__name__ in played.failure.message
     assert "chat template" in played.failure.message
+
+
+async def test_nothing_that_was_said_is_rendered_again():
+    class Counting(LetterRenderer):
+        rendered = 0
+
+        def render_training(self, messages):
+            self.rendered += sum(len(one.text) for one in messages)
+            return super().render_training(messages)
+
+    counting = Counting()
+    one = stage(SayingEngine(lambda p, s: "x" * 7), CountingBuilder(turns=5))
+    (played,) = await play([make_task(0, samples=1)], replace(one, renderer=counting))
+    (episode,) = played.episodes
+    asked = [message.text for message in episode.messages if message.role == "user"]
+    assert counting.rendered == sum(map(len, asked))
 
 
 async def test_what_was_said_is_kept_for_people():

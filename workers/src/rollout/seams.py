@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from rollout.turns import Action, Ending, State
+from rollout.turns import Action, Ending, State, ToolSpec
 from rollout.types import (
     Completion,
     GenerateRequest,
     Message,
+    Part,
     Row,
     SampleProgress,
     WeightVersion,
@@ -77,8 +78,24 @@ class Renderer(Protocol):
         """Token ids that end an assistant turn."""
         ...
 
-    def render_prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Token ids of a conversation, ready for the assistant's turn."""
+    def render_prompt(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()
+    ) -> tuple[int, ...]:
+        """Token ids of a conversation and its tools, ready for the assistant's turn."""
+        ...
+
+    def render_next(self, reply: Message, added: Sequence[Message]) -> tuple[int, ...]:
+        """Token ids that follow ``reply``, from the token that ends its turn on, ready for the next one.
+
+        Appended to what was sampled they are the next prompt: nothing that was said is rendered again. Raises
+        DataError where the model's template has no such turn.
+        """
+        ...
+
+    def parse_reply(
+        self, text: str, said: Sequence[int], tools: Sequence[ToolSpec], turn: int
+    ) -> tuple[Part, ...]:
+        """The parts of a reply (reasoning, text, tool calls), ``text`` and ``said`` its text and tokens."""
         ...
 
     def render_training(

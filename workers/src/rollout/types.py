@@ -101,7 +101,9 @@ class Message:
                 f"a message of role {self.role} has {' or '.join(t.__name__ for t in PARTS_OF[self.role])},"
                 f" got {type(wrong).__name__}"
             )
-        if len(self.content) == 1 and isinstance(only := self.content[0], TextPart):
+        if not self.content:
+            object.__setattr__(self, "content", "")
+        elif len(self.content) == 1 and isinstance(only := self.content[0], TextPart):
             object.__setattr__(self, "content", only.text)
 
     @property

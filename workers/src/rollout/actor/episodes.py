@@ -152,10 +152,13 @@ def take_completion(
     ``said`` are the tokens of the whole reply, those before an interruption included.
     """
     reply = reply_text(said, task.sampling, renderer)
+    parts = renderer.parse_reply(reply, said, episode.tools, episode.turn)
+    message = Message(role="assistant", content=parts)
     told = _take_tokens(episode, completion, task.version)
     return replace(
         told,
-        messages=(*episode.messages, Message(role="assistant", content=reply)),
+        messages=(*episode.messages, message),
+        num_calls=episode.num_calls + len(message.calls),
         turn=episode.turn + 1,
         turn_ends=(*episode.turn_ends, len(told.token_ids)),
         begun=0,
@@ -217,9 +220,12 @@ def end_episode(episode: Episode, ending: Ending) -> Episode:
 def take_answer(episode: Episode, said: State, seed: int, renderer: Renderer) -> Episode:
     """The episode after the environment's turn: its messages are appended as tokens of mask 0.
 
-    Raises DataError when the chat template writes the conversation so far differently once it goes
-    on: such a template cannot be trained on turn by turn.
+    Raises DataError where the chat template has no such turn, and for tools that change on the way.
     """
+    if said.tools is not None and said.tools != episode.tools:
+        raise DataError(
+            "the tools of an episode cannot change on the way: they stand in its prompt"
+        )
     between = _render_between(episode, said.messages, renderer)
     return replace(
         _take_said(episode, said),
@@ -251,34 +257,17 @@ def _is_finite(value: object) -> bool:
 def _render_between(
     episode: Episode, added: Sequence[Message], renderer: Renderer
 ) -> tuple[int, ...]:
-    said_ids, said_mask = renderer.render_training(episode.messages)
-    said = said_ids[: _last_said(said_mask)]
-    full = renderer.render_prompt((*episode.messages, *added))
-    if full[: len(said)] != said:
-        raise DataError(
-            "the chat template does not keep the rendering of earlier turns when the conversation "
-            "goes on; multi-turn training needs one that only appends (set model.chatTemplate)"
-        )
-    return _end_of_turn(episode, said, renderer) + full[len(said) :]
-
-
-def _end_of_turn(episode: Episode, said: Sequence[int], renderer: Renderer) -> tuple[int, ...]:
-    """The end token that the template writes behind a reply, where a stop text or another token ended it."""
+    """What stands between the reply and the next one; the end of a turn only where it was not sampled."""
+    following = renderer.render_next(episode.messages[-1], added)
     ends = renderer.stop_token_ids
-    if episode.token_ids[-1] in ends or not said or said[-1] not in ends:
-        return ()
-    return (said[-1],)
+    sampled = episode.token_ids[-1] in ends and bool(following) and following[0] in ends
+    return following[1:] if sampled else following
 
 
 def _prompt_text(messages: Sequence[Message]) -> str:
     """What was said before the policy first spoke, for people."""
     first = next((i for i, one in enumerate(messages) if one.role == "assistant"), len(messages))
     return "\n".join(message.text for message in messages[:first])
-
-
-def _last_said(mask: Sequence[int]) -> int:
-    """One past the assistant's last token: what a template adds after it belongs to the answer."""
-    return max((index + 1 for index, said in enumerate(mask) if said), default=0)
 
 
 def finish_trajectory(

@@ -21,7 +21,7 @@ from rollout.cli import (
     schemas,
 )
 from rollout.cli.cluster import changing, reading, stuck, waiting
-from rollout.cli.debug import engine, evidence
+from rollout.cli.debug import engine, evidence, rendering
 from rollout.cli.debug import learner as debug
 from rollout.cli.model import exporting as model_exporting
 from rollout.cli.model import showing
@@ -66,6 +66,7 @@ app.command("eval")(evaluating.evaluate)
 app.add_typer(logs.app, name="logs")
 debug.app.command("rollout-only")(engine.rollout_only)
 debug.app.command("profile")(engine.profile)
+debug.app.command("render")(rendering.render)
 debug.app.command("evidence")(evidence.evidence)
 debug.app.command("stuck")(stuck.stuck)
 app.add_typer(debug.app, name="debug")

@@ -370,7 +370,7 @@ def _prompt_lengths(paper: Paper, renderer: Renderer) -> Iterator[int]:
         opened = asyncio.run(_first_states(paper.environment, source.rows(indices)))
         for index, state in zip(indices, opened, strict=True):
             try:
-                yield len(renderer.render_prompt(state.messages))
+                yield len(renderer.render_prompt(state.messages, state.tools or ()))
             except DataError as error:
                 raise DataError(f"row {index} of {paper.role!r}: {error}") from error
 

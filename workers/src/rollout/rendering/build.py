@@ -24,7 +24,7 @@ def build_renderer(
     text = _choose(tokenizer, chat_template)
     if text is None:
         return build_plain_renderer(tokenizer)
-    return build_chat_renderer(tokenizer, compile_template(text))
+    return build_chat_renderer(tokenizer, compile_template(text), text)
 
 
 def _choose(tokenizer: ModelTokenizer, chat_template: str | None) -> str | None:

@@ -11,11 +11,16 @@ from dataclasses import dataclass
 
 from jinja2 import Template
 
-from rollout.errors import SpecError
+from rollout.errors import DataError, SpecError
 from rollout.rendering.template import render_template
 from rollout.rendering.tokenizer import ModelTokenizer
-from rollout.types import Message
+from rollout.rendering.tool_calls import THINK, CallForm, call_form, parse_reply
+from rollout.turns import ToolSpec
+from rollout.types import Message, Part, ToolCall, ToolResult
 
+_SAID = "\u2042said\u2042"
+"""A reply's place in a rendered conversation."""
+_ASKED = Message(role="user", content="a")
 _PROBE = (Message(role="user", content="a"), Message(role="assistant", content="b"))
 
 
@@ -36,13 +41,68 @@ class ChatRenderer:
     stop_token_ids: tuple[int, ...]
     pad_token_id: int
     name: str = "chat"
+    form: CallForm | None = None
+    thinking: bool = False
+    turn_end: str = ""
 
-    def render_prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Ids of the conversation, ready for the assistant's turn."""
+    def render_prompt(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()
+    ) -> tuple[int, ...]:
+        """Ids of the conversation, ready for the assistant's turn. Raises SpecError where no call could be read."""
+        messages = guard_results(messages, self.tokenizer)
+        if tools:
+            self._require_form(tools)
+            text = render_template(
+                self.template,
+                messages,
+                self.tokenizer.specials,
+                add_generation_prompt=True,
+                tools=tools,
+            )
+            return self.tokenizer.encode(text)
         segments = split_segments(self.template, self.tokenizer, messages, ask=True)
         if segments is None:  # a template that rewrites history: then there is nothing to keep
             segments = [Segment(text=self._text(messages), said=False)]
         return tuple(t for segment in segments for t in self.tokenizer.encode(segment.text))
+
+    def render_next(self, reply: Message, added: Sequence[Message]) -> tuple[int, ...]:
+        """Ids from the end of a reply's turn on: that end, what is added, and the prompt for the next reply.
+
+        They do not depend on what was said before, so nothing of it is rendered or encoded again. Raises
+        DataError where the template writes such a turn in no place of its own.
+        """
+        added = guard_results(added, self.tokenizer)
+        try:
+            text = _render(
+                self.template, self.tokenizer, (_ASKED, _stand_in(reply), *added), ask=True
+            )
+        except SpecError as error:
+            raise DataError(f"{error}; this model takes no such turn") from error
+        start = text.find(_SAID)
+        end = text.find(self.turn_end, start) if self.turn_end else start + len(_SAID)
+        if start < 0 or end < 0:
+            raise DataError(
+                f"chat template of {self.tokenizer.origin}: a reply of the conversation is not to be found in"
+                " it once it goes on; multi-turn training needs one that only appends (set model.chatTemplate)"
+            )
+        return self.tokenizer.encode(text[end:])
+
+    def parse_reply(
+        self, text: str, said: Sequence[int], tools: Sequence[ToolSpec], turn: int
+    ) -> tuple[Part, ...]:
+        """The parts of a reply: reasoning, text, tool calls."""
+        if tools and self.form == "mistral":
+            kept = [token for token in said if token not in self.stop_token_ids]
+            text = self.tokenizer.tokenizer.decode(kept, skip_special_tokens=False)
+        return parse_reply(text, self.form, tools, turn, thinking=self.thinking)
+
+    def _require_form(self, tools: Sequence[ToolSpec]) -> None:
+        if self.form is None:
+            raise SpecError(
+                f"chat template of {self.tokenizer.origin} writes tool calls in no form that is known here, and"
+                f" the environment has tools ({', '.join(tool.name for tool in tools)}); take a model of Qwen"
+                " 2.5, 3, 3.5, Llama 3 or Mistral, or set model.chatTemplate"
+            )
 
     def render_training(
         self, messages: Sequence[Message]
@@ -86,14 +146,65 @@ class ChatRenderer:
         return _render(self.template, self.tokenizer, messages, ask=True)
 
 
-def build_chat_renderer(tokenizer: ModelTokenizer, template: Template) -> ChatRenderer:
-    """Find what ends a turn, then build. Raises SpecError when nothing does."""
+def build_chat_renderer(
+    tokenizer: ModelTokenizer, template: Template, text: str = ""
+) -> ChatRenderer:
+    """Find what ends a turn, then build; ``text`` is the template's own. Raises SpecError when nothing does."""
+    end = _turn_end(tokenizer, template)
     return ChatRenderer(
         tokenizer=tokenizer,
         template=template,
         stop_token_ids=find_stop_ids(tokenizer, template),
         pad_token_id=tokenizer.pad_id,
+        form=call_form(text),
+        thinking=_begins_thinking(tokenizer, template),
+        turn_end="" if end is None else tokenizer.tokenizer.id_to_token(end) or "",
     )
+
+
+def _begins_thinking(tokenizer: ModelTokenizer, template: Template) -> bool:
+    """Whether the generation prompt opens the reasoning, so that a reply begins inside of it."""
+    try:
+        return _render(template, tokenizer, _PROBE[:1], ask=True).rstrip().endswith(THINK)
+    except SpecError:
+        return False
+
+
+def _stand_in(reply: Message) -> Message:
+    """A reply in the place of the one that was sampled, with the calls that results are told of."""
+    if not reply.calls:
+        return Message(role="assistant", content=_SAID)
+    calls = [
+        ToolCall(
+            call_id=call.call_id, name=call.name or "x", arguments_text="", arguments={"x": "x"}
+        )
+        for call in reply.calls
+    ]
+    last = calls[-1]
+    marked = ToolCall(
+        call_id=last.call_id, name=last.name, arguments_text="", arguments={"x": _SAID}
+    )
+    return Message(role="assistant", content=(*calls[:-1], marked))
+
+
+def guard_results(messages: Sequence[Message], tokenizer: ModelTokenizer) -> tuple[Message, ...]:
+    """The messages, special tokens that stand in tool results parted: a result forges no turn."""
+    return tuple(
+        Message(role=one.role, content=tuple(_guard(part, tokenizer) for part in one.parts))
+        if any(isinstance(part, ToolResult) for part in one.parts)
+        else one
+        for one in messages
+    )
+
+
+def _guard(part: Part, tokenizer: ModelTokenizer) -> Part:
+    if not isinstance(part, ToolResult):
+        return part
+    text = part.text
+    for special in tokenizer.special_texts:
+        if len(special) > 1 and special in text:
+            text = text.replace(special, f"{special[0]} {special[1:]}")
+    return ToolResult(call_id=part.call_id, name=part.name, text=text, is_error=part.is_error)
 
 
 def split_segments(

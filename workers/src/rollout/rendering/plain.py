@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from rollout.errors import SpecError
 from rollout.rendering.tokenizer import ModelTokenizer
-from rollout.types import Message
+from rollout.rendering.tool_calls import parse_reply
+from rollout.turns import ToolSpec
+from rollout.types import Message, Part
 
 SYSTEM_END = "\n\n"
 
@@ -26,9 +28,24 @@ class PlainRenderer:
     prefix: tuple[int, ...] = ()
     name: str = "plain"
 
-    def render_prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Ids of the conversation so far."""
+    def render_prompt(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()
+    ) -> tuple[int, ...]:
+        """Ids of the conversation so far. Tools are not told of: a plain model knows them, or learns them."""
+        del tools
         return self._render(messages)[0]
+
+    def render_next(self, reply: Message, added: Sequence[Message]) -> tuple[int, ...]:
+        """The end token of a reply, and the ids of what is added."""
+        del reply
+        return (*self.stop_token_ids[:1], *self._render(added)[0][len(self.prefix) :])
+
+    def parse_reply(
+        self, text: str, said: Sequence[int], tools: Sequence[ToolSpec], turn: int
+    ) -> tuple[Part, ...]:
+        """The parts of a reply; calls as Qwen writes them."""
+        del said
+        return parse_reply(text, "hermes", tools, turn)
 
     def render_training(
         self, messages: Sequence[Message]

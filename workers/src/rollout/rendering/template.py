@@ -7,7 +7,7 @@ rendered, and the published templates have a fixed date to fall back on.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from jinja2 import Template, TemplateError, nodes
@@ -17,7 +17,8 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from rollout.errors import SpecError
-from rollout.types import Message
+from rollout.turns import ToolSpec
+from rollout.types import Message, ReasoningPart, ToolCall, ToolResult
 
 
 class _GenerationTag(Extension):
@@ -60,16 +61,48 @@ def render_template(
     specials: Mapping[str, str],
     *,
     add_generation_prompt: bool,
+    tools: Sequence[ToolSpec] = (),
 ) -> str:
-    """The conversation as text. Raises SpecError when the template refuses the messages."""
+    """The conversation as text, with its tools. Raises SpecError when the template refuses the messages."""
     try:
         return template.render(
-            messages=[{"role": m.role, "content": m.text} for m in messages],
+            messages=[written for message in messages for written in _write(message)],
             add_generation_prompt=add_generation_prompt,
-            tools=None,
+            tools=[_write_tool(tool) for tool in tools] or None,
             documents=None,
             **specials,
         )
     except TemplateError as error:
         roles = ", ".join(message.role for message in messages)
         raise SpecError(f"chat template refuses a conversation of [{roles}]: {error}") from error
+
+
+def _write(message: Message) -> Iterator[dict[str, Any]]:
+    """A message as templates know it; each tool result is a message of its own."""
+    results = [part for part in message.parts if isinstance(part, ToolResult)]
+    for one in results:
+        named = {"tool_call_id": one.call_id, "name": one.name}
+        yield {"role": message.role, "content": one.text, **named}
+    if results:
+        return
+    written: dict[str, Any] = {"role": message.role, "content": message.text}
+    thoughts = [part.text for part in message.parts if isinstance(part, ReasoningPart)]
+    if thoughts:
+        written["reasoning_content"] = "".join(thoughts)
+    if message.calls:
+        written["tool_calls"] = [_write_call(call) for call in message.calls]
+    yield written
+
+
+def _write_call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": dict(call.arguments or {})}
+    return {"id": call.call_id, "type": "function", "function": function}
+
+
+def _write_tool(tool: ToolSpec) -> dict[str, Any]:
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+    }
+    return {"type": "function", "function": function}

@@ -54,6 +54,12 @@ class ModelTokenizer:
         plain = tuple(t for t in token_ids if t not in added or not added[t].special)
         return self.encode(self.decode(plain)) == plain
 
+    @property
+    def special_texts(self) -> tuple[str, ...]:
+        """The texts of all tokens that are recognised in a text as one, special or not (``<tool_call>``)."""
+        added = self.tokenizer.get_added_tokens_decoder()
+        return tuple(token.content for token in added.values())
+
     def is_special(self, token_id: int) -> bool:
         """Whether a token is left out of texts."""
         added = self.tokenizer.get_added_tokens_decoder().get(token_id)

@@ -196,7 +196,7 @@ class SampleEnvironment:
 
     def _fitting(self, state: State) -> tuple[int, ...]:
         stage, task = self._stage, self._task
-        prompt_ids = stage.renderer.render_prompt(state.messages)
+        prompt_ids = stage.renderer.render_prompt(state.messages, state.tools or ())
         longest = stage.prompt_tokens_max if task.kind == "train" else None
         if longest is not None and len(prompt_ids) > longest:
             raise DataError(
