@@ -46,6 +46,11 @@ def problem_of(found, top):
         command = command.commands.get(found["second"])
         if command is None:
             return f"{found['first']} has no command {found['second']!r}"
+    nested = re.match(r"\s*([a-z-]+)", found["rest"]) if hasattr(command, "commands") else None
+    if nested:
+        command = command.commands.get(nested[1])
+        if command is None:
+            return f"{found['first']} {found['second']} has no command {nested[1]!r}"
     used = re.findall(r"(?<=\s)--[a-z][a-z-]+", re.split(r"[|;&#]", found["rest"])[0])
     unknown = set(used) - options_of(command) - options_of(top)
     return f"no options {sorted(unknown)}" if unknown else None
