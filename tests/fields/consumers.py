@@ -111,6 +111,11 @@ CONSUMERS: dict[str, Consumer] = {
         what="the first prompts as tokens, in the order in which they are asked",
         ask=_worker(working.observe_prompts),
     ),
+    "export": Consumer(
+        kind="export",
+        what="the place where the model of a run that has ended is written",
+        ask=_worker(working.observe_export),
+    ),
     "batch": Consumer(
         kind="rows and results",
         what="of an inference run: each row's prompt, how it is sampled, its task, the lines and the place of its results",

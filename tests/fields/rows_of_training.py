@@ -199,6 +199,9 @@ TRAINING: dict[str, Row] = {
     "spec.train.maxGradNorm": row("grpo", "learning"),
     "spec.train.microBatchTokens": row("grpo", "learning"),
     "spec.train.activationCheckpointing": row("grpo", "learning"),
+    "spec.train.output.uri": row(
+        "grpo", "export", edits={"spec.train.output": {"uri": "/models/a"}}
+    ),
     "spec.train.maxSteps": row("grpo", "coordination"),
     "spec.train.epochs": row("rows", "prompts", edits={"spec.train.maxSteps": None}),
 }

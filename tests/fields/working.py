@@ -41,6 +41,7 @@ from rollout.rewards.frames import RewardAnswer
 from rollout.rewards.host import RewardHost
 from rollout.rewards.pipeline import InPlace
 from rollout.runs.manifest import Document
+from rollout.runs.pipeline import find_output
 from rollout.runs.plan.build import _accelerator_bytes
 from rollout.runs.resolve import ResolveRequest
 from rollout.runs.run_dir import RunDir
@@ -114,6 +115,11 @@ def observe_prompts(document: Mapping[str, Any], place: Place) -> Any:
         plan.train.steps_total,
         trained,
     )
+
+
+def observe_export(document: Mapping[str, Any], place: Place) -> Any:
+    """Where the model of a run that has ended well goes."""
+    return find_output(build_config(document, place).spec)
 
 
 def observe_batch(document: Mapping[str, Any], place: Place) -> Any:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from rollout_api.checks.facts import Facts
+from rollout_api.checks.refusals import not_supported
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
@@ -13,6 +14,7 @@ _PLACE = re.compile(
     r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?|gs://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](/.*)?|file:///.+)$"
 )
 _BUCKETS = ("s3://", "gs://")
+_OUTPUT = re.compile(r"^((s3|gs)://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]/+[^/].*|file:///.+)$")
 _SHARED = re.compile(r"^file://")
 
 
@@ -73,6 +75,25 @@ def folder_is_shared(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
         )
 
 
+def model_goes_to_a_known_place(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """A folder or a prefix of a bucket, on one machine: the operator exports nothing."""
+    output = spec.train.output if spec.train else None
+    if output is None:
+        return
+    if facts.platform == "cluster":
+        fix = "leave it out, and take the model home by rollout model export, or go on by model.fromRun"
+        yield not_supported("spec.train.output", "an export at the end of a run in a cluster", fix)
+    scheme, mark, _ = output.uri.partition("://")
+    if mark and not _OUTPUT.match(output.uri):
+        what = (
+            f"a model at {scheme}:// without a prefix"
+            if scheme in {"s3", "gs"}
+            else f"a model at {scheme}://"
+        )
+        fix = "name a folder, s3://bucket/prefix or gs://bucket/prefix"
+        yield not_supported("spec.train.output.uri", what, fix)
+
+
 def wheel_has_a_digest(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """Code by name only is whatever lies there when a pod starts."""
     wheel = spec.code.wheel if spec.code else None
@@ -107,6 +128,7 @@ RULES = (
     endpoint_has_a_bucket,
     region_is_of_s3,
     folder_is_shared,
+    model_goes_to_a_known_place,
     wheel_has_a_digest,
     retention_removes_something,
 )

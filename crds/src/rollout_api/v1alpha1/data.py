@@ -78,6 +78,13 @@ class Data(OneOf):
 FilePath = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 
 
+class ModelOutput(ApiModel):
+    """Where a trained model is written."""
+
+    uri: Uri
+    """Folder, `s3://bucket/prefix` or `gs://bucket/prefix`: empty when the run begins; a whole model or none."""
+
+
 class Output(ApiModel):
     """Where results are written."""
 

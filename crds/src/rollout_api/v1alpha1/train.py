@@ -7,7 +7,7 @@ from pydantic import Field
 from rollout_api.base import ApiModel, OneOf, Real, Rule, filled, many
 from rollout_api.v1alpha1.algorithms import Algorithm
 from rollout_api.v1alpha1.common import ModelSource
-from rollout_api.v1alpha1.data import Data
+from rollout_api.v1alpha1.data import Data, ModelOutput
 from rollout_api.v1alpha1.environment import Environment, Reward
 from rollout_api.v1alpha1.optimizer import AdamW, Constant, Optimizer, Schedule
 from rollout_api.v1alpha1.sampling import Sampling
@@ -190,3 +190,5 @@ class Train(ApiModel):
     """Steps after which the run has succeeded; may grow while it runs."""
     epochs: int | None = Field(default=None, ge=1, le=1_000_000)
     """Passes over the data. Unset: as many as `maxSteps` needs, or 1 when that is unset too."""
+    output: ModelOutput | None = None
+    """Where the newest weights go when the run has ended well, as by `rollout model export`. On one machine; a cluster refuses it. Unset: they stay with the run."""

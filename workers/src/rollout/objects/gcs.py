@@ -211,10 +211,10 @@ class GcsRemote:
         url = f"{self._endpoint}/upload/storage/v1/b/{quote(self._place.name, safe='')}/o"
         upload = ResumableUpload(f"{url}?{urlencode(query)}", PART_BYTES)
         upload.initiate(self, body, metadata, "application/octet-stream", size_bytes)
-        while not self._send(upload, key):
+        while not self._send(upload, body, key):
             pass
 
-    def _send(self, upload: ResumableUpload, key: str) -> bool:
+    def _send(self, upload: ResumableUpload, body: BinaryIO, key: str) -> bool:
         """One chunk, gone on with where a broken one ended; whether it was the last."""
         tries = 0
 
@@ -224,6 +224,7 @@ class GcsRemote:
             try:
                 if tries > 1:
                     upload.recover(self)
+                body.seek(upload.bytes_uploaded)  # a server may keep less of a chunk than was sent
                 upload.transmit_next_chunk(self)
             except InvalidResponse as error:
                 if error.response.status_code != OK:

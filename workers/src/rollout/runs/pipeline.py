@@ -19,6 +19,7 @@ from rollout.models.scoring import write_score_config
 from rollout.runs.manifest import Document
 from rollout.runs.run_dir import RunDir
 from rollout_api.model_sources import needed_runs
+from rollout_api.v1alpha1.run import RolloutRunSpec
 
 WEIGHTS_SUFFIX = ".safetensors"
 MODEL_SUFFIXES = (".json", ".jinja", ".model", ".txt")
@@ -127,3 +128,9 @@ def _link(source: Path, target: Path) -> None:
         target.hardlink_to(source)
     except OSError:
         shutil.copyfile(source, target)
+
+
+def find_output(spec: RolloutRunSpec) -> str | None:
+    """Where the model of a run that has ended well goes, as it is written; None: it stays with the run."""
+    output = None if spec.train is None else spec.train.output
+    return None if output is None else output.uri

@@ -107,7 +107,8 @@ def _path_fields(spec: dict[str, Any]) -> Iterator[tuple[MutableMapping[str, Any
         yield (holder.get("data") or {}).get("jsonl") or {}, "uri"
         for reward in holder.get("rewards") or ():
             yield reward.get("python") or {}, "path"
-    yield (spec.get("infer") or {}).get("output") or {}, "uri"
+    for kind in ("infer", "train"):
+        yield (spec.get(kind) or {}).get("output") or {}, "uri"
     yield spec.get("code") or {}, "path"
 
 

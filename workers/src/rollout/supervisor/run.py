@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rollout.errors import SpecError
+from rollout.errors import RolloutError, SpecError
 from rollout.models.roles import further_models
 from rollout.runs.manifest import Document, load_documents
-from rollout.runs.pipeline import materialise_model, order_runs, read_snapshot, source_run
+from rollout.runs.pipeline import (
+    find_output,
+    materialise_model,
+    order_runs,
+    read_snapshot,
+    source_run,
+)
 from rollout.runs.prepare import PreparedRun, prepare_run
 from rollout.runs.run_dir import (
     RunDir,
@@ -101,6 +107,7 @@ def run_manifest(
                 restore=restore,
             )
             result = _run_stage(stage, mode, rewards, report)
+        result = _hand_over(result, prepared, mode)
         if result.exit_code != EXIT_OK:
             return result
         produced[prepared.name] = run
@@ -143,6 +150,28 @@ def _run_stage(
     return RunResult(exit_code=finished.ended.exit_code, run_dir=run.path, summary=summary)
 
 
+def _hand_over(result: RunResult, prepared: PreparedRun, mode: Mode) -> RunResult:
+    """Export the model of a run that ended well, where its spec says so; a repeat finds it whole."""
+    if result.exit_code != EXIT_OK or find_output(prepared.spec) is None:
+        return result
+    from rollout.runs.export.output import export_output
+
+    display = make_display(mode, prepared.name)
+    try:
+        exported = export_output(result.run_dir, prepared.spec)
+        if exported is not None:
+            display.note(f"model of step {exported.lineage.step} exported to {exported.folder}")
+    except RolloutError as error:
+        display.note(
+            f"the run has ended well, and its model is not exported: {error}; once corrected, the same command and"
+            f" --resume {result.run_dir.name}, or rollout model export {result.run_dir.name} --to PLACE"
+        )
+        return replace(result, exit_code=error.exit_code)
+    finally:
+        display.close()
+    return result
+
+
 def _launch_stage(
     stage: _Stage, display: Display, rewards: Sequence[RewardFunction] | None
 ) -> Finished:
@@ -150,6 +179,10 @@ def _launch_stage(
     saved = None if rewards is None else save_functions(rewards, run.code)
     prepared = prepare_run(document, None if saved is None else saved.rewards)
     previous = read_config(run) if stage.resumed else None
+    if find_output(prepared.spec) is not None:
+        from rollout.runs.export.output import require_output
+
+        require_output(prepared.spec, resumed=stage.resumed)
     _record(stage, prepared)
     verb = "resuming" if stage.resumed else "running"
     display.note(f"{verb} {prepared.name} in {run.path}")

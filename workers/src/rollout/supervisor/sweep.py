@@ -22,6 +22,7 @@ from rollout.common.parent_death import tied_argv
 from rollout.common.text_files import replace_text
 from rollout.errors import SpecError
 from rollout.runs.identity import spec_identity
+from rollout.runs.pipeline import find_output
 from rollout.runs.prepare import prepare_run
 from rollout.runs.run_dir import RunDir, find_run_dirs
 from rollout.supervisor.launch import read_config, read_result
@@ -83,6 +84,7 @@ def run_points(sweep: Sweep, points: Sequence[Point]) -> list[Entry]:
     Raises SpecError before anything starts when a point cannot be run.
     """
     entries = [Entry(point=point) for point in points]
+    _require_places_apart(points)
     for folder in ("points", "logs"):
         (sweep.folder / folder).mkdir(parents=True, exist_ok=True)
     resumed = [_look_back(sweep, entry) for entry in entries]
@@ -102,6 +104,17 @@ def run_points(sweep: Sweep, points: Sequence[Point]) -> list[Entry]:
             process.kill()
         _write_state(sweep, entries)
     return entries
+
+
+def _require_places_apart(points: Sequence[Point]) -> None:
+    """Models of several points in one place would be refused one after the other, when they have been trained."""
+    places = [find_output(prepare_run(point.document).spec) for point in points]
+    taken = [place for place in places if place is not None]
+    if len(set(taken)) < len(taken):
+        raise SpecError(
+            f"spec.train.output.uri: {len(taken)} points of a sweep would write their models to {taken[0]}; leave it"
+            " out, and take the best one home by rollout model export"
+        )
 
 
 def _run_all(
