@@ -117,6 +117,7 @@ def test_an_export(run, tmp_path, signer):
         assert [one.name for one in tmp_path.glob(".*.partial")] == []
 
 
+@pytest.mark.slow
 def test_an_import(run, tmp_path, signer):
     made, source = snapshot(run, signer), FilesystemStore(run / "objects")
     file = tmp_path / "made.tar"

@@ -94,6 +94,9 @@ def test_at_step_5_of_10_and_ends_with_the_same_chain(tmp_path, algorithm):
 
     assert whole["step"] == again["step"] == 10
     assert again["chain"] == whole["chain"]
+    told = finished(here, "snapshot", "verify-resume", made)
+    assert (told["equal"], told["from_step"], len(told["steps"])) == (True, 5, 5)
+    assert told["steps"][-1]["chain"] == whole["chain"]
     assert again["lineage"] == whole["lineage"] == 0
     assert again["dispositions"] == whole["dispositions"]
     assert json.loads((there / "runs/other-1/restored.json").read_text())["snapshot"] == made

@@ -128,6 +128,60 @@ def verify(
         raise ObjectDamaged(f"snapshot {snapshot} is damaged: {'; '.join(map(str, damage[:3]))}")
 
 
+def verify_resume(
+    snapshot: SnapshotArgument,
+    *,
+    steps: Annotated[
+        int,
+        typer.Option("--steps", min=1, help="Take at most so many of the steps after it again."),
+    ] = 1_000_000,
+    storage_path: StoragePathOption = None,
+    object_path: ObjectPathOption = None,
+    output: OutputOption = OutputFormat.text,
+) -> None:
+    """Go on from a snapshot on the batches that its run recorded, and compare each chain value; exit code 1 where one differs.
+
+    The learner alone is taken again: nothing is sampled, and nothing of the run changes.
+    """
+    from itertools import islice
+
+    from rollout.debug.replay import replay_recorded
+    from rollout.errors import SpecError
+    from rollout.runs.snapshots.places import find_snapshot
+
+    found = find_snapshot(snapshot, where_to_look(object_path, storage_path, None, None))
+    run, step = found.place.run, found.manifest.header.step
+    if run is None:
+        raise SpecError(
+            f"snapshot {snapshot}: its run's ledger is not beside it in {found.place.where}: nothing to compare"
+            " with; name the run's folder with --storage-path"
+        )
+    start, *lines = islice(replay_recorded(run.path, after=step), steps + 1)
+    if (start["step"], start["chain"]) != (step, found.manifest.header.chain):
+        raise SpecError(
+            f"snapshot {snapshot} is of step {step}, and run {run.name} does not keep that anchor any more"
+            f" (it begins at step {start['step']}): restore the snapshot, and compare the two runs"
+        )
+    equal = all(line["equal"] for line in (start, *lines))
+    differs = next((line["step"] for line in lines if not line["equal"]), None)
+    if output is OutputFormat.json:
+        print_json(
+            {
+                "id": snapshot,
+                "equal": equal,
+                "compared": "the learner, on recorded batches",
+                "from_step": step,
+                "steps": [
+                    {name: line[name] for name in ("step", "equal", "chain")} for line in lines
+                ],
+            }
+        )
+    else:
+        said = "each chain value is the committed one" if equal else f"step {differs} DIFFERS"
+        print_line(f"{len(lines)} steps from step {step} taken again on recorded batches: {said}")
+    raise typer.Exit(0 if equal else 1)
+
+
 def diff(
     before: Annotated[str, typer.Argument(help="A snapshot's id.", metavar="ID")],
     after: Annotated[str, typer.Argument(help="Another snapshot's id.", metavar="ID")],
