@@ -1,19 +1,24 @@
-"""A sample depends on weights, prompt, sampling and its own seed; in exact mode bit for bit."""
+"""A sample depends on weights, prompt, sampling and its own seed; in exact mode bit for bit.
+
+Two threads: attention's second thread works in memory that begins elsewhere, which its products could tell.
+"""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
-from rollout.engines.embedded.batch import BatchSize, CompactBatch, CompactDecoder
+from rollout.engines.embedded.batch import CompactBatch, CompactDecoder
 from rollout.engines.embedded.config import read_config
-from rollout.engines.embedded.generate import plan_slots
-from rollout.engines.embedded.invariance import SlotProbe
+from rollout.engines.embedded.generate import plan_batches
+from rollout.engines.embedded.invariance import SlotProbe, candidate_widths
 from rollout.engines.embedded.sampling import uniform_noise
 
-EXACT = [{}, {"batch_groups": 4}]
+EXACT = [{}, {"batch_groups": 4}, {"batch_groups": 4, "num_threads": 2}]
 
 
 @pytest.mark.parametrize("options", EXACT)
@@ -34,48 +39,114 @@ async def test_exact_results_are_bitwise_those_of_a_rerun_in_other_company(
     assert together == alone
 
 
+@pytest.mark.parametrize("size", [1, 3, 8])
+async def test_whatever_lies_beside_a_group_and_where_it_changes_no_bit(
+    size, tiny_model, start_engine, request_of
+):
+    """Lengths on both sides of every padding, groups that end early, company drawn anew each time."""
+    model = tiny_model("llama")
+    lengths = (2, 13, 14, 15, 31, 46, 47, 80)
+    requests = [
+        request_of(n, size=size, seed=n, max_new_tokens=10 + n // 2, stop_token_ids=(3, 4, 5))
+        for n in lengths
+    ]
+    engine = await start_engine(model, batch_groups=6, num_threads=2)
+    alone = [(await engine.generate([request]))[0] for request in requests]
+    draw = random.Random(size)
+
+    for _ in range(8):
+        some = draw.sample(range(len(lengths)), draw.randint(2, len(lengths)))
+        found = await engine.generate([requests[index] for index in some])
+        assert list(found) == [alone[index] for index in some]
+
+
+async def test_groups_of_a_claim_are_decoded_together_in_exact(
+    tiny_model, start_engine, request_of, monkeypatch
+):
+    opened = []
+    monkeypatch.setattr(
+        CompactDecoder,
+        "open",
+        lambda decoder, prompts, size, real=CompactDecoder.open: (
+            opened.append((len(prompts), size.widths[-1:])) or real(decoder, prompts, size)
+        ),
+    )
+    engine = await start_engine(tiny_model("qwen2"), batch_groups=4, num_threads=2)
+    requests = [request_of(n, seed=n, max_new_tokens=300) for n in (5, 60, 12, 33)]
+    await engine.generate(requests[:1])
+    opened.clear()
+
+    await engine.generate(requests)
+
+    decoded = [prompts for prompts, width in opened if prompts == len(requests) and width == (16,)]
+    assert decoded
+
+
 @pytest.fixture
 def probe(tiny_model, publish_model, tmp_path):
     model = tiny_model("qwen2")
     publish_model(model, tmp_path / "probed")
-    found = SlotProbe(lambda: CompactDecoder(read_config(tmp_path / "probed"), torch.float32))
+    one_layer = replace(read_config(tmp_path / "probed"), num_layers=1)
+    found = SlotProbe(partial(CompactDecoder, one_layer, torch.float32), 16)
     found.expect(model.state_dict())
     return found
 
 
-def test_slots_agree_where_a_batch_is_whole_vectors(probe, request_of):
-    [plan] = plan_slots([request_of(n, seed=n) for n in (5, 7, 8)], 4)
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("group_size", [1, 2, 4, 6, 8])
+def test_places_and_widths_agree_at_every_length(probe, group_size, num_threads):
+    torch.set_num_threads(num_threads)
 
-    assert plan.num_slots == 4
-    assert plan.size.prompt_length == 8
-    assert probe.slots_agree(4, plan.size)
+    assert probe.widths(group_size, 40, 9) == candidate_widths(group_size, 16)
+    assert probe.widths(group_size, 40, 130) == candidate_widths(group_size, 16)
 
 
-def test_the_probe_sees_a_slot_that_computes_differently(probe, request_of, monkeypatch):
-    [plan] = plan_slots([request_of(5)], 4)
-    step = CompactBatch.step
+def test_the_probe_sees_a_place_that_computes_differently(probe, monkeypatch):
+    hidden = CompactBatch.hidden
 
     def last_sample_is_off_by_one_bit(batch, tokens):
-        logits = step(batch, tokens)
-        logits[-1, 7] = torch.nextafter(logits[-1, 7], torch.tensor(9.0))
-        return logits
+        x_EN = hidden(batch, tokens)
+        x_EN[7, -1] = torch.nextafter(x_EN[7, -1], torch.tensor(9.0))
+        return x_EN
 
-    monkeypatch.setattr(CompactBatch, "step", last_sample_is_off_by_one_bit)
+    monkeypatch.setattr(CompactBatch, "hidden", last_sample_is_off_by_one_bit)
 
-    assert not probe.slots_agree(4, plan.size)
+    assert probe.widths(4, 12, 5) == ()
+
+
+def test_the_probe_leaves_out_a_width_that_computes_differently(probe, monkeypatch):
+    hidden = CompactBatch.hidden
+
+    def narrow_batches_are_off_by_one_bit(batch, tokens):
+        x_EN = hidden(batch, tokens)
+        if x_EN.shape[1] == 16:
+            x_EN[7] = torch.nextafter(x_EN[7], torch.tensor(9.0))
+        return x_EN
+
+    monkeypatch.setattr(CompactBatch, "hidden", narrow_batches_are_off_by_one_bit)
+
+    assert probe.widths(4, 12, 5) == candidate_widths(4, 16)[1:]
 
 
 def test_a_shape_too_long_to_probe_is_not_shared(probe):
-    assert not probe.slots_agree(4, BatchSize(group_size=4, new_tokens_max=300, prompt_length=8))
+    assert probe.widths(4, 5000, 8) == ()
 
 
-async def test_where_slots_disagree_every_group_runs_alone(
+def test_requests_of_other_shapes_are_apart(request_of):
+    requests = [request_of(n, seed=n) for n in (9, 5, 7)]
+
+    plans = plan_batches(requests, 4, [(16,), (16, 32), (16,)])
+
+    assert sorted(plan.indices for plan in plans) == [(1,), (2, 0)]
+
+
+async def test_where_places_disagree_every_group_runs_alone(
     tiny_model, start_engine, request_of, monkeypatch
 ):
     model = tiny_model("qwen2")
     requests = [request_of(n, seed=n) for n in (5, 9, 6)]
     alone = await (await start_engine(model)).generate(requests)
-    monkeypatch.setattr(SlotProbe, "slots_agree", lambda *_: False)
+    monkeypatch.setattr(SlotProbe, "widths", lambda *_: ())
 
     shared = await (await start_engine(model, batch_groups=4)).generate(requests)
 

@@ -4,32 +4,38 @@ A generated token attends to its group's prompt (all samples of the group in one
 past; the two softmax pieces are merged by their log-sum-exps. Caches are allocated once, at full
 length, and written in place.
 
-Axes: S samples = B groups x G samples, P padded prompt length, H query heads, K key-value heads,
-D head size, T new tokens, V vocabulary.
+In a fixed shape every product has one of a few numbers of rows, whatever is asked for, and attention reads whole
+lengths (``CompactModel.whole``): neither the place of a sample nor what lies beside it enters its numbers.
+
+Axes: S samples = B groups x G samples, N rows of a product (S and, in a fixed shape, empty ones), H query heads,
+K key-value heads, R = H / K, D head size, T new tokens, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Protocol
 
 import torch
 
 from rollout.engines.embedded.config import DecoderConfig
 from rollout.engines.embedded.model import CompactModel, attend
+from rollout.engines.embedded.prompts import PromptKeys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSize:
     """The shape of a batch beside its prompts.
 
-    ``prompt_length`` is what prompts are padded to; 0 pads them to the longest, only if they differ.
+    ``widths``: a fixed shape, and the numbers of rows, ascending, that its products may have; the last holds all
+    samples. Empty: whatever shape is fastest; prompts are padded to the longest, only if they differ.
     """
 
     group_size: int
     new_tokens_max: int
-    prompt_length: int = 0
+    widths: tuple[int, ...] = ()
 
 
 class DecodingBatch(Protocol):
@@ -71,7 +77,7 @@ class Decoder(Protocol):
         ...
 
     def open(self, prompts: Sequence[Sequence[int]], size: BatchSize) -> DecodingBatch:
-        """A batch of ``size.group_size`` samples per prompt."""
+        """A batch of ``size.group_size`` samples per prompt, in a fixed shape by rising length."""
         ...
 
 
@@ -85,12 +91,16 @@ class CompactDecoder:
         self.positions_max = config.positions_max
         self._model = CompactModel(config, dtype)
 
+    def padded(self, prompt_length: int) -> int:
+        """What a prompt is padded to in a fixed shape."""
+        return self._model.whole(prompt_length)
+
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Take weights by their transformers names. Raises EngineError."""
         self._model.load(tensors)
 
     def open(self, prompts: Sequence[Sequence[int]], size: BatchSize) -> CompactBatch:
-        """A batch of ``size.group_size`` samples per prompt."""
+        """A batch of ``size.group_size`` samples per prompt, in a fixed shape by rising length."""
         return CompactBatch(self._model, prompts, size)
 
 
@@ -98,89 +108,143 @@ class CompactBatch:
     """The caches of one batch."""
 
     def __init__(
-        self,
-        model: CompactModel,
-        prompts: Sequence[Sequence[int]],
-        size: BatchSize,
+        self, model: CompactModel, prompts: Sequence[Sequence[int]], size: BatchSize
     ) -> None:
         self._model = model
-        self._lengths_B = torch.tensor([len(prompt) for prompt in prompts])
-        length = size.prompt_length or int(self._lengths_B.max())
-        self._ids_BP = _right_padded(prompts, length)
+        self._widths = size.widths
         self._group_size = size.group_size
-        self._position_S = self._lengths_B.repeat_interleave(size.group_size)
-        bias = _padding_bias(self._lengths_B, length, model.dtype)
-        self._bias = bias if size.prompt_length or bool(bias.any()) else None
+        self._prompts = _by_length(model, prompts, fixed=bool(size.widths))
+        lengths_B = torch.tensor([len(prompt) for prompt in prompts])
+        self._num_samples = len(prompts) * size.group_size
+        empty_S = torch.zeros(self._width() - self._num_samples, dtype=lengths_B.dtype)
+        self._position_N = torch.cat((lengths_B.repeat_interleave(size.group_size), empty_S))
+        self._filled = 0
+        room = size.new_tokens_max - 1
+        self._own_bias = _no_keys(model.whole(room), model.dtype) if size.widths else None
         own = (
             2,
-            len(self._position_S),
+            self._width(),
             model.config.num_kv_heads,
-            size.new_tokens_max - 1,
+            model.whole(room) if size.widths else room,
             model.config.head_size,
         )
-        self._layers = range(model.config.num_layers)
-        self._own = [torch.empty(own, dtype=model.dtype) for _ in self._layers]
-        self._prompt: list[torch.Tensor] = []
-        self._filled = 0
+        fill = torch.zeros if size.widths else torch.empty  # what is masked must be finite
+        self._own = [fill(own, dtype=model.dtype) for _ in range(model.config.num_layers)]
 
     def first(self) -> torch.Tensor:
-        """Compute the prompts, padded on the right (causality hides the pads)."""
-        num_groups, length = self._ids_BP.shape
-        x_ES = self._model.embed(self._ids_BP.reshape(-1))
-        rotation = self._model.rotation(torch.arange(length).repeat(num_groups))
-        for index in self._layers:
-            q, kv = self._model.heads(index, x_ES, rotation)
-            q = q.flatten(1, 2).unflatten(0, (num_groups, length)).transpose(1, 2)
-            kv = kv.unflatten(1, (num_groups, length)).transpose(2, 3).contiguous()
-            self._prompt.append(kv)
-            out, _ = attend(q, kv[0], kv[1], causal=True, scale=self._model.scale)
-            x_ES = self._model.finish(index, x_ES, out.transpose(1, 2).flatten(0, 1).flatten(1))
-        last_B = torch.arange(num_groups) * length + self._lengths_B - 1
-        logits_BV = self._model.logits(x_ES.index_select(1, last_B))
+        """Compute the prompts."""
+        logits_BV = torch.cat([prompts.compute() for prompts in self._prompts])
         return logits_BV.repeat_interleave(self._group_size, dim=0)
 
     def step(self, tokens_S: torch.Tensor) -> torch.Tensor:
         """Feed one token per sample."""
-        x_ES = self._model.embed(tokens_S)
-        rotation = self._model.rotation(self._position_S)
-        for index in self._layers:
-            q, kv = self._model.heads(index, x_ES, rotation)
+        return self.logits(self.hidden(tokens_S))
+
+    def logits(self, x_EN: torch.Tensor) -> torch.Tensor:
+        """float32 [S, V] from what ``hidden`` gave."""
+        return self._model.logits(x_EN)[: self._num_samples]
+
+    def hidden(self, tokens_S: torch.Tensor) -> torch.Tensor:
+        """Feed one token per sample; what the last layer leaves, x_EN."""
+        spare = len(self._position_N) - self._num_samples
+        if spare:
+            tokens_S = torch.cat((tokens_S, tokens_S.new_zeros(spare)))
+        x_EN = self._model.embed(tokens_S)
+        rotation = self._model.rotation(self._position_N)
+        for index in range(self._model.config.num_layers):
+            q, kv = self._model.heads(index, x_EN, rotation)
             self._own[index][:, :, :, self._filled] = kv
-            x_ES = self._model.finish(index, x_ES, self._attend(index, q))
+            x_EN = self._model.finish(index, x_EN, self._attend(index, q))
         self._filled += 1
-        self._position_S += 1
-        return self._model.logits(x_ES)
+        self._position_N += 1
+        return x_EN
 
     def keep(self, groups_B: torch.Tensor, samples_S: torch.Tensor) -> None:
         """Copy what goes on to the front of smaller caches."""
-        if len(groups_B) < len(self._lengths_B):
-            self._prompt = [kv.index_select(1, groups_B) for kv in self._prompt]
-            self._lengths_B = self._lengths_B[groups_B]
-            self._bias = None if self._bias is None else self._bias[groups_B]
-        self._own = [kv.index_select(1, samples_S) for kv in self._own]
-        self._position_S = self._position_S[samples_S]
+        self._keep_prompts(groups_B.tolist())
+        self._num_samples = len(samples_S)
         self._group_size = len(samples_S) // len(groups_B)
+        # Any row will do for an empty one.
+        rows_N = torch.cat((samples_S, samples_S.new_zeros(self._width() - len(samples_S))))
+        self._own = [kv.index_select(1, rows_N) for kv in self._own]
+        self._position_N = self._position_N[rows_N]
+
+    def pretend(self, num_tokens: int, noise: torch.Generator) -> None:
+        """As if every sample had decoded ``num_tokens`` (at most T - 2) of the same numbers: for measuring."""
+        for kv in self._own:
+            new = kv[:, :, :, self._filled : num_tokens]
+            new.copy_(torch.randn(new[:, :1].shape, generator=noise))
+        if self._own_bias is not None:
+            self._own_bias[..., :num_tokens] = 0
+        self._position_N += num_tokens - self._filled
+        self._filled = num_tokens
+
+    def _width(self) -> int:
+        """Rows of the products for the samples that there are."""
+        fits = (width for width in self._widths if width >= self._num_samples)
+        return next(fits, self._num_samples)
+
+    def _keep_prompts(self, groups: Sequence[int]) -> None:
+        start, kept = 0, []
+        for prompts in self._prompts:
+            end = start + prompts.num_groups
+            mine = [group - start for group in groups if start <= group < end]
+            if mine:
+                prompts.keep(mine)
+                kept.append(prompts)
+            start = end
+        self._prompts = kept
 
     def _attend(self, index: int, q: torch.Tensor) -> torch.Tensor:
-        """[S, K, R, D] queries -> [S, H * D]."""
-        scale = self._model.scale
-        prompt = self._prompt[index]
-        own = self._own[index][:, :, :, : self._filled + 1]
-        grouped = q.flatten(1, 2).unflatten(0, (-1, self._group_size)).transpose(1, 2)
-        far, far_lse = attend(grouped, prompt[0], prompt[1], bias=self._bias, scale=scale)
-        near, near_lse = attend(q, own[0], own[1], scale=scale)
-        far = far.transpose(1, 2).flatten(0, 1)
-        far_lse = far_lse.transpose(1, 2).flatten(0, 1)
-        weight = torch.sigmoid_(near_lse.flatten(1) - far_lse)[:, :, None].to(far.dtype)
-        return torch.lerp(far, near.flatten(1, 2), weight).flatten(1)
+        """[N, K, R, D] queries -> [N, H * D]."""
+        own, bias = self._own_keys(index)
+        near, near_lse = attend(q, own[0], own[1], bias=bias, scale=self._model.scale)
+        near, near_lse = near.flatten(1, 2), near_lse.flatten(1)
+        far, far_lse = self._attend_prompts(index, q)
+        weight = torch.sigmoid_(near_lse - far_lse)[:, :, None].to(far.dtype)
+        return torch.lerp(far, near, weight).flatten(1)
+
+    def _attend_prompts(self, index: int, q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Every row at its group's prompt: [N, H, D] and [N, H]; an empty row has none, of no weight.
+
+        Whole batches go on from here: the last numbers of an odd count are computed without vectors, and so
+        otherwise.
+        """
+        start, found = 0, []
+        for prompts in self._prompts:
+            end = start + prompts.num_groups * self._group_size
+            found.append(prompts.attend(index, q[start:end], self._group_size))
+            start = end
+        if start < len(q):
+            empty = q[start:].flatten(1, 2)
+            never = torch.full(empty.shape[:2], float("-inf"))
+            found.append((torch.zeros_like(empty), never))
+        if len(found) == 1:
+            return found[0]
+        return torch.cat([out for out, _ in found]), torch.cat([lse for _, lse in found])
+
+    def _own_keys(self, index: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Keys and values up to this token; in a fixed shape up to a whole length, the rest masked."""
+        length = self._filled + 1
+        if self._own_bias is None:
+            return self._own[index][:, :, :, :length], None
+        self._own_bias[..., self._filled] = 0
+        whole = self._model.whole(length)
+        return self._own[index][:, :, :, :whole], self._own_bias[..., :whole]
 
 
-def _right_padded(prompts: Sequence[Sequence[int]], length: int) -> torch.Tensor:
-    return torch.tensor([(*prompt, *([0] * (length - len(prompt)))) for prompt in prompts])
+def _by_length(
+    model: CompactModel, prompts: Sequence[Sequence[int]], *, fixed: bool
+) -> list[PromptKeys]:
+    """Prompts of one padded length together; outside a fixed shape all have one."""
+    if not fixed:
+        return [PromptKeys(model, prompts, max(map(len, prompts)), fixed=False)]
+    return [
+        PromptKeys(model, list(some), length, fixed=True)
+        for length, some in groupby(prompts, key=lambda prompt: model.whole(len(prompt)))
+    ]
 
 
-def _padding_bias(lengths_B: torch.Tensor, length: int, dtype: torch.dtype) -> torch.Tensor:
-    """[B, 1, 1, P]: -inf on padded prompt positions, else 0."""
-    padded_BP = torch.arange(length) >= lengths_B[:, None]
-    bias_BP = torch.zeros(padded_BP.shape, dtype=dtype).masked_fill_(padded_BP, float("-inf"))
-    return bias_BP[:, None, None]
+def _no_keys(length: int, dtype: torch.dtype) -> torch.Tensor:
+    """[1, 1, 1, T]: no position may be read yet."""
+    return torch.full((1, 1, 1, length), float("-inf"), dtype=dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from rollout.engines.embedded.engine import EmbeddedEngine
@@ -10,9 +9,6 @@ from rollout.engines.sizes import BATCH_SAMPLES, group_size, prompts_per_step
 from rollout.seams import Engine
 from rollout_api.v1alpha1.roles import Embedded
 from rollout_api.worker import WorkerConfig
-
-BLOCK_SAMPLES = 16
-"""Rows that the embedded engine's matrix products take at once."""
 
 
 def build(config: WorkerConfig, embedded: Embedded, name: str) -> Engine:
@@ -31,13 +27,9 @@ def build(config: WorkerConfig, embedded: Embedded, name: str) -> Engine:
 
 
 def plan_batch_groups(samples: int, prompts: int) -> int:
-    """Groups to decode together: a step's, or as many as give BATCH_SAMPLES, in whole blocks.
+    """Groups to decode together: a step's, or as many as give BATCH_SAMPLES.
 
-    Groups x samples is a multiple of BLOCK_SAMPLES, on which the exactness of shared batches rests.
     The number of actors does not enter, so that it can change no token.
     """
     wanted = max(1, BATCH_SAMPLES // samples)
-    if prompts:
-        wanted = min(wanted, prompts)
-    block = BLOCK_SAMPLES // math.gcd(BLOCK_SAMPLES, samples)
-    return math.ceil(wanted / block) * block
+    return min(wanted, prompts) if prompts else wanted

@@ -1,10 +1,10 @@
 """The embedded engine: generation inside the actor's own process, on CPUs, with no server.
 
-Fused weights and static caches for Qwen2, Qwen3 and Llama (``embedded_model``), the transformers module for
+Fused weights and static caches for Qwen2, Qwen3 and Llama (``model``), the transformers module for
 anything else. Each prompt is computed once per group. In ``exact`` a group's tokens and logprobs are
 bitwise the same whatever else is asked for, on whichever actor of the same build, settings and thread
-count: it is a batch of its own or, with ``batch_groups`` > 1, lies in one of that many slots of a
-batch of fixed shape, where the slots have been found to agree bit for bit (``embedded_slots``).
+count: up to ``batch_groups`` groups share a batch of a fixed shape, where places in it have been found to agree bit
+for bit (``invariance``); where they do not, a group is a batch of its own.
 Otherwise up to ``batch_groups`` groups share a batch of whatever shape they need.
 
 Refuses: sampling truncations, penalties, end tokens from a generation file (protocol section 10).
@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -29,7 +30,6 @@ from rollout.engines.embedded.generate import (
     Sample,
     generate_batch,
     plan_batches,
-    plan_slots,
 )
 from rollout.engines.embedded.invariance import SlotProbe
 from rollout.engines.embedded.progress import GenerationWatch
@@ -55,8 +55,6 @@ class EmbeddedEngine:
 
     ``model`` is a local folder with ``config.json``; weights come by ``load``. ``num_threads`` are
     the threads of one product; ``batch_groups`` (at least 1) is how many groups are decoded together.
-    In ``exact``, choose it so that groups x samples is a multiple of 16, or the slots will not agree
-    and every group runs alone.
     """
 
     def __init__(
@@ -132,8 +130,11 @@ class EmbeddedEngine:
 
     def _build(self) -> None:
         self._decoder = self._open_decoder()
-        if self._exact and self._groups_max > 1 and self._decoder.takes_ragged_prompts:
-            self._probe = SlotProbe(self._open_decoder)
+        config = read_config(self._path)
+        if self._exact and self._groups_max > 1 and config is not None:
+            one_layer = replace(config, num_layers=1)
+            build = partial(CompactDecoder, one_layer, self._dtype)
+            self._probe = SlotProbe(build, self._groups_max)
 
     def _open_decoder(self) -> Decoder:
         config = read_config(self._path)
@@ -178,13 +179,23 @@ class EmbeddedEngine:
             return plan_batches(requests, self._groups_max)
         if self._probe is None:
             return plan_batches(requests, 1)
-        plans = plan_slots(requests, self._groups_max)
-        agree = {p.size: self._probe.slots_agree(p.num_slots, p.size) for p in plans}
-        alone = [i for p in plans if not agree[p.size] for i in p.indices]
-        return [p for p in plans if agree[p.size]] + [
-            replace(plan, indices=(alone[plan.indices[0]],))
-            for plan in plan_batches([requests[i] for i in alone], 1)
-        ]
+        widths = [self._widths(self._probe, request) for request in requests]
+        self._probe.release()
+        plans: list[BatchPlan] = []
+        for groups_max, wanted in ((self._groups_max, True), (1, False)):
+            some = [index for index, found in enumerate(widths) if bool(found) is wanted]
+            picked = [requests[index] for index in some]
+            plans += [
+                replace(plan, indices=tuple(some[index] for index in plan.indices))
+                for plan in plan_batches(picked, groups_max, [widths[index] for index in some])
+            ]
+        return plans
+
+    @staticmethod
+    def _widths(probe: SlotProbe, request: GenerateRequest) -> tuple[int, ...]:
+        return probe.widths(
+            len(request.seeds), request.sampling.max_new_tokens, len(request.prompt_ids)
+        )
 
     def _ready(self) -> Decoder:
         if self._decoder is None:

@@ -20,9 +20,6 @@ from rollout.types import Finish, GenerateRequest, SampleProgress, SamplingParam
 
 T = TypeVar("T")
 
-PROMPT_MULTIPLE = 8
-"""Prompts of a fixed-shape batch are padded to a multiple of this."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
@@ -35,55 +32,35 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """Requests ``indices`` decoded together, as a batch of ``num_slots`` groups of this size.
-
-    A batch with ``size.prompt_length`` has a fixed shape: slots without a request are computed all
-    the same, and ended samples stay to the end.
-    """
+    """Requests ``indices`` decoded together, as groups of this size."""
 
     indices: tuple[int, ...]
-    num_slots: int
     size: BatchSize
 
 
-def plan_batches(requests: Sequence[GenerateRequest], groups_max: int) -> list[BatchPlan]:
+def plan_batches(
+    requests: Sequence[GenerateRequest], groups_max: int, widths: Sequence[tuple[int, ...]] = ()
+) -> list[BatchPlan]:
     """Equal sampling and group size together, near prompt lengths, at most ``groups_max`` groups.
 
-    Token limits may differ within a batch: samples that go on behind a prefix have less to come. With
-    ``groups_max`` 1 every group is alone, so nothing of it depends on its neighbours.
+    ``widths``, one per request: the fixed shapes that its group may be decoded in (``BatchSize``); requests of
+    unlike ones are apart. Without them nothing is fixed: with ``groups_max`` 1 every group is alone, so nothing
+    of it depends on its neighbours. Token limits may differ within a batch: samples that go on behind a prefix
+    have less to come.
     """
-    kinds: dict[tuple[SamplingParams, int], list[int]] = {}
+    kinds: dict[tuple[SamplingParams, int, tuple[int, ...]], list[int]] = {}
     for index, request in enumerate(requests):
-        kind = replace(request.sampling, max_new_tokens=0)
-        kinds.setdefault((kind, len(request.seeds)), []).append(index)
+        shape = widths[index] if widths else ()
+        kind = (replace(request.sampling, max_new_tokens=0), len(request.seeds), shape)
+        kinds.setdefault(kind, []).append(index)
     plans: list[BatchPlan] = []
-    for (_, group_size), indices in kinds.items():
+    for (_, group_size, shape), indices in kinds.items():
         ordered = sorted(indices, key=lambda index: len(requests[index].prompt_ids))
         for chunk in _chunks(ordered, groups_max):
             longest = max(requests[index].sampling.max_new_tokens for index in chunk)
-            size = BatchSize(group_size=group_size, new_tokens_max=longest)
-            plans.append(BatchPlan(indices=chunk, num_slots=len(chunk), size=size))
+            size = BatchSize(group_size=group_size, new_tokens_max=longest, widths=shape)
+            plans.append(BatchPlan(indices=chunk, size=size))
     return plans
-
-
-def plan_slots(requests: Sequence[GenerateRequest], num_slots: int) -> list[BatchPlan]:
-    """Batches whose shape depends on nothing but a group's own size, limits and prompt length.
-
-    Prompts are padded to a multiple of ``PROMPT_MULTIPLE``, batches to ``num_slots`` groups.
-    """
-    kinds: dict[tuple[SamplingParams, BatchSize], list[int]] = {}
-    for index, request in enumerate(requests):
-        size = BatchSize(
-            group_size=len(request.seeds),
-            new_tokens_max=request.sampling.max_new_tokens,
-            prompt_length=-(-len(request.prompt_ids) // PROMPT_MULTIPLE) * PROMPT_MULTIPLE,
-        )
-        kinds.setdefault((request.sampling, size), []).append(index)
-    return [
-        BatchPlan(indices=chunk, num_slots=num_slots, size=size)
-        for (_, size), indices in kinds.items()
-        for chunk in _chunks(indices, num_slots)
-    ]
 
 
 def generate_batch(
@@ -95,17 +72,11 @@ def generate_batch(
 ) -> list[list[Sample]]:
     """Sample the planned groups; result ``[i][g]`` belongs to ``requests[plan.indices[i]].seeds[g]``."""
     picked = [requests[index] for index in plan.indices]
-    spare = plan.num_slots - len(picked)
     group_size = plan.size.group_size
-    seeds = [seed for request in picked for seed in request.seeds] + [0] * (spare * group_size)
-    prompts = [request.prompt_ids for request in picked] + [(0,)] * spare
+    seeds = [seed for request in picked for seed in request.seeds]
+    prompts = [request.prompt_ids for request in picked]
     limits = [request.sampling.max_new_tokens for request in picked for _ in request.seeds]
-    live = _Live(
-        num_samples=len(seeds),
-        num_spare=spare * group_size,
-        group_size=group_size,
-        shrinks=not plan.size.prompt_length,
-    )
+    live = _Live(num_samples=len(seeds), group_size=group_size, whole=bool(plan.size.widths))
     tape = _Tape(
         Sampler(picked[0].sampling, decoder.vocab_size),
         seeds,
@@ -116,7 +87,7 @@ def generate_batch(
     watch.begin(plan.indices, lambda: _grouped(tape.look(), group_size))
     _decode(decoder.open(prompts, plan.size), tape, live, watch)
     watch.end()
-    return _grouped(list(tape.cut()), group_size)[: len(picked)]
+    return _grouped(list(tape.cut()), group_size)
 
 
 def _grouped(values: Sequence[T], size: int) -> list[list[T]]:
@@ -130,8 +101,7 @@ def _chunks(indices: Sequence[int], size: int) -> list[tuple[int, ...]]:
 class _Tape:
     """What is sampled, token by token [T, S]; what follows a sample's end is of no meaning.
 
-    ``limits`` are the tokens that each sample may have; samples past them are spare. ``scanners``: of the
-    same samples.
+    ``limits`` are the tokens that each sample may have.
     """
 
     def __init__(
@@ -146,10 +116,9 @@ class _Tape:
         self.noise_TS1 = uniform_noise(seeds, num_tokens)
         self.tokens_TS = torch.zeros(num_tokens, len(seeds), dtype=torch.int64)
         self.logprobs_TS = torch.zeros(num_tokens, len(seeds))
-        self.limits_S = torch.tensor([*limits, *[num_tokens] * (len(seeds) - len(limits))])
+        self.limits_S = torch.tensor(limits)
         self._limits = limits
-        spare = [None] * (len(seeds) - len(limits))
-        self._texts = TextEnds([*scanners, *spare]) if any(scanners) else None
+        self._texts = TextEnds(scanners) if any(scanners) else None
         self._even = min(limits) == num_tokens
 
     def said_stop(self, live: _Live, tokens_S: torch.Tensor) -> torch.Tensor | None:
@@ -226,14 +195,14 @@ def _decode(batch: DecodingBatch, tape: _Tape, live: _Live, watch: GenerationWat
 
 
 class _Live:
-    """Which samples are still in the batch, and which of those have ended."""
+    """Which samples are still in the batch, and which of those have ended. ``whole``: groups leave it whole."""
 
-    def __init__(self, *, num_samples: int, num_spare: int, group_size: int, shrinks: bool) -> None:
+    def __init__(self, *, num_samples: int, group_size: int, whole: bool) -> None:
         self._columns_S: torch.Tensor | None = None  # None: all, in order
-        self.ended_S = torch.arange(num_samples) >= num_samples - num_spare
+        self.ended_S = torch.zeros(num_samples, dtype=torch.bool)
         self._group_size = group_size
-        self._shrinks = shrinks
-        self.num_live = num_samples - num_spare
+        self._whole = whole
+        self.num_live = num_samples
 
     @property
     def samples(self) -> list[int]:
@@ -256,15 +225,16 @@ class _Live:
 
     def shrink(self) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Groups and samples to go on with, once that halves the batch; groups stay equally large."""
-        if not self._shrinks or 2 * self.num_live > len(self.ended_S):
+        if 2 * self.num_live > len(self.ended_S):
             return None
         ended_BG = self.ended_S.view(-1, self._group_size)
         live_B = self._group_size - ended_BG.sum(1)
         groups_B = live_B.nonzero()[:, 0]
-        size = int(live_B.max())
+        size = self._group_size if self._whole else int(live_B.max())
         if 2 * len(groups_B) * size > len(self.ended_S):
             return None
-        members = ended_BG[groups_B].to(torch.uint8).argsort(dim=1, stable=True)[:, :size]
+        order_BG = ended_BG[groups_B].to(torch.uint8).argsort(dim=1, stable=True)
+        members = torch.arange(size)[None] if self._whole else order_BG[:, :size]
         samples_S = (groups_B[:, None] * self._group_size + members).reshape(-1)
         self._columns_S = samples_S if self._columns_S is None else self._columns_S[samples_S]
         self.ended_S, self._group_size = self.ended_S[samples_S], size

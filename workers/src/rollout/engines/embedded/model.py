@@ -20,6 +20,9 @@ from torch.nn import functional
 from rollout.engines.embedded.config import DecoderConfig
 from rollout.errors import EngineError
 
+VECTOR = 16
+"""Float32 numbers of the widest vector."""
+
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default  # noqa: SLF001 - its log-sum-exp is needed
 
 
@@ -64,6 +67,14 @@ class CompactModel:
             _fuse(weights, f"model.layers.{i}.", self.config.head_size)
             for i in range(self.config.num_layers)
         )
+
+    def whole(self, length: int) -> int:
+        """The next number of keys at which every thread of the attention kernel does the same arithmetic.
+
+        Each thread works in its own part, Q x (keys + 2 + D) numbers, of one allocation, and products take other
+        paths where an operand does not begin at a vector's bound: so parts must be whole vectors.
+        """
+        return length + -(length + 2 + self.config.head_size) % VECTOR
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Token ids [S] -> x_ES."""
