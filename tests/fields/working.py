@@ -18,7 +18,8 @@ from rollout.actor.task_scoring import build_task_scoring
 from rollout.common.restarts import ProcessEnd, plan_restart
 from rollout.coordinator.batch_run import BATCH, build_batch_plan, build_batch_rows
 from rollout.coordinator.build import build_plan
-from rollout.coordinator.duties.batch_results import build_results_writer, write_result
+from rollout.coordinator.duties.batch_results import build_results_writer
+from rollout.coordinator.duties.result_files import write_result
 from rollout.coordinator.rows import build_rows
 from rollout.coordinator.rules.evaluation import build_evaluation
 from rollout.data.mapping import row_messages
@@ -158,7 +159,7 @@ def observe_batch(document: Mapping[str, Any], place: Place) -> Any:
         [row_sampling(row, plan.evaluations[0].sampling) for row in asked],
         build_evaluation(plan.evaluations[0], 0, 0),
         plan.infer,
-        str(writer.folder),
+        str(writer.folder / writer.results),
         [write_result(row, 0, [view], logprobs=writer.logprobs) for row in asked[:1]],
     )
 

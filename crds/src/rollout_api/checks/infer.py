@@ -71,9 +71,6 @@ def inference_writes_json_lines(spec: RolloutRunSpec, facts: Facts) -> Iterator[
         what = "a folder for results: pods of a cluster share none, and it"
         fix = "name s3://bucket/prefix, or leave it out: results go to the run's storage"
         yield not_supported("spec.infer.output.uri", what, fix)
-    if output.format != "Jsonl":
-        what = f"results as {output.format}"
-        yield not_supported("spec.infer.output.format", what, "use Jsonl, or leave it out")
 
 
 def inference_samples_as_engines_do(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:

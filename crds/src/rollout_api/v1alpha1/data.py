@@ -33,7 +33,7 @@ class FieldMapping(ApiModel):
 
 
 class Jsonl(FieldMapping):
-    """One JSON object a line; plain, gzip or zstd by its suffix."""
+    """One JSON object a line; plain, gzip or zstd by its suffix, or the rows of a `.parquet` file."""
 
     uri: Uri
     """File, folder or glob: `file://`, `hf://`, or a path beside the manifest. One file at `s3://`, `gs://` or `https://` (with a digest) is fetched by one machine and refused by a cluster."""

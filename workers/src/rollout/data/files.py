@@ -1,4 +1,4 @@
-"""From a data URI to plain local files: paths, folders, globs, hub files, fetched copies; gzip and zstd unpacked once.
+"""From a data URI to plain local files: paths, folders, globs, hub files, fetched copies; gzip, zstd and Parquet unpacked once.
 
 What lies in a bucket or on the web was fetched before. Unpacked files are kept in the cache under the digest of the packed
 bytes and appear whole or not at all.
@@ -16,12 +16,14 @@ from typing import IO, cast
 from blake3 import blake3
 
 from rollout.common.hub import judge
+from rollout.data.packed.parquet import read_lines
 from rollout.errors import DataError, DataNotFound
 from rollout.models.fetched import find_fetched, is_fetched
 
 FILES_MAX = 100_000
 UNPACKED_BYTES_MAX = 1 << 40
 PACKED = (".gz", ".zst")
+PARQUET = ".parquet"
 ENDINGS = (".jsonl", ".ndjson", ".json")
 
 
@@ -66,7 +68,7 @@ def _find_local(path: Path) -> list[Path]:
         return [path]
     if path.is_dir():
         found = [p for p in sorted(path.iterdir()) if p.is_file() and _is_records(p)]
-        what = f"the folder {path} holds no *.jsonl file"
+        what = f"the folder {path} holds no *.parquet or *.jsonl file"
     elif any(mark in path.name for mark in "*?["):
         found = sorted(p for p in path.parent.glob(path.name) if p.is_file())
         what = f"no file matches {path}"
@@ -81,7 +83,7 @@ def _find_local(path: Path) -> list[Path]:
 
 def _is_records(path: Path) -> bool:
     plain = path.with_suffix("") if path.suffix in PACKED else path
-    return plain.suffix in ENDINGS
+    return plain.suffix in (*ENDINGS, PARQUET)
 
 
 def _fetch_hub_file(uri: str) -> Path:
@@ -105,10 +107,11 @@ def _fetch_hub_file(uri: str) -> Path:
 
 def _unpack(path: Path, cache_dir: Path) -> Path:
     """The unpacked file in the cache. One that is there already is compared, byte for byte: others write there too."""
-    if path.suffix not in PACKED:
+    if path.suffix not in (*PACKED, PARQUET):
         return path
     digest = blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()
-    final = cache_dir / "data" / f"{digest}.jsonl"
+    kind = "parquet." if path.suffix == PARQUET else ""
+    final = cache_dir / "data" / f"{digest}.{kind}jsonl"
     try:
         if final.is_file() and _is_unpacked(path, final):
             return final
@@ -119,9 +122,22 @@ def _unpack(path: Path, cache_dir: Path) -> Path:
     return final
 
 
+def _parts(path: Path) -> Iterator[bytes]:
+    return _bounded(read_lines(path)) if path.suffix == PARQUET else _unpacked(path)
+
+
+def _bounded(lines: Iterator[bytes]) -> Iterator[bytes]:
+    size = 0
+    for line in lines:
+        size += len(line)
+        if size > UNPACKED_BYTES_MAX:
+            raise ValueError(f"it unpacks to more than {UNPACKED_BYTES_MAX >> 20} MiB")
+        yield line
+
+
 def _is_unpacked(path: Path, final: Path) -> bool:
     with final.open("rb") as found:
-        same = all(found.read(len(part)) == part for part in _unpacked(path))
+        same = all(found.read(len(part)) == part for part in _parts(path))
         return same and not found.read(1)
 
 
@@ -130,7 +146,7 @@ def _unpack_into(path: Path, final: Path) -> None:
     work = Path(name)
     try:
         with os.fdopen(handle, "wb") as plain:
-            plain.writelines(_unpacked(path))
+            plain.writelines(_parts(path))
         work.chmod(0o444)
         work.replace(final)
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -11,6 +11,7 @@ from rollout.cli.output import OutputFormat, OutputOption
 from rollout.cli.starting import serving
 from rollout.cli.starting.running import DryRunOption, ResumeOption, SetOption, start
 from rollout.cli.starting.sampling import EngineOption, FastOption, sampling_spec
+from rollout.errors import SpecError
 
 app = typer.Typer(help="Answer prompts with a model.", no_args_is_help=True)
 
@@ -32,11 +33,18 @@ def batch(
     ],
     data: Annotated[
         str,
-        typer.Option("--input", "-i", help="JSON lines: prompts, messages, or an OpenAI batch."),
+        typer.Option(
+            "--input", "-i", help="JSON lines or Parquet: prompts, messages, or an OpenAI batch."
+        ),
     ],
     results: Annotated[
-        Path | None, typer.Option("--results", help="Folder of results; default: the run's own.")
+        str | None,
+        typer.Option("--results", help="Folder or s3://bucket/prefix; default: the run's own."),
     ] = None,
+    results_format: Annotated[
+        Literal["Jsonl", "Parquet"],
+        typer.Option("--results-format", case_sensitive=False, help="Form of --results."),
+    ] = "Jsonl",
     name: Annotated[str, typer.Option("--name", help="Name of the run.")] = "batch",
     samples: Annotated[int, typer.Option("--samples", help="Completions of each row.")] = 1,
     max_tokens: Annotated[
@@ -72,7 +80,9 @@ def batch(
         "sampling": sampling,
     }
     if results is not None:
-        infer["output"] = {"uri": str(results)}
+        infer["output"] = {"uri": results, "format": results_format}
+    elif results_format != "Jsonl":
+        raise SpecError("--results-format: says how --results are written: name a folder there")
     manifest = {
         "apiVersion": "rollout.dev/v1alpha1",
         "kind": "RolloutRun",

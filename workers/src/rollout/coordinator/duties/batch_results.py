@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
-
-from blake3 import blake3
+from typing import BinaryIO
 
 from rollout.coordinator.batch_run import (
     BATCH,
@@ -26,6 +23,13 @@ from rollout.coordinator.batch_run import (
     results_folder,
 )
 from rollout.coordinator.context import ResultCounts, RunContext
+from rollout.coordinator.duties.result_files import (
+    NAMES,
+    Form,
+    encode_line,
+    open_results,
+    write_error,
+)
 from rollout.data.batch import RefusedRow
 from rollout.errors import SpecError, StoreError
 from rollout.ledger.opening import open_reader
@@ -33,12 +37,12 @@ from rollout.ledger.sql.reader import Reader
 from rollout.ledger.views import SampleView
 from rollout.objects.bucket_files import BucketFiles, open_bucket_files
 from rollout.objects.filesystem import fsync_folder
-from rollout.types import Row, Trajectory
+from rollout.types import Row
 from rollout_api.worker import WorkerConfig
 
 log = logging.getLogger(__name__)
 
-RESULTS, ERRORS = "results.jsonl", "errors.jsonl"
+ERRORS = "errors.jsonl"
 ROWS_AT_ONCE = 256
 FAILED = "engine_failed"
 TOO_MANY_FAILED = "TooManyFailedRows"
@@ -69,6 +73,12 @@ class BatchWriter:
     folder: Path
     logprobs: bool
     bucket: BucketFiles | None = None
+    form: Form = "Jsonl"
+
+    @property
+    def results(self) -> str:
+        """Name of the file with the answers."""
+        return NAMES[self.form]
 
     def __call__(self) -> ResultCounts:
         """Write and count. Raises StoreError or LedgerError."""
@@ -79,31 +89,34 @@ class BatchWriter:
             except OSError as error:
                 raise StoreError(f"results cannot be written to {self.folder}: {error}") from error
         if self.bucket is not None:
-            for name in (ERRORS, RESULTS):
+            for name in (ERRORS, self.results):
                 self.bucket.write(name, self.folder / name)
         return counts
 
     def _write(self, reader: Reader) -> ResultCounts:
         self.folder.mkdir(parents=True, exist_ok=True)
         num_failed = num_tokens = 0
-        with _beside(self.folder / ERRORS) as errors, _beside(self.folder / RESULTS) as results:
+        place, num_rows = self.folder, self.rows.source.num_rows
+        with _beside(place / ERRORS) as errors, _beside(place / self.results) as results:
+            answered = open_results(self.form, results, logprobs=self.logprobs)
             for refused in self._entries(reader):
                 if isinstance(refused, RefusedRow):
-                    errors.write(_line(write_error(refused)))
+                    errors.write(encode_line(write_error(refused)))
                     num_failed += 1
                 else:
                     row, number, samples = refused
                     num_tokens += sum(one.num_tokens for one in samples)
-                    results.write(_line(write_result(row, number, samples, logprobs=self.logprobs)))
+                    answered.write(row, number, samples)
+            answered.close()
             for file in (errors, results):
                 file.flush()
                 os.fsync(file.fileno())
-            for name in (ERRORS, RESULTS):
-                _staged(self.folder / name).replace(self.folder / name)
+            for name in (ERRORS, self.results):
+                _staged(place / name).replace(place / name)
         fsync_folder(self.folder)
         log.info("results written folder=%s failed=%d", self.folder, num_failed)
         return ResultCounts(
-            num_rows=self.rows.source.num_rows,
+            num_rows=num_rows,
             num_failed=num_failed,
             num_tokens=num_tokens,
             place=str(self.folder) if self.bucket is None else self.bucket.place,
@@ -153,13 +166,13 @@ def require_free(config: WorkerConfig) -> None:
 
     Raises PlaceUnreachable where a bucket takes nothing.
     """
-    bucket = open_results_bucket(config)
-    if bucket is not None and RESULTS in bucket.names():
-        raise SpecError(_taken(f"{bucket.place}/{RESULTS}"))
+    bucket, name = open_results_bucket(config), NAMES[_form(config)]
+    if bucket is not None and name in bucket.names():
+        raise SpecError(_taken(f"{bucket.place}/{name}"))
     if bucket is not None:
         bucket.require()
         return
-    found = results_folder(config) / RESULTS
+    found = results_folder(config) / name
     if found.exists():
         raise SpecError(_taken(str(found)))
 
@@ -188,7 +201,13 @@ def build_results_writer(config: WorkerConfig, rows: BatchRows) -> BatchWriter:
         folder=results_folder(config),
         logprobs=infer_of(config).logprobs,
         bucket=open_results_bucket(config),
+        form=_form(config),
     )
+
+
+def _form(config: WorkerConfig) -> Form:
+    output = infer_of(config).output
+    return "Jsonl" if output is None else output.format
 
 
 def _staged(path: Path) -> Path:
@@ -204,83 +223,3 @@ def _beside(path: Path) -> Iterator[BinaryIO]:
             yield file
     finally:
         staged.unlink(missing_ok=True)
-
-
-def _line(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-
-
-def write_error(row: RefusedRow) -> dict[str, Any]:
-    """A line of the error file: OpenAI's for a row with a ``custom_id``, and where it lies in any case."""
-    error = {"code": row.code, "message": row.message}
-    if row.custom_id is None:
-        return {"row": row.number, "where": row.where, "error": error}
-    return {
-        "id": _request_id(row.custom_id),
-        "custom_id": row.custom_id,
-        "response": None,
-        "error": error,
-        "where": row.where,
-    }
-
-
-def write_result(
-    row: Row, number: int, samples: Sequence[SampleView], *, logprobs: bool
-) -> dict[str, Any]:
-    """A line of the result file."""
-    made = [_kept(one) for one in samples]
-    usage = _usage(made)
-    if "custom_id" not in row:
-        completions = [_completion(one, logprobs=logprobs) for one in made]
-        return {"row": number, "input": row["record"], "completions": completions, "usage": usage}
-    body = {
-        "id": f"chatcmpl-{samples[0].trajectory_id.removeprefix('blake3:')[:32]}",
-        "object": "chat.completion",
-        "created": 0,
-        "model": row["model"],
-        "choices": [_choice(one, logprobs=logprobs) for one in made],
-        "usage": usage,
-    }
-    request_id = _request_id(row["custom_id"])
-    return {
-        "id": request_id,
-        "custom_id": row["custom_id"],
-        "response": {"status_code": 200, "request_id": request_id, "body": body},
-        "error": None,
-    }
-
-
-def _kept(sample: SampleView) -> Trajectory:
-    assert sample.trajectory is not None, "an inference run keeps its bodies"
-    return sample.trajectory
-
-
-def _request_id(custom_id: str) -> str:
-    return f"batch_req_{blake3(custom_id.encode()).hexdigest()[:32]}"
-
-
-def _usage(made: Sequence[Trajectory]) -> dict[str, int]:
-    prompt, completion = len(made[0].prompt_ids), sum(len(one.token_ids) for one in made)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-    }
-
-
-def _completion(one: Trajectory, *, logprobs: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"text": one.text, "finish_reason": one.ending}
-    return {**found, **_tokens(one)} if logprobs else found
-
-
-def _choice(one: Trajectory, *, logprobs: bool) -> dict[str, Any]:
-    return {
-        "index": one.sample,
-        "message": {"role": "assistant", "content": one.text},
-        "finish_reason": one.ending,
-        **(_tokens(one) if logprobs else {}),
-    }
-
-
-def _tokens(one: Trajectory) -> dict[str, Any]:
-    return {"token_ids": list(one.token_ids), "token_logprobs": list(one.actor_logprobs)}

@@ -1,0 +1,197 @@
+"""What is in the files of an inference run: a row's line in either of them, or its record in a Parquet file. Pure but for the file.
+
+Nothing in it is of this moment or of this machine: the same rows are the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO, Literal, Protocol
+
+from blake3 import blake3
+
+from rollout.data.batch import RefusedRow
+from rollout.ledger.views import SampleView
+from rollout.types import Row, Trajectory
+
+Form = Literal["Jsonl", "Parquet"]
+NAMES: Mapping[Form, str] = {"Jsonl": "results.jsonl", "Parquet": "results.parquet"}
+GROUP_ROWS = 1024
+"""Rows of a row group: what a writer has in memory."""
+
+
+class ResultFile(Protocol):
+    """A file that is written row by row, and closed."""
+
+    def write(self, row: Row, number: int, samples: Sequence[SampleView]) -> None:
+        """One answered row."""
+        ...
+
+    def close(self) -> None:
+        """Write what is held back; the file itself is the caller's."""
+        ...
+
+
+def open_results(form: Form, file: BinaryIO, *, logprobs: bool) -> ResultFile:
+    """The writer of a form."""
+    if form == "Parquet":
+        return _ParquetRows(file, logprobs=logprobs)
+    return _Lines(file, logprobs=logprobs)
+
+
+class _Lines:
+    def __init__(self, file: BinaryIO, *, logprobs: bool) -> None:
+        self._file, self._logprobs = file, logprobs
+
+    def write(self, row: Row, number: int, samples: Sequence[SampleView]) -> None:
+        self._file.write(encode_line(write_result(row, number, samples, logprobs=self._logprobs)))
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+
+class _ParquetRows:
+    """A fixed schema, zstd, a row group every GROUP_ROWS rows."""
+
+    def __init__(self, file: BinaryIO, *, logprobs: bool) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self._schema = _schema(logprobs=logprobs)
+        self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
+        self._table = pa.Table
+        self._held: list[dict[str, Any]] = []
+        self._logprobs = logprobs
+
+    def write(self, row: Row, number: int, samples: Sequence[SampleView]) -> None:
+        self._held.append(write_record(row, number, samples, logprobs=self._logprobs))
+        if len(self._held) == GROUP_ROWS:
+            self._flush()
+
+    def close(self) -> None:
+        if self._held:
+            self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        self._writer.write_table(self._table.from_pylist(self._held, schema=self._schema))
+        self._held.clear()
+
+
+def _schema(*, logprobs: bool) -> Any:
+    import pyarrow as pa
+
+    tokens = [("token_ids", pa.list_(pa.int32())), ("token_logprobs", pa.list_(pa.float64()))]
+    completion = [
+        ("text", pa.string()),
+        ("finish_reason", pa.string()),
+        *(tokens if logprobs else ()),
+    ]
+    return pa.schema(
+        [
+            ("row", pa.int64()),
+            ("custom_id", pa.string()),
+            ("input", pa.string()),
+            ("completions", pa.list_(pa.struct(completion))),
+            ("prompt_tokens", pa.int64()),
+            ("completion_tokens", pa.int64()),
+        ]
+    )
+
+
+def encode_line(document: Mapping[str, Any]) -> bytes:
+    """A line of JSON."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def write_record(
+    row: Row, number: int, samples: Sequence[SampleView], *, logprobs: bool
+) -> dict[str, Any]:
+    """A row of the Parquet file; ``input`` is the line as JSON."""
+    made = [_kept(one) for one in samples]
+    usage = _usage(made)
+    return {
+        "row": number,
+        "custom_id": row.get("custom_id"),
+        "input": encode_line(row["record"]).decode().rstrip("\n"),
+        "completions": [_completion(one, logprobs=logprobs) for one in made],
+        "prompt_tokens": usage["prompt_tokens"],
+        "completion_tokens": usage["completion_tokens"],
+    }
+
+
+def write_error(row: RefusedRow) -> dict[str, Any]:
+    """A line of the error file: OpenAI's for a row with a ``custom_id``, and where it lies in any case."""
+    error = {"code": row.code, "message": row.message}
+    if row.custom_id is None:
+        return {"row": row.number, "where": row.where, "error": error}
+    return {
+        "id": _request_id(row.custom_id),
+        "custom_id": row.custom_id,
+        "response": None,
+        "error": error,
+        "where": row.where,
+    }
+
+
+def write_result(
+    row: Row, number: int, samples: Sequence[SampleView], *, logprobs: bool
+) -> dict[str, Any]:
+    """A line of the result file."""
+    made = [_kept(one) for one in samples]
+    usage = _usage(made)
+    if "custom_id" not in row:
+        completions = [_completion(one, logprobs=logprobs) for one in made]
+        return {"row": number, "input": row["record"], "completions": completions, "usage": usage}
+    body = {
+        "id": f"chatcmpl-{samples[0].trajectory_id.removeprefix('blake3:')[:32]}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": row["model"],
+        "choices": [_choice(one, logprobs=logprobs) for one in made],
+        "usage": usage,
+    }
+    request_id = _request_id(row["custom_id"])
+    return {
+        "id": request_id,
+        "custom_id": row["custom_id"],
+        "response": {"status_code": 200, "request_id": request_id, "body": body},
+        "error": None,
+    }
+
+
+def _kept(sample: SampleView) -> Trajectory:
+    assert sample.trajectory is not None, "an inference run keeps its bodies"
+    return sample.trajectory
+
+
+def _request_id(custom_id: str) -> str:
+    return f"batch_req_{blake3(custom_id.encode()).hexdigest()[:32]}"
+
+
+def _usage(made: Sequence[Trajectory]) -> dict[str, int]:
+    prompt, completion = len(made[0].prompt_ids), sum(len(one.token_ids) for one in made)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
+
+
+def _completion(one: Trajectory, *, logprobs: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {"text": one.text, "finish_reason": one.ending}
+    return {**found, **_tokens(one)} if logprobs else found
+
+
+def _choice(one: Trajectory, *, logprobs: bool) -> dict[str, Any]:
+    return {
+        "index": one.sample,
+        "message": {"role": "assistant", "content": one.text},
+        "finish_reason": one.ending,
+        **(_tokens(one) if logprobs else {}),
+    }
+
+
+def _tokens(one: Trajectory) -> dict[str, Any]:
+    return {"token_ids": list(one.token_ids), "token_logprobs": list(one.actor_logprobs)}

@@ -1,0 +1,1 @@
+"""Records that lie packed in a form of their own, read as lines."""
