@@ -158,7 +158,7 @@ def _wait_ready(running: Running, folder: Path) -> None:
     while time.monotonic() < deadline:
         assert running.gateway.poll() is None, (folder / "gateway.log").read_text()
         try:
-            with urllib.request.urlopen(running.url + "/readyz", timeout=5):
+            with urllib.request.urlopen(running.url + "/readyz", timeout=30):
                 return
         except OSError:
             time.sleep(0.1)
