@@ -56,7 +56,7 @@ def processes(
         sockets = [folder / f"{name}.sock" for name in names]
         write_table(folder / "table.json", build_table(folder, {"m": tuple(names)}, slots))
         key = KeyFile(folder / "keys").create("load", KeyLimits(), now=time.time(), expires=None)
-        port = _free_port()
+        port = free_port()
         config = folder / "gateway.json"
         config.write_bytes(
             msgspec.json.encode(
@@ -70,8 +70,8 @@ def processes(
                 )
             )
         )
-        engines = [_start([str(ENGINE), str(one)], folder / "engine.log") for one in sockets]
-        gateway = _start(
+        engines = [start_python([str(ENGINE), str(one)], folder / "engine.log") for one in sockets]
+        gateway = start_python(
             ["-m", "rollout.entrypoints.serving.gateway", "--config", str(config)],
             folder / "gateway.log",
         )
@@ -85,7 +85,7 @@ def processes(
                 engines=engines,
                 sockets=sockets,
             )
-            _wait_ready(running, folder)
+            wait_ready(running.url, gateway, folder / "gateway.log")
             yield running
         finally:
             for one in (gateway, *engines):
@@ -139,7 +139,7 @@ def raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _start(arguments: Sequence[str], log: Path) -> subprocess.Popen:
+def start_python(arguments: Sequence[str], log: Path) -> subprocess.Popen:
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     with log.open("ab") as out:
         return subprocess.Popen([sys.executable, *arguments], stdout=out, stderr=out, env=env)
@@ -153,19 +153,20 @@ def _pin(gateway: subprocess.Popen, engines: Sequence[subprocess.Popen], core: i
     os.sched_setaffinity(0, others)
 
 
-def _wait_ready(running: Running, folder: Path) -> None:
+def wait_ready(url: str, process: subprocess.Popen, log: Path) -> None:
+    """Until it answers ``/readyz``."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
-        assert running.gateway.poll() is None, (folder / "gateway.log").read_text()
+        assert process.poll() is None, log.read_text()
         try:
-            with urllib.request.urlopen(running.url + "/readyz", timeout=30):
+            with urllib.request.urlopen(url + "/readyz", timeout=30):
                 return
         except OSError:
             time.sleep(0.1)
-    raise AssertionError((folder / "gateway.log").read_text())
+    raise AssertionError(log.read_text())
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

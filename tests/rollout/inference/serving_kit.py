@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-START_SECONDS = 240.0
+START_SECONDS = 600.0
 COMMAND = (sys.executable, "-c", "from rollout.cli.main import main; main()")
 
 

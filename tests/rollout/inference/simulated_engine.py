@@ -55,13 +55,19 @@ def build_engine(engine: Simulated) -> web.Application:
             engine.open -= 1
 
     app.router.add_get("/health", health)
-    for path in ("/v1/chat/completions", "/v1/completions", "/tokenize", "/v1/embeddings"):
+    for path in (
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/tokenize",
+        "/v1/embeddings",
+        "/v1/responses",
+    ):
         app.router.add_post(path, answer)
     return app
 
 
 async def _answer(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-    text = json.dumps(body.get("messages", body.get("prompt", "")))
+    text = json.dumps(body.get("messages", body.get("prompt", body.get("input", ""))))
     wish = dict(re.findall(r"(\w+)=([\d.]+)", text))
     delay, tokens = float(wish.get("delay", 0)), int(wish.get("tokens", TOKENS))
     if "status" in wish:
@@ -75,6 +81,8 @@ async def _answer(request: web.Request, body: dict[str, Any]) -> web.StreamRespo
     if "hang" in text:
         await asyncio.Event().wait()
     chat = request.path == "/v1/chat/completions"
+    if request.path == "/v1/responses":
+        return await _respond(request, body, text, delay, tokens)
     head = {
         "id": f"chatcmpl-{request.headers.get('X-Request-Id')}",
         "created": 1,
@@ -121,6 +129,66 @@ async def _stream(request, body, head, usage, text, delay, tokens) -> web.Stream
     if (body.get("stream_options") or {}).get("include_usage"):
         await response.write(_event({**head, "choices": [], "usage": usage}))
     await response.write(b"data: [DONE]\n\n")
+    return response
+
+
+async def _respond(request, body, text, delay, tokens) -> web.StreamResponse:
+    """``/v1/responses``: named events, and no ``[DONE]``."""
+    usage = {"input_tokens": 7, "output_tokens": tokens, "total_tokens": 7 + tokens}
+    usage |= {
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": 0},
+    }
+    said = {"type": "output_text", "text": "w " * tokens, "annotations": []}
+    message = {
+        "type": "message",
+        "id": "msg_1",
+        "role": "assistant",
+        "status": "completed",
+        "content": [said],
+    }
+    base = {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "model": body["model"],
+        "tools": [],
+    }
+    base |= {
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "output": [],
+        "status": "in_progress",
+    }
+    done = {**base, "status": "completed", "output": [message], "usage": usage}
+    if not body.get("stream"):
+        return web.json_response(done)
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+    opening = {"item_id": "msg_1", "output_index": 0}
+    events = [
+        {"type": "response.created", "response": base},
+        {
+            "type": "response.output_item.added",
+            **opening,
+            "item": {**message, "content": [], "status": "in_progress"},
+        },
+        {"type": "response.content_part.added", **place, "part": {**said, "text": ""}},
+        *(
+            {"type": "response.output_text.delta", **place, "delta": "w ", "logprobs": []}
+            for _ in range(tokens)
+        ),
+        {"type": "response.output_text.done", **place, "text": said["text"], "logprobs": []},
+        {"type": "response.output_item.done", **opening, "item": message},
+        {"type": "response.completed", "response": done},
+    ]
+    for number, one in enumerate(events):
+        await asyncio.sleep(delay)
+        if number == 4 and await _misbehave(request, response, text):
+            return response
+        data = json.dumps({**one, "sequence_number": number})
+        await response.write(f"event: {one['type']}\ndata: {data}\n\n".encode())
     return response
 
 

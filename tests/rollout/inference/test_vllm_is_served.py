@@ -78,6 +78,15 @@ def test_a_client_of_openais_meets_vllm_as_it_is(tmp_path):
             tool_choice={"type": "function", "function": {"name": "f"}},
         )
         assert called.choices[0].message.tool_calls[0].function.name == "f"
+        response = client.responses.create(model="tiny-qwen2", input="Hello", max_output_tokens=5)
+        assert response.usage.output_tokens <= 5
+        events = list(
+            client.responses.create(
+                model="tiny-qwen2", input="Hello", max_output_tokens=5, stream=True
+            )
+        )
+        assert events[-1].type in {"response.completed", "response.incomplete"}
+
         with pytest.raises(openai.BadRequestError) as refused:
             client.chat.completions.create(**{**ask, "max_tokens": 10**6})
         assert refused.value.param == "max_tokens"

@@ -19,6 +19,7 @@ from aiohttp import web
 from rollout.inference.gateway.pools import EngineSlot, Entrant, VersionPool
 from rollout.inference.gateway.request_log import BODY_BYTES_MAX, BodyKeeper, RequestLine
 from rollout.inference.gateway.rules.refusals import ApiRefusal, engine_refusal, unavailable
+from rollout.inference.gateway.rules.responses import RESPONSES_PATH
 from rollout.inference.gateway.rules.streaming import (
     EventRelay,
     StreamBroken,
@@ -215,7 +216,9 @@ class Exchange:
     async def _stream(
         self, slot: EngineSlot, upstream: aiohttp.ClientResponse
     ) -> web.StreamResponse:
-        self.relay = relay = EventRelay(keep_usage=self.ask.usage_asked)
+        self.relay = relay = EventRelay(
+            keep_usage=self.ask.usage_asked, responses=self.ask.path == RESPONSES_PATH
+        )
         response = self.response = web.StreamResponse(headers={**self.headers, **STREAM_HEADERS})
         await response.prepare(self.request)
         self.live.write = response.write
@@ -285,7 +288,8 @@ async def end_refused(
     assert exchange is not None
     try:
         async with asyncio.timeout(seconds_max):
-            await response.write(refusal.event)
+            relay = exchange.relay
+            await response.write(refusal.event if relay is None else relay.refusal(refusal))
             await response.write_eof()
     except (TimeoutError, ConnectionError):
         transport = exchange.request.transport

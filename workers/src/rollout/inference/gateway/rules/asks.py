@@ -13,6 +13,12 @@ from typing import Any
 import msgspec
 
 from rollout.inference.gateway.rules.refusals import invalid
+from rollout.inference.gateway.rules.responses import (
+    RESPONSES,
+    RESPONSES_PATH,
+    STATEFUL,
+    refuse_stateful,
+)
 from rollout.inference.gateway.table import NAME_CHARACTERS_MAX
 
 COMMON = frozenset(
@@ -48,6 +54,7 @@ LEFT_OUT = frozenset(
 ROUTES_OF_MODELS: Mapping[str, frozenset[str]] = {
     "/v1/chat/completions": CHAT,
     "/v1/completions": COMPLETIONS,
+    RESPONSES_PATH: RESPONSES,
     "/v1/embeddings": EMBEDDINGS,
     "/tokenize": TOKENIZE,
 }
@@ -59,7 +66,7 @@ CHARACTERS_PER_TOKEN = 4
 COMPLETION_TOKENS_GUESS = 256
 """What an answer without a limit is taken to cost until its usage is known."""
 
-_STREAMED = frozenset({"/v1/chat/completions", "/v1/completions"})
+_STREAMED = frozenset({"/v1/chat/completions", "/v1/completions", RESPONSES_PATH})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +89,9 @@ class Ask:
     def encode(self, model: str, salt: str | None) -> bytes:
         """The body for an engine. A stream always ends with its usage, so that it can be counted."""
         ours: dict[str, Any] = {"model": model}
-        if self.stream:
+        if self.path == RESPONSES_PATH:
+            ours["store"] = False
+        elif self.stream:
             ours["stream_options"] = {"include_usage": True}
         if salt is not None:
             ours["cache_salt"] = salt
@@ -94,6 +103,9 @@ def read_ask(path: str, body: bytes) -> Ask:
     """Read and check a body. Raises ApiRefusal."""
     fields = _decode(body)
     allowed = ROUTES_OF_MODELS[path]
+    if path == RESPONSES_PATH:
+        refuse_stateful(fields)
+        fields = {name: value for name, value in fields.items() if name not in STATEFUL}
     for name in fields:
         if name not in allowed and name not in LEFT_OUT:
             shown = name[:80]
@@ -122,7 +134,7 @@ def read_ask(path: str, body: bytes) -> Ask:
         usage_asked=usage_asked,
         prompt_tokens=prompt_tokens,
         tokens=prompt_tokens + _completion_tokens(path, fields),
-        lead=_encode(passed.get("messages", passed.get("prompt"))),
+        lead=_encode(passed.get("messages", passed.get("prompt", passed.get("input")))),
     )
 
 
@@ -186,6 +198,7 @@ def _require_prompt(path: str, fields: Mapping[str, Any]) -> None:
         "/v1/chat/completions": "messages",
         "/v1/completions": "prompt",
         "/v1/embeddings": "input",
+        RESPONSES_PATH: "input",
     }.get(path)
     if name is None:
         return
@@ -204,6 +217,8 @@ def _require_prompt(path: str, fields: Mapping[str, Any]) -> None:
 def _completion_tokens(path: str, fields: Mapping[str, Any]) -> int:
     if path not in _STREAMED:
         return 0
+    if path == RESPONSES_PATH:
+        return _count(fields, "max_output_tokens", COMPLETION_TOKENS_GUESS, TOKENS_ASKED_MAX)
     samples = _count(fields, "n", 1, SAMPLES_MAX)
     limit = _count(fields, "max_tokens", COMPLETION_TOKENS_GUESS, TOKENS_ASKED_MAX)
     return samples * _count(fields, "max_completion_tokens", limit, TOKENS_ASKED_MAX)

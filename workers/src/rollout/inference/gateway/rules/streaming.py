@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from rollout.inference.gateway.rules.refusals import engine_event
+from rollout.inference.gateway.rules.refusals import ApiRefusal, engine_event
+from rollout.inference.gateway.rules.responses import LAST_EVENT
 
 EVENT_END = b"\n\n"
 DONE = b"data: [DONE]\n\n"
@@ -27,36 +28,43 @@ class StreamBroken(Exception):  # noqa: N818 - a state
 
 
 class TokenUsage(msgspec.Struct, frozen=True):
-    """What an engine says that a request has used."""
+    """What an engine says that a request has used; ``input_tokens`` and ``output_tokens`` are the words of responses."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     prompt_tokens_details: dict[str, Any] | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    input_tokens_details: dict[str, Any] | None = None
 
     @property
     def cached_tokens(self) -> int:
         """Of the prompt, what a cache had."""
-        found = (self.prompt_tokens_details or {}).get("cached_tokens")
+        details = self.prompt_tokens_details or self.input_tokens_details or {}
+        found = details.get("cached_tokens")
         return found if isinstance(found, int) else 0
 
 
 class _Answer(msgspec.Struct):
     usage: TokenUsage | None = None
+    response: _Answer | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class EventRelay:
     """One stream. ``keep_usage``: the client asked for the event with the usage.
 
-    ``done``: its last event has come; ``failed``: the engine has sent an error in it.
+    ``responses``: of ``/v1/responses``, whose events are named and end without ``[DONE]``. ``done``: its last event has come; ``failed``: the engine has sent an error in it.
     """
 
     keep_usage: bool
+    responses: bool = False
     usage: TokenUsage | None = None
     done: bool = False
     failed: bool = False
     chunks: int = 0
     _held: bytes = b""
+    _events: int = 0
 
     def feed(self, data: bytes) -> bytes:
         """What of it may be sent on: whole events. Raises StreamBroken for an event without end."""
@@ -70,12 +78,33 @@ class EventRelay:
             return b""
         whole, self._held = data[:cut], data[cut:]
         self.chunks += 1
+        if self.responses:
+            self._note_last(whole)
+            return whole
         return self._inspect(whole) if _MARKS.search(whole) else whole
 
     def end(self) -> None:
         """The engine has closed the stream. Raises StreamBroken where something is missing."""
         if not self.done or self._held:
             raise StreamBroken("the stream ended in its middle")
+
+    def refusal(self, why: ApiRefusal) -> bytes:
+        """The last event of a stream that cannot go on."""
+        if not self.responses:
+            return why.event
+        fields = {"type": "error", **why.fields, "sequence_number": self._events}
+        fields["type"] = "error"
+        return b"event: error\ndata: " + msgspec.json.encode(fields) + EVENT_END
+
+    def _note_last(self, whole: bytes) -> None:
+        self._events += whole.count(EVENT_END)
+        found = LAST_EVENT.search(whole)
+        if found is None:
+            return
+        self.done = True
+        self.failed = found[1] in {b"error", b"response.failed"}
+        data = whole[found.end() :].partition(EVENT_END)[0]
+        self.usage = read_usage(data.removeprefix(b"data: ")) or self.usage
 
     def _inspect(self, whole: bytes) -> bytes:
         events = (event + EVENT_END for event in whole.split(EVENT_END) if event)
@@ -96,6 +125,12 @@ class EventRelay:
 def read_usage(answer: bytes) -> TokenUsage | None:
     """The usage in an answer or an event; None where there is none."""
     try:
-        return msgspec.json.decode(answer, type=_Answer).usage
+        said = msgspec.json.decode(answer, type=_Answer)
     except (msgspec.MsgspecError, RecursionError):
         return None
+    found = said.usage or (said.response.usage if said.response is not None else None)
+    if found is None or not (found.input_tokens or found.output_tokens):
+        return found
+    return msgspec.structs.replace(
+        found, prompt_tokens=found.input_tokens, completion_tokens=found.output_tokens
+    )
