@@ -18,9 +18,10 @@ from coordinator_kit import FakeActor, FakeLearner, HeldClock
 
 from rollout.coordinator.build import build_plan, open_from_config
 from rollout.coordinator.dispatcher import Coordinator
-from rollout.coordinator.plan import RunPlan
+from rollout.coordinator.plan import EvaluationPlan, RunPlan
 from rollout.coordinator.rows import build_rows
 from rollout.coordinator.rules.autoscaling import ScaleState, StepShares, next_pace
+from rollout.coordinator.rules.divergence import TRAIN_REWARD, judge_divergence
 from rollout.coordinator.rules.drift import judge_drift, judge_retokenised
 from rollout.coordinator.rules.evaluation import (
     EvaluationResult,
@@ -37,7 +38,7 @@ from rollout.objects.filesystem import FilesystemStore
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.protocol.messages import TaskProgress
-from rollout.types import WeightVersion
+from rollout.types import SamplingParams, WeightVersion
 from rollout_api.worker import WorkerConfig
 
 ROUNDS = 12
@@ -192,7 +193,31 @@ def _drift(plan: RunPlan, value: float) -> list[Any]:
         judge_drift(recent, plan.limits.drift),
         judge_retokenised(recent, plan.limits.retokenised),
     )
-    return [one.level for one in found]
+    return [*(one.level for one in found), _parted(plan)]
+
+
+def _parted(plan: RunPlan) -> str:
+    """Of a reward that rose while the selecting evaluation fell."""
+    chooses = EvaluationPlan(
+        name="choose",
+        split="selection",
+        num_prompts=1,
+        samples_per_prompt=1,
+        sampling=SamplingParams(max_new_tokens=1),
+        selects=True,
+    )
+    results = [
+        EvaluationResult(
+            name="choose",
+            split="selection",
+            lineage=0,
+            step=step,
+            summary={"accuracy": 1.0 - step, TRAIN_REWARD: float(step)},
+        )
+        for step in (0, 1)
+    ]
+    stops = plan.limits.reward_divergence_stops
+    return judge_divergence([chooses], results, stops=stops).level
 
 
 def _paces(plan: RunPlan) -> Sequence[int]:

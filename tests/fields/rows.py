@@ -68,6 +68,7 @@ VALUES: dict[str, Any] = {
     "spec.limits.retries": 2,
     "spec.limits.mismatchKlWarn": "0.1",
     "spec.limits.retokenisedWarn": "0.7",
+    "spec.limits.rewardDivergence": "StopRun",
     "spec.limits.ttlSecondsAfterFinished": 50,
     "spec.limits.ttlAction": "DeleteRun",
     "spec.evaluations[].gate.metric": "pass@2",

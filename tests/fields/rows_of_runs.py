@@ -163,7 +163,13 @@ RUNS: dict[str, Row] = {
     "spec.limits.sampleAttempts": row("long", "coordination"),
     **{
         f"spec.limits.{name}": row("limits", "rules")
-        for name in ("mismatchKlWarn", "mismatchKlStop", "retokenisedWarn", "retokenisedStop")
+        for name in (
+            "mismatchKlWarn",
+            "mismatchKlStop",
+            "retokenisedWarn",
+            "retokenisedStop",
+            "rewardDivergence",
+        )
     },
 }
 

@@ -27,7 +27,9 @@ def test_each_reason_says_what_a_person_does(reason):
 
 def test_these_are_all():
     wanted = "Ready Reconciling Stalled Finished Complete Failed Admitted Suspended ActorsReady LearnerReady"
-    wanted += " WeightsVerified Learning LogprobsAgree TokensRoundTrip Tracking Snapshotted"
+    wanted += (
+        " WeightsVerified Learning LogprobsAgree TokensRoundTrip RewardHolds Tracking Snapshotted"
+    )
     wanted += " CleanedUp ClusterWatched"
 
     assert [item.value for item in ConditionType] == wanted.split()

@@ -53,6 +53,11 @@ class ConditionType(StrEnum):
         "normal",
         "Texts of samples, encoded again, are the tokens that were sampled; shown when they are not.",
     )
+    REWARD_HOLDS = (
+        "RewardHolds",
+        "normal",
+        "Reward and selecting evaluation do not part; shown when they do.",
+    )
     TRACKING = "Tracking", "normal", "Every tracker takes the metrics that it is given."
     SNAPSHOTTED = "Snapshotted", "normal", "A durable snapshot exists that a restart would use."
     CLEANED_UP = (
@@ -343,6 +348,11 @@ class Reason(StrEnum):
         "Retokenised",
         "For 3 steps more samples than `limits.retokenisedWarn` had a text that encodes to other tokens.",
         "Training is right; check what reads the texts, and the model's tokenizer.",
+    )
+    REWARD_DIVERGENCE = (
+        "RewardDivergence",
+        "The training reward rose while the evaluation that selects fell, their intervals apart.",
+        "Look at samples for a way around the reward; take the snapshot Best; `limits.rewardDivergence: StopRun` stops such a run.",
     )
     TRACKER_FAILED = (
         "TrackerFailed",

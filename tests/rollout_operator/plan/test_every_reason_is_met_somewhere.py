@@ -29,6 +29,7 @@ REPORTED = {
     "Learning": ("Learning", "NoLearningSignal"),
     "LogprobsAgree": ("LogprobsAgree", "LogprobsDrift"),
     "TokensRoundTrip": ("Running", "Retokenised"),
+    "RewardHolds": ("Running", "RewardDivergence"),
     "Tracking": ("Running", "TrackerFailed"),
     "Snapshotted": ("SnapshotTaken", "NoSnapshotYet"),
 }

@@ -149,6 +149,14 @@ class InfrastructureError(RolloutError):
     """
 
 
+class UnscoredRows(InfrastructureError):  # noqa: N818 - a state
+    """The same, of a batch whose rows it names: the others could be scored."""
+
+    def __init__(self, message: str, rows: tuple[int, ...]) -> None:
+        super().__init__(message)
+        self.rows = rows
+
+
 class RewardError(RolloutError):
     """A reward raised, hung past its deadline, or returned something that is not a finite number."""
 

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterable
 
 ENVIRONMENTS = frozenset({"single-turn", "arithmetic"})
-REWARDS = frozenset({"environment", "exact-match", "math-verify", "length", "format"})
+REWARDS = frozenset({"environment", "exact-match", "judge", "math-verify", "length", "format"})
 SUITE_METRICS = {
     "arithmetic": (),
     "gsm8k": (),

@@ -73,7 +73,7 @@ class Reward(OneOf):
     members: ClassVar[tuple[str, ...]] = ("builtin", "python", "model")
 
     builtin: Builtin | None = None
-    """One that rollout ships: `exact-match`, `math-verify`, `length`, `format`, `environment`, ..."""
+    """One that rollout ships: `exact-match`, `math-verify`, `length`, `format`, `environment`, `judge`, ..."""
     python: PythonFunction | None = None
     """The user's own function."""
     model: ModelSource | None = None

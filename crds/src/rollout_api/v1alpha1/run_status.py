@@ -69,6 +69,7 @@ class ReportedCondition(ApiModel):
         "Learning",
         "LogprobsAgree",
         "TokensRoundTrip",
+        "RewardHolds",
         "Tracking",
         "Snapshotted",
     ]

@@ -170,6 +170,42 @@ def samples(
             )
 
 
+@app.command()
+def answers(
+    run: RunArgument,
+    evaluation: Annotated[
+        str | None, typer.Option("--evaluation", help="Of this evaluation only.")
+    ] = None,
+    *,
+    wrong: Annotated[
+        bool, typer.Option("--wrong", help="Only those with a reward below 0.5.")
+    ] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=100_000, help="At most so many.")
+    ] = 20,
+    output: OutputOption = OutputFormat.text,
+) -> None:
+    """Read what was answered in an evaluation, by a run or by a measured server."""
+    from dataclasses import asdict
+    from itertools import islice
+
+    from rollout.evaluations.statistics import CORRECT_MIN
+    from rollout.report.answers import find_measured, read_answers
+
+    found = (
+        one
+        for one in read_answers(find_measured(run))
+        if evaluation in (None, one.evaluation) and not (wrong and one.reward >= CORRECT_MIN)
+    )
+    rows = [asdict(one) for one in islice(found, limit)]
+    if output is OutputFormat.json:
+        print_json(rows)
+        return
+    keys = ("evaluation", "place", "sample", "reward", "prompt", "text", "wanted", "ending")
+    headings = ["EVALUATION", "PROMPT", "SAMPLE", "REWARD", "ASKED", "ANSWER", "WANTED", "ENDING"]
+    print_table(headings, [[row[key] for key in keys] for row in rows])
+
+
 def _print_data(rows: list[dict[str, Any]], run: str, step: int) -> None:
     """Rows of data with the fields that some of them have."""
     from rollout.report.rows import SHOWN

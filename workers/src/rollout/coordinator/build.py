@@ -254,6 +254,7 @@ def _limits(limits: Limits) -> LimitsPlan:
         full_seconds=float(limits.no_progress_seconds),
         drift=_bounds(limits.mismatch_kl_warn, limits.mismatch_kl_stop),
         retokenised=_bounds(limits.retokenised_warn, limits.retokenised_stop),
+        reward_divergence_stops=limits.reward_divergence == "StopRun",
     )
 
 

@@ -170,6 +170,8 @@ class LimitsPlan:
     """Of the KL between actors and learner, in nats a token."""
     retokenised: DriftBounds = field(default_factory=lambda: DriftBounds(warn=0.5))
     """Of the share of samples whose text, encoded again, would be other tokens."""
+    reward_divergence_stops: bool = False
+    """Whether the run stops where reward and selecting evaluation have parted; else that is said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,13 @@ from pathlib import Path
 from rollout.common.parameters import given_parameters
 from rollout.errors import SpecError
 from rollout.models.roles import reward_role
-from rollout.rewards.builtins import build_builtin
+from rollout.rewards.builtins import COUNTS, build_builtin
 from rollout.rewards.pipeline import RewardPipeline
 from rollout.rewards.source import RewardSource
 from rollout_api.v1alpha1.environment import PythonFunction, Reward
+
+JUDGED_SHARE = 0.9
+"""Of a batch's time may be spent on waiting for a judge: then it says itself whom it could not score."""
 
 
 def build_rewards(
@@ -66,6 +69,8 @@ def _model(reward: Reward, models: Mapping[str, Path]) -> RewardSource:
 def _builtin(reward: Reward) -> RewardSource:
     assert reward.builtin is not None
     given = given_parameters(f"reward {reward.builtin.name}", reward.builtin)
+    if reward.builtin.name == "judge":
+        given.setdefault("deadlineSeconds", f"{JUDGED_SHARE * reward.timeout_seconds:g}")
     build_builtin(reward.builtin.name, given)
     return RewardSource(
         name=reward.name or reward.builtin.name,
@@ -73,6 +78,7 @@ def _builtin(reward: Reward) -> RewardSource:
         timeout_seconds=reward.timeout_seconds,
         builtin=reward.builtin.name,
         parameters=given,
+        counts=COUNTS.get(reward.builtin.name),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from rollout.common.parameters import parse_parameters
 from rollout.errors import SpecError
+from rollout.rewards.judge import Judge
 from rollout.seams import RewardModel
 from rollout.types import Completion, Message, Row
 
@@ -165,9 +166,13 @@ KINDS: Mapping[str, Callable[..., RewardModel]] = {
     "environment": EnvironmentReward,
     "exact-match": ExactMatch,
     "format": Format,
+    "judge": Judge,
     "length": Length,
     "math-verify": MathVerify,
 }
+
+COUNTS = {"judge": "score"}
+"""Of those that return named values the one that is the reward."""
 
 CANNOT_HANG = frozenset({"environment", "exact-match", "length"})
 """Run in place; the others have loops of others' making inside."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from rollout.common.frames import read_frame, write_frame
 from rollout.common.stacks import show_threads_on_signal
-from rollout.errors import InfrastructureError, RolloutError
+from rollout.errors import InfrastructureError, RolloutError, UnscoredRows
 from rollout.plugins.user_code import describe_failure
 from rollout.rewards.frames import Request, RewardAnswer
 from rollout.rewards.source import RewardSource, load_reward
@@ -53,6 +53,8 @@ def _score(function: Callable[..., Any], request: Request) -> RewardAnswer:
     try:
         values = function(request.prompts, request.completions, request.rows)
         return RewardAnswer(values=_plain(values))
+    except UnscoredRows as error:
+        return RewardAnswer(failure=describe_failure(error), lost=tuple(error.rows))
     except InfrastructureError as error:
         return RewardAnswer(failure=describe_failure(error), lost=_find_lost(function, request))
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything: it is the answer

@@ -9,7 +9,8 @@ import typer
 
 from rollout.cli.output import OutputFormat, OutputOption
 from rollout.cli.runs import find
-from rollout.cli.starting.running import DryRunOption, ResumeOption, SetOption, start
+from rollout.cli.starting.measuring import Server, conclude, measure_server
+from rollout.cli.starting.running import DryRunOption, ResumeOption, SetOption, launch, print_result
 from rollout.cli.starting.sampling import EngineOption, FastOption, sampling_spec
 from rollout.errors import SpecError
 
@@ -30,6 +31,28 @@ def evaluate(
     run: Annotated[
         str | None,
         typer.Option("--run", help="Instead: the weights of a run, by its name or folder."),
+    ] = None,
+    snapshot: Annotated[
+        str | None,
+        typer.Option("--snapshot", help="Not supported by this version: refused."),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url", help="Instead: an OpenAI-compatible server, up to /v1; --model names it there."
+        ),
+    ] = None,
+    key_env: Annotated[
+        str, typer.Option("--key-env", help="Of --url: the variable that holds its key.")
+    ] = "OPENAI_API_KEY",
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, max=256, help="Of --url: calls at a time.")
+    ] = 8,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline", help="Compare prompt by prompt with an earlier run of the same suites."
+        ),
     ] = None,
     step: Annotated[
         int | None,
@@ -68,6 +91,11 @@ def evaluate(
     from rollout.runs.manifest import Document
     from rollout.runs.validation import apply_overrides
 
+    if snapshot is not None:
+        raise SpecError(
+            "--snapshot is not supported by this version: measure a run's weights with --run and --step"
+        )
+    against = None if baseline is None else _find_baseline(baseline)
     drawn = temperature if temperature is not None else float(samples > 1)
     asked: dict[str, Any] = {"samplesPerPrompt": samples, "temperature": drawn}
     if limit is not None:
@@ -75,6 +103,24 @@ def evaluate(
     if max_tokens is not None:
         asked["maxNewTokens"] = max_tokens
     evaluations = [{"suite": one, **asked} for one in _suites(suites, parameters or [])]
+    if url is not None:
+        if model is None or run is not None or best or step is not None or set_ or dry_run:
+            raise SpecError(
+                "--url takes --model, the model's name there, and none of --run, --step, --best, --set, --dry-run"
+            )
+        server = Server(url=url, model=model, key_env=key_env)
+        tokens = {} if max_tokens is None else {"max_tokens": max_tokens}
+        wish = {"samples": samples, "temperature": drawn, "seed": seed, **tokens}
+        folder, outcome = measure_server(
+            server,
+            evaluations,
+            {**wish, "concurrency": concurrency},
+            name=name,
+            run_dir=run_dir,
+            resume=resume,
+            output=output,
+        )
+        conclude(folder, outcome, against, output)
     manifest = {
         "apiVersion": "rollout.dev/v1alpha1",
         "kind": "RolloutRun",
@@ -88,13 +134,28 @@ def evaluate(
         },
     }
     document = Document(source="rollout eval", data=manifest, lines={})
-    start(
+    result = launch(
         [apply_overrides(document, set_ or [])],
         resume=resume,
         run_dir=run_dir,
         dry_run=dry_run,
         output=output,
     )
+    if result is None:
+        return
+    if output is OutputFormat.text:
+        print_result(result)
+    conclude(result.run_dir, result.summary, against, output)
+
+
+def _find_baseline(baseline: str) -> Path:
+    from rollout.report.answers import find_measured
+
+    if "://" in baseline:
+        raise SpecError(
+            f"--baseline {baseline}: name a run that has measured it; measure it first with --model {baseline}"
+        )
+    return find_measured(baseline)
 
 
 def _suites(suites: list[str], parameters: list[str]) -> list[dict[str, Any]]:

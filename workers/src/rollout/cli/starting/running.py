@@ -12,6 +12,7 @@ from rollout.cli.output import OutputFormat, OutputOption, print_json
 
 if TYPE_CHECKING:
     from rollout.runs.snapshots.places import WhereToLook
+    from rollout.supervisor.run import RunResult
 
 SetOption = Annotated[
     list[str] | None,
@@ -109,6 +110,33 @@ def start(
     snapshots: WhereToLook | None = None,
 ) -> None:
     """Check, then run or (``dry_run``) only plan. Ends the process with the run's exit code."""
+    result = launch(
+        documents,
+        resume=resume,
+        run_dir=run_dir,
+        dry_run=dry_run,
+        output=output,
+        snapshots=snapshots,
+    )
+    if result is None:
+        return
+    if output is OutputFormat.json:
+        print_json(result.summary)
+    else:
+        print_result(result)
+    raise typer.Exit(result.exit_code)
+
+
+def launch(
+    documents: list[Any],
+    *,
+    resume: str | None,
+    run_dir: Path | None,
+    dry_run: bool,
+    output: OutputFormat,
+    snapshots: WhereToLook | None = None,
+) -> RunResult | None:
+    """Check and run, without a word on what came of it; None where it was only planned."""
     from rollout.cli.output import print_note
     from rollout.runs.validation import require_valid
 
@@ -119,7 +147,7 @@ def start(
         from rollout.runs.plan import build_plan
 
         print_plan(build_plan(documents, offline=True), output)
-        return
+        return None
     from rollout.common.stacks import show_on_signal
     from rollout.plugins.guard import hide_memory
     from rollout.report import write_report
@@ -127,23 +155,23 @@ def start(
 
     show_on_signal()
     hide_memory()  # the person's environment holds more than they gave to the code of a manifest
-    quiet = output is OutputFormat.json
-    result = run_manifest(
+    return run_manifest(
         documents,
         resume=resume,
         run_dir=run_dir,
-        progress="plain" if quiet else True,
+        progress="plain" if output is OutputFormat.json else True,
         report=None if _answers_rows(documents) else write_report,
         snapshots=snapshots,
     )
-    if quiet:
-        print_json(result.summary)
-    elif (counts := result.summary.get("infer")) is not None:
+
+
+def print_result(result: RunResult) -> None:
+    """What came of a run, for people."""
+    if (counts := result.summary.get("infer")) is not None:
         print_answers(result.summary, counts)
     else:
         page = result.run_dir / "report.html"
         print_end(result.run_dir, page=page if page.exists() else None)
-    raise typer.Exit(result.exit_code)
 
 
 def _answers_rows(documents: list[Any]) -> bool:

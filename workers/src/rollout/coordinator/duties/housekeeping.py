@@ -16,6 +16,11 @@ from rollout.coordinator.duties.batch_results import finish_batch
 from rollout.coordinator.duties.model_export import hand_over
 from rollout.coordinator.duties.references import find_best, write_references
 from rollout.coordinator.duties.retention import remove_bodies, retire
+from rollout.coordinator.rules.divergence import (
+    TRAIN_REWARD,
+    judge_divergence,
+    mean_train_reward,
+)
 from rollout.coordinator.rules.evaluation import check_gates, plan_final_reports
 from rollout.coordinator.state import EvaluationRun
 from rollout.errors import LedgerError, LedgerFull, LedgerSuperseded, LedgerUnreachable, StoreError
@@ -62,13 +67,18 @@ async def finish_evaluations(run: RunContext) -> None:
     for evaluation in run.state.pending_evaluations():
         if evaluation.num_resolved < evaluation.num_tasks:
             continue
-        summary = {**_summarise(run, evaluation), **await _measure(run, evaluation)}
+        summary = {
+            **_summarise(run, evaluation),
+            **await _measure(run, evaluation),
+            **_train_reward(run, evaluation),
+        }
         await run.ledger.finish_evaluation(*evaluation.key, summary)
         evaluation.summary = summary
         evaluation.rewards.clear()
         evaluation.lengths.clear()
         log.info("evaluation done key=%s summary=%s", evaluation.key, summary)
         run.wake()
+        await _stop_when_parted(run)
 
 
 def _summarise(run: RunContext, evaluation: EvaluationRun) -> dict[str, Any]:
@@ -81,6 +91,26 @@ def _summarise(run: RunContext, evaluation: EvaluationRun) -> dict[str, Any]:
         summary["num_tokens"] = sum(lengths)
     summary["tokens_mean"] = sum(lengths) / len(lengths) if lengths else 0.0
     return summary
+
+
+def _train_reward(run: RunContext, evaluation: EvaluationRun) -> dict[str, Any]:
+    """What training was paid on the way to a version that may be selected."""
+    selecting = {(plan.name, plan.split) for plan in run.plan.evaluations if plan.selects}
+    if evaluation.key[:2] not in selecting:
+        return {}
+    reward = mean_train_reward(run.state.recent, evaluation.key[3])
+    return {} if reward is None else {TRAIN_REWARD: reward}
+
+
+async def _stop_when_parted(run: RunContext) -> None:
+    """Save and stop where reward and evaluation have parted, and the manifest asks for it."""
+    found = judge_divergence(
+        run.plan.evaluations,
+        run.state.results(),
+        stops=run.plan.limits.reward_divergence_stops,
+    )
+    if found.level == "stop":
+        await run.stop(found.message)
 
 
 async def _measure(run: RunContext, evaluation: EvaluationRun) -> dict[str, Any]:

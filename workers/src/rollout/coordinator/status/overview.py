@@ -10,6 +10,7 @@ from rollout.coordinator.context import RunContext
 from rollout.coordinator.duties.references import describe_best, find_best
 from rollout.coordinator.liveness import is_alive
 from rollout.coordinator.rules.autoscaling import actors_for_tasks
+from rollout.coordinator.rules.divergence import judge_divergence
 from rollout.coordinator.rules.drift import judge_drift, judge_retokenised
 from rollout.coordinator.rules.learning import Learning, judge_learning
 from rollout.coordinator.state import EvaluationRun, Worker
@@ -253,7 +254,7 @@ def _judge_learning(run: RunContext) -> Learning:
 
 
 def conditions(run: RunContext) -> tuple[Condition, ...]:
-    """Learning, LogprobsAgree, TokensRoundTrip, WeightsVerified, Tracking: what to know at a glance."""
+    """Learning, LogprobsAgree, TokensRoundTrip, RewardHolds, WeightsVerified, Tracking: what to know at a glance."""
     found = _of_training(run) if run.plan.trains else []
     trouble = [f"{w.name}: {w.trouble}" for w in run.state.workers.values() if w.trouble]
     found.append(
@@ -300,6 +301,16 @@ def _of_training(run: RunContext) -> list[Condition]:
                 status=False,
                 reason=Reason.RETOKENISED,
                 message=text.message,
+            )
+        )
+    parted = judge_divergence(run.plan.evaluations, run.state.results(), stops=False)
+    if parted.level != "none":
+        found.append(
+            Condition(
+                type="RewardHolds",
+                status=False,
+                reason=Reason.REWARD_DIVERGENCE,
+                message=parted.message,
             )
         )
     return found
