@@ -9,7 +9,7 @@ from rollout.objects.filesystem import FilesystemStore
 from rollout.snapshots import collection
 from rollout.snapshots.collection import delete_unnamed
 from rollout.snapshots.guard import SnapshotGuard
-from rollout.snapshots.place import SnapshotPlace
+from rollout.snapshots.place import SnapshotPlace, find_manifest
 from rollout.snapshots.saving import copy_snapshot
 
 STEPS_MAX = 200
@@ -136,5 +136,6 @@ def test_what_cannot_be_read_keeps_everything(pair, tmp_path):
     place.named.create(f"snapshots/manifests/{'0' * 64}.json", b"{}")
 
     with pytest.raises(StoreError, match="cannot be read"):
-        delete_unnamed(place, old.objects)
+        delete(place, old)
+    assert find_manifest(place.named, old.id) == old
     assert all(map(place.store.has, old.objects))

@@ -92,6 +92,8 @@ def delete_unnamed(
     condemned = Condemned(
         manifests=tuple(sorted(manifests)), objects=tuple(sorted(objects)), at=clock()
     )
+    if manifests:
+        named_objects(place.named, clock)  # refuses before anything has gone
     name, tag = _write(place.named, CONDEMNED, condemned)
     return _carry_out(place, name, tag, condemned, keep, clock)
 
