@@ -181,6 +181,22 @@ def test_refused_credentials_are_not_tried_again_and_never_told(store, proxy, co
     assert not re.search(r"secret|AKIA", told)
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "fix"),
+    [
+        (400, "ExpiredToken", "see the credentials"),
+        (403, "RequestTimeTooSkewed", "set this machine's clock"),
+    ],
+)
+def test_credentials_that_ran_out_and_a_clock_that_is_wrong_are_named(
+    store, proxy, status, code, fix
+):
+    proxy.next(kit.says(status, code), "PUT", times=5)
+    with pytest.raises(StoreError, match=rf"{code}.*{fix}"):
+        store.put(DATA)
+    assert [method for method, _ in proxy.seen] == ["HEAD", "PUT"]
+
+
 def test_without_credentials_the_error_says_how_to_give_them(proxy, bucket, tmp_path, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
