@@ -16,6 +16,8 @@ VLLM_SEQUENCES = 64
 """Sequences a vLLM server decodes together in Fast, when the manifest does not say."""
 BATCH_SAMPLES = 256
 """Samples the embedded engine decodes together, when the manifest does not say."""
+TURNS_CONTEXT = 8192
+"""Tokens of a conversation that a server has room for, where nobody says how long it gets."""
 
 
 def engine_folder() -> Path | None:
@@ -77,3 +79,22 @@ def plan_tasks_max(config: WorkerConfig) -> int:
     """Groups to claim at once: this actor's share of a step, within fixed bounds."""
     share = math.ceil(prompts_per_step(config) / max(1, config.spec.actors.replicas))
     return min(max(share, TASKS_MIN), TASKS_MAX)
+
+
+def context_tokens(config: WorkerConfig, context: int) -> int:
+    """Tokens that one sample's prompt and completion may have together, of a model with so much ``context``.
+
+    What a manifest's engine says (``maxModelLength``); else, of a server, what this run can need: of an environment of
+    the user's, which may have turns, at least TURNS_CONTEXT where the model has it.
+    """
+    engine = config.spec.actors.chosen_engine
+    if not engine.capabilities.server:
+        return context
+    asked = getattr(engine.value, "max_model_length", None)
+    if asked is not None:
+        return min(asked, context)
+    train = config.spec.train
+    environment = None if train is None else train.environment
+    turns = environment is not None and environment.builtin is None
+    needed = config.resolved.prompt_tokens_max + max_new_tokens(config)
+    return min(context, max(needed, TURNS_CONTEXT) if turns else needed)

@@ -20,7 +20,7 @@ from rollout.actor.scoring import PipelineScorer
 from rollout.actor.task_scoring import TaskScoring, build_task_scoring
 from rollout.common.stacks import heed_end, run_loop
 from rollout.engines.registry import build_engine
-from rollout.engines.sizes import engine_folder, plan_tasks_max
+from rollout.engines.sizes import context_tokens, engine_folder, plan_tasks_max
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
 from rollout.errors import RolloutError
 from rollout.models.shapes import read_shape
@@ -73,7 +73,7 @@ def build_parts(
         renderer=build_renderer(Path(config.resolved.model_path), config.spec.model.chat_template),
         builders=task_scoring.environment,
         seed=config.spec.seed,
-        context_max=read_shape(Path(config.resolved.model_path)).context,
+        context_max=context_tokens(config, read_shape(Path(config.resolved.model_path)).context),
         prompt_tokens_max=config.resolved.prompt_tokens_max,
         keeps_prefixes=fast,
         continuous=fast and config.spec.actors.chosen_engine.capabilities.continuous,

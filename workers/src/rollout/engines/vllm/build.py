@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rollout.engines.sizes import engine_folder, max_new_tokens, sequences_max
+from rollout.engines.sizes import context_tokens, engine_folder, sequences_max
 from rollout.engines.vllm.command import AdapterSettings, VllmSettings, plan_kv_cache_bytes
 from rollout.engines.vllm.engine import VllmEngine
 from rollout.models.files import default_cache_dir
@@ -28,8 +28,7 @@ def build(config: WorkerConfig, vllm: Vllm, name: str) -> Engine:
     exact = config.spec.numerics.mode == "Exact"
     sequences = sequences_max(config)
     shape = read_shape(model)
-    needed = config.resolved.prompt_tokens_max + max_new_tokens(config)
-    length = vllm.max_model_length or min(needed, shape.context)
+    length = vllm.max_model_length or context_tokens(config, shape.context)
     cache_bytes = plan_kv_cache_bytes(
         shape.kv_elements_per_token, dtype, length=length, num_seqs=sequences
     )
