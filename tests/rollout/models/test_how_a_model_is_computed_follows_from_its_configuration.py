@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rollout.errors import SpecError
-from rollout.models.forwards import LENGTHS_MAX, forward_of, frequencies_hold
+from rollout.models.forwards import LENGTHS_MAX, chooses_experts, forward_of, frequencies_hold
 from rollout.models.shapes import read_shape
 
 SIZES = {
@@ -42,6 +42,22 @@ SIZES = {
 def test_the_kind_follows_from_type_and_layers(config, kind):
     assert forward_of(config).kind == kind
     assert bool(forward_of(config).reason) == (kind != "Packed")
+
+
+@pytest.mark.parametrize(
+    ("config", "routes"),
+    [
+        ({"model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2}, True),
+        ({"model_type": "mixtral", "num_local_experts": 8}, True),
+        ({"model_type": "deepseek_v3", "n_routed_experts": 4, "n_shared_experts": 1}, True),
+        ({"model_type": "dbrx", "ffn_config": {"moe_num_experts": 16}}, True),
+        ({"model_type": "jamba", "num_experts": 1}, False),
+        ({"model_type": "deepseek_v3", "n_routed_experts": None, "n_shared_experts": 2}, False),
+        ({"model_type": "qwen3"}, False),
+    ],
+)
+def test_a_model_that_routes_its_tokens_is_known_by_its_experts(config, routes):
+    assert chooses_experts(config) is routes
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ class Capabilities:
     """It samples with the learner's own forward: fresh samples need no correction of their logprobs."""
     adapters: bool = False
     """It serves LoRA adapters beside the base, several versions at once; else the merged model is published."""
+    expert_routes: bool = False
+    """It says which experts each token went to, so that the learner trains the same ones."""
     server: bool = False
     """It is a server beside the actor: in a pod a container of its own, which has the devices."""
     continuous: bool = False

@@ -25,6 +25,7 @@ from rollout.environments.build import build_environment
 from rollout.errors import DataError, RolloutError, SpecError
 from rollout.evaluations.build import build_suite, new_tokens_of
 from rollout.models.files import ModelFiles, check_model, digest_model
+from rollout.models.forwards import chooses_experts
 from rollout.models.resolve import resolve_model
 from rollout.models.roles import CRITIC, TEACHER, FurtherModel, further_models, reward_role
 from rollout.models.scoring import is_scorer, read_config, require_head
@@ -169,6 +170,7 @@ def look_at_models(request: ResolveRequest) -> ModelFacts:
 
 def _look_at_models(spec: RolloutRunSpec, request: ResolveRequest) -> tuple[ModelFacts, Renderer]:
     model = _model(spec, request)
+    _check_experts(spec, model)
     shape = read_shape(model.path)
     renderer = build_renderer(model.path, spec.model.chat_template)
     further = {one.role: _further(one, request) for one in further_models(spec)}
@@ -209,6 +211,20 @@ def _field_of_length(spec: RolloutRunSpec) -> str:
     if spec.evaluate is not None:
         return "evaluations[].maxNewTokens"
     return f"{spec.chosen}.sampling.maxNewTokens"
+
+
+def _check_experts(spec: RolloutRunSpec, model: ModelFiles) -> None:
+    """Raise SpecError where the learner would train other experts than those that sampled."""
+    train, engine = spec.train, spec.actors.chosen_engine
+    if train is None or not train.algorithm.is_online or engine.capabilities.expert_routes:
+        return
+    if chooses_experts(read_config(model.path)):
+        raise SpecError(
+            f"spec.train.algorithm.{train.algorithm.chosen}: {model.uri} routes each token to some of its"
+            f" experts, and engine {engine.name} does not say to which, so that the learner would train"
+            " others than sampled; train a dense model, such as qwen3 or llama, or this one from rows"
+            " (sft, dpo, kto)"
+        )
 
 
 def _check_further(policy: Path, folders: Mapping[str, Path]) -> None:

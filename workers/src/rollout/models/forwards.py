@@ -8,6 +8,7 @@ measured (``docs/reference/models.md``). Never loads torch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -42,6 +43,9 @@ LOOKS_AHEAD = (
 
 LENGTHS_MAX = 1 << 62
 
+_NUM_EXPERTS = re.compile("^(?!.*(shared|per_tok)).*experts$")
+"""As configurations name it: num_experts, num_local_experts, n_routed_experts, moe_num_experts and others."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forward:
@@ -62,6 +66,16 @@ def forward_of(config: Mapping[str, Any]) -> Forward:
     if others:
         return Forward(kind="Single", reason=f"it has layers of {', '.join(others)}")
     return Forward(kind="Packed")
+
+
+def chooses_experts(config: Mapping[str, Any]) -> bool:
+    """Whether a model routes each token to some of its experts, by this configuration or one within it."""
+    return any(
+        chooses_experts(value)
+        if isinstance(value, Mapping)
+        else _NUM_EXPERTS.search(name) and isinstance(value, int) and value > 1
+        for name, value in config.items()
+    )
 
 
 def frequencies_hold(config: Mapping[str, Any]) -> int:
