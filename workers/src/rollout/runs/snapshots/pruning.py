@@ -16,7 +16,7 @@ from rollout.ledger.records import LedgerState
 from rollout.runs.run_dir import RunDir, RunLock
 from rollout.runs.snapshots.catalogue import list_catalogue
 from rollout.runs.snapshots.places import Found, KnownPlace, WhereToLook, list_places, read_config
-from rollout.snapshots.collection import Deleted, delete_unnamed, finish_deletions
+from rollout.snapshots.collection import CONDEMNED, Deleted, delete_unnamed, finish_deletions
 from rollout.snapshots.layers.train_state import objects_of_anchor
 from rollout.snapshots.manifest import Manifest
 
@@ -68,7 +68,7 @@ def plan_prune(listed: Sequence[Found], *, keep_last: int, keep_labeled: bool) -
 def _delete(
     place: KnownPlace, here: Sequence[Found], sizes: dict[str, int], *, mine: bool
 ) -> tuple[str, ...]:
-    opened = place.open() if here or place.run is None else None
+    opened = place.open() if here or place.run is None or _has_leftovers(place) else None
     run = place.run
 
     def keep() -> set[str]:
@@ -81,6 +81,11 @@ def _delete(
         ids = [one.manifest.id for one in here]
         done.append(delete_unnamed(opened, set(sizes) if mine else (), manifests=ids, keep=keep))
     return tuple(digest for one in done for digest in one.objects)
+
+
+def _has_leftovers(place: KnownPlace) -> bool:
+    """Whether a deleter that died has left something to finish."""
+    return next(iter(place.named.entries(CONDEMNED)), None) is not None
 
 
 @contextmanager
