@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.evaluations.paired import Item, compare_items, t_quantile
+from rollout.evaluations.paired import MeasuredPrompt, compare_items, t_quantile
 
 
 def items(values, prompt="p"):
     listed = enumerate(values)
-    return {n: Item(prompt=f"{prompt}{n}", values={"accuracy": row}) for n, row in listed}
+    return {n: MeasuredPrompt(prompt=f"{prompt}{n}", values={"accuracy": row}) for n, row in listed}
 
 
 def test_the_difference_by_hand():

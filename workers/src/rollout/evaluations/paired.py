@@ -14,7 +14,7 @@ from rollout.evaluations.statistics import Z_95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class MeasuredPrompt:
     """One prompt of an evaluation: what was asked, and a value for each sample by metric."""
 
     prompt: str
@@ -40,7 +40,7 @@ class Difference:
 
 
 def compare_items(
-    ours: Mapping[int, Item], baseline: Mapping[int, Item], metric: str
+    ours: Mapping[int, MeasuredPrompt], baseline: Mapping[int, MeasuredPrompt], metric: str
 ) -> Difference | None:
     """Over the prompts that both answered; None without any. Raises ValueError where a prompt is not the same."""
     pairs: list[tuple[float, float]] = []

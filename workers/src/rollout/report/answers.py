@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rollout.errors import LedgerError, SpecError
-from rollout.evaluations.paired import Difference, Item, compare_items
+from rollout.evaluations.paired import Difference, MeasuredPrompt, compare_items
 from rollout.evaluations.remote.items import ITEMS, read_items
 from rollout.evaluations.statistics import CORRECT_MIN
 from rollout.report.gather import open_ledger
@@ -108,7 +108,7 @@ def compare_measured(ours: Path, baseline: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _items(folder: Path) -> dict[Key, dict[int, Item]]:
+def _items(folder: Path) -> dict[Key, dict[int, MeasuredPrompt]]:
     found: dict[Key, dict[int, list[AnswerRow]]] = {}
     for one in read_answers(folder):
         found.setdefault((one.evaluation, one.split), {}).setdefault(one.place, []).append(one)
@@ -120,7 +120,7 @@ def _items(folder: Path) -> dict[Key, dict[int, Item]]:
     }
 
 
-def _item(rows: Sequence[AnswerRow]) -> Item:
+def _item(rows: Sequence[AnswerRow]) -> MeasuredPrompt:
     values: dict[str, list[float]] = {
         "accuracy": [float(one.reward >= CORRECT_MIN) for one in rows],
         "reward": [one.reward for one in rows],
@@ -129,15 +129,15 @@ def _item(rows: Sequence[AnswerRow]) -> Item:
         for name, value in one.rewards.items():
             if "/" in name:
                 values.setdefault(name, []).append(value)
-    return Item(prompt=rows[0].prompt, values=values)
+    return MeasuredPrompt(prompt=rows[0].prompt, values=values)
 
 
-def _metrics(items: Mapping[int, Item]) -> list[str]:
+def _metrics(items: Mapping[int, MeasuredPrompt]) -> list[str]:
     return list(dict.fromkeys(name for item in items.values() for name in item.values))
 
 
 def _compare(
-    key: Key, mine: Mapping[int, Item], theirs: Mapping[int, Item], metric: str
+    key: Key, mine: Mapping[int, MeasuredPrompt], theirs: Mapping[int, MeasuredPrompt], metric: str
 ) -> Difference | None:
     try:
         return compare_items(mine, theirs, metric)

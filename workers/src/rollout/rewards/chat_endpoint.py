@@ -86,10 +86,10 @@ def ask(
     endpoint: Endpoint,
     messages: Sequence[Mapping[str, str]],
     asked: Asked,
-    waiting: Waiting | None = None,
+    waiting: CallDeadline | None = None,
 ) -> Said:
     """The reply. Raises InfrastructureError after the last try, RequestRefused for what no try mends."""
-    body, waiting = _body(endpoint, messages, asked), waiting or Waiting()
+    body, waiting = _body(endpoint, messages, asked), waiting or CallDeadline()
     pause = endpoint.pause_first_seconds
     for tried in range(1, endpoint.tries_max + 1):
         try:
@@ -106,7 +106,7 @@ def ask(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class CallDeadline:
     """Until when a call may be tried (on ``clock``), and how its pauses pass."""
 
     until: float = math.inf
@@ -141,7 +141,7 @@ def _body(
 
 
 def _attempt(
-    client: httpx.Client, endpoint: Endpoint, body: Mapping[str, Any], waiting: Waiting
+    client: httpx.Client, endpoint: Endpoint, body: Mapping[str, Any], waiting: CallDeadline
 ) -> Said:
     headers = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
     url = endpoint.url.rstrip("/") + "/chat/completions"

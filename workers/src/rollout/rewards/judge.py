@@ -22,9 +22,9 @@ from blake3 import blake3
 from rollout.errors import InfrastructureError, RolloutError, SpecError, UnscoredRows
 from rollout.rewards.chat_endpoint import (
     Asked,
+    CallDeadline,
     Endpoint,
     RequestRefused,
-    Waiting,
     ask,
     open_client,
 )
@@ -87,7 +87,7 @@ class Judge:
             self._question(prompt, one, row)
             for prompt, one, row in zip(prompts, completions, rows, strict=True)
         ]
-        waiting = Waiting(until=time.monotonic() + self.deadline_seconds)
+        waiting = CallDeadline(until=time.monotonic() + self.deadline_seconds)
         with open_client(self.concurrency) as client, ThreadPoolExecutor(self.concurrency) as pool:
             found = list(pool.map(lambda one: self._judge(client, one, waiting), asked))
         lost = [place for place, one in enumerate(found) if isinstance(one, Exception)]
@@ -96,7 +96,7 @@ class Judge:
         return [one for one in found if isinstance(one, dict)]
 
     def _judge(
-        self, client: httpx.Client, question: str, waiting: Waiting
+        self, client: httpx.Client, question: str, waiting: CallDeadline
     ) -> dict[str, float] | RolloutError:
         said = f"{self.url}\0{self.model}\0{self.max_tokens}\0{self.scale}\0{question}"
         key = blake3(said.encode()).digest()
@@ -108,7 +108,7 @@ class Judge:
             return error
 
     def _verdict(
-        self, client: httpx.Client, question: str, waiting: Waiting, key: bytes
+        self, client: httpx.Client, question: str, waiting: CallDeadline, key: bytes
     ) -> dict[str, float]:
         """Asked until a reply says a score; what was paid for replies without one counts, too."""
         tokens, cost, said = 0, 0.0, ""

@@ -19,7 +19,7 @@ LINE_BYTES_MAX = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ServedAnswer:
     """One reply with what it was given; ``tokens`` None where the server did not count."""
 
     text: str
@@ -38,7 +38,7 @@ class AskedPrompt:
     place: int
     prompt: str
     wanted: str = ""
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[ServedAnswer, ...] = ()
     refused: str = ""
 
 
@@ -111,7 +111,7 @@ def _plain(item: AskedPrompt) -> dict[str, Any]:
 
 
 def _item(found: Mapping[str, Any]) -> AskedPrompt:
-    answers = tuple(Answer(**one) for one in found["answers"])
+    answers = tuple(ServedAnswer(**one) for one in found["answers"])
     return AskedPrompt(
         suite=found["suite"],
         split=found["split"],

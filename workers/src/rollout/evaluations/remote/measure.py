@@ -17,7 +17,7 @@ import httpx
 
 from rollout.errors import InfrastructureError
 from rollout.evaluations.metrics import measure
-from rollout.evaluations.remote.items import Answer, AskedPrompt, ItemFile
+from rollout.evaluations.remote.items import AskedPrompt, ItemFile, ServedAnswer
 from rollout.evaluations.statistics import summarise
 from rollout.evaluations.suites import Suite
 from rollout.rewards.chat_endpoint import (
@@ -159,8 +159,8 @@ async def _first_messages(environment: EnvBuilder, row: Row) -> Sequence[Message
         await episode.close()
 
 
-def _answer(said: Said, reward: float, rewards: Mapping[str, float]) -> Answer:
-    return Answer(
+def _answer(said: Said, reward: float, rewards: Mapping[str, float]) -> ServedAnswer:
+    return ServedAnswer(
         text=said.text,
         finish=said.finish,
         reward=reward,
