@@ -101,4 +101,4 @@ def test_a_suite_is_measured_by_vllm_as_often_as_it_has_prompts(tmp_path):
 
     (measured,) = result["evaluations"]
     assert (measured["num_done"], measured["num_total"]) == (24, 24)
-    assert measured["metrics"]["accuracy"]["n"] == 24
+    assert measured["metrics"]["num_prompts"] == 24
