@@ -11,7 +11,7 @@ from blake3 import blake3
 from virtual_time import Process
 from world import Client, World
 
-from rollout.errors import RolloutError, RunFailed
+from rollout.errors import CoordinatorError, Fenced, RolloutError, RunFailed
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.types import (
@@ -133,8 +133,7 @@ class Learner:
 
     async def _anchor(self, state: State) -> None:
         kept = self._world.store.put(msgspec.msgpack.encode(state))
-        if not self._world.store.has(state.weights):
-            raise RunFailed(f"the weights of step {state.step} are gone")
+        are_gone = not self._world.store.has(state.weights)
         manifest = m.AnchorManifest(
             name=f"step-{self._lineage}-{state.step:06d}",
             lineage=self._lineage,
@@ -143,7 +142,14 @@ class Learner:
             version=self._version(state),
             objects={"weights": state.weights, "state": kept},
         )
-        await self._client.call(routes.ANCHOR, m.AnchorSaved(manifest=manifest))
+        try:
+            await self._client.call(routes.ANCHOR, m.AnchorSaved(manifest=manifest))
+        except Fenced:
+            raise  # it hears of its commit when it wakes, long after another learner went on: nobody needs its weights
+        except CoordinatorError as error:
+            raise RunFailed(f"the anchor of step {state.step} is refused: {error}") from error
+        if are_gone:
+            raise RunFailed(f"the weights of step {state.step} are gone")
         self._anchored = state.step
 
     async def _resume(self) -> State:
