@@ -5,7 +5,6 @@ A process of its own because it may build a model with torch, and whoever asks s
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from rollout.data.lengths import left_out_of, limit_training
 from rollout.data.mapping import row_messages
 from rollout.data.subset import bad_records, find_overlap
 from rollout.environments.build import build_environment
+from rollout.environments.prompts import ROWS_AT_ONCE, measure_prompts
 from rollout.errors import DataError, RolloutError, SpecError
 from rollout.evaluations.build import build_suite, new_tokens_of
 from rollout.models.files import ModelFiles, check_model, digest_model
@@ -47,7 +47,6 @@ from rollout.runs.resolve import (
     main_answer,
 )
 from rollout.seams import DataSource, EnvBuilder, Renderer
-from rollout.turns import State
 from rollout.types import Row
 from rollout_api.v1alpha1.infer import Infer
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -56,7 +55,6 @@ from rollout_api.v1alpha1.train import Train
 
 MEASURED_ROWS_MAX = 100_000
 """Larger data is not rendered whole at plan time: its longest prompt is what the context leaves."""
-ROWS_AT_ONCE = 1024
 
 
 def main() -> None:
@@ -369,7 +367,8 @@ def _prompt_tokens_max(
         return min(spec.train.max_prompt_tokens, room)
     if not asked or any(len(paper.source) > MEASURED_ROWS_MAX for paper in asked):
         return room
-    longest = max(max(_prompt_lengths(paper, renderer), default=1) for paper in asked)
+    lengths = [measure_prompts(one.role, one.source, one.environment, renderer) for one in asked]
+    longest = max(max(each, default=1) for each in lengths)
     if longest > room:
         raise SpecError(
             f"the longest prompt has {longest} tokens, but the model's context leaves {room} beside "
@@ -377,30 +376,6 @@ def _prompt_tokens_max(
             "train.sampling.maxNewTokens, or take a model with a longer context"
         )
     return longest
-
-
-def _prompt_lengths(paper: Paper, renderer: Renderer) -> Iterator[int]:
-    source = paper.source
-    for start in range(0, len(source), ROWS_AT_ONCE):
-        indices = range(start, min(start + ROWS_AT_ONCE, len(source)))
-        opened = asyncio.run(_first_states(paper.environment, source.rows(indices)))
-        for index, state in zip(indices, opened, strict=True):
-            try:
-                yield len(renderer.render_prompt(state.messages, state.tools or ()))
-            except DataError as error:
-                raise DataError(f"row {index} of {paper.role!r}: {error}") from error
-
-
-async def _first_states(environment: EnvBuilder, rows: Sequence[Row]) -> list[State]:
-    """What the episodes of some rows begin with, one after the other; each is closed."""
-    states = []
-    for row in rows:
-        episode = environment.build(row)
-        try:
-            states.append(await episode.start())
-        finally:
-            await episode.close()
-    return states
 
 
 if __name__ == "__main__":

@@ -1,0 +1,39 @@
+"""How long the prompts are that episodes begin with: each row's environment is started, rendered and closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from rollout.errors import DataError
+from rollout.seams import DataSource, EnvBuilder, Renderer
+from rollout.turns import State
+from rollout.types import Row
+
+ROWS_AT_ONCE = 1024
+
+
+def measure_prompts(
+    role: str, source: DataSource, environment: EnvBuilder, renderer: Renderer
+) -> Iterator[int]:
+    """Tokens of each row's first prompt, in the data's order. Raises DataError naming the row and its role."""
+    for start in range(0, len(source), ROWS_AT_ONCE):
+        indices = range(start, min(start + ROWS_AT_ONCE, len(source)))
+        opened = asyncio.run(_first_states(environment, source.rows(indices)))
+        for index, state in zip(indices, opened, strict=True):
+            try:
+                yield len(renderer.render_prompt(state.messages, state.tools or ()))
+            except DataError as error:
+                raise DataError(f"row {index} of {role!r}: {error}") from error
+
+
+async def _first_states(environment: EnvBuilder, rows: Sequence[Row]) -> list[State]:
+    """What the episodes of some rows begin with, one after the other; each is closed."""
+    states = []
+    for row in rows:
+        episode = environment.build(row)
+        try:
+            states.append(await episode.start())
+        finally:
+            await episode.close()
+    return states
