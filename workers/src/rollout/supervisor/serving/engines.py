@@ -124,7 +124,7 @@ class VersionEngines:
             replicas=tuple(one.replica for one in self._kept),
             created=self.model.created,
             context_tokens=self.model.context_tokens,
-            salted=self.choice.kind == "vllm",
+            salted=WAYS[self.choice.kind].salted,
         )
 
     def keep_alive(self, now: float) -> None:
@@ -150,8 +150,7 @@ class VersionEngines:
         folder.mkdir(mode=0o700)
         name = f"{self.model.name.replace('/', '_')}-{place}"
         log = self._logs / f"{name}.log"
-        embedded = self.choice.kind == "embedded"
-        start, slots = self._embedded(folder, log) if embedded else self._vllm(folder, log)
+        start, slots = WAYS[self.choice.kind].plan(self, folder, log)
         replica = EngineReplica(name=name, socket=str(socket_path(folder)), slots=slots)
         log_start = log_size(log)
         return _Kept(
@@ -163,7 +162,8 @@ class VersionEngines:
             log_start=log_start,
         )
 
-    def _embedded(self, folder: Path, log: Path) -> tuple[Callable[[], EngineProcess], int]:
+    def plan_embedded(self, folder: Path, log: Path) -> tuple[Callable[[], EngineProcess], int]:
+        """What starts an embedded engine, and how many samples it decodes at once."""
         samples = self.choice.max_num_seqs or EMBEDDED_SAMPLES
         settings = EmbeddedSettings(
             model=str(self.model.folder),
@@ -183,7 +183,8 @@ class VersionEngines:
         )
         return lambda: _EmbeddedProcess(spec), samples
 
-    def _vllm(self, folder: Path, log: Path) -> tuple[Callable[[], EngineProcess], int]:
+    def plan_vllm(self, folder: Path, log: Path) -> tuple[Callable[[], EngineProcess], int]:
+        """What starts a vLLM server, and how many requests it is given at once."""
         settings = self._vllm_settings()
         argv, env = build_serving_command(settings, folder)
 
@@ -234,6 +235,21 @@ class VersionEngines:
         if now >= one.again_at:
             one.log_start = log_size(one.log)
             one.process, one.began_at, one.again_at = one.start(), now, None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingWay:
+    """How one engine serves: what starts a replica and how many it answers at once; whether it takes a cache salt."""
+
+    plan: Callable[[VersionEngines, Path, Path], tuple[Callable[[], EngineProcess], int]]
+    salted: bool
+
+
+WAYS = {
+    "embedded": ServingWay(plan=VersionEngines.plan_embedded, salted=False),
+    "vllm": ServingWay(plan=VersionEngines.plan_vllm, salted=True),
+}
+"""By the engine's name."""
 
 
 def _answers(path: Path) -> bool:
