@@ -101,9 +101,10 @@ class ServingSession:
             self._served.append(_Served(target=target, current=model))
             self._require_engines(model)
         self._publish()
+        # The key is made before the gateway reads its keys: the first request may come at once.
+        key = self._make_key()
         self._gateway = GatewayProcess(self._settings(port), options.logs / "gateway.log")
         self._wait_ready(stopped)
-        key = self._make_key()
         names = tuple(self._build_table().names())
         first = self._served[0].current
         return ServingAddress(
