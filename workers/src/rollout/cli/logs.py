@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli.cluster.options import ClusterFlag, ContextOption, NamespaceOption
+from rollout.cli.cluster.options import ClusterFlag, ContextOption, LongNamespaceOption
 from rollout.cli.output import print_line
 
 app = typer.Typer(help="Logs of a run's processes.", no_args_is_help=True)
@@ -30,7 +30,7 @@ def tail(
     ] = None,
     cluster: ClusterFlag = False,
     context: ContextOption = None,
-    namespace: NamespaceOption = None,
+    namespace: LongNamespaceOption = None,
 ) -> None:
     """The end of each process's log: of a run of this machine, or of a cluster's pods."""
     if cluster or context or namespace:

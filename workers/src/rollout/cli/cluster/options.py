@@ -17,6 +17,11 @@ NamespaceOption = Annotated[
     str | None,
     typer.Option("--namespace", "-n", help="Unset: that of the context, else `default`."),
 ]
+LongNamespaceOption = Annotated[
+    str | None,
+    typer.Option("--namespace", help="Of the cluster. Unset: that of the context, else `default`."),
+]
+"""Where `-n` means something else: lines."""
 ClusterFlag = Annotated[
     bool,
     typer.Option("--cluster", help="A run of the kubeconfig's cluster; --context implies it."),

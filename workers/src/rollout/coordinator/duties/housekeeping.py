@@ -87,8 +87,7 @@ def _summarise(run: RunContext, evaluation: EvaluationRun) -> dict[str, Any]:
     summary = dict(run.summarise(ordered)) if ordered else {}
     summary["num_prompts"] = len(ordered)
     summary["num_excluded"] = len(evaluation.excluded)
-    if not run.plan.trains:
-        summary["num_tokens"] = sum(lengths)
+    summary["num_tokens"] = sum(lengths)
     summary["tokens_mean"] = sum(lengths) / len(lengths) if lengths else 0.0
     return summary
 
