@@ -42,7 +42,7 @@ WRITES = frozenset(
 """Calls whose success changes the run: nobody who was replaced may have one."""
 
 
-BEAT = "/v1/actor/heartbeat"
+BEAT, OUTCOME = routes.ACTOR_HEARTBEAT.path, routes.ACTOR_OUTCOME.path
 
 
 class Broken(AssertionError):  # noqa: N818 - it is a finding
@@ -90,7 +90,7 @@ class World:
         self.bad_network_until = 0.0
         self.refuses_beats_until = 0.0
         self.beats: dict[str, float] = {}
-        """When an actor's heartbeat was last on its way."""
+        """When an actor's heartbeat was last on its way; one whose work is over tells its outcome only."""
         self.failed_once: set[str] = set()
         self.failures: dict[str, int] = {}
         self.coordinator: Coordinator | None = None
@@ -255,6 +255,8 @@ class World:
         while True:
             if path == BEAT:
                 self.beats[process.name] = self.now
+            elif path == OUTCOME:
+                self.beats.pop(process.name, None)
             await process.gate()
             replaced = self._is_replaced(sender)
             try:
