@@ -53,6 +53,8 @@ VALUES: dict[str, Any] = {
         for role in ("actors", "learner")
         for kind in ("requests", "limits")
     },
+    "spec.actors.engine.embedded.batchGroups": 3,
+    f"{RT}.engine.embedded.batchGroups": 3,
     "spec.actors.engine.vllm.extraArguments[].name": "swap-space",
     "spec.actors.accelerator.className": "other",
     "spec.learner.accelerator.className": "other",

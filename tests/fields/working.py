@@ -84,7 +84,7 @@ def observe_engine(document: Mapping[str, Any], place: Place) -> Any:
     ]
     plans = engine._plan(SimpleNamespace(takes_ragged_prompts=True), requests)
     batches = [list(one.indices) for one in plans]
-    return batches, engine._exact, str(engine._dtype), claims
+    return batches, engine._groups_max, engine._exact, str(engine._dtype), claims
 
 
 def observe_prompts(document: Mapping[str, Any], place: Place) -> Any:

@@ -11,7 +11,7 @@ class Infer(ApiModel):
     """Complete every row once and write the results in row order."""
 
     data: Data
-    """The prompts that are completed."""
+    """The prompts that are completed, each once and in order: what serves training only (order, shares, other fields of a row) is refused, and so are data sets of the hub."""
     output: Output | None = None
     """Where completions go: a folder on one machine, or `s3://bucket/prefix`. Unset: the run's own storage."""
     sampling: Sampling = filled(default_factory=Sampling)
