@@ -253,10 +253,7 @@ class World:
         deadline = self.now + PATIENCE_SECONDS + wait
         pause, body = BACKOFF_FIRST_SECONDS, msgspec.msgpack.encode(ask)
         while True:
-            if path == BEAT:
-                self.beats[process.name] = self.now
-            elif path == OUTCOME:
-                self.beats.pop(process.name, None)
+            self._watch_heart(process.name, path)
             await process.gate()
             replaced = self._is_replaced(sender)
             try:
@@ -275,6 +272,12 @@ class World:
                 raise CoordinatorError(f"no answer from the coordinator to {path}: {trouble}")
             await asyncio.sleep(pause * self.draw.uniform(0.5, 1.0))
             pause = min(pause * 2, BACKOFF_MAX_SECONDS)
+
+    def _watch_heart(self, name: str, path: str) -> None:
+        if path == BEAT:
+            self.beats[name] = self.now
+        elif path == OUTCOME:
+            self.beats.pop(name, None)
 
     def _is_replaced(self, sender: Envelope) -> bool:
         return 0 < sender.incarnation < self.newest.get(sender.worker, 0)
