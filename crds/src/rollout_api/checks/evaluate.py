@@ -56,7 +56,7 @@ def rows_of_an_evaluation_are_scored(spec: RolloutRunSpec, _: Facts) -> Iterator
 
 def no_learner_no_adapter(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """Every engine samples from a whole model."""
-    if spec.train is not None:
+    if spec.train is not None or spec.serve is not None:
         return
     work = "an inference run" if spec.infer else "a run that evaluates"
     if spec.model.lora is not None:

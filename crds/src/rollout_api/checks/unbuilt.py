@@ -35,6 +35,13 @@ def restore_is_by_resume(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
         )
 
 
+def loops_are_the_runs_own(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Training that a client drives, call by call, keeps its place."""
+    if spec.serve is not None:
+        fix = "write the loop as a manifest: train, with rewards and an environment of your own"
+        yield not_supported("spec.serve", "training as a service", fix)
+
+
 def episodes_are_conversations_in_text(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """What is to come keeps its place: tools, agents with loops of their own, images."""
     for path, model in models_within(spec, "spec"):
@@ -162,6 +169,7 @@ def check_kind(kind: str) -> Iterator[Problem]:
 
 RULES = (
     restore_is_by_resume,
+    loops_are_the_runs_own,
     episodes_are_conversations_in_text,
     snapshots_hold_the_train_state,
     sources_come_from_known_places,

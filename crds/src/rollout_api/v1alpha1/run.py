@@ -1,4 +1,4 @@
-"""RolloutRun: one unit of work that ends. Exactly one of train, infer, evaluate."""
+"""RolloutRun: one unit of work that ends. Exactly one of train, infer, evaluate, serve."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -15,6 +15,7 @@ from rollout_api.v1alpha1.model import Model
 from rollout_api.v1alpha1.operations import Limits, Snapshots, Tracking
 from rollout_api.v1alpha1.roles import Actors, Learner
 from rollout_api.v1alpha1.run_status import RunStatus
+from rollout_api.v1alpha1.serve import Serve
 from rollout_api.v1alpha1.storage import Code, RestoreFrom, Storage
 from rollout_api.v1alpha1.train import Train
 
@@ -60,7 +61,7 @@ _SAMPLES = " || ".join(
 class RolloutRunSpec(OneOf):
     """What is wanted of a run."""
 
-    members: ClassVar[tuple[str, ...]] = ("train", "infer", "evaluate")
+    members: ClassVar[tuple[str, ...]] = ("train", "infer", "evaluate", "serve")
     rules: ClassVar[tuple[Rule, ...]] = (
         _immutable("seed", "seed is immutable: it names every sample's noise"),
         _immutable("numerics", "numerics is immutable"),
@@ -93,6 +94,8 @@ class RolloutRunSpec(OneOf):
     """Complete rows with it."""
     evaluate: Evaluate | None = None
     """Measure it by `evaluations`, each once."""
+    serve: Serve | None = None
+    """Train it as a client asks, whose loop it is. Not supported by this version: refused."""
     preset: PresetName | None = None
     """Settings to start from, `name@version`, or several joined with `+` such as
     `qwen2.5-0.5b@v1+dapo@v1`; what the manifest says wins. Unset: `defaults@v1`."""
