@@ -78,3 +78,14 @@ def test_a_run_under_the_folder_of_runs_is_told_by_its_name(tmp_path, capsys, mo
 def test_a_run_that_never_began_is_told_nothing_more_of(tmp_path, capsys):
     print_end(tmp_path, page=None)
     assert lines_of(capsys) == []
+
+
+def test_why_it_failed_is_said_once_on_one_screen(capsys):
+    failed = make_report(outcome="Failed", reason="the reward returned nan for row 3")
+
+    print_outcome(failed)
+    alone = capsys.readouterr().out
+    print_outcome(failed, is_told=True)
+
+    assert "Failed (the reward returned nan for row 3)" in alone
+    assert "Failed (why stands above)" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ def print_end(folder: Path, *, page: Path | None) -> None:
         data = gather(folder)
     except LedgerError:
         return  # it never began, and why was told
-    print_outcome(data)
+    print_outcome(data, is_told=sys.stdout.isatty() and sys.stderr.isatty())
     print_where(data, folder, page, num_evidence=len(list_evidence(folder)))
 
 
@@ -39,13 +40,17 @@ def print_where(
         print_fact("next", command)
 
 
-def print_outcome(data: ReportInput) -> None:
-    """The lines of a run that are the same while it goes on, at its end and later."""
+def print_outcome(data: ReportInput, *, is_told: bool = False) -> None:
+    """The lines of a run that are the same while it goes on, at its end and later.
+
+    ``is_told``: why it failed stands on the same screen already.
+    """
     from rollout.report.data import summarise
 
     summary = summarise(data)
     print_line(f"{data.name}: {data.algorithm} on {data.model}")
-    print_fact("outcome", f"{data.outcome}{f' ({data.reason})' if data.reason else ''}")
+    reason = "why stands above" if is_told and data.outcome == "Failed" else data.reason
+    print_fact("outcome", f"{data.outcome}{f' ({reason})' if reason else ''}")
     if data.trains:
         print_fact("steps", f"{len(data.steps)} in {data.wall_seconds:.1f} s")
     print_fact("grade", data.grade)
