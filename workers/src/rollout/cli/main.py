@@ -27,7 +27,7 @@ from rollout.cli.model import exporting as model_exporting
 from rollout.cli.model import showing
 from rollout.cli.output import print_note
 from rollout.cli.snapshot import looking, storing
-from rollout.cli.starting import evaluating, inferring, running, sweeping, training
+from rollout.cli.starting import detaching, evaluating, inferring, running, sweeping, training
 from rollout.errors import RolloutError
 
 app = typer.Typer(
@@ -55,9 +55,12 @@ app.command("validate")(manifests.validate)
 app.command("fmt")(manifests.fmt)
 app.command("plan")(plans.plan)
 app.command("run")(running.run)
+app.command("attach")(detaching.attach)
+app.command("stop")(detaching.stop)
 app.command("sweep")(sweeping.sweep)
 app.add_typer(training.app, name="train")
 runs.app.command("compare")(comparing.compare)
+runs.app.command("watch")(detaching.watch)
 runs.app.command("export")(exporting.export)
 app.add_typer(runs.app, name="runs")
 app.add_typer(model, name="model")

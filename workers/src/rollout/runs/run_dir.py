@@ -206,6 +206,29 @@ class RunLock:
             self._descriptor = None
 
 
+def find_owner(run: RunDir) -> int | None:
+    """The living process that owns a run's directory; None where nobody does."""
+    try:
+        descriptor = os.open(run.lock, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        owner = _read_owner(descriptor)
+    finally:
+        os.close(descriptor)
+    return owner if _is_alive(owner) and _holds(owner, run.lock) else None
+
+
+def _holds(pid: int, path: Path) -> bool:
+    """Whether a process has a file open: a number alone may be another's by now. One that hides its files is believed."""
+    try:
+        return any(link.resolve() == path for link in Path(f"/proc/{pid}/fd").iterdir())
+    except PermissionError:
+        return True
+    except FileNotFoundError:
+        return False
+
+
 def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

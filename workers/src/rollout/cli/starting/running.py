@@ -9,6 +9,7 @@ import typer
 
 from rollout.cli.outcomes import print_answers, print_end
 from rollout.cli.output import OutputFormat, OutputOption, print_json
+from rollout.cli.starting.detaching import DetachOption, go_on_alone
 
 if TYPE_CHECKING:
     from rollout.runs.snapshots.places import WhereToLook
@@ -71,6 +72,7 @@ def run(
     endpoint: EndpointOption = None,
     region: RegionOption = None,
     trust: TrustOption = None,
+    detach: DetachOption = False,
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Run a manifest on this machine, with live progress, ending in a report."""
@@ -84,6 +86,11 @@ def run(
         documents = documents_of_plan(plan, overrides=set_ or [])
     else:
         documents = load_overridden(str(file), set_ or [])
+    if detach and not dry_run:
+        from rollout.runs.validation import require_valid
+
+        require_valid(documents)
+        go_on_alone(run_dir, output)
     from rollout.runs.snapshots.places import WhereToLook
 
     lies = WhereToLook(
