@@ -7,6 +7,7 @@ import objects_kit as kit
 import pytest
 
 from rollout.errors import NoSpace, StoreError
+from rollout.objects.bulk import name_parts
 from rollout.objects.cache import Cache
 from rollout.objects.filesystem import FilesystemStore
 
@@ -87,5 +88,5 @@ def test_a_copy_that_cannot_be_kept_does_not_stop_an_upload(far, tmp_path, monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(FilesystemStore, "_publish", full)
-    cache.offer([b"weights"])
+    cache.offer(name_parts([b"weights"]), [b"weights"])
     assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == []

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from objects_kit import object_service, served_store
 
 from rollout.errors import StoreError
+from rollout.objects.bulk import name_parts
 from rollout.objects.coordinator_remote import ServedRemote
-from rollout.objects.filesystem import FilesystemStore, name_parts
+from rollout.objects.filesystem import FilesystemStore
 
 PARTS = st.lists(st.binary(max_size=300), max_size=6)
 

@@ -50,14 +50,14 @@ class Cache:
         """Forget a copy. Raises StoreError."""
         self._folder.delete(digest)
 
-    def offer(self, parts: Sequence[bytes | memoryview]) -> None:
+    def offer(self, digest: str, parts: Sequence[bytes | memoryview]) -> None:
         """Keep a copy where there is room; the place has the object anyway."""
         size_bytes = sum(memoryview(part).nbytes for part in parts)
         if size_bytes > self._size_bytes_max:
             return
         try:
             self._make_room(size_bytes)
-            self._last = self._folder.put_parts(parts)
+            self._last = self._folder.keep(digest, parts)
         except StoreError as error:
             log.warning("no copy kept reason=%s", error)
 

@@ -20,6 +20,7 @@ from typing import BinaryIO, NoReturn
 from blake3 import blake3
 
 from rollout.errors import NoSpace, StoreError
+from rollout.objects.bulk import hash_file, name_parts, write_parts
 from rollout.objects.reading import ObjectFiles
 
 CHUNK_BYTES = 1 << 20
@@ -48,10 +49,13 @@ class FilesystemStore:
 
     def put_parts(self, parts: Sequence[bytes | memoryview]) -> str:
         """Store parts as one object, without joining them in memory. Raises StoreError."""
-        digest = name_parts(parts)
+        return self.keep(name_parts(parts), parts)
+
+    def keep(self, digest: str, parts: Sequence[bytes | memoryview]) -> str:
+        """As ``put_parts``, for who has hashed the parts: they are not hashed again. Raises StoreError."""
         if not self.has(digest):
             with self._staged() as (file, path):
-                file.writelines(parts)
+                write_parts(file, parts, durable=self._durable)
                 self._publish(file, path, digest)
         return digest
 
@@ -187,18 +191,10 @@ class Incoming:
 
     def commit(self, digest: str) -> str:
         """Hash what has come; give it its name if that is ``digest``. Returns the hash as a digest."""
-        actual = f"blake3:{blake3(max_threads=1).update_mmap(self._path).hexdigest()}"
+        actual = hash_file(self._path)
         if actual == digest:
             self._publish(self._file, self._path, digest)
         return actual
-
-
-def name_parts(parts: Sequence[bytes | memoryview]) -> str:
-    """The digest under which a store would keep the parts, one after the other, as one object."""
-    hasher = blake3()
-    for part in parts:
-        hasher.update(part)
-    return f"blake3:{hasher.hexdigest()}"
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from blake3 import blake3
-
 from rollout.errors import ObjectDamaged, ObjectMissing, StoreError
+from rollout.objects.bulk import hash_file
 
 VERIFIED_MAX = 4096
 """How many objects are remembered as verified."""
@@ -45,7 +44,7 @@ class ObjectFiles:
             found = _fingerprint(path)
             if self._verified.get(digest) == found:
                 return path
-            actual = f"blake3:{blake3(max_threads=1).update_mmap(path).hexdigest()}"
+            actual = hash_file(path)
         except FileNotFoundError:
             raise ObjectMissing(f"object {digest} is not in {self.root}") from None
         except OSError as error:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from rollout.errors import ObjectDamaged, ObjectMissing
+from rollout.objects.bulk import name_parts
 from rollout.objects.cache import Cache, Incoming
-from rollout.objects.filesystem import name_parts
 from rollout.objects.reading import parse_name
 from rollout.objects.retry import Absent, Operation, Patience, TransferPace, Transient, persist
 from rollout.objects.source import FileSource, PartsSource, Source
@@ -103,7 +103,7 @@ class RemoteStore:
         """Store parts as one object, without joining them in memory. Raises StoreError."""
         digest = name_parts(parts)
         self._upload(digest, PartsSource(parts))
-        self._cache.offer(parts)
+        self._cache.offer(digest, parts)
         return digest
 
     def put_file(self, path: Path) -> str:

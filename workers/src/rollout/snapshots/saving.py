@@ -6,10 +6,10 @@ the store has is not stored again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rollout.errors import ObjectMissing
-from rollout.objects.filesystem import name_parts
+from rollout.objects.bulk import name_parts
 from rollout.seams import ObjectSource
 from rollout.snapshots.collection import pinned
 from rollout.snapshots.layers.contract import Taken
@@ -22,9 +22,9 @@ def save_snapshot(
     place: SnapshotPlace, header: SnapshotHeader, taken: Sequence[Taken], signer: Signer
 ) -> Manifest:
     """The snapshot of these layers, durable and signed. Raises StoreError, ObjectMissing for what was deleted meanwhile."""
-    objects = {digest for layer in taken for digest in _objects(layer).values()}
-    with pinned(place.named, objects):
-        layers = [_store(place, layer) for layer in taken]
+    named = [(layer, _objects(layer)) for layer in taken]
+    with pinned(place.named, {digest for _, objects in named for digest in objects.values()}):
+        layers = [_store(place, layer, objects) for layer, objects in named]
         return commit_manifest(place.named, signer.sign(build_manifest(header, layers)))
 
 
@@ -45,10 +45,10 @@ def _objects(taken: Taken) -> dict[str, str]:
     return {**taken.present, **{name: name_parts([data]) for name, data in taken.made.items()}}
 
 
-def _store(place: SnapshotPlace, taken: Taken) -> LayerRecord:
+def _store(place: SnapshotPlace, taken: Taken, objects: Mapping[str, str]) -> LayerRecord:
     for data in taken.made.values():
         place.store.put(data)
-    parts = [_part(place, name, digest) for name, digest in _objects(taken).items()]
+    parts = [_part(place, name, digest) for name, digest in objects.items()]
     return LayerRecord(
         kind=taken.kind,
         grade=taken.grade,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import mmap
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,6 +17,7 @@ from blake3 import blake3
 from rollout.common.bounded import UNREADABLE
 from rollout.errors import StoreError
 from rollout.ledger.records import Record
+from rollout.objects.bulk import THREADS_MAX
 
 HEADER_BYTES_MAX = 128 << 20
 _LENGTH_BYTES = 8
@@ -39,15 +42,13 @@ def index_tensors(path: Path) -> tuple[TensorDigest, ...] | None:
     spans = _read_spans(path)
     if spans is None:
         return None
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        view = memoryview(data)
-        try:
-            return tuple(
-                TensorDigest(name=name, start=a, stop=b, blake3=blake3(view[a:b]).hexdigest())
-                for name, a, b in spans
-            )
-        finally:
-            view.release()
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        memoryview(data) as view,
+        ThreadPoolExecutor(THREADS_MAX) as pool,
+    ):
+        return tuple(pool.map(partial(_digest, view), spans))
 
 
 def find_damaged(path: Path, tensors: tuple[TensorDigest, ...]) -> list[str]:
@@ -76,6 +77,12 @@ def decode_index(data: bytes) -> TensorIndex:
         return msgspec.msgpack.decode(data, type=TensorIndex)
     except (msgspec.ValidationError, *UNREADABLE) as error:
         raise StoreError(f"not an index of tensors: {error}") from error
+
+
+def _digest(view: memoryview, span: tuple[str, int, int]) -> TensorDigest:
+    name, start, stop = span
+    with view[start:stop] as part:
+        return TensorDigest(name=name, start=start, stop=stop, blake3=blake3(part).hexdigest())
 
 
 def _read_spans(path: Path) -> list[tuple[str, int, int]] | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from rollout.objects.filesystem import name_parts
+from rollout.objects.bulk import name_parts
 from rollout.seams import ObjectStore
 from rollout.weights.delta import Tensors, encode_delta, layout_of
 from rollout.weights.safetensors import raw_tensors, safetensors_parts

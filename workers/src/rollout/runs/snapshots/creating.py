@@ -86,10 +86,13 @@ def _create(
         runtime={name: str(one) for name, one in anchor.state.get("identity", {}).items()},
         restored_from=read_restored(run),
     )
-    moment = Moment(anchor=anchor, cut=cut, grade=grade, source=place.source)
+    opened = (
+        place.open()
+    )  # the one store reads and stores: what it has verified it does not read again
+    moment = Moment(anchor=anchor, cut=cut, grade=grade, source=opened.store)
     with pinned(place.named, _objects(anchor, cut)):
         taken = [layer.take(moment) for layer in LAYERS]
-        manifest = save_snapshot(place.open(), header, taken, signer)
+        manifest = save_snapshot(opened, header, taken, signer)
     return Created(manifest=manifest, place=place, committed_step=committed)
 
 
