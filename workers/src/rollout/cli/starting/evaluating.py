@@ -10,76 +10,102 @@ import typer
 from rollout.cli.output import OutputFormat, OutputOption
 from rollout.cli.runs import find
 from rollout.cli.starting.measuring import Server, conclude, measure_server
-from rollout.cli.starting.running import DryRunOption, ResumeOption, SetOption, launch, print_result
+from rollout.cli.starting.running import (
+    DryRunOption,
+    ResumeOption,
+    SetOption,
+    build_document,
+    launch,
+    print_result,
+)
 from rollout.cli.starting.sampling import EngineOption, FastOption, sampling_spec
 from rollout.errors import SpecError
+
+SuitesOption = Annotated[
+    list[str],
+    typer.Option("--suite", help="A suite that rollout ships, or several: gsm8k,arithmetic."),
+]
+ParametersOption = Annotated[
+    list[str] | None,
+    typer.Option("--parameter", help="Of a suite: gsm8k-5shot.uri=test.jsonl; repeatable."),
+]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", help="hf://owner/name, file:///folder, rollout://...")
+]
+RunOption = Annotated[
+    str | None,
+    typer.Option("--run", help="Instead: the weights of a run, by its name or folder."),
+]
+SnapshotOption = Annotated[
+    str | None,
+    typer.Option("--snapshot", help="Not supported by this version: refused."),
+]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url", help="Instead: an OpenAI-compatible server, up to /v1; --model names it there."
+    ),
+]
+KeyEnvOption = Annotated[
+    str, typer.Option("--key-env", help="Of --url: the variable that holds its key.")
+]
+ConcurrencyOption = Annotated[
+    int, typer.Option("--concurrency", min=1, max=256, help="Of --url: calls at a time.")
+]
+BaselineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--baseline", help="Compare prompt by prompt with an earlier run of the same suites."
+    ),
+]
+StepOption = Annotated[
+    int | None,
+    typer.Option("--step", min=0, help="Of --run: after this step; default: the newest."),
+]
+BestOption = Annotated[
+    bool, typer.Option("--best", help="Of --run: those that the selecting evaluation chose.")
+]
+LimitOption = Annotated[
+    int | None, typer.Option("--limit", help="First so many prompts of each; default: all.")
+]
+SamplesOption = Annotated[
+    int, typer.Option("--samples", help="Completions of each prompt; more than 1 gives pass@k.")
+]
+TemperatureOption = Annotated[
+    float | None,
+    typer.Option("--temperature", help="Default: 0, greedy; 1 with several samples."),
+]
+MaxTokensOption = Annotated[
+    int | None, typer.Option("--max-tokens", help="Longest completion; default: 512.")
+]
+NameOption = Annotated[str, typer.Option("--name", help="Name of the run.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Root of all randomness.")]
+RunDirOption = Annotated[
+    Path | None,
+    typer.Option("--run-dir", help="Where the run lives; default: runs/<name>-<n>."),
+]
 
 
 def evaluate(
     *,
-    suites: Annotated[
-        list[str],
-        typer.Option("--suite", help="A suite that rollout ships, or several: gsm8k,arithmetic."),
-    ],
-    parameters: Annotated[
-        list[str] | None,
-        typer.Option("--parameter", help="Of a suite: gsm8k-5shot.uri=test.jsonl; repeatable."),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", help="hf://owner/name, file:///folder, rollout://...")
-    ] = None,
-    run: Annotated[
-        str | None,
-        typer.Option("--run", help="Instead: the weights of a run, by its name or folder."),
-    ] = None,
-    snapshot: Annotated[
-        str | None,
-        typer.Option("--snapshot", help="Not supported by this version: refused."),
-    ] = None,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            "--url", help="Instead: an OpenAI-compatible server, up to /v1; --model names it there."
-        ),
-    ] = None,
-    key_env: Annotated[
-        str, typer.Option("--key-env", help="Of --url: the variable that holds its key.")
-    ] = "OPENAI_API_KEY",
-    concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, max=256, help="Of --url: calls at a time.")
-    ] = 8,
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            "--baseline", help="Compare prompt by prompt with an earlier run of the same suites."
-        ),
-    ] = None,
-    step: Annotated[
-        int | None,
-        typer.Option("--step", min=0, help="Of --run: after this step; default: the newest."),
-    ] = None,
-    best: Annotated[
-        bool, typer.Option("--best", help="Of --run: those that the selecting evaluation chose.")
-    ] = False,
-    limit: Annotated[
-        int | None, typer.Option("--limit", help="First so many prompts of each; default: all.")
-    ] = None,
-    samples: Annotated[
-        int, typer.Option("--samples", help="Completions of each prompt; more than 1 gives pass@k.")
-    ] = 1,
-    temperature: Annotated[
-        float | None,
-        typer.Option("--temperature", help="Default: 0, greedy; 1 with several samples."),
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", help="Longest completion; default: 512.")
-    ] = None,
-    name: Annotated[str, typer.Option("--name", help="Name of the run.")] = "eval",
-    seed: Annotated[int, typer.Option("--seed", help="Root of all randomness.")] = 0,
-    run_dir: Annotated[
-        Path | None,
-        typer.Option("--run-dir", help="Where the run lives; default: runs/<name>-<n>."),
-    ] = None,
+    suites: SuitesOption,
+    parameters: ParametersOption = None,
+    model: ModelOption = None,
+    run: RunOption = None,
+    snapshot: SnapshotOption = None,
+    url: UrlOption = None,
+    key_env: KeyEnvOption = "OPENAI_API_KEY",
+    concurrency: ConcurrencyOption = 8,
+    baseline: BaselineOption = None,
+    step: StepOption = None,
+    best: BestOption = False,
+    limit: LimitOption = None,
+    samples: SamplesOption = 1,
+    temperature: TemperatureOption = None,
+    max_tokens: MaxTokensOption = None,
+    name: NameOption = "eval",
+    seed: SeedOption = 0,
+    run_dir: RunDirOption = None,
     engine: EngineOption = None,
     fast: FastOption = False,
     set_: SetOption = None,
@@ -88,64 +114,52 @@ def evaluate(
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Measure a model by suites, each prompt once; a run that was killed goes on with --resume."""
-    from rollout.runs.manifest import Document
-    from rollout.runs.validation import apply_overrides
-
     if snapshot is not None:
         raise SpecError(
             "--snapshot is not supported by this version: measure a run's weights with --run and --step"
         )
     against = None if baseline is None else _find_baseline(baseline)
     drawn = temperature if temperature is not None else float(samples > 1)
-    asked: dict[str, Any] = {"samplesPerPrompt": samples, "temperature": drawn}
-    if limit is not None:
-        asked["maxPrompts"] = limit
-    if max_tokens is not None:
-        asked["maxNewTokens"] = max_tokens
+    asked = {"samplesPerPrompt": samples, "temperature": drawn}
+    asked |= _drop_unsaid({"maxPrompts": limit, "maxNewTokens": max_tokens})
     evaluations = [{"suite": one, **asked} for one in _suites(suites, parameters or [])]
     if url is not None:
-        if model is None or run is not None or best or step is not None or set_ or dry_run:
-            raise SpecError(
-                "--url takes --model, the model's name there, and none of --run, --step, --best, --set, --dry-run"
-            )
-        server = Server(url=url, model=model, key_env=key_env)
-        tokens = {} if max_tokens is None else {"max_tokens": max_tokens}
-        wish = {"samples": samples, "temperature": drawn, "seed": seed, **tokens}
+        others = {"--run": run, "--best": best, "--step": step, "--set": set_, "--dry-run": dry_run}
+        server = _server(url, model, key_env, others)
+        wish = {"samples": samples, "temperature": drawn, "seed": seed, "max_tokens": max_tokens}
+        wish = {**_drop_unsaid(wish), "concurrency": concurrency}
         folder, outcome = measure_server(
-            server,
-            evaluations,
-            {**wish, "concurrency": concurrency},
-            name=name,
-            run_dir=run_dir,
-            resume=resume,
-            output=output,
+            server, evaluations, wish, name=name, run_dir=run_dir, resume=resume, output=output
         )
         conclude(folder, outcome, against, output)
-    manifest = {
-        "apiVersion": "rollout.dev/v1alpha1",
-        "kind": "RolloutRun",
-        "metadata": {"name": name},
-        "spec": {
-            "model": {"uri": _model_uri(model, run, step=step, best=best)},
-            "seed": seed,
-            "evaluate": {},
-            "evaluations": evaluations,
-            **sampling_spec(engine, fast=fast),
-        },
+    spec = {
+        "model": {"uri": _model_uri(model, run, step=step, best=best)},
+        "seed": seed,
+        "evaluate": {},
+        "evaluations": evaluations,
+        **sampling_spec(engine, fast=fast),
     }
-    document = Document(source="rollout eval", data=manifest, lines={})
-    result = launch(
-        [apply_overrides(document, set_ or [])],
-        resume=resume,
-        run_dir=run_dir,
-        dry_run=dry_run,
-        output=output,
-    )
+    document = build_document("rollout eval", name, spec, set_)
+    result = launch([document], resume=resume, run_dir=run_dir, dry_run=dry_run, output=output)
     if result is None:
         return
     if output is OutputFormat.text:
         print_result(result)
     conclude(result.run_dir, result.summary, against, output)
+
+
+def _server(url: str, model: str | None, key_env: str, others: dict[str, Any]) -> Server:
+    """The server that is measured. Raises SpecError where an option of a model of this machine stands beside it."""
+    given = [name for name, value in others.items() if value or (name == "--step" and value == 0)]
+    if model is None or given:
+        raise SpecError(
+            "--url takes --model, the model's name there, and none of --run, --step, --best, --set, --dry-run"
+        )
+    return Server(url=url, model=model, key_env=key_env)
+
+
+def _drop_unsaid(wish: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in wish.items() if value is not None}
 
 
 def _find_baseline(baseline: str) -> Path:

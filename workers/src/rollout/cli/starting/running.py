@@ -107,6 +107,22 @@ def load_overridden(file: str, overrides: list[str]) -> list[Any]:
     return [apply_overrides(document, overrides) for document in load_documents(file)]
 
 
+def build_document(
+    command: str, name: str, spec: dict[str, Any], overrides: list[str] | None
+) -> Any:
+    """The manifest that a command's options amount to, with ``--set`` applied. Raises SpecError."""
+    from rollout.runs.manifest import Document
+    from rollout.runs.validation import apply_overrides
+
+    manifest = {
+        "apiVersion": "rollout.dev/v1alpha1",
+        "kind": "RolloutRun",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+    return apply_overrides(Document(source=command, data=manifest, lines={}), overrides or [])
+
+
 def start(
     documents: list[Any],
     *,

@@ -23,7 +23,7 @@ from rollout.errors import SpecError
 
 if TYPE_CHECKING:
     from rollout.inference.gateway.keys import KeyFile
-    from rollout.supervisor.serving.session import ServingAddress
+    from rollout.supervisor.serving.session import ServeOptions, ServingAddress
 
 keys = typer.Typer(help="The keys of what is served on this machine.", no_args_is_help=True)
 SECONDS_PER_DAY = 86_400
@@ -49,70 +49,81 @@ KeysOption = Annotated[
 ]
 
 
+ModelsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        help="hf://owner/name, a folder, rollout://..., or a run: RUN, RUN@12, RUN@best, RUN@live.",
+        metavar="[NAME=]MODEL|RUN...",
+    ),
+]
+EngineOption = Annotated[
+    ServingEngine,
+    typer.Option("--engine", help="embedded for small models; vllm for the rest."),
+]
+HostOption = Annotated[str, typer.Option("--host", help="Address to listen at.")]
+PortOption = Annotated[int, typer.Option("--port", min=0, max=65_535, help="0: any free one.")]
+ReplicasOption = Annotated[
+    int, typer.Option("--replicas", min=1, max=16, help="Engines for each model.")
+]
+ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="CPU threads of each engine.")]
+DeviceOption = Annotated[
+    ServingDevice, typer.Option("--device", help="Of vLLM; the embedded engine has the CPU.")
+]
+MaxNumSeqsOption = Annotated[
+    int | None,
+    typer.Option("--max-num-seqs", min=1, help="Sequences that an engine decodes together."),
+]
+MaxModelLengthOption = Annotated[
+    int | None,
+    typer.Option("--max-model-length", min=1, help="Of vLLM: longest prompt with completion."),
+]
+ToolCallParserOption = Annotated[
+    str | None,
+    typer.Option("--tool-call-parser", help="Of vLLM: how the model writes calls, such as hermes."),
+]
+VllmArgumentOption = Annotated[
+    list[str] | None,
+    typer.Option("--vllm-argument", help="NAME=VALUE or NAME of a flag that tunes vLLM."),
+]
+DrainSecondsOption = Annotated[
+    float,
+    typer.Option("--drain-seconds", min=0, help="How long open requests may take after Ctrl-C."),
+]
+LogRequestsOption = Annotated[
+    bool, typer.Option("--log-requests", help="One line for each request, without bodies.")
+]
+LogBodiesOption = Annotated[
+    bool, typer.Option("--log-bodies", help="And what was asked and answered.")
+]
+LogDaysOption = Annotated[
+    int, typer.Option("--log-days", min=1, help="Older files of the request log are removed.")
+]
+
+
 def serve(
-    models: Annotated[
-        list[str],
-        typer.Argument(
-            help="hf://owner/name, a folder, rollout://..., or a run: RUN, RUN@12, RUN@best, RUN@live.",
-            metavar="[NAME=]MODEL|RUN...",
-        ),
-    ],
+    models: ModelsArgument,
     *,
-    engine: Annotated[
-        ServingEngine,
-        typer.Option("--engine", help="embedded for small models; vllm for the rest."),
-    ] = ServingEngine.embedded,
-    host: Annotated[str, typer.Option("--host", help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="0: any free one.")] = 8000,
-    replicas: Annotated[
-        int, typer.Option("--replicas", min=1, max=16, help="Engines for each model.")
-    ] = 1,
-    threads: Annotated[
-        int, typer.Option("--threads", min=1, help="CPU threads of each engine.")
-    ] = 1,
-    device: Annotated[
-        ServingDevice, typer.Option("--device", help="Of vLLM; the embedded engine has the CPU.")
-    ] = ServingDevice.cpu,
-    max_num_seqs: Annotated[
-        int | None,
-        typer.Option("--max-num-seqs", min=1, help="Sequences that an engine decodes together."),
-    ] = None,
-    max_model_length: Annotated[
-        int | None,
-        typer.Option("--max-model-length", min=1, help="Of vLLM: longest prompt with completion."),
-    ] = None,
-    tool_call_parser: Annotated[
-        str | None,
-        typer.Option(
-            "--tool-call-parser", help="Of vLLM: how the model writes calls, such as hermes."
-        ),
-    ] = None,
-    vllm_argument: Annotated[
-        list[str] | None,
-        typer.Option("--vllm-argument", help="NAME=VALUE or NAME of a flag that tunes vLLM."),
-    ] = None,
-    drain_seconds: Annotated[
-        float,
-        typer.Option(
-            "--drain-seconds", min=0, help="How long open requests may take after Ctrl-C."
-        ),
-    ] = 30.0,
-    log_requests: Annotated[
-        bool, typer.Option("--log-requests", help="One line for each request, without bodies.")
-    ] = False,
-    log_bodies: Annotated[
-        bool, typer.Option("--log-bodies", help="And what was asked and answered.")
-    ] = False,
-    log_days: Annotated[
-        int, typer.Option("--log-days", min=1, help="Older files of the request log are removed.")
-    ] = 30,
+    engine: EngineOption = ServingEngine.embedded,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8000,
+    replicas: ReplicasOption = 1,
+    threads: ThreadsOption = 1,
+    device: DeviceOption = ServingDevice.cpu,
+    max_num_seqs: MaxNumSeqsOption = None,
+    max_model_length: MaxModelLengthOption = None,
+    tool_call_parser: ToolCallParserOption = None,
+    vllm_argument: VllmArgumentOption = None,
+    drain_seconds: DrainSecondsOption = 30.0,
+    log_requests: LogRequestsOption = False,
+    log_bodies: LogBodiesOption = False,
+    log_days: LogDaysOption = 30,
     keys_folder: KeysOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Serve models behind OpenAI's API until Ctrl-C, which lets open requests end."""
     from rollout.common.logs import configure_logging
     from rollout.supervisor.serving.engines import EngineChoice
-    from rollout.supervisor.serving.session import ServeOptions, ServingSession
+    from rollout.supervisor.serving.session import ServeOptions
     from rollout.supervisor.serving.targets import read_target
 
     _refuse_others_flags(
@@ -147,6 +158,12 @@ def serve(
         log_bodies=log_bodies,
         log_days=log_days,
     )
+    _serve(options, output)
+
+
+def _serve(options: ServeOptions, output: OutputFormat) -> None:
+    from rollout.supervisor.serving.session import ServingSession
+
     asked = _count_signals()
     with ServingSession(options) as session:
         print_note(f"starting; logs are in {options.logs}")

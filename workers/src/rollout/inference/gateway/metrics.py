@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 LATENCY = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960)
@@ -57,90 +59,41 @@ class GatewayMetrics:
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "rollout_gateway_requests",
-            "Requests that have ended; code 499: the client left.",
-            ("version", "route", "code"),
-            registry=registry,
-        )
-        self.rejected = Counter(
-            "rollout_gateway_rejected", "Requests refused by us.", ("reason",), registry=registry
-        )
-        self.seconds = Histogram(
-            "rollout_gateway_request_seconds",
-            "From the request's head to the last byte of its answer.",
-            ("version",),
-            buckets=LATENCY,
-            registry=registry,
-        )
-        self.queue_seconds = Histogram(
-            "rollout_gateway_queue_seconds",
-            "Time spent waiting for an engine.",
-            ("version",),
-            buckets=FIRST_BYTE,
-            registry=registry,
-        )
-        self.first_byte = Histogram(
-            "rollout_gateway_first_byte_seconds",
+        count, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        measure = partial(Histogram, registry=registry)
+        own, a_version = "rollout_gateway", ("version",)
+
+        what = "Requests that have ended; code 499: the client left."
+        self.requests = count(f"{own}_requests", what, ("version", "route", "code"))
+        self.rejected = count(f"{own}_rejected", "Requests refused by us.", ("reason",))
+        self.retries = count(f"{own}_retries", "Requests sent to a second engine.")
+        what = "Tokens of ended requests, as engines counted them."
+        self.tokens = count(f"{own}_tokens", what, ("version", "kind"))
+        what = "Lines of the request log that were not written."
+        self.log_dropped = count(f"{own}_log_dropped", what)
+
+        what = "From the request's head to the last byte of its answer."
+        self.seconds = measure(f"{own}_request_seconds", what, a_version, buckets=LATENCY)
+        what = "Time spent waiting for an engine."
+        self.queue_seconds = measure(f"{own}_queue_seconds", what, a_version, buckets=FIRST_BYTE)
+        what, labels = (
             "From the request's head to the first byte of its answer.",
             ("version", "streaming"),
-            buckets=FIRST_BYTE,
-            registry=registry,
         )
-        self.inter_chunk = Histogram(
-            "rollout_gateway_inter_chunk_seconds",
-            "Mean time between two chunks of one stream.",
-            ("version",),
-            buckets=CHUNK,
-            registry=registry,
-        )
-        self.overhead = Histogram(
-            "rollout_gateway_overhead_seconds",
-            "Our own time before the engine got the request, without the queue.",
-            buckets=OVERHEAD,
-            registry=registry,
-        )
-        self.tokens = Counter(
-            "rollout_gateway_tokens",
-            "Tokens of ended requests, as engines counted them.",
-            ("version", "kind"),
-            registry=registry,
-        )
-        self.retries = Counter(
-            "rollout_gateway_retries", "Requests sent to a second engine.", registry=registry
-        )
-        self.queued_requests = Gauge(
-            "rollout_gateway_queued_requests", "Waiting now.", ("version",), registry=registry
-        )
-        self.queued_tokens = Gauge(
-            "rollout_gateway_queued_tokens",
-            "Tokens of what waits.",
-            ("version",),
-            registry=registry,
-        )
-        self.inflight_requests = Gauge(
-            "rollout_gateway_inflight_requests",
-            "With an engine now.",
-            ("version", "engine"),
-            registry=registry,
-        )
-        self.engine_ready = Gauge(
-            "rollout_gateway_engine_ready",
-            "1 where an engine answers its health check.",
-            ("version", "engine"),
-            registry=registry,
-        )
-        self.saturation = Gauge(
-            "rollout_endpoint_saturation_ratio",
-            "Requests queued and with engines, over what engines take at a time.",
-            ("version",),
-            registry=registry,
-        )
-        self.log_dropped = Counter(
-            "rollout_gateway_log_dropped",
-            "Lines of the request log that were not written.",
-            registry=registry,
-        )
+        self.first_byte = measure(f"{own}_first_byte_seconds", what, labels, buckets=FIRST_BYTE)
+        what = "Mean time between two chunks of one stream."
+        self.inter_chunk = measure(f"{own}_inter_chunk_seconds", what, a_version, buckets=CHUNK)
+        what = "Our own time before the engine got the request, without the queue."
+        self.overhead = measure(f"{own}_overhead_seconds", what, buckets=OVERHEAD)
+
+        an_engine = ("version", "engine")
+        self.queued_requests = gauge(f"{own}_queued_requests", "Waiting now.", a_version)
+        self.queued_tokens = gauge(f"{own}_queued_tokens", "Tokens of what waits.", a_version)
+        self.inflight_requests = gauge(f"{own}_inflight_requests", "With an engine now.", an_engine)
+        what = "1 where an engine answers its health check."
+        self.engine_ready = gauge(f"{own}_engine_ready", what, an_engine)
+        what = "Requests queued and with engines, over what engines take at a time."
+        self.saturation = gauge("rollout_endpoint_saturation_ratio", what, a_version)
 
     def forget_version(self, version: str) -> None:
         """A version is served no more: its gauges would stand still for ever."""
