@@ -8,7 +8,12 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli.cluster.options import ClusterFlag, ContextOption, LongNamespaceOption
+from rollout.cli.cluster.options import (
+    ClusterFlag,
+    ContextOption,
+    LongNamespaceOption,
+    names_cluster,
+)
 from rollout.cli.output import print_line
 
 app = typer.Typer(help="Logs of a run's processes.", no_args_is_help=True)
@@ -33,7 +38,7 @@ def tail(
     namespace: LongNamespaceOption = None,
 ) -> None:
     """The end of each process's log: of a run of this machine, or of a cluster's pods."""
-    if cluster or context or namespace:
+    if names_cluster(cluster=cluster, context=context, namespace=namespace):
         from rollout.cli.cluster.remote import print_logs
 
         print_logs(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rollout.cli.cluster.options import ClusterFlag, ContextOption, NamespaceOption
+from rollout.cli.cluster.options import ClusterFlag, ContextOption, NamespaceOption, names_cluster
 from rollout.cli.cluster.remote import RUN_FOLDER, print_answer, save_report
 from rollout.cli.outcomes import print_fact, print_outcome
 from rollout.cli.output import (
@@ -91,7 +91,7 @@ def show(
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """One run: outcome, evaluations, dispositions, the hash chain, and what is kept of bad ends."""
-    if cluster or context or namespace:
+    if names_cluster(cluster=cluster, context=context, namespace=namespace):
         print_answer(run, ["runs", "show", RUN_FOLDER, "--output", output], context, namespace)
         return
     from rollout.report.data import summarise
@@ -120,7 +120,7 @@ def report(
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Write report.html and report.json again, of a live run too; of a cluster's run RUN-report.html here."""
-    if cluster or context or namespace:
+    if names_cluster(cluster=cluster, context=context, namespace=namespace):
         save_report(run, context, namespace)
         return
     from rollout.report import write_report
@@ -146,7 +146,7 @@ def samples(
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Read what one step was trained on: completions, or rows of data."""
-    if cluster or context or namespace:
+    if names_cluster(cluster=cluster, context=context, namespace=namespace):
         asked = ["runs", "samples", RUN_FOLDER, "--step", str(step), "--sort", sort.value]
         asked += ["--limit", str(limit), "--output", output]
         print_answer(run, asked, context, namespace)
@@ -230,7 +230,7 @@ def trace(
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Provenance: prompt, attempts, tokens, batch, step, snapshot."""
-    if cluster or context or namespace:
+    if names_cluster(cluster=cluster, context=context, namespace=namespace):
         asked = ["runs", "trace", RUN_FOLDER, trajectory, "--output", output]
         print_answer(run, asked, context, namespace)
         return

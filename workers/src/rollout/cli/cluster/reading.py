@@ -13,6 +13,7 @@ from rollout.cli.cluster.options import (
     NamespaceOption,
     ObjectArgument,
     open_cluster,
+    select_pods,
 )
 from rollout.cli.outcomes import print_fact
 from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line, print_table
@@ -142,7 +143,7 @@ def top(
 
 def read_pods(cluster: Cluster, found: Object) -> list[dict[str, Any]]:
     """The pods of an object, by the UID that they carry."""
-    return cluster.pods(f"rollout.dev/run-uid={found['metadata']['uid']}")
+    return cluster.pods(select_pods(found["metadata"]["uid"]))
 
 
 def read_events(
@@ -214,7 +215,7 @@ def _usage(cluster: Cluster, found: Object) -> tuple[list[dict[str, Any]], str]:
     from rollout.errors import KubeError
 
     try:
-        return cluster.pod_usage(f"rollout.dev/run-uid={found['metadata']['uid']}"), ""
+        return cluster.pod_usage(select_pods(found["metadata"]["uid"])), ""
     except KubeError as error:
         return [], f"no usage: {error}"
 

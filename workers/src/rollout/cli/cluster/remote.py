@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rollout.cli.cluster.options import open_cluster
+from rollout.cli.cluster.options import open_cluster, select_pods
 from rollout.cli.output import print_line, print_note
 from rollout.errors import KubeError, ObjectNotFound, SpecError
 
@@ -80,7 +80,7 @@ def print_logs(
 
     cluster = open_cluster(context, namespace)
     found = cluster.get(Reference(kind=RUN, name=run))
-    pods = cluster.pods(f"rollout.dev/run-uid={found['metadata']['uid']}")
+    pods = cluster.pods(select_pods(found["metadata"]["uid"]))
     chosen = _choose(pods, run, process)
     if follow and len(chosen) > 1:
         known = ", ".join(label for label, _, _ in chosen)
@@ -123,7 +123,7 @@ def _role(pod: dict[str, Any]) -> str | None:
 
 
 def _coordinator_pod(cluster: Cluster, run: str, uid: str) -> str:
-    pods = cluster.pods(f"rollout.dev/run-uid={uid},rollout.dev/role={COORDINATOR}")
+    pods = cluster.pods(select_pods(uid, COORDINATOR))
     living = [pod for pod in pods if pod.get("status", {}).get("phase") == "Running"]
     if not living:
         raise ObjectNotFound(
