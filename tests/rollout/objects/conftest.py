@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path.append(str(HERE))
+sys.path.append(str(HERE.parent / "snapshots"))
+sys.path.append(str(HERE.parent / "ledger"))
 
 import gcs_kit
 import objects_kit as kit
