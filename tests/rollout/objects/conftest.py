@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-sys.path.append(str(HERE))
-sys.path.append(str(HERE.parent / "snapshots"))
-sys.path.append(str(HERE.parent / "ledger"))
+sys.path.append(str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1] / "snapshots"))
+sys.path.append(str(Path(__file__).parents[1] / "ledger"))
 
 import gcs_kit
 import objects_kit as kit
