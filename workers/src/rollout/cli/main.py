@@ -12,6 +12,7 @@ import typer
 
 from rollout.cli import (
     comparing,
+    doctor,
     exporting,
     logs,
     manifests,
@@ -84,6 +85,7 @@ app.command("suspend")(changing.suspend)
 app.command("resume")(changing.resume)
 app.command("scale")(changing.scale)
 app.command("delete")(changing.delete)
+app.command("doctor")(doctor.doctor)
 app.command("schema")(schemas.schema)
 app.command("place-plugin")(placing.place_plugin)
 

@@ -1,0 +1,1 @@
+"""What this machine has for runs, and what each lack costs: facts (``observe``), findings of them (``judge``)."""

