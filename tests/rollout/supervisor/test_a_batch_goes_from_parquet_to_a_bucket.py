@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import signal
 import sys
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import objects_kit as kit
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
-NUM_ROWS = 60
+NUM_ROWS = 240
 PLACE = "s3://answers/of/one"
 MANIFEST = """
 apiVersion: rollout.dev/v1alpha1
@@ -33,9 +32,11 @@ spec:
     output: {{uri: "{place}", format: Parquet}}
     samplesPerPrompt: 2
     logprobs: true
-    sampling: {{maxNewTokens: 8}}
+    sampling: {{maxNewTokens: 24}}
 """
 LEASE_SECONDS = 4.0
+TOKEN_SECONDS = 0.25
+"""Two batches of up to 24 tokens each: the second is under way for seconds when the first is counted."""
 
 
 @pytest.fixture
@@ -65,10 +66,13 @@ def read(endpoint: str, name: str, place: str = "of/one") -> bytes:
 
 
 def test_rows_that_a_killed_actor_answered_are_there_once(endpoint, tmp_path):
-    job = start(tmp_path / "one", endpoint)
+    job = start(tmp_path / "one", endpoint, plain=True, slow_tokens=TOKEN_SECONDS)
     job.wait_until(lambda status: status.infer is not None and status.infer.num_done >= 1)
-    job.signal("actor-0", signal.SIGKILL)
+    job.kill("actor-0")
+    job.slow_tokens(0.0)
     result = job.finish()
+
+    assert "starting it again" in job.said()
 
     table = pq.read_table(io.BytesIO(read(endpoint, "results.parquet")))
     assert table["row"].to_pylist() == [n for n in range(NUM_ROWS) if n != 7]
