@@ -1,9 +1,9 @@
 """Where the seconds of a tier went, and whether its folders keep their budget. Reads pytest's JUnit files.
 
-`timing.py build/junit/unit.xml`: the twenty slowest files and every folder's sum. `--enforce`: fails where the quick
-tests of a folder took over 110 % of their budget (budgets.toml, seconds on two cores), or have none of all that there are. `--write`: the
-budgets of the folders in these files as they were measured. Slow tests are shown and have no budget: how long they
-take is theirs to say.
+`timing.py build/junit/unit.xml`: the twenty slowest files and every folder's sum; the tier is the file's name. `--enforce`:
+fails where the quick tests of a folder took over 110 % of their budget in that tier (budgets.toml, seconds on two
+cores), or have none while other folders of the tier do. `--write`: the budgets of the folders in these files as they
+were measured. Slow tests are shown and have no budget: how long they take is theirs to say.
 
 Folders are each other's measure: where the machine is slow or busy, most of them take longer than their budgets, and each
 is held against what the middle one takes. What a whole session shares, such as a cluster, is nobody's: whose test asks
@@ -13,6 +13,7 @@ for it first is chance.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tomllib
 from collections import defaultdict
@@ -89,7 +90,7 @@ def find_pace(sums: Mapping[str, float], budgets: Mapping[str, float]) -> float:
 
 
 def find_overdrawn(sums: Mapping[str, float], budgets: Mapping[str, float]) -> list[str]:
-    """What is wrong, one line a folder."""
+    """What is wrong in a tier, one line a folder."""
     lines, pace = [], find_pace(sums, budgets)
     for folder, seconds in sums.items():
         budget = budgets.get(folder, 0.0) * pace
@@ -121,16 +122,34 @@ def render(cases: list[Case], budgets: Mapping[str, float]) -> str:
     return "\n".join(lines)
 
 
-def load_budgets(path: Path = BUDGETS) -> dict[str, float]:
-    return tomllib.loads(path.read_text())["seconds"] if path.exists() else {}
+def load_budgets(path: Path = BUDGETS) -> dict[str, dict[str, float]]:
+    """Seconds by folder, by tier."""
+    return tomllib.loads(path.read_text()) if path.exists() else {}
 
 
-def write_budgets(sums: Mapping[str, float], path: Path = BUDGETS) -> None:
-    """The measured folders' anew, the others' as they were; the text above the table stays."""
-    head, _, _ = path.read_text().partition("[seconds]") if path.exists() else ("", "", "")
-    merged = load_budgets(path) | {folder: float(round(one)) for folder, one in sums.items()}
-    table = "\n".join(f'"{folder}" = {seconds:.0f}' for folder, seconds in sorted(merged.items()))
-    path.write_text(f"{head}[seconds]\n{table}\n")
+def write_budgets(measured: Mapping[str, Mapping[str, float]], path: Path = BUDGETS) -> None:
+    """The measured folders' anew, the others' as they were; the text above the first table stays."""
+    text = path.read_text() if path.exists() else ""
+    head = re.split(r"^\[", text, maxsplit=1, flags=re.MULTILINE)[0].rstrip()
+    budgets = load_budgets(path)
+    tables = [head] if head else []
+    for tier in sorted(budgets.keys() | measured.keys()):
+        merged = budgets.get(tier, {}) | measured.get(tier, {})
+        lines = [f'"{folder}" = {seconds:.0f}' for folder, seconds in sorted(merged.items())]
+        tables.append("\n".join([f"[{tier}]", *lines]))
+    path.write_text("\n\n".join(tables) + "\n")
+
+
+def sum_quick(report: Path) -> dict[str, float]:
+    return sum_by_folder(case for case in read([report]) if not case.slow)
+
+
+def enforce(tier: str, sums: Mapping[str, float], budgets: Mapping[str, float]) -> list[str]:
+    """What is wrong in a tier; that none of its folders has a budget is said, and no fault."""
+    if not budgets:
+        print(f"no folder has a budget in tier {tier} of {BUDGETS.name}: {HOW}", file=sys.stderr)
+        return []
+    return find_overdrawn(sums, budgets)
 
 
 def main(words: list[str] | None = None) -> int:
@@ -139,16 +158,14 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--enforce", action="store_true")
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args(words)
-    cases = read(given.reports)
-    sums = sum_by_folder(case for case in cases if not case.slow)
     if given.write:
-        write_budgets(sums)
-    print(render(cases, load_budgets()))
-    budgets = load_budgets()
-    if given.enforce and not budgets:
-        print(f"no {BUDGETS.name}, so no folder has a budget: {HOW}", file=sys.stderr)
-        return 0
-    wrong = find_overdrawn(sums, budgets) if given.enforce else []
+        write_budgets({report.stem: sum_quick(report) for report in given.reports})
+    budgets, wrong = load_budgets(), []
+    for report in given.reports:
+        of_tier = budgets.get(report.stem, {})
+        print(render(read([report]), of_tier))
+        if given.enforce:
+            wrong += enforce(report.stem, sum_quick(report), of_tier)
     print(*wrong, sep="\n", end="\n" if wrong else "", file=sys.stderr)
     return 1 if wrong else 0
 

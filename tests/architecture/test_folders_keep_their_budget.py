@@ -58,16 +58,21 @@ def test_a_folder_without_a_budget_is_named():
 
 
 def test_budgets_are_held_only_when_that_is_asked_for(report, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(timing, "load_budgets", lambda: {"tests/ledger": 10.0, "e2e": 2.0})
+    monkeypatch.setattr(
+        timing, "load_budgets", lambda: {"unit": {"tests/ledger": 10.0, "e2e": 2.0}}
+    )
     assert timing.main([str(report)]) == 0
     assert timing.main([str(report), "--enforce"]) == 1
     assert "tests/ledger: 35 s of 10 s" in capsys.readouterr().err
 
 
-def test_nothing_is_held_while_no_budget_is_written_and_that_is_said(report, monkeypatch, capsys):
-    monkeypatch.setattr(timing, "load_budgets", dict)
+@pytest.mark.parametrize("budgets", [{}, {"processes": {"tests/ledger": 10.0}}])
+def test_nothing_is_held_while_a_tier_has_no_budgets_and_that_is_said(
+    budgets, report, monkeypatch, capsys
+):
+    monkeypatch.setattr(timing, "load_budgets", lambda: budgets)
     assert timing.main([str(report), "--enforce"]) == 0
-    assert "no budgets.toml, so no folder has a budget: `python" in capsys.readouterr().err
+    assert "no folder has a budget in tier unit of budgets.toml: `python" in capsys.readouterr().err
     assert timing.main([str(report)]) == 0
     assert capsys.readouterr().err == ""
 
@@ -152,9 +157,46 @@ def test_the_seconds_of_what_is_shared_are_told_once_of_the_test_that_set_it_up(
     assert report.read_text().count('name="shared"') == 1
 
 
-def test_budgets_that_are_written_keep_the_words_above_and_the_other_folders(tmp_path):
+def test_budgets_that_are_written_keep_the_words_above_the_other_folders_and_the_other_tiers(
+    tmp_path,
+):
     path = tmp_path / "budgets.toml"
-    path.write_text('# why\n\n[seconds]\n"e2e" = 7\n"tests/ledger" = 9\n')
-    timing.write_budgets({"tests/ledger": 35.4}, path)
-    assert path.read_text() == '# why\n\n[seconds]\n"e2e" = 7\n"tests/ledger" = 35\n'
-    assert timing.load_budgets(path) == {"e2e": 7.0, "tests/ledger": 35.0}
+    path.write_text(
+        '# why\n\n[processes]\n"tests/ledger" = 60\n\n[unit]\n"e2e" = 7\n"tests/ledger" = 9\n'
+    )
+    timing.write_budgets({"unit": {"tests/ledger": 35.4}}, path)
+    assert path.read_text() == (
+        '# why\n\n[processes]\n"tests/ledger" = 60\n\n[unit]\n"e2e" = 7\n"tests/ledger" = 35\n'
+    )
+    assert timing.load_budgets(path) == {
+        "processes": {"tests/ledger": 60},
+        "unit": {"e2e": 7, "tests/ledger": 35},
+    }
+
+
+def test_a_folders_tiers_have_budgets_of_their_own(tmp_path, monkeypatch, capsys):
+    """Seconds of unit tests are not excused by what the folder may take for processes."""
+    monkeypatch.setattr(
+        timing,
+        "load_budgets",
+        lambda: {
+            "processes": {"tests/ledger": 60.0, "e2e": 20.0},
+            "unit": {"tests/ledger": 20.0, "e2e": 2.0},
+        },
+    )
+    reports = [tmp_path / "unit.xml", tmp_path / "processes.xml"]
+    for path in reports:
+        path.write_text(REPORT)
+    assert timing.main([str(reports[1]), "--enforce"]) == 0
+    assert timing.main([str(one) for one in reports] + ["--enforce"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "tests/ledger: 35 s of 20 s: make tests quicker, or say in budgets.toml why it takes more"
+    ]
+
+
+def test_the_budgets_that_there_are_name_folders_that_there_are():
+    root = Path(__file__).parents[2]
+    found = timing.load_budgets()
+    assert found.keys() <= {"unit", "processes", "clusters"}
+    assert [one for folders in found.values() for one in folders if not (root / one).is_dir()] == []
+    assert all(seconds >= 1 for folders in found.values() for seconds in folders.values())
