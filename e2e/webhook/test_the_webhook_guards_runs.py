@@ -139,11 +139,11 @@ def everything(kubectl: Kubectl) -> dict[str, str]:
 
 
 def test_kinds_that_nothing_acts_on_yet_say_so(webhook: webhooks.Webhook):
-    snapshot = build_run() | {
-        "kind": "RolloutSnapshot",
-        "spec": {"source": {"run": {"name": "arithmetic"}}},
+    endpoint = build_run() | {
+        "kind": "RolloutEndpoint",
+        "spec": {"model": {"uri": "hf://owner/name"}},
     }
-    assert "does not act on RolloutSnapshots yet" in dry_create(webhook.kubectl, snapshot).stderr
+    assert "does not act on RolloutEndpoints yet" in dry_create(webhook.kubectl, endpoint).stderr
 
 
 def test_an_update_is_asked_about_its_spec_only(own_webhook: webhooks.Webhook):

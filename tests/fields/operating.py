@@ -20,6 +20,7 @@ from rollout_api.v1alpha1.runtime import ClusterRuntimeSpec
 from rollout_operator.cache.children import Node
 from rollout_operator.run.attempt import build_children
 from rollout_operator.run.controller import _is_ours
+from rollout_operator.run.index.references import restored_name
 from rollout_operator.run.observe import runtime_keys
 from rollout_operator.run.plan.model import ROLES
 from rollout_operator.run.plan.preconditions.allowed import check_allowed, check_namespace
@@ -101,6 +102,7 @@ def observe_start(run: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
         [one.uri for one in upstreams],
         check_upstreams(upstreams),
         runtime_keys("ns", run["spec"].get("runtimeRef")),
+        restored_name(run["spec"]),
         _is_ours(run["spec"]),
         run["metadata"]["name"],
     )

@@ -29,7 +29,7 @@ RUNS: dict[str, Row] = {
         "evaluated", "refused", edits={"spec.train": None, "spec.evaluate": {"baseline": FROM_RUN}}
     ),
     "spec.restoreFrom.snapshotRef": row(
-        "grpo", "refused", edits={"spec.restoreFrom": {"snapshotRef": {"name": "a"}}}
+        "grpo", "start", edits={"spec.restoreFrom": {"snapshotRef": {"name": "a"}}}
     ),
     "spec.restoreFrom.object": row(
         "grpo",

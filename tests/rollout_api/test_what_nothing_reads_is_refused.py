@@ -2,7 +2,7 @@
 
 import pytest
 
-from rollout_api.checks import check_document
+from rollout_api.checks import Facts, check_document
 from rollout_api.problems import Severity
 
 HEAD = {"apiVersion": "rollout.dev/v1alpha1", "metadata": {"name": "default"}}
@@ -110,9 +110,43 @@ def test_training_that_a_client_drives_keeps_its_place_and_is_refused_by_name():
 
 
 def test_an_object_that_nothing_acts_on_is_named_when_it_is_validated():
-    document = {**HEAD, "kind": "RolloutSnapshot", "spec": {"source": {"run": {"name": "a"}}}}
+    document = {**HEAD, "kind": "RolloutEndpoint", "spec": {"model": {"uri": "hf://o/m"}}}
 
     [problem] = check_document(document)
 
     assert (problem.field, problem.severity) == ("kind", Severity.warning)
-    assert "does not act on RolloutSnapshots" in problem.message
+    assert "does not act on RolloutEndpoints" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("part", "field"),
+    [
+        ({"storageRef": {"name": "a"}}, "spec.storageRef"),
+        ({"include": ["Buffer", "Process"]}, "spec.include"),
+        ({"deletionPolicy": "Delete"}, "spec.deletionPolicy"),
+        (
+            {"source": {"existing": {"uri": "s3://b/m", "digest": "blake3:" + "0" * 64}}},
+            "spec.source.existing",
+        ),
+    ],
+)
+def test_what_a_snapshot_object_cannot_do_yet_is_refused_by_name(part, field):
+    spec = {"source": {"run": {"name": "a"}}, **part}
+    assert not check_document(
+        {**HEAD, "kind": "RolloutSnapshot", "spec": {"source": {"run": {"name": "a"}}}}
+    )
+    [problem] = check_document({**HEAD, "kind": "RolloutSnapshot", "spec": spec})
+    assert (problem.field, problem.reason, problem.severity) == (
+        field,
+        "NotSupported",
+        Severity.error,
+    )
+    assert problem.fix
+
+
+@pytest.mark.parametrize("platform", ["local", "cluster", "any"])
+def test_a_run_begins_with_a_snapshot_of_the_cluster_there_only(platform):
+    spec = {**RUN, "restoreFrom": {"snapshotRef": {"name": "best"}}}
+    found = check_document({**HEAD, "kind": "RolloutRun", "spec": spec}, Facts(platform=platform))
+    refused = [one.field for one in found if one.severity is Severity.error]
+    assert refused == (["spec.restoreFrom"] if platform == "local" else [])

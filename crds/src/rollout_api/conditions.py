@@ -60,6 +60,7 @@ class ConditionType(StrEnum):
     )
     TRACKING = "Tracking", "normal", "Every tracker takes the metrics that it is given."
     SNAPSHOTTED = "Snapshotted", "normal", "A durable snapshot exists that a restart would use."
+    SUPPORTED = "Supported", "normal", "Of a snapshot: images of processes can be made."
     CLEANED_UP = (
         "CleanedUp",
         "normal",
@@ -100,6 +101,12 @@ class Reason(StrEnum):
         "The run named in `fromRun` has not finished well yet.",
         "Wait, or look at that run.",
     )
+    WAITING_FOR_SNAPSHOT = (
+        "WaitingForSnapshot",
+        "The snapshot named in `restoreFrom` is not durable yet, or will never be.",
+        "Wait, or look at that RolloutSnapshot; one that has failed is made again under another name.",
+    )
+    SAVING = "Saving", "The parts of a snapshot are being made durable.", "Wait."
     STARTING = "Starting", "Children are being created or are loading.", "Wait."
     VALID = "Valid", "Of a runtime: its spec can be read, and runs may use it.", "Nothing."
     RUNNING = "Running", "The work goes on.", "Nothing."
@@ -177,6 +184,9 @@ class Reason(StrEnum):
         "No prompt of an evaluation was answered.",
         "Look at the logs of the actors.",
     )
+
+    DEADLINE_EXCEEDED = "DeadlineExceeded", "Not durable in `deadlineSeconds`.", "Make another one."
+    RUN_GONE = "RunGone", "The run to be saved has ended, or is another.", "Save a run at work."
 
     # What a person must put right
     INVALID_SPEC = (
@@ -264,6 +274,7 @@ class Reason(StrEnum):
         "The object store does not answer or refuses.",
         "Check URI, credentials and network; the message holds the answer of the store.",
     )
+    COORDINATOR_UNREACHABLE = "CoordinatorUnreachable", "The coordinator is silent.", "Look at it."
     LEDGER_UNREACHABLE = (
         "LedgerUnreachable",
         "The database does not answer or refuses.",

@@ -138,6 +138,17 @@ class ProgressWriting(ApiModel):
     """Time between two writes, unless live settings say otherwise."""
 
 
+class RestoreOrder(ApiModel):
+    """The snapshot that a run begins with, where its ledger has not begun."""
+
+    snapshot: Name
+    """Its id: 64 hexadecimal digits."""
+    place: Uri
+    """The objects that hold it: `<storage.uri>/<namespace>/<uid>` of the run that it is of."""
+    trusted: tuple[Name, ...] = ()
+    """Signers that are believed, as `ed25519:` and 64 hexadecimal digits."""
+
+
 class WorkerOrder(ApiModel):
     """What is known of a run before anybody has looked at its model and data."""
 
@@ -165,6 +176,8 @@ class WorkerOrder(ApiModel):
     """Time that an actor has from SIGTERM to the kill that follows it."""
     learner_grace_seconds: float = Field(default=30.0, gt=0)
     """The same of the learner's processes."""
+    restore: RestoreOrder | None = None
+    """What the run begins with. Unset: with its model."""
     code_files: tuple[FilePath, ...] = ()
     """Files with pickled user functions, loaded before rewards and environments are built."""
 

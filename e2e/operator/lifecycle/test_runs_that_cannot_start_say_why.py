@@ -78,15 +78,31 @@ def test_runs_of_another_controller_are_left_alone(world):
     assert world.run("other").get("status", {}) == {}
 
 
-def test_kinds_that_are_not_built_yet_are_refused_clearly(world):
+def test_a_kind_that_is_not_built_yet_and_a_snapshot_of_nothing_say_so(world):
     head = {"apiVersion": "rollout.dev/v1alpha1", "metadata": {"name": "x"}}
     snapshot = {**head, "kind": "RolloutSnapshot", "spec": {"source": {"run": {"name": "a"}}}}
     endpoint = {**head, "kind": "RolloutEndpoint", "spec": {"model": {"uri": "hf://a/b"}}}
     world.kubectl.apply(snapshot, endpoint)
-    for kind in ("rolloutsnapshot", "rolloutendpoint"):
+    reasons = {"rolloutsnapshot": "ReferenceNotFound", "rolloutendpoint": "NotSupported"}
+    for kind, reason in reasons.items():
 
         def stalled(kind=kind):
             found = world.kubectl.get(kind, "x").get("status", {}).get("conditions", ())
             return {one["reason"] for one in found if one["type"] == "Stalled"}
 
-        assert eventually(stalled, f"{kind} was not refused") == {"NotSupported"}
+        assert eventually(stalled, f"{kind} was not refused") == {reason}
+
+
+def test_a_run_waits_for_the_snapshot_that_it_begins_with_and_a_snapshot_for_its_deadline(world):
+    head = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutSnapshot"}
+    spec = {"source": {"run": {"name": "nobody"}}, "deadlineSeconds": 5}
+    world.kubectl.apply(build_run("second", {"restoreFrom": {"snapshotRef": {"name": "late"}}}))
+    world.wait_for("Stalled", "True", "ReferenceNotFound", "second")
+    world.kubectl.apply({**head, "metadata": {"name": "late"}, "spec": spec})
+
+    def failed():
+        found = world.kubectl.get("rolloutsnapshot", "late").get("status", {}).get("conditions", ())
+        return {one["reason"] for one in found if one["type"] == "Failed"}
+
+    assert eventually(failed, "the snapshot has not failed") == {"DeadlineExceeded"}
+    world.wait_for("Stalled", "True", "WaitingForSnapshot", "second")

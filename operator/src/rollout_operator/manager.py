@@ -39,7 +39,7 @@ from rollout_operator.metrics import Metrics, watch_gauges
 from rollout_operator.other_kinds import StatusController
 from rollout_operator.run.apply import Applier
 from rollout_operator.run.controller import FOR_QUEUE, Reconciler
-from rollout_operator.run.coordinator import HttpCoordinators
+from rollout_operator.run.coordinator import Calls, HttpCoordinators
 from rollout_operator.run.events import Poster
 from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.observe import Observer
@@ -49,6 +49,8 @@ from rollout_operator.run.queue.keeper import Keeper
 from rollout_operator.run.record_keys import RecordKeys
 from rollout_operator.run.tls import Authorities
 from rollout_operator.settings import Settings
+from rollout_operator.snapshot.controller import SnapshotController
+from rollout_operator.snapshot.keys import SnapshotKeys
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +74,7 @@ class Manager:
     known: Surroundings = field(init=False)
     ending: asyncio.Event = field(default_factory=asyncio.Event)
     record_keys: RecordKeys = field(init=False)
+    snapshot_keys: SnapshotKeys = field(init=False)
     kueue: Follower = field(init=False)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -84,6 +87,11 @@ class Manager:
             clocks=self.clocks,
         )
         self.record_keys = RecordKeys(
+            client=self.client,
+            namespace=lambda: self.known.platform.operator_namespace,
+            clocks=self.clocks,
+        )
+        self.snapshot_keys = SnapshotKeys(
             client=self.client,
             namespace=lambda: self.known.platform.operator_namespace,
             clocks=self.clocks,
@@ -201,7 +209,19 @@ class Manager:
 
     def _build_controllers(self) -> Mapping[str, Controller]:
         """One for each of our kinds."""
-        runs = self._build_reconciler()
+        coordinators, calls = self._build_coordinators(), Calls()
+        observer = self._build_observer()
+        runs = self._build_reconciler(observer, coordinators, calls)
+        snapshots = SnapshotController(
+            store=self.store,
+            queue=self.queue,
+            look=observer.look,
+            coordinators=coordinators,
+            signer=self.snapshot_keys.signer,
+            send=runs.send_status,
+            calls=calls,
+            clocks=self.clocks,
+        )
         others = [
             StatusController(
                 kind=one.kind,
@@ -212,17 +232,28 @@ class Manager:
                 clock=self.clocks.now,
             )
             for one in OWN_KINDS
-            if one.kind != runs.kind
+            if one.kind not in (runs.kind, snapshots.kind)
         ]
-        return {one.kind: one for one in (runs, *others)}
+        return {one.kind: one for one in (runs, snapshots, *others)}
 
-    def _build_reconciler(self) -> Reconciler:
+    def _build_coordinators(self) -> HttpCoordinators:
+        return HttpCoordinators(
+            client=self.client,
+            session=self.outer,
+            namespace=self.known.platform.operator_namespace,
+            account=self.known.platform.operator_account,
+            clock=self.clocks.monotonic,
+        )
+
+    def _build_reconciler(
+        self, observer: Observer, coordinators: HttpCoordinators, calls: Calls
+    ) -> Reconciler:
         client, clocks = self.client, self.clocks
         return Reconciler(
             client=client,
             store=self.store,
             queue=self.queue,
-            observer=self._build_observer(),
+            observer=observer,
             applier=Applier(
                 client=client,
                 store=self.store,
@@ -231,13 +262,8 @@ class Manager:
                 authorities=Authorities(client=client),
                 clock=clocks.monotonic,
             ),
-            coordinators=HttpCoordinators(
-                client=client,
-                session=self.outer,
-                namespace=self.known.platform.operator_namespace,
-                account=self.known.platform.operator_account,
-                clock=clocks.monotonic,
-            ),
+            coordinators=coordinators,
+            calls=calls,
             poster=Poster(client=client, instance=self.leader.identity, clocks=clocks),
             keeper=Keeper(client=client, store=self.store, clock=clocks.now),
             record_keys=self.record_keys,
@@ -254,6 +280,7 @@ class Manager:
                 client=self.client, served=lambda: self.kueue.served, clock=clocks.monotonic
             ),
             keyring=lambda: self.record_keys.ring,
+            trusted=self.snapshot_keys.trusted,
             watches_cluster=not self.settings.namespaces,
             runs_per_namespace=self.settings.runs_per_namespace,
             clocks=clocks,

@@ -16,7 +16,6 @@ from rollout_operator.controller.conditions import ConditionUpdate, Status, no, 
 from rollout_operator.controller.queue import Key, KeyQueue
 
 NOT_BUILT = {
-    "RolloutSnapshot": "snapshot objects are not supported by this version; runs keep their own anchors",
     "RolloutEndpoint": "endpoints are not supported by this version",
 }
 

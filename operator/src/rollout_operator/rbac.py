@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rollout_operator.signing import SECRET_NAME
+from rollout_operator.signing import SECRET_NAME, SNAPSHOT_SECRET
 
 Scope = Literal["watched", "cluster", "namespaced", "own", "coordinator"]
 
@@ -224,15 +224,15 @@ RULES: tuple[Rule, ...] = (
         resources=("secrets",),
         verbs=("get",),
         scope="own",
-        names=(SECRET_NAME,),
-        why="the keys that records are signed with",
+        names=(SECRET_NAME, SNAPSHOT_SECRET),
+        why="the keys that records and snapshots are signed with",
     ),
     Rule(
         group="",
         resources=("secrets",),
         verbs=("create",),
         scope="own",
-        why="the first of these keys; a create knows no name",
+        why="the first of each of these keys; a create knows no name",
     ),
 )
 

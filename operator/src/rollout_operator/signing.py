@@ -18,6 +18,8 @@ from rollout_operator.kube.managed_fields import controller_uid
 
 SECRET_NAME = "rollout-operator-records"  # noqa: S105 - a name
 """Where the keys are, in the operator's namespace."""
+SNAPSHOT_SECRET = "rollout-operator-snapshots"  # noqa: S105 - a name
+"""Where the key is that vouches for snapshots, in the same namespace."""
 KEY_BYTES = 32
 SEPARATOR = ":"
 _PURPOSE = b"rollout.dev/record/v1"

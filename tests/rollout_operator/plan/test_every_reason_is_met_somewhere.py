@@ -18,6 +18,10 @@ ELSEWHERE = {
     "BeyondQuota": "queues",
     "Evicted": "queues",
     "KueueNotInstalled": "queues",
+    **dict.fromkeys(
+        ("Saving", "DeadlineExceeded", "RunGone", "CoordinatorUnreachable", "WaitingForSnapshot"),
+        "snapshots",
+    ),
     "DefinitionsOutdated": "what the API server refuses",
     "RecordUnverified": "records that are not ours",
     "RecordFormatUnknown": "records of another release",

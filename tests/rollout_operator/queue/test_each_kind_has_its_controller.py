@@ -47,7 +47,6 @@ class Cluster:
         ("RolloutRuntime", {}, ("True", "Valid")),
         ("ClusterRolloutRuntime", {}, ("True", "Valid")),
         ("ClusterRolloutRuntime", BROKEN, ("False", "InvalidSpec")),
-        ("RolloutSnapshot", {}, ("False", "NotSupported")),
         ("RolloutEndpoint", {}, ("False", "NotSupported")),
     ],
 )

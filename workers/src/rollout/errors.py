@@ -3,7 +3,8 @@
 RolloutError
  ├─ SpecError        the manifest, or something it names, is wrong          exit code 2
  │   ├─ ModelNotFound  a model that it names cannot be had
- │   └─ SnapshotRefused  a snapshot that it names is unknown, or not to be trusted
+ │   ├─ SnapshotRefused  a snapshot that it names is unknown, or not to be trusted
+ │   └─ NoAnchorYet    a run has saved nothing yet that a snapshot could be of
  ├─ LedgerError      the ledger refused, is corrupt, or belongs to another run
  ├─ StoreError       an object is missing, corrupt, or could not be written
  ├─ EngineError      the generation engine failed (infrastructure, never reward)
@@ -41,6 +42,10 @@ class ModelNotFound(SpecError):  # noqa: N818 - the reason shown in status
 
 class SnapshotRefused(SpecError):  # noqa: N818 - a state
     """A snapshot that is not to be used: unknown, unsigned, of a signer that is not trusted, or of another kind of run."""
+
+
+class NoAnchorYet(SpecError):  # noqa: N818 - a state
+    """A run that has saved no anchor yet: there is nothing to take a snapshot of, so far."""
 
 
 class DataError(RolloutError):

@@ -17,12 +17,13 @@ from rollout_api.checks.ending import nobody_makes_it_again
 from rollout_api.checks.facts import NO_FACTS, Facts
 from rollout_api.checks.registry import RULES
 from rollout_api.checks.together import check_together
-from rollout_api.checks.unbuilt import check_kind, check_runtime
+from rollout_api.checks.unbuilt import check_kind, check_runtime, check_snapshot
 from rollout_api.parse import parse_object
 from rollout_api.problems import Problem, problems_from_validation
 from rollout_api.v1alpha1.kinds import model_of
 from rollout_api.v1alpha1.run import RolloutRun, RolloutRunSpec
 from rollout_api.v1alpha1.runtime import ClusterRolloutRuntime, RolloutRuntime
+from rollout_api.v1alpha1.snapshot import RolloutSnapshot
 
 __all__ = ["Facts", "check_document", "check_run", "check_spec", "check_together"]
 
@@ -47,6 +48,8 @@ def check_document(data: Mapping[str, Any], facts: Facts = NO_FACTS) -> tuple[Pr
         return check_run(parsed, facts)
     if isinstance(parsed, RolloutRuntime | ClusterRolloutRuntime):
         return tuple(check_runtime(parsed.spec))
+    if isinstance(parsed, RolloutSnapshot):
+        return tuple(check_snapshot(parsed.spec))
     return tuple(check_kind(kind))
 
 

@@ -17,6 +17,7 @@ from rollout_api.v1alpha1.data import FieldMapping, Jsonl
 from rollout_api.v1alpha1.environment import Environment
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import RuntimeSpec
+from rollout_api.v1alpha1.snapshot import SnapshotSpec
 
 _FETCHED = frozenset({"s3", "gs"})
 """Copied to one machine before a run starts; the credentials of pods may reach what their namespace may not."""
@@ -25,13 +26,23 @@ _DATA_SCHEMES = frozenset({"", "file", "hf"})
 _WEB = "https"
 
 
-def restore_is_by_resume(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """Snapshots are no objects yet that another run could start from."""
-    if spec.restore_from is not None:
+def restore_is_by_reference(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """In a cluster a run begins with a snapshot that is an object there; on one machine the command line names it."""
+    wanted = spec.restore_from
+    if wanted is None:
+        return
+    if facts.platform == "local":
+        fix = "leave it out, and begin with a snapshot by rollout run --resume ID"
+        yield not_supported("spec.restoreFrom", "a snapshot of a cluster, on one machine,", fix)
+    elif wanted.object is not None:
         yield not_supported(
-            "spec.restoreFrom",
-            "restoring another run's snapshot",
-            "go on with a run by rollout run --resume, or start from its model: model.fromRun",
+            "spec.restoreFrom.object",
+            "a snapshot by its location",
+            "name a RolloutSnapshot of this namespace: snapshotRef: {name: ...}",
+        )
+    elif spec.train is None:
+        yield not_supported(
+            "spec.restoreFrom", "a snapshot for work that trains nothing", "leave it out"
         )
 
 
@@ -156,6 +167,28 @@ def check_runtime(spec: RuntimeSpec) -> Iterator[Problem]:
         yield not_supported("spec.engine.vllm.weightTransfer", what, "use File, or leave it out")
 
 
+_TAKEN = frozenset({"TrainState", "Buffer"})
+"""What a snapshot always holds."""
+
+
+def check_snapshot(spec: SnapshotSpec) -> Iterator[Problem]:
+    """What of a RolloutSnapshot is not acted on."""
+    if spec.source.existing is not None:
+        yield not_supported(
+            "spec.source.existing",
+            "a snapshot that lies somewhere already",
+            "take one of a run: source: {run: {name: ...}}; elsewhere, rollout snapshot list and --resume read it",
+        )
+    if spec.storage_ref is not None:
+        yield not_supported("spec.storageRef", "another storage than the run's own", "leave it out")
+    if others := [layer for layer in spec.include if layer not in _TAKEN]:
+        fix = "leave include out: a snapshot holds TrainState and Buffer"
+        yield not_supported("spec.include", f"a snapshot of {', '.join(others)}", fix)
+    if spec.deletion_policy == "Delete":
+        fix = "write Retain; rollout snapshot prune --object-path PLACE removes the bytes"
+        yield not_supported("spec.deletionPolicy", "Delete", fix)
+
+
 def check_kind(kind: str) -> Iterator[Problem]:
     """A warning for kinds that nothing reconciles: their objects may be stored, and do nothing."""
     yield Problem(
@@ -168,7 +201,7 @@ def check_kind(kind: str) -> Iterator[Problem]:
 
 
 RULES = (
-    restore_is_by_resume,
+    restore_is_by_reference,
     loops_are_the_runs_own,
     episodes_are_conversations_in_text,
     snapshots_hold_the_train_state,

@@ -104,7 +104,7 @@ class RolloutRunSpec(OneOf):
     numerics: Numerics = filled(default_factory=Numerics)
     """What is claimed about equality; immutable."""
     restore_from: RestoreFrom | None = None
-    """Continue from a snapshot. Not supported by this version: refused. Unset: start from `model`."""
+    """Begin with a snapshot of another run of the namespace. Unset: start from `model`."""
     suspend: bool = False
     """Save, stop and give the devices back; false goes on from there."""
     runtime_ref: RuntimeRef | None = None

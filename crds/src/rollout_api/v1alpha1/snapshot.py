@@ -41,7 +41,7 @@ class StorageRef(ApiModel):
 
 
 class RunSource(ApiModel):
-    """A run, saved at its next step boundary."""
+    """A run at work, as of its newest anchor: at most `snapshots.everySteps` steps ago."""
 
     name: Label
     """Name of the RolloutRun in the same namespace."""
@@ -50,12 +50,12 @@ class RunSource(ApiModel):
 
 
 class SnapshotSource(OneOf):
-    """What a snapshot holds, or where it already lies."""
+    """What a snapshot is taken of, or where it already lies."""
 
     run: RunSource | None = None
     """Make one of a run."""
     existing: SnapshotObject | None = None
-    """Give one that is there already a name in the cluster."""
+    """Give one that is there already a name in the cluster. Not supported by this version: refused."""
 
 
 class SnapshotSpec(ApiModel):
@@ -83,13 +83,13 @@ class SnapshotSpec(ApiModel):
     source: SnapshotSource
     """What is saved, or what is given a name."""
     include: tuple[Layer, ...] = many(4)
-    """What is saved beside the train state. Empty: as the run's `snapshots.include`."""
+    """What is saved beside the train state. Empty: the buffer. Process and EpisodicMemory are not supported by this version: refused."""
     storage_ref: StorageRef | None = None
-    """Where the bytes go, by the name of one of the runtime's storages. Unset: to the run's own."""
+    """Where the bytes go, by the name of one of the runtime's storages. Not supported by this version: refused. Unset: to the run's own."""
     deadline_seconds: int = Field(default=3600, ge=1, le=604_800)
     """Time from its creation to a durable manifest; past it, it has failed and is not tried again."""
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
-    """What becomes of the bytes when this object is deleted."""
+    """What becomes of the bytes when this object is deleted. Delete is not supported by this version: refused."""
     description: Text | None = None
     """Why it was made, for people."""
 
@@ -157,7 +157,7 @@ class SnapshotStatus(ApiModel):
     observed_generation: int = Field(default=0, ge=0)
     """The generation of the spec that this status speaks about."""
     conditions: tuple[Condition, ...] = many(16, key="type")
-    """`Ready` is True when the manifest is durable and verified; `Failed` when it will never be."""
+    """`Ready` and `Complete` are True when the manifest is durable, `Failed` when it will never be, `Finished` with either."""
     run: RunSource | None = None
     """The run that it is of, with its UID."""
     step: int | None = Field(default=None, ge=0)
@@ -183,7 +183,7 @@ class SnapshotStatus(ApiModel):
 
 
 class RolloutSnapshot(ApiModel):
-    """A snapshot of a whole run: weights, optimizer, data cursor. Stored, and not acted on by this version."""
+    """A snapshot of a whole run: weights, optimizer, data cursor, finished samples; another run may begin with it."""
 
     api_version: Literal["rollout.dev/v1alpha1"] = "rollout.dev/v1alpha1"
     """Version of the API."""

@@ -137,7 +137,7 @@ class SnapshotRef(ApiModel):
     )
 
     name: ObjectName
-    """Name of a RolloutSnapshot in the same namespace, never a digest; locally a snapshot of an earlier run."""
+    """Name of a RolloutSnapshot in the same namespace, never a digest; its bytes must lie in a bucket."""
 
 
 class RestoreFrom(OneOf):
@@ -146,4 +146,4 @@ class RestoreFrom(OneOf):
     snapshot_ref: SnapshotRef | None = None
     """A snapshot in the cluster, by its name."""
     object: SnapshotObject | None = None
-    """By location and digest."""
+    """By location and digest. Not supported by this version: refused."""

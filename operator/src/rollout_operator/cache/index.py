@@ -16,9 +16,13 @@ Name = TypeVar("Name", str, Key)
 
 
 class ObjectIndex:
-    """Where each object stands. Keys come back in the order in which they came to stand there."""
+    """Where each object stands. Keys come back in the order in which they came to stand there.
 
-    def __init__(self) -> None:
+    Of kinds beside ``works`` (empty: of none) only what they name is kept: their reasons are no run's.
+    """
+
+    def __init__(self, works: str = "") -> None:
+        self._works = works
         self._by_reason: dict[str, dict[Key, None]] = {}
         self._by_reference: dict[Key, dict[Key, None]] = {}
         self._ready: Counter[str] = Counter()
@@ -46,19 +50,23 @@ class ObjectIndex:
 
     def _add(self, stored: Stored) -> None:
         facts, key = stored.facts, stored.key
+        for named in facts.references:
+            self._by_reference.setdefault(named, {})[key] = None
+        if self._works not in {"", key.kind}:
+            return
         for reason in facts.reasons:
             self._by_reason.setdefault(reason, {})[key] = None
-        for named in stored.facts.references:
-            self._by_reference.setdefault(named, {})[key] = None
         self._ready[facts.ready] += 1
         self.num_at_work += facts.at_work
 
     def _remove(self, stored: Stored) -> None:
         facts, key = stored.facts, stored.key
+        for named in facts.references:
+            _take(self._by_reference, named, key)
+        if self._works not in {"", key.kind}:
+            return
         for reason in facts.reasons:
             _take(self._by_reason, reason, key)
-        for named in stored.facts.references:
-            _take(self._by_reference, named, key)
         self._ready[facts.ready] -= 1
         self.num_at_work -= facts.at_work
 

@@ -28,17 +28,19 @@ NO_REFERENCES: Mapping[str, References] = MappingProxyType({})
 class Store:
     """All that is known. ``changed`` is called with every key that something happened to.
 
-    ``references``: by kind, what its specs name; objects of these kinds are looked up by it, and woken.
+    ``references``: by kind, what its specs name; objects of these kinds are looked up by it, and woken. ``works``: the
+    kind whose objects are counted.
     """
 
     def __init__(
         self,
         changed: Callable[[Key], None] = lambda _: None,
         references: Mapping[str, References] = NO_REFERENCES,
+        works: str = "",
     ) -> None:
         self._changed = changed
         self._references = references
-        self.index = ObjectIndex()
+        self.index = ObjectIndex(works)
         self._objects: dict[Key, Stored] = {}
         self._children: dict[Owner, dict[tuple[str, str], Child]] = {}
         self._pods: dict[Owner, dict[str, Pod]] = {}

@@ -84,9 +84,9 @@ class Reconciler:
     poster: Poster
     keeper: Keeper
     record_keys: RecordKeys
+    calls: Calls = field(default_factory=Calls)
     clocks: Clocks = CLOCKS
     kind: str = "RolloutRun"
-    _calls: Calls = field(default_factory=Calls)
     _speaker: StatusWriter = field(init=False)
 
     def __post_init__(self) -> None:
@@ -216,7 +216,7 @@ class Reconciler:
 
         Where others of its namespace are being asked already, it is asked a little later.
         """
-        with self._calls.place(observed.namespace) as free:
+        with self.calls.place(observed.namespace) as free:
             if not free:
                 key = Key(namespace=observed.namespace, name=observed.name)
                 self.queue.put_later(key, CROWDED_SECONDS)

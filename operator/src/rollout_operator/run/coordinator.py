@@ -1,4 +1,4 @@
-"""The two things that the operator asks a run's coordinator: take new settings, and make the cut.
+"""The three things that the operator asks a run's coordinator: take new settings, make the cut, take a snapshot.
 
 Called with a token of the operator's own account for the run's audience, over TLS known by the run's
 authority alone. A coordinator is the tenant's: what it answers is short, plain and no redirect, or it is
@@ -101,7 +101,12 @@ class HttpCoordinators:
         """Ask for the cut: the learner saves an anchor at the next boundary and everybody ends."""
         await self._post(observed, "/v1/operator/stop", stop_order(observed, reason))
 
-    async def _post(self, observed: Observed, path: str, body: Mapping[str, Any]) -> None:
+    async def snapshot(self, observed: Observed, body: Mapping[str, Any]) -> str:
+        """Have a snapshot taken, or hear how far it is: the answer as it came. Raises CoordinatorUnreachable."""
+        return await self._post(observed, "/v1/operator/snapshot", body)
+
+    async def _post(self, observed: Observed, path: str, body: Mapping[str, Any]) -> str:
+        """The answer's text. Raises CoordinatorUnreachable."""
         url = coordinator_url(observed.name, observed.namespace) + path
         try:
             headers = {"Authorization": f"Bearer {await self._token(observed.uid)}"}
@@ -125,6 +130,7 @@ class HttpCoordinators:
             raise CoordinatorUnreachable(f"{url}: {type(error).__name__}: {error}") from error
         if response.status >= 300:
             raise CoordinatorUnreachable(f"{url}: {response.status} {text[:300]}")
+        return text
 
     async def _token(self, uid: str) -> str:
         until, token = self._tokens.get(uid, (0.0, ""))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,15 +17,17 @@ from rollout_api.v1alpha1.allowed import Allowed
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import RunStatus
 from rollout_api.v1alpha1.runtime import RuntimeSpec
+from rollout_api.worker import RestoreOrder
 from rollout_operator.cache.children import Child, Node
 from rollout_operator.cache.objects import Stored
 from rollout_operator.controller.clocks import CLOCKS, Clocks
+from rollout_operator.controller.queue import Key
 from rollout_operator.errors import NotFound
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import CONFIG_MAPS, NAMESPACES, resource_of
 from rollout_operator.run.attempt import read_record
 from rollout_operator.run.cluster import Cluster
-from rollout_operator.run.index.references import runtime_keys
+from rollout_operator.run.index.references import SNAPSHOT, restored_name, runtime_keys
 from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.index.upstreams import find_upstreams
 from rollout_operator.run.plan.attempts import current_attempt, find_record, records
@@ -45,6 +47,11 @@ from rollout_operator.run.plan.preconditions.checks import (
     resolve_spec,
 )
 from rollout_operator.run.plan.preconditions.moved import check_moved
+from rollout_operator.run.plan.preconditions.restoring import (
+    RestoreSource,
+    check_restore,
+    find_source,
+)
 from rollout_operator.run.plan.preconditions.storage import (
     access_mode,
     check_storage,
@@ -83,15 +90,21 @@ class Looked:
     gate: Blocked | None
 
 
+async def nobody() -> tuple[str, ...]:
+    """No signer of snapshots is believed."""
+    return ()
+
+
 @dataclass(slots=True, kw_only=True)
 class Observer:
-    """Puts together what the store knows with what has to be asked."""
+    """Puts together what the store knows with what has to be asked. ``trusted``: whose snapshots a run may begin with."""
 
     client: KubeClient
     store: RunStore
     platform: Callable[[], Platform]
     asker: Asker
     keyring: Callable[[], Keyring]
+    trusted: Callable[[], Awaitable[tuple[str, ...]]] = nobody
     watches_cluster: bool = True
     runs_per_namespace: int = 0
     clocks: Clocks = CLOCKS
@@ -158,14 +171,19 @@ class Observer:
         classes = await self._cluster.classes() if needs_volume(spec) else None
         drivers = await self._cluster.drivers() if classes else frozenset()
         quota = observed.quota
+        source = self._restored(observed, json.loads(stored.spec))
         return replace(
             self._inputs(observed),
             spec=spec,
             storage_class=wanted_class(spec),
             access_mode=access_mode(spec, classes, drivers),
+            restore=None if source is None else await self._restore_order(source),
             sources=tuple(sorted({one.claim for one in upstreams if one.claim})),
             placements=await self.asker.placements(quota) if quota is not None else {},
         )
+
+    async def _restore_order(self, source: RestoreSource) -> RestoreOrder:
+        return RestoreOrder(snapshot=source.id, place=source.place, trusted=await self.trusted())
 
     def _inputs(self, observed: Observed) -> Inputs:
         """What can be said of an attempt without asking anybody."""
@@ -254,6 +272,8 @@ class Observer:
         gate = await self._moved(observed, spec)
         gate = gate or await self._unserved(observed, spec)
         gate = gate or check_upstreams(self._upstreams(observed, stored, spec))
+        source = self._restored(observed, spec)
+        gate = gate or (check_restore(source) if source is not None else None)
         if gate is None:
             gate = await self._missing(stored.key.namespace, spec)
         if gate is None and needs_volume(observed.spec):
@@ -267,14 +287,16 @@ class Observer:
     def _upstreams(
         self, observed: Observed, stored: Stored, spec: Mapping[str, Any]
     ) -> tuple[Upstream, ...]:
-        own = observed.spec.storage if observed.spec is not None else None
-        storages = (own, observed.runtime.storage)
-        readable = Readable(
-            namespace=observed.namespace,
-            roots=tuple(one.uri for one in storages if one is not None and one.uri is not None),
-            lists=observed.runtime.allowed or Allowed(),
-        )
-        return keep_own(find_upstreams(self.store, stored, spec), readable)
+        return keep_own(find_upstreams(self.store, stored, spec), readable_by(observed))
+
+    def _restored(self, observed: Observed, spec: Mapping[str, Any]) -> RestoreSource | None:
+        """The snapshot that the run begins with; None for one that begins with its model."""
+        name = restored_name(spec)
+        if not name:
+            return None
+        found = self.store.find(Key(namespace=observed.namespace, name=name, kind=SNAPSHOT))
+        status = None if found is None else found.read_status()
+        return find_source(name, status, readable_by(observed))
 
     async def _unserved(self, observed: Observed, spec: Mapping[str, Any]) -> Blocked | None:
         """A runtime that serves namespaces by label asks for the labels of this one, each time."""
@@ -302,6 +324,17 @@ class Observer:
                 message = f"{kind} {name!r} does not exist in namespace {namespace}"
                 return Blocked(reason=Reason.REFERENCE_NOT_FOUND, message=message, retry_seconds=10)
         return None
+
+
+def readable_by(observed: Observed) -> Readable:
+    """Where a run may read what others of its namespace have left."""
+    own = observed.spec.storage if observed.spec is not None else None
+    storages = (own, observed.runtime.storage)
+    return Readable(
+        namespace=observed.namespace,
+        roots=tuple(one.uri for one in storages if one is not None and one.uri is not None),
+        lists=observed.runtime.allowed or Allowed(),
+    )
 
 
 def find_unverified(

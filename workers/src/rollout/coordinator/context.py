@@ -20,6 +20,7 @@ from rollout.coordinator.settings import Tuning
 from rollout.coordinator.state import RunState
 from rollout.errors import CoordinatorError, LedgerError, LedgerFull
 from rollout.ledger.contract import Ledger
+from rollout.protocol import messages as m
 from rollout.protocol.rendezvous import LearnerGroup
 from rollout.protocol.status import RunOutcome
 from rollout.seams import ObjectStore, Tracker
@@ -62,6 +63,14 @@ class ResultsWriter(Protocol):
 
     def __call__(self) -> ResultCounts:
         """How many rows it wrote. Raises StoreError or LedgerError."""
+        ...
+
+
+class SnapshotTaker(Protocol):
+    """Takes snapshots of the run beside its work; an answer never waits for one."""
+
+    def answer(self, ask: m.SnapshotOrder) -> m.SnapshotState:
+        """How far the snapshot is that is asked for; begins it where nobody has."""
         ...
 
 
@@ -168,7 +177,7 @@ class RunContext:
 
     ``packer`` None: nobody will ask for the models of this run. ``results`` None: it answers no rows. ``handed`` are the places of the packed ones
     by the snapshot's name; None while they are still to be packed. ``pinned`` are objects of the store that are
-    no version's and no anchor's: models that the manifest brings. ``guard`` None: nobody takes snapshots of this store. ``removed_step``: this process has seen that no
+    no version's and no anchor's: models that the manifest brings. ``guard`` None: nobody takes snapshots of this store. ``snapshot_taker`` None: none can be ordered. ``removed_step``: this process has seen that no
     body of a step up to it is left to remove. ``learner_until``: the learner was told to go and is killed then. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers.
     """
 
@@ -203,6 +212,7 @@ class RunContext:
     full: NoRoom | None = None
     packer: Packer | None = None
     results: ResultsWriter | None = None
+    snapshot_taker: SnapshotTaker | None = None
     handed: Mapping[str, str] | None = None
     pinned: frozenset[str] = frozenset()
     guard: SnapshotGuard | None = None

@@ -23,6 +23,8 @@ from rollout.errors import CoordinatorError, SpecError
 from rollout.plugins.guard import hide_memory
 from rollout.protocol.tls import open_certificate
 from rollout.runs.model_transfer import build_packer, find_brought
+from rollout.runs.snapshots.beginning import begin_with_snapshot
+from rollout.runs.snapshots.ordered import open_ordered
 from rollout_api.worker import WorkerConfig
 
 
@@ -30,13 +32,14 @@ def main() -> None:
     """Coordinate until SIGTERM."""
     arguments = parse_arguments(__doc__)
     hide_memory()
-    run_loop(coordinate(read_worker_config(arguments.config)))
+    run_loop(coordinate(begin_with_snapshot(read_worker_config(arguments.config))))
 
 
 async def coordinate(config: WorkerConfig) -> None:
     """Open the run and serve it. Raises SpecError, DataError, LedgerError or CoordinatorError."""
     options = build_server_options(config)
     opened = await open_from_config(config, build_packer(config), find_brought(config))
+    opened.run.snapshot_taker = open_ordered(config)
     await serve(opened, options)
 
 

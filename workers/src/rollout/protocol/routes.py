@@ -114,6 +114,12 @@ STOP = Route(path="/v1/operator/stop", role="operator", request=m.Stop, answer=m
 SETTINGS = Route(
     path="/v1/operator/settings", role="operator", request=m.Settings, answer=m.SettingsTaken
 )
+SNAPSHOT = Route(
+    path="/v1/operator/snapshot",
+    role="operator",
+    request=m.SnapshotOrder,
+    answer=m.SnapshotState,
+)
 
 ROUTES: Mapping[str, Route] = {
     one.path: one for one in list(globals().values()) if isinstance(one, Route)

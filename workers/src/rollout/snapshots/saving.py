@@ -15,11 +15,11 @@ from rollout.snapshots.collection import pinned
 from rollout.snapshots.layers.contract import Taken
 from rollout.snapshots.manifest import LayerRecord, Manifest, Part, SnapshotHeader, build_manifest
 from rollout.snapshots.place import SnapshotPlace, commit_manifest
-from rollout.snapshots.signing import Signer
+from rollout.snapshots.signing import Signs
 
 
 def save_snapshot(
-    place: SnapshotPlace, header: SnapshotHeader, taken: Sequence[Taken], signer: Signer
+    place: SnapshotPlace, header: SnapshotHeader, taken: Sequence[Taken], signer: Signs
 ) -> Manifest:
     """The snapshot of these layers, durable and signed. Raises StoreError, ObjectMissing for what was deleted meanwhile."""
     named = [(layer, _objects(layer)) for layer in taken]

@@ -11,6 +11,7 @@ import secrets
 import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
@@ -23,6 +24,14 @@ from rollout.snapshots.manifest import Manifest, Signature
 SCHEME, KEY_BYTES = "ed25519", 32
 KEY_FILE_BYTES_MAX = 4096
 CONTEXT = b"rollout snapshot 1"
+
+
+class Signs(Protocol):
+    """Whoever vouches for snapshots."""
+
+    def sign(self, manifest: Manifest) -> Manifest:
+        """The manifest with a signature that holds. Raises RolloutError where there is none to be had."""
+        ...
 
 
 class Signer:

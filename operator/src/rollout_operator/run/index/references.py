@@ -1,4 +1,4 @@
-"""What a run's spec names among the objects of our kinds: its runtime, and the runs that it starts from. Pure."""
+"""What specs name among the objects of our kinds: runtimes, runs and snapshots that a run starts from, runs that are saved. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,27 @@ from typing import Any
 from rollout_operator.controller.queue import Key
 from rollout_operator.run.plan.preconditions.upstreams import from_runs
 
-RUN = "RolloutRun"
+RUN, SNAPSHOT = "RolloutRun", "RolloutSnapshot"
 
 
 def references_of(namespace: str, spec: Mapping[str, Any]) -> tuple[Key, ...]:
     """Where the objects are, or would be, that a run waits for: whatever becomes of one of them wakes it."""
     runs = sorted({one.get("name", "") for one in from_runs(spec)})
     upstreams = [Key(namespace=namespace, name=name, kind=RUN) for name in runs]
-    return (*runtime_keys(namespace, spec.get("runtimeRef")), *upstreams)
+    snapshot = restored_name(spec)
+    restored = [Key(namespace=namespace, name=snapshot, kind=SNAPSHOT)] if snapshot else []
+    return (*runtime_keys(namespace, spec.get("runtimeRef")), *upstreams, *restored)
+
+
+def restored_name(spec: Mapping[str, Any]) -> str:
+    """The RolloutSnapshot that a run begins with; empty for one that begins with its model."""
+    return ((spec.get("restoreFrom") or {}).get("snapshotRef") or {}).get("name", "")
+
+
+def saved_run(namespace: str, spec: Mapping[str, Any]) -> tuple[Key, ...]:
+    """The run that a snapshot is taken of."""
+    name = ((spec.get("source") or {}).get("run") or {}).get("name", "")
+    return (Key(namespace=namespace, name=name, kind=RUN),) if name else ()
 
 
 def runtime_keys(namespace: str, reference: Mapping[str, str] | None) -> tuple[Key, ...]:

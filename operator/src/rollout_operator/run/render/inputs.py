@@ -10,6 +10,7 @@ from rollout_api import names
 from rollout_api.v1alpha1.roles import Engine
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import AcceleratorClass, RoleTemplate, RuntimeSpec
+from rollout_api.worker import RestoreOrder
 from rollout_operator.run.render.contract import CACHE_FOLDER
 
 Manifest = dict[str, Any]
@@ -65,7 +66,7 @@ class Placement:
 class Inputs:
     """One run attempt. ``spec`` has its presets, engine and storage resolved.
 
-    ``sources`` are claims of the runs that it starts from, where their models lie in no bucket.
+    ``restore`` is what the run begins with, instead of its model. ``sources`` are claims of the runs that it starts from, where their models lie in no bucket.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Inputs:
     access_mode: str = "ReadWriteOnce"
     progress_seconds: float = 10.0
     sources: tuple[str, ...] = ()
+    restore: RestoreOrder | None = None
     placements: Mapping[str, Placement] = field(default_factory=dict)
 
     @property

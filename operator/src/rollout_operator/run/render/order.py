@@ -48,6 +48,7 @@ def build_order(inputs: Inputs) -> WorkerOrder:
             every_seconds=inputs.progress_seconds,
         ),
         threads=plan_threads(inputs),
+        restore=inputs.restore,
         grace_seconds=plan_grace_seconds(inputs, "actor"),
         learner_grace_seconds=plan_grace_seconds(inputs, "learner"),
     )

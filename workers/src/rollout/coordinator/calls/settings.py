@@ -1,6 +1,6 @@
-"""The operator's desk: live settings by generation, and the order to stop.
+"""The operator's desk: live settings by generation, the order to stop, and snapshots that are ordered.
 
-Both are durable before they are acknowledged: a coordinator that comes back runs under the last settings that
+The first two are durable before they are acknowledged: a coordinator that comes back runs under the last settings that
 were taken, and stops where the one before it was told to.
 """
 
@@ -14,7 +14,7 @@ from rollout.coordinator.calls.learner import open_version
 from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.settings import Tuned, parse_live
-from rollout.errors import StaleSettings
+from rollout.errors import SpecError, StaleSettings
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.protocol.envelope import Envelope
@@ -54,6 +54,15 @@ async def take_settings(run: RunContext, sender: Envelope, ask: m.Settings) -> m
             await _put_into_force(run, ask.generation, live, tuned)
     run.wake()
     return m.SettingsTaken(generation=run.settings_generation, deferred=tuned.deferred)
+
+
+@answers(routes.SNAPSHOT)
+async def take_snapshot(run: RunContext, sender: Envelope, ask: m.SnapshotOrder) -> m.SnapshotState:
+    """How far a snapshot is; the first order begins it. Raises SpecError where this coordinator takes none."""
+    del sender
+    if run.snapshot_taker is None:
+        raise SpecError(f"run {run.plan.name} keeps no state that a snapshot could be taken of")
+    return run.snapshot_taker.answer(ask)
 
 
 async def _put_into_force(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -34,3 +34,43 @@ class SettingsTaken(WireMessage, frozen=True, kw_only=True):
 
     generation: int
     deferred: tuple[str, ...] = ()
+
+
+class SnapshotOrder(WireMessage, frozen=True, kw_only=True):
+    """Take a snapshot for an object of the cluster, or say how far it is; asked again and again until it is over.
+
+    ``snapshot`` is the UID of that object, ``name`` its name. ``id`` with ``signer`` and ``signature`` (hex) vouches for the
+    snapshot of that id, which the answer before has told.
+    """
+
+    snapshot: str
+    name: str
+    id: str = ""
+    signer: str = ""
+    signature: str = ""
+
+
+class LayerTaken(WireMessage, frozen=True, kw_only=True):
+    """One layer: its kind, Merkle root (64 hex), bytes, and what continuing from it may claim."""
+
+    kind: str
+    digest: str
+    size_bytes: int
+    grade: str
+
+
+class SnapshotState(WireMessage, frozen=True, kw_only=True):
+    """How far a snapshot is.
+
+    ``Waiting``: the run has no anchor yet. ``Unsigned``: its objects are durable, and ``id`` is to be signed. ``Taken``: the
+    manifest is durable. ``Failed``: ``message`` says why; the next order tries again.
+    """
+
+    state: Literal["Waiting", "Saving", "Unsigned", "Taken", "Failed"]
+    id: str = ""
+    step: int = 0
+    lineage: int = 0
+    grade: str = ""
+    size_bytes: int = 0
+    layers: tuple[LayerTaken, ...] = ()
+    message: str = ""

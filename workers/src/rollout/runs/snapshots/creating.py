@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from rollout.errors import ObjectMissing, SpecError
+from rollout.errors import NoAnchorYet, ObjectMissing, SpecError
 from rollout.ledger.cuts import LedgerCut
 from rollout.ledger.opening import open_reader
 from rollout.ledger.records import AnchorManifest
@@ -19,7 +19,7 @@ from rollout.snapshots.layers.registry import LAYERS
 from rollout.snapshots.layers.train_state import objects_of_anchor
 from rollout.snapshots.manifest import Manifest, RunFacts, SnapshotGrade, SnapshotHeader
 from rollout.snapshots.saving import save_snapshot
-from rollout.snapshots.signing import Signer
+from rollout.snapshots.signing import Signs
 from rollout_api.worker import WorkerConfig
 
 TRIES_MAX = 3
@@ -39,15 +39,23 @@ class Created:
 
 
 def create_snapshot(
-    run: RunDir, signer: Signer, *, step: int | None = None, label: str = ""
+    run: RunDir,
+    signer: Signs,
+    *,
+    step: int | None = None,
+    label: str = "",
+    place: KnownPlace | None = None,
 ) -> Created:
-    """The snapshot of a run's newest anchor, or of that of ``step``. Raises SpecError, StoreError, LedgerError."""
+    """The snapshot of a run's newest anchor, or of that of ``step``; ``place``: of its objects, where they are open already.
+
+    Raises SpecError, NoAnchorYet, StoreError, LedgerError.
+    """
     if len(label) > LABEL_CHARACTERS_MAX or not label.isprintable():
         raise SpecError(f"--label: expected at most {LABEL_CHARACTERS_MAX} printable characters")
     config = read_config(run)
     if config.spec.train is None:
         raise SpecError(f"run {run.name} trains nothing: it has no state to take a snapshot of")
-    place = place_of_run(run)
+    place = place or place_of_run(run)
     for attempt in range(1, TRIES_MAX + 1):
         try:
             return _create(run, config, place, signer, step=step, label=label)
@@ -61,7 +69,7 @@ def _create(
     run: RunDir,
     config: WorkerConfig,
     place: KnownPlace,
-    signer: Signer,
+    signer: Signs,
     *,
     step: int | None,
     label: str,
@@ -113,7 +121,7 @@ def _objects(anchor: AnchorManifest, cut: LedgerCut) -> set[str]:
 
 def _choose(anchors: tuple[AnchorManifest, ...], run: RunDir, step: int | None) -> AnchorManifest:
     if not anchors:
-        raise SpecError(
+        raise NoAnchorYet(
             f"run {run.name} has no anchor yet, so there is nothing to take a snapshot of: one is saved every"
             " spec.snapshots.everySteps steps, and when the run ends"
         )

@@ -85,12 +85,9 @@ def restore_into(restore: Restore, config: WorkerConfig) -> WorkerConfig:
 
     Objects first, the ledger last: before it is there, no run has begun.
     """
-    saved = restore.manifest.header.run
-    changes = check_changes(
-        saved, spec_identity(config.spec), contents_of(config), config.resolved.dtype
-    )
-    exact = restore.manifest.header.grade == "exact" and not changes
-    told = config if exact else graded_logical(config)
+    changes = find_cost(restore, config)
+    told = tell(restore, config, changes)
+    exact = told.resolved.grade == config.resolved.grade
     anchor = restore.anchor if exact else msgspec.structs.replace(restore.anchor, grade=LOGICAL)
     _copy_objects(restore, told)
     run = RunDir(path=Path(told.layout.run_dir))
@@ -101,6 +98,34 @@ def restore_into(restore: Restore, config: WorkerConfig) -> WorkerConfig:
     write_atomically(run.path / RESTORED_FILE, _provenance(restore, changes))
     asyncio.run(_begin_ledger(restore, anchor, told))
     return told
+
+
+def find_cost(restore: Restore, config: WorkerConfig) -> tuple[Change, ...]:
+    """What is another way in the run of ``config``, each of which costs the grade. Raises SnapshotRefused for what may not be."""
+    require_steps(restore, config)
+    return check_changes(
+        restore.manifest.header.run,
+        spec_identity(config.spec),
+        contents_of(config),
+        config.resolved.dtype,
+    )
+
+
+def require_steps(restore: Restore, config: WorkerConfig) -> None:
+    """Raise SnapshotRefused where the run is to end before the snapshot's step."""
+    train, header = config.spec.train, restore.manifest.header
+    if train is not None and train.max_steps is not None and train.max_steps < header.step:
+        raise SnapshotRefused(
+            f"spec.train.maxSteps: {train.max_steps}, but snapshot {restore.manifest.id} is the state after"
+            f" step {header.step} of {header.run.name}: nothing is left to do; set more than {header.step}"
+        )
+
+
+def tell(restore: Restore, config: WorkerConfig, changes: Sequence[Change]) -> WorkerConfig:
+    """What the processes of the run are told: the threads that the state was computed with, and the grade."""
+    told = config.model_copy(update={"threads": restore.manifest.header.run.threads})
+    exact = restore.manifest.header.grade == "exact" and not changes
+    return told if exact else graded_logical(told)
 
 
 def graded_logical(config: WorkerConfig) -> WorkerConfig:

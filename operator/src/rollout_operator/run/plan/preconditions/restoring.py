@@ -1,0 +1,95 @@
+"""The snapshot that a run begins with: whether it is durable, and where a run of this namespace may read it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rollout_api.conditions import Reason
+from rollout_api.v1alpha1.snapshot import SnapshotStatus
+from rollout_operator.run.plan.model import Blocked
+from rollout_operator.run.plan.preconditions.upstreams import OBJECTS, STRAY_SHOWN_MAX, Readable
+
+BELOW = "/snapshots/manifests/"
+"""Between the place of a run's objects and the manifest of a snapshot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreSource:
+    """A RolloutSnapshot as a run sees it. ``id`` is 64 hex, ``place`` has the objects, where it is durable.
+
+    ``Volume``: it lies on the volume of its run's coordinator. ``Stray``: where this run may not read.
+    """
+
+    name: str
+    state: Literal["Missing", "Waiting", "Failed", "Volume", "Stray", "Taken"]
+    id: str = ""
+    place: str = ""
+    message: str = ""
+
+
+def find_source(name: str, status: Mapping[str, Any] | None, readable: Readable) -> RestoreSource:
+    """What the status of a RolloutSnapshot says to a run; None where there is no such object."""
+    if status is None:
+        return RestoreSource(name=name, state="Missing")
+    said = {one["type"]: one for one in status.get("conditions") or ()}
+    ready, failed = said.get("Ready", {}), said.get("Failed", {})
+    if failed.get("status") == "True":
+        return RestoreSource(name=name, state="Failed", message=failed.get("message", ""))
+    if ready.get("status") != "True":
+        return RestoreSource(name=name, state="Waiting", message=ready.get("message", ""))
+    try:
+        known = {field.alias or one for one, field in SnapshotStatus.model_fields.items()}
+        parsed = SnapshotStatus.model_validate({k: v for k, v in status.items() if k in known})
+    except ValueError as error:
+        return RestoreSource(
+            name=name, state="Failed", message=f"its status cannot be read: {error}"
+        )
+    location = parsed.location
+    if location is None or location.object is None:
+        return RestoreSource(name=name, state="Volume")
+    return _of_bucket(name, parsed, location.object.uri, readable)
+
+
+def _of_bucket(name: str, status: SnapshotStatus, uri: str, readable: Readable) -> RestoreSource:
+    place, marked, _ = uri.rpartition(BELOW)
+    uid = status.run.uid if status.run is not None else None
+    if not marked or uid is None or not readable.holds(f"{place}{OBJECTS}0", uid):
+        return RestoreSource(name=name, state="Stray", message=uri[:STRAY_SHOWN_MAX])
+    snapshot = (status.digest or "").partition(":")[2]
+    return RestoreSource(name=name, state="Taken", id=snapshot, place=place)
+
+
+def check_restore(source: RestoreSource) -> Blocked | None:
+    """Why the run may not begin yet, or never."""
+    name = source.name
+    match source.state:
+        case "Taken":
+            return None
+        case "Missing":
+            return Blocked(
+                reason=Reason.REFERENCE_NOT_FOUND,
+                message=f"RolloutSnapshot {name!r} does not exist in this namespace (restoreFrom.snapshotRef)",
+                retry_seconds=10,
+            )
+        case "Waiting":
+            words = (
+                f"waits for RolloutSnapshot {name}: {source.message or 'nothing is said of it yet'}"
+            )
+            return Blocked(reason=Reason.WAITING_FOR_SNAPSHOT, message=words, stalled=False)
+        case "Failed":
+            words = f"RolloutSnapshot {name} has failed ({source.message}); name another one"
+            return Blocked(reason=Reason.WAITING_FOR_SNAPSHOT, message=words)
+        case "Volume":
+            words = (
+                f"RolloutSnapshot {name} lies on the volume of its run, which no other run mounts: keep objects in"
+                " a bucket (storage.uri) in the run that is saved"
+            )
+            return Blocked(reason=Reason.NOT_SUPPORTED, message=words)
+        case "Stray":
+            words = (
+                f"RolloutSnapshot {name} lies at {source.message!r}, expected below <storage.uri>/<namespace>/ of"
+                " this run or its runtime, or in what the runtime's spec.allowed.storage names"
+            )
+            return Blocked(reason=Reason.NOT_ALLOWED, message=words)

@@ -1,0 +1,162 @@
+"""One RolloutSnapshot, from what is known to what shall be: observe, plan, ask the run's coordinator, say so.
+
+The operator sees no byte of a snapshot. It has it made where the run's ledger is, vouches for its id with a key that
+stays in the operator's namespace, and writes down where it lies.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rollout_api.checks.unbuilt import check_snapshot
+from rollout_api.conditions import Reason
+from rollout_api.places import run_place
+from rollout_api.v1alpha1.snapshot import SnapshotSpec, SnapshotStatus
+from rollout_operator.cache.objects import Stored
+from rollout_operator.controller.clocks import CLOCKS, Clocks
+from rollout_operator.controller.queue import Key, KeyQueue
+from rollout_operator.controller.times import parse_time
+from rollout_operator.errors import CoordinatorUnreachable, Forbidden, Refused
+from rollout_operator.other_kinds import Send
+from rollout_operator.run.coordinator import Calls
+from rollout_operator.run.index.references import RUN, SNAPSHOT
+from rollout_operator.run.index.store import RunStore
+from rollout_operator.run.plan.model import Observed
+from rollout_operator.run.render.volumes import claim_name
+from rollout_operator.snapshot.answers import SnapshotAnswer, parse_answer
+from rollout_operator.snapshot.keys import SnapshotSigner
+from rollout_operator.snapshot.plan import (
+    RunSeen,
+    SnapshotPlan,
+    SnapshotSeen,
+    plan_answer,
+    plan_refused,
+    plan_silence,
+    plan_snapshot,
+)
+
+log = logging.getLogger(__name__)
+
+CROWDED_SECONDS = 1.0
+
+
+class SnapshotCoordinators(Protocol):
+    """How coordinators are reached; tests give another."""
+
+    async def snapshot(self, observed: Observed, body: Mapping[str, Any]) -> str:
+        """The coordinator's answer, as it came. Raises CoordinatorUnreachable."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class SnapshotController:
+    """Everything that a reconcile uses. ``look`` gives a run as it is; ``calls`` bounds those to coordinators."""
+
+    store: RunStore
+    queue: KeyQueue
+    look: Callable[[Stored], Observed]
+    coordinators: SnapshotCoordinators
+    signer: Callable[[], Awaitable[SnapshotSigner]]
+    send: Send
+    calls: Calls = field(default_factory=Calls)
+    clocks: Clocks = CLOCKS
+    kind: str = SNAPSHOT
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Work on one key. Raises KubeError for what the queue shall try again."""
+        stored = self.store.find(key)
+        if stored is None:
+            self.queue.forget(key)
+            return None
+        if stored.deleting:
+            return None
+        run = self._find_run(stored)
+        seen = see(stored, run)
+        plan = plan_snapshot(seen, self.clocks.now())
+        if plan.asks:
+            assert run is not None
+            with self.calls.place(key.namespace) as free:
+                if not free:
+                    return CROWDED_SECONDS
+                plan = await self._ask(seen, run)
+        if plan.status is not None:
+            await self.send(stored, plan.status)
+        self.queue.forgive(key)
+        return plan.requeue_seconds
+
+    def _find_run(self, stored: Stored) -> Observed | None:
+        source = json.loads(stored.spec).get("source") or {}
+        name = (source.get("run") or {}).get("name", "")
+        found = self.store.find(Key(namespace=stored.key.namespace, name=name, kind=RUN))
+        return self.look(found) if found is not None and not found.deleting else None
+
+    async def _ask(self, seen: SnapshotSeen, run: Observed) -> SnapshotPlan:
+        try:
+            answer = await self._order(seen, run, {})
+            if answer.state == "Unsigned":
+                signer = await self.signer()
+                value = signer.sign(run.namespace, run.uid, answer.id)
+                signed = {"id": answer.id, "signer": signer.public, "signature": value}
+                answer = await self._order(seen, run, signed)
+        except CoordinatorUnreachable as error:
+            log.warning("no snapshot yet snapshot=%s/%s error=%s", run.namespace, seen.name, error)
+            words = f"the coordinator of run {run.name} does not answer"
+            return plan_silence(seen, words, self.clocks.now())
+        except (Forbidden, Refused) as error:
+            reason = Reason.FORBIDDEN if isinstance(error, Forbidden) else Reason.API_SERVER_REFUSED
+            return plan_refused(seen, reason, str(error), self.clocks.now())
+        return plan_answer(seen, answer, self.clocks.now())
+
+    async def _order(
+        self, seen: SnapshotSeen, run: Observed, signed: Mapping[str, str]
+    ) -> SnapshotAnswer:
+        body = {"snapshot": seen.uid, "name": seen.name, **signed}
+        return parse_answer(await self.coordinators.snapshot(run, body))
+
+
+def see(stored: Stored, run: Observed | None) -> SnapshotSeen:
+    """A RolloutSnapshot as the store has it."""
+    spec: SnapshotSpec | None = None
+    try:
+        spec = SnapshotSpec.model_validate(json.loads(stored.spec))
+        fault = "; ".join(f"{one.field}: {one.message}; {one.fix}" for one in check_snapshot(spec))
+    except ValueError as error:
+        fault = str(error)
+    meta = json.loads(stored.meta)
+    return SnapshotSeen(
+        uid=stored.uid,
+        name=stored.key.name,
+        generation=stored.generation,
+        created=parse_time(meta["creationTimestamp"]),
+        spec=spec,
+        fault=stored.excess or fault,
+        status=SnapshotStatus.model_validate(_known_only(stored.read_status())),
+        run=see_run(run) if run is not None else None,
+    )
+
+
+def see_run(run: Observed) -> RunSeen:
+    """What of a run decides whether a snapshot of it can be taken, and where that lies."""
+    storage = run.spec.storage if run.spec is not None else None
+    uri = storage.uri if storage is not None else None
+    held = {one.type for one in run.status.conditions if one.status == "True"}
+    ready = any(pod.ready for pod in run.pods_of("coordinator"))
+    return RunSeen(
+        name=run.name,
+        uid=run.uid,
+        finished="Finished" in held,
+        suspended=run.suspend,
+        answers=ready and run.coordinator_reachable,
+        place=run_place(uri, run.namespace, run.uid) if uri is not None else "",
+        claim=claim_name(run.name, run.uid),
+    )
+
+
+def _known_only(status: Mapping[str, Any]) -> dict[str, Any]:
+    """A status without fields that this version does not know (written by a newer one)."""
+    known = {one.alias or name for name, one in SnapshotStatus.model_fields.items()}
+    return {name: value for name, value in status.items() if name in known}

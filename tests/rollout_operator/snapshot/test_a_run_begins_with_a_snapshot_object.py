@@ -1,0 +1,127 @@
+"""A run that names a RolloutSnapshot waits for it, takes it from its own namespace's bucket only, and is told what it is."""
+
+import pytest
+from worlds import SPEC, build_inputs
+
+from rollout_api.v1alpha1.allowed import Allowed
+from rollout_api.worker import RestoreOrder, WorkerOrder
+from rollout_operator.controller.queue import Key
+from rollout_operator.run.index.store import RunStore
+from rollout_operator.run.plan.preconditions.restoring import check_restore, find_source
+from rollout_operator.run.plan.preconditions.upstreams import Readable
+from rollout_operator.run.render.order import build_order
+
+ID = "ab" * 32
+PLACE = "s3://b/runs/ns/uid-1"
+READABLE = Readable(namespace="ns", roots=("s3://b/runs",), lists=Allowed())
+
+
+def condition(kind, status="True", message="words"):
+    return {
+        "type": kind,
+        "status": status,
+        "reason": "SnapshotTaken",
+        "message": message,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+
+
+def status(uri=f"{PLACE}/snapshots/manifests/{ID}.json", **more):
+    return {
+        "conditions": [condition("Ready")],
+        "run": {"name": "first", "uid": "uid-1"},
+        "digest": f"blake3:{ID}",
+        "location": {"object": {"uri": uri}},
+        "ofALaterVersion": 1,
+        **more,
+    }
+
+
+def test_one_that_is_durable_is_what_the_run_begins_with():
+    source = find_source("best", status(), READABLE)
+    assert (source.state, source.id, source.place) == ("Taken", ID, PLACE)
+    assert check_restore(source) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "stalled"),
+    [
+        (None, "ReferenceNotFound", True),
+        ({}, "WaitingForSnapshot", False),
+        (status(conditions=[condition("Ready", "False")]), "WaitingForSnapshot", False),
+        (
+            status(conditions=[condition("Ready", "False"), condition("Failed")]),
+            "WaitingForSnapshot",
+            True,
+        ),
+        (
+            status(location={"volume": {"claimName": "c", "path": "objects/m"}}),
+            "NotSupported",
+            True,
+        ),
+        (status(location=None), "NotSupported", True),
+        (status(uri=f"s3://b/runs/other/uid-1/snapshots/manifests/{ID}.json"), "NotAllowed", True),
+        (status(uri=f"s3://b/runs/ns/uid-2/snapshots/manifests/{ID}.json"), "NotAllowed", True),
+        (
+            status(uri=f"s3://b/runs/ns/../x/uid-1/snapshots/manifests/{ID}.json"),
+            "NotAllowed",
+            True,
+        ),
+        (status(uri=f"s3://elsewhere/ns/uid-1/snapshots/manifests/{ID}.json"), "NotAllowed", True),
+        (status(uri="s3://b/runs/ns/uid-1"), "NotAllowed", True),
+        (status(run={"name": "first"}), "NotAllowed", True),
+        (status(step="many"), "WaitingForSnapshot", True),
+    ],
+)
+def test_what_is_not_there_or_not_to_be_read_holds_the_run_back_and_says_why(said, reason, stalled):
+    gate = check_restore(find_source("best", said, READABLE))
+    assert gate is not None
+    assert (gate.reason.value, gate.stalled) == (reason, stalled)
+    assert "best" in gate.message
+
+
+def test_the_pods_are_told_what_and_whom_to_believe():
+    from dataclasses import replace
+
+    order = RestoreOrder(snapshot=ID, place=PLACE, trusted=("ed25519:" + "0" * 64,))
+    told = build_order(replace(build_inputs(), restore=order))
+    assert WorkerOrder.model_validate_json(told.model_dump_json()).restore == order
+    assert build_order(build_inputs()).restore is None
+
+
+def test_news_of_a_snapshot_wakes_the_run_that_waits_for_it_and_news_of_a_run_the_snapshot():
+    woken = []
+    store = RunStore(woken.append)
+    spec = {**SPEC, "restoreFrom": {"snapshotRef": {"name": "best"}}}
+
+    def put(kind, name, version, spec, conditions=()):
+        meta = {"name": name, "namespace": "ns", "uid": name, "resourceVersion": str(version)}
+        live = {"metadata": meta, "spec": spec, "status": {"conditions": list(conditions)}}
+        store.put_object(kind, live)
+
+    put("RolloutRun", "second", 1, spec)
+    put("RolloutSnapshot", "best", 2, {"source": {"run": {"name": "first"}}})
+    woken.clear()
+    put(
+        "RolloutSnapshot",
+        "best",
+        3,
+        {"source": {"run": {"name": "first"}}},
+        [condition("Finished")],
+    )
+    assert Key(namespace="ns", name="second", kind="RolloutRun") in woken
+    woken.clear()
+    put("RolloutRun", "first", 4, SPEC)
+    assert Key(namespace="ns", name="best", kind="RolloutSnapshot") in woken
+
+
+def test_snapshots_are_not_counted_as_runs():
+    store = RunStore()
+    meta = {"name": "best", "namespace": "ns", "uid": "u", "resourceVersion": "1"}
+    ready = {**condition("Ready", "False"), "reason": "Saving"}
+    store.put_object(
+        "RolloutSnapshot", {"metadata": meta, "spec": {}, "status": {"conditions": [ready]}}
+    )
+    assert (store.index.num_at_work, store.index.by_ready()) == (0, {})
+    store.drop_object("RolloutSnapshot", {"metadata": meta})
+    assert store.index.num_at_work == 0

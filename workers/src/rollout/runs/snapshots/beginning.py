@@ -1,0 +1,118 @@
+"""A run of a cluster that begins with a snapshot: what its order says, done once, in the coordinator's pod.
+
+What the processes are told (threads, grade) is written down beside the run's objects before its ledger begins: a
+coordinator that comes back tells the same, and needs the snapshot no more. Killed on the way, the next life does it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from rollout.common.bounded import UNREADABLE
+from rollout.common.text_files import replace_text
+from rollout.errors import SnapshotRefused
+from rollout.ledger.opening import open_ledger
+from rollout.ledger.records import Limits, Record, RunIdentity
+from rollout.objects.named.contract import NamedObjects
+from rollout.objects.opening import open_names
+from rollout.runs.run_dir import RunDir
+from rollout.runs.snapshots.places import WhereToLook
+from rollout.runs.snapshots.restoring import (
+    Restore,
+    find_cost,
+    graded_logical,
+    prepare_restore,
+    restore_into,
+    tell,
+)
+from rollout.snapshots.place import FOLDER
+from rollout_api.worker import RestoreOrder, WorkerConfig
+
+BEGUN = f"{FOLDER}begun.json"
+BEGUN_BYTES_MAX = 64 << 10
+
+
+class Begun(Record, frozen=True, kw_only=True):
+    """What the processes of a run that began with a snapshot are told."""
+
+    snapshot: str
+    threads: int
+    grade: str
+
+
+def begin_with_snapshot(config: WorkerConfig) -> WorkerConfig:
+    """What the processes of the run are told, which has begun then. Raises SnapshotRefused, StoreError, LedgerError."""
+    if config.restore is None:
+        return config
+    named = open_names(config)
+    run = RunDir(path=Path(config.layout.run_dir))
+    run.snapshots.mkdir(parents=True, exist_ok=True)
+    if asyncio.run(_has_begun(config)):
+        told = _told_before(config, named)
+    else:
+        restore = _find(config.restore, config)
+        told = tell(restore, config, find_cost(restore, config))
+        _write(named, restore, told)
+        restore_into(restore, config)
+    replace_text(run.worker_config, told.model_dump_json(exclude_none=True, indent=1))
+    return told
+
+
+def _find(order: RestoreOrder, config: WorkerConfig) -> Restore:
+    storage = config.spec.storage
+    where = WhereToLook(
+        object_path=order.place,
+        endpoint=storage.endpoint if storage is not None else None,
+        region=storage.region if storage is not None else None,
+        trust=order.trusted,
+    )
+    restore = prepare_restore(order.snapshot, where)
+    saved = restore.manifest.header.run
+    if saved.namespace != config.run.namespace:
+        raise SnapshotRefused(
+            f"snapshot {order.snapshot} is of a run of namespace {saved.namespace}, this one is of"
+            f" {config.run.namespace}: a run begins with snapshots of its own namespace"
+        )
+    return restore
+
+
+async def _has_begun(config: WorkerConfig) -> bool:
+    identity = RunIdentity(
+        uid=config.run.uid,
+        name=config.run.name,
+        spec_digest=config.spec_digest,
+        identity_format=config.identity_format,
+    )
+    limits = Limits(failures_max=config.spec.limits.sample_attempts)
+    ledger = open_ledger(config.spec.storage, Path(config.layout.ledger_path), identity, limits)
+    try:
+        state = await ledger.load()
+    finally:
+        await ledger.close()
+    return bool(state.versions or state.anchors or state.initial)
+
+
+def _told_before(config: WorkerConfig, named: NamedObjects) -> WorkerConfig:
+    found = named.get(BEGUN, BEGUN_BYTES_MAX)
+    if found is None:
+        raise SnapshotRefused(
+            f"run {config.run.name} has begun without the snapshot that spec.restoreFrom names: make a new run"
+        )
+    try:
+        begun = msgspec.json.decode(found.data, type=Begun)
+    except (msgspec.ValidationError, *UNREADABLE) as error:
+        raise SnapshotRefused(f"{named.place}: {BEGUN} is none of ours: {error}") from error
+    told = config.model_copy(update={"threads": begun.threads})
+    return told if begun.grade == config.resolved.grade else graded_logical(told)
+
+
+def _write(named: NamedObjects, restore: Restore, told: WorkerConfig) -> None:
+    begun = Begun(snapshot=restore.manifest.id, threads=told.threads, grade=told.resolved.grade)
+    data, before = msgspec.json.encode(begun), named.get(BEGUN, BEGUN_BYTES_MAX)
+    if before is None:
+        named.create(BEGUN, data)
+    elif before.data != data:
+        named.replace(BEGUN, data, before.tag)
