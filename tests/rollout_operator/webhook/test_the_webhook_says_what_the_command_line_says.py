@@ -205,7 +205,6 @@ def test_deletion_is_never_asked_about():
 @pytest.mark.parametrize(
     ("kind", "spec"),
     [
-        ("RolloutSnapshot", {"source": {"run": {"name": "arithmetic"}}}),
         ("RolloutEndpoint", {"model": {"uri": "rollout://tiny-adder"}}),
     ],
 )
