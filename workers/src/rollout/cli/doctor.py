@@ -10,7 +10,7 @@ import typer
 from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line
 
 if TYPE_CHECKING:
-    from rollout.doctor.judge import Finding
+    from rollout.doctor.judge import Diagnosis
 
 MARKS = {"ok": "ok", "lack": "lack", "broken": "BROKEN"}
 NAME_WIDTH = 22
@@ -31,7 +31,7 @@ def doctor(output: OutputOption = OutputFormat.text) -> None:
     raise typer.Exit(int(any(finding.state == "broken" for finding in findings)))
 
 
-def _print(finding: Finding) -> None:
+def _print(finding: Diagnosis) -> None:
     print_line(f"{MARKS[finding.state]:<7}{finding.name:<{NAME_WIDTH}}{finding.found}")
     indent = " " * (7 + NAME_WIDTH)
     if finding.costs:
@@ -40,7 +40,7 @@ def _print(finding: Finding) -> None:
         print_line(f"{indent}fix:   {finding.fix}")
 
 
-def _print_sum(findings: tuple[Finding, ...]) -> None:
+def _print_sum(findings: tuple[Diagnosis, ...]) -> None:
     num = {state: sum(one.state == state for one in findings) for state in MARKS}
     verdict = "runs will not work here" if num["broken"] else "runs work here"
     print_line(f"{verdict}: {num['ok']} well, {num['lack']} lacking, {num['broken']} broken")

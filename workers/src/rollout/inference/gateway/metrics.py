@@ -61,37 +61,45 @@ class GatewayMetrics:
         self._registry = registry = CollectorRegistry()
         count, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         measure = partial(Histogram, registry=registry)
-        own, a_version = "rollout_gateway", ("version",)
+        a_version = ("version",)
 
         what = "Requests that have ended; code 499: the client left."
-        self.requests = count(f"{own}_requests", what, ("version", "route", "code"))
-        self.rejected = count(f"{own}_rejected", "Requests refused by us.", ("reason",))
-        self.retries = count(f"{own}_retries", "Requests sent to a second engine.")
+        self.requests = count("rollout_gateway_requests", what, ("version", "route", "code"))
+        self.rejected = count("rollout_gateway_rejected", "Requests refused by us.", ("reason",))
+        self.retries = count("rollout_gateway_retries", "Requests sent to a second engine.")
         what = "Tokens of ended requests, as engines counted them."
-        self.tokens = count(f"{own}_tokens", what, ("version", "kind"))
+        self.tokens = count("rollout_gateway_tokens", what, ("version", "kind"))
         what = "Lines of the request log that were not written."
-        self.log_dropped = count(f"{own}_log_dropped", what)
+        self.log_dropped = count("rollout_gateway_log_dropped", what)
 
         what = "From the request's head to the last byte of its answer."
-        self.seconds = measure(f"{own}_request_seconds", what, a_version, buckets=LATENCY)
+        self.seconds = measure("rollout_gateway_request_seconds", what, a_version, buckets=LATENCY)
         what = "Time spent waiting for an engine."
-        self.queue_seconds = measure(f"{own}_queue_seconds", what, a_version, buckets=FIRST_BYTE)
-        what, labels = (
-            "From the request's head to the first byte of its answer.",
-            ("version", "streaming"),
+        self.queue_seconds = measure(
+            "rollout_gateway_queue_seconds", what, a_version, buckets=FIRST_BYTE
         )
-        self.first_byte = measure(f"{own}_first_byte_seconds", what, labels, buckets=FIRST_BYTE)
+        what = "From the request's head to the first byte of its answer."
+        labels = ("version", "streaming")
+        self.first_byte = measure(
+            "rollout_gateway_first_byte_seconds", what, labels, buckets=FIRST_BYTE
+        )
         what = "Mean time between two chunks of one stream."
-        self.inter_chunk = measure(f"{own}_inter_chunk_seconds", what, a_version, buckets=CHUNK)
+        self.inter_chunk = measure(
+            "rollout_gateway_inter_chunk_seconds", what, a_version, buckets=CHUNK
+        )
         what = "Our own time before the engine got the request, without the queue."
-        self.overhead = measure(f"{own}_overhead_seconds", what, buckets=OVERHEAD)
+        self.overhead = measure("rollout_gateway_overhead_seconds", what, buckets=OVERHEAD)
 
         an_engine = ("version", "engine")
-        self.queued_requests = gauge(f"{own}_queued_requests", "Waiting now.", a_version)
-        self.queued_tokens = gauge(f"{own}_queued_tokens", "Tokens of what waits.", a_version)
-        self.inflight_requests = gauge(f"{own}_inflight_requests", "With an engine now.", an_engine)
+        self.queued_requests = gauge("rollout_gateway_queued_requests", "Waiting now.", a_version)
+        self.queued_tokens = gauge(
+            "rollout_gateway_queued_tokens", "Tokens of what waits.", a_version
+        )
+        self.inflight_requests = gauge(
+            "rollout_gateway_inflight_requests", "With an engine now.", an_engine
+        )
         what = "1 where an engine answers its health check."
-        self.engine_ready = gauge(f"{own}_engine_ready", what, an_engine)
+        self.engine_ready = gauge("rollout_gateway_engine_ready", what, an_engine)
         what = "Requests queued and with engines, over what engines take at a time."
         self.saturation = gauge("rollout_endpoint_saturation_ratio", what, a_version)
 
