@@ -88,7 +88,7 @@ TRAINING: dict[str, Row] = {
     "spec.train.environment.agent": row(
         "grpo", "refused", edits={"spec.train.environment": {"agent": {"command": ["a"]}}}
     ),
-    "spec.train.environment.tools": row("grpo", "refused"),
+    "spec.train.environment.tools": row("grpo", "refusal"),
     "spec.train.data.jsonl.imageField": row("rows", "refused"),
     "spec.train.data.huggingFace.imageField": row("dataset", "refused"),
     "spec.train.data.jsonl.chosenField": row("dpo", "learning"),

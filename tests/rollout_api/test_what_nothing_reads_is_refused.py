@@ -84,11 +84,6 @@ RUN = {
     ("field", "part", "value"),
     [
         ("environment.agent", "environment", {"agent": {"command": ["my-agent"]}}),
-        (
-            "environment.tools",
-            "environment",
-            {"builtin": {"name": "single-turn"}, "tools": ["search"]},
-        ),
         ("data.jsonl.imageField", "data", {"jsonl": {"uri": "a.jsonl", "imageField": "images"}}),
     ],
 )

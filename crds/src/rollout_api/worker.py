@@ -59,6 +59,8 @@ class ResolvedRun(ApiModel):
     """Digest of the user's wheel. Unset: the code is no wheel."""
     data_digests: dict[str, str] = Field(default_factory=dict)
     """Digest of each data source, by role (`train`, or an evaluation's name)."""
+    tool_digests: dict[str, str] = Field(default_factory=dict)
+    """Digest of what the policy sees of each tool (name, description, arguments), by its name."""
     bad_records: int = Field(default=0, ge=0)
     """Records of the training data that cannot be used and are left out (`onBadRecord: Skip`)."""
     left_out: tuple[int, ...] = ()

@@ -18,6 +18,7 @@ from rollout_api.checks import (
     rewards,
     sizes,
     storage,
+    tools,
     unbuilt,
 )
 
@@ -32,6 +33,7 @@ RULES = (
     *distill.RULES,
     *preferences.RULES,
     *rewards.RULES,
+    *tools.RULES,
     *evaluations.RULES,
     *infer.RULES,
     *evaluate.RULES,

@@ -54,14 +54,11 @@ def loops_are_the_runs_own(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
 
 
 def episodes_are_conversations_in_text(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """What is to come keeps its place: tools, agents with loops of their own, images."""
+    """What is to come keeps its place: agents with loops of their own, images."""
     for path, model in models_within(spec, "spec"):
         if isinstance(model, Environment) and model.agent is not None:
             fix = "write a python environment, or take a builtin one"
             yield not_supported(f"{path}.agent", "an agent with a loop of its own", fix)
-        if isinstance(model, Environment) and model.tools:
-            fix = "let a python environment run what the policy writes"
-            yield not_supported(f"{path}.tools", "a tool that the policy calls", fix)
         if isinstance(model, FieldMapping) and model.image_field is not None:
             yield not_supported(
                 f"{path}.imageField",

@@ -151,7 +151,9 @@ class RolloutRunSpec(OneOf):
     def brings_data_code(self) -> bool:
         """Whether rows come from the author's own code: in a cluster a container of its own runs it."""
         environment = None if self.train is None else self.train.environment
-        own = environment is not None and environment.python is not None
+        own = environment is not None and (
+            environment.python is not None or any("." in name for name in environment.tools)
+        )
         return own or any(one.suite.python is not None for one in self.evaluations)
 
 

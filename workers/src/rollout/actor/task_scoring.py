@@ -8,12 +8,14 @@ from pathlib import Path
 
 from rollout.environments.build import build_environment
 from rollout.environments.single_turn import SingleTurnBuilder
+from rollout.environments.with_tools import tools_of
 from rollout.errors import EngineError
 from rollout.evaluations.build import build_suite
 from rollout.protocol.messages import Task
 from rollout.rewards.build import build_rewards
 from rollout.rewards.pipeline import RewardPipeline
 from rollout.seams import EnvBuilder
+from rollout.tools.sources import require_planned
 from rollout_api.worker import WorkerConfig
 
 TRAINING = ("", "train")
@@ -67,6 +69,7 @@ def build_task_scoring(config: WorkerConfig) -> TaskScoring:
     pipelines: dict[Key, RewardPipeline] = {}
     if train is not None and train.algorithm.is_online:
         environments[TRAINING] = build_environment(train.environment, folders=folders)
+        require_planned(config.resolved.tool_digests, tools_of(environments[TRAINING]))
         pipelines[TRAINING] = build_rewards(train.rewards, folders=folders, models=models)
     if spec.infer is not None:
         environments[BATCH] = SingleTurnBuilder()

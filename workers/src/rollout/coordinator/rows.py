@@ -173,12 +173,14 @@ def name_field(spec: RolloutRunSpec) -> str:
     train = spec.train
     environment = train.environment if train is not None else None
     own = None if environment is None else environment.python
+    tools = () if environment is None else environment.tools
     named = [("spec.train.environment.python", own)]
     named += [
         (f"spec.evaluations[{index}].suite.python", one.suite.python)
         for index, one in enumerate(spec.evaluations)
     ]
     found = [f"{field} ({one.module}.{one.class_name})" for field, one in named if one is not None]
+    found += [f"spec.train.environment.tools ({name})" for name in tools if "." in name]
     return ", ".join(found) or "spec.train.data"
 
 

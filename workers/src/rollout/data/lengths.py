@@ -12,6 +12,7 @@ from rollout.data.records import BadRecords, OnBadRecord
 from rollout.data.subset import SubsetSource, read_all
 from rollout.errors import DataError
 from rollout.seams import DataSource, Renderer
+from rollout.turns import ToolSpec
 from rollout.types import Row
 from rollout_api.v1alpha1.train import Train
 
@@ -19,8 +20,10 @@ LEFT_OUT_MAX = 10_000
 """Rows that a run may leave out for their length: their positions are written down with it."""
 
 
-def limit_training(source: DataSource, train: Train, renderer: Renderer) -> DataSource:
-    """The training rows whose prompt is no longer than ``train.maxPromptTokens``, by ``onBadRecord``.
+def limit_training(
+    source: DataSource, train: Train, renderer: Renderer, tools: Sequence[ToolSpec] = ()
+) -> DataSource:
+    """The training rows whose prompt, with ``tools``, is no longer than ``train.maxPromptTokens``, by ``onBadRecord``.
 
     Rows that nobody looks at beforehand are not: those of streams, and those of a user's environment, which
     alone knows what it asks. Raises DataError.
@@ -32,7 +35,7 @@ def limit_training(source: DataSource, train: Train, renderer: Renderer) -> Data
     on_bad = "Fail" if train.data is None else train.data.on_bad_record
     kept, _ = limit_prompts(
         source,
-        lambda row: len(renderer.render_prompt(row_messages(row))),
+        lambda row: len(renderer.render_prompt(row_messages(row), tools)),
         tokens_max,
         on_bad=on_bad,
     )

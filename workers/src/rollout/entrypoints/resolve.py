@@ -22,6 +22,7 @@ from rollout.data.mapping import row_messages
 from rollout.data.subset import bad_records, find_overlap
 from rollout.environments.build import build_environment
 from rollout.environments.prompts import ROWS_AT_ONCE, measure_prompts
+from rollout.environments.with_tools import tools_of
 from rollout.errors import DataError, RolloutError, SpecError
 from rollout.evaluations.build import build_suite, new_tokens_of
 from rollout.models.files import ModelFiles, check_model, digest_model
@@ -47,6 +48,7 @@ from rollout.runs.resolve import (
     main_answer,
 )
 from rollout.seams import DataSource, EnvBuilder, Renderer
+from rollout.tools.sources import tool_digests
 from rollout.types import Row
 from rollout_api.v1alpha1.infer import Infer
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -107,11 +109,18 @@ def resolve(request: ResolveRequest) -> Resolution:
         **msgspec.structs.asdict(facts),
         prompt_tokens_max=_prompt_tokens_max(spec, papers, renderer, room),
         data_digests={paper.role: paper.source.digest for paper in papers},
+        tool_digests=_tools(papers),
         num_rows=None if train is None else len(train),
         left_out=tuple(row for paper in papers for row in paper.left_out),
         num_bad=0 if train is None else bad_records(train).num_records,
         first_bad="" if train is None else "; ".join(map(str, bad_records(train).first[:3])),
     )
+
+
+def _tools(papers: Sequence[Paper]) -> dict[str, str]:
+    """What the policy sees of its tools in training."""
+    trained = (paper.environment for paper in papers if paper.role == "train")
+    return {name: one for made in trained for name, one in tool_digests(tools_of(made)).items()}
 
 
 def _served(spec: RolloutRunSpec, context: int) -> int:
@@ -273,7 +282,7 @@ def _training(
     _check_objective(train)
     target = train.algorithm.traits.row
     source = build_source(train.data, environment, seed=spec.seed, target=target)
-    limited = limit_training(source, train, renderer)
+    limited = limit_training(source, train, renderer, tools_of(environment))
     yield Paper(
         role="train",
         source=limited,

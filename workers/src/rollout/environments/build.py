@@ -9,6 +9,7 @@ from rollout.common.parameters import given_parameters, parse_parameters
 from rollout.environments.arithmetic import Arithmetic, ArithmeticBuilder
 from rollout.environments.plugin import wrap_class
 from rollout.environments.single_turn import SingleTurnBuilder
+from rollout.environments.with_tools import add_tools
 from rollout.errors import SpecError
 from rollout.plugins.user_code import load_object
 from rollout.seams import EnvBuilder
@@ -39,6 +40,10 @@ def build_environment(
     """
     if environment is None:
         return SingleTurnBuilder()
+    return add_tools(_build_plain(environment, folders), environment.tools, folders)
+
+
+def _build_plain(environment: Environment, folders: Sequence[Path]) -> EnvBuilder:
     if environment.builtin is not None:
         name = environment.builtin.name
         if name not in BUILTINS:

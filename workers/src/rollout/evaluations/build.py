@@ -13,6 +13,7 @@ from rollout.data.subset import Part, SubsetSource
 from rollout.environments.build import build_environment
 from rollout.environments.plugin import RowsSource
 from rollout.environments.single_turn import SingleTurnBuilder
+from rollout.environments.with_tools import add_tools
 from rollout.errors import SpecError
 from rollout.evaluations.builtin.registry import BUILTINS
 from rollout.evaluations.metrics import Metric
@@ -54,7 +55,7 @@ def build_suite(
     name = evaluation_name(item, index)
     suite = item.suite
     if suite.builtin is not None:
-        built = _builtin(suite.builtin.name, name, item, context, train)
+        built = _builtin(suite.builtin.name, name, item, context, train, folders)
     elif suite.data is not None:
         built = _data(name, item, context, train, folders)
     else:
@@ -78,14 +79,23 @@ def limit_source(source: DataSource, rows_max: int | None) -> DataSource:
 
 
 def _builtin(
-    builtin: str, name: str, item: SuiteRun, context: Context, train: Train | None
+    builtin: str,
+    name: str,
+    item: SuiteRun,
+    context: Context,
+    train: Train | None,
+    folders: Sequence[Path],
 ) -> Suite:
     if builtin not in BUILTINS:
         raise SpecError(f"no suite {builtin!r}; there are {', '.join(sorted(BUILTINS))}")
     assert item.suite.builtin is not None
     given = given_parameters(f"suite {builtin}", item.suite.builtin)
     lent = replace(context, environment=_lent_parameters(builtin, train))
-    return BUILTINS[builtin](name, given, lent)
+    built = BUILTINS[builtin](name, given, lent)
+    own = train.environment if train else None
+    if own is None or own.builtin is None or own.builtin.name != builtin:
+        return built
+    return replace(built, environment=add_tools(built.environment, own.tools, folders))
 
 
 def _lent_parameters(builtin: str, train: Train | None) -> Mapping[str, str]:
@@ -133,9 +143,11 @@ def _open_data(data: Data, context: Context) -> DataSource:
 
 
 def _environment(train: Train | None, folders: Sequence[Path]) -> EnvBuilder:
-    """A user's environment plays the evaluation's rows too; builtins with rows of their own do not."""
-    if train is None or train.environment is None or train.environment.python is None:
+    """A user's environment plays the evaluation's rows too; builtins with rows of their own do not. Tools are training's."""
+    if train is None or train.environment is None:
         return SingleTurnBuilder()
+    if train.environment.python is None:
+        return add_tools(SingleTurnBuilder(), train.environment.tools, folders)
     return build_environment(train.environment, folders=folders)
 
 

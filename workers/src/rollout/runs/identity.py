@@ -35,6 +35,7 @@ def spec_digest(
     data_digests: Mapping[str, str],
     dtype: str,
     further_digests: Mapping[str, str] | None = None,
+    tool_digests: Mapping[str, str] | None = None,
 ) -> str:
     """``blake3:<hex>`` of the identity of a run with this resolved spec."""
     identity = {
@@ -44,6 +45,7 @@ def spec_digest(
             "data": _data_identity(spec, data_digests),
             "dtype": dtype,
             **({"models": dict(further_digests)} if further_digests else {}),
+            **({"tools": dict(tool_digests)} if tool_digests else {}),
         },
     }
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -25,7 +25,10 @@ SUITES = (frozenset({"rows", "score"}),)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """One name that a manifest expects in a file. ``methods``: one of these sets, for a class."""
+    """One name that a manifest expects in a file. ``methods``: one of these sets, for a class.
+
+    ``is_tool``: a function whose arguments are its own.
+    """
 
     field: str
     name: str
@@ -33,6 +36,7 @@ class Named:
     module: str | None
     parameters: tuple[str, ...] = ()
     methods: tuple[frozenset[str], ...] = ()
+    is_tool: bool = False
 
 
 def check_user_files(spec: Mapping[str, Any], folder: Path) -> Iterator[Problem]:
@@ -52,6 +56,7 @@ def _all_named(spec: Mapping[str, Any]) -> Iterator[Named]:
     environment = (train.get("environment") or {}).get("python")
     if environment is not None:
         yield _class(environment, "spec.train.environment.python", EPISODES)
+    yield from _tools((train.get("environment") or {}).get("tools"))
     for index, item in enumerate(spec.get("evaluations") or ()):
         suite, field = item.get("suite") or {}, f"spec.evaluations[{index}].suite"
         yield from _rewards(suite.get("rewards"), f"{field}.rewards")
@@ -70,6 +75,14 @@ def _rewards(rewards: Any, field: str) -> Iterator[Named]:
                 module=python.get("module"),
                 parameters=tuple(one["name"] for one in python.get("parameters") or ()),
             )
+
+
+def _tools(names: Any) -> Iterator[Named]:
+    for index, name in enumerate(names or ()):
+        module, _, function = name.rpartition(".")
+        if module:
+            field = f"spec.train.environment.tools[{index}]"
+            yield Named(field=field, name=function, path=None, module=module, is_tool=True)
 
 
 def _class(python: Mapping[str, Any], field: str, methods: tuple[frozenset[str], ...]) -> Named:
@@ -126,7 +139,7 @@ def _check_name(named: Named, file: Path) -> Iterator[Problem]:
 
 def _check_use(named: Named, file: Path, statement: Any) -> Iterator[Problem]:
     where = f"{file}:{statement.lineno}"
-    signature = None if named.methods else read_signature(statement)
+    signature = None if named.methods or named.is_tool else read_signature(statement)
     if signature is not None and (why := find_mismatch(signature, named.parameters)):
         message = f"{where}: {describe_mismatch(named.name, why, named.parameters)}"
         yield _problem(

@@ -27,6 +27,7 @@ def complete(order: WorkerOrder, found: Resolution, dtype: Dtype) -> WorkerConfi
         data_digests=found.data_digests,
         dtype=dtype,
         further_digests=found.model_digests,
+        tool_digests=found.tool_digests,
     )
     given = {name: getattr(order, name) for name in WorkerOrder.model_fields}
     return WorkerConfig(
@@ -48,6 +49,7 @@ def _resolved(spec: RolloutRunSpec, found: Resolution, dtype: Dtype) -> Resolved
         models=found.models,
         model_digests=found.model_digests,
         data_digests=found.data_digests,
+        tool_digests=found.tool_digests,
         bad_records=found.num_bad,
         left_out=found.left_out,
         engine=spec.actors.chosen_engine.name,
@@ -64,14 +66,20 @@ def contents_of(config: WorkerConfig) -> dict[str, str | None]:
         if one.role in resolved.model_digests
     }
     data = _data_digests(config.spec, resolved.data_digests)
-    return {"spec.model": resolved.model_digest, **further, **data}
+    tools = _tools(resolved.tool_digests)
+    return {"spec.model": resolved.model_digest, **further, **data, **tools}
 
 
 def found_contents(prepared: PreparedRun, found: Resolution) -> dict[str, str | None]:
     """As they are now."""
     further = {one.field: found.model_digests[one.role] for one in further_models(prepared.spec)}
     data = _data_digests(prepared.spec, found.data_digests)
-    return {"spec.model": found.model_digest, **further, **data}
+    tools = _tools(found.tool_digests)
+    return {"spec.model": found.model_digest, **further, **data, **tools}
+
+
+def _tools(digests: Mapping[str, str]) -> dict[str, str | None]:
+    return {f"tool {name}": digest for name, digest in digests.items()}
 
 
 def _data_digests(spec: RolloutRunSpec, found: Mapping[str, str]) -> dict[str, str | None]:

@@ -29,6 +29,7 @@ from rollout.objects.opening import require_place
 from rollout.protocol.status import Status
 from rollout.runs.fetching.sources import fetch_sources
 from rollout.runs.identity import spec_identity
+from rollout.runs.plan.sandbox import require_sandbox_for
 from rollout.runs.prepare import PreparedRun
 from rollout.runs.resolve import Resolution, ResolveRequest, Resolving
 from rollout.runs.run_dir import RunDir, RunLock
@@ -91,6 +92,7 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
     run, spec = wanted.run, wanted.prepared.spec
     require_place(spec.storage)
     require_ledger(spec.storage)
+    require_sandbox_for(spec)
     fetch_sources(spec)
     machine = observe_machine()
     url = f"http://127.0.0.1:{port}"

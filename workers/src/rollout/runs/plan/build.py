@@ -103,6 +103,10 @@ def document_spec(document: Document) -> RolloutRunSpec:
 
 def _resolve(spec: RolloutRunSpec, *, offline: bool) -> tuple[dict[str, Any], list[Unresolved]]:
     """What a look at model and data gives; the rest by field, when looking is not possible."""
+    if spec.runtime_ref is None and spec.queue_name is None:
+        from rollout.runs.plan.sandbox import require_sandbox_for
+
+        require_sandbox_for(spec)
     pending = [*find_pending(spec), *(find_remote(spec) if offline else ())]
     if any(item.field != "spec.code" for item in pending):
         hub = (*find_hub_model(spec), *find_hub_data(spec)) if offline else ()
@@ -142,6 +146,7 @@ def _look(spec: RolloutRunSpec, *, offline: bool) -> dict[str, Any]:
         "numRows": found.num_rows,
         "numBadRecords": found.num_bad,
         **({"models": further} if further else {}),
+        **({"toolDigests": found.tool_digests} if found.tool_digests else {}),
     }
 
 

@@ -1,0 +1,57 @@
+"""Tools that the policy may call: those that are there, each once, and where what the policy writes can be kept in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rollout_api.checks.facts import Facts
+from rollout_api.checks.refusals import not_supported
+from rollout_api.problems import Problem
+from rollout_api.v1alpha1.run import RolloutRunSpec
+
+TOOLS = ("calculator", "file", "python_exec", "search", "shell")
+SANDBOXED = frozenset({"file", "python_exec", "shell"})
+"""Those that run what the policy writes."""
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
+
+
+def is_function(name: str) -> bool:
+    """Whether it names a function of the user's code: ``module.function``."""
+    return _FUNCTION.fullmatch(name) is not None
+
+
+def tools_are_there(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """Unknown tools, tools that are named twice, and in a cluster those that need a sandbox."""
+    environment = spec.train.environment if spec.train else None
+    names = environment.tools if environment else ()
+    for index, name in enumerate(names):
+        field = f"spec.train.environment.tools[{index}]"
+        if name in names[:index]:
+            yield Problem(
+                field=field,
+                reason="DuplicateName",
+                message=f"tool {name!r} is named twice",
+                fix="remove one",
+            )
+        elif name not in TOOLS and not is_function(name):
+            fix = f"take {', '.join(TOOLS)}, or module.function of the run's code"
+            yield not_supported(field, f"a tool {name!r}", fix)
+        elif name in SANDBOXED and facts.platform == "cluster":
+            fix = "leave it out, or run on one machine"
+            yield not_supported(field, f"{name} in a cluster, which has no sandbox pods yet,", fix)
+
+
+def tools_are_for_sampling(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """What learns from rows calls nothing."""
+    train = spec.train
+    if train and train.environment and train.environment.tools and not train.algorithm.is_online:
+        yield Problem(
+            field="spec.train.environment.tools",
+            reason="NotUsedByAlgorithm",
+            message=f"{train.algorithm.chosen} learns from the data and samples nothing that could call a tool",
+            fix="remove tools, or use grpo or ppo",
+        )
+
+
+RULES = (tools_are_there, tools_are_for_sampling)

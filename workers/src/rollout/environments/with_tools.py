@@ -1,0 +1,96 @@
+"""An environment whose policy may call tools: calls are answered here, other replies by the environment itself.
+
+A reply with calls never reaches the inner environment; one without does, and is its last word on a question of one
+turn. Wrong calls are answered with what is wrong, a policy that asks the same over and over ends as ``tool-loop``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rollout.errors import SpecError
+from rollout.seams import DataSource, Env, EnvBuilder
+from rollout.tools.contract import ToolSource
+from rollout.tools.sources import build_sources
+from rollout.tools.toolbox import Toolbox
+from rollout.turns import Action, Ending, State, ToolSpec
+from rollout.types import Message, Row
+
+
+class ToolEnv:
+    """One episode with tools around another environment's."""
+
+    def __init__(self, inner: Env, toolbox: Toolbox) -> None:
+        self._inner, self._toolbox = inner, toolbox
+        self._counts: Counter[str] = Counter()
+
+    async def start(self) -> State:
+        """The inner environment's beginning, with the tools. Raises SpecError for one that has tools of its own."""
+        return replace(_without_tools(await self._inner.start()), tools=self._toolbox.specs)
+
+    async def step(self, action: Action) -> State | Ending:
+        """The results of the calls, or what the inner environment says. Raises InfrastructureError as tools do."""
+        if action.calls:
+            return await self._answer(action)
+        said = await self._inner.step(action)
+        told = said if isinstance(said, Ending) else _without_tools(said)
+        return replace(told, signals={**self._counts, **told.signals})
+
+    async def _answer(self, action: Action) -> State | Ending:
+        done = await self._toolbox.answer(action.calls)
+        self._counts.update(done.signals)
+        if done.loop:
+            return Ending(kind="tool-loop", detail=done.loop, signals=dict(self._counts))
+        results = Message(role="tool", content=done.results)
+        return State(messages=(results,), signals=dict(self._counts))
+
+    async def close(self) -> None:
+        """Close the tools and the inner environment."""
+        try:
+            await self._toolbox.close()
+        finally:
+            await self._inner.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolBuilder:
+    """Builds the episodes of ``inner`` with the tools of ``sources``."""
+
+    inner: EnvBuilder
+    sources: tuple[ToolSource, ...]
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """What the policy sees, by name."""
+        specs = [spec for source in self.sources for spec in source.specs]
+        return tuple(sorted(specs, key=lambda spec: spec.name))
+
+    def source(self, split: str, seed: int) -> DataSource | None:
+        """The inner environment's rows."""
+        return self.inner.source(split, seed)
+
+    def build(self, row: Row) -> ToolEnv:
+        """The episode of one row; no tool is started. Raises DataError for a row that its tools cannot use."""
+        return ToolEnv(self.inner.build(row), Toolbox(self.sources, row))
+
+
+def add_tools(inner: EnvBuilder, names: Sequence[str], folders: Sequence[Path] = ()) -> EnvBuilder:
+    """``inner`` with the tools of these names; as it is without any. Raises SpecError."""
+    return ToolBuilder(inner=inner, sources=build_sources(names, folders)) if names else inner
+
+
+def tools_of(environment: EnvBuilder) -> tuple[ToolSpec, ...]:
+    """The tools that the manifest gives to an environment."""
+    return environment.tools if isinstance(environment, ToolBuilder) else ()
+
+
+def _without_tools(said: State) -> State:
+    if said.tools:
+        raise SpecError(
+            f"environment.tools: the environment has tools of its own ({', '.join(one.name for one in said.tools)}):"
+            " leave environment.tools out, or let the environment have none"
+        )
+    return replace(said, tools=None)
