@@ -78,7 +78,9 @@ async def _many(folder: Path) -> Figure:
     for step in range(1, SNAPSHOTS + 1):
         await ledger.admit(admission(2 * step, 2 * step + 2))
         await _sample(ledger, actor, step - 1, tokens=16)
-        await ledger.commit(step_commit(step, range(2 * step - 2, 2 * step), learner))
+        retired = ((0, step - ANCHORS_KEPT),) if step > ANCHORS_KEPT else ()
+        commit = step_commit(step, range(2 * step - 2, 2 * step), learner, retired=retired)
+        await ledger.commit(commit)
         await ledger.save_anchor(learner, save_state(store, step))
         if step > ANCHORS_KEPT:
             await ledger.delete_anchors([(0, step - ANCHORS_KEPT)])

@@ -218,13 +218,17 @@ class _Cutter:
         """
         evaluated = {(one["lineage"], one["step"]) for one in evaluations}
         begin = self._step + 1 - loading.RECENT_STEPS
-        found = self._rows("versions", "1 = 1 ORDER BY lineage, step", ())
+        own = self._anchor.version
+        where = "step = 0 OR step >= ? OR retired = 0 OR (lineage = ? AND step = ?) ORDER BY lineage, step"
+        found = self._rows("versions", where, (begin, own.lineage, own.step))
         kept: list[dict[str, Any]] = []
         for row in found:
             key = (row["lineage"], row["step"])
-            own, needed = self._is_own(row), key in evaluated and not row["retired"]
-            if own or (self._counts(*key) and (needed or row["step"] >= begin or row["step"] == 0)):
-                kept.append({**row, "retired": int(not (own or needed))})
+            mine, needed = self._is_own(row), key in evaluated and not row["retired"]
+            if mine or (
+                self._counts(*key) and (needed or row["step"] >= begin or row["step"] == 0)
+            ):
+                kept.append({**row, "retired": int(not (mine or needed))})
         return kept
 
     def _attempts(self, names: Sequence[str]) -> Cells:
