@@ -324,7 +324,7 @@ async def test_a_run_that_does_not_answer_yet_is_waited_for(seen, reason):
 
 async def test_a_missing_right_is_told_and_a_conflict_is_the_queues():
     one = cluster(UNSIGNED)
-    one.broken = {2: Forbidden("get secrets x", 403, "cannot get")}
+    one.broken = {1: Forbidden("get secrets x", 403, "cannot get")}
     assert await one.reconcile() > 0
     assert one.condition("Stalled") == ("True", "Forbidden")
     one.broken = {one.calls + 4: Conflict("apply status", 409, "changed")}

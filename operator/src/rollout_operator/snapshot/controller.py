@@ -77,6 +77,8 @@ class SnapshotController:
         run = self._find_run(stored)
         seen = see(stored, run)
         plan = plan_snapshot(seen, self.clocks.now())
+        if plan.asks or plan.requeue_seconds is not None:
+            plan = await self._find_key(seen) or plan
         if plan.asks:
             assert run is not None
             with self.calls.place(key.namespace) as free:
@@ -94,6 +96,18 @@ class SnapshotController:
         found = self.store.find(Key(namespace=stored.key.namespace, name=name, kind=RUN))
         return self.look(found) if found is not None and not found.deleting else None
 
+    async def _find_key(self, seen: SnapshotSeen) -> SnapshotPlan | None:
+        """Before anything is saved: why it could not be signed; None where it can."""
+        try:
+            await self.signer()
+        except (Forbidden, Refused) as error:
+            return self._tell_refused(seen, error)
+        return None
+
+    def _tell_refused(self, seen: SnapshotSeen, error: Forbidden | Refused) -> SnapshotPlan:
+        reason = Reason.FORBIDDEN if isinstance(error, Forbidden) else Reason.API_SERVER_REFUSED
+        return plan_refused(seen, reason, str(error), self.clocks.now())
+
     async def _ask(self, seen: SnapshotSeen, run: Observed) -> SnapshotPlan:
         try:
             answer = await self._order(seen, run, {})
@@ -107,8 +121,7 @@ class SnapshotController:
             words = f"the coordinator of run {run.name} does not answer"
             return plan_silence(seen, words, self.clocks.now())
         except (Forbidden, Refused) as error:
-            reason = Reason.FORBIDDEN if isinstance(error, Forbidden) else Reason.API_SERVER_REFUSED
-            return plan_refused(seen, reason, str(error), self.clocks.now())
+            return self._tell_refused(seen, error)
         return plan_answer(seen, answer, self.clocks.now())
 
     async def _order(
