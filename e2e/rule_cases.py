@@ -224,6 +224,7 @@ OTHER_WORK: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         SETTLED.format("infer"),
     ),
     "evaluate": ({}, {"baseline": {"uri": "hf://owner/name"}}, SETTLED.format("evaluate")),
+    "serve": ({}, {"maxModels": 8}, SETTLED.format("serve")),
 }
 """Kinds of work other than training: the work, a change of it, and what is said while there are pods."""
 SNAPSHOTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {

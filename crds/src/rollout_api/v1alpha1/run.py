@@ -68,7 +68,8 @@ class RolloutRunSpec(OneOf):
         _immutable("storage", "storage is immutable"),
         _immutable("managedBy", "managedBy is immutable"),
         Rule(
-            "has(self.train) == has(oldSelf.train) && has(self.infer) == has(oldSelf.infer)",
+            "has(self.train) == has(oldSelf.train) && has(self.infer) == has(oldSelf.infer)"
+            " && has(self.serve) == has(oldSelf.serve)",
             "the kind of work is immutable: make another run",
         ),
         Rule(
