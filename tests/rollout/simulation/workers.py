@@ -110,7 +110,12 @@ def show_progress(share: float, length: int) -> SampleProgress:
 
 
 async def play_each(
-    tasks: Sequence[m.Task], stage: Any, ended: Any, hand: HeldTasks, hand_back: Any
+    tasks: Sequence[m.Task],
+    stage: Any,
+    ended: Any,
+    hand: HeldTasks,
+    hand_back: Any,
+    more: None,  # a run that trains feeds nobody
 ) -> None:
     """In the place of the runner's own: tokens are hashes of noise, segment and weights.
 

@@ -12,12 +12,13 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
 from rollout.actor.episodes import Score, finish_trajectory
+from rollout.actor.feeding import Feeding, WaterMarks
 from rollout.actor.finishing import Finishing
 from rollout.actor.held_tasks import HeldTasks
 from rollout.actor.pace import Pace
@@ -33,6 +34,7 @@ from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.messages import (
     Activation,
     Claim,
+    Claimed,
     Failure,
     Heartbeat,
     Register,
@@ -75,7 +77,8 @@ class ActorParts:
     """What an actor is made of.
 
     ``tasks_max``: groups the engine batches well in one call. ``grace_seconds``: from the notice to leave
-    to the kill that follows it.
+    to the kill that follows it. ``marks``: between which more groups are asked for while others are played; None:
+    only when all have ended.
     """
 
     worker: str
@@ -85,6 +88,7 @@ class ActorParts:
     scorer: Scorer
     tasks_max: int
     grace_seconds: float = 30.0
+    marks: WaterMarks | None = None
 
 
 class Actor:
@@ -98,6 +102,7 @@ class Actor:
         self._hand = HeldTasks(parts.stage.engine.interrupt)
         self._pace = Pace()
         self._waiting: tuple[Task, ...] = ()
+        self._aside: tuple[Task, ...] = ()
         self._held: frozenset[str] = frozenset()
         self._lost: frozenset[str] = frozenset()
         self._state = "starting"
@@ -140,9 +145,11 @@ class Actor:
     async def _work_until_stopped(self) -> None:
         self._state = "starting the engine"
         await self._parts.stage.engine.start()
-        while not self._leaving.is_set():
+        while self._aside or not self._leaving.is_set():
             self._state = "waiting for tasks"
-            tasks = await self._claim()
+            aside, self._aside = self._aside, ()
+            tasks = aside or await self._claim()
+            self._held, self._lost = _ids(tasks), frozenset()
             self._hand.begin()
             batches = split_by_version(tasks)
             for number, batch in enumerate(batches, start=1):
@@ -153,23 +160,41 @@ class Actor:
 
     async def _claim(self) -> tuple[Task, ...]:
         """The next tasks; empty when there are none yet, or when it is time to go."""
+        claimed = await self._ask(self._tasks_max, CLAIM_WAIT_SECONDS)
+        if claimed is None:
+            return ()
+        marks = self._parts.marks
+        most = EVALUATION_TASKS_MAX if marks is None else marks.high
+        self._tasks_max = plan_tasks_max(claimed.tasks, self._parts.tasks_max, most)
+        return claimed.tasks
+
+    async def _claim_more(self, number: int) -> tuple[Task, ...]:
+        """Tasks that are there now, beside those in hand; empty when it is time to go."""
+        if self._leaving.is_set():
+            return ()
+        claimed = await self._ask(number, 0.0, self._held)
+        if claimed is None:
+            return ()
+        self._held |= _ids(claimed.tasks)
+        return claimed.tasks
+
+    async def _ask(
+        self, tasks_max: int, wait_seconds: float, held: Iterable[str] = ()
+    ) -> Claimed | None:
+        """One claim; None when it is time to go and the answer takes long."""
         loaded = self._activator.verified
         ask = Claim(
-            tasks_max=self._tasks_max,
+            tasks_max=tasks_max,
+            held=tuple(sorted(held)),
             loaded=None if loaded is None else (loaded.lineage, loaded.step),
-            wait_seconds=CLAIM_WAIT_SECONDS,
+            wait_seconds=wait_seconds,
         )
         claiming = asyncio.create_task(asyncio.to_thread(self._client.call, routes.CLAIM, ask))
         claimed = await unless(self._leaving, claiming, LEAVE_SECONDS)
-        if claimed is None:
-            return ()
-        if claimed.stop:
+        if claimed is not None and claimed.stop:
             log.info("told to stop: %s", claimed.reason)
             self._leaving.set()
-        self._held = frozenset(task.task_id for task in claimed.tasks)
-        self._lost = frozenset()
-        self._tasks_max = plan_tasks_max(claimed.tasks, self._parts.tasks_max)
-        return claimed.tasks
+        return claimed
 
     async def _wanted(self, tasks: Sequence[Task]) -> list[Task]:
         """Those of some tasks that are still to be done here; what is wanted elsewhere goes back."""
@@ -191,29 +216,41 @@ class Actor:
         # Weights that cannot be loaded say nothing about the tasks: no try of theirs is spent on it.
         kind: FailureKind = "returned"
         finishing = Finishing(self._finish)
+        feeding = Feeding(tasks, self._parts.marks, self._claim_more, finishing)
+
+        async def more(num_in_play: int) -> list[Task]:
+            return await self._wanted(await feeding.more(num_in_play))
+
         try:
             self._state = f"loading version {tasks[0].version.step}"
             await self._activator.activate(tasks[0].version)
             kind = "infrastructure"
             self._state = f"generating {len(tasks)} groups, version {tasks[0].version.step}"
-            await play_each(tasks, self._parts.stage, finishing.begin, self._hand, self._hand_back)
+            fed = None if self._parts.marks is None else more
+            finishing.enter(tasks)
+            await play_each(
+                tasks, self._parts.stage, finishing.begin, self._hand, self._hand_back, fed
+            )
             self._engine_failures = 0
             await finishing.settle()
         except EngineError as error:
             await finishing.settle()
-            left = [task for task in tasks if task.task_id not in finishing.task_ids]
-            await self._engine_failed(left, error, kind)
+            await self._engine_failed(feeding.left, error, kind)
         finally:
             await finishing.close()
+            self._aside = (*self._aside, *feeding.aside)
 
-    async def _finish(self, played: Sequence[PlayedTask], generate_seconds: float) -> None:
+    async def _finish(self, played: Sequence[PlayedTask], seconds: Sequence[float]) -> None:
         """Score and submit groups that have ended."""
         start = time.monotonic()
         self._state = f"scoring {len(played)} groups"
         scores = await self._parts.scorer.score(played)
-        timings = {"generate": generate_seconds, "score": time.monotonic() - start}
+        scoring = time.monotonic() - start
         await self._submit(
-            [finish_task(one, score, timings) for one, score in zip(played, scores, strict=True)]
+            [
+                finish_task(one, score, {"generate": playing, "score": scoring})
+                for one, score, playing in zip(played, scores, seconds, strict=True)
+            ]
         )
 
     async def _engine_failed(
@@ -310,10 +347,14 @@ async def unless(event: asyncio.Event, work: asyncio.Task[T], patience_seconds: 
         waiting.cancel()
 
 
-def plan_tasks_max(last: Sequence[Task], usual: int) -> int:
-    """How many tasks to ask for next: more than usual after a full answer of evaluations only."""
+def plan_tasks_max(last: Sequence[Task], usual: int, most: int = EVALUATION_TASKS_MAX) -> int:
+    """How many tasks to ask for next: more than usual, ``most``, after a full answer of evaluations only."""
     full = len(last) >= usual and all(task.kind == "eval" for task in last)
-    return max(usual, EVALUATION_TASKS_MAX) if full else usual
+    return max(usual, most) if full else usual
+
+
+def _ids(tasks: Sequence[Task]) -> frozenset[str]:
+    return frozenset(task.task_id for task in tasks)
 
 
 def split_by_version(tasks: Sequence[Task]) -> list[list[Task]]:

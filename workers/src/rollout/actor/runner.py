@@ -18,6 +18,8 @@ from rollout.protocol.messages import Task
 
 __all__ = ["RETURNED", "GroupPlayer", "PlayedTask", "RunnerParts", "play", "play_each"]
 
+FEED_SECONDS = 1.0
+"""How often more tasks are asked for at least, while no group ends."""
 TOGETHER_SECONDS = 0.005
 """Groups that end within so long are reported together: rewards and calls take them in one."""
 
@@ -25,6 +27,8 @@ HandBack = Callable[[Sequence[PlayedTask]], Awaitable[None]]
 """Told at once of tasks that are let go, while the others go on."""
 Ended = Callable[[Sequence[PlayedTask]], None]
 """Told at once of tasks whose episodes have all ended, while the others go on."""
+More = Callable[[int], Awaitable[Sequence[Task]]]
+"""Asked, with the number of groups in play or just ended, for tasks to begin beside them; soon and again while any are played."""
 
 
 async def play(
@@ -52,11 +56,15 @@ async def play_each(
     ended: Ended,
     hand: HeldTasks | None = None,
     hand_back: HandBack | None = None,
+    more: More | None = None,
 ) -> None:
-    """``play``, but ``ended`` is told of every task as it ends: each once."""
+    """``play``, but ``ended`` is told of every task as it ends: each once. ``more`` adds to them. Raises what it raises."""
     player = GroupPlayer(stage, ended, hand or HeldTasks(stage.engine.interrupt), hand_back)
     try:
         player.add(tasks)
+        while more is not None and player.num_groups:
+            player.add(await more(player.num_groups + player.num_untold))
+            await player.advance(FEED_SECONDS)
         await player.settle()
     finally:
         await player.close()
@@ -83,6 +91,11 @@ class GroupPlayer:
         """Groups that have not ended."""
         return len(self._playing)
 
+    @property
+    def num_untold(self) -> int:
+        """Groups that have ended, which nobody was told of yet."""
+        return len(self._done)
+
     def add(self, tasks: Sequence[Task]) -> None:
         """Begin these, beside those that are played."""
         groups = [
@@ -91,11 +104,13 @@ class GroupPlayer:
         ]
         self._playing |= {asyncio.create_task(self._play(group)) for group in groups}
 
-    async def advance(self) -> None:
-        """Wait until a group has ended. Raises EngineError, and what ``hand_back`` raises."""
+    async def advance(self, seconds: float | None = None) -> None:
+        """Wait until a group has ended, so long at most. Raises EngineError, and what ``hand_back`` raises."""
         if self._playing:
             playing = set(self._playing)
-            done, _ = await asyncio.wait(playing, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                playing, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
             self._playing -= done
             for one in done:
                 one.result()

@@ -14,13 +14,14 @@ import shutil
 import sys
 from pathlib import Path
 
+from rollout.actor.feeding import plan_marks
 from rollout.actor.loop import Actor, ActorParts
 from rollout.actor.runner import RunnerParts
 from rollout.actor.scoring import PipelineScorer
 from rollout.actor.task_scoring import TaskScoring, build_task_scoring
 from rollout.common.stacks import heed_end, run_loop
 from rollout.engines.registry import build_engine
-from rollout.engines.sizes import context_tokens, engine_folder, plan_tasks_max
+from rollout.engines.sizes import context_tokens, engine_folder, plan_tasks_max, tasks_at_once
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
 from rollout.errors import RolloutError
 from rollout.models.shapes import read_shape
@@ -86,6 +87,10 @@ def build_parts(
         scorer=PipelineScorer(pipelines=task_scoring.pipeline, apart=not fast),
         tasks_max=plan_tasks_max(config),
         grace_seconds=config.grace_seconds,
+        # What trains takes its tasks in the order of its data, as a step's share of them.
+        marks=plan_marks(tasks_at_once(config))
+        if stage.continuous and config.spec.train is None
+        else None,
     )
 
 
