@@ -9,7 +9,7 @@ from rollout_operator.controller.clocks import Clocks
 from rollout_operator.errors import Conflict, Forbidden, NotFound, NotLeader
 from rollout_operator.rbac import RULES
 from rollout_operator.run.record_keys import AGAIN_SECONDS_MIN, RecordKeys, build_secret, parse_keys
-from rollout_operator.signing import KEY_BYTES, SECRET_NAME, Keyring
+from rollout_operator.signing import KEY_BYTES, SECRET_NAME, SNAPSHOT_SECRET, Keyring
 
 ROOT = Path(__file__).parents[2]
 FIRST, SECOND = b"1" * KEY_BYTES, b"2" * KEY_BYTES
@@ -125,9 +125,9 @@ def test_rendering_the_chart_again_renews_the_key():
     assert build_secret("system", FIRST)["metadata"]["name"] == SECRET_NAME
 
 
-def test_the_operator_reads_this_one_secret_by_name_and_mints_tokens_of_its_own_account_alone():
+def test_the_operator_reads_its_two_keys_by_name_and_mints_tokens_of_its_own_account_alone():
     own = [rule for rule in RULES if rule.scope == "own"]
     named = {(rule.resources, rule.verbs): rule.names for rule in own if rule.names}
-    assert named[("secrets",), ("get",)] == (SECRET_NAME,)
+    assert named[("secrets",), ("get",)] == (SECRET_NAME, SNAPSHOT_SECRET)
     assert named[("serviceaccounts/token",), ("create",)] == ("$(account)",)
     assert not any("serviceaccounts/token" in rule.resources and not rule.names for rule in RULES)

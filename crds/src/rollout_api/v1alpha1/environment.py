@@ -47,7 +47,7 @@ class Environment(OneOf):
     agent: Agent | None = None
     """A program that speaks to an endpoint of its episode. Not supported by this version: refused."""
     tools: tuple[Name, ...] = many(64)
-    """Tools that the policy may call: `calculator`, `search`, on one machine `python_exec`, `shell`, `file`; or `module.function` of the user's code."""
+    """Tools that the policy may call: `calculator`, `search`, on one machine also python_exec, shell and file; or `module.function` of the user's code."""
 
 
 class PythonFunction(OneOf):
