@@ -19,6 +19,8 @@ NAMES = {
     "rollout_watch_age_seconds",
     "rollout_leader",
     "rollout_runs",
+    "rollout_snapshot_duration_seconds",
+    "rollout_snapshot_bytes",
 }
 LABELS = {"result", "verb", "code", "resource", "reason", "le"}
 """Every label has a short list of values: none is the name of a run or of a namespace."""

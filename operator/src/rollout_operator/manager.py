@@ -221,6 +221,7 @@ class Manager:
             send=runs.send_status,
             calls=calls,
             clocks=self.clocks,
+            count=self.metrics.count_snapshot,
         )
         others = [
             StatusController(

@@ -9,6 +9,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily
 
 BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60)
+SNAPSHOT_SECONDS = (1, 5, 15, 30, 60, 120, 300, 600, 1800, 3600)
+SNAPSHOT_BYTES = tuple(1024**2 * 4**power for power in range(10))
+"""From a mebibyte to 256 gibibytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +23,8 @@ class Metrics:
     duration: Histogram
     queue_latency: Histogram
     requests: Counter
+    snapshot_seconds: Histogram
+    snapshot_bytes: Histogram
     _series: dict[tuple[str, int], Counter] = field(default_factory=dict)
     """Of ``requests``, by verb and code: asking the counter for one of its series costs more than to count."""
 
@@ -29,6 +34,11 @@ class Metrics:
         if series is None:
             series = self._series[verb, code] = self.requests.labels(verb=verb, code=str(code))
         series.inc()
+
+    def count_snapshot(self, seconds: float, num_bytes: int) -> None:
+        """One snapshot that has become durable."""
+        self.snapshot_seconds.observe(seconds)
+        self.snapshot_bytes.observe(num_bytes)
 
     def render(self) -> bytes:
         """The text that Prometheus reads."""
@@ -59,6 +69,18 @@ def build_metrics() -> Metrics:
             "rollout_api_requests",
             "Requests to the API server by verb and code; code 0 is no answer.",
             ["verb", "code"],
+            registry=registry,
+        ),
+        snapshot_seconds=Histogram(
+            "rollout_snapshot_duration_seconds",
+            "From the order to take a snapshot until it was durable.",
+            buckets=SNAPSHOT_SECONDS,
+            registry=registry,
+        ),
+        snapshot_bytes=Histogram(
+            "rollout_snapshot_bytes",
+            "Size of snapshots that became durable.",
+            buckets=SNAPSHOT_BYTES,
             registry=registry,
         ),
     )

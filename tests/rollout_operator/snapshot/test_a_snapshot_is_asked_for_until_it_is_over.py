@@ -41,6 +41,7 @@ class Cluster:
         self.moment, self.answers, self.orders, self.told = BEGIN, list(answers), [], []
         self.broken = {}
         self.calls = 0
+        self.counted = []
         self.spec = {"source": {"run": {"name": "run"}}, **(spec or {})}
         self.status, self.version, self.generation = {}, 1, 1
         self.run, self.world = run, World()
@@ -61,6 +62,7 @@ class Cluster:
             signer=self.signer,
             send=self.send,
             clocks=Clock(self),
+            count=lambda seconds, num_bytes: self.counted.append((seconds, num_bytes)),
         )
 
     def live(self):
@@ -161,6 +163,16 @@ async def test_it_is_saved_signed_and_told_with_its_place():
     assert [layer["name"] for layer in one.status["layers"]] == ["TrainState", "Buffer"]
     assert one.status["run"] == {"name": "run", "uid": "uid-0001"}
     assert one.condition("Supported") == ("False", "NotSupported")
+
+
+async def test_what_became_durable_is_counted_once_with_its_seconds_and_bytes():
+    one = cluster(SAVING, UNSIGNED, TAKEN)
+    await one.reconcile()
+    one.moment += timedelta(seconds=30)
+    await one.reconcile()
+    await one.reconcile()
+
+    assert one.counted == [(30.0, WHOLE["size_bytes"])]
 
 
 async def test_what_is_over_is_looked_at_no_more_whatever_becomes_of_its_run():

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol
 
 from rollout_api.checks.unbuilt import check_snapshot
@@ -64,6 +65,8 @@ class SnapshotController:
     send: Send
     calls: Calls = field(default_factory=Calls)
     clocks: Clocks = CLOCKS
+    count: Callable[[float, int], None] | None = None
+    """Told the seconds and bytes of each snapshot that has become durable."""
     kind: str = SNAPSHOT
 
     async def reconcile(self, key: Key) -> float | None:
@@ -87,6 +90,8 @@ class SnapshotController:
                 plan = await self._ask(seen, run)
         if plan.status is not None:
             await self.send(stored, plan.status)
+        if self.count is not None and plan.bytes_taken is not None:
+            self.count(_seconds_since(seen, self.clocks.now()), plan.bytes_taken)
         self.queue.forgive(key)
         return plan.requeue_seconds
 
@@ -129,6 +134,13 @@ class SnapshotController:
     ) -> SnapshotAnswer:
         body = {"snapshot": seen.uid, "name": seen.name, **signed}
         return parse_answer(await self.coordinators.snapshot(run, body))
+
+
+def _seconds_since(seen: SnapshotSeen, now: datetime) -> float:
+    """Since its run was found; of one that was taken at the first look, since it was made."""
+    begun = seen.status.start_time
+    since = seen.created if begun is None else parse_time(begun)
+    return max(0.0, (now - since).total_seconds())
 
 
 def see(stored: Stored, run: Observed | None) -> SnapshotSeen:

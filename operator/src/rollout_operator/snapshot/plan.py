@@ -55,11 +55,15 @@ class SnapshotSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotPlan:
-    """``status`` None writes nothing; ``asks``: the coordinator is to be asked, and its answer planned with."""
+    """``status`` None writes nothing; ``asks``: the coordinator is to be asked, and its answer planned with.
+
+    ``bytes_taken``: of a snapshot that has just become durable.
+    """
 
     status: Status | None = None
     asks: bool = False
     requeue_seconds: float | None = None
+    bytes_taken: int | None = None
 
 
 def plan_snapshot(seen: SnapshotSeen, now: datetime) -> SnapshotPlan:
@@ -80,7 +84,8 @@ def plan_answer(seen: SnapshotSeen, answer: SnapshotAnswer, now: datetime) -> Sn
     assert seen.run is not None
     if answer.state == "Taken":
         found = {**_begun(seen, now), **_describe(seen.run, answer, now)}
-        return SnapshotPlan(status=_tell(seen, taken(answer), now, **found))
+        status = _tell(seen, taken(answer), now, **found)
+        return SnapshotPlan(status=status, bytes_taken=answer.size_bytes)
     if answer.state == "Waiting":
         waits = working(
             Reason.NO_SNAPSHOT_YET, answer.words or f"run {seen.run.name} has no anchor yet"
