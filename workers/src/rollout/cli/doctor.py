@@ -17,7 +17,7 @@ NAME_WIDTH = 22
 
 
 def doctor(output: OutputOption = OutputFormat.text) -> None:
-    """Look at this machine. Exits with 1 where a plain run would not work."""
+    """What this machine has for runs, what each lack costs, and what to do; exit code 1 where a run would not work."""
     from rollout.doctor.judge import judge
     from rollout.doctor.observe import observe
 

@@ -24,7 +24,10 @@ POLL_SECONDS = 0.25
 def tail(
     run: Annotated[str, typer.Argument(help="A run's name, its folder's name, or a path.")],
     *,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, max=100_000)] = 20,
+    lines: Annotated[
+        int,
+        typer.Option("--lines", "-n", min=0, max=100_000, help="Of each log, the last so many."),
+    ] = 20,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C.")] = False,
     process: Annotated[
         str | None,

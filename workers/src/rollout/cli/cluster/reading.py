@@ -39,7 +39,9 @@ PROGRESS = (
 def get(
     what: Annotated[str, typer.Argument(help="run, snapshot, endpoint, or KIND/NAME.")] = "run",
     *,
-    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A")] = False,
+    all_namespaces: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="Of every namespace that may be read.")
+    ] = False,
     context: ContextOption = None,
     namespace: NamespaceOption = None,
     output: OutputOption = OutputFormat.text,

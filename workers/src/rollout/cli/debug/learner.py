@@ -17,7 +17,10 @@ from rollout.cli.output import (
 )
 from rollout.cli.runs import RunArgument, find
 
-app = typer.Typer(help="Replay recorded batches through the learner.", no_args_is_help=True)
+app = typer.Typer(
+    help="What a run did, taken again or laid open: its batches, samples, evidence, and what holds it up.",
+    no_args_is_help=True,
+)
 
 NAMED_MAX = 10
 """Tensors named in text; ``--output json`` has all."""

@@ -93,7 +93,7 @@ LogRequestsOption = Annotated[
     bool, typer.Option("--log-requests", help="One line for each request, without bodies.")
 ]
 LogBodiesOption = Annotated[
-    bool, typer.Option("--log-bodies", help="And what was asked and answered.")
+    bool, typer.Option("--log-bodies", help="--log-requests, with what was asked and answered.")
 ]
 LogDaysOption = Annotated[
     int, typer.Option("--log-days", min=1, help="Older files of the request log are removed.")
