@@ -93,19 +93,28 @@ def _type(node: Node) -> str:
         case Object():
             return f"[{node.name}](#{node.name.lower()})"
         case Array():
-            return f"list of {_type(node.items)}, at most {node.max_length}"
+            return f"list of {_type(node.items)}{_at_most(node.max_length)}"
         case Mapping():
-            return f"map to {_type(node.values)}, at most {node.max_length}"
+            return f"map to {_type(node.values)}{_at_most(node.max_length)}"
         case Leaf():
             return _leaf(node)
+
+
+def _at_most(number: int | None) -> str:
+    return "" if number is None else f", at most {number}"
+
+
+def _number(value: float) -> str:
+    """Whole numbers in full: nobody reads 1.04858e+06."""
+    return str(int(value)) if value == int(value) else f"{value:g}"
 
 
 def _leaf(node: Leaf) -> str:
     if node.enum:
         return " or ".join(f"`{item}`" for item in node.enum)
-    low = f">= {node.minimum:g}" if node.minimum is not None else ""
-    low = f"> {node.above:g}" if node.above is not None else low
-    high = f"<= {node.maximum:g}" if node.maximum is not None and node.maximum < 1e18 else ""
-    high = f"< {node.below:g}" if node.below is not None else high
-    limits = ", ".join(part for part in (low if "-9.2" not in low else "", high) if part)
+    low = f">= {_number(node.minimum)}" if node.minimum is not None and node.minimum > -1e18 else ""
+    low = f"> {_number(node.above)}" if node.above is not None else low
+    high = f"<= {_number(node.maximum)}" if node.maximum is not None and node.maximum < 1e18 else ""
+    high = f"< {_number(node.below)}" if node.below is not None else high
+    limits = ", ".join(part for part in (low, high) if part)
     return f"{node.type}, {limits}" if limits else node.type

@@ -34,7 +34,7 @@ class Embedded(ApiModel):
 
     capabilities: ClassVar[Capabilities] = Capabilities(learner_forward=True)
     batch_groups: int | None = Field(default=None, ge=1, le=4096)
-    """Groups generated together. Unset: what the engine finds fastest; changes no token in Exact."""
+    """Groups generated together. Unset: those of a step, at most 256 samples; changes no token in Exact."""
 
 
 class Vllm(ApiModel):

@@ -96,7 +96,7 @@ class RolloutRunSpec(OneOf):
     evaluate: Evaluate | None = None
     """Measure it by `evaluations`, each once."""
     serve: Serve | None = None
-    """Train it as a client asks, whose loop it is. Not supported by this version: refused."""
+    """Let a client train it with a loop of its own, call by call. Not supported by this version: refused."""
     preset: PresetName | None = None
     """Settings to start from, `name@version`, or several joined with `+` such as
     `qwen2.5-0.5b@v1+dapo@v1`; what the manifest says wins. Unset: `defaults@v1`."""

@@ -275,7 +275,7 @@ class RuntimeSpec(ApiModel):
     queue_name: Name | None = None
     """Kueue queue of runs that name none."""
     sandbox: Sandbox | None = None
-    """How model-written code is kept in. Not supported by this version: refused, as there are no tools yet."""
+    """How model-written code is kept in. Not supported by this version: refused; tools that run code work on one machine only."""
     ceilings: Ceilings | None = None
     """Most that one run may ask for."""
     allowed: Allowed | None = None
