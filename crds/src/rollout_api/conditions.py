@@ -184,7 +184,6 @@ class Reason(StrEnum):
         "No prompt of an evaluation was answered.",
         "Look at the logs of the actors.",
     )
-
     DEADLINE_EXCEEDED = "DeadlineExceeded", "Not durable in `deadlineSeconds`.", "Make another one."
     RUN_GONE = "RunGone", "The run to be saved has ended, or is another.", "Save a run at work."
 
@@ -274,7 +273,11 @@ class Reason(StrEnum):
         "The object store does not answer or refuses.",
         "Check URI, credentials and network; the message holds the answer of the store.",
     )
-    COORDINATOR_UNREACHABLE = "CoordinatorUnreachable", "The coordinator is silent.", "Look at it."
+    COORDINATOR_UNREACHABLE = (
+        "CoordinatorUnreachable",
+        "The coordinator is silent.",
+        "Read its log.",
+    )
     LEDGER_UNREACHABLE = (
         "LedgerUnreachable",
         "The database does not answer or refuses.",

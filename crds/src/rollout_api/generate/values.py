@@ -61,7 +61,7 @@ class AccountValues(ApiModel):
     """A service account of ours. Runs have accounts of their own: `runtime.spec.roles`."""
 
     create: bool = True
-    """Make it. False: `name` exists."""
+    """Make the service account. False: `name` exists."""
     name: OptionalName = ""
     """Its name. Empty: made from the release's."""
     annotations: Annotations = Field(default_factory=dict, max_length=16)
@@ -72,7 +72,7 @@ class BudgetValues(ApiModel):
     """A PodDisruptionBudget; made only for two replicas or more."""
 
     enabled: bool = True
-    """Make it."""
+    """Make a PodDisruptionBudget."""
     max_unavailable: int = Field(default=1, ge=1, le=16)
     """Pods that a drain may take at once."""
 
@@ -207,7 +207,7 @@ class WebhookValues(PodValues):
     """The validating webhook. Without it the operator still refuses what it would: as a condition."""
 
     enabled: bool = True
-    """Install it. Not in namespaced mode: its configuration belongs to the cluster."""
+    """Install the webhook. Not in namespaced mode: its configuration belongs to the cluster."""
     replicas: int = Field(default=2, ge=1, le=16)
     """Pods; all of them answer."""
     failure_policy: Literal["Fail", "Ignore"] = "Fail"
@@ -232,7 +232,7 @@ class NetworkPolicyValues(ApiModel):
     """NetworkPolicies of our pods; those of runs are made with the runs."""
 
     enabled: bool = True
-    """Make them."""
+    """Make the NetworkPolicies."""
     api_server_ports: tuple[Annotated[int, Field(ge=1, le=65_535)], ...] = many(
         8, default=(443, 6443)
     )
@@ -259,7 +259,7 @@ class AdmissionPolicyValues(ApiModel):
     """ValidatingAdmissionPolicies, which the API server keeps whatever our processes do."""
 
     enabled: bool = True
-    """Install it. Not in namespaced mode, where an administrator does."""
+    """Install the policies. Not in namespaced mode, where an administrator does."""
     pods_may: PodsMayValues = Field(default_factory=PodsMayValues)
     """What runtimes give the pods of runs beyond the usual."""
 
@@ -288,7 +288,7 @@ class DashboardValues(ApiModel):
     """Grafana dashboards as a ConfigMap, for Grafana's sidecar."""
 
     enabled: bool = False
-    """Make it."""
+    """Make the ConfigMap."""
     labels: Labels = Field(default_factory=lambda: {"grafana_dashboard": "1"}, max_length=16)
     """Labels by which the sidecar finds it."""
     annotations: Annotations = Field(default_factory=dict, max_length=16)
