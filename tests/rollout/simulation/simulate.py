@@ -258,6 +258,7 @@ class _Story:
     async def _order_stop(self) -> None:
         """As an operator does it: again, until it is acknowledged; a run that is told so goes on no more."""
         world, sender = self._world, Envelope(worker="operator", incarnation=0)
+        world.stop_ordered = True
         await world.call(Process("operator"), routes.STOP, m.Stop(reason="Suspended"), sender)
         world.commits_at_stop = len(world.commits)
 
@@ -368,7 +369,7 @@ class _Story:
             expected.add("RewardError")
         if not self._scenario.plan.numerics.exact:
             expected.add("AllSamplesLost")
-        if self._world.commits_at_stop is not None:
+        if self._world.stop_ordered:  # the run may have heard it, and the operator not its answer
             expected.add("Stopped")
         return expected
 

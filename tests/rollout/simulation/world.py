@@ -72,6 +72,7 @@ class World:
     def __init__(self, scenario: Scenario, folder: Path, draw: random.Random) -> None:
         self.scenario, self.folder, self.draw = scenario, folder, draw
         self.trace: list[str] = []
+        self.stop_ordered = False
         self.commits_at_stop: int | None = None
         self.processes: dict[str, Process] = {}
         self.wire = Process("wire")
