@@ -24,6 +24,9 @@ LABEL_ENDPOINT = f"{DOMAIN}/endpoint"
 LABEL_SNAPSHOT_STEP = f"{DOMAIN}/step"
 """Step of a snapshot."""
 
+SNAPSHOT_MANIFESTS = "snapshots/manifests/"
+"""Below the place of a run's objects: a manifest for each snapshot, ``<id>.json``."""
+
 LABEL_NAME = "app.kubernetes.io/name"
 LABEL_INSTANCE = "app.kubernetes.io/instance"
 LABEL_COMPONENT = "app.kubernetes.io/component"

@@ -16,12 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rollout_api import names
 from rollout_operator.controller.backoff import Backoff
 from rollout_operator.controller.clocks import CLOCKS, Clocks
-from rollout_operator.errors import Conflict, KubeError, NotFound, NotLeader
+from rollout_operator.errors import KubeError, NotLeader
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.resources import SECRETS
+from rollout_operator.kube.own_secrets import build_own_secret, read_or_make
 from rollout_operator.signing import KEY_BYTES, SECRET_NAME, Keyring
 
 log = logging.getLogger(__name__)
@@ -79,35 +78,17 @@ class RecordKeys:
     async def ensure(self) -> None:
         """Read the keys; make the first one. Raises KubeError, and ValueError for a Secret of no use."""
         self._looked_at = self.clocks.monotonic()
-        try:
-            self.ring = await self._read()
-        except NotFound:
-            self.ring = await self._make()
+        found = await read_or_make(self.client, self.namespace(), SECRET_NAME, _first)
+        self.ring = parse_keys(found)
 
-    async def _read(self) -> Keyring:
-        return parse_keys(await self.client.get(SECRETS, self.namespace(), SECRET_NAME))
 
-    async def _make(self) -> Keyring:
-        """The first of several replicas makes it, the others take what is there."""
-        secret = build_secret(self.namespace(), secrets.token_bytes(KEY_BYTES))
-        try:
-            made = await self.client.create(secret, SECRETS, manager=names.MANAGER_CHILDREN)
-        except Conflict:
-            return await self._read()
-        log.info("a key for records was made secret=%s/%s", self.namespace(), SECRET_NAME)
-        return parse_keys(made)
+def _first() -> dict[str, bytes]:
+    return {CURRENT: secrets.token_bytes(KEY_BYTES)}
 
 
 def build_secret(namespace: str, key: bytes) -> dict[str, Any]:
     """The Secret with its first key."""
-    labels = {names.LABEL_NAME: "rollout", names.LABEL_PART_OF: "rollout"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "Opaque",
-        "metadata": {"name": SECRET_NAME, "namespace": namespace, "labels": labels},
-        "data": {CURRENT: base64.b64encode(key).decode()},
-    }
+    return build_own_secret(namespace, SECRET_NAME, {CURRENT: key})
 
 
 def parse_keys(secret: dict[str, Any]) -> Keyring:

@@ -16,11 +16,10 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from rollout_api import names
 from rollout_operator.controller.clocks import CLOCKS, Clocks
-from rollout_operator.errors import Conflict, NotFound, Refused
+from rollout_operator.errors import Refused
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.resources import SECRETS
+from rollout_operator.kube.own_secrets import read_or_make
 from rollout_operator.signing import KEY_BYTES, SNAPSHOT_SECRET
 
 log = logging.getLogger(__name__)
@@ -57,41 +56,17 @@ class SnapshotKeys:
         """The key, made where there is none. Raises KubeError, Refused for a Secret of no use among them."""
         now = self.clocks.monotonic()
         if self._signer is None or now - self._looked_at > LOOK_SECONDS:
-            self._signer, self._looked_at = await self._ensure(), now
+            found = await read_or_make(self.client, self.namespace(), SNAPSHOT_SECRET, _first)
+            self._signer, self._looked_at = parse_key(found), now
         return self._signer
 
     async def trusted(self) -> tuple[str, ...]:
         """Whom runs believe that begin with a snapshot. Raises KubeError."""
         return ((await self.signer()).public,)
 
-    async def _ensure(self) -> SnapshotSigner:
-        try:
-            return parse_key(await self.client.get(SECRETS, self.namespace(), SNAPSHOT_SECRET))
-        except NotFound:
-            return await self._make()
 
-    async def _make(self) -> SnapshotSigner:
-        """The first of several replicas makes it, the others take what is there."""
-        raw = Ed25519PrivateKey.generate().private_bytes_raw()
-        secret = build_key_secret(self.namespace(), raw)
-        try:
-            made = await self.client.create(secret, SECRETS, manager=names.MANAGER_CHILDREN)
-        except Conflict:
-            return parse_key(await self.client.get(SECRETS, self.namespace(), SNAPSHOT_SECRET))
-        log.info("a key for snapshots was made secret=%s/%s", self.namespace(), SNAPSHOT_SECRET)
-        return parse_key(made)
-
-
-def build_key_secret(namespace: str, raw: bytes) -> dict[str, Any]:
-    """The Secret with the key."""
-    labels = {names.LABEL_NAME: "rollout", names.LABEL_PART_OF: "rollout"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "Opaque",
-        "metadata": {"name": SNAPSHOT_SECRET, "namespace": namespace, "labels": labels},
-        "data": {ENTRY: base64.b64encode(raw).decode()},
-    }
+def _first() -> dict[str, bytes]:
+    return {ENTRY: Ed25519PrivateKey.generate().private_bytes_raw()}
 
 
 def parse_key(secret: dict[str, Any]) -> SnapshotSigner:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rollout_api.conditions import ConditionType, Reason
+from rollout_api.names import SNAPSHOT_MANIFESTS
 from rollout_api.v1alpha1.common import Condition
 from rollout_api.v1alpha1.snapshot import SnapshotSpec, SnapshotStatus
 from rollout_operator.controller.conditions import ConditionUpdate, Status, no, stamp, yes
@@ -19,8 +20,6 @@ from rollout_operator.controller.times import render_time
 from rollout_operator.run.plan.termination import reason_of
 from rollout_operator.snapshot.answers import GRADES, LAYERS, SnapshotAnswer
 
-MANIFEST = "snapshots/manifests/{}.json"
-"""Of a snapshot's id: its manifest, below the place of the run's objects."""
 ASK_SECONDS, LOOK_SECONDS, AGAIN_SECONDS = 2.0, 10.0, 15.0
 """Between two questions while it is being saved; while its run gets there; after a failure."""
 NO_CRIU = "no images of processes are made: this version is built without CRIU; the other layers are taken"
@@ -134,7 +133,7 @@ def taken(answer: SnapshotAnswer) -> list[ConditionUpdate]:
 
 
 def _describe(run: RunSeen, answer: SnapshotAnswer, now: datetime) -> Status:
-    manifest = MANIFEST.format(answer.id)
+    manifest = f"{SNAPSHOT_MANIFESTS}{answer.id}.json"
     volume = {"claimName": run.claim, "path": f"objects/{manifest}"}
     location = {"object": {"uri": f"{run.place}/{manifest}"}} if run.place else {"volume": volume}
     return {

@@ -18,9 +18,9 @@ from rollout.snapshots.manifest import (
     is_snapshot_id,
     parse_manifest,
 )
+from rollout_api.names import SNAPSHOT_MANIFESTS
 
 FOLDER = "snapshots/"
-MANIFESTS = f"{FOLDER}manifests/"
 SUFFIX = ".json"
 COMMITS_MAX = 10
 
@@ -80,8 +80,8 @@ def look_up(named: NamedObjects, snapshot: str) -> Manifest | None:
 
 def list_manifests(named: NamedObjects) -> Iterator[Manifest | Unreadable]:
     """Every snapshot of a place, in the order of ids. Raises StoreError where it cannot be listed."""
-    for entry in named.entries(MANIFESTS):
-        snapshot = entry.name.removeprefix(MANIFESTS).removesuffix(SUFFIX)
+    for entry in named.entries(SNAPSHOT_MANIFESTS):
+        snapshot = entry.name.removeprefix(SNAPSHOT_MANIFESTS).removesuffix(SUFFIX)
         if not is_snapshot_id(snapshot):
             yield Unreadable(name=entry.name, reason="not the name of a snapshot")
             continue
@@ -107,4 +107,4 @@ def not_found(snapshot: str) -> SnapshotRefused:
 
 
 def _name(snapshot: str) -> str:
-    return f"{MANIFESTS}{snapshot}{SUFFIX}"
+    return f"{SNAPSHOT_MANIFESTS}{snapshot}{SUFFIX}"

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rollout_api.conditions import Reason
+from rollout_api.names import SNAPSHOT_MANIFESTS
 from rollout_api.v1alpha1.snapshot import SnapshotStatus
 from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.preconditions.upstreams import OBJECTS, STRAY_SHOWN_MAX, Readable
-
-BELOW = "/snapshots/manifests/"
-"""Between the place of a run's objects and the manifest of a snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +51,7 @@ def find_source(name: str, status: Mapping[str, Any] | None, readable: Readable)
 
 
 def _of_bucket(name: str, status: SnapshotStatus, uri: str, readable: Readable) -> RestoreSource:
-    place, marked, _ = uri.rpartition(BELOW)
+    place, marked, _ = uri.rpartition(f"/{SNAPSHOT_MANIFESTS}")
     uid = status.run.uid if status.run is not None else None
     if not marked or uid is None or not readable.holds(f"{place}{OBJECTS}0", uid):
         return RestoreSource(name=name, state="Stray", message=uri[:STRAY_SHOWN_MAX])
