@@ -21,7 +21,7 @@ from rollout.doctor.facts import Folder, Hub, MachineFacts, TorchFacts
 from rollout.doctor.judge import EXTRAS
 from rollout.runs.run_dir import runs_home
 from rollout.tools.sandbox.contract import NoSandbox
-from rollout.tools.sandbox.host import Host
+from rollout.tools.sandbox.trial import require_sandbox
 
 TORCH_SECONDS_MAX = 120.0
 HUB_SECONDS_MAX = 5.0
@@ -130,7 +130,7 @@ def _installed(names: tuple[str, ...]) -> dict[str, str]:
 
 def _try_sandbox() -> str:
     try:
-        Host.find()
+        require_sandbox()
     except NoSandbox as error:
         return str(error).removeprefix("NoSandbox: ")
     return ""
