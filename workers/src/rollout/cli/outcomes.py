@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 LABEL_WIDTH = 12
 
 
+def print_result(run_dir: Path, summary: Mapping[str, Any]) -> None:
+    """What came of a run that has ended, for people: of one that answers rows, how many; else the whole of its end."""
+    if (counts := summary.get("infer")) is not None:
+        print_answers(summary, counts)
+        return
+    page = run_dir / "report.html"
+    print_end(run_dir, page=page if page.exists() else None)
+
+
 def print_end(folder: Path, *, page: Path | None) -> None:
     """What a person wants to know when a run has ended: nothing, where none had begun."""
     from rollout.errors import LedgerError

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rollout.cli.outcomes import print_result
 from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line, print_note
+from rollout.cli.runs import RunArgument, find
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,9 +20,6 @@ if TYPE_CHECKING:
     from rollout.supervisor.display.progress import Display
 
 POLL_SECONDS = 0.5
-RunArgument = Annotated[
-    str, typer.Argument(help="A run's name, its folder's name, or a path.", metavar="RUN")
-]
 DetachOption = Annotated[
     bool,
     typer.Option(
@@ -76,8 +75,9 @@ def attach(run: RunArgument) -> None:
             raise typer.Exit(0) from None
         finally:
             display.close()
-    _print_result(found)
-    raise typer.Exit(read_result(found).get("exit_code", 1))
+    summary = read_result(found)
+    print_result(found.path, summary)
+    raise typer.Exit(summary.get("exit_code", 1))
 
 
 def _follow(run: RunDir, display: Display) -> None:
@@ -95,18 +95,6 @@ def _follow(run: RunDir, display: Display) -> None:
             time.sleep(POLL_SECONDS)
     finally:
         poller.close()
-
-
-def _print_result(run: RunDir) -> None:
-    from rollout.cli.outcomes import print_answers, print_end
-    from rollout.supervisor.launch import read_result
-
-    summary = read_result(run)
-    if (counts := summary.get("infer")) is not None:
-        print_answers(summary, counts)
-        return
-    page = run.path / "report.html"
-    print_end(run.path, page=page if page.exists() else None)
 
 
 def stop(
@@ -191,6 +179,6 @@ def _outcome(name: str) -> str:
 
 
 def _find(run: str) -> RunDir:
-    from rollout.runs.run_dir import RunDir, find_run
+    from rollout.runs.run_dir import RunDir
 
-    return RunDir(path=find_run(run))
+    return RunDir(path=find(run))

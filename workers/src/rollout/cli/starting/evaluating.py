@@ -7,18 +7,26 @@ from typing import Annotated, Any
 
 import typer
 
+from rollout.cli.outcomes import print_result
 from rollout.cli.output import OutputFormat, OutputOption
 from rollout.cli.runs import find
 from rollout.cli.starting.measuring import Server, conclude, measure_server
 from rollout.cli.starting.running import (
     DryRunOption,
     ResumeOption,
+    RunDirOption,
     SetOption,
     build_document,
     launch,
-    print_result,
 )
-from rollout.cli.starting.sampling import EngineOption, FastOption, sampling_spec
+from rollout.cli.starting.sampling import (
+    EngineOption,
+    FastOption,
+    MaxTokensOption,
+    NameOption,
+    SeedOption,
+    sampling_spec,
+)
 from rollout.errors import SpecError
 
 SuitesOption = Annotated[
@@ -75,15 +83,6 @@ TemperatureOption = Annotated[
     float | None,
     typer.Option("--temperature", help="Default: 0, greedy; 1 with several samples."),
 ]
-MaxTokensOption = Annotated[
-    int | None, typer.Option("--max-tokens", help="Longest completion; default: 512.")
-]
-NameOption = Annotated[str, typer.Option("--name", help="Name of the run.")]
-SeedOption = Annotated[int, typer.Option("--seed", help="Root of all randomness.")]
-RunDirOption = Annotated[
-    Path | None,
-    typer.Option("--run-dir", help="Where the run lives; default: runs/<name>-<n>."),
-]
 
 
 def evaluate(
@@ -124,8 +123,8 @@ def evaluate(
     asked |= _drop_unsaid({"maxPrompts": limit, "maxNewTokens": max_tokens})
     evaluations = [{"suite": one, **asked} for one in _suites(suites, parameters or [])]
     if url is not None:
-        others = {"--run": run, "--best": best, "--step": step, "--set": set_, "--dry-run": dry_run}
-        server = _server(url, model, key_env, others)
+        is_local = run is not None or best or step is not None or bool(set_) or dry_run
+        server = _server(url, model, key_env, is_local=is_local)
         wish = {"samples": samples, "temperature": drawn, "seed": seed, "max_tokens": max_tokens}
         wish = {**_drop_unsaid(wish), "concurrency": concurrency}
         folder, outcome = measure_server(
@@ -144,14 +143,13 @@ def evaluate(
     if result is None:
         return
     if output is OutputFormat.text:
-        print_result(result)
+        print_result(result.run_dir, result.summary)
     conclude(result.run_dir, result.summary, against, output)
 
 
-def _server(url: str, model: str | None, key_env: str, others: dict[str, Any]) -> Server:
-    """The server that is measured. Raises SpecError where an option of a model of this machine stands beside it."""
-    given = [name for name, value in others.items() if value or (name == "--step" and value == 0)]
-    if model is None or given:
+def _server(url: str, model: str | None, key_env: str, *, is_local: bool) -> Server:
+    """The server that is measured. Raises SpecError beside an option of what is measured here (``is_local``)."""
+    if model is None or is_local:
         raise SpecError(
             "--url takes --model, the model's name there, and none of --run, --step, --best, --set, --dry-run"
         )

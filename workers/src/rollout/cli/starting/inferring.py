@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -12,11 +11,19 @@ from rollout.cli.starting import serving
 from rollout.cli.starting.running import (
     DryRunOption,
     ResumeOption,
+    RunDirOption,
     SetOption,
     build_document,
     start,
 )
-from rollout.cli.starting.sampling import EngineOption, FastOption, sampling_spec
+from rollout.cli.starting.sampling import (
+    EngineOption,
+    FastOption,
+    MaxTokensOption,
+    NameOption,
+    SeedOption,
+    sampling_spec,
+)
 from rollout.errors import SpecError
 
 app = typer.Typer(help="Answer prompts with a model.", no_args_is_help=True)
@@ -48,18 +55,9 @@ ResultsFormatOption = Annotated[
     Literal["Jsonl", "Parquet"],
     typer.Option("--results-format", case_sensitive=False, help="Form of --results."),
 ]
-NameOption = Annotated[str, typer.Option("--name", help="Name of the run.")]
 SamplesOption = Annotated[int, typer.Option("--samples", help="Completions of each row.")]
-MaxTokensOption = Annotated[
-    int | None, typer.Option("--max-tokens", help="Longest completion; default: 512.")
-]
 TemperatureOption = Annotated[float, typer.Option("--temperature", help="0 is greedy.")]
-SeedOption = Annotated[int, typer.Option("--seed", help="Root of all randomness.")]
 LogprobsOption = Annotated[bool, typer.Option("--logprobs", help="Write tokens and logprobs too.")]
-RunDirOption = Annotated[
-    Path | None,
-    typer.Option("--run-dir", help="Where the run lives; default: runs/<name>-<n>."),
-]
 
 
 @app.command("batch")

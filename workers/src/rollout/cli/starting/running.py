@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rollout.cli.outcomes import print_answers, print_end
+from rollout.cli.outcomes import print_result
 from rollout.cli.output import OutputFormat, OutputOption, print_json
 from rollout.cli.starting.detaching import DetachOption, go_on_alone
 
@@ -25,6 +25,10 @@ ResumeOption = Annotated[
         "--resume",
         help="Go on with the newest run of this manifest: Latest, or a name; or begin with a snapshot: its id.",
     ),
+]
+RunDirOption = Annotated[
+    Path | None,
+    typer.Option("--run-dir", help="Where the run lives; default: runs/<name>-<n>."),
 ]
 SnapshotsOption = Annotated[
     str | None,
@@ -63,10 +67,7 @@ def run(
     ] = None,
     set_: SetOption = None,
     resume: ResumeOption = None,
-    run_dir: Annotated[
-        Path | None,
-        typer.Option("--run-dir", help="Where the run lives; default: runs/<name>-<n>."),
-    ] = None,
+    run_dir: RunDirOption = None,
     dry_run: DryRunOption = False,
     object_path: SnapshotsOption = None,
     endpoint: EndpointOption = None,
@@ -86,17 +87,20 @@ def run(
         documents = documents_of_plan(plan, overrides=set_ or [])
     else:
         documents = load_overridden(str(file), set_ or [])
-    if detach and not dry_run:
-        from rollout.runs.validation import require_valid
-
-        require_valid(documents)
-        go_on_alone(run_dir, output)
     from rollout.runs.snapshots.places import WhereToLook
 
     lies = WhereToLook(
         object_path=object_path, endpoint=endpoint, region=region, trust=tuple(trust or ())
     )
-    start(documents, resume=resume, run_dir=run_dir, dry_run=dry_run, output=output, snapshots=lies)
+    start(
+        documents,
+        resume=resume,
+        run_dir=run_dir,
+        dry_run=dry_run,
+        output=output,
+        snapshots=lies,
+        detach=detach,
+    )
 
 
 def load_overridden(file: str, overrides: list[str]) -> list[Any]:
@@ -131,6 +135,7 @@ def start(
     dry_run: bool,
     output: OutputFormat,
     snapshots: WhereToLook | None = None,
+    detach: bool = False,
 ) -> None:
     """Check, then run or (``dry_run``) only plan. Ends the process with the run's exit code."""
     result = launch(
@@ -140,13 +145,14 @@ def start(
         dry_run=dry_run,
         output=output,
         snapshots=snapshots,
+        detach=detach,
     )
     if result is None:
         return
     if output is OutputFormat.json:
         print_json(result.summary)
     else:
-        print_result(result)
+        print_result(result.run_dir, result.summary)
     raise typer.Exit(result.exit_code)
 
 
@@ -158,8 +164,12 @@ def launch(
     dry_run: bool,
     output: OutputFormat,
     snapshots: WhereToLook | None = None,
+    detach: bool = False,
 ) -> RunResult | None:
-    """Check and run, without a word on what came of it; None where it was only planned."""
+    """Check and run, without a word on what came of it; None where it was only planned.
+
+    ``detach``: the run goes on in a process of its own, in which this returns; the one that called ends.
+    """
     from rollout.cli.output import print_note
     from rollout.runs.validation import require_valid
 
@@ -171,6 +181,8 @@ def launch(
 
         print_plan(build_plan(documents, offline=True), output)
         return None
+    if detach:
+        go_on_alone(run_dir, output)
     from rollout.common.stacks import show_on_signal
     from rollout.plugins.guard import hide_memory
     from rollout.report import write_report
@@ -186,15 +198,6 @@ def launch(
         report=None if _answers_rows(documents) else write_report,
         snapshots=snapshots,
     )
-
-
-def print_result(result: RunResult) -> None:
-    """What came of a run, for people."""
-    if (counts := result.summary.get("infer")) is not None:
-        print_answers(result.summary, counts)
-    else:
-        page = result.run_dir / "report.html"
-        print_end(result.run_dir, page=page if page.exists() else None)
 
 
 def _answers_rows(documents: list[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""What the commands that only sample say of the engine: its name, and whether equal runs are promised."""
+"""What the commands that only sample have in common: their run's name and seed, and what is said of the engine."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ FastOption = Annotated[
         "--fast",
         help="numerics.mode: Fast: vLLM decodes many rows together; a rerun may draw other tokens.",
     ),
+]
+NameOption = Annotated[str, typer.Option("--name", help="Name of the run.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Root of all randomness.")]
+MaxTokensOption = Annotated[
+    int | None, typer.Option("--max-tokens", help="Longest completion; default: 512.")
 ]
 
 
