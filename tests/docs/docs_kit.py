@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from warm import run_rollout, start_rollout
+
+from rollout.common.child_processes import Process
 
 ROOT = Path(__file__).parents[2]
 GENERATED = ROOT / "docs" / "reference"
@@ -21,7 +22,6 @@ SAMPLES = sorted((ROOT / "manifests" / "samples").rglob("*.yaml"))
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _NAMED = re.compile(r"^`([\w.-]+)`:\n\n```\w*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_ROLLOUT = (sys.executable, "-c", "from rollout.cli.main import main; main()")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -69,30 +69,27 @@ def links(page: Path) -> list[str]:
     return _LINK.findall(re.sub(r"`[^`\n]*`", "", text))
 
 
-def start(*words: str, folder: Path) -> subprocess.Popen[str]:
+def start(*words: str, folder: Path) -> Process:
     """``rollout WORDS`` in ``folder``, where its runs are kept; standard error is a file beside it."""
-    with (folder / "said.txt").open("w") as said:
-        return subprocess.Popen(
-            [*_ROLLOUT, *words], cwd=folder, env=_environment(folder), stderr=said, text=True
+    with (folder / "said.txt").open("w") as said, (folder / "out.txt").open("w") as out:
+        return start_rollout(
+            *words,
+            folder=folder,
+            out=out.fileno(),
+            err=said.fileno(),
+            environment=_environment(folder),
         )
 
 
 def say(*words: str, folder: Path) -> str:
     """Standard output of ``rollout WORDS`` in ``folder``; fails with what it said when it fails."""
-    done = subprocess.run(
-        [*_ROLLOUT, *words],
-        cwd=folder,
-        env=_environment(folder),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = run_rollout(*words, folder=folder, environment=_environment(folder))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "ROLLOUT_HOME": str(folder / "runs"), "HF_HUB_OFFLINE": "1"}
+    return {"ROLLOUT_HOME": str(folder / "runs")}
 
 
 def write_files(page: Path, folder: Path) -> Path:

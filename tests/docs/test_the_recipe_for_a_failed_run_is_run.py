@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from docs_kit import ROOT, commands, say, start
 
+from rollout.common.child_processes import Process
 from rollout.common.stacks import ask_for_stacks
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -51,11 +51,11 @@ def wait_for_the_judge():
 """
 
 
-def until(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+def until(condition: Callable[[], object], process: Process) -> None:
     """Wait for what another process does."""
     deadline = time.monotonic() + LOOK_SECONDS_MAX
     while not condition():
-        assert process.poll() is None, process.args
+        assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
 

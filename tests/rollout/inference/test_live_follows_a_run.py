@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
 from pathlib import Path
 
 import openai
 import pytest
-from serving_kit import COMMAND, START_SECONDS, serving
+from serving_kit import START_SECONDS, serving
+from warm import run_rollout
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
@@ -20,14 +19,9 @@ MESSAGES = [{"role": "user", "content": "3+4="}]
 
 def train(home: Path, steps: int, *more: str) -> None:
     overrides = [f"--set={one}" for one in (*SMALL, f"train.maxSteps={steps}")]
-    subprocess.run(
-        [*COMMAND, "run", "-f", str(SAMPLE), *overrides, *more],
-        env={**os.environ, "ROLLOUT_HOME": str(home), "OMP_NUM_THREADS": "1"},
-        cwd=home,
-        check=True,
-        timeout=240,
-        capture_output=True,
-    )
+    words = ("run", "-f", str(SAMPLE), *overrides, *more)
+    done = run_rollout(*words, folder=home, environment={"ROLLOUT_HOME": str(home)})
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_name_moves_on_with_its_run_and_no_request_fails(tmp_path):

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import math
 import os
-import select
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import psutil
+from warm import RUNS, outside_of_tests, serves, settings, warm_server
 
 from rollout.common.child_processes import Process, ProcessSpec, end_processes, start_process
 from rollout.common.parent_death import tied_argv
@@ -27,9 +23,7 @@ from rollout.errors import RolloutError
 from rollout.protocol.auth import read_token
 from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.status import Status
-from rollout.supervisor.fork_server import FORKED, ForkServer, open_fork_server
 
-HERE = Path(__file__).parent
 RUN_SECONDS_MAX = 600.0
 START_SECONDS_MAX = 120.0
 """Bounds against hanging only: a machine that does other things too is slow, not wrong."""
@@ -297,8 +291,10 @@ def start_job(
     words = ("started_job", json.dumps(arguments))
     with stderr.open("ab") as log, Path(os.devnull).open("rb") as nothing:
         files = {0: nothing.fileno(), 1: log.fileno(), 2: log.fileno()}
-        if not plain and (server := warm_server()).serves(environment):
-            process = server.fork(words, environment=environment, files=files, passes_on=True)
+        if not plain and serves(environment):
+            process = warm_server().fork(
+                words, environment=environment, files=files, passes_on=RUNS
+            )
         else:
             process = subprocess.Popen(
                 tied_argv(*words, parent=os.getpid()),
@@ -312,38 +308,9 @@ def start_job(
     return STARTED[-1]
 
 
-@cache
-def warm_server() -> ForkServer:
-    """What forks this test process's supervisors, each with a fork server for its own processes."""
-    folder = Path(tempfile.mkdtemp())
-    server = open_fork_server(
-        FORKED, {**outside_of_tests(), **enchanted(folder)}, folder / "fork-server.log"
-    )
-    atexit.register(shutil.rmtree, folder)
-    atexit.register(server.close)
-    while not server.is_ready():
-        select.select([server.descriptor], [], [], RUN_SECONDS_MAX)
-    return server
-
-
-def outside_of_tests() -> dict[str, str]:
-    """Our environment without what pytest changes from test to test: a server serves only its own."""
-    return {
-        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_CURRENT_")
-    }
-
-
 def enchanted(spells: Path) -> dict[str, str]:
     """What makes every Python process of a run read ``spells`` before anything else."""
-    found = os.environ.get("PYTHONPATH")
-    paths = [str(HERE / "spells"), *([found] if found else [])]
-    return {
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONPATH": os.pathsep.join(paths),
-        "ROLLOUT_TEST_SPELLS": str(spells),
-    }
+    return {**settings(), "ROLLOUT_TEST_SPELLS": str(spells)}
 
 
 def end_jobs() -> None:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from local_jobs import outside_of_tests
+from warm import outside_of_tests
 
 from rollout.common.child_processes import (
     Process,

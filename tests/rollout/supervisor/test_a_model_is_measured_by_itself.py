@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 
 import psutil
 import pytest
 from local_jobs import members, start_job
 from typer.testing import CliRunner
+from warm import run_rollout
 
 from rollout.cli.main import app
 from rollout.errors import SpecError
@@ -106,20 +105,32 @@ def test_each_prompt_is_asked_as_often_as_wanted_and_no_step_is_made(measured, u
     assert result["message"] == "120 prompts of 1 evaluation measured"
 
 
-def test_a_training_run_measures_the_same_before_its_first_step(measured, tmp_path):
-    """Its engine plans with other lengths, so that a logprob may differ in its last bit."""
-    job = start(tmp_path, BESIDE)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run that measures the same model and then trains it."""
+    job = start(tmp_path_factory.mktemp("trained"), BESIDE)
     job.finish()
+    return job
 
-    assert tokens_of(job) == tokens_of(measured)
-    assert summary_of(job) == summary_of(measured)
+
+def test_a_training_run_measures_the_same_before_its_first_step(measured, trained):
+    """Its engine plans with other lengths, so that a logprob may differ in its last bit."""
+    assert tokens_of(trained) == tokens_of(measured)
+    assert summary_of(trained) == summary_of(measured)
 
 
 @pytest.mark.parametrize(
     ("role", "number"),
-    [("model", 0), ("actor-0", 0), ("actor-0", 20), ("coordinator", 0), ("coordinator", 20)],
+    [
+        ("model", 0),
+        pytest.param("actor-0", 0, marks=pytest.mark.slow),
+        ("actor-0", 20),
+        pytest.param("coordinator", 0, marks=pytest.mark.slow),
+        ("coordinator", 20),
+    ],
 )
 def test_a_process_that_is_killed_changes_no_answer(role, number, measured, untouched, tmp_path):
+    """Quick: each role once, the two that work on when there is most to lose."""
     job = start(tmp_path)
     job.wait_until(
         lambda status: role == "model" or sum(one.num_done for one in status.evaluations) >= number
@@ -142,53 +153,31 @@ def kill_any(job, name: str) -> None:
             continue
 
 
-def test_a_run_that_is_killed_whole_goes_on(untouched, tmp_path):
-    job = start(tmp_path)
-    job.wait_until(lambda status: any(one.num_done for one in status.evaluations))
-    job.process.kill()
-    psutil.wait_procs(members(job.run_dir), timeout=60)
-
-    resumed = start(tmp_path, resume="Latest")
-    resumed.finish()
-
-    assert answers_of(resumed) == untouched
-
-
-def test_a_resumed_run_asks_what_it_began_with(tmp_path):
+def test_a_run_that_is_killed_whole_goes_on_and_asks_what_it_began_with(untouched, tmp_path):
     job = start(tmp_path)
     job.wait_until(lambda status: any(one.num_done for one in status.evaluations))
     job.process.kill()
     psutil.wait_procs(members(job.run_dir), timeout=60)
 
     other = start(tmp_path, ALONE.replace("maxPrompts: 120", "maxPrompts: 60"), resume="Latest")
-
     assert other.wait() == 2
     assert "spec.evaluations" in other.said()
+    resumed = start(tmp_path, resume="Latest")
+    resumed.finish()
+
+    assert answers_of(resumed) == untouched
 
 
-def test_the_weights_of_a_run_are_measured_by_its_name(tmp_path, monkeypatch):
-    trained = start(tmp_path, BESIDE)
-    trained.finish()
-    monkeypatch.setenv("ROLLOUT_HOME", str(trained.home))
-    monkeypatch.chdir(tmp_path)
+def test_the_weights_of_a_run_are_measured_by_its_name(trained, tmp_path):
     words = ["eval", "--run", trained.run_dir.name, "--suite", "arithmetic", "--limit", "6"]
 
-    measured = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from rollout.cli.main import main; main()",
-            *words,
-            "--max-tokens",
-            "8",
-            "--output",
-            "json",
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
+    measured = run_rollout(
+        *words,
+        *("--max-tokens", "8", "--output", "json"),
+        folder=tmp_path,
+        environment={"ROLLOUT_HOME": str(trained.home)},
     )
+    assert measured.returncode == 0, measured.stderr
 
     assert json.loads(measured.stdout)["reason"] == "Finished"
     document = json.loads((trained.home / "eval-1" / "worker.json").read_text())

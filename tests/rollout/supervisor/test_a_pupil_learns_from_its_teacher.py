@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm import run_rollout
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -48,13 +47,8 @@ spec:
 
 
 def rollout(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from rollout.cli.main import main; main()", *command],
-        env={**os.environ, "ROLLOUT_HOME": str(folder), "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=1700,
-    )
+    home = {"ROLLOUT_HOME": str(folder)}
+    return run_rollout(*command, folder=folder, environment=home, seconds_max=1700)
 
 
 @pytest.mark.slow

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from warm import run_rollout
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -55,19 +54,11 @@ def write(folder: Path, algorithm: str, name: str = "small", **train: Any) -> Pa
 
 def rollout(folder: Path, *words: str, user: str = "me") -> subprocess.CompletedProcess[str]:
     """A command of the installation of ``user``, whose runs lie in ``folder``."""
-    return subprocess.run(
-        [sys.executable, "-c", "from rollout.cli.main import main; main()", *words],
-        cwd=folder,
-        env={
-            **os.environ,
-            "ROLLOUT_HOME": str(folder / "runs"),
-            "XDG_CONFIG_HOME": str(folder.parent / f"config-{user}"),
-            "HF_HUB_OFFLINE": "1",
-        },
-        capture_output=True,
-        text=True,
-        timeout=800,
-    )
+    mine = {
+        "ROLLOUT_HOME": str(folder / "runs"),
+        "XDG_CONFIG_HOME": str(folder.parent / f"config-{user}"),
+    }
+    return run_rollout(*words, folder=folder, environment=mine)
 
 
 def ok(done: subprocess.CompletedProcess[str]) -> str:

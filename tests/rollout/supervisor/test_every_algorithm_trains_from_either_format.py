@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from warm import run_rollout
 
 from rollout.cli.starting.training import ALGORITHMS
 
@@ -71,21 +70,8 @@ def value_of(value: Any) -> str:
 
 
 def train(folder: Path, algorithm: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from rollout.cli.main import main; main()",
-            "train",
-            algorithm,
-            *words,
-        ],
-        cwd=folder,
-        env={**os.environ, "ROLLOUT_HOME": str(folder / "runs"), "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    home = {"ROLLOUT_HOME": str(folder / "runs")}
+    return run_rollout("train", algorithm, *words, folder=folder, environment=home)
 
 
 @pytest.mark.parametrize("form", ["toml", pytest.param("yaml", marks=pytest.mark.slow)])

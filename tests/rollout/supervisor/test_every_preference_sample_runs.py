@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm import run_rollout
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -23,13 +21,7 @@ def run(name: str, folder: Path, *words: str) -> dict:
     """The last run's result."""
     few = ("--set", "train.maxSteps=2", "--set", "train.schedule={constant: {}}")
     command = ["run", "-f", str(SAMPLES / f"{name}.yaml"), *few, *words]
-    done = subprocess.run(
-        [sys.executable, "-c", "from rollout.cli.main import main; main()", *command],
-        env={**os.environ, "ROLLOUT_HOME": str(folder), "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=800,
-    )
+    done = run_rollout(*command, folder=folder, environment={"ROLLOUT_HOME": str(folder)})
     assert done.returncode == 0, done.stderr
     newest = max(folder.glob("*/result.json"), key=lambda path: path.stat().st_mtime)
     return json.loads(newest.read_text())

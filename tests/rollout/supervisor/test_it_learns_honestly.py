@@ -1,7 +1,7 @@
 """The main job learns what it was never shown, and its controls do not.
 
 2,000 sums are held out of supervised fine-tuning and of reinforcement learning alike; accuracy is greedy,
-on all of them. One pinned seed here; five seeds and the controls in the slow tier.
+on all of them. One pinned seed and a quarter of the steps here; five seeds, every step and the controls in the slow tier.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from rollout.runs.validation import apply_values
 from rollout.supervisor import run_manifest
 
 MANIFEST = Path(__file__).parents[3] / "manifests" / "samples" / "addition-sft-grpo.yaml"
+STEPS_QUICK = 100
+"""Of 400. Accuracy was 0.30, 0.93, 0.98 and 0.997 after 0, 25, 50 and 100 of them."""
 RISE_MIN, ACCURACY_MIN, CONTROL_GAIN_MAX = 0.4, 0.9, 0.05
 
 SHUFFLED = """
@@ -29,11 +31,14 @@ def shuffled(prompts, completions, rows):
 """
 
 
-def main_job(seed: int) -> list[Document]:
-    """Both stages with another model, another data order and other noise."""
+def main_job(seed: int, **changes: object) -> list[Document]:
+    """Both stages with another model, another data order and other noise; ``changes`` are the second's."""
     sft, grpo = load_documents(MANIFEST)
     model = {"model.uri": f"rollout://tiny-adder?steps=0&seed={seed}"}
-    return [apply_values(sft, {"seed": seed, **model}), apply_values(grpo, {"seed": seed})]
+    return [
+        apply_values(sft, {"seed": seed, **model}),
+        apply_values(grpo, {"seed": seed, **changes}),
+    ]
 
 
 def control(seed: int, **changes: object) -> list[Document]:
@@ -64,7 +69,8 @@ def learn(documents: list[Document], home: Path, monkeypatch) -> tuple[float, fl
 @pytest.mark.process
 @pytest.mark.timeout(900)
 def test_one_pinned_seed_learns_to_carry(tmp_path, monkeypatch):
-    first, last, low = learn(main_job(0), tmp_path, monkeypatch)
+    short = {"train.maxSteps": STEPS_QUICK}
+    first, last, low = learn(main_job(0, **short), tmp_path, monkeypatch)
     assert last - first >= RISE_MIN
     assert low >= ACCURACY_MIN
 

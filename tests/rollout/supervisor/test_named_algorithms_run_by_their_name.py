@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from warm import run_rollout
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -33,13 +31,8 @@ def run(folder: Path, preset: str, more: str = "groupSize: 4") -> tuple[dict[str
     """The result, and the metrics of every step."""
     path = folder / "named.yaml"
     path.write_text(MANIFEST.format(preset=preset, more=more))
-    done = subprocess.run(
-        [sys.executable, "-c", "from rollout.cli.main import main; main()", "run", "-f", str(path)],
-        env={**os.environ, "ROLLOUT_HOME": str(folder / "runs"), "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=800,
-    )
+    home = {"ROLLOUT_HOME": str(folder / "runs")}
+    done = run_rollout("run", "-f", str(path), folder=folder, environment=home)
     assert done.returncode == 0, done.stderr
     ended = folder / "runs" / "named-1"
     lines = (ended / "metrics.jsonl").read_text().splitlines()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from safetensors import safe_open
+from warm import run_rollout
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -44,13 +42,8 @@ spec:
 
 def rollout(folder: Path, *command: str) -> str:
     """Standard output of ``rollout COMMAND``; fails with what it said when it fails."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from rollout.cli.main import main; main()", *command],
-        env={**os.environ, "ROLLOUT_HOME": str(folder), "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=1700,
-    )
+    home = {"ROLLOUT_HOME": str(folder)}
+    done = run_rollout(*command, folder=folder, environment=home, seconds_max=1700)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

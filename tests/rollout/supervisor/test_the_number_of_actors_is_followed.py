@@ -16,14 +16,6 @@ from rollout.supervisor.watch import Bounds
 
 pytestmark = pytest.mark.process
 
-SLOW = """
-import time
-
-def even(prompts, completions, rows):
-    time.sleep(0.8)
-    return [sum(token % 2 == 0 for token in c.token_ids) / len(c.token_ids) for c in completions]
-"""
-
 
 def scaled(actors: str, algorithm: str = "promptsPerStep: 4, groupSize: 4") -> str:
     text = MANIFEST.replace("promptsPerStep: 4, groupSize: 4", algorithm)
@@ -36,9 +28,10 @@ def alive(status):
 
 def test_actors_join_while_the_learner_waits_for_them(tmp_path):
     manifest = scaled("{replicas: 1, autoscale: {min: 1, max: 3}}")
-    job = start_job(tmp_path / "runs", manifest=manifest, reward=SLOW)
+    job = start_job(tmp_path / "runs", manifest=manifest, slow_rewards=0.8)
 
     job.wait_until(lambda status: len(alive(status)) == 3)
+    job.slow_rewards(0.0)
 
     result = job.finish()
     assert result["step"] == 12

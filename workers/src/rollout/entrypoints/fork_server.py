@@ -151,7 +151,7 @@ def become(descriptors: list[int]) -> None:
     draw_anew()
     words = order.words
     set_title(parent_death.tied_argv(*words, parent=order.parent))
-    if order.passes_on:
+    for _ in range(order.passes_on):
         fork_server.INHERITED.append(pass_on(order.environment))
     gc.enable()
     parent_death.main(["--parent", str(order.parent), *words])
@@ -190,6 +190,8 @@ def pass_on(environment: Mapping[str, str]) -> fork_server.ForkServer:
     pid = os.fork()
     if pid == 0:
         ours.close()
+        for earlier in fork_server.INHERITED:
+            earlier.forget()
         _serve_or_exit(theirs, asker)
     theirs.close()
     process = fork_server.ForkedProcess(pid)

@@ -45,7 +45,7 @@ MODULES_BYTES_MAX = 4096
 CHILDREN_SECONDS = 0.02
 TITLE_ROOM = 1024
 INHERITED: list[ForkServer] = []
-"""The fork server that this process was given by the one that forked it, until somebody takes it; one at most."""
+"""Fork servers that this process was given by the one that forked it: whoever starts a run takes one."""
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 
 
@@ -54,7 +54,7 @@ class Order:
     """One process to be forked: ``words`` are a module and its arguments.
 
     ``numbers``: what its open files shall be called, in the order in which they are sent. ``parent`` is
-    the id of whoever asks. ``passes_on``: it gets a fork server of its own, for its children.
+    the id of whoever asks. ``passes_on``: it gets so many fork servers of its own, one for each run that it starts.
     """
 
     words: tuple[str, ...]
@@ -62,7 +62,7 @@ class Order:
     folder: str
     parent: int
     numbers: tuple[int, ...]
-    passes_on: bool = False
+    passes_on: int = 0
 
 
 class ForkedProcess:
@@ -141,7 +141,7 @@ class ForkServer:
         environment: Mapping[str, str],
         files: Mapping[int, int],
         folder: Path | None = None,
-        passes_on: bool = False,
+        passes_on: int = 0,
     ) -> ForkedProcess:
         """A child of ours that runs a module; ``files`` are our open files by the number they shall have.
 
@@ -169,6 +169,10 @@ class ForkServer:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
+
+    def forget(self) -> None:
+        """Close our end alone: it is somebody else's server."""
+        self._channel.close()
 
     def _hear_out(self) -> None:
         """Let it write why it ends: its channel closes before its traceback stands in the log."""

@@ -1,0 +1,122 @@
+"""Starts ``rollout`` and whole runs by forking them from a process that has imported what runs need, once a test process.
+
+What is forked is what ``python -m`` starts (rollout/supervisor/test_a_forked_process_is_what_a_started_one_would_be.py),
+without the seconds of CPU that its imports take. The command line is started plainly in
+test_a_detached_run_goes_on_alone.py, test_a_sweep_goes_on_where_it_was.py and test_the_gsm8k_sample_starts.py.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
+
+from rollout.common.child_processes import Process
+from rollout.supervisor.fork_server import FORKED, ForkServer, open_fork_server
+
+SPELLS = Path(__file__).parent / "rollout" / "supervisor" / "spells"
+READY_SECONDS_MAX = 600.0
+COMMAND_SECONDS_MAX = 800.0
+PROGRAM = "rollout"
+RUNS = 3
+"""As many runs of one pipeline are forked from what is warm; further ones import for themselves."""
+LATE = ("ROLLOUT_", "XDG_CONFIG_HOME", "AWS_")
+"""Variables of these beginnings are read when they are needed, never at import: what is forked has its own."""
+
+
+def outside_of_tests() -> dict[str, str]:
+    """Our environment without what pytest changes from test to test: a server serves only its own."""
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_CURRENT_")
+    }
+
+
+def settings() -> dict[str, str]:
+    """What every process of a test's run is started with, so that one server serves all of them."""
+    found = os.environ.get("PYTHONPATH")
+    return {
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": os.pathsep.join([str(SPELLS), *([found] if found else [])]),
+    }
+
+
+BEGAN = {**outside_of_tests(), **settings()}
+"""Before a test changes anything."""
+
+
+def _early(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not name.startswith(LATE)}
+
+
+def serves(environment: Mapping[str, str]) -> bool:
+    """Whether a process with this environment may be forked: libraries have read theirs."""
+    return _early(environment) == _early(BEGAN)
+
+
+@cache
+def warm_server() -> ForkServer:
+    """What forks this test process's commands and supervisors, each with a fork server for its own processes."""
+    folder = Path(tempfile.mkdtemp())
+    server = open_fork_server(FORKED, BEGAN, folder / "fork-server.log")
+    atexit.register(shutil.rmtree, folder)
+    atexit.register(server.close)
+    while not server.is_ready():
+        select.select([server.descriptor], [], [], READY_SECONDS_MAX)
+    return server
+
+
+def start_rollout(
+    *words: str, folder: Path, out: int, err: int, environment: Mapping[str, str] | None = None
+) -> Process:
+    """``rollout WORDS`` in ``folder``, its streams given to open files; ``environment`` is added to ours."""
+    wanted = {**outside_of_tests(), **settings(), **(environment or {})}
+    with Path(os.devnull).open("rb") as nothing:
+        if serves(wanted):
+            files = {0: nothing.fileno(), 1: out, 2: err}
+            return warm_server().fork(
+                (PROGRAM, *words), environment=wanted, files=files, folder=folder, passes_on=RUNS
+            )
+        return subprocess.Popen(
+            [sys.executable, "-m", PROGRAM, *words],
+            env=wanted,
+            cwd=folder,
+            stdin=nothing,
+            stdout=out,
+            stderr=err,
+        )
+
+
+def run_rollout(
+    *words: str,
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    seconds_max: float = COMMAND_SECONDS_MAX,
+) -> subprocess.CompletedProcess[str]:
+    """``rollout WORDS`` in ``folder`` until it ends: its exit code and what it wrote."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = start_rollout(
+            *words, folder=folder, out=out.fileno(), err=err.fileno(), environment=environment
+        )
+        try:
+            code = process.wait(seconds_max)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        return subprocess.CompletedProcess(words, code, _read(out), _read(err))
+
+
+def _read(file: BinaryIO) -> str:
+    file.seek(0)
+    return file.read().decode()
