@@ -13,7 +13,7 @@ HASHES := -q --no-deps --python-version 3.11 --generate-hashes --no-annotate --n
 export PYTHONDONTWRITEBYTECODE =
 RUN_MANIFEST ?= manifests/samples/addition-sft-grpo.yaml
 
-.PHONY: help setup run test check test-long lint format generate verify bench docs constraints hashes clean e2e cluster-build cluster-up cluster-down
+.PHONY: help setup run gpu test check test-long lint format generate verify bench docs constraints hashes clean e2e cluster-build cluster-up cluster-down
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -73,6 +73,10 @@ verify: setup ## Fail when a generated file is out of date
 
 bench: setup ## Measure against the bars: make bench TARGET=training
 	@$(BIN)/python tests/bench/run.py $(TARGET)
+
+GPU_PYTHON ?= $(BIN)/python
+gpu: ## On a machine with a CUDA device: its tests and figures, resumable (GPU_PYTHON=python3 for torch that is there)
+	@$(GPU_PYTHON) tests/gpu/on_a_device.py $(ARGS)
 
 docs: setup ## Rewrite the tutorial's pictures from real runs
 	@$(BIN)/python docs/make_pictures.py

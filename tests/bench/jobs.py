@@ -27,7 +27,8 @@ class Job:
 
     ``mode`` is ours alone; ``gradient_checkpointing`` and what begins with ``trl`` are TRL's. Ours
     always packs (the product's default); ``batch_size`` counts our rows. ``ordered``: both take the
-    rows as they stand in the file, so that their losses can be compared step by step.
+    rows as they stand in the file, so that their losses can be compared step by step. On ``cuda`` both
+    compute in bfloat16 beside float32 masters: TRL by autocast, its default there.
     """
 
     kind: Literal["grpo", "sft", "dpo", "kto", "rm"]
@@ -44,6 +45,7 @@ class Job:
     trl_rows: int = 8
     trl_accumulate: int = 1
     ordered: bool = False
+    device: Literal["cpu", "cuda"] = "cpu"
 
     @property
     def learns_from_pairs(self) -> bool:
@@ -88,10 +90,14 @@ def manifest_of(job: Job, *, steps: int = STEPS_MAX) -> dict[str, Any]:
         "metadata": {"name": "bench"},
         "spec": {
             "numerics": {"mode": job.mode},
-            "model": {"uri": f"file://{job.model}", "chatTemplate": "plain"},
+            "model": {"uri": f"file://{job.model}", "chatTemplate": "plain", **_dtype(job)},
             "train": train,
         },
     }
+
+
+def _dtype(job: Job) -> dict[str, str]:
+    return {"dtype": "BFloat16"} if job.device == "cuda" else {}
 
 
 def _grpo(job: Job) -> dict[str, Any]:

@@ -158,6 +158,7 @@ class OneProcess:
         self.progress = self._begin()
         self.phases: dict[str, float] = {}
         self._unused: list[str] = []
+        self._bases: tuple[str, ...] = ()
 
     def _begin(self) -> Progress:
         version = publish(self.parts.trainer.policy.weights(), self.store, lineage=0, step=0)
@@ -187,13 +188,16 @@ class OneProcess:
             before, step=done.step, chain=sealed.chain, version=version, cursor=done.cursor
         )
         self.phases = clock.seconds
+        self._bases = sealed.stored.bases
         self._unused.append(before.version.object)
         return done.metrics
 
     def tidy(self) -> None:
         """Delete weights that nobody needs any more, as a coordinator does beside a run's steps."""
-        while self._unused:
-            self.store.delete(self._unused.pop())
+        gone = [name for name in self._unused if name not in self._bases]
+        for name in gone:
+            self.store.delete(name)
+        self._unused = [name for name in self._unused if name in self._bases]
 
     async def _batch(self, ordinals: range, rows: Any, clock: Clock) -> Batch:
         cursor = Cursor(

@@ -18,10 +18,8 @@ from rollout.rendering import build_renderer
 from rollout_api.worker import WorkerConfig
 
 
-async def main(path: str, scratch: Path) -> None:
+async def main(config: WorkerConfig, turns: Turns) -> None:
     """Take a step each turn, until told to end."""
-    turns = Turns()
-    config = _config(path, scratch)
     run = OneProcess(config)
     turns.stop(weights=run.progress.version.digest, first_tokens=_first_tokens(config, run))
     while True:
@@ -57,4 +55,6 @@ def _first_tokens(config: WorkerConfig, run: OneProcess) -> list[int]:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="rollout-bench-ours-") as name:
-        asyncio.run(main(sys.argv[1], Path(name)))
+        turns = Turns()
+        config = _config(sys.argv[1], Path(name))  # it opens episodes of its own
+        asyncio.run(main(config, turns))

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset
 from jobs import Job, read_job
 from transformers import AutoTokenizer, TrainerCallback
@@ -53,7 +54,8 @@ def main(path: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(job.model)
     tokenizer.chat_template = None
     rows = [json.loads(line) for line in Path(job.data).read_text().splitlines()]
-    weights = digest_tensors({name: p.detach() for name, p in model.named_parameters()})
+    served = torch.bfloat16 if job.device == "cuda" else torch.float32
+    weights = digest_tensors({name: p.detach().to(served) for name, p in model.named_parameters()})
     first = _first_tokens(job, rows[0], tokenizer)
     given = Given(
         job=job,

@@ -71,8 +71,8 @@ def _common(given: Given) -> dict[str, Any]:
     job = given.job
     return {
         "output_dir": given.folder,
-        "use_cpu": True,
-        "bf16": False,
+        "use_cpu": job.device == "cpu",
+        "bf16": job.device == "cuda",
         "learning_rate": LEARNING_RATE,
         "lr_scheduler_type": "constant",
         "optim": "adamw_torch_fused",

@@ -35,7 +35,12 @@ class Turns:
             wall, cpu = self._start
             facts |= {"seconds": time.perf_counter() - wall, "cpu_seconds": cpu_seconds() - cpu}
         after()
-        self.say(**facts, peak_bytes=memory_bytes("VmHWM"), now_bytes=memory_bytes("VmRSS"))
+        self.say(
+            **facts,
+            peak_bytes=memory_bytes("VmHWM"),
+            now_bytes=memory_bytes("VmRSS"),
+            device_peak_bytes=device_peak_bytes(),
+        )
 
     def start(self) -> None:
         """Block until the parent says go; ends the process when the parent is gone."""
@@ -47,6 +52,12 @@ class Turns:
         """One line to the parent."""
         self._lines.write(json.dumps(facts) + "\n")
         self._lines.flush()
+
+
+def device_peak_bytes() -> int:
+    """The most that this process's tensors have taken of its GPU; 0 without one."""
+    torch = sys.modules.get("torch")
+    return torch.cuda.max_memory_allocated() if torch and torch.cuda.is_initialized() else 0
 
 
 def cpu_seconds() -> float:

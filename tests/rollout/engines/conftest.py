@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    Gemma2Config,
     GemmaConfig,
     LlamaConfig,
     MistralConfig,
@@ -28,6 +29,7 @@ CONFIGS = {
     "qwen3": Qwen3Config,
     "mistral": MistralConfig,
     "gemma": GemmaConfig,
+    "gemma2": Gemma2Config,
 }
 VOCAB = 61
 

@@ -2,7 +2,8 @@
 
 Simple sums with their terms kept, so that ``plan`` can print where the bytes go. Activations follow
 the usual transformer count (Korthikanti 2022, section 4): about 34 x hidden bytes a token and layer
-at 2 bytes a value without recomputation, 2 x hidden with; logits are counted once in fp32.
+at 2 bytes a value without recomputation, 2 x hidden with; logits are counted once in fp32, of many tokens
+the part that exists at a time.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ HEADROOM = 0.92
 _ACTIVATION_FACTOR, _CHECKPOINTED_FACTOR = 17, 1
 """Values kept per hidden unit, token and layer."""
 _KV_SEQUENCES = 16
+LOGITS_OF_A_PART = 1 << 25
+"""Of more logits than these the learner's head has a part at a time."""
+_PART_COPIES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +62,7 @@ def estimate_learner(spec: RolloutRunSpec, model: ModelFacts) -> Memory:
             ("critic", _critic(spec, model, width) // shards),
             ("teacher", _teacher(spec, model, width)),
             ("activations", activations),
-            ("logits", tokens * model.vocab_size * 4),
+            ("logits", _logits(tokens, model)),
             ("staging", trained * width // shards),
         ),
     )
@@ -136,6 +140,13 @@ def _teacher(spec: RolloutRunSpec, model: ModelFacts, width: int) -> int:
     """A frozen teacher's weights, whole on every rank, as if it had the policy's size: the least it has."""
     distils = spec.train is not None and "teacher" in spec.train.algorithm.traits.models
     return model.num_parameters * width if distils else 0
+
+
+def _logits(tokens: int, model: ModelFacts) -> int:
+    """Whole in float32, or the parts that exist at a time with the head's gradient in float32."""
+    if tokens * model.vocab_size <= LOGITS_OF_A_PART:
+        return tokens * model.vocab_size * 4
+    return _PART_COPIES * LOGITS_OF_A_PART * 4 + model.vocab_size * model.hidden_size * 4
 
 
 def _held(spec: RolloutRunSpec, model: ModelFacts, width: int) -> int:

@@ -20,6 +20,7 @@ from blake3 import blake3
 from rollout.learner.forward.packed_rows import SequenceTokens
 from rollout.protocol.messages import Cursor
 from rollout.types import TrajectoryGroup
+from rollout.weights.host import host_tensors
 
 PARALLEL_BYTES_MIN = 1 << 26
 """Hash on several threads from this size on; below, starting them costs more."""
@@ -77,7 +78,7 @@ def digest_state(tensors: Mapping[str, torch.Tensor], randomness: bytes) -> str:
     names = sorted(tensors)
     hasher.update("".join(f"{n}|{tensors[n].dtype}|{tensors[n].shape}|" for n in names).encode())
     for name in names:
-        tensor = tensors[name].detach().cpu().contiguous()
+        tensor = host_tensors({name: tensors[name].detach()})[name].contiguous()
         hasher.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return hasher.hexdigest()
 

@@ -73,7 +73,7 @@ def chooses_experts(config: Mapping[str, Any]) -> bool:
     return any(
         chooses_experts(value)
         if isinstance(value, Mapping)
-        else _NUM_EXPERTS.search(name) and isinstance(value, int) and value > 1
+        else _NUM_EXPERTS.search(str(name)) and isinstance(value, int) and value > 1
         for name, value in config.items()
     )
 

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,12 +39,23 @@ def open_raw(path: Path, *, writable: bool = False) -> Iterator[dict[str, Bits]]
 
 def _parse(data: Bits, path: Path) -> dict[str, Bits]:
     try:
-        (length,) = struct.unpack("<Q", data[:8].tobytes())
-        header = json.loads(data[8 : 8 + min(length, _HEADER_BYTES_MAX)].tobytes())
-        body = data[8 + length :]
-        return {name: _view(body, item) for name, item in header.items() if name != "__metadata__"}
+        header, body = parse_header(data)
+        return {name: _view(body, item) for name, item in header.items()}
     except (ValueError, KeyError, TypeError, struct.error) as error:
         raise StoreError(f"weights {path}: not a whole safetensors file ({error})") from error
+
+
+def parse_header(data: Bits) -> tuple[dict[str, Any], Bits]:
+    """What a safetensors file's bytes say of each tensor, and the bytes that this is about.
+
+    Raises ValueError, TypeError or struct.error on what is none.
+    """
+    (length,) = struct.unpack("<Q", data[:8].tobytes())
+    if length > len(data) - 8:
+        raise ValueError(f"a header of {length} bytes in {len(data)}")
+    header = json.loads(data[8 : 8 + min(length, _HEADER_BYTES_MAX)].tobytes())
+    header.pop("__metadata__", None)
+    return header, data[8 + length :]
 
 
 def _view(body: Bits, item: Mapping[str, object]) -> Bits:

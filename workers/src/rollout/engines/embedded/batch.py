@@ -21,7 +21,7 @@ from typing import Protocol
 import torch
 
 from rollout.engines.embedded.config import DecoderConfig
-from rollout.engines.embedded.model import CompactModel, attend
+from rollout.engines.embedded.model import CPU, CompactModel, attend
 from rollout.engines.embedded.prompts import PromptKeys
 
 
@@ -86,10 +86,12 @@ class CompactDecoder:
 
     takes_ragged_prompts = True
 
-    def __init__(self, config: DecoderConfig, dtype: torch.dtype) -> None:
+    def __init__(
+        self, config: DecoderConfig, dtype: torch.dtype, device: torch.device = CPU
+    ) -> None:
         self.vocab_size = config.vocab_size
         self.positions_max = config.positions_max
-        self._model = CompactModel(config, dtype)
+        self._model = CompactModel(config, dtype, device)
 
     def padded(self, prompt_length: int) -> int:
         """What a prompt is padded to in a fixed shape."""
@@ -114,13 +116,13 @@ class CompactBatch:
         self._widths = size.widths
         self._group_size = size.group_size
         self._prompts = _by_length(model, prompts, fixed=bool(size.widths))
-        lengths_B = torch.tensor([len(prompt) for prompt in prompts])
+        lengths_B = torch.tensor([len(prompt) for prompt in prompts], device=model.device)
         self._num_samples = len(prompts) * size.group_size
-        empty_S = torch.zeros(self._width() - self._num_samples, dtype=lengths_B.dtype)
+        empty_S = lengths_B.new_zeros(self._width() - self._num_samples)
         self._position_N = torch.cat((lengths_B.repeat_interleave(size.group_size), empty_S))
         self._filled = 0
         room = size.new_tokens_max - 1
-        self._own_bias = _no_keys(model.whole(room), model.dtype) if size.widths else None
+        self._own_bias = _no_keys(model.whole(room), model) if size.widths else None
         own = (
             2,
             self._width(),
@@ -129,7 +131,10 @@ class CompactBatch:
             model.config.head_size,
         )
         fill = torch.zeros if size.widths else torch.empty  # what is masked must be finite
-        self._own = [fill(own, dtype=model.dtype) for _ in range(model.config.num_layers)]
+        self._own = [
+            fill(own, dtype=model.dtype, device=model.device)
+            for _ in range(model.config.num_layers)
+        ]
 
     def first(self) -> torch.Tensor:
         """Compute the prompts."""
@@ -165,6 +170,7 @@ class CompactBatch:
         self._num_samples = len(samples_S)
         self._group_size = len(samples_S) // len(groups_B)
         # Any row will do for an empty one.
+        samples_S = samples_S.to(self._model.device)
         rows_N = torch.cat((samples_S, samples_S.new_zeros(self._width() - len(samples_S))))
         self._own = [kv.index_select(1, rows_N) for kv in self._own]
         self._position_N = self._position_N[rows_N]
@@ -217,7 +223,7 @@ class CompactBatch:
             start = end
         if start < len(q):
             empty = q[start:].flatten(1, 2)
-            never = torch.full(empty.shape[:2], float("-inf"))
+            never = torch.full(empty.shape[:2], float("-inf"), device=empty.device)
             found.append((torch.zeros_like(empty), never))
         if len(found) == 1:
             return found[0]
@@ -226,7 +232,7 @@ class CompactBatch:
     def _own_keys(self, index: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Keys and values up to this token; in a fixed shape up to a whole length, the rest masked."""
         length = self._filled + 1
-        if self._own_bias is None:
+        if self._own_bias is None or self._model.flash:
             return self._own[index][:, :, :, :length], None
         self._own_bias[..., self._filled] = 0
         whole = self._model.whole(length)
@@ -245,6 +251,7 @@ def _by_length(
     ]
 
 
-def _no_keys(length: int, dtype: torch.dtype) -> torch.Tensor:
+def _no_keys(length: int, model: CompactModel) -> torch.Tensor:
     """[1, 1, 1, T]: no position may be read yet."""
-    return torch.full((1, 1, 1, length), float("-inf"), dtype=dtype)
+    shape = (1, 1, 1, length)
+    return torch.full(shape, float("-inf"), dtype=model.dtype, device=model.device)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+
 from rollout.engines.embedded.engine import EmbeddedEngine
+from rollout.engines.embedded.model import CPU
 from rollout.engines.sizes import BATCH_SAMPLES, group_size, prompts_per_step
 from rollout.seams import Engine
 from rollout_api.v1alpha1.roles import Embedded
@@ -23,7 +26,14 @@ def build(config: WorkerConfig, embedded: Embedded, name: str) -> Engine:
         num_threads=config.threads,
         exact=config.spec.numerics.mode == "Exact",
         batch_groups=groups,
+        device=find_device(),
     )
+
+
+def find_device() -> torch.device:
+    """The last GPU that this process sees, since learners begin with the first; the CPU where it sees none."""
+    count = torch.cuda.device_count()
+    return torch.device("cuda", count - 1) if count else CPU
 
 
 def plan_batch_groups(samples: int, prompts: int) -> int:

@@ -1,4 +1,4 @@
-"""The embedded engine: generation inside the actor's own process, on CPUs, with no server.
+"""The embedded engine: generation inside the actor's own process, with no server.
 
 Fused weights and static caches for Qwen2, Qwen3 and Llama (``model``), the transformers module for
 anything else. Each prompt is computed once per group. In ``exact`` a group's tokens and logprobs are
@@ -13,7 +13,7 @@ Refuses: sampling truncations, penalties, end tokens from a generation file (pro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -32,6 +32,7 @@ from rollout.engines.embedded.generate import (
     plan_batches,
 )
 from rollout.engines.embedded.invariance import SlotProbe
+from rollout.engines.embedded.model import CPU
 from rollout.engines.embedded.progress import GenerationWatch
 from rollout.engines.stops import StopTexts
 from rollout.errors import EngineError
@@ -43,6 +44,7 @@ from rollout.types import (
     WeightVersion,
 )
 from rollout.weights.digest import digest_tensors, load_weights
+from rollout.weights.host import read_tensors
 
 DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16}
 """Names of the API and what they mean here."""
@@ -54,7 +56,8 @@ class EmbeddedEngine:
     """``rollout.seams.Engine`` in a thread of this process.
 
     ``model`` is a local folder with ``config.json``; weights come by ``load``. ``num_threads`` are
-    the threads of one product; ``batch_groups`` (at least 1) is how many groups are decoded together.
+    the threads of one product; ``batch_groups`` (at least 1) is how many groups are decoded together;
+    ``device`` holds weights and caches.
     """
 
     def __init__(
@@ -65,11 +68,13 @@ class EmbeddedEngine:
         num_threads: int = 1,
         exact: bool = True,
         batch_groups: int = 1,
+        device: torch.device = CPU,
     ) -> None:
         if batch_groups < 1:
             raise ValueError(f"expected batch_groups >= 1, got {batch_groups}")
         self._path = model
         self._dtype = DTYPES[dtype]
+        self._device = device
         self._exact = exact
         self._groups_max = batch_groups
         self._executor = ThreadPoolExecutor(
@@ -133,29 +138,34 @@ class EmbeddedEngine:
         config = read_config(self._path)
         if self._exact and self._groups_max > 1 and config is not None:
             one_layer = replace(config, num_layers=1)
-            build = partial(CompactDecoder, one_layer, self._dtype)
+            build = partial(CompactDecoder, one_layer, self._dtype, self._device)
             self._probe = SlotProbe(build, self._groups_max)
 
     def _open_decoder(self) -> Decoder:
         config = read_config(self._path)
         if config is not None:
-            return CompactDecoder(config, self._dtype)
+            return CompactDecoder(config, self._dtype, self._device)
         from rollout.engines.embedded.module import ModuleDecoder
 
-        return ModuleDecoder(self._path, self._dtype)
+        return ModuleDecoder(self._path, self._dtype, self._device)
 
     def _load(self, weights: Path) -> str:
         decoder = self._ready()
         self._version = None
         try:
-            tensors = load_weights(weights)
-        except (OSError, SafetensorError) as error:
+            tensors = self._read(weights)
+        except (OSError, ValueError, SafetensorError) as error:
             raise EngineError(f"cannot read weights {weights}: {error}") from error
         digest = digest_tensors(tensors)
         decoder.load(tensors)
         if self._probe is not None:
             self._probe.expect(tensors)
         return digest
+
+    def _read(self, weights: Path) -> Mapping[str, torch.Tensor]:
+        if self._device.type == "cpu":
+            return load_weights(weights)
+        return read_tensors(weights, pinned=True)
 
     def _generate(
         self, requests: Sequence[GenerateRequest], watch: GenerationWatch

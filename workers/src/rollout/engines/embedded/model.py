@@ -1,8 +1,8 @@
-"""Qwen2, Qwen3 and Llama, written for decoding on CPUs: fused weights, static caches, one prompt per group.
+"""Qwen2, Qwen3 and Llama, written for decoding: fused weights, static caches, one prompt per group.
 
 The weights of the Hugging Face module, the same mathematics, none of its per-token Python. Activations
 are feature-major (``x_ES``: one column per sample), so that each product is ``W @ x`` with the weight
-as it lies in the file, streamed row by row. Rotary dimensions are stored in pairs (a permutation of
+as it lies in the file, streamed row by row (what CPUs want, and GPUs do not mind). Rotary dimensions are stored in pairs (a permutation of
 the rows of q and k that their dot products do not see), so that rotation is one complex product.
 
 Axes: S samples = B groups x G samples, P padded prompt length, N = B x P, E hidden size, H query
@@ -18,8 +18,10 @@ import torch
 from torch.nn import functional
 
 from rollout.engines.embedded.config import DecoderConfig
+from rollout.engines.embedded.cuda_attention import attend_on_cuda, takes_flash
 from rollout.errors import EngineError
 
+CPU = torch.device("cpu")
 VECTOR = 16
 """Float32 numbers of the widest vector."""
 
@@ -47,19 +49,23 @@ class Layer:
 class CompactModel:
     """Weights and the pure mathematics of one forward; batches live in ``embedded_batch``."""
 
-    def __init__(self, config: DecoderConfig, dtype: torch.dtype) -> None:
+    def __init__(
+        self, config: DecoderConfig, dtype: torch.dtype, device: torch.device = CPU
+    ) -> None:
         self.config = config
         self.dtype = dtype
+        self.device = device
         self.scale = config.head_size**-0.5
+        self.flash = takes_flash(device, dtype, config.head_size)
         self._mean = 1.0 / config.hidden_size
-        self._epsilon = torch.tensor(config.epsilon)
-        self._frequencies = config.inverse_frequencies
+        self._epsilon = torch.tensor(config.epsilon, device=device)
+        self._frequencies = config.inverse_frequencies.to(device)
         self._embed = self._head = self._norm = torch.empty(0)
         self._layers: tuple[Layer, ...] = ()
 
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Take the weights of a transformers state dict. Raises EngineError on a missing tensor."""
-        weights = _Weights(tensors, self.dtype)
+        weights = _Weights(tensors, self.dtype, self.device)
         self._embed = weights.take("model.embed_tokens.weight")
         self._head = self._embed if self.config.tied else weights.take("lm_head.weight")
         self._norm = weights.take("model.norm.weight")[:, None]
@@ -78,11 +84,11 @@ class CompactModel:
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Token ids [S] -> x_ES."""
-        return self._embed[tokens].t().contiguous()
+        return self._embed[tokens.to(self.device)].t().contiguous()
 
     def rotation(self, positions: torch.Tensor) -> torch.Tensor:
         """Rotations of ``positions`` [S]: complex64 [S, 1, D/2]."""
-        angles = positions[:, None] * self._frequencies
+        angles = positions.to(self.device)[:, None] * self._frequencies
         return torch.complex(angles.cos(), angles.sin())[:, None]
 
     def logits(self, x_ES: torch.Tensor) -> torch.Tensor:
@@ -115,6 +121,9 @@ class CompactModel:
         return x_ES.addmm_(layer.down, functional.silu(gate, inplace=True).mul_(up))
 
     def _normed(self, x_ES: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        if x_ES.is_cuda:  # one kernel instead of seven
+            size = (x_ES.shape[0],)
+            return functional.rms_norm(x_ES.t(), size, weight[:, 0], self.config.epsilon).t()
         length = torch.linalg.vector_norm(x_ES, dim=0, keepdim=True, dtype=torch.float32)
         inverse = torch.addcmul(self._epsilon, length, length, value=self._mean).rsqrt_()
         return (x_ES * inverse).to(self.dtype).mul_(weight)
@@ -130,6 +139,8 @@ def attend(
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Output and log-sum-exp of q [.., H, Q, D] against k, v [.., K, S, D]."""
+    if q.is_cuda:
+        return attend_on_cuda(q, k, v, causal=causal, bias=bias, scale=scale)
     return _flash(q, k, v, 0.0, causal, attn_mask=bias, scale=scale)
 
 
@@ -191,9 +202,12 @@ def _head_norm(weights: _Weights, attn: str, head_size: int) -> torch.Tensor | N
 class _Weights:
     """A state dict in one dtype, with errors that name what is missing."""
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype) -> None:
+    def __init__(
+        self, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype, device: torch.device
+    ) -> None:
         self._tensors = tensors
         self._dtype = dtype
+        self._device = device
 
     def has(self, name: str) -> bool:
         return name in self._tensors
@@ -206,4 +220,4 @@ class _Weights:
             raise EngineError(
                 f"expected tensor {name} in the weights; got {len(self._tensors)} others"
             )
-        return self._tensors[name].to(self._dtype)
+        return self._tensors[name].to(self._device, self._dtype)

@@ -17,6 +17,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from rollout.engines.embedded.batch import BatchSize
+from rollout.engines.embedded.model import CPU
 from rollout.errors import EngineError
 from rollout.models.forwards import forward_of, frequencies_hold
 
@@ -29,14 +30,18 @@ class ModuleDecoder:
 
     takes_ragged_prompts = False
 
-    def __init__(self, directory: Path, dtype: torch.dtype) -> None:
+    def __init__(self, directory: Path, dtype: torch.dtype, device: torch.device = CPU) -> None:
         try:
             config = AutoConfig.from_pretrained(directory, local_files_only=True)
             # SDPA leaves out what caps scores, and nothing says so.
             capped = getattr(config, "attn_logit_softcapping", None)
-            self._module = AutoModelForCausalLM.from_config(
-                config, dtype=dtype, attn_implementation="eager" if capped else None
-            ).eval()
+            self._module = (
+                AutoModelForCausalLM.from_config(
+                    config, dtype=dtype, attn_implementation="eager" if capped else None
+                )
+                .eval()
+                .to(device)
+            )
         except (OSError, ValueError, KeyError) as error:
             raise EngineError(f"transformers cannot build {directory}: {error}") from error
         self.vocab_size: int = config.vocab_size
@@ -60,7 +65,8 @@ class ModuleDecoder:
     def open(self, prompts: Sequence[Sequence[int]], size: BatchSize) -> ModuleBatch | WholeBatch:
         """A batch; all prompts must have the same length."""
         batch = ModuleBatch if self._shares else WholeBatch
-        return batch(self._module, torch.tensor(prompts), size.group_size)
+        ids = torch.tensor(prompts, device=self._module.device)
+        return batch(self._module, ids, size.group_size)
 
 
 class ModuleBatch:
@@ -80,12 +86,12 @@ class ModuleBatch:
 
     def step(self, tokens_S: torch.Tensor) -> torch.Tensor:
         """Feed one token per sample."""
-        return self._forward(tokens_S[:, None])
+        return self._forward(tokens_S[:, None].to(self._ids.device))
 
     def keep(self, groups_B: torch.Tensor, samples_S: torch.Tensor) -> None:
         """Drop the caches of all other samples."""
         del groups_B
-        self._cache.batch_select_indices(samples_S)
+        self._cache.batch_select_indices(samples_S.to(self._ids.device))
 
     def _forward(self, ids: torch.Tensor) -> torch.Tensor:
         output = self._module(
@@ -112,13 +118,13 @@ class WholeBatch:
 
     def step(self, tokens_S: torch.Tensor) -> torch.Tensor:
         """Append one token per sample."""
-        self._ids = torch.cat((self._ids, tokens_S[:, None]), dim=1)
+        self._ids = torch.cat((self._ids, tokens_S[:, None].to(self._ids.device)), dim=1)
         return self._forward()
 
     def keep(self, groups_B: torch.Tensor, samples_S: torch.Tensor) -> None:
         """Drop all other samples."""
         del groups_B
-        self._ids = self._ids[samples_S]
+        self._ids = self._ids[samples_S.to(self._ids.device)]
 
     def _forward(self) -> torch.Tensor:
         output = self._module(input_ids=self._ids, use_cache=False, **self._last)

@@ -54,14 +54,16 @@ class Sampler:
         """Tokens int64 [S] and their log-probabilities float32 [S] at new-token ``position``.
 
         The log-probability is of the distribution sampled from; for temperature 0 (the most likely
-        token) it is the model's own, at temperature 1. ``logits_SV`` is float32 and is consumed.
+        token) it is the model's own, at temperature 1. ``logits_SV`` is float32 and is consumed. Both come
+        home to the CPU, wherever the logits are.
         """
         logp_SV, cumulative_SV = self.distribution(logits_SV, position)
         if self._temperature == 0.0:
             tokens_S1 = logp_SV.argmax(-1, keepdim=True)
         else:
-            tokens_S1 = _invert(cumulative_SV, noise_S1)
-        return tokens_S1[:, 0], logp_SV.gather(1, tokens_S1)[:, 0]
+            tokens_S1 = _invert(cumulative_SV, noise_S1.to(logits_SV.device))
+        logprobs_S = logp_SV.gather(1, tokens_S1)[:, 0]
+        return tokens_S1[:, 0].cpu(), logprobs_S.cpu()
 
     def distribution(
         self, logits_SV: torch.Tensor, position: int
@@ -71,7 +73,7 @@ class Sampler:
         Computed row by row, so that no row depends on where it lies. ``logits_SV`` is consumed.
         """
         if position < self._min_new_tokens:
-            logits_SV[:, self._stops] = float("-inf")
+            logits_SV[:, self._stops.to(logits_SV.device)] = float("-inf")
         if self._temperature not in {0.0, 1.0}:
             logits_SV.div_(self._temperature)
         cumulative_SV = torch.softmax(logits_SV, dim=-1).cumsum(-1, dtype=torch.float64)

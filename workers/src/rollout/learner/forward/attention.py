@@ -4,7 +4,7 @@ Two softmax pieces meet in a completion token: its prompt and its own past. Each
 the device's flash kernel and they are merged by their log-sum-exps; the backward calls the same
 kernels with the *merged* output and log-sum-exp, which is exact (as in ring attention). No mask of
 row x row and no copy of the prompt per sample is ever made. Layers with a window shorter than a sequence,
-capped scores or sinks go through ``blocks``.
+capped scores or sinks go through ``blocks``, half-precision rows on CUDA devices through ``flash_rows``.
 
 Axes: N tokens of the row, H heads, D head size, B stretches in a call, L tokens of a stretch.
 """
@@ -27,6 +27,7 @@ from rollout.learner.forward.blocks import (
     masked_attention,
     plan_blocks,
 )
+from rollout.learner.forward.flash_rows import fits, flash_rows
 from rollout.learner.forward.kernels import Gradients, Inputs, attend, attend_backward
 from rollout.learner.forward.layout import RowBucket, RowLayout, SegmentRun
 
@@ -70,6 +71,8 @@ def rows_attention(
     if window or not plainly or query.shape[-1] != value.shape[-1]:
         plan = plan_blocks(rollout_layout.segments, window or None, query.device)
         return block_attention(query, key, value, plan, scoring), None
+    if fits(query):
+        return flash_rows(query, key, value, rollout_layout.segments, scale), None
     return _RowAttention.apply(query, key, value, rollout_layout, scale), None
 
 

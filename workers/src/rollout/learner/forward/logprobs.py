@@ -80,17 +80,35 @@ class _SelectedLogprobs(torch.autograd.Function):
         grad_mean_U: torch.Tensor | None,
     ) -> tuple[torch.Tensor | None, ...]:
         logp_UV, source_C, flat, entropy_U = ctx.saved_tensors
-        probs_UV = logp_UV.exp()
-        weight_U = logp_UV.new_zeros(logp_UV.shape[0])
-        if grad_C is not None:
-            weight_U.index_add_(0, source_C, grad_C)
-        if grad_mean_U is not None:
-            weight_U += grad_mean_U
-        grad_UV = probs_UV * -weight_U[:, None]
-        if grad_entropy_U is not None:
-            grad_UV -= probs_UV * (logp_UV + entropy_U[:, None]) * grad_entropy_U[:, None]
-        if grad_C is not None:
-            grad_UV.view(-1).index_add_(0, flat, grad_C)
-        if grad_mean_U is not None:
-            grad_UV += grad_mean_U[:, None] / grad_UV.shape[1]
+        grad_UV = logit_gradient(
+            logp_UV, source_C, flat, entropy_U, (grad_C, grad_entropy_U, grad_mean_U)
+        )
         return (grad_UV / ctx.temperature).to(ctx.dtype), None, None, None, None, None
+
+
+def logit_gradient(
+    logp_UV: torch.Tensor,
+    source_C: torch.Tensor,
+    flat_C: torch.Tensor,
+    entropy_U: torch.Tensor | None,
+    grads: tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None],
+) -> torch.Tensor:
+    """Of the logits over the temperature, [U, V], from those of log-probabilities [C], entropies and means [U].
+
+    ``flat_C`` is where the scored tokens lie in ``logp_UV``, flattened.
+    """
+    grad_C, grad_entropy_U, grad_mean_U = grads
+    probs_UV = logp_UV.exp()
+    weight_U = logp_UV.new_zeros(logp_UV.shape[0])
+    if grad_C is not None:
+        weight_U.index_add_(0, source_C, grad_C)
+    if grad_mean_U is not None:
+        weight_U += grad_mean_U
+    grad_UV = probs_UV * -weight_U[:, None]
+    if grad_entropy_U is not None and entropy_U is not None:
+        grad_UV -= probs_UV * (logp_UV + entropy_U[:, None]) * grad_entropy_U[:, None]
+    if grad_C is not None:
+        grad_UV.view(-1).index_add_(0, flat_C, grad_C)
+    if grad_mean_U is not None:
+        grad_UV += grad_mean_U[:, None] / grad_UV.shape[1]
+    return grad_UV

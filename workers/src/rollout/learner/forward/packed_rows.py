@@ -29,6 +29,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from rollout.learner.forward.attention import IMPLEMENTATION, register
+from rollout.learner.forward.head import BARRED_LOGIT, ScoresWanted, put_scores, scores_of
 from rollout.learner.forward.layout import RowLayout, RowSegment, plan_layout
 from rollout.learner.forward.logprobs import TokenStats, selected_logprobs
 from rollout.learner.forward.prune import READ, skip_unread
@@ -47,10 +48,6 @@ __all__ = [
     "row_states",
     "token_logprobs",
 ]
-
-
-BARRED_LOGIT = -1e30
-"""Of a token that cannot be sampled: finite, so that its share of an entropy is 0 and not no number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +166,7 @@ def prepare_model(model: nn.Module) -> None:
     register()
     pretrained.set_attn_implementation(IMPLEMENTATION)
     skip_unread(model)
+    put_scores(model)
 
 
 def is_packed(model: nn.Module) -> bool:
@@ -191,12 +189,38 @@ def token_logprobs(
     distribution, with ``spread`` the mean logprob of the whole vocabulary there (differentiable too).
     ``model`` must have gone through ``prepare_model``.
     """
-    if _fits(model, row):
-        logits_UV = model(**_arguments(row, row.predict_U), logits_to_keep=row.predict_U).logits[0]
-    else:
+    if not _fits(model, row):
         logits_UV = single_logits(model, row.input_ids, row.layout.segments, row.predict_U)
+        return _selected(logits_UV, row, temperature, entropy=entropy, spread=spread)
+    arguments = {**_arguments(row, row.predict_U), "logits_to_keep": row.predict_U}
+    scores = scores_of(model)
+    if scores is None:
+        logits_UV = model(**arguments).logits[0]
+    elif scores.suits(len(row.predict_U)):
+        wanted = ScoresWanted(
+            source_C=row.source_C,
+            targets_C=row.targets_C,
+            temperature=temperature,
+            entropy=entropy,
+            spread=spread,
+            barred_U=row.barred_U,
+            barred_V=_barred_ids(row, scores.vocab_size),
+        )
+        return scores.score(model, arguments, wanted)
+    else:
+        logits_UV = scores.logits(model, arguments)
+    return _selected(logits_UV, row, temperature, entropy=entropy, spread=spread)
+
+
+def _selected(
+    logits_UV: torch.Tensor, row: PackedRow, temperature: float, *, entropy: bool, spread: bool
+) -> TokenStats:
+    barred_V = _barred_ids(row, logits_UV.shape[1])
+    if barred_V is not None and row.barred_U is not None:
+        # What the sampler did to the logits, so that both score the same distribution.
+        logits_UV = logits_UV.masked_fill(row.barred_U[:, None] & barred_V, BARRED_LOGIT)
     return selected_logprobs(
-        _without_barred(logits_UV, row),
+        logits_UV,
         row.source_C,
         row.targets_C,
         temperature=temperature,
@@ -205,13 +229,13 @@ def token_logprobs(
     )
 
 
-def _without_barred(logits_UV: torch.Tensor, row: PackedRow) -> torch.Tensor:
-    """What the sampler did to the logits, so that both score the same distribution."""
+def _barred_ids(row: PackedRow, vocab_size: int) -> torch.Tensor | None:
+    """Bool [V] of the ids that could not be sampled somewhere; None where all could be everywhere."""
     if row.barred_U is None:
-        return logits_UV
-    barred_V = torch.zeros(logits_UV.shape[1], dtype=torch.bool, device=logits_UV.device)
-    barred_V[[token for token in row.barred_ids if 0 <= token < len(barred_V)]] = True
-    return logits_UV.masked_fill(row.barred_U[:, None] & barred_V, BARRED_LOGIT)
+        return None
+    barred_V = torch.zeros(vocab_size, dtype=torch.bool, device=row.barred_U.device)
+    barred_V[[token for token in row.barred_ids if 0 <= token < vocab_size]] = True
+    return barred_V
 
 
 def row_states(decoder: nn.Module, row: PackedRow, positions_S: torch.Tensor) -> torch.Tensor:
