@@ -4,6 +4,7 @@
 (default: where this branch left `main`), committed or not. `unit`: every test file that imports what changed, however
 far away. `processes`: the files that import what changed themselves, or stand in the folder of its package: a process
 imports nearly everything, so distance says nothing there. What only `make test` runs is said on standard error.
+`reached.py processes --every`: all files that may have a test that starts processes; the others need not be imported.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class ReadTest:
     own_names: frozenset[str]
     names: frozenset[str]
     starts_processes: bool
+    may_start_processes: bool
+    """By a mark of its own, of a kit's or of a `conftest.py`'s."""
 
 
 def read_tests() -> list[ReadTest]:
@@ -100,13 +103,14 @@ def _read_test(path: Path, kits: Mapping[str, Path]) -> ReadTest:
         seen.add(one)
         found |= imported(one)
         waiting += [kits[name] for name in imported(one) & kits.keys() if kits[name] not in seen]
-    text = path.read_text()
+    marked = {one for one in seen if any(mark in one.read_text() for mark in STARTS_PROCESSES)}
     return ReadTest(
         path=_relative(path),
         kits=frozenset(_relative(one) for one in seen),
         own_names=own,
         names=frozenset(found),
-        starts_processes=any(mark in text for mark in STARTS_PROCESSES),
+        starts_processes=path in marked,
+        may_start_processes=bool(marked),
     )
 
 
@@ -166,7 +170,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tier", choices=("unit", "processes"))
     parser.add_argument("--since", help="a revision; default: where this branch left main")
+    parser.add_argument("--every", action="store_true", help="with `processes`: all that may be")
     options = parser.parse_args(arguments)
+    if options.every:
+        print("\n".join(test.path for test in read_tests() if test.may_start_processes))
+        return 0
     change = read_change(options.since or _branched())
     tests = read_tests()
     chosen = (reached_units if options.tier == "unit" else reached_processes)(tests, change)

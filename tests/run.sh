@@ -75,6 +75,7 @@ fi
 begin_builds
 gates
 tier unit 300 "${by_file[@]}" -m "not process and not vllm and not bench and ($long)"
-tier processes "$most_seconds" "${by_file[@]}" -m "(process or vllm) and not bench and ($long)"
+processes=$("$BIN/python" tests/reached.py processes --every)
+tier processes "$most_seconds" "${by_file[@]}" -m "(process or vllm) and not bench and ($long)" $processes
 wait_for_builds
 clusters

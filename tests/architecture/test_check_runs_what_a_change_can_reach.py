@@ -1,5 +1,6 @@
 """`make check` runs the tests that the import graph says a change can reach."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -72,6 +73,22 @@ def test_processes_are_started_only_by_tests_that_stand_near_to_the_change():
     assert all(
         file.startswith("tests/rollout/ledger/") or file in {t.path for t in near} for file in files
     )
+
+
+def test_the_tier_of_processes_has_every_file_that_may_start_one_also_by_a_fixture_of_its_folder():
+    every = {test.path for test in TESTS if test.may_start_processes}
+
+    assert {test.path for test in TESTS if test.starts_processes} < every
+    assert "tests/rollout/objects/test_every_store_keeps_one_contract.py" in every
+    assert len(every) < len(TESTS) / 2
+
+
+def test_marks_of_processes_are_written_so_that_they_are_found():
+    other = re.compile(r"(?<!pytest\.)\bmark\.(process|vllm)\b")
+
+    assert [
+        one for one in Path(__file__).parents[1].rglob("*.py") if other.search(one.read_text())
+    ] == []
 
 
 def test_a_change_of_nothing_that_is_tested_runs_nothing():

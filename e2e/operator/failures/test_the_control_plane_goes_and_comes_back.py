@@ -27,6 +27,7 @@ def end_api_server(local):
     local.kill_api_server()
     time.sleep(AWAY_SECONDS)
     local.start_api_server()
+    local.restart_controllers()
 
 
 def pause_api_server(local):
@@ -74,6 +75,7 @@ def test_an_operator_that_starts_before_its_api_server_waits_for_it(local, bare,
         assert operator.process.poll() is None
         assert not operator.is_ready()
         local.start_api_server()
+        local.restart_controllers()
         eventually(operator.is_ready, "the operator was not ready")
         world = World(kubectl=bare, puppets=puppets, operator=operator)
         world.wait_for("Ready", "True", "Running", "early")

@@ -93,16 +93,17 @@ def test_watches_that_are_half_open_are_given_up_in_time(stage):
         assert operator.get("/healthz") == "ok"
 
 
-@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize("life", LIVES[2:3], ids=lambda life: life.name)
 def test_what_is_known_is_old(life, bare, puppets, tmp_path):
+    """Quick: a run that is deleted while its watch lags, below, and tests/rollout_operator/kube/test_old_news_changes_nothing.py."""
     live_with_lag(life, bare, puppets, tmp_path, seconds=1.5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("life", LIVES, ids=lambda life: life.name)
 def test_what_is_known_is_very_old(life, bare, puppets, tmp_path):
-    """Quick: one life above, and tests/rollout_operator/kube/test_old_news_changes_nothing.py."""
+    """Quick: what the test above names."""
     live_with_lag(life, bare, puppets, tmp_path, seconds=5.0)
 
 

@@ -44,7 +44,9 @@ def finish(kubectl, name):
 
 
 @pytest.mark.control_plane
+@pytest.mark.slow
 def test_both_finish(on_nodes, tmp_path):
+    """Quick: tests/rollout_operator/plan/test_the_learner_restarts_as_a_group.py gives devices back and tries again; the same scheduler and devices, e2e/selftest/nodes/test_fake_nodes_take_pods.py."""
     runtime = {"runtimeRef": {"kind": "ClusterRolloutRuntime", "name": on_nodes.namespace}}
     with operating(on_nodes.kubeconfig, find_free_port(), tmp_path / "log"):
         on_nodes.apply(*(build_run(name, {**WIDE, **runtime}) for name in RUNS))
