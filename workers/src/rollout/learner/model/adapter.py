@@ -235,6 +235,11 @@ class AdapterOff(nn.Module):
         """The model itself, as PEFT calls it."""
         return self._held[0]
 
+    def get_output_embeddings(self) -> nn.Module:
+        """The model's own head, under transformers' name for it."""
+        model: Any = self._held[0]
+        return model.get_output_embeddings()
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """As the model, with the adapter switched off."""
         (model,) = self._held
