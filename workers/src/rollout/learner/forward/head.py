@@ -110,8 +110,9 @@ def put_scores(model: nn.Module) -> None:
 
 
 def scores_of(model: nn.Module) -> HeadScores | None:
-    """What sits in the model's head; None where nothing does, or an adapter lies around it."""
-    head = cast("Any", model).get_output_embeddings()
+    """What sits in the model's head; None where nothing does: an adapter lies around it, or a wrapper hides it."""
+    find = getattr(model, "get_output_embeddings", None)
+    head = find() if find else None
     return vars(head).get("rollout_scores") if type(head) is nn.Linear else None
 
 
