@@ -135,12 +135,12 @@ def test_a_right_that_is_missing_is_named_and_asked_for_seldom(proxied):
 @pytest.mark.process
 def test_a_server_that_asks_for_patience_gets_it(proxied):
     proxy, world = proxied
-    fault = Answer(status=429, retry_after_seconds=4)
+    fault = Answer(status=429, retry_after_seconds=2)
     rule = proxy.inject(rule_for("apply", "services", fault, names={"arithmetic-learner"}, times=3))
     world.apply()
     world.wait_for("Ready", "True", "Running")
     times = arrivals(proxy, rule)
-    assert all(later - sooner >= 4.0 for sooner, later in itertools.pairwise(times[:4])), times
+    assert all(later - sooner >= 2.0 for sooner, later in itertools.pairwise(times[:4])), times
 
 
 @pytest.mark.process
