@@ -68,7 +68,7 @@ def serves(environment: Mapping[str, str]) -> bool:
 def warm_server() -> ForkServer:
     """What forks this test process's commands and supervisors, each with a fork server for its own processes."""
     folder = Path(tempfile.mkdtemp())
-    server = open_fork_server(FORKED, BEGAN, folder / "fork-server.log")
+    server = open_fork_server({*FORKED, "forked_spells"}, BEGAN, folder / "fork-server.log")
     atexit.register(shutil.rmtree, folder)
     atexit.register(server.close)
     while not server.is_ready():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from docs_kit import ROOT, blocks, write_files
+from warm import run_rollout
 
 PAGE = ROOT / "docs" / "how-to" / "write-an-algorithm.md"
 
@@ -28,8 +29,8 @@ def installed(tmp_path) -> Path:
     return folder
 
 
-def run(folder: Path, *words: str, expect: int = 0) -> str:
-    """Both streams of a Python that finds the installed objective; fails on another exit code."""
+def run(folder: Path, *words: str) -> None:
+    """A Python that finds the installed objective; fails when it does."""
     done = subprocess.run(
         [sys.executable, *words],
         cwd=folder,
@@ -43,11 +44,14 @@ def run(folder: Path, *words: str, expect: int = 0) -> str:
         text=True,
         timeout=600,
     )
+    assert done.returncode == 0, done.stderr
+
+
+def rollout(folder: Path, *words: str, expect: int = 0) -> str:
+    """Both streams of a command in the folder, where it is found as well; fails on another exit code."""
+    done = run_rollout(*words, folder=folder, environment={"ROLLOUT_HOME": str(folder / "runs")})
     assert done.returncode == expect, done.stderr
     return done.stdout + done.stderr
-
-
-ROLLOUT = ("-c", "from rollout.cli.main import main; main()")
 
 
 @pytest.mark.process
@@ -60,7 +64,7 @@ def test_the_check_of_the_page_holds(installed):
 @pytest.mark.process
 @pytest.mark.timeout(900)
 def test_the_objective_trains(installed):
-    told = run(installed, *ROLLOUT, "run", "-f", "gentle.yaml", "--set", "train.maxSteps=2")
+    told = rollout(installed, "run", "-f", "gentle.yaml", "--set", "train.maxSteps=2")
 
     assert "report.html" in told
 
@@ -70,7 +74,7 @@ def test_what_is_not_installed_is_told_before_anything_starts(installed):
     path = installed / "gentle.yaml"
     path.write_text(path.read_text().replace("name: gentle, p", "name: rough, p"))
 
-    told = run(installed, *ROLLOUT, "run", "-f", "gentle.yaml", expect=2)
+    told = rollout(installed, "run", "-f", "gentle.yaml", expect=2)
 
     assert "no algorithm 'rough' is installed" in told
     assert "installed: gentle" in told

@@ -176,11 +176,17 @@ def rows_of_step(step: int) -> Batch:
 
 @pytest.mark.parametrize(
     ("algorithm", "dtype"),
-    [("grpo", "Float32"), ("grpo", "BFloat16"), ("dpo", "Float32"), ("rm", "BFloat16")],
+    [
+        ("grpo", "BFloat16"),
+        ("dpo", "Float32"),
+        pytest.param("grpo", "Float32", marks=pytest.mark.slow),
+        pytest.param("rm", "BFloat16", marks=pytest.mark.slow),
+    ],
 )
 def test_a_sharded_adapter_replays_and_restores_to_the_same_chain(
     world, coordinator, policy_settings, algorithm, dtype
 ) -> None:
+    """Quick: each type once, with a policy and with pairs; what rm computes there, test_gradients_and_weights_are_those_of_one_rank."""
     chosen = {
         "grpo": replace(policy_settings, loss=GrpoSettings(kl_coefficient=0.1)),
         **ALGORITHMS,

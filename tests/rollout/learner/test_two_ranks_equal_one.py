@@ -243,11 +243,19 @@ def world_of(world, ppo_settings):
     return {"grpo": world, "ppo": ppo}.__getitem__
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
-@SHARDED
+@pytest.mark.parametrize(
+    ("sharded", "algorithm"),
+    [
+        (False, "grpo"),
+        (True, "ppo"),
+        pytest.param(True, "grpo", marks=pytest.mark.slow),
+        pytest.param(False, "ppo", marks=pytest.mark.slow),
+    ],
+)
 def test_two_ranks_replay_and_restore_to_the_same_chain(
     world_of, coordinator, sharded, algorithm
 ) -> None:
+    """Quick: each algorithm and each way to hold the weights once; sharded GRPO also in test_an_adapter_is_sharded.py."""
     world = world_of(algorithm)
     calm = spawn(live, world, coordinator(steps_max=4), sharded)[0]
     assert calm.committed == 4

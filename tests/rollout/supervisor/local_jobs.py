@@ -69,7 +69,6 @@ class Job:
     home: Path
     stderr: Path
     spells: Path
-    plain: bool
 
     @property
     def run_dir(self) -> Path:
@@ -153,7 +152,6 @@ class Job:
 
     def hold(self, name: str) -> None:
         """Keep processes of this name that start from now on from doing anything (``spells/``)."""
-        assert self.plain, "spells reach processes that are started plainly"
         (self.spells / f"hold-{name}").touch()
 
     def release(self, name: str) -> None:
@@ -162,7 +160,6 @@ class Job:
 
     def set_clock(self, name: str, seconds: float) -> None:
         """Move the wall clock of processes of this name, those that run already included."""
-        assert self.plain, "spells reach processes that are started plainly"
         tell(self.spells, f"skew-{name}", seconds)
 
     def slow_rewards(self, seconds: float) -> None:
@@ -178,7 +175,6 @@ class Job:
 
     def slow_tokens(self, seconds: float) -> None:
         """Let every token of actors that were started slow (``slow_tokens``) take so long from now on."""
-        assert self.plain, "spells reach processes that are started plainly"
         tell(self.spells, "slow-tokens", seconds)
 
     def has_begun(self, name: str) -> bool:
@@ -279,7 +275,6 @@ def start_job(
     tell(spells, "slow-rewards", slow_rewards)
     tell(spells, "steps-max", steps_max)
     if slow_tokens is not None:
-        assert plain, "spells reach processes that are started plainly"
         tell(spells, "slow-tokens", slow_tokens)
     arguments = {
         "manifest": str(path),
@@ -304,7 +299,7 @@ def start_job(
                 stderr=log,
                 start_new_session=True,
             )
-    STARTED.append(Job(process=process, home=home, stderr=stderr, spells=spells, plain=plain))
+    STARTED.append(Job(process=process, home=home, stderr=stderr, spells=spells))
     return STARTED[-1]
 
 

@@ -35,7 +35,7 @@ spec:
     sampling: {{maxNewTokens: 24}}
 """
 LEASE_SECONDS = 4.0
-TOKEN_SECONDS = 0.25
+TOKEN_SECONDS = 0.1
 """Two batches of up to 24 tokens each: the second is under way for seconds when the first is counted."""
 
 
@@ -66,7 +66,7 @@ def read(endpoint: str, name: str, place: str = "of/one") -> bytes:
 
 
 def test_rows_that_a_killed_actor_answered_are_there_once(endpoint, tmp_path):
-    job = start(tmp_path / "one", endpoint, plain=True, slow_tokens=TOKEN_SECONDS)
+    job = start(tmp_path / "one", endpoint, slow_tokens=TOKEN_SECONDS)
     job.wait_until(lambda status: status.infer is not None and status.infer.num_done >= 1)
     job.kill("actor-0")
     job.slow_tokens(0.0)
@@ -92,7 +92,8 @@ def test_results_of_another_run_and_a_bucket_that_is_gone_are_found_first(endpoi
     assert "is there already, of another run" in taken.said()
     assert read(endpoint, "results.parquet") == b"theirs"
 
-    gone = start(tmp_path / "gone", endpoint, "s3://no-such-bucket/answers")
+    once = ["limits.retries=0"]
+    gone = start(tmp_path / "gone", endpoint, "s3://no-such-bucket/answers", overrides=once)
     assert gone.wait() != 0
     assert "no-such-bucket" in gone.said() + gone.logs()
     assert "generating" not in gone.logs()

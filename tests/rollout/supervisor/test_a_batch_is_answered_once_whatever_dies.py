@@ -37,7 +37,7 @@ spec:
     sampling: {maxNewTokens: 24}
 """
 LEASE_SECONDS = 4.0
-TOKEN_SECONDS = 0.25
+TOKEN_SECONDS = 0.1
 """Two batches of up to 24 tokens each: the second is under way for seconds when the first is counted."""
 
 
@@ -100,7 +100,7 @@ def test_a_process_that_is_killed_changes_no_byte(role, number, untouched, tmp_p
     if role == "model":  # its work would be over before the coordinator answers
         (tmp_path / "runs.spells").mkdir()
         (tmp_path / "runs.spells" / f"hold-{role}").touch()
-    job = start_batch(tmp_path, plain=True, slow_tokens=TOKEN_SECONDS)
+    job = start_batch(tmp_path, slow_tokens=TOKEN_SECONDS)
     done(job, number)
 
     job.kill(role)

@@ -27,7 +27,6 @@ def test_all_actors_are_lost_and_return(undisturbed, tmp_path):
     job = start_job(
         tmp_path / "runs",
         lease_seconds=LEASE_SECONDS,
-        plain=True,
         overrides=["actors.replicas=2"],
         slow_rewards=0.2,
     )

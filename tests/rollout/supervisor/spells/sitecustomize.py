@@ -1,4 +1,4 @@
-"""Found by every Python process of a test's run: keeps it from starting, or moves its wall clock.
+"""Found by every Python process of a test's run, forked ones by ``forked_spells``: keeps it from starting, or moves its wall clock.
 
 ``hold-<name>`` in ``ROLLOUT_TEST_SPELLS`` holds back a process of that name (``actor-0``, ``learner``,
 ``coordinator``) while the file is there; the number in ``skew-<name>`` is added to what ``time.time`` says.
@@ -62,9 +62,15 @@ class Clock:
         return _time() + self._skew
 
 
-if name := find_name(sys.orig_argv) if "ROLLOUT_TEST_SPELLS" in os.environ else "":
+def cast(words: list[str]) -> None:
+    """Put the spells of a test on the process that was started with these words."""
+    if "ROLLOUT_TEST_SPELLS" not in os.environ or not (name := find_name(words)):
+        return
     spells = Path(os.environ["ROLLOUT_TEST_SPELLS"])
     hold(spells / f"hold-{name}")
     if name.startswith("actor-") and (spells / "slow-tokens").exists():
         slow_down(spells / "slow-tokens", spells / f"begun-{name}")
     time.time = Clock(spells / f"skew-{name}")
+
+
+cast(sys.orig_argv)

@@ -56,6 +56,8 @@ TICK_SECONDS = 0.5
 LEAVE_SECONDS = 20.0
 """How long workers may take to leave once the run has ended."""
 TERM_SECONDS = 10.0
+ALONE_SECONDS = 2.0
+"""For workers whose coordinator is gone: nobody takes what they have."""
 """How long a process may take between SIGTERM and SIGKILL."""
 RETIRE_SECONDS = 120.0
 """How long an actor that is not wanted any more may take to finish what it has."""
@@ -239,7 +241,8 @@ class Supervisor:
         if status is not None and status.outcome is not None:
             self._wait_for(workers, LEAVE_SECONDS)
             self._display.show(status)
-        end_processes(self._running(workers), grace_seconds=TERM_SECONDS)
+        grace = TERM_SECONDS if self._running(coordinator) else ALONE_SECONDS
+        end_processes(self._running(workers), grace_seconds=grace)
         end_processes(self._running(coordinator), grace_seconds=TERM_SECONDS)
 
     def _wait_for(self, children: Sequence[_Child], seconds_max: float) -> None:
