@@ -32,10 +32,20 @@ LATE = ("ROLLOUT_", "XDG_CONFIG_HOME", "AWS_")
 """Variables of these beginnings are read when they are needed, never at import: what is forked has its own."""
 
 
+FIRST = dict(os.environ)
+LEFT_BY_LIBRARIES = (
+    *("TORCH", "PYTORCH_", "TRITON_", "TILELANG_", "CUBLAS_", "VLLM_", "_MLFLOW_"),
+    *("LD_LIBRARY_PATH", "DISABLE_GCS_"),
+)
+"""Set by what a test process has imported by now, and by nobody for the processes that it starts."""
+
+
 def outside_of_tests() -> dict[str, str]:
-    """Our environment without what pytest changes from test to test: a server serves only its own."""
-    return {
-        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_CURRENT_")
+    """Our environment as a shell has it: without what pytest changes from test to test, and what libraries left in it."""
+    kept = {name: FIRST[name] for name in FIRST if name.startswith(LEFT_BY_LIBRARIES)}
+    dropped = ("PYTEST_CURRENT_", *LEFT_BY_LIBRARIES)
+    return kept | {
+        name: value for name, value in os.environ.items() if not name.startswith(dropped)
     }
 
 
@@ -68,7 +78,7 @@ def serves(environment: Mapping[str, str]) -> bool:
 def warm_server() -> ForkServer:
     """What forks this test process's commands and supervisors, each with a fork server for its own processes."""
     folder = Path(tempfile.mkdtemp())
-    server = open_fork_server({*FORKED, "forked_spells"}, BEGAN, folder / "fork-server.log")
+    server = open_fork_server(FORKED, BEGAN, folder / "fork-server.log")
     atexit.register(shutil.rmtree, folder)
     atexit.register(server.close)
     while not server.is_ready():

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm import run_rollout
 
 from rollout.errors import SnapshotRefused
 from rollout.ledger.opening import open_reader
@@ -45,16 +43,8 @@ def saved(tmp_path_factory):
     (folder / "run.yaml").write_text(
         json.dumps({**head, "metadata": {"name": "first"}, "spec": spec})
     )
-    command = [sys.executable, "-c", "from rollout.cli.main import main; main()"]
-    environment = {**os.environ, "ROLLOUT_HOME": str(folder / "runs"), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [*command, "run", "-f", "run.yaml"],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    home = {"ROLLOUT_HOME": str(folder / "runs")}
+    done = run_rollout("run", "-f", "run.yaml", folder=folder, environment=home)
     assert done.returncode == 0, done.stdout + done.stderr
     run = RunDir(path=folder / "runs" / "first-1")
     signer = open_signer(folder / "signer.key")

@@ -26,7 +26,7 @@ SAMPLED = {
 }
 ONLINE = {"grpo": {"promptsPerStep": 4, "groupSize": 2}, "ppo": {"promptsPerStep": 4}}
 OFFLINE = {"batchSize": 4, "maxLength": 64}
-QUICK, LONG = ("grpo", "sft"), ("rm", "dpo", "ppo")
+QUICK, LONG = ("grpo",), ("sft", "rm", "dpo", "ppo")
 
 
 def write(folder: Path, algorithm: str, name: str = "small", **train: Any) -> Path:
@@ -74,6 +74,7 @@ def finished(folder: Path, *words: str, user: str = "me") -> dict[str, Any]:
     "algorithm", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)]
 )
 def test_at_step_5_of_10_and_ends_with_the_same_chain(tmp_path, algorithm):
+    """Quick without rewards: the run below, and snapshots/test_a_run_of_a_cluster_begins_with_a_snapshot.py."""
     here, there = tmp_path / "here", tmp_path / "there"
     write(here, algorithm)
     whole = finished(here, "run", "-f", "small.yaml")

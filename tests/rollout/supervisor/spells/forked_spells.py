@@ -1,4 +1,4 @@
-"""Imported by a warm server: what it forks meets the spells that ``python -m`` meets in ``sitecustomize``."""
+"""Imported by every fork server of a test: what it forks meets the spells that ``python -m`` meets in ``sitecustomize``."""
 
 from collections.abc import Sequence
 

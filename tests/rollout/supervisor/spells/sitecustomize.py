@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 ENTRYPOINTS = "rollout.entrypoints."
+FORK_SERVER = "fork_server"
 HOLD_SECONDS_MAX = 300.0
 LOOK_SECONDS = 0.05
 BEGUN_TOKENS = 4
@@ -64,7 +65,12 @@ class Clock:
 
 def cast(words: list[str]) -> None:
     """Put the spells of a test on the process that was started with these words."""
-    if "ROLLOUT_TEST_SPELLS" not in os.environ or not (name := find_name(words)):
+    name = find_name(words)
+    if name == FORK_SERVER:
+        import forked_spells  # noqa: F401 - it lies beside this file, which it imports
+
+        return
+    if "ROLLOUT_TEST_SPELLS" not in os.environ or not name:
         return
     spells = Path(os.environ["ROLLOUT_TEST_SPELLS"])
     hold(spells / f"hold-{name}")
