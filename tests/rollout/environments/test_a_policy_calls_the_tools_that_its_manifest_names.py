@@ -3,10 +3,13 @@
 import asyncio
 import json
 import textwrap
+from types import SimpleNamespace
 
 import pytest
 
 from rollout.environments.build import build_environment
+from rollout.environments.plugin import RowsSource
+from rollout.environments.prompts import measure_prompts
 from rollout.environments.with_tools import tools_of
 from rollout.errors import DataError, SpecError
 from rollout.tools.sources import require_planned, tool_digests
@@ -230,3 +233,11 @@ def test_what_the_policy_writes_runs_in_one_sandbox_an_episode(make):
     assert results(second) == ["seven\n[exit code 3]"]
     _, fresh = heard(builder, calling(("file", {"action": "read", "path": "a.txt"})))
     assert results(fresh) == ["error: no such file"]
+
+
+def test_a_row_that_a_tool_cannot_use_is_named_by_its_position(make):
+    rows = RowsSource([ROW, {"prompt": "who?", "answer": "cats"}], "rows")
+    renderer = SimpleNamespace(render_prompt=lambda messages, tools: (1, 2))
+
+    with pytest.raises(DataError, match=r"row 1 of 'train': the row has no field 'documents'"):
+        list(measure_prompts("train", rows, make("search"), renderer))

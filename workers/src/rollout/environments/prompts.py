@@ -19,7 +19,7 @@ def measure_prompts(
     """Tokens of each row's first prompt, in the data's order. Raises DataError naming the row and its role."""
     for start in range(0, len(source), ROWS_AT_ONCE):
         indices = range(start, min(start + ROWS_AT_ONCE, len(source)))
-        opened = asyncio.run(_first_states(environment, source.rows(indices)))
+        opened = asyncio.run(_first_states(role, start, environment, source.rows(indices)))
         for index, state in zip(indices, opened, strict=True):
             try:
                 yield len(renderer.render_prompt(state.messages, state.tools or ()))
@@ -27,13 +27,22 @@ def measure_prompts(
                 raise DataError(f"row {index} of {role!r}: {error}") from error
 
 
-async def _first_states(environment: EnvBuilder, rows: Sequence[Row]) -> list[State]:
-    """What the episodes of some rows begin with, one after the other; each is closed."""
+async def _first_states(
+    role: str, start: int, environment: EnvBuilder, rows: Sequence[Row]
+) -> list[State]:
+    """What the episodes of some rows, from ``start`` on, begin with, one after the other; each is closed."""
     states = []
-    for row in rows:
-        episode = environment.build(row)
+    for index, row in enumerate(rows, start):
         try:
-            states.append(await episode.start())
-        finally:
-            await episode.close()
+            states.append(await _first_state(environment, row))
+        except DataError as error:
+            raise DataError(f"row {index} of {role!r}: {error}") from error
     return states
+
+
+async def _first_state(environment: EnvBuilder, row: Row) -> State:
+    episode = environment.build(row)
+    try:
+        return await episode.start()
+    finally:
+        await episode.close()
