@@ -13,6 +13,7 @@ import typer
 from rollout.cli import (
     comparing,
     doctor,
+    environments,
     exporting,
     logs,
     manifests,
@@ -64,6 +65,7 @@ runs.app.command("compare")(comparing.compare)
 runs.app.command("watch")(detaching.watch)
 runs.app.command("export")(exporting.export)
 app.add_typer(runs.app, name="runs")
+app.add_typer(environments.app, name="env")
 app.add_typer(model, name="model")
 app.add_typer(snapshot, name="snapshot")
 app.add_typer(inferring.app, name="infer")

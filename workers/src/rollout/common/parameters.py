@@ -39,6 +39,14 @@ def given_parameters(what: str, holder: Parametrised) -> dict[str, str]:
     return {parameter.name: parameter.value for parameter in holder.parameters}
 
 
+def known_parameters(kind: type[Any]) -> dict[str, str]:
+    """The parameters that a ``kind`` (a dataclass) takes, with their defaults as text; empty where it has none."""
+    return {
+        _camel(field.name): "" if field.default is MISSING else str(field.default)
+        for field in fields(kind)
+    }
+
+
 def parse_parameters(what: str, kind: type[T], given: Mapping[str, str]) -> T:
     """An instance of ``kind`` (a dataclass). ``what`` names the builtin in messages."""
     known = {_camel(field.name): field for field in fields(kind)}  # pyrefly: ignore[bad-argument-type] - every kind is a dataclass

@@ -30,6 +30,13 @@ BUILTINS: Mapping[str, Callable[[Mapping[str, str]], EnvBuilder]] = {
     "single-turn": _single_turn,
 }
 
+PARAMETERS: Mapping[str, type] = {"arithmetic": Arithmetic, "single-turn": SingleTurnBuilder}
+"""What each builtin takes: a dataclass."""
+EXPLAINED: Mapping[str, str] = {
+    "arithmetic": "problems without end, some of them held out for ever; brings its own rows",
+    "single-turn": "one question of the data, one answer",
+}
+
 
 def build_environment(
     environment: Environment | None, *, folders: Sequence[Path] = ()
