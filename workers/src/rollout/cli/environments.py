@@ -21,7 +21,7 @@ from rollout.errors import SpecError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rollout.debug.playing import Step
+    from rollout.debug.playing import PlayedStep
     from rollout.turns import Ending, State
 
 app = typer.Typer(
@@ -88,9 +88,9 @@ def try_environment(
     ] = None,
 ) -> None:
     """Play one episode as the policy: each line that you write is a reply, the end of input leaves it."""
-    from rollout.debug.playing import Chosen, open_chosen, play
+    from rollout.debug.playing import PlayedEnvironment, open_chosen, play
 
-    chosen = Chosen(
+    chosen = PlayedEnvironment(
         environment=environment,
         parameters=tuple(_parameter(one) for one in parameters or ()),
         tools=tuple(tools or ()),
@@ -125,7 +125,7 @@ def _read(replies: list[str]) -> str | None:
     return replies[-1]
 
 
-def _show(step: Step) -> bool:
+def _show(step: PlayedStep) -> bool:
     """Print what was heard; whether the episode is over."""
     from rollout.turns import State
 

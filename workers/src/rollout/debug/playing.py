@@ -31,7 +31,7 @@ Answer = Callable[[State], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class PlayedEnvironment:
     """What is played: a builtin's name or ``module.Class``, with parameters, tools and, where it has none, rows."""
 
     environment: str
@@ -42,7 +42,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class PlayedStep:
     """One answer of the environment. ``calls``: those of the reply before it; ``turn`` 0 is the beginning."""
 
     turn: int
@@ -50,7 +50,7 @@ class Step:
     said: State | Ending
 
 
-def open_chosen(chosen: Chosen, row: int) -> tuple[EnvBuilder, Row]:
+def open_chosen(chosen: PlayedEnvironment, row: int) -> tuple[EnvBuilder, Row]:
     """The environment, and the row of that number. Raises SpecError and DataError."""
     builder = build_environment(_environment(chosen), folders=[Path()])
     data = None
@@ -73,7 +73,7 @@ def open_chosen(chosen: Chosen, row: int) -> tuple[EnvBuilder, Row]:
     return builder, source.rows([row])[0]
 
 
-def _environment(chosen: Chosen) -> Environment:
+def _environment(chosen: PlayedEnvironment) -> Environment:
     parameters = [{"name": name, "value": value} for name, value in chosen.parameters]
     if wrong := [one for one in chosen.tools if one not in TOOLS and not is_function(one)]:
         raise SpecError(
@@ -98,7 +98,7 @@ def _environment(chosen: Chosen) -> Environment:
         raise SpecError(f"environment {name}: {where}: {first['msg']}") from error
 
 
-def play(builder: EnvBuilder, row: Row, answer: Answer) -> Iterator[Step]:
+def play(builder: EnvBuilder, row: Row, answer: Answer) -> Iterator[PlayedStep]:
     """The episode of one row, step by step, until it ends, nobody answers, or after the turns that an episode may have.
 
     The environment is closed whatever happens. Raises SpecError naming the turn and the user's line for what it raised.
@@ -112,18 +112,18 @@ def play(builder: EnvBuilder, row: Row, answer: Answer) -> Iterator[Step]:
                 runner.run(asyncio.wait_for(episode.close(), CLOSE_SECONDS_MAX))
 
 
-def _steps(runner: asyncio.Runner, episode: Env, answer: Answer) -> Iterator[Step]:
+def _steps(runner: asyncio.Runner, episode: Env, answer: Answer) -> Iterator[PlayedStep]:
     said: State | Ending = _heard(runner, episode.start, 0)
-    yield Step(turn=0, calls=(), said=said)
+    yield PlayedStep(turn=0, calls=(), said=said)
     tools = said.tools or () if isinstance(said, State) else ()
     for turn in range(Budgets().turns):
         if isinstance(said, Ending) or (reply := answer(said)) is None:
             return
         action = _action(reply, tools, turn)
         said = _heard(runner, lambda action=action: episode.step(action), turn + 1)
-        yield Step(turn=turn + 1, calls=action.calls, said=said)
+        yield PlayedStep(turn=turn + 1, calls=action.calls, said=said)
     if isinstance(said, State):
-        yield Step(turn=Budgets().turns, calls=(), said=Ending(kind=TURN_LIMIT))
+        yield PlayedStep(turn=Budgets().turns, calls=(), said=Ending(kind=TURN_LIMIT))
 
 
 def _heard(runner: asyncio.Runner, call: Callable[[], Coroutine[Any, Any, T]], turn: int) -> T:
