@@ -20,6 +20,7 @@ from rows_of_training import TRAINING
 ROWS: dict[str, Row] = {**TRAINING, **RUNS, **RUNTIME_ROWS}
 """By path."""
 VALUES: dict[str, Any] = {
+    "spec.train.environment.tools[]": "calculator",
     f"{RT}.ceilings.actorReplicas": 1,
     f"{RT}.ceilings.learnerNodes": 1,
     f"{RT}.ceilings.accelerators": 4,

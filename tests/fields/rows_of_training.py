@@ -88,7 +88,14 @@ TRAINING: dict[str, Row] = {
     "spec.train.environment.agent": row(
         "grpo", "refused", edits={"spec.train.environment": {"agent": {"command": ["a"]}}}
     ),
-    "spec.train.environment.tools": row("grpo", "refusal"),
+    "spec.train.environment.tools": row(
+        "grpo",
+        "look",
+        edits={
+            "spec.model": {"uri": "rollout://tiny-adder?steps=0"},
+            "spec.train.environment.tools": ["shell"],
+        },
+    ),
     "spec.train.data.jsonl.imageField": row("rows", "refused"),
     "spec.train.data.huggingFace.imageField": row("dataset", "refused"),
     "spec.train.data.jsonl.chosenField": row("dpo", "learning"),
