@@ -1,88 +1,80 @@
-"""A server that speaks S3, in a pod: moto, with one bucket that anybody with a key may write."""
-
-from __future__ import annotations
+"""A bucket that pods of real nodes and this machine reach: an S3 server on the nodes' bridge, and a runtime that names it."""
 
 import socket
 import subprocess
-import time
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from cluster.control.ports import find_free_port
-from cluster.kubectl import Kubectl
-from cluster.nodes import containers
+import boto3
+from installation import ROLES, build_runtime
 
-NAME, PORT, BUCKET = "bucket", 5000, "runs"
-KEYS = {
-    "AWS_ACCESS_KEY_ID": "tester",
-    "AWS_SECRET_ACCESS_KEY": "testers-secret",
-    "AWS_DEFAULT_REGION": "us-east-1",
+from cluster.control.ports import find_free_ports
+from cluster.local import LocalCluster
+from runs import lay_over
+from waiting import wait_until
+
+BUCKET, REGION = "runs", "us-east-1"
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_REGION": REGION,
 }
-_SERVE = f"""
-import time, boto3
-from moto.server import ThreadedMotoServer
-ThreadedMotoServer("0.0.0.0", {PORT}).start()
-boto3.client("s3", endpoint_url="http://127.0.0.1:{PORT}").create_bucket(Bucket="{BUCKET}")
-print("ready", flush=True)
-time.sleep(1 << 20)
-"""
+
+GRACE_SECONDS = 5
+"""Runs of such tests are deleted at work, and their workers would wait for a coordinator that has gone."""
 
 
-def start_bucket(kubectl: Kubectl) -> str:
-    """Start it in kubectl's namespace and wait for its bucket; its address for pods."""
-    volumes, mounts = containers.build_environment_mounts()
-    labels = {"app": NAME}
-    server = {
-        "name": "s3",
-        "image": containers.WORKER,
-        "imagePullPolicy": "Never",
-        "command": ["python", "-c", _SERVE],
-        "env": [{"name": name, "value": value} for name, value in KEYS.items()],
-        "volumeMounts": mounts,
-        "readinessProbe": {"httpGet": {"path": f"/{BUCKET}", "port": PORT}, "periodSeconds": 1},
-    }
-    pod: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": NAME, "labels": labels},
-        "spec": {"containers": [server], "volumes": volumes, "terminationGracePeriodSeconds": 0},
-    }
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": NAME},
-        "spec": {"selector": labels, "ports": [{"port": PORT}]},
-    }
-    kubectl.apply(pod, service)
-    kubectl.wait("--for=condition=Ready", f"pod/{NAME}")
-    # Of a name with dots the server would take the first part for a bucket's.
-    return f"http://{kubectl.get('service', NAME)['spec']['clusterIP']}:{PORT}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """Where it is served; everybody's credentials are `CREDENTIALS`."""
+
+    endpoint: str
+
+    def runtime(self, name: str, cache: Path) -> dict[str, Any]:
+        """The runtime of the sample, with this bucket for every run."""
+        env = [{"name": key, "value": value} for key, value in CREDENTIALS.items()]
+        storage = {"uri": f"s3://{BUCKET}/team", "endpoint": self.endpoint, "region": REGION}
+        role = {"env": env, "terminationGraceSeconds": GRACE_SECONDS}
+        more = {"storage": storage, "roles": dict.fromkeys(ROLES, role)}
+        return lay_over(build_runtime(cache), {"metadata": {"name": name}, "spec": more})
 
 
 @contextmanager
-def reached_from_here(kubectl: Kubectl) -> Iterator[str]:
-    """Its address for this machine while the block lasts."""
-    port = find_free_port()
-    forward = subprocess.Popen(
-        [
-            str(kubectl.binary),
-            f"--kubeconfig={kubectl.kubeconfig}",
-            f"--namespace={kubectl.namespace}",
-            "port-forward",
-            f"pod/{NAME}",
-            f"{port}:{PORT}",
-        ],
-        stdout=subprocess.DEVNULL,
-    )
+def serving(cluster: LocalCluster, folder: Path) -> Iterator[Bucket]:
+    """An S3 server for a block, with one bucket."""
+    host = cluster.nodes[0].place.network.host
+    (port,) = find_free_ports([host])
+    with (folder / "s3.log").open("wb") as log:
+        command = [sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)]
+        server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
     try:
-        for _ in range(300):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            assert forward.poll() is None, "kubectl port-forward ended"
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
+        endpoint = f"http://{host}:{port}"
+
+        def made() -> bool:
+            return _listens(host, port)
+
+        def over() -> str:
+            return "" if server.poll() is None else (folder / "s3.log").read_text()
+
+        wait_until(made, "the S3 server listens", hopeless=over)
+        client = boto3.client(
+            "s3",
+            endpoint_url=endpoint,
+            region_name=REGION,
+            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        )
+        client.create_bucket(Bucket=BUCKET)
+        yield Bucket(endpoint=endpoint)
     finally:
-        forward.kill()
-        forward.wait()
+        server.terminate()
+        server.wait(60)
+
+
+def _listens(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0

@@ -1,170 +1,189 @@
-"""A run in pods keeps its snapshots in a bucket; run and volume go, and others go on from one: in pods, and on a laptop.
+"""A snapshot in a bucket, of a run in real pods whose object and volume are then deleted: it is gone on with elsewhere.
 
-Both end at the hash chain of a run that nobody disturbed.
+Another run on the other node begins with the snapshot object, and `rollout run` on this machine with the snapshot's
+id. Both come to the hash chain of a run that nobody disturbed.
 """
-
-from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
-from bucket import BUCKET, KEYS, reached_from_here, start_bucket
-from samples import build_manifest
+from bucket import BUCKET, CREDENTIALS, REGION, Bucket, serving
 from watched import Result, Stage, WatchedRun, read_result, run_here
 
+from cluster.kubectl import Kubectl
 from cluster.nodes.addons import build_volume
 from waiting import wait_until
 
-pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(900)]
 
-START_SECONDS, SNAPSHOT_SECONDS, END_SECONDS = 300.0, 180.0, 300.0
-STEPS_MORE = 3
-SNAPSHOT = "middle"
-RUNTIME = "with-a-bucket"
-SMALL = {
-    "model": {"uri": "rollout://tiny-adder?steps=0"},
-    "train": {"algorithm": {"grpo": {"promptsPerStep": 4, "groupSize": 4}}, "maxSteps": 4000},
-    "actors": {"engine": {"vllm": None, "embedded": {}}},
-    "learner": {"nodes": None},
-    "evaluations": None,
-    "snapshots": {"everySteps": 2},
-}
+ANCHOR, BEYOND = 3, 2
+"""Steps between anchors; steps that the other runs take after the snapshot."""
+STEPS_OF_THE_FIRST = 100_000
+START_SECONDS, SAVE_SECONDS, END_SECONDS = 180.0, 120.0, 180.0
+
+
+def build_manifest(name: str, runtime: str, steps: int, **changes: Any) -> dict[str, Any]:
+    train = {
+        "algorithm": {"grpo": {"promptsPerStep": 2, "groupSize": 2}},
+        "environment": {"builtin": {"name": "arithmetic"}},
+        "rewards": [{"builtin": {"name": "exact-match"}}],
+        "sampling": {"maxNewTokens": 4},
+        "maxSteps": steps,
+    }
+    spec = {
+        "runtimeRef": {"kind": "ClusterRolloutRuntime", "name": runtime},
+        "seed": 7,
+        "model": {"uri": "rollout://tiny-adder?steps=0"},
+        "train": train,
+        "actors": {"engine": {"embedded": {}}},
+        "numerics": {"mode": "Exact"},
+        "snapshots": {"everySteps": ANCHOR},
+        **changes,
+    }
+    head = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutRun"}
+    return {**head, "metadata": {"name": name}, "spec": spec}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What was seen: the snapshot's status, the step it holds, and what the runs after it came to."""
+class Saved:
+    """A snapshot whose run is gone, and where it lies."""
 
-    snapshot: dict[str, Any]
-    step: int
-    elsewhere: Result
-    laptop: Result
+    bucket: Bucket
+    runtime: str
+    node: str
+    other_node: str
+    status: dict[str, Any]
 
-
-@pytest.fixture(scope="module")
-def seen(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    endpoint = start_bucket(stage.kubectl)
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": BUCKET}}
-    stage.kubectl.apply({**secret, "stringData": KEYS}, _runtime(stage, endpoint))
-    snapshot = _take_snapshot(stage)
-    step = snapshot["step"]
-    _forget(stage)
-    elsewhere = _go_on_in_pods(stage, step, tmp_path_factory.mktemp("ledger"))
-    with reached_from_here(stage.kubectl) as address:
-        laptop = _go_on_here(snapshot, address, step, tmp_path_factory.mktemp("laptop"))
-    return Seen(snapshot=snapshot, step=step, elsewhere=elsewhere, laptop=laptop)
+    @property
+    def step(self) -> int:
+        return self.status["step"]
 
 
-def _runtime(stage: Stage, endpoint: str) -> dict[str, Any]:
-    """The sample's runtime, its objects in the bucket."""
-    found = stage.kubectl.get("clusterrolloutruntime", "cpu")
-    spec = {**found["spec"], "storage": {"uri": f"s3://{BUCKET}", "endpoint": endpoint}}
-    kinds = {"apiVersion": found["apiVersion"], "kind": found["kind"]}
-    return {**kinds, "metadata": {"name": RUNTIME}, "spec": spec}
+@contextmanager
+def on_one_node(kubectl: Kubectl, closed: str) -> Iterator[None]:
+    """New pods go to the other node for a block."""
+    kubectl("cordon", closed)
+    try:
+        yield
+    finally:
+        kubectl("uncordon", closed)
 
 
-def _manifest(name: str, **changes: Any) -> dict[str, Any]:
-    manifest = build_manifest(**SMALL)
-    manifest["metadata"]["name"] = name
-    manifest["spec"] |= {
-        "runtimeRef": {"kind": "ClusterRolloutRuntime", "name": RUNTIME},
-        "env": [
-            {"name": key, "valueFrom": {"secretKeyRef": {"name": BUCKET, "key": key}}}
-            for key in KEYS
-        ],
-        **changes,
-    }
-    return manifest
+def nodes_of(run: WatchedRun) -> set[str]:
+    return {pod["spec"]["nodeName"] for pod in run.pods() if "nodeName" in pod["spec"]}
 
 
-def _take_snapshot(stage: Stage) -> dict[str, Any]:
-    run = stage.start(_manifest("first"))
-    run.until(lambda: run.step() >= 3, "some steps", START_SECONDS)
-    stage.kubectl.apply(
-        {
-            "apiVersion": "rollout.dev/v1alpha1",
-            "kind": "RolloutSnapshot",
-            "metadata": {"name": SNAPSHOT},
-            "spec": {"source": {"run": {"name": "first"}}},
-        }
-    )
-
-    def taken() -> dict[str, Any] | None:
-        status = stage.kubectl.get("rolloutsnapshot", SNAPSHOT).get("status", {})
-        kinds = {one["type"]: one for one in status.get("conditions", ())}
-        if kinds.get("Failed", {}).get("status") == "True":
-            raise AssertionError(f"{kinds['Failed']}; {run.describe()}")
-        return status if kinds.get("Complete", {}).get("status") == "True" else None
-
-    return wait_until(taken, "the snapshot is taken", SNAPSHOT_SECONDS, every=0.5)
+def delete_with_volume(run: WatchedRun) -> None:
+    """The object, its pods, its claim and the bytes on its volume."""
+    folder, (claim,) = run.folder(), run.kubectl.get("persistentvolumeclaims")["items"]
+    run.kubectl("delete", "rolloutrun", run.name)
+    run.wait_for_no_pods(SAVE_SECONDS)
+    run.kubectl("delete", "persistentvolumeclaim", claim["metadata"]["name"], "--ignore-not-found")
+    run.kubectl("delete", "persistentvolume", claim["spec"]["volumeName"])
+    shutil.rmtree(folder)
 
 
-def _forget(stage: Stage) -> None:
-    """Run and volume are deleted; what is left is the bucket and the snapshot's object."""
-    stage.kubectl("delete", "rolloutrun", "first", "--timeout=180s")
-    stage.kubectl("delete", "persistentvolumeclaims", "--all", "--timeout=60s")
-    stage.kubectl("delete", "persistentvolume", stage.kubectl.namespace, "--timeout=60s")
+def take_snapshot(run: WatchedRun) -> dict[str, Any]:
+    """Its status, once it is over."""
+    head = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutSnapshot"}
+    spec = {"source": {"run": {"name": run.name}}, "deadlineSeconds": int(SAVE_SECONDS)}
+    run.kubectl.apply({**head, "metadata": {"name": "taken"}, "spec": spec})
 
+    def over() -> dict[str, Any] | None:
+        status = run.kubectl.get("rolloutsnapshot", "taken").get("status", {})
+        held = {one["type"] for one in status.get("conditions", ()) if one["status"] == "True"}
+        return status if "Finished" in held else None
 
-def _go_on_in_pods(stage: Stage, step: int, folder: Any) -> Result:
-    folder.chmod(0o777)
-    stage.kubectl.apply(build_volume(f"{stage.kubectl.namespace}-2", str(folder), size="10Gi"))
-    manifest = _manifest("second", restoreFrom={"snapshotRef": {"name": SNAPSHOT}})
-    manifest["spec"]["train"]["maxSteps"] = step + STEPS_MORE
-    run: WatchedRun = stage.start(manifest)
-    run.wait_for_end(END_SECONDS)
-    return read_result(run.folder())
-
-
-def _go_on_here(snapshot: dict[str, Any], address: str, step: int, folder: Any) -> Result:
-    """With the bucket's address as a laptop sees it, and trust in the key that signed."""
-    place = snapshot["location"]["object"]["uri"].partition("/snapshots/manifests/")[0]
-    given = {**os.environ, **KEYS, "AWS_ENDPOINT_URL": address, "HOME": str(folder)}
-    identity = snapshot["digest"].removeprefix("blake3:")
-    shown = _rollout(given, "snapshot", "show", identity, "--object-path", place)
-    manifest = build_manifest(**SMALL)
-    manifest["metadata"]["name"] = "third"
-    manifest["spec"]["train"]["maxSteps"] = step + STEPS_MORE
-    del manifest["spec"]["runtimeRef"]
-    file = folder / "run.json"
-    file.write_text(json.dumps(manifest))
-    where = folder / "run"
-    trusted = ("--resume", identity, "--object-path", place, "--trust", json.loads(shown)["signer"])
-    _rollout(given, "run", "-f", str(file), "--run-dir", str(where), *trusted)
-    return read_result(where)
-
-
-def _rollout(environment: dict[str, str], *arguments: str) -> str:
-    command = [sys.executable, "-m", "rollout", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return done.stdout
+    return run.until(over, "the end of the snapshot", 2 * SAVE_SECONDS)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(seen: Seen, tmp_path_factory: pytest.TempPathFactory) -> Result:
-    manifest = build_manifest(**SMALL)
-    manifest["spec"]["train"]["maxSteps"] = seen.step + STEPS_MORE
-    return run_here(manifest, tmp_path_factory.mktemp("here"))
+def saved(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Saved]:
+    runtime = f"bucket-{stage.kubectl.namespace}"
+    node, other = (one.name for one in stage.cluster.nodes)
+    with serving(stage.cluster, tmp_path_factory.mktemp("s3")) as bucket:
+        stage.kubectl.apply(bucket.runtime(runtime, stage_cache(stage)))
+        with on_one_node(stage.kubectl, other):
+            run = stage.start(build_manifest("first", runtime, STEPS_OF_THE_FIRST))
+            run.until(lambda: run.step() > ANCHOR, "an anchor", START_SECONDS)
+            assert nodes_of(run) == {node}
+            status = take_snapshot(run)
+            delete_with_volume(run)
+        yield Saved(bucket=bucket, runtime=runtime, node=node, other_node=other, status=status)
+        stage.kubectl("delete", "clusterrolloutruntime", runtime)
 
 
-def test_the_snapshot_says_where_it_lies_and_what_it_holds(seen: Seen):
-    assert seen.snapshot["location"]["object"]["uri"].startswith(f"s3://{BUCKET}/")
-    assert seen.step >= 2
+def stage_cache(stage: Stage) -> Path:
+    """The folder of models that the session's runtime has, which the policy of pods allows."""
+    runtime = stage.kubectl.get("clusterrolloutruntime", "cpu")
+    return Path(runtime["spec"]["modelCache"]["hostPath"]["path"])
 
 
-def test_a_run_in_pods_goes_on_to_the_chain_of_one_that_nobody_disturbed(
-    seen: Seen, undisturbed: Result
+@pytest.fixture(scope="module")
+def undisturbed(saved: Saved, tmp_path_factory: pytest.TempPathFactory) -> Result:
+    manifest = build_manifest("first", saved.runtime, saved.step + BEYOND)
+    return run_here(manifest, tmp_path_factory.mktemp("undisturbed"))
+
+
+def test_the_snapshot_is_complete_and_lies_in_the_bucket(saved: Saved):
+    conditions = {one["type"]: one["status"] for one in saved.status["conditions"]}
+    assert conditions["Complete"] == conditions["Ready"] == "True", saved.status
+    assert saved.step % ANCHOR == 0
+    assert saved.status["location"]["object"]["uri"].startswith(f"s3://{BUCKET}/team/")
+    assert {one["name"] for one in saved.status["layers"]} == {"TrainState", "Buffer"}
+
+
+def test_another_run_on_the_other_node_goes_on_from_it(
+    saved: Saved, stage: Stage, undisturbed: Result, tmp_path: Path
 ):
-    assert seen.elsewhere.outcome == "Succeeded"
-    assert seen.elsewhere.chains[-STEPS_MORE:] == undisturbed.chains[-STEPS_MORE:]
+    tmp_path.chmod(0o777)
+    name = f"{stage.kubectl.namespace}-second"
+    stage.kubectl.apply(build_volume(name, str(tmp_path), size="10Gi"))
+    with on_one_node(stage.kubectl, saved.node):
+        restored = {"restoreFrom": {"snapshotRef": {"name": "taken"}}}
+        steps = saved.step + BEYOND
+        run = stage.start(build_manifest("second", saved.runtime, steps, **restored))
+        wait_until(run.pods, "a pod of the second run")
+        end = run.wait_for_end(END_SECONDS)
+    assert end["reason"] == "Succeeded", run.describe()
+    assert_goes_on_as(undisturbed, read_result(run.folder()), saved.step)
 
 
-def test_a_laptop_goes_on_from_the_same_bucket_to_the_same_chain(seen: Seen, undisturbed: Result):
-    assert seen.laptop.outcome == "Succeeded"
-    assert seen.laptop.chains[-STEPS_MORE:] == undisturbed.chains[-STEPS_MORE:]
+def test_a_run_on_this_machine_goes_on_from_it(saved: Saved, undisturbed: Result, tmp_path: Path):
+    place = saved.status["location"]["object"]["uri"].rpartition("/snapshots/")[0]
+    snapshot = saved.status["digest"].removeprefix("blake3:")
+    there = ("--object-path", place, "--endpoint", saved.bucket.endpoint, "--region", REGION)
+    shown = json.loads(rollout(tmp_path, "snapshot", "show", snapshot, *there))
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(build_manifest("third", saved.runtime, saved.step + BEYOND)))
+    words = ("run", "-f", str(file), "--run-dir", str(tmp_path / "run"), "--resume", snapshot)
+    rollout(tmp_path, *words, *there, "--trust", shown["signer"])
+    assert_goes_on_as(undisturbed, read_result(tmp_path / "run"), saved.step)
+
+
+def assert_goes_on_as(undisturbed: Result, restored: Result, step: int) -> None:
+    """A link of the chain holds all steps before it; the oldest of those before the snapshot are in no snapshot."""
+    later = [link for link in restored.chains if link[0] > step]
+    assert [number for number, _ in later] == list(range(step + 1, step + BEYOND + 1))
+    assert later == [link for link in undisturbed.chains if link[0] > step]
+    assert set(restored.chains) <= set(undisturbed.chains)
+
+
+def rollout(folder: Path, *words: str) -> str:
+    """A command of a person who has the bucket's credentials and nothing of the cluster."""
+    env = {**os.environ, **CREDENTIALS, "XDG_CONFIG_HOME": str(folder / "config")}
+    command = [sys.executable, "-m", "rollout", *words]
+    done = subprocess.run(
+        command, env=env, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
