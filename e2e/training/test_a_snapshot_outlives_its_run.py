@@ -28,7 +28,9 @@ pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(900)]
 ANCHOR, BEYOND = 3, 2
 """Steps between anchors; steps that the other runs take after the snapshot."""
 STEPS_OF_THE_FIRST = 100_000
-START_SECONDS, SAVE_SECONDS, END_SECONDS = 180.0, 120.0, 180.0
+START_SECONDS, SAVE_SECONDS, END_SECONDS = 300.0, 180.0, 300.0
+GONE_SECONDS = 50.0
+"""Less than the grace of a worker's pod: none of a deleted run has to be killed."""
 
 
 def build_manifest(name: str, runtime: str, steps: int, **changes: Any) -> dict[str, Any]:
@@ -86,7 +88,7 @@ def delete_with_volume(run: WatchedRun) -> None:
     """The object, its pods, its claim and the bytes on its volume."""
     folder, (claim,) = run.folder(), run.kubectl.get("persistentvolumeclaims")["items"]
     run.kubectl("delete", "rolloutrun", run.name)
-    run.wait_for_no_pods(SAVE_SECONDS)
+    run.wait_for_no_pods(GONE_SECONDS)
     run.kubectl("delete", "persistentvolumeclaim", claim["metadata"]["name"], "--ignore-not-found")
     run.kubectl("delete", "persistentvolume", claim["spec"]["volumeName"])
     shutil.rmtree(folder)

@@ -331,7 +331,7 @@ def observe_ranks(document: Mapping[str, Any], place: Place) -> Any:
         "rollout.entrypoints.learner",
         parse_arguments=lambda _: SimpleNamespace(config=""),
         read_worker_config=lambda _: config,
-        _heed_signals=lambda _: None,
+        _heed_signals=lambda *_: None,
         apply_numerics=lambda **_: None,
         keep_freed_memory=lambda: None,
         join=join,

@@ -14,6 +14,7 @@ from coordinator_kit import FakeActor, FakeLearner, HttpServer
 
 from rollout.coordinator.server.load import Busy, Load, LoadBounds
 from rollout.errors import CoordinatorError
+from rollout.protocol import client as client_module
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.protocol.auth import token_for
@@ -188,4 +189,32 @@ def test_an_odd_time_is_not_believed(moody):
     handler, url = moody
     handler.refusals[:] = [(503, "soon"), (503, "-5")]
     CoordinatorClient.connect(url, "t", patience_seconds=60.0).call(routes.STOP, m.Stop(reason="x"))
+    assert len(handler.times) == 3
+
+
+GONE = "http://127.0.0.1:9"  # the port of discard, which nobody serves
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_who_was_told_to_go_does_not_wait_long_for_a_coordinator_that_is_gone(when, monkeypatch):
+    monkeypatch.setattr(client_module, "GOING_SECONDS", 0.3)
+    client = CoordinatorClient.connect(GONE, "t", patience_seconds=600.0)
+    telling = threading.Timer(0.2, client.tell_to_go)
+    if when == "before":
+        client.tell_to_go()
+    else:
+        telling.start()
+    with pytest.raises(CoordinatorError, match="no answer from the coordinator"):
+        client.as_worker("actor-0").call(routes.STOP, m.Stop(reason="x"))
+    telling.cancel()
+
+
+def test_who_was_told_to_go_waits_for_a_coordinator_that_answers(moody, monkeypatch):
+    monkeypatch.setattr(client_module, "GOING_SECONDS", 0.0)
+    handler, url = moody
+    handler.refusals[:] = [(503, "0.1")] * 2
+    client = CoordinatorClient.connect(url, "t")
+    client.tell_to_go()
+    client.call(routes.STOP, m.Stop(reason="x"))
     assert len(handler.times) == 3

@@ -97,7 +97,12 @@ def build_parts(
 async def _live(parts: ActorParts) -> None:
     """Work until told to stop, and report how it ended."""
     actor = Actor(parts)
-    heed_end(actor.leave, asyncio.get_running_loop())
+
+    def leave() -> None:
+        parts.client.tell_to_go()
+        actor.leave()
+
+    heed_end(leave, asyncio.get_running_loop())
     try:
         await actor.run()
     except RolloutError as error:

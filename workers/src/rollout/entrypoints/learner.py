@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -47,7 +47,8 @@ FOR_GOOD = (RunFailed, SpecError, DataError)
 def main() -> None:
     """Run one learner process to its end."""
     config = read_worker_config(parse_arguments(__doc__).config)
-    watch = Watch(told_seconds=_heed_signals(config.learner_grace_seconds))
+    clients: list[CoordinatorClient] = []
+    watch = Watch(told_seconds=_heed_signals(config.learner_grace_seconds, clients))
     apply_numerics(threads=config.threads, exact=config.spec.numerics.mode == "Exact")
     keep_freed_memory()
     learner = config.spec.learner
@@ -57,6 +58,7 @@ def main() -> None:
         reshards=fsdp is None or fsdp.reshard_after_forward,
     )
     client = CoordinatorClient.open(config, "learner") if parallel.is_main else None
+    clients += [client] if client is not None else []
     try:
         _live(config, parallel, client, watch)
     finally:
@@ -112,7 +114,9 @@ def _report(client: CoordinatorClient, error: RolloutError) -> None:
         log.warning("could not report the failure error=%s", second)
 
 
-def _heed_signals(grace_seconds: float) -> Callable[[], float | None]:
+def _heed_signals(
+    grace_seconds: float, clients: Sequence[CoordinatorClient]
+) -> Callable[[], float | None]:
     """The first SIGTERM or SIGINT ends the run's loop at the next boundary, the second at once.
 
     Gives the seconds that are left for saving since then; None while there was none.
@@ -121,6 +125,8 @@ def _heed_signals(grace_seconds: float) -> Callable[[], float | None]:
 
     def tell() -> None:
         told_at.append(time.monotonic())
+        for client in clients:
+            client.tell_to_go()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
 

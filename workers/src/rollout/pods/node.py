@@ -173,7 +173,11 @@ def _run_ranks(
     meeting = {**environment, RENDEZVOUS_VARIABLE: joined.rendezvous}
     log.info("rank %d starts group=%d", node.rank, node.group)
     over, end = threading.Event(), threading.Event()
-    with _staying(client, node, joined.rendezvous, over), _leaving(order, node, told, end):
+    alone = threading.Event()
+    with (
+        _staying(client, node, joined.rendezvous, over, alone),
+        _leaving(client, order, node, told, end, alone),
+    ):
         code = run_child(module, arguments, meeting, end, over, telling)
     if not over.is_set():
         client.call(routes.LEFT, node.left(0 if told.is_set() else code))
@@ -181,11 +185,17 @@ def _run_ranks(
 
 @contextmanager
 def _leaving(
-    order: WorkerOrder, node: Node, told: threading.Event, end: threading.Event
+    client: CoordinatorClient,
+    order: WorkerOrder,
+    node: Node,
+    told: threading.Event,
+    end: threading.Event,
+    alone: threading.Event,
 ) -> Iterator[None]:
     """Once this pod is ``told`` to go, set ``end`` for its ranks: now, or when the time for saving is over.
 
-    A notice reaches one pod, and often not the one of rank 0: the coordinator stops all ranks at one boundary.
+    A notice reaches one pod, and often not the one of rank 0: the coordinator stops all ranks at one boundary. Where
+    the coordinator has gone, too, as with a run that was deleted, nobody stops them: this pod is ``alone``.
     """
     ended = threading.Event()
 
@@ -193,10 +203,13 @@ def _leaving(
         while not told.is_set():
             if ended.wait(TOLD_POLL_SECONDS):
                 return
+        client.tell_to_go()
         until = time.monotonic() + working_seconds(order.learner_grace_seconds)
         if _may_save(order, node, until):
             log.info("told to go: rank %d works on to the next boundary", node.rank)
-            ended.wait(max(0.0, until - time.monotonic()))
+            while not (ended.wait(TOLD_POLL_SECONDS) or alone.is_set()):
+                if time.monotonic() > until:
+                    break
         end.set()
 
     heeding = threading.Thread(target=heed, daemon=True, name="heeding")
@@ -229,21 +242,27 @@ def _may_save(order: WorkerOrder, node: Node, until: float) -> bool:
 
 @contextmanager
 def _staying(
-    client: CoordinatorClient, node: Node, rendezvous: str, over: threading.Event
+    client: CoordinatorClient,
+    node: Node,
+    rendezvous: str,
+    over: threading.Event,
+    alone: threading.Event,
 ) -> Iterator[None]:
-    """Say every few seconds that the ranks work; ``over`` is set when their group is."""
+    """Say every few seconds that the ranks work; ``over`` is set when their group is, ``alone`` while nobody hears."""
     ended = threading.Event()
 
     def say() -> None:
         while not ended.wait(STAY_SECONDS):
             try:
                 client.call(routes.STAY, node.stay(rendezvous))
+                alone.clear()
             except Fenced as error:
                 log.warning("this pod's group is over: %s", error)
                 over.set()
                 return
             except RolloutError as error:
                 log.warning("the coordinator does not answer: %s", error)
+                alone.set()
 
     teller = threading.Thread(target=say, daemon=True, name="staying")
     teller.start()

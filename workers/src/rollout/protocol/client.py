@@ -33,6 +33,9 @@ from rollout_api.worker import WorkerOrder
 PATIENCE_SECONDS = 120.0
 """How long a call waits for a coordinator that is down before it gives up."""
 
+GOING_SECONDS = 10.0
+"""How long a process that was told to go waits in all for a coordinator that cannot be reached: it may have gone, too."""
+
 CALL_SECONDS = 30.0
 """Longest time one attempt may take beyond the wait that was asked for."""
 
@@ -70,6 +73,23 @@ class LedgerWatch:
             self._position = max(self._position, answer.position)
 
 
+class Going:
+    """Whether this process was told to go, for all its clients. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def tell(self) -> None:
+        """The first time counts."""
+        self._since = self._since or time.monotonic()
+
+    def until(self, patient_until: float) -> float:
+        """Until when a coordinator that cannot be reached is waited for."""
+        if self._since is None:
+            return patient_until
+        return min(patient_until, self._since + GOING_SECONDS)
+
+
 class CoordinatorClient:
     """Calls over a transport, as nobody in particular until ``as_worker``."""
 
@@ -80,8 +100,10 @@ class CoordinatorClient:
         patience_seconds: float = PATIENCE_SECONDS,
         envelope: Envelope | None = None,
         watch: LedgerWatch | None = None,
+        going: Going | None = None,
     ) -> None:
         self._transport = transport
+        self._going = going or Going()
         self._patience_seconds = patience_seconds
         self._envelope = envelope or Envelope()
         self._watch = watch or LedgerWatch()
@@ -109,7 +131,12 @@ class CoordinatorClient:
             patience_seconds=self._patience_seconds,
             envelope=Envelope(worker=worker, incarnation=incarnation),
             watch=self._watch,
+            going=self._going,
         )
+
+    def tell_to_go(self) -> None:
+        """From now on wait seconds in all for a coordinator that is not there; one that answers may take its time."""
+        self._going.tell()
 
     def close(self) -> None:
         """Close the transport, for every worker that calls over it."""
@@ -139,8 +166,9 @@ class CoordinatorClient:
                     method, path, body, wait_seconds + CALL_SECONDS, self._envelope
                 )
             except Unreachable as error:
-                trouble = str(error)
+                trouble, there = str(error), False
             else:
+                there = True
                 self._check(answer)
                 if answer.status == HTTPStatus.OK:
                     return answer.body
@@ -151,9 +179,11 @@ class CoordinatorClient:
                 if answer.status == HTTPStatus.INSUFFICIENT_STORAGE:
                     patience = max(patience, FULL_SECONDS)
             pause = max(backoff * _jitter.uniform(0.5, 1.0), again * _jitter.uniform(1.0, 1.2))
-            if time.monotonic() + pause > began + patience + wait_seconds:
+            until = began + patience + wait_seconds
+            if time.monotonic() + pause > (until if there else self._going.until(until)):
+                waited = time.monotonic() - began
                 raise CoordinatorError(
-                    f"no answer from the coordinator to {path} within {patience:.0f} s: {trouble};"
+                    f"no answer from the coordinator to {path} within {waited:.0f} s: {trouble};"
                     " see logs/coordinator.log"
                 )
             time.sleep(pause)
