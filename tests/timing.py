@@ -135,7 +135,8 @@ def write_budgets(measured: Mapping[str, Mapping[str, float]], path: Path = BUDG
     tables = [head] if head else []
     for tier in sorted(budgets.keys() | measured.keys()):
         merged = budgets.get(tier, {}) | measured.get(tier, {})
-        lines = [f'"{folder}" = {seconds:.0f}' for folder, seconds in sorted(merged.items())]
+        whole = {folder: max(1, round(seconds)) for folder, seconds in sorted(merged.items())}
+        lines = [f'"{folder}" = {seconds}' for folder, seconds in whole.items()]
         tables.append("\n".join([f"[{tier}]", *lines]))
     path.write_text("\n\n".join(tables) + "\n")
 
