@@ -13,6 +13,7 @@ from unittest.mock import MagicMock, patch
 
 import msgspec
 from configs import Place, build_config
+from pytest import MonkeyPatch
 
 from rollout.actor.task_scoring import build_task_scoring
 from rollout.common.restarts import ProcessEnd, plan_restart
@@ -239,8 +240,9 @@ def _recorded() -> Iterator[tuple[list[Any], MagicMock]]:
     wandb.__dict__.update(
         Settings=lambda **_: None, init=remember("init"), errors=SimpleNamespace(Error=ValueError)
     )
-    mlflow = patch("mlflow.tracking.MlflowClient")
-    with patch.dict(sys.modules, {"wandb": wandb}), mlflow as client:
+    # This one name alone is put back: what is imported meanwhile stays, or it would be there twice.
+    with MonkeyPatch.context() as stood_in, patch("mlflow.tracking.MlflowClient") as client:
+        stood_in.setitem(sys.modules, "wandb", wandb)
         yield calls, client
 
 
