@@ -56,9 +56,9 @@ TICK_SECONDS = 0.5
 LEAVE_SECONDS = 20.0
 """How long workers may take to leave once the run has ended."""
 TERM_SECONDS = 10.0
-ALONE_SECONDS = 2.0
-"""For workers whose coordinator is gone: nobody takes what they have."""
 """How long a process may take between SIGTERM and SIGKILL."""
+ALONE_SECONDS = 2.0
+"""The same for workers whose coordinator is gone: nobody takes what they have."""
 RETIRE_SECONDS = 120.0
 """How long an actor that is not wanted any more may take to finish what it has."""
 SETTLE_SECONDS = 2.0

@@ -10,16 +10,9 @@ from typing import Any
 import torch
 
 from rollout.weights.raw import parse_header
+from rollout.weights.safetensors import NAMES
 
-_DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "U8": torch.uint8,
-}
+_DTYPES = {name: dtype for dtype, name in NAMES.items()}
 
 
 def host_tensors(tensors: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:

@@ -14,7 +14,7 @@ import torch
 
 from rollout.weights.changes import UNSIGNED, Bits
 
-_NAMES = {
+NAMES = {
     torch.float32: "F32",
     torch.float16: "F16",
     torch.bfloat16: "BF16",
@@ -23,6 +23,7 @@ _NAMES = {
     torch.int32: "I32",
     torch.uint8: "U8",
 }
+"""What the format calls the types of numbers that weights have."""
 _ALIGNMENT = 8
 
 
@@ -38,7 +39,7 @@ def safetensors_parts(tensors: Mapping[str, torch.Tensor]) -> list[bytes | memor
     for name, tensor in ordered:
         stop = start + tensor.nbytes
         shape, offsets = list(tensor.shape), [start, stop]
-        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": shape, "data_offsets": offsets}
+        header[name] = {"dtype": NAMES[tensor.dtype], "shape": shape, "data_offsets": offsets}
         start = stop
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)

@@ -70,13 +70,8 @@ class PromptKeys:
         """Go on with these groups only."""
         if len(groups) < self.num_groups:
             places_B = torch.tensor(groups, device=self._model.device)
-            if self._model.flash:
-                ends = [0, *accumulate(map(len, self._prompts))]
-                spans = [torch.arange(ends[group], ends[group + 1]) for group in groups]
-                rows_P = torch.cat(spans).to(self._model.device)
-                self._layers = [kv.index_select(1, rows_P) for kv in self._layers]
-            else:
-                self._layers = [kv.index_select(1, places_B) for kv in self._layers]
+            kept = self._rows_of(groups) if self._model.flash else places_B
+            self._layers = [kv.index_select(1, kept) for kv in self._layers]
             self._bounds = {}
             self._prompts = [self._prompts[group] for group in groups]
             self._bias = None if self._bias is None else self._bias[places_B]
@@ -95,6 +90,12 @@ class PromptKeys:
         grouped = q.flatten(1, 2).unflatten(0, (-1, group_size)).transpose(1, 2)
         far, far_lse = attend(grouped, kv[0], kv[1], bias=self._bias, scale=self._model.scale)
         return far.transpose(1, 2).flatten(0, 1), far_lse.transpose(1, 2).flatten(0, 1)
+
+    def _rows_of(self, groups: Sequence[int]) -> torch.Tensor:
+        """Where the tokens of these groups' prompts lie, of all prompts side by side."""
+        ends = [0, *accumulate(map(len, self._prompts))]
+        spans = [torch.arange(ends[group], ends[group + 1]) for group in groups]
+        return torch.cat(spans).to(self._model.device)
 
     def _side_by_side(self, kv: torch.Tensor) -> torch.Tensor:
         """[2, B, K, P, D] with pads -> [2, tokens of all prompts, K, D]."""
