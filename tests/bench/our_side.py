@@ -13,7 +13,7 @@ from jobs import read_job
 from one_process import OneProcess, move_config, plan_config
 from turns import Turns
 
-from rollout.data.mapping import row_messages, training_messages
+from rollout.data.rows.mapping import row_messages, training_messages
 from rollout.rendering import build_renderer
 from rollout_api.worker import WorkerConfig
 

@@ -23,8 +23,8 @@ from rollout.coordinator.duties.batch_results import build_results_writer
 from rollout.coordinator.duties.result_files import write_result
 from rollout.coordinator.rows import build_rows
 from rollout.coordinator.rules.evaluation import build_evaluation
-from rollout.data.mapping import row_messages
-from rollout.data.requests import row_sampling
+from rollout.data.rows.mapping import row_messages
+from rollout.data.rows.requests import row_sampling
 from rollout.engines.registry import build_engine
 from rollout.engines.sizes import plan_tasks_max
 from rollout.engines.stops import StopTexts

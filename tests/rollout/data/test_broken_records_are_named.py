@@ -6,7 +6,7 @@ from zstandard import ZstdCompressor
 
 from rollout.data.files import find_files
 from rollout.data.jsonl import open_jsonl
-from rollout.data.mapping import BadRecord, FieldMapping, map_record, training_messages
+from rollout.data.rows.mapping import BadRecord, FieldMapping, map_record, training_messages
 from rollout.errors import DataError
 
 QA = FieldMapping(prompt_field="question", answer_field="answer")

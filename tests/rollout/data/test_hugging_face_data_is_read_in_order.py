@@ -6,7 +6,7 @@ import pytest
 from rollout.data.build import build_order, build_source
 from rollout.data.cursor import DataCursor, take
 from rollout.data.hugging_face import DatasetName, StreamSource, open_dataset, open_stream
-from rollout.data.mapping import FieldMapping
+from rollout.data.rows.mapping import FieldMapping
 from rollout.errors import DataError, SpecError
 from rollout_api.v1alpha1.data import Data
 

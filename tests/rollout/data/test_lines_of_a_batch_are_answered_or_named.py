@@ -8,7 +8,7 @@ import pytest
 
 from rollout.data import batch
 from rollout.data.batch import open_batch
-from rollout.data.requests import row_sampling
+from rollout.data.rows.requests import row_sampling
 from rollout.errors import DataError
 from rollout.types import SamplingParams
 from rollout_api.v1alpha1.infer import Infer

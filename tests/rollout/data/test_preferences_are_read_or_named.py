@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rollout.data.build import build_source
-from rollout.data.mapping import BadRecord, FieldMapping, map_record, pair_messages
+from rollout.data.rows.mapping import BadRecord, FieldMapping, map_record, pair_messages
 from rollout.errors import DataError
 from rollout_api.v1alpha1.algorithms import Algorithm
 from rollout_api.v1alpha1.data import Data

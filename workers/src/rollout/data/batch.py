@@ -16,8 +16,8 @@ from blake3 import blake3
 
 from rollout.data.files import find_files
 from rollout.data.jsonl import LINE_BYTES_MAX, number_lines, parse_line
-from rollout.data.mapping import BadRecord, FieldMapping
-from rollout.data.requests import BadRequest, RequestBounds, read_request
+from rollout.data.rows.mapping import BadRecord, FieldMapping
+from rollout.data.rows.requests import BadRequest, RequestBounds, read_request
 from rollout.errors import DataError, DataNotFound
 from rollout.models.files import default_cache_dir
 from rollout.types import Row

@@ -14,8 +14,8 @@ from rollout.data.hugging_face import (
     open_stream,
 )
 from rollout.data.jsonl import JsonlSource, open_jsonl
-from rollout.data.mapping import FieldMapping, Target
 from rollout.data.records import OnBadRecord
+from rollout.data.rows.mapping import FieldMapping, Target
 from rollout.data.subset import Part, SubsetSource, split_source
 from rollout.errors import DataNotFound, SpecError
 from rollout.models.files import default_cache_dir

@@ -17,8 +17,8 @@ from typing import Any
 from blake3 import blake3
 
 from rollout.common.hub import judge
-from rollout.data.mapping import BadRecord, FieldMapping, map_record
 from rollout.data.records import BadRecords, OnBadRecord
+from rollout.data.rows.mapping import BadRecord, FieldMapping, map_record
 from rollout.errors import DataError, DataNotFound
 from rollout.types import Row
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from blake3 import blake3
 
 from rollout.data.hugging_face import StreamSource
-from rollout.data.mapping import row_messages
 from rollout.data.records import BadRecords, OnBadRecord
+from rollout.data.rows.mapping import row_messages
 from rollout.data.subset import SubsetSource, read_all
 from rollout.errors import DataError
 from rollout.seams import DataSource, Renderer

@@ -18,7 +18,7 @@ from rollout.common.stacks import show_threads_on_signal
 from rollout.data.batch import open_batch
 from rollout.data.build import build_source
 from rollout.data.lengths import left_out_of, limit_training
-from rollout.data.mapping import row_messages
+from rollout.data.rows.mapping import row_messages
 from rollout.data.subset import bad_records, find_overlap
 from rollout.environments.build import build_environment
 from rollout.environments.prompts import ROWS_AT_ONCE, measure_prompts

@@ -18,9 +18,9 @@ from typing import Any
 
 from blake3 import blake3
 
-from rollout.data.fields import ROLES, BadRecord
 from rollout.data.hugging_face import jsonable
-from rollout.data.mapping import FieldMapping, map_record
+from rollout.data.rows.fields import ROLES, BadRecord
+from rollout.data.rows.mapping import FieldMapping, map_record
 from rollout.environments.threads import THREADS
 from rollout.errors import DataError, InfrastructureError, SpecError
 from rollout.plugins.user_code import refusing_failures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rollout.data.mapping import row_messages
+from rollout.data.rows.mapping import row_messages
 from rollout.seams import DataSource
 from rollout.turns import Action, Ending, State
 from rollout.types import Message, Row

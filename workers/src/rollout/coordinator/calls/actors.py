@@ -18,7 +18,7 @@ from rollout.coordinator.plan import EvaluationPlan
 from rollout.coordinator.revocation import revoke_leases
 from rollout.coordinator.state import Worker
 from rollout.coordinator.waits import idle_reason
-from rollout.data.requests import row_sampling
+from rollout.data.rows.requests import row_sampling
 from rollout.ledger.records import ClaimRequest, Lease
 from rollout.protocol import messages as m
 from rollout.protocol import routes

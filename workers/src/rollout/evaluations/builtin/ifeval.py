@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rollout.common.parameters import parse_parameters
 from rollout.data.hugging_face import DatasetName
-from rollout.data.mapping import FieldMapping
+from rollout.data.rows.mapping import FieldMapping
 from rollout.data.subset import read_all
 from rollout.environments.single_turn import SingleTurnBuilder
 from rollout.errors import DataError

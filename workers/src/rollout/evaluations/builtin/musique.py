@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rollout.common.parameters import parse_parameters
-from rollout.data.mapping import FieldMapping
+from rollout.data.rows.mapping import FieldMapping
 from rollout.data.subset import read_all
 from rollout.environments.single_turn import SingleTurnBuilder
 from rollout.errors import DataError

@@ -12,7 +12,7 @@ from typing import Any
 from rollout.data.files import find_files
 from rollout.data.hugging_face import DatasetName, open_dataset
 from rollout.data.jsonl import open_jsonl
-from rollout.data.mapping import FieldMapping
+from rollout.data.rows.mapping import FieldMapping
 from rollout.data.subset import SubsetSource, split_source
 from rollout.errors import DataError
 from rollout.evaluations.suites import Context

@@ -10,7 +10,7 @@ from torch import nn
 
 from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.sft import sft_loss
-from rollout.data.mapping import BadRecord, training_messages
+from rollout.data.rows.mapping import BadRecord, training_messages
 from rollout.errors import DataError
 from rollout.learner import hash_chain
 from rollout.learner.config.learner import LearnerSettings

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from blake3 import blake3
 
-from rollout.data.mapping import BadRecord, pair_messages, row_messages
+from rollout.data.rows.mapping import BadRecord, pair_messages, row_messages
 from rollout.errors import DataError, SpecError
 from rollout.learner.forward.packed_rows import GroupTokens
 from rollout.protocol.messages import DataRow

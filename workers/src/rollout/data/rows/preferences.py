@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rollout.data.fields import (
+from rollout.data.rows.fields import (
     BadRecord,
     Turn,
     read_field,

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rollout.data.fields import BadRecord, kind, read_turns
-from rollout.data.mapping import FieldMapping, map_record
+from rollout.data.rows.fields import BadRecord, kind, read_turns
+from rollout.data.rows.mapping import FieldMapping, map_record
 from rollout.types import Row, SamplingParams
 
 CUSTOM_ID_CHARACTERS_MAX = 512

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rollout.data.fields import BadRecord, Turn, read_scalar, read_text, read_turns
-from rollout.data.preferences import read_labelled, read_pair
+from rollout.data.rows.fields import BadRecord, Turn, read_scalar, read_text, read_turns
+from rollout.data.rows.preferences import read_labelled, read_pair
 from rollout.types import Message, Row
 
 __all__ = [
