@@ -235,7 +235,7 @@ def test_a_conversation_ends_with_its_answer():
         ([{"role": "user", "content": []}], r"content has parts \(none\)"),
         (
             [{"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}],
-            r"chat\[0\]: tool_calls cannot be trained on yet",
+            r"chat\[0\].tool_calls\[0\]: expected {function: {name, arguments}}",
         ),
         ([{"role": "assistant", "content": "x"}], "no prompt before it"),
     ],

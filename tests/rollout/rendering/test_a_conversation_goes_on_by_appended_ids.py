@@ -11,6 +11,7 @@ from tokenizers import AddedToken
 
 from rollout.errors import DataError, SpecError
 from rollout.models.resolve import resolve_model
+from rollout.rendering.build import build_renderer
 from rollout.rendering.chat import build_chat_renderer
 from rollout.rendering.template import compile_template, render_template
 from rollout.rendering.tokenizer import load_tokenizer
@@ -183,3 +184,54 @@ def test_text_around_a_call_is_kept_in_order(renderers):
     assert text == TextPart(text="so:\n")
     assert call.arguments_text == '{"b": 2,  "a": 1}', "as it was sampled"
     assert call.call_id == "t0001c000"
+
+
+def said_texts(renderer, ids, mask):
+    """The stretches of text that are learned."""
+    stretches, last = [], 0
+    for token, learned in zip(ids, mask, strict=True):
+        if learned and not last:
+            stretches.append([])
+        if learned:
+            stretches[-1].append(token)
+        last = learned
+    return [raw(renderer, stretch) for stretch in stretches]
+
+
+@pytest.mark.parametrize("name", ["qwen2_5", "qwen3_instruct_2507", "llama3_1", "llama3_2"])
+def test_a_conversation_with_a_call_is_learned_as_it_is_had(renderers, name):
+    renderer = renderers[name]
+    told = Message(role="tool", content=(RESULT,))
+    had = [user("add 1 and 2"), assistant((CALL,)), told, assistant("3")]
+
+    ids, mask = renderer.render_training(had, (ADD,))
+
+    prompt = renderer.render_prompt(had[:1], (ADD,))
+    call, answer = said_texts(renderer, ids, mask)
+    after_call = renderer.tokenizer.encode(call)[: -len(end_of(renderer))]
+    again = (*prompt, *after_call, *renderer.render_next(had[1], [told]))
+    assert ids[: len(prompt)] == prompt
+    assert raw(renderer, ids[: len(again)]) == raw(renderer, again)
+    assert renderer.parse_reply(call.removesuffix(renderer.turn_end), (), (ADD,), 0)[
+        0
+    ].arguments == {
+        "a": 1,
+        "b": 2,
+    }
+    assert answer == "3" + renderer.turn_end
+
+
+def test_a_call_that_could_not_be_read_again_is_not_trained_on(renderers):
+    with pytest.raises(SpecError, match="writes tool calls in no form"):
+        renderers["gemma"].render_training([user("x"), assistant((CALL,))])
+
+
+def test_a_plain_model_learns_calls_in_the_form_that_is_read(tmp_path):
+    folder = resolve_model("rollout://tiny-qwen2", cache_dir=tmp_path).path
+    plain = build_renderer(folder, "plain")
+
+    ids, mask = plain.render_training([user("1+2="), assistant((CALL,))])
+
+    text = plain.decode([token for token, learned in zip(ids, mask, strict=True) if learned])
+    (call,) = plain.parse_reply(text, (), (ADD,), 0)
+    assert (call.name, call.arguments) == ("add", {"a": 1, "b": 2})

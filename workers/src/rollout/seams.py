@@ -99,9 +99,9 @@ class Renderer(Protocol):
         ...
 
     def render_training(
-        self, messages: Sequence[Message]
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Token ids and a 0/1 mask of the same length: 1 on what the assistant says, its end included."""
+        """Token ids and a 0/1 mask of the same length: 1 on what the assistant says and calls, its end included."""
         ...
 
     def decode(self, token_ids: Sequence[int]) -> str:

@@ -15,7 +15,8 @@ class FieldMapping(ApiModel):
     answer_field: Name = filled("answer")
     """Field with the answer: the target of sft, what rewards compare with in RL."""
     messages_field: Name | None = None
-    """Field with a list of {role, content}; the last assistant message is the answer of sft."""
+    """Field with a list of {role, content}; the last assistant message is the answer of sft, which learns calls of tools
+    in OpenAI's form, too, and shows the prompt the tools of the row's field `tools`."""
     chosen_field: Name = filled("chosen")
     """Field with the preferred answer (rm, dpo, ipo, orpo, simpo): text, or messages that end in it."""
     rejected_field: Name = filled("rejected")

@@ -51,7 +51,7 @@ class ChatRenderer:
         """Ids of the conversation, ready for the assistant's turn. Raises SpecError where no call could be read."""
         messages = guard_results(messages, self.tokenizer)
         if tools:
-            self._require_form(tools)
+            self._require_form([tool.name for tool in tools])
             text = render_template(
                 self.template,
                 messages,
@@ -96,23 +96,26 @@ class ChatRenderer:
             text = self.tokenizer.tokenizer.decode(kept, skip_special_tokens=False)
         return parse_reply(text, self.form, tools, turn, thinking=self.thinking)
 
-    def _require_form(self, tools: Sequence[ToolSpec]) -> None:
+    def _require_form(self, tools: Sequence[str]) -> None:
         if self.form is None:
+            named = f"there are tools ({', '.join(tools)})" if tools else "there are calls"
             raise SpecError(
                 f"chat template of {self.tokenizer.origin} writes tool calls in no form that is known here, and"
-                f" the environment has tools ({', '.join(tool.name for tool in tools)}); take a model of Qwen"
-                " 2.5, 3, 3.5, Llama 3 or Mistral, or set model.chatTemplate"
+                f" {named}; take a model of Qwen 2.5, 3, 3.5, Llama 3 or Mistral, or set model.chatTemplate"
             )
 
     def render_training(
-        self, messages: Sequence[Message]
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Ids and mask; whatever the template writes after the last trained token is left out.
 
         Raises SpecError when the template rewrites earlier turns as the conversation grows: what was
-        generated would not be what is trained on.
+        generated would not be what is trained on; and where it writes no calls that could be read again.
         """
-        segments = split_segments(self.template, self.tokenizer, messages, ask=False)
+        messages = guard_results(messages, self.tokenizer)
+        if tools or any(message.calls for message in messages):
+            self._require_form([tool.name for tool in tools])
+        segments = split_segments(self.template, self.tokenizer, messages, ask=False, tools=tools)
         if segments is None:
             raise SpecError(
                 f"chat template of {self.tokenizer.origin}: an assistant turn does not render to the "
@@ -208,21 +211,26 @@ def _guard(part: Part, tokenizer: ModelTokenizer) -> Part:
 
 
 def split_segments(
-    template: Template, tokenizer: ModelTokenizer, messages: Sequence[Message], *, ask: bool
+    template: Template,
+    tokenizer: ModelTokenizer,
+    messages: Sequence[Message],
+    *,
+    ask: bool,
+    tools: Sequence[ToolSpec] = (),
 ) -> list[Segment] | None:
     """The rendered conversation, cut before and after each assistant message.
 
     ``ask`` adds the generation prompt. None when the template does more than append, so that there is
     no such cut.
     """
-    whole = _render(template, tokenizer, messages, ask=ask)
+    whole = _render(template, tokenizer, messages, ask=ask, tools=tools)
     segments: list[Segment] = []
     done = 0
     for index, message in enumerate(messages):
         if message.role != "assistant":
             continue
-        before = _render(template, tokenizer, messages[:index], ask=True)
-        after = _render(template, tokenizer, messages[: index + 1], ask=False)
+        before = _render(template, tokenizer, messages[:index], ask=True, tools=tools)
+        after = _render(template, tokenizer, messages[: index + 1], ask=False, tools=tools)
         if not (whole.startswith(after) and after.startswith(before)):
             return None
         segments.append(Segment(text=whole[done : len(before)], said=False))
@@ -233,9 +241,16 @@ def split_segments(
 
 
 def _render(
-    template: Template, tokenizer: ModelTokenizer, messages: Sequence[Message], *, ask: bool
+    template: Template,
+    tokenizer: ModelTokenizer,
+    messages: Sequence[Message],
+    *,
+    ask: bool,
+    tools: Sequence[ToolSpec] = (),
 ) -> str:
-    return render_template(template, messages, tokenizer.specials, add_generation_prompt=ask)
+    return render_template(
+        template, messages, tokenizer.specials, add_generation_prompt=ask, tools=tools
+    )
 
 
 def find_stop_ids(tokenizer: ModelTokenizer, template: Template) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rollout.errors import SpecError
 from rollout.rendering.tokenizer import ModelTokenizer
-from rollout.rendering.tool_calls import parse_reply
+from rollout.rendering.tool_calls import parse_reply, write_call
 from rollout.turns import ToolSpec
 from rollout.types import Message, Part
 
@@ -48,9 +48,10 @@ class PlainRenderer:
         return parse_reply(text, "hermes", tools, turn)
 
     def render_training(
-        self, messages: Sequence[Message]
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Ids and mask: 1 on assistant text and the end token behind it."""
+        """Ids and mask: 1 on assistant text, its calls and the end token behind them."""
+        del tools
         ids, mask = self._render(messages)
         end = len(mask) - mask[::-1].index(1) if 1 in mask else len(mask)
         return ids[:end], mask[:end]
@@ -69,7 +70,8 @@ class PlainRenderer:
         for message in messages:
             said = message.role == "assistant"
             tail = SYSTEM_END if message.role == "system" else ""
-            encoded = list(self.tokenizer.encode(message.text + tail))
+            calls = "".join(write_call(call) for call in message.calls)
+            encoded = list(self.tokenizer.encode(message.text + calls + tail))
             encoded += self.stop_token_ids[:1] if said else ()
             ids += encoded
             mask += [int(said)] * len(encoded)

@@ -69,6 +69,14 @@ def parse_reply(
     return (*reasoning, *parts)
 
 
+def write_call(call: ToolCall) -> str:
+    """A call in the form ``hermes``, for models without a chat template."""
+    said = json.dumps(
+        {"name": call.name, "arguments": dict(call.arguments or {})}, ensure_ascii=False
+    )
+    return f"{OPEN}\n{said}\n{CLOSE}"
+
+
 def call_id(turn: int, place: int) -> str:
     """The id of a call: equal in every replay, in the letters that all families take."""
     return f"t{turn:04d}c{place:03d}"

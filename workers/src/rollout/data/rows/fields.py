@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
 from rollout.types import Role
 
 ROLES = get_args(Role)
-Turn = dict[str, str]
-"""One message as plain data: ``role`` and ``content``."""
+Turn = dict[str, Any]
+"""One message as plain data: ``role`` and ``content``; ``tool_calls`` and ``tool_call_id`` where calls are read."""
 
 
 class BadRecord(ValueError):  # noqa: N818 - a record is bad, the program is not
@@ -59,19 +59,25 @@ def read_flag(record: Mapping[str, Any], field: str) -> bool:
     return value
 
 
-def read_turns(record: Mapping[str, Any], field: str) -> list[Turn]:
-    """A list of messages, at least one. Raises BadRecord."""
+def read_turns(
+    record: Mapping[str, Any], field: str, read_turn: Callable[[Any, str], Turn] | None = None
+) -> list[Turn]:
+    """A list of messages, at least one; text is all that they hold, or what ``read_turn`` reads. Raises BadRecord."""
     found = read_field(record, field)
     if not isinstance(found, Sequence) or isinstance(found, str) or not found:
         raise BadRecord(f"field {field!r}: expected a list of messages, got {kind(found)}")
-    return [_turn(item, f"{field}[{i}]") for i, item in enumerate(found)]
+    read = read_turn or read_text_turn
+    return [read(item, f"{field}[{i}]") for i, item in enumerate(found)]
 
 
-def _turn(item: Any, where: str) -> Turn:
+def read_text_turn(item: Any, where: str) -> Turn:
+    """A message of text only. Raises BadRecord."""
     if not isinstance(item, Mapping) or item.get("role") not in ROLES:
         raise BadRecord(f"field {where}: expected {{role: {'|'.join(ROLES)}, content: text}}")
     if item.get("tool_calls"):
-        raise BadRecord(f"field {where}: tool_calls cannot be trained on yet; text is all that is")
+        raise BadRecord(
+            f"field {where}: tool_calls are read in the conversations of sft and in prompts only; here text is all"
+        )
     content = item.get("content")
     if isinstance(content, Sequence) and not isinstance(content, str):
         raise BadRecord(

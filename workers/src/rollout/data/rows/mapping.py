@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rollout.data.rows.fields import BadRecord, Turn, read_scalar, read_text, read_turns
+from rollout.data.rows.calls import build_messages, build_tools, read_conversation, read_tools
+from rollout.data.rows.fields import BadRecord, Turn, read_scalar, read_text
 from rollout.data.rows.preferences import read_labelled, read_pair
+from rollout.turns import ToolSpec
 from rollout.types import Message, Row
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "pair_messages",
     "row_messages",
     "training_messages",
+    "training_tools",
 ]
 
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)\}")
@@ -40,7 +43,8 @@ class FieldMapping:
 
     ``template`` is the user message's text with ``{field}`` placeholders (``{{`` for a brace);
     ``messages_field`` names a list of ``{role, content}`` instead of a prompt, whose last assistant
-    message is the answer unless ``answer_field`` names another. ``system_prompt`` comes first.
+    message is the answer unless ``answer_field`` names another; it may hold calls of the tools that the record's
+    field ``tools`` lists. ``system_prompt`` comes first.
     A record without what ``target`` needs is a bad one. ``margin_field`` None: pairs have no margin.
     """
 
@@ -75,11 +79,19 @@ def _targets(mapping: FieldMapping, record: Mapping[str, Any]) -> tuple[list[Tur
         return _labelled(mapping, record)
     messages, said = _asked(mapping, record)
     answer = _answer(mapping, record, said)
-    if answer is None and mapping.target == "answer":
+    found: dict[str, Any] = {} if answer is None else {"answer": answer}
+    if mapping.target != "answer":
+        return messages, found
+    if answer is None:
         raise BadRecord("has no answer; name its field with answerField")
-    if mapping.target == "answer" and not (answer or "").strip():
+    calls = said.get("tool_calls", ()) if said is not None and mapping.answer_field is None else ()
+    if not answer.strip() and not calls:
         raise BadRecord(f"field {mapping.answer_field or 'answer'!r} is empty")
-    return messages, {} if answer is None else {"answer": answer}
+    if calls:
+        found["answer_calls"] = calls
+    if mapping.messages_field is not None and record.get("tools"):
+        found["tools"] = read_tools(record["tools"], "tools")
+    return messages, found
 
 
 def _labelled(
@@ -90,12 +102,12 @@ def _labelled(
         shared, found = read_labelled(record, field, mapping.label_field)
         return shared or _prompt(mapping, record), found
     messages, said = _asked(mapping, record)
-    heard = record if said is None else {**record, field: said}
+    heard = record if said is None else {**record, field: said["content"]}
     return messages, read_labelled(heard, field, mapping.label_field)[1]
 
 
-def _asked(mapping: FieldMapping, record: Mapping[str, Any]) -> tuple[list[Turn], str | None]:
-    """The prompt's messages, and the assistant's last words where a conversation ends in them."""
+def _asked(mapping: FieldMapping, record: Mapping[str, Any]) -> tuple[list[Turn], Turn | None]:
+    """The prompt's messages, and the assistant's last turn where a conversation ends in it."""
     if mapping.messages_field is not None:
         return _conversation(record, mapping.messages_field)
     return [{"role": "user", "content": _user_text(mapping, record)}], None
@@ -113,7 +125,7 @@ def _prompt(mapping: FieldMapping, record: Mapping[str, Any]) -> list[Turn]:
 
 def row_messages(row: Row) -> tuple[Message, ...]:
     """What the policy is shown."""
-    return tuple(Message(role=m["role"], content=m["content"]) for m in row["messages"])
+    return build_messages(row["messages"])
 
 
 def training_messages(row: Row) -> tuple[Message, ...]:
@@ -121,7 +133,13 @@ def training_messages(row: Row) -> tuple[Message, ...]:
     answer = row.get("answer")
     if answer is None:
         raise BadRecord("has no answer to train on; name its field with answerField")
-    return (*row_messages(row), Message(role="assistant", content=answer))
+    last = {"role": "assistant", "content": answer, "tool_calls": row.get("answer_calls", ())}
+    return build_messages((*row["messages"], last))
+
+
+def training_tools(row: Row) -> tuple[ToolSpec, ...]:
+    """The tools that the row's conversation was had with, for SFT."""
+    return build_tools(row.get("tools") or ())
 
 
 def pair_messages(row: Row) -> tuple[tuple[Message, ...], str, str]:
@@ -147,19 +165,19 @@ def fill_template(template: str, record: Mapping[str, Any]) -> str:
     return _PLACEHOLDER.sub(fill, template)
 
 
-def _answer(mapping: FieldMapping, record: Mapping[str, Any], said: str | None) -> str | None:
+def _answer(mapping: FieldMapping, record: Mapping[str, Any], said: Turn | None) -> str | None:
     if mapping.answer_field is not None:
         return read_scalar(record, mapping.answer_field)
-    if said is not None or record.get("answer") is None:
-        return said
-    return read_scalar(record, "answer")
+    if said is not None:
+        return said["content"]
+    return None if record.get("answer") is None else read_scalar(record, "answer")
 
 
-def _conversation(record: Mapping[str, Any], field: str) -> tuple[list[Turn], str | None]:
-    """The messages up to the last assistant turn, and that turn's text when it comes last."""
-    messages = read_turns(record, field)
+def _conversation(record: Mapping[str, Any], field: str) -> tuple[list[Turn], Turn | None]:
+    """The messages up to the last assistant turn, and that turn when it comes last."""
+    messages = read_conversation(record, field)
     if messages[-1]["role"] != "assistant":
         return messages, None
     if len(messages) == 1:
         raise BadRecord(f"field {field!r}: an answer with no prompt before it")
-    return messages[:-1], messages[-1]["content"]
+    return messages[:-1], messages[-1]

@@ -10,7 +10,7 @@ from torch import nn
 
 from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.sft import sft_loss
-from rollout.data.rows.mapping import BadRecord, training_messages
+from rollout.data.rows.mapping import BadRecord, training_messages, training_tools
 from rollout.errors import DataError
 from rollout.learner import hash_chain
 from rollout.learner.config.learner import LearnerSettings
@@ -42,10 +42,10 @@ def render_rows(
 
 def _render(row: DataRow, renderer: Renderer, settings: SftSettings) -> SequenceTokens:
     try:
-        messages = training_messages(row.row)
+        messages, tools = training_messages(row.row), training_tools(row.row)
     except BadRecord as error:
         raise DataError(f"row {row.ordinal} of the training data {error}") from error
-    ids, mask = renderer.render_training(messages)
+    ids, mask = renderer.render_training(messages, tools)
     cut = len(ids) > settings.max_length
     ids, mask = ids[: settings.max_length], mask[: settings.max_length]
     scored = mask if settings.loss == "CompletionOnly" else (1,) * len(ids)
