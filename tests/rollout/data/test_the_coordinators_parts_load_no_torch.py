@@ -13,7 +13,7 @@ from pathlib import Path
 for package in {packages}:
     root = importlib.import_module(f"rollout.{{package}}")
     for module in pkgutil.walk_packages(root.__path__, f"rollout.{{package}}."):
-        if not module.name.endswith(("adder", "adder_training", "__main__")):
+        if not module.name.endswith(("adder", "warm_start", "__main__")):
             importlib.import_module(module.name)
 {then}
 loaded = sorted(set(sys.modules) & set({heavy!r}))

@@ -22,7 +22,7 @@ SUITE_METRICS = {
 """What each suite measures beside accuracy and pass@k, as far as a gate may hold it."""
 SUITES = frozenset(SUITE_METRICS)
 ENVIRONMENTS_WITH_DATA = frozenset({"arithmetic"})
-TINY_MODELS = frozenset({"tiny-qwen2", "tiny-llama", "tiny-adder"})
+TINY_MODELS = frozenset({"tiny-qwen2", "tiny-llama", "tiny-adder", "tiny-agent"})
 MODEL_SCHEMES = frozenset({"hf", "file", "rollout", "s3", "gs"})
 
 

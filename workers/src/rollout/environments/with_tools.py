@@ -19,13 +19,16 @@ from rollout.tools.toolbox import Toolbox
 from rollout.turns import Action, Ending, State, ToolSpec
 from rollout.types import Message, Row
 
+COUNTED = ("tool_calls", "tool_errors", "tool_invalid", "tool_repeats", "tool_timeouts")
+"""What is told of every episode, none included: a mean over those with calls only would say nothing."""
+
 
 class ToolEnv:
     """One episode with tools around another environment's."""
 
     def __init__(self, inner: Env, toolbox: Toolbox) -> None:
         self._inner, self._toolbox = inner, toolbox
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
 
     async def start(self) -> State:
         """The inner environment's beginning, with the tools. Raises SpecError for one that has tools of its own."""

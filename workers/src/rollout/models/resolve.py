@@ -29,6 +29,7 @@ RECIPES = {
     "tiny-qwen2": ("rollout.models.builtin.tiny", "build_qwen2", "canonical_qwen2"),
     "tiny-llama": ("rollout.models.builtin.tiny", "build_llama", "canonical_llama"),
     "tiny-adder": ("rollout.models.builtin.adder", "build_adder", "canonical_adder"),
+    "tiny-agent": ("rollout.models.builtin.agent", "build_agent", "canonical_agent"),
 }
 """Built-in models: a module, its builder and the function that fills in its parameters."""
 

@@ -15,16 +15,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
-from safetensors.numpy import save_file
-
 from rollout.common.parameters import parse_parameters
+from rollout.environments.sample_data.worked_sums import worked_sums
 from rollout.models.builtin.local_tokenizers import (
     PLAIN_STYLE,
     build_character_tokenizer,
     write_tokenizer,
 )
-from rollout.models.builtin.tiny import TinyShape, build_tensors, write_config
+from rollout.models.builtin.tiny import TinyShape, write_config, write_scaled
+from rollout.rendering.build import build_renderer
+from rollout.types import Message
 
 RECIPE_VERSION = 2
 """Raised when the same parameters would give another model: it is part of the cache's name."""
@@ -74,9 +74,21 @@ def build_adder(directory: Path, parameters: Mapping[str, str]) -> None:
     adder = _parse(parameters)
     write_untrained(directory, adder)
     if adder.steps:
-        from rollout.models.builtin.adder_training import warm_start
+        from rollout.models.builtin.warm_start import warm_start
 
-        warm_start(directory, seed=adder.seed, steps=adder.steps)
+        rows, pad = worked_rows(directory)
+        warm_start(directory, rows, pad, seed=adder.seed, steps=adder.steps)
+
+
+def worked_rows(directory: Path) -> tuple[list[tuple[list[int], list[int]]], int]:
+    """The pupil's sums in the tokens of the tokenizer in ``directory``, what to learn of them, and the pad."""
+    renderer = build_renderer(directory)
+    rows = []
+    for prompt, answer in worked_sums():
+        messages = (Message(role="user", content=prompt), Message(role="assistant", content=answer))
+        ids, mask = renderer.render_training(messages)
+        rows.append((list(ids), list(mask)))
+    return rows, renderer.pad_token_id
 
 
 def _parse(parameters: Mapping[str, str]) -> Adder:
@@ -98,11 +110,4 @@ def write_untrained(directory: Path, adder: Adder) -> None:
             "pad_token_id": tokenizer.token_to_id(PLAIN_STYLE.pad),
         },
     )
-    tensors = build_tensors(adder.shape, "qwen2", tokenizer.get_vocab_size())
-    scaled = {name: _scale(name, tensor) for name, tensor in tensors.items()}
-    save_file(scaled, directory / "model.safetensors", metadata={"format": "pt"})
-
-
-def _scale(name: str, tensor: np.ndarray) -> np.ndarray:
-    """Norms stay at one; scaling by a power of two is exact."""
-    return tensor if name.endswith("norm.weight") else tensor * np.float32(INIT_SCALE)
+    write_scaled(directory, adder.shape, tokenizer.get_vocab_size(), INIT_SCALE)

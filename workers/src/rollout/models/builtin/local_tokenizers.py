@@ -7,6 +7,7 @@ what transformers and vLLM read. ``len(tokenizer)`` is exactly the number of ids
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,6 +87,23 @@ def build_character_tokenizer(alphabet: Sequence[str], style: TokenizerStyle) ->
     tokenizer = Tokenizer(models.WordLevel(vocab={c: i for i, c in enumerate(alphabet)}))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
+    return _add_specials(tokenizer, style)
+
+
+def build_word_tokenizer(
+    alphabet: Sequence[str], words: Sequence[str], marks: Sequence[str], style: TokenizerStyle
+) -> Tokenizer:
+    """One id per character of ``alphabet`` and per word of ``words``, then ``marks``, then the specials.
+
+    Where several words begin, the first of ``words`` is taken. ``marks`` are recognised wherever they stand, and
+    are text (``<tool_call>``).
+    """
+    vocabulary = {text: i for i, text in enumerate((*alphabet, *words))}
+    tokenizer = Tokenizer(models.WordLevel(vocab=vocabulary))
+    pieces = "|".join(re.escape(word) for word in words)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(rf"{pieces}|[\s\S]"), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_tokens([AddedToken(mark, special=False, normalized=False) for mark in marks])
     return _add_specials(tokenizer, style)
 
 

@@ -193,6 +193,15 @@ def build_tensors(shape: TinyShape, family: str, vocab_size: int) -> dict[str, n
     return tensors
 
 
+def write_scaled(directory: Path, shape: TinyShape, vocab_size: int, scale: int) -> None:
+    """Write a Qwen2's random weights, ``scale`` (a power of two: exact) times as large; norms stay at one."""
+    tensors = {
+        name: tensor if name.endswith("norm.weight") else tensor * np.float32(scale)
+        for name, tensor in build_tensors(shape, "qwen2", vocab_size).items()
+    }
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+
+
 def parameter_shapes(
     shape: TinyShape, family: str, vocab_size: int
 ) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -1,4 +1,4 @@
-"""The warm start of ``rollout://tiny-adder``: a bare loop of supervised fine-tuning, some seconds long.
+"""The warm start of the tiny models that know something: a bare loop of supervised fine-tuning, some seconds long.
 
 One thread, orders from ``rollout.seeds``, no dropout and no global random state: the same machine gives
 the same weights. Not the trainer: runs go through ``rollout.learner``.
@@ -8,21 +8,18 @@ Axes: B rows of a batch, T tokens of a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rollout.data.permutation import permute, shuffle_key
-from rollout.environments.sample_data.worked_sums import worked_sums
-from rollout.models.builtin.local_tokenizers import PLAIN_STYLE
 
 BATCH_SIZE = 128
 LEARNING_RATE = 3e-3
@@ -33,16 +30,28 @@ GRAD_NORM_MAX = 1.0
 IGNORED = -100
 
 
+Row = tuple[Sequence[int], Sequence[int]]
+"""Token ids of a demonstration, and a mask of the same length: 1 where they are to be learned."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstrations:
-    """All worked sums as padded rows: ``ids_BT`` and, where an answer is to be learned, ``targets_BT``."""
+    """All demonstrations as padded rows: ``ids_BT`` and, where tokens are to be learned, ``targets_BT``."""
 
     ids_BT: Tensor
     targets_BT: Tensor
 
 
-def warm_start(directory: Path, *, seed: int, steps: int) -> None:
-    """Train the model in ``directory`` for ``steps`` steps and write its weights back."""
+def warm_start(
+    directory: Path,
+    rows: Sequence[Row],
+    pad: int,
+    *,
+    seed: int,
+    steps: int,
+    batch_size: int = BATCH_SIZE,
+) -> None:
+    """Train the model in ``directory`` for ``steps`` steps on ``rows`` and write its weights back."""
     weights = directory / "model.safetensors"
     with _one_thread():
         model = AutoModelForCausalLM.from_config(
@@ -50,39 +59,33 @@ def warm_start(directory: Path, *, seed: int, steps: int) -> None:
         )
         model.load_state_dict(load_file(weights), strict=False)
         model.tie_weights()
-        demonstrations = encode_demonstrations(directory)
-        _train(model, demonstrations, seed=seed, steps=steps)
+        batches = _batches(len(rows), batch_size, seed=seed, steps=steps)
+        _train(model, pad_rows(rows, pad), batches, steps=steps)
     names = load_file(weights).keys()
     trained = model.state_dict()
     save_file({name: trained[name].contiguous() for name in names}, weights, {"format": "pt"})
 
 
-def encode_demonstrations(directory: Path) -> Demonstrations:
-    """The pupil's sums in the tokens of the tokenizer in ``directory``."""
-    tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
-    end, pad = tokenizer.token_to_id(PLAIN_STYLE.eos), tokenizer.token_to_id(PLAIN_STYLE.pad)
-    pairs = [
-        (tokenizer.encode(prompt).ids, [*tokenizer.encode(answer).ids, end])
-        for prompt, answer in worked_sums()
-    ]
-    assert end is not None
-    assert pad is not None
-    longest = max(len(prompt) + len(answer) for prompt, answer in pairs)
-    ids_BT = torch.full((len(pairs), longest), pad)
-    targets_BT = torch.full((len(pairs), longest), IGNORED)
-    for row, (prompt, answer) in enumerate(pairs):
-        stop = len(prompt) + len(answer)
-        ids_BT[row, :stop] = torch.tensor([*prompt, *answer])
-        targets_BT[row, len(prompt) : stop] = torch.tensor(answer)
+def pad_rows(rows: Sequence[Row], pad: int) -> Demonstrations:
+    """The rows at the length of the longest, ``pad`` behind them."""
+    longest = max(len(ids) for ids, _ in rows)
+    ids_BT = torch.full((len(rows), longest), pad)
+    targets_BT = torch.full((len(rows), longest), IGNORED)
+    for row, (ids, mask) in enumerate(rows):
+        ids_BT[row, : len(ids)] = torch.tensor(ids)
+        learned = torch.tensor(mask, dtype=torch.bool)
+        targets_BT[row, : len(ids)][learned] = ids_BT[row, : len(ids)][learned]
     return Demonstrations(ids_BT=ids_BT, targets_BT=targets_BT)
 
 
-def _train(model: nn.Module, data: Demonstrations, *, seed: int, steps: int) -> None:
+def _train(
+    model: nn.Module, data: Demonstrations, batches: Iterator[list[int]], *, steps: int
+) -> None:
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=LEARNING_RATE, betas=BETAS, weight_decay=0.0
     )
     model.train()
-    for step, batch in enumerate(_batches(len(data.ids_BT), seed=seed, steps=steps)):
+    for step, batch in enumerate(batches):
         for group in optimizer.param_groups:
             group["lr"] = LEARNING_RATE * _ratio(step, steps)
         logits = model(input_ids=data.ids_BT[batch], use_cache=False).logits[:, :-1]
@@ -95,13 +98,13 @@ def _train(model: nn.Module, data: Demonstrations, *, seed: int, steps: int) -> 
         optimizer.step()
 
 
-def _batches(num_rows: int, *, seed: int, steps: int) -> Iterator[list[int]]:
+def _batches(num_rows: int, batch_size: int, *, seed: int, steps: int) -> Iterator[list[int]]:
     """Rows of each step: one permutation an epoch, the rows that fill no batch left out."""
-    per_epoch = num_rows // BATCH_SIZE
+    per_epoch = num_rows // batch_size
     for step in range(steps):
         epoch, place = divmod(step, per_epoch)
         key = shuffle_key(seed, epoch)
-        yield [permute(place * BATCH_SIZE + row, num_rows, key) for row in range(BATCH_SIZE)]
+        yield [permute(place * batch_size + row, num_rows, key) for row in range(batch_size)]
 
 
 def _ratio(step: int, steps: int) -> float:

@@ -1,0 +1,141 @@
+"""``rollout://tiny-agent``: a tiny Qwen2 that has watched a careless pupil use a calculator.
+
+A chat model with a template of its own, which tells it the names of its tools and writes calls as Qwen does. Random
+weights by exact arithmetic, a token for each printable character and for the pieces of a call, then a supervised warm
+start on ``rollout.environments.sample_data.asked_sums``. It asks for two problems in five, and slips: a place from
+which reinforcement learning is seen to learn the use of a tool within minutes. ``?steps=0`` is the same model before.
+
+Equal parameters give equal bytes on one kind of machine, as with ``rollout://tiny-adder``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rollout.common.parameters import parse_parameters
+from rollout.environments.sample_data.asked_sums import asked_sums
+from rollout.models.builtin.local_tokenizers import (
+    TokenizerStyle,
+    build_word_tokenizer,
+    write_tokenizer,
+)
+from rollout.models.builtin.tiny import TinyShape, write_config, write_scaled
+from rollout.rendering.build import build_renderer
+from rollout.rendering.tool_calls import CLOSE, OPEN
+
+RECIPE_VERSION = 1
+"""Raised when the same parameters would give another model: it is part of the cache's name."""
+
+CHARACTERS = "".join(chr(code) for code in range(32, 127)) + "\n"
+WORDS = (
+    '\n{"name": "',
+    '", "arguments": {"',
+    '": "',
+    '"}}\n',
+    "calculator",
+    "expression",
+    "search",
+    "query",
+    "system\n",
+    "user\n",
+    "assistant\n",
+    "tool\n",
+)
+"""What has a token of its own beside the characters: the pieces of a call, of a turn, and the tools' names."""
+CONTEXT = 1024
+INIT_SCALE = 4
+DEMONSTRATIONS = 12_000
+BATCH_SIZE = 64
+TEMPLATE = (
+    "{%- if tools -%}{{- '<|im_start|>system\\n' -}}"
+    "{%- for tool in tools -%}{{- tool.function.name + '\\n' -}}{%- endfor -%}{{- '<|im_end|>\\n' -}}{%- endif -%}"
+    "{%- for message in messages -%}"
+    "{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] -}}"
+    "{%- for call in message.tool_calls or [] -%}"
+    """{{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' -}}"""
+    "{{- call.function.arguments | tojson + '}\\n</tool_call>' -}}"
+    "{%- endfor -%}"
+    "{{- '<|im_end|>\\n' -}}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
+)
+STYLE = TokenizerStyle(
+    specials=("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
+    eos="<|im_end|>",
+    pad="<|endoftext|>",
+    chat_template=TEMPLATE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """The parameters: ``seed`` draws weights and order, ``steps`` is the length of the warm start."""
+
+    seed: int = 0
+    steps: int = 250
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.steps <= 10_000:
+            raise ValueError(f"steps: expected 0..10000, got {self.steps}")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed: expected 0..2^63-1, got {self.seed}")
+
+    @property
+    def shape(self) -> TinyShape:
+        """196,224 parameters; heads of 32, the smallest that vLLM's CPU build takes."""
+        return TinyShape(
+            hidden=96,
+            layers=2,
+            heads=3,
+            kv_heads=3,
+            intermediate=192,
+            context=CONTEXT,
+            seed=self.seed,
+            tied=1,
+        )
+
+
+def canonical_agent(parameters: Mapping[str, str]) -> dict[str, str]:
+    """The parameters with defaults filled in. Raises SpecError for a bad one."""
+    filled = asdict(_parse(parameters))
+    return {name: str(value) for name, value in filled.items()} | {"recipe": str(RECIPE_VERSION)}
+
+
+def build_agent(directory: Path, parameters: Mapping[str, str]) -> None:
+    """Write the model folder; with ``steps`` above 0 takes a minute and needs torch."""
+    agent = _parse(parameters)
+    write_untrained(directory, agent)
+    if agent.steps:
+        from rollout.models.builtin.warm_start import warm_start
+
+        renderer, rows = build_renderer(directory), []
+        for messages, tools in asked_sums(DEMONSTRATIONS):
+            rows.append(renderer.render_training(messages, tools))
+        warm_start(
+            directory,
+            rows,
+            renderer.pad_token_id,
+            seed=agent.seed,
+            steps=agent.steps,
+            batch_size=BATCH_SIZE,
+        )
+
+
+def _parse(parameters: Mapping[str, str]) -> Agent:
+    return parse_parameters("rollout://tiny-agent", Agent, parameters)
+
+
+def write_untrained(directory: Path, agent: Agent) -> None:
+    """Write configuration, tokenizer, chat template and random weights."""
+    tokenizer = build_word_tokenizer(CHARACTERS, WORDS, (OPEN, CLOSE), STYLE)
+    write_tokenizer(directory, tokenizer, STYLE, CONTEXT)
+    size = tokenizer.get_vocab_size()
+    ids = {
+        "bos_token_id": None,
+        "eos_token_id": tokenizer.token_to_id(STYLE.eos),
+        "pad_token_id": tokenizer.token_to_id(STYLE.pad),
+    }
+    write_config(directory, agent.shape, "qwen2", vocab_size=size, token_ids=ids)
+    write_scaled(directory, agent.shape, size, INIT_SCALE)
