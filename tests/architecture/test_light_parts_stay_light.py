@@ -17,6 +17,7 @@ LIGHT = [
     ("rollout.supervisor", HEAVY),
     ("rollout.entrypoints.coordinator", HEAVY),
     ("rollout.report", HEAVY),
+    ("rollout.console.serve", HEAVY | {"matplotlib", "pyarrow"}),
     ("rollout.entrypoints.serving.gateway", HEAVY | {"numpy", "tokenizers", "httpx"}),
     ("rollout.supervisor.serving.session", HEAVY),
 ]

@@ -16,6 +16,7 @@ from ledger_kit import (
 
 from rollout.errors import LedgerError
 from rollout.ledger.records import AnchorManifest, Limits, NewEvaluation, NewTask
+from rollout.ledger.sql.browsing import SampleQuery
 
 STEPS = 3
 
@@ -88,6 +89,29 @@ async def test_samples_are_found_sorted_and_traced(filled, read_ledger, tmp_path
         assert (trace.version_after.step, trace.anchor) == (2, "step-000002")
         with pytest.raises(LedgerError, match="names nothing"):
             reader.trace("0123")
+
+
+async def test_a_run_is_leafed_through_a_page_at_a_time(filled, read_ledger, tmp_path):
+    def places(**asked):
+        return [(one.step, one.place) for one in reader.browse(SampleQuery(**asked))]
+
+    with read_ledger(tmp_path) as reader:
+        assert places(limit=5) == [(3, 0), (3, 1), (3, 2), (3, 3), (2, 0)]
+        assert places(limit=5, offset=9) == [(1, 1), (1, 2), (1, 3)]
+        assert places(step=2, order="-reward") == [(2, 1), (2, 3), (2, 0), (2, 2)]
+        assert places(step=2, order="reward", limit=1) == [(2, 0)]
+        assert places(order="length", ending="stop", limit=1) == [(3, 0)]
+        assert places(ending="length") == []
+        [first] = reader.browse(SampleQuery(step=1, limit=1))
+        assert (first.text, first.reward, first.num_tokens) == ("0", 0.0, 2)
+
+
+async def test_a_sample_is_found_by_its_task_and_place(filled, read_ledger, tmp_path):
+    with read_ledger(tmp_path) as reader:
+        found = reader.sample("t/2", 1)
+        assert found == reader.trace(found.trajectory_id)
+        with pytest.raises(LedgerError, match="no sample 9 of task 't/2'"):
+            reader.sample("t/2", 9)
 
 
 async def test_evaluations_and_their_answers_are_found(filled, read_ledger, tmp_path):

@@ -27,6 +27,18 @@ _local = threading.local()
 _decoder = msgspec.msgpack.Decoder(tuple[Trajectory, ...])
 _prefixes = msgspec.msgpack.Decoder(tuple[Prefix, ...])
 
+
+class Texts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person reads of a trajectory: a body is gone through without making its tokens."""
+
+    sample: int
+    text: str = ""
+    prompt_text: str = ""
+    answer: str = ""
+
+
+_texts = msgspec.msgpack.Decoder(tuple[Texts, ...])
+
 BODY_LEVEL = 1
 """zstd level: bodies are written on the critical path of a step."""
 
@@ -86,6 +98,11 @@ def _compress(content: tuple[Any, ...]) -> bytes:
 def decode_body(body: bytes) -> tuple[Trajectory, ...]:
     """The group of one body. Raises LedgerError when the bytes are not one."""
     return _decompress(body, _decoder)
+
+
+def decode_texts(body: bytes) -> tuple[Texts, ...]:
+    """The texts of one body's group. Raises LedgerError when the bytes are not one."""
+    return _decompress(body, _texts)
 
 
 def decode_prefixes(body: bytes) -> tuple[Prefix, ...]:

@@ -21,6 +21,7 @@ from rollout.cli import (
     plans,
     runs,
     schemas,
+    ui,
 )
 from rollout.cli.cluster import changing, reading, stuck, waiting
 from rollout.cli.debug import engine, evidence, rendering
@@ -88,6 +89,7 @@ app.command("resume")(changing.resume)
 app.command("scale")(changing.scale)
 app.command("delete")(changing.delete)
 app.command("doctor")(doctor.doctor)
+app.command("ui")(ui.ui)
 app.command("schema")(schemas.schema)
 app.command("place-plugin")(placing.place_plugin)
 

@@ -58,6 +58,25 @@ class SampleView(Record, frozen=True, kw_only=True):
     trajectory: Trajectory | None
 
 
+class SampleExcerpt(Record, frozen=True, kw_only=True):
+    """One consumed sample as a list shows it: the end of its prompt, the beginnings of its text and its answer.
+
+    The three are None where its body is no longer kept.
+    """
+
+    task_id: str
+    trajectory_id: str
+    sample: int
+    step: int
+    place: int
+    reward: float
+    num_tokens: int
+    ending: str
+    prompt: str | None
+    text: str | None
+    answer: str | None
+
+
 class AttemptView(Record, frozen=True, kw_only=True):
     """One try at a task. ``ending`` None: under way."""
 

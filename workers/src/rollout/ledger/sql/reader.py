@@ -12,7 +12,7 @@ from rollout.codec import decode_body, name_trajectory
 from rollout.errors import LedgerError
 from rollout.ledger.cuts import LedgerCut
 from rollout.ledger.records import AnchorManifest, LedgerState, RunIdentity, StepBatch, StepRecord
-from rollout.ledger.sql import cutting, loading, removing
+from rollout.ledger.sql import browsing, cutting, loading, removing
 from rollout.ledger.sql.cells import read_document, read_optional
 from rollout.ledger.sql.chain import head_step, read_ancestry
 from rollout.ledger.sql.tallies import SINCE_FORMAT, count_dispositions, read_tallies
@@ -24,6 +24,7 @@ from rollout.ledger.views import (
     EventView,
     RemovedView,
     RunView,
+    SampleExcerpt,
     SampleView,
     StepView,
     TraceView,
@@ -158,6 +159,21 @@ class Reader(ABC):
         ).fetchall()
         return self._with_bodies(rows)
 
+    def browse(self, query: browsing.SampleQuery) -> tuple[SampleExcerpt, ...]:
+        """A page of the samples that the live chain consumed."""
+        return browsing.browse(self._tx, query, self.have)
+
+    def sample(self, task_id: str, sample: int) -> TraceView:
+        """Provenance of one trajectory by its task and place in the group, which needs no search. Raises LedgerError."""
+        rows = self._tx.execute(
+            f"SELECT j.task_id, {loading.SAMPLE_COLUMNS}, t.admitted_at, NULL AS place FROM"
+            " trajectories j JOIN tasks t ON t.task_id = j.task_id WHERE j.task_id = ? AND j.sample = ?",
+            (task_id, sample),
+        ).fetchall()
+        if not rows:
+            raise LedgerError(f"there is no sample {sample} of task {task_id!r} in {self.where}")
+        return self._trace(rows)
+
     def evaluation_samples(
         self, name: str, split: str, step: int, limit: int | None = None
     ) -> tuple[SampleView, ...]:
@@ -203,6 +219,9 @@ class Reader(ABC):
         if len(rows) != 1:
             found = "nothing" if not rows else "more than one trajectory"
             raise LedgerError(f"{trajectory_id!r} names {found} in {self.where}")
+        return self._trace(rows)
+
+    def _trace(self, rows: list[Row]) -> TraceView:
         row, consumptions = rows[0], self._consumptions(rows[0]["task_id"], rows[0]["sample"])
         view = self._with_bodies(rows)[0]
         if view.trajectory is not None and name_trajectory(view.trajectory) != view.trajectory_id:

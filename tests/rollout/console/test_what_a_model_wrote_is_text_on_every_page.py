@@ -1,0 +1,101 @@
+"""Whatever a policy, a row or a user wrote: a page shows it, and a browser makes no element, no address and no order of it."""
+
+from __future__ import annotations
+
+import pytest
+from console_kit import Page, make_run, open_run
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "</td></tr></table><iframe src='https://example.org'></iframe>",
+    "<svg/onload=alert(1)>",
+    "\"><a href='javascript:alert(1)'>press</a>",
+    "{{ 7 * 7 }} {% raw %}",
+    "<style>*{display:none}</style><base href='https://example.org/'>",
+    "&lt;script&gt; &#60;b&#62;",
+    "\x1b]0;title\x07 \x00 \u202eright to left\u202c \u2066x\u2069",
+    "<!--",
+    "]]>",
+    "https://example.org/",
+]
+OURS = {
+    "html", "head", "meta", "title", "link", "script", "body", "a", "header", "nav", "main", "h1", "h2", "p", "div",
+    "section", "table", "caption", "thead", "tbody", "tr", "th", "td", "span", "form", "label", "input", "select",
+    "option", "button", "pre", "code", "svg", "path", "text", "rect", "circle", "figure", "figcaption", "details",
+    "summary", "strong", "q",
+}  # fmt: skip
+HIDDEN = "\x1b\x00\x07\u202e\u202c\u2066\u2069"
+
+
+async def pages_of(console, name: str):
+    paths = [
+        "/",
+        *(f"/runs/{name}{end}" for end in ("", "/curves", "/samples", "/samples?sort=-reward")),
+    ]
+    paths += [f"/runs/{name}/sample?task=t/{task}&sample=0" for task in range(len(HOSTILE))]
+    return [Page(await console.page(path)) for path in paths]
+
+
+@pytest.fixture
+async def pages(console):
+    ledger = await open_run(
+        console.home,
+        "hostile-1",
+        HOSTILE,
+        prompt="".join(HOSTILE),
+        spec={
+            "model": {"uri": HOSTILE[0]},
+            "train": {"algorithm": {"grpo": {}}, "maxSteps": HOSTILE[1]},
+        },
+    )
+    for text in HOSTILE:
+        await ledger.add_event(text.replace("\x00", ""), text.replace("\x00", ""), {})
+    await ledger.close()
+    return await pages_of(console, "hostile-1")
+
+
+async def test_no_page_has_an_element_that_is_not_ours(pages):
+    assert {tag for page in pages for tag, _ in page.elements} <= OURS
+
+
+async def test_no_page_has_a_script_a_style_or_a_handler_in_it(pages):
+    for page in pages:
+        assert page.named("script") == [{"type": "module", "src": "/static/live.js"}]
+        names = {name for _, attributes in page.elements for name in attributes}
+        assert not {name for name in names if name.startswith("on") or name == "style"}
+
+
+async def test_every_address_of_a_page_leads_into_the_console(pages):
+    for page in pages:
+        for name in ("href", "src", "action"):
+            found = [one[name] for _, one in page.elements if name in one]
+            assert all(
+                one.startswith(("/", "?", "#")) and not one.startswith("//") for one in found
+            )
+
+
+async def test_characters_that_hide_or_turn_text_are_shown_as_escapes(pages):
+    everything = "".join(page.text for page in pages)
+
+    assert not set(everything) & set(HIDDEN)
+    assert "\\u202eright to left" in everything
+    assert "\\x1b]0;title" in everything
+
+
+async def test_what_was_written_is_shown_as_it_was_written(pages):
+    everything = "".join(page.text for page in pages)
+
+    for text in HOSTILE[:8]:
+        assert text in everything
+
+
+async def test_a_folder_may_have_any_name(console):
+    name = "a b\"><script>&'-1"
+    await make_run(console.home, name, ["5"])
+
+    listed = Page(await console.page("/"))
+    [link] = [one["href"] for one in listed.named("a") if "/runs/" in one["href"]]
+
+    assert name in Page(await console.page(link)).text
+    assert len(listed.named("script")) == 1
