@@ -72,7 +72,21 @@ def write_config(home: Path, name: str, spec: dict[str, Any] = SPEC) -> Path:
     config = {
         "run": {"name": name, "namespace": "default", "uid": IDENTITY.uid},
         "spec": spec,
-        "resolved": {"modelDigest": "blake3:0", "grade": "Exact"},
+        "specDigest": IDENTITY.spec_digest,
+        "layout": {
+            "runDir": str(folder),
+            "coordinatorUrl": "http://127.0.0.1:1",
+            "tokenFile": str(folder / "token"),
+            "objectsDir": str(folder / "objects"),
+            "ledgerPath": str(folder / "ledger.db"),
+        },
+        "resolved": {
+            "modelPath": str(folder / "model"),
+            "modelDigest": IDENTITY.spec_digest,
+            "grade": "Exact",
+            "dtype": "Float32",
+            "promptTokensMax": 6,
+        },
     }
     (folder / "worker.json").write_text(json.dumps(config))
     return folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from console_kit import Page, make_run, open_run, write_config
 
-from rollout.console.runs import PAGE_ROWS
+from rollout.console.views.listing import PAGE_ROWS
 
 
 async def test_a_folder_without_runs_says_how_to_start_one(console):

@@ -23,17 +23,26 @@ OURS = {
     "html", "head", "meta", "title", "link", "script", "body", "a", "header", "nav", "main", "h1", "h2", "p", "div",
     "section", "table", "caption", "thead", "tbody", "tr", "th", "td", "span", "form", "label", "input", "select",
     "option", "button", "pre", "code", "svg", "path", "text", "rect", "circle", "figure", "figcaption", "details",
-    "summary", "strong", "q",
+    "summary", "strong", "q", "meter", "i",
 }  # fmt: skip
+SCRIPTS = ["/static/live.js", "/static/keys.js"]
 HIDDEN = "\x1b\x00\x07\u202e\u202c\u2066\u2069"
+
+
+ENDS = [
+    "", "/curves", "/steps", "/steps/3", "/samples", "/samples?sort=-reward", "/evaluations", "/workers", "/snapshots", "/logs",
+]  # fmt: skip
 
 
 async def pages_of(console, name: str):
     paths = [
         "/",
-        *(f"/runs/{name}{end}" for end in ("", "/curves", "/samples", "/samples?sort=-reward")),
+        *(f"/runs/{name}{end}" for end in ENDS),
     ]
     paths += [f"/runs/{name}/sample?task=t/{task}&sample=0" for task in range(len(HOSTILE))]
+    for form in ("text", "table"):
+        paths.append(f"/runs/{name}/tokens?task=t/0&sample=0&as={form}")
+    paths.append(f"/compare?run={name}&run=other-1")
     return [Page(await console.page(path)) for path in paths]
 
 
@@ -46,12 +55,16 @@ async def pages(console):
         prompt="".join(HOSTILE),
         spec={
             "model": {"uri": HOSTILE[0]},
-            "train": {"algorithm": {"grpo": {}}, "maxSteps": HOSTILE[1]},
+            "train": {"algorithm": {"grpo": {}}, "maxSteps": 9},
         },
     )
     for text in HOSTILE:
         await ledger.add_event(text.replace("\x00", ""), text.replace("\x00", ""), {})
     await ledger.close()
+    logs = console.home / "hostile-1" / "logs"
+    logs.mkdir()
+    logs.joinpath("actor-0.log").write_text("\n".join(HOSTILE))
+    await make_run(console.home, "other-1", ["5"])
     return await pages_of(console, "hostile-1")
 
 
@@ -61,7 +74,7 @@ async def test_no_page_has_an_element_that_is_not_ours(pages):
 
 async def test_no_page_has_a_script_a_style_or_a_handler_in_it(pages):
     for page in pages:
-        assert page.named("script") == [{"type": "module", "src": "/static/live.js"}]
+        assert page.named("script") == [{"type": "module", "src": one} for one in SCRIPTS]
         names = {name for _, attributes in page.elements for name in attributes}
         assert not {name for name in names if name.startswith("on") or name == "style"}
 
@@ -98,4 +111,4 @@ async def test_a_folder_may_have_any_name(console):
     [link] = [one["href"] for one in listed.named("a") if "/runs/" in one["href"]]
 
     assert name in Page(await console.page(link)).text
-    assert len(listed.named("script")) == 1
+    assert len(listed.named("script")) == len(SCRIPTS)

@@ -38,6 +38,9 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _texts = msgspec.msgpack.Decoder(tuple[Texts, ...])
+_parts = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...])
+_text = msgspec.msgpack.Decoder(Texts)
+_one = msgspec.msgpack.Decoder(Trajectory)
 
 BODY_LEVEL = 1
 """zstd level: bodies are written on the critical path of a step."""
@@ -103,6 +106,14 @@ def decode_body(body: bytes) -> tuple[Trajectory, ...]:
 def decode_texts(body: bytes) -> tuple[Texts, ...]:
     """The texts of one body's group. Raises LedgerError when the bytes are not one."""
     return _decompress(body, _texts)
+
+
+def decode_sample(body: bytes, sample: int) -> Trajectory | None:
+    """One sample of a body's group, in the memory of that one; None where it has none. Raises LedgerError."""
+    for part in _decompress(body, _parts):
+        if _text.decode(part).sample == sample:
+            return _one.decode(part)
+    return None
 
 
 def decode_prefixes(body: bytes) -> tuple[Prefix, ...]:

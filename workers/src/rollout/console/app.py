@@ -10,9 +10,22 @@ from pathlib import Path
 
 from aiohttp import web
 
-from rollout.console import handlers, live
+from rollout.console import asking, live
 from rollout.console.door import HEADERS, Door
 from rollout.console.render import render
+from rollout.console.views import (
+    acting,
+    comparing,
+    evaluating,
+    listing,
+    logs,
+    overview,
+    sampling,
+    saved,
+    steps,
+    tokens,
+    workers,
+)
 from rollout.errors import RolloutError, SpecError
 from rollout.report.page import STYLE
 
@@ -21,7 +34,20 @@ log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 STATIC = Path(__file__).with_name("static")
 FORM_BYTES_MAX = 1 << 16
-TYPES = {"console.css": "text/css", "live.js": "text/javascript"}
+TYPES = {"console.css": "text/css", "live.js": "text/javascript", "keys.js": "text/javascript"}
+VIEWS = (
+    acting,
+    comparing,
+    evaluating,
+    listing,
+    logs,
+    overview,
+    sampling,
+    saved,
+    steps,
+    tokens,
+    workers,
+)
 SAFE = frozenset({"GET", "HEAD"})
 
 
@@ -31,10 +57,12 @@ def build_app(home: Path, door: Door, announce: Callable[[str], None]) -> web.Ap
         middlewares=[_with_headers, _tell_errors, partial_guard(door, announce)],
         client_max_size=FORM_BYTES_MAX,
     )
-    app[handlers.HOME] = home
-    app[handlers.READERS] = asyncio.Semaphore(handlers.READERS_MAX)
+    app[asking.HOME] = home
+    app[asking.READERS] = asyncio.Semaphore(asking.READERS_MAX)
     app[live.FOLLOWERS] = set()
-    app.add_routes(handlers.routes)
+    app[acting.ASKED] = {}
+    for view in VIEWS:
+        app.add_routes(view.routes)
     app.router.add_get("/static/{name}", _serve_static)
     return app
 
@@ -64,7 +92,7 @@ async def _tell_errors(request: web.Request, handler: Handler) -> web.StreamResp
         said = error.text if error.status not in {404, 405} else "there is no such page here"
         return _problem(error.status, str(said))
     except SpecError as error:
-        return _problem(404, str(error))
+        return _problem(404 if request.method in SAFE else 400, str(error))
     except RolloutError as error:
         log.warning("page path=%s error=%s", request.path, error)
         return _problem(500, str(error))

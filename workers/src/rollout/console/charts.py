@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from rollout.report.comparison.panels import PALETTE
 from rollout.report.plots import Plot, Series, smooth, y_limits
 from rollout_api.visible import visible
 
@@ -19,6 +20,8 @@ BUCKETS = 110
 SMOOTH_MIN = 40
 TICKS = 4
 COLOURS = 6
+DASHES = {"--": " d1", ":": " d2", "-.": " d3"}
+"""Classes of a series' own dash."""
 LABEL_MAX = 24
 
 Point = tuple[float, float]
@@ -94,6 +97,8 @@ def _finite(series: Series) -> Series:
         xs=[series.xs[i] for i in keep],
         ys=[series.ys[i] for i in keep],
         markers=series.markers,
+        colour=series.colour,
+        dash=series.dash,
     )
 
 
@@ -123,19 +128,24 @@ def _number(value: float) -> str:
 def _lines(series: Sequence[Series], frame: _Frame) -> Iterator[str]:
     for index, one in enumerate(series):
         points = list(zip(one.xs, one.ys, strict=True))
-        colour = index % COLOURS
+        colour, dash = _colour(one, index), DASHES.get(one.dash, "")
         if one.low is not None and one.high is not None:
             yield _band(one, frame, colour)
         if len(points) > SMOOTH_MIN and not one.markers:
-            yield _path(thin(points), frame, f"line pale c{colour}")
+            yield _path(thin(points), frame, f"line pale c{colour}{dash}")
             smoothed = smooth(one.ys, window=max(5, len(points) // 25))
             points = thin(list(zip(one.xs, smoothed, strict=True)), BUCKETS // 2)
-        yield _path(points, frame, f"line c{colour}")
+        yield _path(points, frame, f"line c{colour}{dash}")
         if one.markers or len(points) == 1:
             yield from (
                 f'<circle class="dot c{colour}" cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}" r="3"/>'
                 for x, y in thin(points)
             )
+
+
+def _colour(series: Series, index: int) -> int:
+    """A series' own colour of the palette, else one by its order."""
+    return PALETTE.index(series.colour) if series.colour in PALETTE else index % COLOURS
 
 
 def _path(points: Sequence[Point], frame: _Frame, classes: str) -> str:

@@ -50,6 +50,8 @@ def _environment() -> Environment:
         ago=_ago,
         moment=_moment,
         duration=_duration,
+        size=_size,
+        probability=_probability,
         right=lambda reward: is_right({"reward": reward}),
     )
     return made
@@ -92,6 +94,18 @@ def _ago(at: float | None) -> str:
         if seconds >= unit:
             return f"{seconds / unit:.0f} {name} ago"
     return f"{seconds:.0f} s ago"
+
+
+def _size(number: int) -> str:
+    """Bytes as a person reads them."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if number >= unit:
+            return f"{number / unit:,.1f} {name}"
+    return f"{number} B"
+
+
+def _probability(value: float | None) -> str:
+    return NEVER if value is None else f"{value:.4f}"
 
 
 def _duration(seconds: float) -> str:

@@ -77,6 +77,37 @@ class SampleExcerpt(Record, frozen=True, kw_only=True):
     answer: str | None
 
 
+class ConsumedGroup(Record, frozen=True, kw_only=True):
+    """One group that a step consumed: its rewards, its longest completion, and who made it from which version."""
+
+    task_id: str
+    ordinal: int
+    place: int
+    num: int
+    mean: float
+    low: float
+    high: float
+    longest: int
+    worker: str | None
+    version: int | None
+
+
+class WorkerView(Record, frozen=True, kw_only=True):
+    """One process that has registered. ``num_held`` tasks are leased to it; ``endings`` counts its attempts by how they ended."""
+
+    worker: str
+    role: str
+    incarnation: int
+    pid: int
+    host: str
+    registered_at: float
+    outcome: str | None
+    num_held: int
+    held_since: float | None
+    expires_at: float | None
+    endings: dict[str, int]
+
+
 class AttemptView(Record, frozen=True, kw_only=True):
     """One try at a task. ``ending`` None: under way."""
 

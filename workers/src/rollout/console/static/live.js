@@ -7,7 +7,7 @@ let timer = null;
 
 async function refresh() {
   timer = null;
-  if (!due || document.hidden) return;
+  if (!due || document.hidden || document.getElementById("pause")?.checked) return;
   due = false;
   const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
   if (answer.ok) {

@@ -6,15 +6,18 @@ never their bodies. Of a body only its texts are read, and of those the beginnin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from rollout.codec import decode_texts
+from rollout.codec import decode_sample, decode_texts
 from rollout.errors import LedgerError
 from rollout.ledger.sql import loading, removing
 from rollout.ledger.sql.chain import read_ancestry
-from rollout.ledger.sql.transaction import EVERYTHING, Row, Transaction
-from rollout.ledger.views import SampleExcerpt
+from rollout.ledger.sql.tallies import SINCE_FORMAT
+from rollout.ledger.sql.transaction import EVERYTHING, Row, Transaction, marks
+from rollout.ledger.views import ConsumedGroup, SampleExcerpt, WorkerView
+from rollout.types import Trajectory
 
 Order = Literal["place", "reward", "-reward", "length", "-length"]
 """``place`` is that of the run, the newest step first; the others from low to high, with a minus from high to low."""
@@ -26,15 +29,20 @@ ORDERS: dict[Order, str] = {
     "length": "j.num_tokens, d.step DESC, d.place",
     "-length": "j.num_tokens DESC, d.step DESC, d.place",
 }
+WORKERS_MAX = 1000
 TEXT_MAX = 600
 """Characters of a text that an excerpt holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleQuery:
-    """Which consumed samples of the live chain: of one step or of all, with one ending or any; ``offset`` skips as many."""
+    """Which consumed samples of the live chain: of one step or of all, with one ending or any.
+
+    ``newest``: of no later step; ``offset`` skips as many.
+    """
 
     step: int | None = None
+    newest: int | None = None
     ending: str | None = None
     order: Order = "place"
     offset: int = 0
@@ -43,6 +51,8 @@ class SampleQuery:
 
 def browse(tx: Transaction, query: SampleQuery, have: int) -> tuple[SampleExcerpt, ...]:
     """One page. Raises LedgerError."""
+    if have >= SINCE_FORMAT and query.order == "place" and query.step is None and not query.ending:
+        query = _skip_steps(tx, query)
     where, values = _where(tx, query)
     rows = tx.execute(
         f"SELECT d.task_id, d.place, d.step, {loading.SAMPLE_COLUMNS} FROM dispositions d JOIN trajectories j"
@@ -53,11 +63,30 @@ def browse(tx: Transaction, query: SampleQuery, have: int) -> tuple[SampleExcerp
     return _with_texts(tx, rows, have)
 
 
+def _skip_steps(tx: Transaction, query: SampleQuery) -> SampleQuery:
+    """The same page without the steps before it, whose samples are counted and need not be read."""
+    left = query.offset
+    for lineage, bound in read_ancestry(tx):
+        rows = tx.execute(
+            "SELECT step, num FROM tallies WHERE lineage = ? AND kind = 'consumed' AND step <= ?"
+            " ORDER BY step DESC",
+            (lineage, EVERYTHING if bound is None else bound),
+        )
+        for step, number in rows:
+            if left < number:
+                return replace(query, offset=left, newest=step)
+            left -= number
+    return replace(query, offset=left, newest=0)
+
+
 def _where(tx: Transaction, query: SampleQuery) -> tuple[str, tuple[object, ...]]:
     if query.step is not None:
         lives = [(loading.lineage_of(tx, query.step), query.step, query.step)]
     else:
-        lives = [(one, 0, EVERYTHING if last is None else last) for one, last in read_ancestry(tx)]
+        most = EVERYTHING if query.newest is None else query.newest
+        lives = [
+            (one, 0, most if last is None else min(most, last)) for one, last in read_ancestry(tx)
+        ]
     place = " OR ".join(["(d.lineage = ? AND d.step >= ? AND d.step <= ?)"] * len(lives))
     values: list[object] = [value for live in lives for value in live]
     where = f"({place}) AND d.kind = 'consumed'"
@@ -105,3 +134,105 @@ def _excerpt(
         text=text,
         answer=answer,
     )
+
+
+def read_trajectory(tx: Transaction, task_id: str, sample: int, have: int) -> Trajectory | None:
+    """One sample whole, its digest unchecked; None for one that is no longer kept. Raises LedgerError."""
+    body = loading.read_bodies(tx, [task_id]).get(task_id)
+    if body is None:
+        removing.check_not_lost(tx, [task_id], have)
+        return None
+    made = decode_sample(body, sample)
+    if made is None:
+        raise LedgerError(f"the ledger has another body for {task_id}: no sample {sample}")
+    return made
+
+
+def read_groups(tx: Transaction, step: int, offset: int, limit: int) -> tuple[ConsumedGroup, ...]:
+    """The groups that a step of the live chain consumed, in its order."""
+    rows = tx.execute(
+        "SELECT d.task_id, t.ordinal, min(d.place) AS place, count(*) AS num, avg(j.reward) AS mean,"
+        " min(j.reward) AS low, max(j.reward) AS high, max(j.num_tokens) AS longest,"
+        " max(a.worker) AS worker, min(a.version_step) AS version FROM dispositions d"
+        " JOIN tasks t ON t.task_id = d.task_id JOIN trajectories j ON j.task_id = d.task_id"
+        " AND j.sample = d.sample LEFT JOIN attempts a ON a.task_id = d.task_id AND a.epoch = j.epoch"
+        " WHERE d.lineage = ? AND d.step = ? AND d.kind = 'consumed' GROUP BY d.task_id, t.ordinal"
+        " ORDER BY min(d.place) LIMIT ? OFFSET ?",
+        (loading.lineage_of(tx, step), step, limit, offset),
+    )
+    return tuple(
+        ConsumedGroup(**{name: row[name] for name in ConsumedGroup.__struct_fields__})
+        for row in rows
+    )
+
+
+def read_workers(tx: Transaction) -> tuple[WorkerView, ...]:
+    """Everybody who has registered, what they hold now, and how their attempts ended."""
+    endings: dict[str, dict[str, int]] = {}
+    for worker, ending, number in tx.execute(
+        "SELECT worker, ending, count(*) FROM attempts WHERE ending IS NOT NULL GROUP BY worker, ending"
+    ):
+        endings.setdefault(worker, {})[ending] = number
+    held = {
+        row[0]: tuple(row)[1:]
+        for row in tx.execute(
+            "SELECT worker, count(*), min(leased_at), min(expires_at) FROM tasks WHERE state = 'leased'"
+            " GROUP BY worker"
+        )
+    }
+    rows = tx.execute("SELECT * FROM workers ORDER BY role DESC, worker LIMIT ?", (WORKERS_MAX,))
+    return tuple(
+        WorkerView(
+            **{name: row[name] for name in ("worker", "role", "incarnation", "pid", "host")},
+            registered_at=row["registered_at"],
+            outcome=row["outcome"],
+            num_held=held.get(row["worker"], (0, None, None))[0],
+            held_since=held.get(row["worker"], (0, None, None))[1],
+            expires_at=held.get(row["worker"], (0, None, None))[2],
+            endings=endings.get(row["worker"], {}),
+        )
+        for row in rows
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredVersion:
+    """One evaluation of the version of ``step``."""
+
+    name: str
+    split: str
+    step: int
+
+
+def read_rewards(tx: Transaction, of: MeasuredVersion) -> dict[int, float]:
+    """The mean reward of each prompt, by its place."""
+    rows = tx.execute(
+        "SELECT t.ordinal, avg(j.reward) FROM tasks t JOIN trajectories j ON j.task_id = t.task_id"
+        f" WHERE {OF_EVALUATION} GROUP BY t.ordinal",
+        _values(of),
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+def read_answers(
+    tx: Transaction, of: MeasuredVersion, ordinals: Sequence[int], have: int
+) -> dict[int, SampleExcerpt]:
+    """The first answer to each of these prompts, by its place."""
+    rows = tx.execute(
+        f"SELECT t.task_id, 0 AS place, t.step, t.ordinal, {loading.SAMPLE_COLUMNS} FROM tasks t"
+        f" JOIN trajectories j ON j.task_id = t.task_id WHERE {OF_EVALUATION} AND j.sample = 0"
+        f" AND t.ordinal IN ({marks(ordinals)})",
+        (*_values(of), *ordinals),
+    ).fetchall()
+    found = _with_texts(tx, rows, have)
+    return {row["ordinal"]: one for row, one in zip(rows, found, strict=True)}
+
+
+OF_EVALUATION = (
+    "t.kind = 'eval' AND t.evaluation = ? AND t.split = ? AND t.step = ? AND t.lineage ="
+    " (SELECT max(lineage) FROM evaluations WHERE name = ? AND split = ? AND step = ?)"
+)
+
+
+def _values(of: MeasuredVersion) -> tuple[object, ...]:
+    return (of.name, of.split, of.step) * 2

@@ -222,18 +222,20 @@ class Reader(ABC):
         return self._trace(rows)
 
     def _trace(self, rows: list[Row]) -> TraceView:
-        row, consumptions = rows[0], self._consumptions(rows[0]["task_id"], rows[0]["sample"])
-        view = self._with_bodies(rows)[0]
-        if view.trajectory is not None and name_trajectory(view.trajectory) != view.trajectory_id:
-            raise LedgerError(f"the body of {view.trajectory_id} does not have that name: damaged")
+        row = rows[0]
+        task_id, number, name = row["task_id"], row["sample"], row["trajectory_id"]
+        consumptions = self._consumptions(task_id, number)
+        made = browsing.read_trajectory(self._tx, task_id, number, self.have)
+        if made is not None and name_trajectory(made) != name:
+            raise LedgerError(f"the body of {name} does not have that name: damaged")
         live = [c for c in consumptions if c.kind == "consumed"]
         return TraceView(
-            task_id=view.task_id,
-            trajectory_id=view.trajectory_id,
+            task_id=task_id,
+            trajectory_id=name,
             sample=loading.read_sample(row),
-            trajectory=view.trajectory,
+            trajectory=made,
             admitted_at=row["admitted_at"],
-            attempts=self._attempts(view.task_id),
+            attempts=self._attempts(task_id),
             consumptions=consumptions,
             version_after=self._version(live[-1]) if live else None,
             anchor=self._anchor(live[-1]) if live else None,

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rollout.errors import RolloutError, SpecError
-from rollout.ledger.views import EventView
-from rollout.report.data import ReportInput
+from aiohttp import web
+
+from rollout.console.asking import CONFIG, HOME, answer, choice_of, page_of, word_of
+from rollout.console.render import render
+from rollout.console.standing import is_live, judge_state, read_max_steps
+from rollout.errors import RolloutError
 from rollout.report.gather import (
     describe_algorithm,
     describe_model,
-    gather,
     open_ledger,
     read_config,
 )
-from rollout.runs.run_dir import RunDir, find_owner
 
 PAGE_ROWS = 50
-EVENTS_MAX = 100
-CONFIG = "worker.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,27 +44,6 @@ class Listing:
     number: int
     page: int
     num_pages: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
-    """One run. ``live``: its processes are there."""
-
-    name: str
-    state: str
-    live: bool
-    data: ReportInput
-    events: tuple[EventView, ...]
-    position: int
-    max_steps: int | None
-
-
-def find_folder(home: Path, name: str) -> Path:
-    """A run's folder by its folder's name. Raises SpecError for any other name."""
-    plain = name == Path(name).name and not name.startswith(".")
-    if not plain or not (home / name / CONFIG).is_file():
-        raise SpecError(f"there is no run {name!r} in {home}: choose one of the list of runs")
-    return home / name
 
 
 def list_runs(home: Path, *, wanted: str = "", page: int = 1, by_name: bool = False) -> Listing:
@@ -98,7 +74,7 @@ def _line(folder: Path) -> RunLine:
 
 def _beginning(folder: Path) -> str:
     """The state of a run whose ledger cannot be read: it may be about to make one."""
-    return "Starting" if find_owner(RunDir(path=folder)) is not None else "Unreadable"
+    return "Starting" if is_live(folder) else "Unreadable"
 
 
 def _read_line(folder: Path) -> RunLine:
@@ -108,7 +84,7 @@ def _read_line(folder: Path) -> RunLine:
         last = ledger.steps(after=run.step - 1, limit=1) if run.step else ()
     return RunLine(
         name=folder.name,
-        state=judge_state(run.outcome, live=find_owner(RunDir(path=folder)) is not None),
+        state=judge_state(run.outcome, live=is_live(folder)),
         created_at=run.created_at,
         algorithm=describe_algorithm(spec),
         model=describe_model(spec),
@@ -118,39 +94,18 @@ def _read_line(folder: Path) -> RunLine:
     )
 
 
-def judge_state(outcome: Mapping[str, Any] | None, *, live: bool) -> str:
-    """One word: how it ended, or whether anybody works on it."""
-    if outcome is not None:
-        return str(outcome["kind"])
-    return "Running" if live else "Interrupted"
+routes = web.RouteTableDef()
 
 
-def read_max_steps(spec: Mapping[str, Any]) -> int | None:
-    """How many steps a run is to have; None where it has none, or does not say."""
-    found = (spec.get("train") or {}).get("maxSteps")
-    return found if isinstance(found, int) else None
+@routes.get("/")
+async def show_runs(request: web.Request) -> web.Response:
+    """The runs, a page at a time."""
+    wanted, page = word_of(request, "name"), page_of(request)
+    by_name = choice_of(request, "sort", ("age", "name")) == "name"
+    home = request.app[HOME]
 
+    def make() -> str:
+        found = list_runs(home, wanted=wanted, page=page, by_name=by_name)
+        return render("runs.html", home=home, listing=found, wanted=wanted, by_name=by_name)
 
-def read_overview(folder: Path) -> Overview:
-    """What the page of a run shows. Raises LedgerError."""
-    live = find_owner(RunDir(path=folder)) is not None
-    data = gather(folder, whole=False)
-    with open_ledger(folder) as ledger:
-        run, events = ledger.run(), ledger.events(EVENTS_MAX)
-    return Overview(
-        name=folder.name,
-        state=judge_state(run.outcome, live=live),
-        live=live,
-        data=data,
-        events=events[::-1],
-        position=run.position,
-        max_steps=read_max_steps(data.spec),
-    )
-
-
-def read_mark(folder: Path) -> tuple[int, str]:
-    """What changes whenever a run has moved: the ledger's position, and its state."""
-    live = find_owner(RunDir(path=folder)) is not None
-    with open_ledger(folder) as ledger:
-        run = ledger.run()
-    return run.position, judge_state(run.outcome, live=live)
+    return await answer(request, make)

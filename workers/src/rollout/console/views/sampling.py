@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+from aiohttp import web
+
+from rollout.console.asking import answer, choice_of, folder_of, number_of, page_of, word_of
+from rollout.console.render import render
 from rollout.errors import SpecError
 from rollout.ledger.sql.browsing import Order, SampleQuery
 from rollout.ledger.views import SampleExcerpt
 from rollout.report.gather import open_ledger
 
 PAGE_ROWS = 50
-PAGES_MAX = 1_000_000
-ENDING_CHARACTERS_MAX = 64
+
+routes = web.RouteTableDef()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,29 +32,16 @@ class SamplePage:
     last_step: int
 
 
-def parse_query(given: Mapping[str, str]) -> SampleQuery:
+def query_of(request: web.Request) -> SampleQuery:
     """What the address asks for. Raises SpecError that names the field."""
-    wanted = given.get("sort", "place")
-    order = next((one for one in get_args(Order) if one == wanted), None)
-    if order is None:
-        raise SpecError(f"sort={wanted[:40]}: choose one of {', '.join(get_args(Order))}")
-    step = parse_number("step", given.get("step", ""), most=1 << 31)
-    page = parse_number("page", given.get("page", ""), most=PAGES_MAX) or 1
-    ending = given.get("ending") or None
-    if ending is not None and len(ending) > ENDING_CHARACTERS_MAX:
-        raise SpecError(f"ending: at most {ENDING_CHARACTERS_MAX} characters, got {len(ending)}")
+    wanted = choice_of(request, "sort", get_args(Order))
     return SampleQuery(
-        step=step, ending=ending, order=order, offset=(page - 1) * PAGE_ROWS, limit=PAGE_ROWS + 1
+        step=number_of(request, "step"),
+        ending=word_of(request, "ending") or None,
+        order=next(one for one in get_args(Order) if one == wanted),
+        offset=(page_of(request) - 1) * PAGE_ROWS,
+        limit=PAGE_ROWS + 1,
     )
-
-
-def parse_number(name: str, text: str, *, most: int) -> int | None:
-    """A number from 0 of an address; None where there is none. Raises SpecError."""
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit()) or int(text[:20]) > most:
-        raise SpecError(f"{name}={text[:40]}: give a whole number from 0 to {most}")
-    return int(text)
 
 
 def read_page(folder: Path, query: SampleQuery) -> SamplePage:
@@ -76,3 +66,35 @@ def read_page(folder: Path, query: SampleQuery) -> SamplePage:
         number=number,
         last_step=last,
     )
+
+
+@routes.get("/runs/{run}/samples")
+async def show_samples(request: web.Request) -> web.Response:
+    """A page of what a run was trained on."""
+    folder, query = folder_of(request), query_of(request)
+    return await answer(
+        request,
+        lambda: render("samples.html", run=folder.name, found=read_page(folder, query)),
+    )
+
+
+@routes.get("/runs/{run}/sample")
+async def show_sample(request: web.Request) -> web.Response:
+    """One sample: what was asked, answered and given for it, and where it came from."""
+    folder = folder_of(request)
+    task, number = sample_of(request)
+
+    def make() -> str:
+        with open_ledger(folder) as ledger:
+            trace = ledger.sample(task, number)
+        return render("sample.html", run=folder.name, trace=trace)
+
+    return await answer(request, make)
+
+
+def sample_of(request: web.Request) -> tuple[str, int]:
+    """The task and the sample that an address names. Raises SpecError."""
+    task, number = word_of(request, "task"), number_of(request, "sample")
+    if not task or number is None:
+        raise SpecError("an address of a sample has task=... and sample=...: choose one of a list")
+    return task, number
