@@ -12,9 +12,9 @@ function describe(token) {
 }
 
 function show(token) {
-  chosen.removeAttribute("tabindex");
-  chosen = token;
   token.tabIndex = 0;
+  if (chosen !== token) chosen.tabIndex = -1;
+  chosen = token;
   facts.textContent = describe(token);
 }
 
@@ -23,13 +23,13 @@ if (tokens.length) {
   facts.textContent = "";
   const list = tokens[0].parentElement;
   list.addEventListener("focusin", (event) => { if (event.target.dataset.n) show(event.target); });
-  list.addEventListener("click", (event) => { if (event.target.dataset.n) { show(event.target); event.target.focus(); } });
+  list.addEventListener("click", (event) => { if (event.target.dataset.n) { event.target.tabIndex = 0; event.target.focus(); } });
   list.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1, Home: -tokens.length, End: tokens.length }[event.key];
     if (!step) return;
     event.preventDefault();
     const at = Math.min(tokens.length - 1, Math.max(0, tokens.indexOf(event.target) + step));
-    show(tokens[at]);
+    tokens[at].tabIndex = 0;
     tokens[at].focus();
   });
 }
