@@ -6,6 +6,7 @@ import pytest
 from console_kit import Page, make_run, open_run, write_config
 
 from rollout.console.views.listing import PAGE_ROWS
+from rollout.ledger.sql import browsing
 
 
 async def test_a_folder_without_runs_says_how_to_start_one(console):
@@ -78,6 +79,31 @@ async def test_samples_come_in_pages_in_the_order_that_was_asked_for(console):
     assert [one.get("rel") for one in last.named("a") if one.get("rel")] == ["prev"]
     assert "2 samples of step 4" in best.text
     assert best.text.index("step 4, 1") < best.text.index("step 4, 0")
+
+
+async def test_a_text_is_found_in_prompts_and_completions_a_part_of_the_run_at_a_time(
+    console, monkeypatch
+):
+    monkeypatch.setattr(browsing, "SEARCHED_MAX", 40)
+    await make_run(console.home, "sum-1", [f"Said {number}" for number in range(30)], prompt="ask")
+
+    first = Page(await console.page("/runs/sum-1/samples?text=said 2"))
+    [link] = [one["href"] for one in first.named("a") if one.get("rel") == "next"]
+    last = Page(await console.page(f"/runs/sum-1/samples{link}"))
+
+    assert "20 found among 40 samples" in first.text
+    assert (
+        "2 found among 20 samples that were read, the newest step first; these are all" in last.text
+    )
+    assert "40 found" in Page(await console.page("/runs/sum-1/samples?text=ASK")).text
+    assert "0 found" in Page(await console.page("/runs/sum-1/samples?text=%25")).text
+
+
+async def test_a_run_that_learns_from_rows_says_how_to_read_them(console):
+    spec = {"model": {"uri": "m"}, "train": {"algorithm": {"sft": {}}, "maxSteps": 9}}
+    await make_run(console.home, "rows-1", [], spec=spec)
+
+    assert "rollout runs samples rows-1 --step N" in await console.page("/runs/rows-1/samples")
 
 
 async def test_a_sample_is_shown_with_where_it_came_from(console):

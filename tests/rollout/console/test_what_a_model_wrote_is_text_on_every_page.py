@@ -30,7 +30,7 @@ HIDDEN = "\x1b\x00\x07\u202e\u202c\u2066\u2069"
 
 
 ENDS = [
-    "", "/curves", "/steps", "/steps/3", "/samples", "/samples?sort=-reward", "/evaluations", "/workers", "/snapshots", "/logs",
+    "", "/curves", "/steps", "/steps/3", "/samples", "/samples?sort=-reward", "/samples?text=<img", "/evaluations", "/workers", "/snapshots", "/logs",
 ]  # fmt: skip
 
 

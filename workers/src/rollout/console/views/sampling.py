@@ -11,9 +11,9 @@ from aiohttp import web
 from rollout.console.asking import answer, choice_of, folder_of, number_of, page_of, word_of
 from rollout.console.render import render
 from rollout.errors import SpecError
-from rollout.ledger.sql.browsing import Order, SampleQuery
+from rollout.ledger.sql.browsing import Hits, Order, SampleQuery, search
 from rollout.ledger.views import SampleExcerpt
-from rollout.report.gather import open_ledger
+from rollout.report.gather import open_ledger, read_config
 
 PAGE_ROWS = 50
 
@@ -68,13 +68,45 @@ def read_page(folder: Path, query: SampleQuery) -> SamplePage:
     )
 
 
+def read_hits(folder: Path, text: str, newest: int | None, ending: str | None) -> Hits:
+    """What a search for ``text`` finds from step ``newest`` down. Raises LedgerError."""
+    with open_ledger(folder) as ledger, ledger.snapshot() as tx:
+        return search(tx, text, newest, ending, ledger.have)
+
+
+def learns_from_rows(folder: Path) -> bool:
+    """Whether nothing was sampled for training, so that the ledger has no texts."""
+    from rollout_api.v1alpha1.train import Algorithm
+
+    train = read_config(folder)["spec"].get("train")
+    return train is not None and not Algorithm.model_validate(train["algorithm"]).is_online
+
+
 @routes.get("/runs/{run}/samples")
 async def show_samples(request: web.Request) -> web.Response:
     """A page of what a run was trained on."""
     folder, query = folder_of(request), query_of(request)
+    text = word_of(request, "text")
+    if text:
+        newest = number_of(request, "newest")
+        return await answer(
+            request,
+            lambda: render(
+                "found.html",
+                run=folder.name,
+                text=text,
+                ending=query.ending,
+                hits=read_hits(folder, text, newest, query.ending),
+            ),
+        )
     return await answer(
         request,
-        lambda: render("samples.html", run=folder.name, found=read_page(folder, query)),
+        lambda: render(
+            "samples.html",
+            run=folder.name,
+            found=read_page(folder, query),
+            offline=learns_from_rows(folder),
+        ),
     )
 
 

@@ -23,6 +23,8 @@ STEPS_LOOKED_AT = 100
 PROCESSES_MAX = 256
 FILES_MAX = 20_000
 NAME_MAX = 60
+ENTRY = "rollout.entrypoints."
+"""Where the part of a command begins that says what the process is."""
 
 routes = web.RouteTableDef()
 
@@ -111,6 +113,7 @@ def _observe(pid: int) -> ProcessUse | None:
     if len(fields) < 18 or len(memory) < 2:
         return None
     words = _read(folder / "cmdline").replace("\0", " ").strip() or _read(folder / "comm").strip()
+    words = words[max(0, words.find(ENTRY)) :]
     return ProcessUse(
         pid=pid,
         name=words if len(words) <= NAME_MAX else f"{words[: NAME_MAX - 1]}…",

@@ -13,7 +13,7 @@ from typing import Literal
 from rollout.codec import decode_sample, decode_texts
 from rollout.errors import LedgerError
 from rollout.ledger.sql import loading, removing
-from rollout.ledger.sql.chain import read_ancestry
+from rollout.ledger.sql.chain import head_step, read_ancestry
 from rollout.ledger.sql.tallies import SINCE_FORMAT
 from rollout.ledger.sql.transaction import EVERYTHING, Row, Transaction, marks
 from rollout.ledger.views import ConsumedGroup, SampleExcerpt, WorkerView
@@ -30,6 +30,12 @@ ORDERS: dict[Order, str] = {
     "-length": "j.num_tokens DESC, d.step DESC, d.place",
 }
 WORKERS_MAX = 1000
+HITS_MIN, HITS_MAX, SEARCHED_MAX = 50, 500, 10_000
+"""Of one search: it ends with so many, shows at most so many, and reads at most so many samples and a step."""
+SELECT = (
+    f"SELECT d.task_id, d.place, d.step, {loading.SAMPLE_COLUMNS} FROM dispositions d JOIN trajectories j"
+    " ON j.task_id = d.task_id AND j.sample = d.sample"
+)
 TEXT_MAX = 600
 """Characters of a text that an excerpt holds."""
 
@@ -55,9 +61,7 @@ def browse(tx: Transaction, query: SampleQuery, have: int) -> tuple[SampleExcerp
         query = _skip_steps(tx, query)
     where, values = _where(tx, query)
     rows = tx.execute(
-        f"SELECT d.task_id, d.place, d.step, {loading.SAMPLE_COLUMNS} FROM dispositions d JOIN trajectories j"
-        f" ON j.task_id = d.task_id AND j.sample = d.sample WHERE {where}"
-        f" ORDER BY {ORDERS[query.order]} LIMIT ? OFFSET ?",
+        f"{SELECT} WHERE {where} ORDER BY {ORDERS[query.order]} LIMIT ? OFFSET ?",
         (*values, query.limit, query.offset),
     ).fetchall()
     return _with_texts(tx, rows, have)
@@ -79,6 +83,31 @@ def _skip_steps(tx: Transaction, query: SampleQuery) -> SampleQuery:
     return replace(query, offset=left, newest=0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hits:
+    """What a search found, whole steps at a time; it goes on at ``newest``, None where nothing is left."""
+
+    rows: tuple[SampleExcerpt, ...]
+    num_read: int
+    newest: int | None
+
+
+def search(tx: Transaction, text: str, newest: int | None, ending: str | None, have: int) -> Hits:
+    """Consumed samples whose prompt or completion has ``text`` in it, letters of either case, from step ``newest`` down.
+
+    Ends after the step with which it has HITS_MIN, or has read SEARCHED_MAX samples. Raises LedgerError.
+    """
+    wanted, found, read = text.lower(), list[SampleExcerpt](), 0
+    step = head_step(tx) if newest is None else min(newest, head_step(tx))
+    while step > 0 and len(found) < HITS_MIN and read < SEARCHED_MAX:
+        where, values = _where(tx, SampleQuery(step=step, ending=ending))
+        rows = tx.execute(f"{SELECT} WHERE {where} ORDER BY d.place", values).fetchall()
+        some = _with_texts(tx, rows, have, wanted)
+        found.extend(some)
+        read, step = read + len(rows), step - 1
+    return Hits(rows=tuple(found[:HITS_MAX]), num_read=read, newest=step or None)
+
+
 def _where(tx: Transaction, query: SampleQuery) -> tuple[str, tuple[object, ...]]:
     if query.step is not None:
         lives = [(loading.lineage_of(tx, query.step), query.step, query.step)]
@@ -96,8 +125,11 @@ def _where(tx: Transaction, query: SampleQuery) -> tuple[str, tuple[object, ...]
     return where, tuple(values)
 
 
-def _with_texts(tx: Transaction, rows: list[Row], have: int) -> tuple[SampleExcerpt, ...]:
-    """The rows with the beginnings of their texts; one body is held at a time."""
+def _with_texts(
+    tx: Transaction, rows: list[Row], have: int, wanted: str = ""
+) -> tuple[SampleExcerpt, ...]:
+    """The rows with the beginnings of their texts, those alone that have ``wanted`` in a text; one body is held at a time."""
+    passed: set[tuple[str, int]] = set()
     texts: dict[tuple[str, int], tuple[str, str, str]] = {}
     lost: list[str] = []
     for task_id in sorted({row["task_id"] for row in rows}):
@@ -106,9 +138,14 @@ def _with_texts(tx: Transaction, rows: list[Row], have: int) -> tuple[SampleExce
             lost.append(task_id)
             continue
         for one in decode_texts(body):
+            if wanted not in one.text.lower() and wanted not in one.prompt_text.lower():
+                passed.add((task_id, one.sample))
             shown = (one.prompt_text[-TEXT_MAX:], one.text[:TEXT_MAX], one.answer[:TEXT_MAX])
             texts[task_id, one.sample] = shown
     removing.check_not_lost(tx, lost, have)
+    if wanted:
+        kept = [row for row in rows if row["task_id"] not in lost]
+        rows = [row for row in kept if (row["task_id"], row["sample"]) not in passed]
     return tuple(_excerpt(row, texts, lost) for row in rows)
 
 

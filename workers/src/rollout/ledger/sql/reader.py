@@ -164,7 +164,7 @@ class Reader(ABC):
         return browsing.browse(self._tx, query, self.have)
 
     def sample(self, task_id: str, sample: int) -> TraceView:
-        """Provenance of one trajectory by its task and place in the group, which needs no search. Raises LedgerError."""
+        """Provenance of one trajectory by its task and place in the group: without a search, its name unchecked. Raises LedgerError."""
         rows = self._tx.execute(
             f"SELECT j.task_id, {loading.SAMPLE_COLUMNS}, t.admitted_at, NULL AS place FROM"
             " trajectories j JOIN tasks t ON t.task_id = j.task_id WHERE j.task_id = ? AND j.sample = ?",
@@ -219,15 +219,16 @@ class Reader(ABC):
         if len(rows) != 1:
             found = "nothing" if not rows else "more than one trajectory"
             raise LedgerError(f"{trajectory_id!r} names {found} in {self.where}")
-        return self._trace(rows)
+        view = self._trace(rows)
+        if view.trajectory is not None and name_trajectory(view.trajectory) != view.trajectory_id:
+            raise LedgerError(f"the body of {view.trajectory_id} does not have that name: damaged")
+        return view
 
     def _trace(self, rows: list[Row]) -> TraceView:
         row = rows[0]
         task_id, number, name = row["task_id"], row["sample"], row["trajectory_id"]
         consumptions = self._consumptions(task_id, number)
         made = browsing.read_trajectory(self._tx, task_id, number, self.have)
-        if made is not None and name_trajectory(made) != name:
-            raise LedgerError(f"the body of {name} does not have that name: damaged")
         live = [c for c in consumptions if c.kind == "consumed"]
         return TraceView(
             task_id=task_id,
