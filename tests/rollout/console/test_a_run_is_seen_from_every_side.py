@@ -181,3 +181,14 @@ async def test_a_run_without_a_snapshot_says_how_to_take_one(console):
     await make_run(console.home, "sum-1", ["5"])
 
     assert "rollout snapshot create sum-1" in await console.page("/runs/sum-1/snapshots")
+
+
+async def test_a_samples_way_is_drawn_from_its_prompt_to_what_holds_it(console):
+    await make_run(console.home, "sum-1", ["5"])
+
+    [drawing] = Page(await console.page("/runs/sum-1/sample?task=t/0&sample=1")).named("svg")
+
+    assert drawing["aria-label"].startswith(
+        "prompt t/0 ordinal 0, then attempt 1 actor-0 version 0"
+    )
+    assert "then consumed step 1 lineage 0, then version 1 blake3:" in drawing["aria-label"]

@@ -16,7 +16,15 @@ from ledger_kit import (
 
 from rollout.errors import LedgerError
 from rollout.ledger.records import AnchorManifest, Limits, NewEvaluation, NewTask
-from rollout.ledger.sql.browsing import SampleQuery
+from rollout.ledger.sql.browsing import (
+    MeasuredVersion,
+    SampleQuery,
+    read_answers,
+    read_groups,
+    read_rewards,
+    read_workers,
+    search,
+)
 
 STEPS = 3
 
@@ -112,6 +120,35 @@ async def test_a_sample_is_found_by_its_task_and_place(filled, read_ledger, tmp_
         assert found == reader.trace(found.trajectory_id)
         with pytest.raises(LedgerError, match="no sample 9 of task 't/2'"):
             reader.sample("t/2", 9)
+
+
+async def test_groups_workers_and_texts_are_read_by_pages(filled, read_ledger, tmp_path):
+    with read_ledger(tmp_path) as reader, reader.snapshot() as tx:
+        groups = read_groups(tx, 2, offset=1, limit=5)
+        assert [(one.task_id, one.num, one.mean, one.worker) for one in groups] == [
+            ("t/3", NUM_SAMPLES, 0.5, "actor-0")
+        ]
+        workers = {one.worker: (one.role, one.num_held, one.endings) for one in read_workers(tx)}
+        assert workers == {
+            "learner": ("learner", 0, {}),
+            "actor-0": ("actor", 0, {"accepted": 2 * STEPS}),
+        }
+        found = search(tx, "1", newest=2, ending=None, have=reader.have)
+        assert [(one.step, one.place) for one in found.rows] == [(2, 1), (2, 3), (1, 1), (1, 3)]
+        assert (found.num_read, found.newest) == (8, None)
+
+
+async def test_two_versions_of_an_evaluation_are_read_prompt_by_prompt(
+    filled, read_ledger, tmp_path
+):
+    actor = (await filled.register("actor-0", "actor")).incarnation
+    lease = (await filled.claim(claim_request("actor-0", actor))).leases[0]
+    await filled.submit("actor-0", actor, [finished(lease)])
+    of = MeasuredVersion(name="heldout", split="report", step=2)
+    with read_ledger(tmp_path) as reader, reader.snapshot() as tx:
+        assert read_rewards(tx, of) == {0: 0.0}
+        answers = read_answers(tx, of, [0, 1], reader.have)
+        assert {place: one.text for place, one in answers.items()} == {0: "0"}
 
 
 async def test_evaluations_and_their_answers_are_found(filled, read_ledger, tmp_path):

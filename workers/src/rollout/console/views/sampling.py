@@ -9,6 +9,7 @@ from typing import get_args
 from aiohttp import web
 
 from rollout.console.asking import answer, choice_of, folder_of, number_of, page_of, word_of
+from rollout.console.lineage import draw_lineage
 from rollout.console.render import render
 from rollout.errors import SpecError
 from rollout.ledger.sql.browsing import Hits, Order, SampleQuery, search
@@ -119,7 +120,7 @@ async def show_sample(request: web.Request) -> web.Response:
     def make() -> str:
         with open_ledger(folder) as ledger:
             trace = ledger.sample(task, number)
-        return render("sample.html", run=folder.name, trace=trace)
+        return render("sample.html", run=folder.name, trace=trace, lineage=draw_lineage(trace))
 
     return await answer(request, make)
 
