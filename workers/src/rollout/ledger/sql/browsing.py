@@ -30,7 +30,7 @@ ORDERS: dict[Order, str] = {
     "-length": "j.num_tokens DESC, d.step DESC, d.place",
 }
 WORKERS_MAX = 1000
-HITS_MIN, HITS_MAX, SEARCHED_MAX = 50, 500, 10_000
+HITS_MIN, HITS_MAX, SEARCHED_MAX = 50, 500, 7_500
 """Of one search: it ends with so many, shows at most so many, and reads at most so many samples and a step."""
 SELECT = (
     f"SELECT d.task_id, d.place, d.step, {loading.SAMPLE_COLUMNS} FROM dispositions d JOIN trajectories j"
@@ -116,7 +116,9 @@ def _where(tx: Transaction, query: SampleQuery) -> tuple[str, tuple[object, ...]
         lives = [
             (one, 0, most if last is None else min(most, last)) for one, last in read_ancestry(tx)
         ]
-    place = " OR ".join(["(d.lineage = ? AND d.step >= ? AND d.step <= ?)"] * len(lives))
+    # Where all steps are read, in the order in which both tables lie: not by the index of steps.
+    column = "d.step" if query.step is not None or query.order == "place" else "+d.step"
+    place = " OR ".join([f"(d.lineage = ? AND {column} >= ? AND {column} <= ?)"] * len(lives))
     values: list[object] = [value for live in lives for value in live]
     where = f"({place}) AND d.kind = 'consumed'"
     if query.ending is not None:
