@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rollout.environments.musique_answers import read_answer, score_answer, token_f1
 from rollout.errors import RewardError
 from rollout.evaluations.metrics import Metric, measure
-from rollout.evaluations.scoring.musique import MusiqueScore, read_answer, score_answer, token_f1
+from rollout.evaluations.scoring.musique import MusiqueScore
 from rollout.evaluations.statistics import wilson
 from rollout.rewards.pipeline import check_values
 from rollout.rewards.source import RewardSource

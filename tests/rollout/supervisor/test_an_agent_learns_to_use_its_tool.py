@@ -1,7 +1,7 @@
-"""The sample agent learns to ask its calculator and to copy with care; its controls do not learn, kills change nothing.
+"""The sample agents learn to ask a calculator and to search on; their controls do not learn, kills change nothing.
 
-200 problems are held out; accuracy is sampled as in training, on all of them. One pinned seed and two fifths of the
-steps here; three seeds, every step and the controls in the slow tier.
+What accuracy is measured on is held out, and sampled as in training. One pinned seed of one agent and two fifths of its
+steps here; both agents, three seeds, every step and the controls in the slow tier.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from rollout.supervisor import run_manifest
 
 pytestmark = pytest.mark.process
 
-MANIFEST = Path(__file__).parents[3] / "manifests" / "samples" / "arithmetic-agent.yaml"
+SAMPLES = Path(__file__).parents[3] / "manifests" / "samples"
+QUESTIONS = SAMPLES / "data" / "two-hops" / "questions.jsonl"
 STEPS_QUICK = 24
-"""Of 60. Accuracy was 0.20, 0.62, 0.78 and 0.79 after 0, 20, 40 and 60 of them."""
+"""Of 60. Accuracy was 0.26, 0.61, 0.64 and 0.64 after 0, 20, 40 and 60 of them."""
 RISE_MIN, OVER_CONTROL_MIN = 0.2, 0.15
 
 SHUFFLED = """
@@ -40,9 +41,9 @@ def calculator(expression: str) -> str:
 """
 
 
-def learn(home: Path, monkeypatch, **changes: object) -> tuple[float, float]:
-    """First and last accuracy of the sample with something changed."""
-    (document,) = load_documents(MANIFEST)
+def learn(agent: str, home: Path, monkeypatch, **changes: object) -> tuple[float, float]:
+    """First and last accuracy of a sample with something changed."""
+    (document,) = load_documents(SAMPLES / f"{agent}-agent.yaml")
     monkeypatch.setenv("ROLLOUT_HOME", str(home))
     result = run_manifest([apply_values(document, changes)], progress=False, report=write_report)
     assert result.exit_code == 0, result.summary
@@ -55,28 +56,49 @@ def learn(home: Path, monkeypatch, **changes: object) -> tuple[float, float]:
 
 @pytest.mark.timeout(900)
 def test_one_pinned_seed_learns_to_ask(tmp_path, monkeypatch):
-    first, last = learn(tmp_path, monkeypatch, **{"train.maxSteps": STEPS_QUICK})
+    first, last = learn("arithmetic", tmp_path, monkeypatch, **{"train.maxSteps": STEPS_QUICK})
 
     assert last - first >= RISE_MIN
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("agent", ["arithmetic", "search"])
 @pytest.mark.parametrize("seed", range(3))
-def test_every_seed_learns_more_than_its_controls(seed, tmp_path, monkeypatch):
+def test_every_seed_learns_more_than_its_controls(agent, seed, tmp_path, monkeypatch):
     (tmp_path / "shuffled.py").write_text(SHUFFLED)
-    (tmp_path / "broken.py").write_text(BROKEN)
-    mine = {"seed": seed, "model.uri": f"rollout://tiny-agent?seed={seed}"}
+    mine = {"seed": seed}
     shuffled = [{"python": {"path": str(tmp_path / "shuffled.py"), "function": "shuffled"}}]
-    broken = {"code": {"path": str(tmp_path)}, "train.environment.tools": ["broken.calculator"]}
 
-    first, last = learn(tmp_path / "agent", monkeypatch, **mine)
-    _, by_chance = learn(tmp_path / "chance", monkeypatch, **mine, **{"train.rewards": shuffled})
-    _, without = learn(tmp_path / "without", monkeypatch, **mine, **broken)
+    first, last = learn(agent, tmp_path / "agent", monkeypatch, **mine)
+    _, by_chance = learn(
+        agent, tmp_path / "chance", monkeypatch, **mine, **{"train.rewards": shuffled}
+    )
+    _, without = learn(agent, tmp_path / "without", monkeypatch, **mine, **WITHOUT[agent](tmp_path))
 
     assert last - first >= RISE_MIN
     assert last - by_chance >= OVER_CONTROL_MIN
     assert last - without >= OVER_CONTROL_MIN
+
+
+def a_broken_calculator(folder: Path) -> dict[str, object]:
+    (folder / "broken.py").write_text(BROKEN)
+    return {"code": {"path": str(folder)}, "train.environment.tools": ["broken.calculator"]}
+
+
+def empty_documents(folder: Path) -> dict[str, object]:
+    """The same questions over documents that say nothing."""
+    nothing = [{"title": "", "paragraph_text": "nothing"}]
+    rows = [json.loads(line) for line in QUESTIONS.read_text().splitlines()]
+    emptied = [json.dumps({**row, "paragraphs": nothing}) for row in rows]
+    (folder / "emptied.jsonl").write_text("\n".join(emptied))
+    jsonl = {"uri": str(folder / "emptied.jsonl"), "promptField": "question"}
+    data = {"jsonl": jsonl, "evalFraction": 0.25}
+    evaluation = {"name": "two-hops", "suite": {"data": data}, "temperature": "1"}
+    return {"train.data": data, "evaluations": [evaluation]}
+
+
+WITHOUT = {"arithmetic": a_broken_calculator, "search": empty_documents}
 
 
 SMALL = """

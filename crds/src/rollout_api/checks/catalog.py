@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-ENVIRONMENTS = frozenset({"single-turn", "arithmetic"})
+ENVIRONMENTS = frozenset({"single-turn", "arithmetic", "musique-search"})
 REWARDS = frozenset({"environment", "exact-match", "judge", "math-verify", "length", "format"})
 SUITE_METRICS = {
     "arithmetic": (),

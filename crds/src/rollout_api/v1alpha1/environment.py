@@ -41,7 +41,7 @@ class Environment(OneOf):
     members: ClassVar[tuple[str, ...]] = ("builtin", "python", "agent")
 
     builtin: Builtin | None = None
-    """One that rollout ships: `single-turn`, `arithmetic`, ..."""
+    """One that rollout ships: `single-turn`, `arithmetic`, `musique-search`."""
     python: PythonClass | None = None
     """An environment of the user's own."""
     agent: Agent | None = None

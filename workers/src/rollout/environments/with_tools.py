@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from rollout.errors import SpecError
 from rollout.seams import DataSource, Env, EnvBuilder
@@ -85,9 +86,19 @@ def add_tools(inner: EnvBuilder, names: Sequence[str], folders: Sequence[Path] =
     return ToolBuilder(inner=inner, sources=build_sources(names, folders)) if names else inner
 
 
+@runtime_checkable
+class Tooled(Protocol):
+    """An environment whose tools are known before any episode."""
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """What the policy sees, by name."""
+        ...
+
+
 def tools_of(environment: EnvBuilder) -> tuple[ToolSpec, ...]:
-    """The tools that the manifest gives to an environment."""
-    return environment.tools if isinstance(environment, ToolBuilder) else ()
+    """The tools that the manifest gives to an environment, or that a builtin has."""
+    return environment.tools if isinstance(environment, Tooled) else ()
 
 
 def _without_tools(said: State) -> State:

@@ -22,6 +22,7 @@ from rollout.plugins.user_code import load_object, refusing_failures
 from rollout.rewards.build import build_reward_source
 from rollout.rewards.source import RewardSource
 from rollout.seams import DataSource, EnvBuilder
+from rollout_api.checks.catalog import ENVIRONMENTS_WITH_DATA
 from rollout_api.checks.evaluations import evaluation_name, split_of
 from rollout_api.v1alpha1.data import Data
 from rollout_api.v1alpha1.environment import PythonClass
@@ -143,10 +144,11 @@ def _open_data(data: Data, context: Context) -> DataSource:
 
 
 def _environment(train: Train | None, folders: Sequence[Path]) -> EnvBuilder:
-    """A user's environment plays the evaluation's rows too; builtins with rows of their own do not. Tools are training's."""
+    """The training's environment plays the evaluation's rows too, but a builtin with rows of its own. Tools are training's."""
     if train is None or train.environment is None:
         return SingleTurnBuilder()
-    if train.environment.python is None:
+    builtin = train.environment.builtin
+    if builtin is not None and builtin.name in ENVIRONMENTS_WITH_DATA:
         return add_tools(SingleTurnBuilder(), train.environment.tools, folders)
     return build_environment(train.environment, folders=folders)
 

@@ -25,9 +25,9 @@ PROBLEMS = Arithmetic(digits=3, operations="+-*")
 
 Manner = Literal["careful", "guesses", "types-wrong", "reads-wrong"]
 SHARES: tuple[tuple[int, Manner], ...] = (
-    (25, "careful"),
-    (85, "guesses"),
-    (93, "types-wrong"),
+    (40, "careful"),
+    (80, "guesses"),
+    (90, "types-wrong"),
     (100, "reads-wrong"),
 )
 """How a problem is worked, by a draw below 100: the first whose number is above it."""
@@ -48,7 +48,7 @@ def _worked(prompt: str, answer: str, draw: random.Random) -> tuple[Message, ...
     manner = next(name for below, name in SHARES if chance < below)
     question = Message(role="user", content=prompt)
     if manner == "guesses":
-        return question, Message(role="assistant", content=_slip(answer, draw))
+        return question, Message(role="assistant", content=_guess(answer, draw))
     asked = prompt.removesuffix("=")
     typed = _slip(asked, draw) if manner == "types-wrong" else asked
     told = calculator(typed)
@@ -65,6 +65,11 @@ def _call(typed: str, told: str) -> tuple[Message, Message]:
     )
     result = ToolResult(call_id=call.call_id, name=call.name, text=told)
     return Message(role="assistant", content=(call,)), Message(role="tool", content=(result,))
+
+
+def _guess(answer: str, draw: random.Random) -> str:
+    """A number as long as the answer."""
+    return "".join(str(draw.randrange(10)) if c.isdigit() else c for c in answer)
 
 
 def _slip(text: str, draw: random.Random) -> str:

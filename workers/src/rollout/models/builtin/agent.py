@@ -1,21 +1,30 @@
-"""``rollout://tiny-agent``: a tiny Qwen2 that has watched a careless pupil use a calculator.
+"""``rollout://tiny-agent``: a tiny Qwen2 that has watched a careless pupil use a calculator, or search.
 
 A chat model with a template of its own, which tells it the names of its tools and writes calls as Qwen does. Random
 weights by exact arithmetic, a token for each printable character and for the pieces of a call, then a supervised warm
-start on ``rollout.environments.sample_data.asked_sums``. It asks for two problems in five, and slips: a place from
-which reinforcement learning is seen to learn the use of a tool within minutes. ``?steps=0`` is the same model before.
+start on ``rollout.environments.sample_data.asked_sums``. It asks for three problems in five, and slips: a place from
+which reinforcement learning is seen to learn the use of a tool within minutes. ``?tool=search`` has watched one answer
+questions over two documents (``two_hops``), mostly after the first. ``?steps=0`` is the same model before.
 
-Equal parameters give equal bytes on one kind of machine, as with ``rollout://tiny-adder``.
+The weights after the default warm start are committed, in float16: nobody waits for it, and they are the same bytes on
+every machine. Others (``steps``, ``seed``) are trained on the spot, in a minute or two, equal on one kind of machine.
+``python -m rollout.models.builtin.agent TOOL FOLDER`` trains them anew and writes what is committed.
 """
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
 from rollout.common.parameters import parse_parameters
 from rollout.environments.sample_data.asked_sums import asked_sums
+from rollout.environments.sample_data.two_hops import searched
 from rollout.models.builtin.local_tokenizers import (
     TokenizerStyle,
     build_word_tokenizer,
@@ -38,6 +47,11 @@ WORDS = (
     "expression",
     "search",
     "query",
+    '", "k": 1}}\n',
+    "read",
+    "home of boss of ",
+    " has boss ",
+    " home ",
     "system\n",
     "user\n",
     "assistant\n",
@@ -45,9 +59,12 @@ WORDS = (
 )
 """What has a token of its own beside the characters: the pieces of a call, of a turn, and the tools' names."""
 CONTEXT = 1024
+WEIGHTS = "model.safetensors"
 INIT_SCALE = 4
 DEMONSTRATIONS = 12_000
-BATCH_SIZE = 64
+STEPS = 300
+COMMITTED = Path(__file__).parent / "tiny_agent"
+"""Weights after ``STEPS`` steps with seed 0, by tool."""
 TEMPLATE = (
     "{%- if tools -%}{{- '<|im_start|>system\\n' -}}"
     "{%- for tool in tools -%}{{- tool.function.name + '\\n' -}}{%- endfor -%}{{- '<|im_end|>\\n' -}}{%- endif -%}"
@@ -61,6 +78,8 @@ TEMPLATE = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
 )
+PUPILS = {"calculator": asked_sums, "search": searched}
+"""Whose conversations are shown, by the tool that is used in them."""
 STYLE = TokenizerStyle(
     specials=("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
     eos="<|im_end|>",
@@ -71,20 +90,23 @@ STYLE = TokenizerStyle(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """The parameters: ``seed`` draws weights and order, ``steps`` is the length of the warm start."""
+    """The parameters: ``seed`` draws weights and order, ``steps`` is the length of the warm start, ``tool`` its tool."""
 
     seed: int = 0
-    steps: int = 250
+    steps: int = STEPS
+    tool: str = "calculator"
 
     def __post_init__(self) -> None:
         if not 0 <= self.steps <= 10_000:
             raise ValueError(f"steps: expected 0..10000, got {self.steps}")
+        if self.tool not in PUPILS:
+            raise ValueError(f"tool: expected {' or '.join(sorted(PUPILS))}, got {self.tool!r}")
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed: expected 0..2^63-1, got {self.seed}")
 
     @property
     def shape(self) -> TinyShape:
-        """196,224 parameters; heads of 32, the smallest that vLLM's CPU build takes."""
+        """196,704 parameters; heads of 32, the smallest that vLLM's CPU build takes."""
         return TinyShape(
             hidden=96,
             layers=2,
@@ -104,23 +126,25 @@ def canonical_agent(parameters: Mapping[str, str]) -> dict[str, str]:
 
 
 def build_agent(directory: Path, parameters: Mapping[str, str]) -> None:
-    """Write the model folder; with ``steps`` above 0 takes a minute and needs torch."""
+    """Write the model folder; with ``steps`` or ``seed`` of one's own takes minutes and needs torch."""
     agent = _parse(parameters)
     write_untrained(directory, agent)
-    if agent.steps:
-        from rollout.models.builtin.warm_start import warm_start
+    if (agent.steps, agent.seed) == (STEPS, 0):
+        weights = load_file(COMMITTED / f"{agent.tool}.safetensors")
+        wide = {name: tensor.astype(np.float32) for name, tensor in weights.items()}
+        save_file(wide, directory / WEIGHTS, metadata={"format": "pt"})
+    elif agent.steps:
+        train(directory, agent)
 
-        renderer, rows = build_renderer(directory), []
-        for messages, tools in asked_sums(DEMONSTRATIONS):
-            rows.append(renderer.render_training(messages, tools))
-        warm_start(
-            directory,
-            rows,
-            renderer.pad_token_id,
-            seed=agent.seed,
-            steps=agent.steps,
-            batch_size=BATCH_SIZE,
-        )
+
+def train(directory: Path, agent: Agent) -> None:
+    """The warm start of the model in ``directory``."""
+    from rollout.models.builtin.warm_start import warm_start
+
+    renderer, rows = build_renderer(directory), []
+    for messages, tools in PUPILS[agent.tool](DEMONSTRATIONS):
+        rows.append(renderer.render_training(messages, tools))
+    warm_start(directory, rows, renderer.pad_token_id, seed=agent.seed, steps=agent.steps)
 
 
 def _parse(parameters: Mapping[str, str]) -> Agent:
@@ -139,3 +163,19 @@ def write_untrained(directory: Path, agent: Agent) -> None:
     }
     write_config(directory, agent.shape, "qwen2", vocab_size=size, token_ids=ids)
     write_scaled(directory, agent.shape, size, INIT_SCALE)
+
+
+def main(tool: str, folder: Path) -> None:
+    """Train the default warm start of a tool and write its weights in float16 into ``folder``."""
+    agent = Agent(tool=tool)
+    with tempfile.TemporaryDirectory() as made:
+        directory = Path(made)
+        write_untrained(directory, agent)
+        train(directory, agent)
+        weights = load_file(directory / WEIGHTS)
+    narrow = {name: tensor.astype(np.float16) for name, tensor in weights.items()}
+    save_file(narrow, folder / f"{tool}.safetensors", metadata={"format": "pt"})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -42,15 +42,7 @@ class Demonstrations:
     targets_BT: Tensor
 
 
-def warm_start(
-    directory: Path,
-    rows: Sequence[Row],
-    pad: int,
-    *,
-    seed: int,
-    steps: int,
-    batch_size: int = BATCH_SIZE,
-) -> None:
+def warm_start(directory: Path, rows: Sequence[Row], pad: int, *, seed: int, steps: int) -> None:
     """Train the model in ``directory`` for ``steps`` steps on ``rows`` and write its weights back."""
     weights = directory / "model.safetensors"
     with _one_thread():
@@ -59,7 +51,7 @@ def warm_start(
         )
         model.load_state_dict(load_file(weights), strict=False)
         model.tie_weights()
-        batches = _batches(len(rows), batch_size, seed=seed, steps=steps)
+        batches = _batches(len(rows), seed=seed, steps=steps)
         _train(model, pad_rows(rows, pad), batches, steps=steps)
     names = load_file(weights).keys()
     trained = model.state_dict()
@@ -98,13 +90,13 @@ def _train(
         optimizer.step()
 
 
-def _batches(num_rows: int, batch_size: int, *, seed: int, steps: int) -> Iterator[list[int]]:
+def _batches(num_rows: int, *, seed: int, steps: int) -> Iterator[list[int]]:
     """Rows of each step: one permutation an epoch, the rows that fill no batch left out."""
-    per_epoch = num_rows // batch_size
+    per_epoch = num_rows // BATCH_SIZE
     for step in range(steps):
         epoch, place = divmod(step, per_epoch)
         key = shuffle_key(seed, epoch)
-        yield [permute(place * batch_size + row, num_rows, key) for row in range(batch_size)]
+        yield [permute(place * BATCH_SIZE + row, num_rows, key) for row in range(BATCH_SIZE)]
 
 
 def _ratio(step: int, steps: int) -> float:
