@@ -40,7 +40,7 @@ def score(suite, text, row):
     completion = Completion(token_ids=(1,), logprobs=(0.0,), finish="stop", text=text)
     pipeline = RewardPipeline(suite.rewards)
     try:
-        state = asyncio.run(suite.environment.build(row).start())
+        state = asyncio.run(suite.environment().build(row).start())
         return pipeline.score([state.messages], [completion], [row])[0][0]
     finally:
         pipeline.close()
@@ -205,3 +205,22 @@ def test_a_users_suite_that_cannot_be_built_says_its_line(tmp_path):
 def test_a_suite_that_cannot_be_built_is_refused(suite, says):
     with pytest.raises(SpecError, match=says):
         build_suite(evaluation(suite))
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {**builtin("arithmetic"), "tools": ["not_there.calculator"]},
+        {"python": {"module": "not_there", "className": "Talk"}},
+    ],
+)
+@pytest.mark.parametrize("suite", [builtin("arithmetic"), {"data": {"jsonl": {"uri": "x.jsonl"}}}])
+def test_a_suite_imports_no_code_of_the_user_before_it_is_played(environment, suite):
+    trained = train(environment=environment, rewards=[{"builtin": {"name": "environment"}}])
+
+    built = build_suite(evaluation(suite), train=trained)
+
+    assert built.name
+    if environment.get("tools") or "data" in suite:
+        with pytest.raises(SpecError, match="not_there"):
+            built.environment()

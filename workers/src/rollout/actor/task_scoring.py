@@ -78,7 +78,7 @@ def build_task_scoring(config: WorkerConfig) -> TaskScoring:
         suite = build_suite(
             evaluation, index, train=train, seed=spec.seed, folders=folders, models=models
         )
-        environments[suite.name, suite.split] = suite.environment
+        environments[suite.name, suite.split] = suite.environment()
         pipelines[suite.name, suite.split] = RewardPipeline(suite.rewards)
     return TaskScoring(environments=environments, pipelines=pipelines)
 

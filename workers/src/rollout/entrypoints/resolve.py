@@ -332,7 +332,7 @@ def _evaluations(spec: RolloutRunSpec, models: Mapping[str, Path]) -> Iterator[P
             folders=code_folders(spec),
             models=models,
         )
-        yield Paper(role=suite.name, source=suite.source(), environment=suite.environment)
+        yield Paper(role=suite.name, source=suite.source(), environment=suite.environment())
 
 
 def _check_held_out(spec: RolloutRunSpec, train: DataSource | None, asked: Sequence[Paper]) -> None:

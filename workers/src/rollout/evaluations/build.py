@@ -96,7 +96,7 @@ def _builtin(
     own = train.environment if train else None
     if own is None or own.builtin is None or own.builtin.name != builtin:
         return built
-    return replace(built, environment=add_tools(built.environment, own.tools, folders))
+    return replace(built, environment=lambda: add_tools(built.environment(), own.tools, folders))
 
 
 def _lent_parameters(builtin: str, train: Train | None) -> Mapping[str, str]:
@@ -124,7 +124,7 @@ def _data(
     return Suite(
         name=name,
         split=context.split,
-        environment=_environment(train, folders),
+        environment=lambda: _environment(train, folders),
         rewards=sources,
         source=lambda: _open_data(data, context),
         metrics=_by_source(sources),
@@ -174,7 +174,7 @@ def _python(name: str, python: PythonClass, context: Context, folders: Sequence[
     return Suite(
         name=name,
         split=context.split,
-        environment=SingleTurnBuilder(),
+        environment=SingleTurnBuilder,
         rewards=(scorer,),
         source=open_rows,
     )

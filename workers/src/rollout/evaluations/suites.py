@@ -28,13 +28,14 @@ class SuiteSampling:
 class Suite:
     """One evaluation's question paper.
 
-    ``source`` opens the rows of the wanted split (lazily: only the coordinator reads them);
+    ``source`` opens the rows of the wanted split and ``environment`` makes what plays them (lazily: only the coordinator
+    reads the ones, only actors play the others, and the user's code is imported by no other process);
     ``rewards`` score the answers, at least 0.5 meaning correct; ``metrics`` are measured beside accuracy.
     """
 
     name: str
     split: Part
-    environment: EnvBuilder
+    environment: Callable[[], EnvBuilder]
     rewards: Sequence[RewardSource]
     source: Callable[[], DataSource]
     sampling: SuiteSampling = field(default_factory=SuiteSampling)

@@ -19,7 +19,7 @@ def build_arithmetic(name: str, given: Mapping[str, str], context: Context) -> S
     return Suite(
         name=name,
         split=context.split,
-        environment=builder,
+        environment=lambda: builder,
         rewards=(RewardSource(name="exact-match", builtin="exact-match"),),
         source=lambda: builder.source(context.split, context.seed),
     )

@@ -66,7 +66,7 @@ def build_gsm8k(name: str, given: Mapping[str, str], context: Context) -> Suite:
     return Suite(
         name=name,
         split=context.split,
-        environment=SingleTurnBuilder(),
+        environment=SingleTurnBuilder,
         rewards=(RewardSource(name="math-verify", builtin="math-verify", parameters=boxed),),
         source=lambda: open_gsm8k(parameters, context),
     )
@@ -102,7 +102,7 @@ def _harness(name: str, style: str, given: Mapping[str, str], context: Context) 
     return Suite(
         name=name,
         split=context.split,
-        environment=SingleTurnBuilder(),
+        environment=SingleTurnBuilder,
         rewards=(scorer,),
         source=lambda: _open_harness(STYLES[style], style, parameters, context),
         sampling=SuiteSampling(stop=STYLES[style].stop, max_new_tokens=NEW_TOKENS),

@@ -50,7 +50,7 @@ def build_ifeval(name: str, given: Mapping[str, str], context: Context) -> Suite
     return Suite(
         name=name,
         split=context.split,
-        environment=SingleTurnBuilder(),
+        environment=SingleTurnBuilder,
         rewards=(scorer,),
         source=lambda: open_ifeval(parameters, context),
         sampling=SuiteSampling(max_new_tokens=NEW_TOKENS),

@@ -58,7 +58,7 @@ def build_mmlu_generative(name: str, given: Mapping[str, str], context: Context)
     return Suite(
         name=name,
         split=context.split,
-        environment=SingleTurnBuilder(),
+        environment=SingleTurnBuilder,
         rewards=(scorer,),
         source=lambda: open_mmlu(parameters, context),
         sampling=SuiteSampling(stop=STOP, max_new_tokens=NEW_TOKENS),

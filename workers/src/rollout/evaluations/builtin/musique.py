@@ -47,7 +47,7 @@ def build_musique(name: str, given: Mapping[str, str], context: Context) -> Suit
     return Suite(
         name=name,
         split=context.split,
-        environment=SingleTurnBuilder(),
+        environment=SingleTurnBuilder,
         rewards=(scorer,),
         source=lambda: open_musique(parameters, context),
         sampling=SuiteSampling(max_new_tokens=NEW_TOKENS),

@@ -78,7 +78,8 @@ class _Asking:
 
     def ask_chunk(self, places: Sequence[int], pipeline: RewardPipeline) -> list[AskedPrompt]:
         rows = self.source.rows(places)
-        prompts = [asyncio.run(_first_messages(self.suite.environment, row)) for row in rows]
+        environment = self.suite.environment()
+        prompts = [asyncio.run(_first_messages(environment, row)) for row in rows]
         with ThreadPoolExecutor(self.wish.concurrency) as pool:
             found = list(pool.map(self._ask, places, prompts))
         lost = [one for one in found if isinstance(one, InfrastructureError)]
