@@ -90,16 +90,16 @@ async def open_from_config(
         summarise=opened_run.summarise,
         tuning=opened_run.tuning,
     )
+    opened.run.packer = packer
+    opened.run.results = opened_run.results
+    opened.run.pinned = pinned
+    opened.run.guard = _guard(config, opened.run)
     if config.spec.infer is not None and opened.run.state.version is None:
         try:
             await asyncio.to_thread(require_free, config)
         except RolloutError:
             await opened.close()
             raise
-    opened.run.packer = packer
-    opened.run.results = opened_run.results
-    opened.run.pinned = pinned
-    opened.run.guard = _guard(config, opened.run)
     return opened
 
 
