@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from console_kit import Page, make_run, open_run, write_config
 
@@ -45,6 +47,17 @@ async def test_a_run_that_cannot_be_read_is_a_line_that_says_why(console):
 
     assert "Unreadable" in page.text
     assert "not a database" in page.text
+
+
+async def test_a_run_that_never_began_says_why(console):
+    write_config(console.home, "early-1")
+    ended = {"exit_code": 2, "reason": "CoordinatorFailed", "message": "module 'x' <b>is</b> away"}
+    (console.home / "early-1" / "result.json").write_text(json.dumps(ended))
+
+    page = Page(await console.page("/"))
+
+    assert "Failed" in page.text
+    assert "CoordinatorFailed: module 'x' <b>is</b> away" in page.text
 
 
 async def test_a_runs_page_shows_curves_phases_and_events(console):

@@ -51,7 +51,7 @@ def list_runs(output: OutputOption = OutputFormat.text) -> None:
     import os
 
     from rollout.errors import LedgerError
-    from rollout.report.gather import gather
+    from rollout.report.gather import gather, read_early_end
     from rollout.runs.run_dir import runs_home
 
     rows: list[dict[str, Any]] = []
@@ -59,7 +59,9 @@ def list_runs(output: OutputOption = OutputFormat.text) -> None:
         try:
             data = gather(folder.parent)
         except LedgerError as error:
-            rows.append({"run": folder.parent.name, "outcome": f"unreadable: {error}"})
+            early = read_early_end(folder.parent)
+            said = f"unreadable: {error}" if early is None else f"Failed: {early}"
+            rows.append({"run": folder.parent.name, "outcome": said})
             continue
         reward = data.steps[-1].get("reward") if data.steps else None
         rows.append(

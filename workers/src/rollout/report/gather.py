@@ -99,6 +99,17 @@ def open_ledger(run_dir: Path) -> Reader:
     )
 
 
+def read_early_end(run_dir: Path) -> str | None:
+    """Why a run ended before it had a ledger, as its supervisor wrote it down; None where it did not."""
+    if (run_dir / "ledger.db").exists():
+        return None
+    try:
+        result = json.loads((run_dir / "result.json").read_text())
+        return f"{result['reason']}: {result['message']}" if result["exit_code"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def read_config(run_dir: Path) -> dict[str, Any]:
     """The run's WorkerConfig as plain data. Raises LedgerError when the folder is no run."""
     path = run_dir / "worker.json"

@@ -16,6 +16,7 @@ from rollout.report.gather import (
     describe_model,
     open_ledger,
     read_config,
+    read_early_end,
 )
 
 PAGE_ROWS = 50
@@ -69,6 +70,9 @@ def _line(folder: Path) -> RunLine:
     try:
         return _read_line(folder)
     except RolloutError as error:
+        early = read_early_end(folder)
+        if early is not None:
+            return RunLine(name=folder.name, state="Failed", said=early)
         return RunLine(name=folder.name, state=_beginning(folder), said=str(error))
 
 
