@@ -13,7 +13,6 @@ import typer
 from rollout.cli import (
     comparing,
     doctor,
-    environments,
     exporting,
     logs,
     manifests,
@@ -26,6 +25,7 @@ from rollout.cli import (
 from rollout.cli.cluster import changing, reading, stuck, waiting
 from rollout.cli.debug import engine, evidence, rendering
 from rollout.cli.debug import learner as debug
+from rollout.cli.env import commands as environments
 from rollout.cli.model import exporting as model_exporting
 from rollout.cli.model import showing
 from rollout.cli.output import print_note

@@ -23,10 +23,23 @@ def save_weights(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
     path.chmod(0o644)
 
 
+def weight_files(place: Path) -> list[Path]:
+    """The safetensors files of a model's folder, by name; a file is its own. Raises FileNotFoundError for a folder without any."""
+    if not place.is_dir():
+        return [place]
+    found = sorted(place.glob("*.safetensors"))
+    if not found:
+        raise FileNotFoundError(f"{place} has no *.safetensors weights")
+    return found
+
+
 def load_weights(path: Path) -> dict[str, torch.Tensor]:
-    """Read a safetensors file into CPU tensors in memory of their own.
+    """Read a safetensors file, or all of a folder, into CPU tensors in memory of their own.
 
     A file that is mapped would go on changing under what was made of it: a mirror is patched in place,
     and what was verified must stay what it was.
     """
-    return load(path.read_bytes())
+    tensors: dict[str, torch.Tensor] = {}
+    for file in weight_files(path):
+        tensors |= load(file.read_bytes())
+    return tensors

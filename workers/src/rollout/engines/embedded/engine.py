@@ -43,7 +43,7 @@ from rollout.types import (
     VersionSpan,
     WeightVersion,
 )
-from rollout.weights.digest import digest_tensors, load_weights
+from rollout.weights.digest import digest_tensors, load_weights, weight_files
 from rollout.weights.host import read_tensors
 
 DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16}
@@ -102,7 +102,7 @@ class EmbeddedEngine:
         weights: Path,
         changed: frozenset[str] | None = None,  # noqa: ARG002 - the seam's; this engine loads whole
     ) -> str:
-        """Load a safetensors file, always whole; returns the digest of the tensors given to the decoder."""
+        """Load a safetensors file or all of a folder, always whole; returns the digest of the tensors given to the decoder."""
         await self.start()
         digest = await self._run(lambda: self._load(weights))
         self._version = version
@@ -165,7 +165,10 @@ class EmbeddedEngine:
     def _read(self, weights: Path) -> Mapping[str, torch.Tensor]:
         if self._device.type == "cpu":
             return load_weights(weights)
-        return read_tensors(weights, pinned=True)
+        tensors: dict[str, torch.Tensor] = {}
+        for file in weight_files(weights):
+            tensors |= read_tensors(file, pinned=True)
+        return tensors
 
     def _generate(
         self, requests: Sequence[GenerateRequest], watch: GenerationWatch

@@ -49,11 +49,10 @@ def _load(folder: Path) -> Decoder:
         from rollout.engines.embedded.module import ModuleDecoder
 
         decoder = ModuleDecoder(folder, torch.float32)
-    tensors: dict[str, torch.Tensor] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        tensors |= load_weights(path)
-    if not tensors:
-        raise EngineError(f"{folder} has no *.safetensors weights")
+    try:
+        tensors = load_weights(folder)
+    except FileNotFoundError as error:
+        raise EngineError(str(error)) from error
     decoder.load({name: one.to(torch.float32) for name, one in tensors.items()})
     return decoder
 

@@ -4,25 +4,45 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rollout.cli.env.showing import show_end, show_step
 from rollout.cli.output import (
     OutputFormat,
     OutputOption,
     print_json,
     print_line,
-    print_note,
 )
 from rollout.errors import SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from rollout.debug.playing.episode import Player
 
-    from rollout.debug.playing import PlayedStep
-    from rollout.turns import Ending, State
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model", help="Let this model play: rollout://..., file:///folder, hf://owner/name."
+    ),
+]
+MaxTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-tokens",
+        min=1,
+        help="Of --model: longest reply; default: 512, or a quarter of its context.",
+    ),
+]
+TemperatureOption = Annotated[
+    float | None,
+    typer.Option("--temperature", min=0, help="Of --model: default: 1, as in training; 0: greedy."),
+]
+SeedOption = Annotated[
+    int | None, typer.Option("--seed", help="Of --model: root of its randomness; default: 0.")
+]
 
 app = typer.Typer(
     help="The environments that there are, and one episode of one played here.",
@@ -86,9 +106,14 @@ def try_environment(
         list[str] | None,
         typer.Option("--parameter", help="Of the environment: digits=4; repeatable."),
     ] = None,
+    model: ModelOption = None,
+    max_tokens: MaxTokensOption = None,
+    temperature: TemperatureOption = None,
+    seed: SeedOption = None,
 ) -> None:
-    """Play one episode as the policy: each line that you write is a reply, the end of input leaves it."""
-    from rollout.debug.playing import PlayedEnvironment, open_chosen, play
+    """Play one episode as the policy, or watch a model play it: each line that you write is a reply, the end of input leaves it."""
+    from rollout.debug.playing.chosen import PlayedEnvironment, open_chosen
+    from rollout.debug.playing.episode import play_episode
 
     chosen = PlayedEnvironment(
         environment=environment,
@@ -98,12 +123,28 @@ def try_environment(
         split=split.value,
     )
     builder, asked = open_chosen(chosen, row)
-    replies: list[str] = []
-    total, over = 0.0, False
-    for step in play(builder, asked, lambda _: _read(replies)):
-        total += step.said.turn_reward or 0.0
-        over = _show(step)
-    _show_score(total, asked, replies, over=over)
+    player = _player(model, _said(max_tokens=max_tokens, temperature=temperature, seed=seed))
+    told = partial(show_step, shows_reply=model is not None)
+    show_end(play_episode(builder, asked, player, told), asked, shows_reply=model is not None)
+
+
+def _said(**options: float | None) -> dict[str, float]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _player(model: str | None, sampling: dict[str, Any]) -> Player:
+    """Who plays. Raises SpecError beside an option of a model's where none is given."""
+    if model is None:
+        from rollout.debug.playing.person import person
+
+        if sampling:
+            raise SpecError(
+                f"--{next(iter(sampling)).replace('_', '-')} says how a model is sampled: give --model"
+            )
+        return person(_read)
+    from rollout.debug.playing.model import open_model
+
+    return open_model(model, **sampling)
 
 
 def _parameter(given: str) -> tuple[str, str]:
@@ -113,63 +154,10 @@ def _parameter(given: str) -> tuple[str, str]:
     return name, value
 
 
-def _read(replies: list[str]) -> str | None:
+def _read() -> str | None:
     """The next line of standard input; None at its end."""
     if sys.stdin.isatty():
         sys.stderr.write("> ")
         sys.stderr.flush()
     line = sys.stdin.readline()
-    if not line:
-        return None
-    replies.append(line.rstrip("\r\n"))
-    return replies[-1]
-
-
-def _show(step: PlayedStep) -> bool:
-    """Print what was heard; whether the episode is over."""
-    from rollout.turns import State
-
-    for call in step.calls:
-        print_line(f"call {call.name} {call.arguments_text} ({call.status})")
-    said = step.said
-    if isinstance(said, State):
-        _show_state(said)
-    _show_numbers(step.turn, said)
-    if isinstance(said, State):
-        return False
-    detail = f": {said.detail}" if said.detail else ""
-    print_line(f"ended {said.kind} (owner {said.owner}){detail}")
-    return True
-
-
-def _show_state(said: State) -> None:
-    from rollout.types import ToolResult
-
-    for tool in said.tools or ():
-        print_line(f"tool {tool.name}({', '.join(tool.parameters.get('properties', {}))})")
-        print_line(f"  {tool.description}")
-    for message in said.messages:
-        results = [part for part in message.parts if isinstance(part, ToolResult)]
-        for one in results:
-            print_line(f"result {one.name}: {one.text}")
-        if not results:
-            print_line(f"{message.role}: {message.text}")
-
-
-def _show_numbers(turn: int, said: State | Ending) -> None:
-    if said.turn_reward is not None:
-        print_line(f"turn {turn} reward {said.turn_reward:g}")
-    if said.signals:
-        listed = ", ".join(f"{name} {value:g}" for name, value in sorted(said.signals.items()))
-        print_line(f"turn {turn} signals {listed}")
-
-
-def _show_score(total: float, row: Mapping[str, object], replies: list[str], *, over: bool) -> None:
-    """What the builtin rewards give the episode."""
-    if not over:
-        print_note("the episode was left before its end: it has no reward")
-        return
-    print_line(f"reward environment {total:g}")
-    if "answer" in row:
-        right = bool(replies) and replies[-1].strip() == str(row["answer"]).strip()
-        print_line(f"reward exact-match {int(right)} (answer {row['answer']})")
+    return line.rstrip("\r\n") if line else None

@@ -1,0 +1,1 @@
+"""``rollout env``: environments, and one episode played here."""
