@@ -5,7 +5,7 @@ import pytest
 from coordinator_kit import HELDOUT, PLAN, FakeActor, FakeLearner, run_to_end, wait_for_outcome
 from plans import changed
 
-from rollout.errors import CoordinatorError, Fenced
+from rollout.errors import CoordinatorError, Fenced, NotStored
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 
@@ -88,7 +88,7 @@ def test_a_commit_must_name_exactly_its_batch(bench):
     for consumed in (whole.consumed[:-1], (*whole.consumed, whole.consumed[0]), ()):
         with pytest.raises(CoordinatorError, match="each to be named once"):
             learner.commit(batch, consumed=consumed)
-    with pytest.raises(CoordinatorError, match="upload it first"):
+    with pytest.raises(NotStored, match="store it again, then call again"):
         ghost = replace(whole.version, object="blake3:" + "f" * 64)
         learner.commit(batch, version=ghost)
     assert client.status().step == 0

@@ -107,3 +107,23 @@ def test_a_commit_that_builds_on_what_was_deleted_is_refused(bench, gone):
     bench.store.delete(base if gone == "its base" else version.object)
     with pytest.raises(CoordinatorError, match="not in the store"):
         learner.commit(batch, version=version)
+
+
+def test_a_late_copy_of_an_anchor_collects_nothing(bench):
+    """The learner does not wait for its answer: it may be storing the next anchor."""
+    client = bench.start(changed(LONG, anchors_kept=2))
+    learner, actor = FakeLearner(client, bench.store), FakeActor(client)
+    commit_steps(learner, actor, 1)
+    saved = [save(bench, learner, "step-000001", "a")]
+    commit_steps(learner, actor, 1)
+    saved.append(save(bench, learner, "step-000002", "b"))
+    coming = bench.store.put(b"of the next anchor")
+
+    for file in saved:
+        manifest = msgspec.json.decode(file.read_bytes(), type=m.AnchorManifest)
+        learner.call(routes.ANCHOR, m.AnchorSaved(manifest=manifest))
+
+    assert bench.store.has(coming)
+    commit_steps(learner, actor, 1)
+    save(bench, learner, "step-000003", "c")
+    assert not bench.store.has(coming)

@@ -11,7 +11,7 @@ from blake3 import blake3
 from virtual_time import Process
 from world import Client, World
 
-from rollout.errors import CoordinatorError, Fenced, RolloutError, RunFailed
+from rollout.errors import CoordinatorError, Fenced, NotStored, RolloutError, RunFailed
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.types import (
@@ -20,6 +20,7 @@ from rollout.types import (
 
 SALTS = ("", "other")
 GRACE_SECONDS, ANCHOR_SECONDS = 5.0, 2.0
+OFFERS_MAX = 3
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,10 +109,9 @@ class Learner:
         return take_step(state, batch.ids, batch.cursor, self._salt, self._world.store.put)
 
     async def _commit(self, state: State, batch: m.Batch) -> State:
-        reached = self._take(state, batch)
-        done = await self._client.call(
-            routes.COMMIT,
-            m.Commit(
+        def store() -> m.Commit:
+            reached = self._take(state, batch)
+            return m.Commit(
                 step=batch.step,
                 lineage=self._lineage,
                 consumed=tuple(name for group in batch.ids for name in group),
@@ -120,8 +120,10 @@ class Learner:
                 chain=reached.chain,
                 cursor=reached.cursor,
                 metrics={"reward": 0.5},
-            ),
-        )
+            )
+
+        reached = self._take(state, batch)
+        done = await self._offer(routes.COMMIT, store)
         if not done.accepted:
             raise RunFailed(f"step {batch.step} was not accepted")
         return reached
@@ -131,19 +133,34 @@ class Learner:
             lineage=self._lineage, step=state.step, digest=state.weights, object=state.weights
         )
 
+    async def _offer(self, route: Any, store: Any) -> Any:
+        """As ``rollout.learner.session``: what is gone again is stored again."""
+        for _ in range(OFFERS_MAX - 1):
+            try:
+                return await self._client.call(route, store())
+            except NotStored:
+                self._world.count("stored again")
+        return await self._client.call(route, store())
+
     async def _anchor(self, state: State) -> None:
-        kept = self._world.store.put(msgspec.msgpack.encode(state))
         are_gone = not self._world.store.has(state.weights)
-        manifest = m.AnchorManifest(
-            name=f"step-{self._lineage}-{state.step:06d}",
-            lineage=self._lineage,
-            step=state.step,
-            chain=state.chain,
-            version=self._version(state),
-            objects={"weights": state.weights, "state": kept},
-        )
+
+        def store() -> m.AnchorSaved:
+            manifest = m.AnchorManifest(
+                name=f"step-{self._lineage}-{state.step:06d}",
+                lineage=self._lineage,
+                step=state.step,
+                chain=state.chain,
+                version=self._version(state),
+                objects={
+                    "weights": state.weights,
+                    "state": self._world.store.put(msgspec.msgpack.encode(state)),
+                },
+            )
+            return m.AnchorSaved(manifest=manifest)
+
         try:
-            await self._client.call(routes.ANCHOR, m.AnchorSaved(manifest=manifest))
+            await self._offer(routes.ANCHOR, store)
         except Fenced:
             raise  # it hears of its commit when it wakes, long after another learner went on: nobody needs its weights
         except CoordinatorError as error:

@@ -187,6 +187,10 @@ class Fenced(CoordinatorError):  # noqa: N818 - a state, not a fault
     """A newer incarnation of this worker exists, or its lease went to another: stop what you do."""
 
 
+class NotStored(CoordinatorError):  # noqa: N818 - a state
+    """A call names an object that is not in the store: store it again, then call again."""
+
+
 class CallFormatMismatch(CoordinatorError):  # noqa: N818 - a state
     """Worker and coordinator write their calls in different formats: they are of different releases."""
 

@@ -18,7 +18,7 @@ from rollout.coordinator.rules.evidence import EvidenceState
 from rollout.coordinator.rules.recall_state import RecallState
 from rollout.coordinator.settings import Tuning
 from rollout.coordinator.state import RunState
-from rollout.errors import CoordinatorError, LedgerError, LedgerFull
+from rollout.errors import CoordinatorError, LedgerError, LedgerFull, NotStored
 from rollout.ledger.contract import Ledger
 from rollout.protocol import messages as m
 from rollout.protocol.rendezvous import LearnerGroup
@@ -232,6 +232,13 @@ class RunContext:
     async def has_object(self, digest: str) -> bool:
         """Whether the store has an object now; a bucket may take its time to say. Raises StoreError."""
         return await asyncio.to_thread(self.store.has, digest)
+
+    async def require_objects(self, who: str, parts: Mapping[str, str]) -> None:
+        """That objects, by what they are, are in the store; in the run's turn, so that they stay. Raises NotStored, StoreError."""
+        gone = [part for part, digest in parts.items() if not await self.has_object(digest)]
+        if gone:
+            names = ", ".join(f"{part} ({parts[part]})" for part in gone)
+            raise NotStored(f"{who}: not in the store: {names}; store it again, then call again")
 
     def stop_reason(self) -> str | None:
         """Why workers should end, or None. Raises CoordinatorError while this process is closing."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any
 
+import msgspec
+
 from rollout.errors import RunFailed
 from rollout.learner import resume
 from rollout.learner.batch_step import StepResult, take_step
@@ -138,7 +140,7 @@ def _step(parts: LearnerContext, progress: Progress, batch: Batch, phases: Phase
         ),
         cursor=done.cursor,
     )
-    _commit(parts, reached, done, phases.take())
+    reached = _commit(parts, reached, done, phases.take())
     phases.end("commit")
     return reached
 
@@ -148,21 +150,23 @@ def _commit(
     reached: Progress,
     done: StepResult,
     seconds: dict[str, float],
-) -> None:
-    answer = parts.session.call(
+) -> Progress:
+    step = Commit(
+        step=done.step,
+        lineage=reached.lineage,
+        consumed=done.consumed,
+        filtered=done.filtered,
+        plan=encode_plan(done.plan),
+        version=reached.version,
+        chain=reached.chain,
+        cursor=done.cursor,
+        metrics=_with_rates({**done.metrics, **_checked(parts)}, seconds),
+        phase_seconds=seconds,
+    )
+    step, answer = parts.session.offer(
         routes.COMMIT,
-        Commit(
-            step=done.step,
-            lineage=reached.lineage,
-            consumed=done.consumed,
-            filtered=done.filtered,
-            plan=encode_plan(done.plan),
-            version=reached.version,
-            chain=reached.chain,
-            cursor=done.cursor,
-            metrics=_with_rates({**done.metrics, **_checked(parts)}, seconds),
-            phase_seconds=seconds,
-        ),
+        step,
+        lambda: msgspec.structs.replace(step, version=resume.keep_whole(parts, reached.version)),
     )
     if not answer.accepted:
         raise RunFailed(
@@ -170,6 +174,7 @@ def _commit(
         )
     loss = done.metrics["loss"]
     log.info("step committed step=%d chain=%s loss=%.6g", done.step, reached.chain, loss)
+    return replace(reached, version=step.version)
 
 
 def _checked(parts: LearnerContext) -> dict[str, float]:

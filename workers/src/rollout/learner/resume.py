@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from rollout.errors import RunFailed, SpecError
 from rollout.learner import hash_chain as chain
 from rollout.learner.batch_step import StepResult, take_step
@@ -70,16 +72,20 @@ def resume(
 
 def anchor(parts: LearnerContext, progress: Progress, wall_clock: Callable[[], float]) -> None:
     """Save an anchor with the weights of its version, and tell the coordinator; call on every rank."""
-    _store_missing(parts, progress)
-    manifest = save_anchor(
-        parts.place,
-        parts.trainer,
-        progress,
-        identity=parts.identity,
-        created_at=wall_clock(),
-    )
-    parts.session.call(routes.ANCHOR, AnchorSaved(manifest=manifest))
-    log.info("anchor saved name=%s chain=%s", manifest.name, manifest.chain)
+
+    def save() -> AnchorSaved:
+        _store_missing(parts, progress)
+        manifest = save_anchor(
+            parts.place,
+            parts.trainer,
+            progress,
+            identity=parts.identity,
+            created_at=wall_clock(),
+        )
+        return AnchorSaved(manifest=manifest)
+
+    saved, _ = parts.session.offer(routes.ANCHOR, save(), save)
+    log.info("anchor saved name=%s chain=%s", saved.manifest.name, saved.manifest.chain)
 
 
 def _begin(parts: LearnerContext, started: LearnerStarted) -> Progress:
@@ -89,12 +95,19 @@ def _begin(parts: LearnerContext, started: LearnerStarted) -> Progress:
         log.info("anchor restored name=%s", started.anchor.name)
         return replace(progress, lineage=started.lineage)
     weights = trainer.policy.weights()
-    version = parts.parallel.on_main(
-        lambda: publish(weights, parts.store, lineage=started.lineage, step=0), WeightVersion
-    )
+
+    def store() -> WeightVersion:
+        return parts.parallel.on_main(
+            lambda: publish(weights, parts.store, lineage=started.lineage, step=0), WeightVersion
+        )
+
+    version = store()
     link = chain.first_link(trainer.settings.spec_digest, version.digest)
     if started.initial is None:
-        parts.session.call(routes.PUBLISH_INITIAL, PublishInitial(version=version, chain=link))
+        first = PublishInitial(version=version, chain=link)
+        parts.session.offer(
+            routes.PUBLISH_INITIAL, first, lambda: msgspec.structs.replace(first, version=store())
+        )
     elif started.initial.digest != version.digest:
         raise SpecError(
             f"spec.model: the run began with weights {started.initial.digest}, the model's files now"
@@ -161,14 +174,22 @@ def _replay(parts: LearnerContext, progress: Progress, record: StepRecord) -> tu
 
 def store_again(parts: LearnerContext, progress: Progress) -> Progress:
     """Store the version whole, and tell the coordinator where; call on every rank. Raises StoreError."""
+
+    def store() -> StoredAgain:
+        return StoredAgain(version=keep_whole(parts, progress.version))
+
+    told, _ = parts.session.offer(routes.STORED_AGAIN, store(), store)
+    log.warning("stored again step=%d object=%s", progress.step, told.version.object)
+    return replace(progress, version=told.version)
+
+
+def keep_whole(parts: LearnerContext, version: WeightVersion) -> WeightVersion:
+    """The version of the weights that the policy has now, stored whole; call on every rank. Raises StoreError."""
     weights = parts.trainer.policy.weights()
     stored = parts.parallel.on_main(lambda: store_whole(parts.store, weights), Stored)
     if parts.publisher is not None:
         parts.publisher.forget()
-    version = replace(progress.version, object=stored.object, bases=stored.bases)
-    parts.session.call(routes.STORED_AGAIN, StoredAgain(version=version))
-    log.warning("stored again step=%d object=%s", progress.step, version.object)
-    return replace(progress, version=version)
+    return replace(version, object=stored.object, bases=stored.bases)
 
 
 def _is_stored(parts: LearnerContext, version: WeightVersion) -> bool:
@@ -187,9 +208,12 @@ def _fork(
     parts: LearnerContext, progress: Progress, version: WeightVersion, reason: str
 ) -> Progress:
     fork = Fork(step=progress.step, version=version, chain=progress.chain, reason=reason)
-    lineage = parts.session.call(routes.FORK, fork).lineage
+    fork, forked = parts.session.offer(
+        routes.FORK, fork, lambda: msgspec.structs.replace(fork, version=keep_whole(parts, version))
+    )
+    lineage = forked.lineage
     log.warning("new lineage lineage=%d step=%d reason=%s", lineage, progress.step, reason)
-    version = replace(version, lineage=lineage)
+    version = replace(fork.version, lineage=lineage)
     return replace(progress, lineage=lineage, version=version, grade=LOGICAL)
 
 

@@ -6,15 +6,20 @@ coordinator's client, or anything else that keeps its promises (tests).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from rollout.errors import NotStored
 from rollout.learner.model.parallel import Parallel
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.protocol.routes import A, Q, Route
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -32,6 +37,19 @@ class Calls(Protocol):
     def call(self, route: Route[Q, A], request: Q) -> A:
         """The answer to one call."""
         ...
+
+
+OFFERS_MAX = 3
+"""How often a call that names objects is made before one that is gone again fails the learner."""
+
+
+def _offer(calls: Calls, route: Route[Q, A], request: Q) -> list[A]:
+    """The answer, or none where an object is gone."""
+    try:
+        return [calls.call(route, request)]
+    except NotStored as error:
+        log.warning("stored again: %s", error)
+        return []
 
 
 def _is_answer(batch: m.Batch) -> bool:
@@ -57,6 +75,19 @@ class Session:
     def call(self, route: Route[Q, A], request: Q) -> A:
         """One call's answer, on every rank. Raises what the coordinator refuses it with."""
         return self._ask(route.answer, lambda calls: calls.call(route, request))
+
+    def offer(self, route: Route[Q, A], request: Q, again: Callable[[], Q]) -> tuple[Q, A]:
+        """A call that names what was stored, its last form and its answer; call on every rank.
+
+        Equal bytes are one object, so that what was found in the store may be deleted, as another's, before the
+        coordinator hears of it: ``again`` then stores it, and says what to call with. Raises as ``call``.
+        """
+        for _ in range(OFFERS_MAX - 1):
+            answers = self._ask(list[route.answer], partial(_offer, route=route, request=request))
+            if answers:
+                return request, answers[0]
+            request = again()
+        return request, self.call(route, request)
 
     def next_batch(self, step: int, told_seconds: Callable[[], float | None]) -> m.Batch:
         """The batch of ``step``, however long it takes, or the answer that says stop.

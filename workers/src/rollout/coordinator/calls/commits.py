@@ -65,12 +65,9 @@ async def _require_weights(run: RunContext, ask: m.Commit) -> None:
     if not run.plan.weights_are_read:
         return
     kept = objects_in(run.state.versions.values())
-    for name in (ask.version.object, *(base for base in ask.version.bases if base not in kept)):
-        if not await run.has_object(name):
-            raise CoordinatorError(
-                f"step {ask.step} names object {name}, which is not in the store: upload it first,"
-                " then commit"
-            )
+    bases = [base for base in ask.version.bases if base not in kept]
+    parts = {f"base {place}": base for place, base in enumerate(bases)}
+    await run.require_objects(f"step {ask.step}", {"weights": ask.version.object, **parts})
 
 
 def _stop(run: RunContext) -> str | None:
@@ -311,17 +308,23 @@ async def save_anchor(run: RunContext, sender: Envelope, ask: m.AnchorSaved) -> 
     record_heartbeat(run, sender, "learner")
     manifest: AnchorManifest = ask.manifest
     async with run.turn:
-        objects = manifest.objects.items()
-        missing = [n for n, digest in objects if not await run.has_object(digest)]
-        if missing:
-            raise CoordinatorError(f"anchor {manifest.name}: {', '.join(missing)} not in the store")
+        await run.require_objects(f"anchor {manifest.name}", manifest.objects)
         await run.ledger.save_anchor(sender.incarnation, manifest)
+        newest = _is_newest(run, manifest)
         same = (manifest.lineage, manifest.step)
         kept = [a for a in run.state.anchors if (a.lineage, a.step) != same]
         run.state.anchors = [*kept, manifest]
         if run.guard is not None:
             run.guard.note(objects_of([manifest]))
-        await collect(run)
+        if newest:
+            await collect(run)
     log.info("anchor saved name=%s step=%d", manifest.name, manifest.step)
     run.wake()
     return m.Empty()
+
+
+def _is_newest(run: RunContext, manifest: AnchorManifest) -> bool:
+    """Whether the learner waits for this answer; after a late copy of the call it may be storing the next anchor."""
+    here = (manifest.step, manifest.lineage)
+    older = all((known.step, known.lineage) <= here for known in run.state.anchors)
+    return older and manifest not in run.state.anchors

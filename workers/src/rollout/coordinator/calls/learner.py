@@ -16,7 +16,6 @@ from rollout.coordinator.context import RunContext
 from rollout.coordinator.duties.retention import collect
 from rollout.coordinator.liveness import record_heartbeat
 from rollout.coordinator.state import Worker, build_state
-from rollout.errors import CoordinatorError
 from rollout.ledger.records import Admission, AnchorManifest
 from rollout.protocol import messages as m
 from rollout.protocol import routes
@@ -90,8 +89,8 @@ async def heartbeat(run: RunContext, sender: Envelope, ask: m.Heartbeat) -> m.He
 async def publish_initial(run: RunContext, sender: Envelope, ask: m.PublishInitial) -> m.Empty:
     """Version 0 exists: sampling may begin."""
     record_heartbeat(run, sender, "learner")
-    await _require_object(run, ask.version)
     async with run.turn:
+        await _require_weights(run, ask.version)
         await run.ledger.publish_initial(sender.incarnation, ask.version, ask.chain)
         state = run.state
         if state.version is None:
@@ -120,12 +119,9 @@ async def open_version(run: RunContext) -> None:
     state.admit(admission)
 
 
-async def _require_object(run: RunContext, version: WeightVersion) -> None:
-    if not await run.has_object(version.object):
-        raise CoordinatorError(
-            f"version {version.lineage}/{version.step} names object {version.object}, which is not in"
-            " the store: upload it first, then commit"
-        )
+async def _require_weights(run: RunContext, version: WeightVersion) -> None:
+    who = f"version {version.lineage}/{version.step}"
+    await run.require_objects(who, {"weights": version.object})
 
 
 @answers(routes.REPLAY)
@@ -144,8 +140,8 @@ async def replay(run: RunContext, sender: Envelope, ask: m.ReplayRequest) -> m.B
 async def fork(run: RunContext, sender: Envelope, ask: m.Fork) -> m.Forked:
     """Open a new lineage where replay could not meet the committed digests."""
     record_heartbeat(run, sender, "learner")
-    await _require_object(run, ask.version)
     async with run.turn:
+        await _require_weights(run, ask.version)
         lineage = await run.ledger.fork(
             sender.incarnation, ask.step, ask.version, ask.chain, ask.reason
         )

@@ -21,7 +21,7 @@ from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.liveness import record_heartbeat
 from rollout.coordinator.state import Worker
-from rollout.errors import CoordinatorError, ObjectDamaged, StoreError
+from rollout.errors import ObjectDamaged, StoreError
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.protocol.envelope import Envelope
@@ -77,12 +77,10 @@ def _drop_damaged(run: RunContext, version: WeightVersion) -> list[str]:
 async def stored_again(run: RunContext, sender: Envelope, ask: m.StoredAgain) -> m.Empty:
     """The learner has stored the committed version anew."""
     record_heartbeat(run, sender, "learner")
-    if not await run.has_object(ask.version.object):
-        raise CoordinatorError(
-            f"version {ask.version.step} names object {ask.version.object}, which is not in the store:"
-            " upload it first"
-        )
     async with run.turn:
+        await run.require_objects(
+            f"version {ask.version.step} again", {"weights": ask.version.object}
+        )
         await run.ledger.store_again(sender.incarnation, ask.version)
         state, key = run.state, (ask.version.lineage, ask.version.step)
         if state.version is not None and (state.version.lineage, state.version.step) == key:
