@@ -46,3 +46,35 @@ def test_a_cluster_without_sandbox_pods_runs_nothing_that_the_policy_writes():
 def test_what_learns_from_rows_calls_no_tool():
     found = problems(["calculator"], algorithm={"sft": {}}, rewards=[])
     assert (FIELD, "NotUsedByAlgorithm") in found
+
+
+def refused(platform, **parts):
+    given = {"algorithm": {"grpo": {}}, "data": {"jsonl": {"uri": "a.jsonl"}}, "maxSteps": 1}
+    given |= {"rewards": parts.pop("rewards", [{"builtin": {"name": "exact-match"}}])}
+    spec = {"model": {"uri": "rollout://tiny-adder"}, "train": given, **parts}
+    found = check_spec(RolloutRunSpec.model_validate(spec), Facts(platform=platform))
+    return [one.field for one in found if "no sandbox pods" in one.message]
+
+
+CODE_TESTS = {"builtin": {"name": "code-tests"}}
+RUNS_PROGRAMS = [
+    ({"rewards": [CODE_TESTS]}, "spec.train.rewards[0].builtin.name"),
+    (
+        {"evaluations": [{"suite": {"builtin": {"name": "humaneval"}}}]},
+        "spec.evaluations[0].suite.builtin.name",
+    ),
+    (
+        {
+            "evaluations": [
+                {"suite": {"data": {"jsonl": {"uri": "b.jsonl"}}, "rewards": [CODE_TESTS]}}
+            ]
+        },
+        "spec.evaluations[0].suite.rewards[0].builtin.name",
+    ),
+]
+
+
+@pytest.mark.parametrize(("parts", "field"), RUNS_PROGRAMS)
+def test_a_cluster_without_sandbox_pods_runs_no_program_that_is_rewarded(parts, field):
+    assert refused("cluster", **parts) == [field]
+    assert not refused("local", **parts)

@@ -9,7 +9,7 @@ from rollout.data.build import build_source
 from rollout.data.subset import find_overlap
 from rollout.environments.arithmetic import Arithmetic, ArithmeticSource
 from rollout.environments.build import build_environment
-from rollout.errors import SpecError
+from rollout.errors import DataError, SpecError
 from rollout.evaluations.build import build_suite
 from rollout.evaluations.builtin.registry import BUILTINS
 from rollout.rewards.pipeline import RewardPipeline
@@ -224,3 +224,38 @@ def test_a_suite_imports_no_code_of_the_user_before_it_is_played(environment, su
     if environment.get("tools") or "data" in suite:
         with pytest.raises(SpecError, match="not_there"):
             built.environment()
+
+
+DOUBLE = {
+    "task_id": "Ours/0",
+    "prompt": 'def double(x):\n    """Twice x."""\n',
+    "entry_point": "double",
+    "test": "def check(candidate):\n    assert candidate(2) == 4\n",
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("style", "reply", "shown"),
+    [
+        ("instruct", "```python\ndef double(x):\n    return 2 * x\n```", "in one block of code"),
+        ("complete", "    return 2 * x", DOUBLE["prompt"]),
+    ],
+)
+def test_humaneval_runs_what_is_replied(style, reply, shown, tmp_path, sandbox_host):
+    (tmp_path / "ours.jsonl").write_text(json.dumps(DOUBLE))
+    asked = builtin("humaneval", uri=str(tmp_path / "ours.jsonl"), style=style)
+    suite = build_suite(evaluation(asked))
+    (row,) = suite.source().rows([0])
+
+    assert shown in row["prompt"] and DOUBLE["prompt"] in row["prompt"]
+    assert score(suite, reply, row) == 1.0
+    assert score(suite, "def double(x):\n    return x", row) == 0.0
+
+
+def test_humaneval_names_what_a_row_lacks(tmp_path):
+    (tmp_path / "ours.jsonl").write_text(json.dumps({"prompt": "def f():"}))
+    suite = build_suite(evaluation(builtin("humaneval", uri=str(tmp_path / "ours.jsonl"))))
+
+    with pytest.raises(DataError, match="suite humaneval: expected prompt, test and entry_point"):
+        suite.source()

@@ -166,7 +166,7 @@ def test_an_empty_batch_has_no_scores():
     [
         (
             {"builtin": {"name": "exactmatch"}},
-            "no reward 'exactmatch'; there are environment, exact-match",
+            "no reward 'exactmatch'; there are code-tests, environment, exact-match",
         ),
         (
             {"builtin": {"name": "length", "parameters": [{"name": "max", "value": "3"}]}},

@@ -9,12 +9,15 @@ import difflib
 from collections.abc import Iterable
 
 ENVIRONMENTS = frozenset({"single-turn", "arithmetic", "musique-search"})
-REWARDS = frozenset({"environment", "exact-match", "judge", "math-verify", "length", "format"})
+REWARDS = frozenset(
+    {"code-tests", "environment", "exact-match", "judge", "math-verify", "length", "format"}
+)
 SUITE_METRICS = {
     "arithmetic": (),
     "gsm8k": (),
     "gsm8k-5shot": ("strict", "flexible", "numeric"),
     "gsm8k-cot-zeroshot": ("strict", "flexible", "numeric"),
+    "humaneval": ("share",),
     "ifeval": ("prompt_strict", "prompt_loose", "inst_strict", "inst_loose"),
     "mmlu-generative": ("exact",),
     "musique": ("em", "f1"),

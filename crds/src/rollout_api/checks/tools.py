@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rollout_api.checks.facts import Facts
 from rollout_api.checks.refusals import not_supported
 from rollout_api.problems import Problem
+from rollout_api.v1alpha1.environment import Reward
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 TOOLS = ("calculator", "file", "python_exec", "search", "shell")
 SANDBOXED = frozenset({"file", "python_exec", "shell"})
 """Those that run what the policy writes."""
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
+
+
+SANDBOXED_REWARDS = frozenset({"code-tests"})
+SANDBOXED_SUITES = frozenset({"humaneval"})
 
 
 def is_function(name: str) -> bool:
@@ -54,4 +59,29 @@ def tools_are_for_sampling(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
         )
 
 
-RULES = (tools_are_there, tools_are_for_sampling)
+def programs_are_kept_in(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """In a cluster, rewards and suites that run what the policy writes."""
+    if facts.platform != "cluster":
+        return
+    for field, name in find_sandboxed(spec):
+        fix = "leave it out, or run on one machine"
+        yield not_supported(field, f"{name} in a cluster, which has no sandbox pods yet,", fix)
+
+
+def find_sandboxed(spec: RolloutRunSpec) -> Iterator[tuple[str, str]]:
+    """Field and name of each reward and suite that runs what the policy writes."""
+    yield from _rewards(spec.train.rewards if spec.train else (), "spec.train.rewards")
+    for index, item in enumerate(spec.evaluations):
+        field, builtin = f"spec.evaluations[{index}].suite", item.suite.builtin
+        if builtin is not None and builtin.name in SANDBOXED_SUITES:
+            yield f"{field}.builtin.name", builtin.name
+        yield from _rewards(item.suite.rewards, f"{field}.rewards")
+
+
+def _rewards(rewards: Sequence[Reward], field: str) -> Iterator[tuple[str, str]]:
+    for index, reward in enumerate(rewards):
+        if reward.builtin is not None and reward.builtin.name in SANDBOXED_REWARDS:
+            yield f"{field}[{index}].builtin.name", reward.builtin.name
+
+
+RULES = (tools_are_there, tools_are_for_sampling, programs_are_kept_in)

@@ -73,7 +73,7 @@ class Reward(OneOf):
     members: ClassVar[tuple[str, ...]] = ("builtin", "python", "model")
 
     builtin: Builtin | None = None
-    """One that rollout ships: `exact-match`, `math-verify`, `length`, `format`, `environment`, `judge`, ..."""
+    """One that rollout ships: `exact-match`, `math-verify`, `length`, `format`, `environment`, `judge`, on one machine also `code-tests`."""
     python: PythonFunction | None = None
     """The user's own function."""
     model: ModelSource | None = None

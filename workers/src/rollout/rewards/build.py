@@ -13,8 +13,9 @@ from rollout.rewards.pipeline import RewardPipeline
 from rollout.rewards.source import RewardSource
 from rollout_api.v1alpha1.environment import PythonFunction, Reward
 
-JUDGED_SHARE = 0.9
-"""Of a batch's time may be spent on waiting for a judge: then it says itself whom it could not score."""
+DEADLINE_SHARE = 0.9
+"""Of a batch's time some builtins may spend on waiting: then they say themselves whom they could not score."""
+WAITING = frozenset({"judge", "code-tests"})
 
 
 def build_rewards(
@@ -69,8 +70,8 @@ def _model(reward: Reward, models: Mapping[str, Path]) -> RewardSource:
 def _builtin(reward: Reward) -> RewardSource:
     assert reward.builtin is not None
     given = given_parameters(f"reward {reward.builtin.name}", reward.builtin)
-    if reward.builtin.name == "judge":
-        given.setdefault("deadlineSeconds", f"{JUDGED_SHARE * reward.timeout_seconds:g}")
+    if reward.builtin.name in WAITING:
+        given.setdefault("deadlineSeconds", f"{DEADLINE_SHARE * reward.timeout_seconds:g}")
     build_builtin(reward.builtin.name, given)
     return RewardSource(
         name=reward.name or reward.builtin.name,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from rollout.common.parameters import parse_parameters
 from rollout.errors import SpecError
+from rollout.rewards.code_tests.reward import CodeTests
 from rollout.rewards.judge import Judge
 from rollout.seams import RewardModel
 from rollout.types import Completion, Message, Row
@@ -163,6 +164,7 @@ def reference(row: Row, field: str) -> str:
 
 
 KINDS: Mapping[str, Callable[..., RewardModel]] = {
+    "code-tests": CodeTests,
     "environment": EnvironmentReward,
     "exact-match": ExactMatch,
     "format": Format,
@@ -171,7 +173,7 @@ KINDS: Mapping[str, Callable[..., RewardModel]] = {
     "math-verify": MathVerify,
 }
 
-COUNTS = {"judge": "score"}
+COUNTS = {"code-tests": "score", "judge": "score"}
 """Of those that return named values the one that is the reward."""
 
 CANNOT_HANG = frozenset({"environment", "exact-match", "length"})

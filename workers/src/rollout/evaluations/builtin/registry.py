@@ -10,6 +10,7 @@ from rollout.evaluations.builtin.gsm8k import (
     build_gsm8k_5shot,
     build_gsm8k_cot_zeroshot,
 )
+from rollout.evaluations.builtin.humaneval import build_humaneval
 from rollout.evaluations.builtin.ifeval import build_ifeval
 from rollout.evaluations.builtin.mmlu import build_mmlu_generative
 from rollout.evaluations.builtin.musique import build_musique
@@ -20,6 +21,7 @@ BUILTINS: Mapping[str, Callable[[str, Mapping[str, str], Context], Suite]] = {
     "gsm8k": build_gsm8k,
     "gsm8k-5shot": build_gsm8k_5shot,
     "gsm8k-cot-zeroshot": build_gsm8k_cot_zeroshot,
+    "humaneval": build_humaneval,
     "ifeval": build_ifeval,
     "mmlu-generative": build_mmlu_generative,
     "musique": build_musique,

@@ -18,8 +18,9 @@ def require_sandbox() -> None:
         asyncio.run(_try(maker))
     except InfrastructureError as error:
         raise NoSandbox(
-            f"NoSandbox: tools that run what the policy writes cannot be kept in on this machine: {error};"
-            " allow user namespaces to bubblewrap, or leave those tools out of environment.tools"
+            f"NoSandbox: what the policy writes cannot be kept in on this machine: {error};"
+            " allow user namespaces to bubblewrap, or leave out the tools of environment.tools, the reward"
+            " code-tests and the suite humaneval that run it"
         ) from error
 
 
