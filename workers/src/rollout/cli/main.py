@@ -30,7 +30,15 @@ from rollout.cli.model import exporting as model_exporting
 from rollout.cli.model import showing
 from rollout.cli.output import print_note
 from rollout.cli.snapshot import looking, storing
-from rollout.cli.starting import detaching, evaluating, inferring, running, sweeping, training
+from rollout.cli.starting import (
+    detaching,
+    evaluating,
+    inferring,
+    running,
+    serving_training,
+    sweeping,
+    training,
+)
 from rollout.errors import RolloutError
 
 app = typer.Typer(
@@ -70,6 +78,7 @@ app.add_typer(environments.app, name="env")
 app.add_typer(model, name="model")
 app.add_typer(snapshot, name="snapshot")
 app.add_typer(inferring.app, name="infer")
+app.command("serve")(serving_training.serve)
 app.command("eval")(evaluating.evaluate)
 app.add_typer(logs.app, name="logs")
 debug.app.command("rollout-only")(engine.rollout_only)

@@ -64,14 +64,14 @@ def open_connection(path: Path, identity: RunIdentity) -> tuple[sqlite3.Connecti
     Raises LedgerError, or LedgerBelongsToAnotherRun when the file names another run or spec.
     """
     refuse_network_file_system(path)
-    lock = _lock(path)
+    lock = lock_beside(path)
     try:
-        connection = _connect(path)
-        _check_damage(connection, path)
+        connection = connect(path)
+        check_damage(connection, path)
         _migrate(connection, path)
         _claim_identity(connection, path, identity)
         write_statistics(connection)
-        _fsync_folder(path.parent)
+        fsync_folder(path.parent)
     except DATABASE_ERRORS as error:
         lock.close()
         raise wrap(error, path) from error
@@ -102,7 +102,8 @@ def file_system_of(path: Path) -> str:
     return kind
 
 
-def _lock(path: Path) -> IO[bytes]:
+def lock_beside(path: Path, holder: str = "coordinator: stop that run first") -> IO[bytes]:
+    """Keep other processes out while it stays open. Raises LedgerError where one is in: another ``holder``."""
     # The kernel drops this lock with the process, however it dies.
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,13 +114,12 @@ def _lock(path: Path) -> IO[bytes]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         lock.close()
-        raise LedgerError(
-            f"the ledger {path} is in use by another coordinator: stop that run first"
-        ) from None
+        raise LedgerError(f"the ledger {path} is in use by another {holder}") from None
     return lock
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection whose commits are on the disk when they return."""
     connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS
     )
@@ -130,7 +130,8 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _check_damage(connection: sqlite3.Connection, path: Path) -> None:
+def check_damage(connection: sqlite3.Connection, path: Path) -> None:
+    """Raises LedgerBroken for a file whose pages do not fit together."""
     if path.stat().st_size > CHECKED_BYTES_MAX:
         return
     found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
@@ -176,7 +177,8 @@ def _claim_identity(connection: sqlite3.Connection, path: Path, identity: RunIde
         connection.execute("UPDATE run SET identity_format = ?", (identity.identity_format,))
 
 
-def _fsync_folder(folder: Path) -> None:
+def fsync_folder(folder: Path) -> None:
+    """Make the names in a folder last."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,0 +1,33 @@
+"""A tiny base model, and services in the test's loop."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from rollout.learner.model.numerics import apply_numerics
+from rollout.service.training.bases import TrainingBase, load_base
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from service_kit import TINY, running_services
+
+
+@pytest.fixture(autouse=True)
+def exact_service_numerics() -> None:
+    apply_numerics(threads=1, exact=True)
+
+
+@pytest.fixture(scope="session")
+def tiny_base() -> TrainingBase:
+    return load_base(TINY)
+
+
+@pytest.fixture
+async def service(tiny_base, tmp_path) -> AsyncIterator[Callable]:
+    """Start a service on a folder: ``await service()``; again on the same folder when the first has ended."""
+    async with running_services(tiny_base, tmp_path) as start:
+        yield start

@@ -1,0 +1,137 @@
+"""The service's routes, under ``/api/v1`` as clients call them. Every call but the checks of health needs a key.
+
+A call on a model is acknowledged with the id of its answer, which is asked for at ``retrieve_future``; ids are made of the
+model and the call's number, so that a repeated call has the same one. What the protocol has and this service has not is
+refused by name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from rollout.errors import RolloutError
+from rollout.service.answers import FutureReply, reply_to
+from rollout.service.asking import ServiceCaller, ServiceDoor
+from rollout.service.refusals import CallRefused, not_offered
+
+log = logging.getLogger(__name__)
+
+PREFIX = "/api/v1"
+JSON_TYPE = "application/json"
+UNOFFERED = {
+    "save_weights_external": "copy the folder of saved weights",
+    "copy_weights": "save the weights under another name",
+    "create_custom_loss": "forward_backward_custom computes your loss where you are",
+    "weights_info": "keep what you created the model with",
+    "auth/token": "keys are sent as they are",
+}
+"""Routes without a model's order that are refused by their name, and what to do instead."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def build_service(door: ServiceDoor, body_bytes_max: int) -> web.Application:
+    """The application; the caller serves it and lets handlers end though their client has left."""
+    app = web.Application(client_max_size=body_bytes_max, middlewares=[_tell_refusals])
+    posts: dict[str, Callable[[ServiceDoor, ServiceCaller], Awaitable[Any]]] = {
+        "client/config": ServiceDoor.client_config,
+        "client/dynamic_config": ServiceDoor.client_config,
+        "create_session": ServiceDoor.create_session,
+        "session_heartbeat": ServiceDoor.heartbeat,
+        "telemetry": ServiceDoor.telemetry,
+        "create_model": ServiceDoor.create_model,
+        "get_info": ServiceDoor.describe_model,
+        "forward_backward": ServiceDoor.forward_backward,
+        "optim_step": ServiceDoor.optim_step,
+        "save_weights_for_sampler": ServiceDoor.save_for_sampler,
+        "save_weights": partial(ServiceDoor.refuse_in_order, what="save_weights"),
+        "load_weights": partial(ServiceDoor.refuse_in_order, what="load_weights"),
+        "create_sampling_session": ServiceDoor.create_sampler,
+        "asample": ServiceDoor.sample,
+        "cancel_future": ServiceDoor.cancel,
+    }
+    for path, call in posts.items():
+        app.router.add_post(f"{PREFIX}/{path}", partial(_answer, door, call))
+    for path, instead in UNOFFERED.items():
+        app.router.add_post(f"{PREFIX}/{path}", partial(_refuse, path, instead))
+    app.router.add_post(f"{PREFIX}/retrieve_future", partial(_retrieve, door))
+    app.router.add_post(
+        f"{PREFIX}/sessions/{{id}}/finish", partial(_answer, door, ServiceDoor.finish_session)
+    )
+    app.router.add_get(f"{PREFIX}/healthz", _health)
+    app.router.add_get(
+        f"{PREFIX}/get_server_capabilities", partial(_answer, door, ServiceDoor.capabilities)
+    )
+    app.router.add_get(
+        f"{PREFIX}/samplers/{{id}}", partial(_answer, door, ServiceDoor.describe_sampler)
+    )
+    app.router.add_get(
+        f"{PREFIX}/rollout/models/{{id}}", partial(_answer, door, ServiceDoor.model_state)
+    )
+    return app
+
+
+@web.middleware
+async def _tell_refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every refusal in one form; whatever was not foreseen is told, and the next request served."""
+    try:
+        return await handler(request)
+    except CallRefused as refusal:
+        return _json({"detail": str(refusal)}, refusal.status)
+    except web.HTTPException as error:
+        return _json({"detail": _words(request, error)}, error.status)
+    except RolloutError as error:
+        log.exception("request failed path=%s", request.path[:100])
+        return _json({"detail": f"the service failed: {error}"}, 500)
+
+
+def _words(request: web.Request, error: web.HTTPException) -> str:
+    if error.status == 404:
+        return f"{request.method} {request.path[:100]} is not offered by this service"
+    if error.status == 413:
+        return "the body is too large: send fewer sequences in a call"
+    return error.reason
+
+
+async def _answer(
+    door: ServiceDoor,
+    call: Callable[[ServiceDoor, ServiceCaller], Awaitable[Any]],
+    request: web.Request,
+) -> web.StreamResponse:
+    return _json(await call(door, await _caller(door, request)))
+
+
+async def _retrieve(door: ServiceDoor, request: web.Request) -> web.StreamResponse:
+    reply: FutureReply = await reply_to(door, await _caller(door, request))
+    return web.Response(
+        body=reply.body, status=reply.status, content_type=reply.content_type, headers=reply.headers
+    )
+
+
+async def _caller(door: ServiceDoor, request: web.Request) -> ServiceCaller:
+    owner = door.owner(request.headers.get("X-API-Key", ""))
+    if request.headers.get("Content-Encoding", "identity") != "identity":
+        raise not_offered("Content-Encoding: a compressed body", "send it as it is")
+    return ServiceCaller(
+        owner=owner, body=await request.read(), name=request.match_info.get("id", "")
+    )
+
+
+async def _refuse(path: str, instead: str, request: web.Request) -> web.StreamResponse:
+    del request
+    raise not_offered(path, instead)
+
+
+async def _health(request: web.Request) -> web.StreamResponse:
+    del request
+    return _json({"status": "ok"})
+
+
+def _json(value: Any, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type=JSON_TYPE)

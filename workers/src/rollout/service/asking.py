@@ -1,0 +1,267 @@
+"""What a caller may ask for, one function a route: read the body, see that what it names is the caller's, act or refuse."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from rollout.service.calls import ModelCall, RefusedCall
+from rollout.service.desk import TrainingDesk, new_model
+from rollout.service.refusals import CallRefused, not_offered, unknown
+from rollout.service.registry import (
+    FinishedSession,
+    SavedVersion,
+    ServiceModel,
+    ServiceSampler,
+    ServiceSession,
+)
+from rollout.service.settings import KeyDoor
+from rollout.service.training.bases import TrainingBase
+from rollout.service.wire.conversions import (
+    model_id_of,
+    read_adapter,
+    read_sample,
+    read_save,
+    read_step,
+    sampler_id,
+)
+from rollout.service.wire.losses import parse_forward_backward
+from rollout.service.wire.requests import (
+    HeartbeatAsk,
+    ModelAsk,
+    ModelInfoAsk,
+    PlacedAsk,
+    SampleAsk,
+    SamplerAsk,
+    SamplerSaveAsk,
+    SessionAsk,
+    StepAsk,
+    read_body,
+)
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+CREATED = 0
+"""The place of a model's creation among its calls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceCaller:
+    """One request: whose it is, its body, and the id in its path."""
+
+    owner: str
+    body: bytes
+    name: str = ""
+
+
+class ServiceDoor:
+    """The desk as callers reach it. Every method raises CallRefused."""
+
+    def __init__(self, desk: TrainingDesk, keys: KeyDoor, poll_seconds: float) -> None:
+        self.desk = desk
+        self.poll_seconds = poll_seconds
+        self.owner = keys.owner
+
+    async def client_config(self, caller: ServiceCaller) -> dict[str, Any]:
+        """Nothing that differs from what clients do by themselves."""
+        del caller
+        return {}
+
+    async def telemetry(self, caller: ServiceCaller) -> dict[str, str]:
+        """Accepted and dropped."""
+        del caller
+        return {"status": "accepted"}
+
+    async def cancel(self, caller: ServiceCaller) -> dict[str, str]:
+        """A call that is given up goes on: its answer is kept for whoever asks again."""
+        del caller
+        return {}
+
+    async def create_session(self, caller: ServiceCaller) -> dict[str, str]:
+        """A session of the caller's."""
+        ask = read_body(caller.body, SessionAsk)
+        name = uuid.uuid4().hex
+        about = msgspec.json.encode(ask).decode()
+        await self.desk.add(ServiceSession(id=name, owner=caller.owner, about=about))
+        return {"type": "create_session", "session_id": name}
+
+    async def heartbeat(self, caller: ServiceCaller) -> dict[str, str]:
+        """Whether the session is the caller's; nothing ends for want of a heartbeat."""
+        ask = read_body(caller.body, HeartbeatAsk)
+        self.desk.registry.require(ServiceSession, ask.session_id, caller.owner)
+        return {"type": "session_heartbeat"}
+
+    async def finish_session(self, caller: ServiceCaller) -> dict[str, str]:
+        """End a session: nothing new begins in it; what was begun is kept."""
+        self.desk.registry.require(ServiceSession, caller.name, caller.owner)
+        await self.desk.add(FinishedSession(id=caller.name, owner=caller.owner))
+        return {}
+
+    async def capabilities(self, caller: ServiceCaller) -> dict[str, Any]:
+        """The base models."""
+        del caller
+        models = [
+            {
+                "model_name": base.name,
+                "max_context_length": base.context,
+                "trainable": True,
+                "sampleable": True,
+            }
+            for base in self.desk.bases.values()
+        ]
+        return {"supported_models": models}
+
+    async def create_model(self, caller: ServiceCaller) -> dict[str, str]:
+        """A model, made when this returns; its answer is asked for as any other's."""
+        ask = read_body(caller.body, ModelAsk)
+        self._open_session(ask.session_id, caller.owner)
+        base = self._base(ask.base_model)
+        model_id = model_id_of(ask.session_id, ask.model_seq_id)
+        adapter = read_adapter(ask, model_id)
+        await self.desk.create_model(
+            new_model(model_id, ask.session_id, caller.owner, base, adapter)
+        )
+        return {"request_id": f"{model_id}#{CREATED}", "model_id": model_id}
+
+    async def describe_model(self, caller: ServiceCaller) -> dict[str, Any]:
+        """A model as clients describe one; its tokenizer is named by its folder on this machine."""
+        ask = read_body(caller.body, ModelInfoAsk)
+        model = self.desk.registry.require(ServiceModel, ask.model_id, caller.owner)
+        base = self.desk.bases[model.base]
+        return {
+            "type": "get_info",
+            "model_data": {"model_name": base.name, "tokenizer_id": str(base.folder)},
+            "model_id": model.id,
+            "model_name": base.name,
+            "is_lora": True,
+            "lora_rank": model.adapter.rank,
+        }
+
+    async def model_state(self, caller: ServiceCaller) -> dict[str, Any]:
+        """Where a model stands: calls that are answered, and the chain behind them. Not of the clients' protocol."""
+        model = self.desk.registry.require(ServiceModel, caller.name, caller.owner)
+        line = self.desk.line(model.id)
+        return {
+            "model_id": model.id,
+            "calls": line.done,
+            "chain": line.chain,
+            "waiting": sorted(line.waiting),
+            "missing": line.missing,
+            "broken": line.broken,
+        }
+
+    async def forward_backward(self, caller: ServiceCaller) -> dict[str, str]:
+        """A loss, and with it a gradient or not."""
+        model_id, seq, call = parse_forward_backward(caller.body)
+        if isinstance(call, CallRefused):
+            call = RefusedCall(why=str(call))
+        return await self._submit(caller.owner, model_id, seq, call)
+
+    async def optim_step(self, caller: ServiceCaller) -> dict[str, str]:
+        """A step of the optimizer."""
+        return await self._submit_json(caller, StepAsk, read_step)
+
+    async def save_for_sampler(self, caller: ServiceCaller) -> dict[str, str]:
+        """Weights to sample from."""
+        return await self._submit_json(caller, SamplerSaveAsk, read_save)
+
+    async def refuse_in_order(self, caller: ServiceCaller, what: str) -> dict[str, str]:
+        """A call that is not offered, in its place: the client counts it, and what follows must not wait for it."""
+        placed = read_body(caller.body, PlacedAsk)
+        why = str(
+            not_offered(
+                what, "save_weights_for_sampler keeps weights; the book keeps the whole model"
+            )
+        )
+        return await self._submit(
+            caller.owner, placed.model_id, placed.seq_id, RefusedCall(why=why)
+        )
+
+    async def create_sampler(self, caller: ServiceCaller) -> dict[str, str]:
+        """A sampler of a base model or of saved weights."""
+        ask = read_body(caller.body, SamplerAsk)
+        self._open_session(ask.session_id, caller.owner)
+        name = sampler_id(ask.session_id, ask.sampling_session_seq_id)
+        facts = {"id": name, "owner": caller.owner, "session": ask.session_id}
+        if ask.model_path is not None:
+            saved = self.desk.registry.require(SavedVersion, ask.model_path, caller.owner)
+            sampler = ServiceSampler(
+                **facts, base=saved.base, digest=saved.digest, path=ask.model_path
+            )
+        else:
+            base = self._base(ask.base_model or "")
+            digest = await self.desk.weights_of_base(base)
+            sampler = ServiceSampler(**facts, base=base.name, digest=digest)
+        known = self.desk.registry.get(ServiceSampler, name)
+        if known not in (None, sampler):
+            raise CallRefused(
+                f"sampling_session_seq_id: {name} is a sampler of other weights already"
+            )
+        await self.desk.add(sampler)
+        return {"type": "create_sampling_session", "sampling_session_id": name}
+
+    async def describe_sampler(self, caller: ServiceCaller) -> dict[str, str | None]:
+        """A sampler as clients describe one."""
+        sampler = self.desk.registry.require(ServiceSampler, caller.name, caller.owner)
+        return {
+            "sampler_id": sampler.id,
+            "base_model": sampler.base,
+            "model_path": sampler.path,
+        }
+
+    async def sample(self, caller: ServiceCaller) -> dict[str, Any]:
+        """Completions of a prompt."""
+        ask = read_body(caller.body, SampleAsk)
+        if ask.sampling_session_id is None or ask.seq_id is None:
+            raise not_offered(
+                "asample: without sampling_session_id and seq_id", "create a sampling session first"
+            )
+        sampler = self.desk.registry.require(ServiceSampler, ask.sampling_session_id, caller.owner)
+        if not 0 <= ask.seq_id < 2**63:
+            raise CallRefused(f"seq_id: expected 0 or more, got {ask.seq_id}")
+        request_id = f"{sampler.id}#{ask.seq_id}"
+        call = read_sample(ask, self.desk.bases[sampler.base], request_id)
+        await self.desk.submit_sample(sampler.id, ask.seq_id, call)
+        ids = [f"{request_id}:{i}" for i in range(ask.num_samples)]
+        return {"request_id": request_id, "sample_sequence_ids": ids}
+
+    async def _submit_json(
+        self, caller: ServiceCaller, kind: type[T], read: Callable[[T], ModelCall]
+    ) -> dict[str, str]:
+        placed = read_body(caller.body, PlacedAsk)
+        try:
+            call: ModelCall = read(read_body(caller.body, kind))
+        except CallRefused as refusal:
+            call = RefusedCall(why=str(refusal))
+        return await self._submit(caller.owner, placed.model_id, placed.seq_id, call)
+
+    async def _submit(self, owner: str, model_id: str, seq: int, call: ModelCall) -> dict[str, str]:
+        model = self.desk.registry.require(ServiceModel, model_id, owner)
+        await self.desk.submit(model.id, seq, call)
+        return {"request_id": f"{model.id}#{seq}", "model_id": model.id}
+
+    def _open_session(self, name: str, owner: str) -> None:
+        self.desk.registry.require(ServiceSession, name, owner)
+        if self.desk.registry.get(FinishedSession, name) is not None:
+            raise CallRefused(f"session {name} has finished; create another")
+
+    def _base(self, name: str) -> TrainingBase:
+        base = self.desk.bases.get(name)
+        if base is None:
+            raise CallRefused(
+                f"base_model: {name[:200]!r} is not served; there are {', '.join(self.desk.bases)}",
+                422,
+            )
+        return base
+
+
+def parse_request_id(request_id: str) -> tuple[str, int]:
+    """The line and the place of a call. Raises CallRefused."""
+    line, _, seq = request_id.rpartition("#")
+    if not line or not seq.isascii() or not seq.isdecimal() or len(seq) > 18:
+        raise unknown("request", request_id)
+    return line, int(seq)

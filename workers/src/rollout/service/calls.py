@@ -1,0 +1,135 @@
+"""Calls on a model and their answers, as they are kept in the book: bytes and numbers, equal for equal calls.
+
+A call's digest is of this form, so that the same call in another encoding is the same call.
+
+Axes: N tokens of a datum.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from blake3 import blake3
+
+TensorDtype = Literal["float32", "int64"]
+
+
+class CallTensor(msgspec.Struct, frozen=True, array_like=True):
+    """One input of a loss: raw little-endian numbers and their shape."""
+
+    dtype: TensorDtype
+    shape: tuple[int, ...]
+    data: bytes
+
+
+class CallDatum(msgspec.Struct, frozen=True):
+    """One sequence. ``tokens`` are int32 [N], little-endian; ``inputs`` by name, sorted."""
+
+    tokens: bytes
+    inputs: dict[str, CallTensor]
+
+
+class ForwardBackward(msgspec.Struct, frozen=True, tag="forward_backward"):
+    """Compute the loss, and with ``backward`` add its gradient to what the model has gathered."""
+
+    loss: str
+    config: dict[str, float | str]
+    backward: bool
+    data: tuple[CallDatum, ...]
+
+
+class OptimStep(msgspec.Struct, frozen=True, tag="optim_step", kw_only=True):
+    """One step of AdamW on the gathered gradient; ``grad_clip_norm`` 0 does not clip. The defaults are the client's."""
+
+    learning_rate: float = 1e-4
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-12
+    weight_decay: float = 0.0
+    grad_clip_norm: float = 0.0
+
+
+class SaveForSampler(msgspec.Struct, frozen=True, tag="save_weights_for_sampler", kw_only=True):
+    """Keep the weights to sample from, under ``name`` or, without one, for a sampler of this call's own."""
+
+    name: str | None = None
+
+
+class RefusedCall(msgspec.Struct, frozen=True, tag="refused_call"):
+    """A call whose content is refused: it takes its place in the order, since clients count it, and changes nothing."""
+
+    why: str
+
+
+ModelCall = ForwardBackward | OptimStep | SaveForSampler | RefusedCall
+
+
+class LossAnswer(msgspec.Struct, frozen=True, tag="loss", kw_only=True):
+    """Of each datum: float32 [N] logprobs of its targets, and its losses token by token."""
+
+    logprobs: tuple[bytes, ...]
+    losses: tuple[bytes, ...]
+    metrics: dict[str, float]
+
+
+class StepAnswer(msgspec.Struct, frozen=True, tag="step"):
+    """What a step did."""
+
+    metrics: dict[str, float]
+
+
+class SavedAnswer(msgspec.Struct, frozen=True, tag="saved", kw_only=True):
+    """Weights that can be sampled from. ``digest`` is of their tensors; ``name`` as in the call."""
+
+    digest: str
+    name: str | None = None
+
+
+class RefusedAnswer(msgspec.Struct, frozen=True, tag="refused"):
+    """Why a call was not made; the model is as before."""
+
+    error: str
+
+
+ModelAnswer = LossAnswer | StepAnswer | SavedAnswer | RefusedAnswer
+
+
+class SampleCall(msgspec.Struct, frozen=True, kw_only=True):
+    """Completions of one prompt. ``seeds``: one for each; ``stop_ids`` end a completion, so do texts in ``stop``."""
+
+    prompt: tuple[int, ...]
+    seeds: tuple[int, ...]
+    max_tokens: int
+    temperature: float
+    stop_ids: tuple[int, ...]
+    stop: tuple[str, ...]
+
+
+class SampledSequence(msgspec.Struct, frozen=True, kw_only=True):
+    """One completion: int32 tokens, float32 logprobs under the distribution that they were drawn from."""
+
+    tokens: bytes
+    logprobs: bytes
+    stopped: bool
+
+
+class SampleAnswer(msgspec.Struct, frozen=True, tag="sampled"):
+    """Completions, one for each seed."""
+
+    sequences: tuple[SampledSequence, ...]
+
+
+SampleOutcome = SampleAnswer | RefusedAnswer
+
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
+
+
+def encode_fact(value: msgspec.Struct) -> bytes:
+    """The bytes that are kept and hashed: equal values, equal bytes."""
+    return _ENCODER.encode(value)
+
+
+def digest_fact(encoded: bytes) -> str:
+    """What names a call or an answer in the chain."""
+    return f"blake3:{blake3(encoded).hexdigest()}"

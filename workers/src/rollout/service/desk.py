@@ -1,0 +1,327 @@
+"""The desk: takes calls in, has them computed in their order, and tells whoever waits.
+
+One thread computes models, one writes the book; samplers have their engine's. A call is in the book before it is
+acknowledged and its answer before it is told, so that a process that is killed anywhere goes on where its book ends: answered
+calls are made again and must come to the same chain, the others are made for the first time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from rollout.errors import LedgerError, RolloutError
+from rollout.learner.model.numerics import apply_numerics
+from rollout.ledger.sqlite.call_book import BookedCall, CallBook
+from rollout.service.calls import (
+    ModelAnswer,
+    ModelCall,
+    SampleCall,
+    SavedAnswer,
+    digest_fact,
+    encode_fact,
+)
+from rollout.service.chain import first_chain
+from rollout.service.computing import MadeCall, make_call, read_call, replay_call
+from rollout.service.line import CallLine, next_line
+from rollout.service.refusals import CallRefused
+from rollout.service.registry import (
+    Registry,
+    SavedVersion,
+    ServiceModel,
+    ServiceSampler,
+    Thing,
+    booked,
+    read_thing,
+)
+from rollout.service.sampling import SamplerPool, SamplerWeights
+from rollout.service.training.bases import TrainingBase
+from rollout.service.training.trained import AdapterAsk, TrainedModel
+from rollout.service.weights import SavedWeights
+
+log = logging.getLogger(__name__)
+
+MODELS_MAX = 64
+"""Models of one service, those of every key."""
+SAMPLES_WAITING_MAX = 4096
+REPLAYED_AT_ONCE = 64
+PATH_SCHEME = "tinker://"
+"""Clients accept no other."""
+
+T = TypeVar("T")
+
+
+class TrainingDesk:
+    """Owns models, lines and samplers. Its coroutines belong to one loop; ``open`` first, ``close`` at the end."""
+
+    def __init__(
+        self, book: CallBook, bases: Mapping[str, TrainingBase], weights: SavedWeights, threads: int
+    ) -> None:
+        self.bases = bases
+        self.registry = Registry()
+        self._book = book
+        self._weights = weights
+        self._models: dict[str, TrainedModel] = {}
+        self._lines: dict[str, CallLine] = {}
+        self._samples: deque[tuple[str, int]] = deque()
+        self._events: dict[tuple[str, int], asyncio.Event] = {}
+        self._wake, self._wake_sampler = asyncio.Event(), asyncio.Event()
+        self._pool = SamplerPool(threads)
+        numerics = partial(apply_numerics, threads=threads, exact=True)
+        self._computing = ThreadPoolExecutor(1, "service-models", initializer=numerics)
+        self._writing = ThreadPoolExecutor(1, "service-book")
+        self._creating = asyncio.Lock()
+        self._last, self._closing = "", False
+
+    async def open(self) -> None:
+        """Read the book and make its answered calls again. Raises LedgerError where one comes to another chain."""
+        for found in await self._write(self._book.things):
+            self.registry.add(read_thing(found))
+        for model in self.registry.all(ServiceModel):
+            await self._compute(partial(self._replay, model))
+        for line, seq in await self._write(self._book.unanswered):
+            await self._take_up(line, seq)
+
+    async def close(self) -> None:
+        """Let the call that is computed end, and free everything."""
+        self._closing = True
+        await asyncio.to_thread(self._computing.shutdown, wait=True, cancel_futures=True)
+        await self._pool.close()
+        await asyncio.to_thread(self._writing.shutdown, wait=True)
+
+    def line(self, model_id: str) -> CallLine:
+        """Where a model stands."""
+        return self._lines[model_id]
+
+    async def add(self, thing: Thing) -> None:
+        """Put a thing into the book, and then know it; one that is known stays as it is."""
+        await self._write(partial(self._book.put, booked(thing)))
+        self.registry.add(thing)
+
+    async def create_model(self, thing: ServiceModel) -> None:
+        """Make a model. Raises CallRefused for one too many, and for another of the same id."""
+        async with self._creating:
+            await self._create(thing)
+
+    async def _create(self, thing: ServiceModel) -> None:
+        known = self.registry.get(ServiceModel, thing.id)
+        if known is not None:
+            if known != thing:
+                raise CallRefused(
+                    f"model {thing.id} was created otherwise; another model has another model_seq_id"
+                )
+            return
+        if len(self._models) >= MODELS_MAX:
+            raise CallRefused(
+                f"this service has {MODELS_MAX} models, the most there may be; begin another with --folder",
+                422,
+            )
+        model = await self._compute(partial(TrainedModel, self.bases[thing.base], thing.adapter))
+        await self.add(thing)
+        self._models[thing.id] = model
+        self._lines[thing.id] = CallLine(model_id=thing.id, chain=thing.chain)
+
+    async def submit(self, model_id: str, seq: int, call: ModelCall) -> None:
+        """Take a call in. Raises CallRefused for a place that is taken by another, or that none can take."""
+        line = self._lines[model_id]
+        line.check_place(seq)
+        encoded = encode_fact(call)
+        digest = digest_fact(encoded)
+        await self._accept(model_id, seq, digest, encoded)
+        line.add(seq, digest, call)
+        self._wake.set()
+
+    async def submit_sample(self, sampler_id: str, seq: int, call: SampleCall) -> None:
+        """Take a sampling call in; its places need not be taken in order. Raises CallRefused."""
+        if len(self._samples) >= SAMPLES_WAITING_MAX:
+            raise CallRefused(f"{SAMPLES_WAITING_MAX} sampling calls wait already; try again", 429)
+        encoded = encode_fact(call)
+        if await self._accept(sampler_id, seq, digest_fact(encoded), encoded):
+            self._samples.append((sampler_id, seq))
+            self._wake_sampler.set()
+
+    async def wait(self, line: str, seq: int, seconds: float) -> BookedCall | None:
+        """A call when it is answered, or as it stands after ``seconds``; None where there is no such call."""
+        event = self._events.setdefault((line, seq), asyncio.Event())
+        find = partial(self._book.find, line, seq)
+        try:
+            found = await self._write(find)
+            if found is not None and found.answer is None:
+                await _until(event, seconds)
+                found = await self._write(find)
+            return found
+        finally:
+            self._events.pop((line, seq), None)
+
+    async def compute_forever(self) -> None:
+        """Make calls on models, one at a time, models in turn."""
+        while True:
+            line = next_line(list(self._lines.values()), self._last)
+            if line is None:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            self._last = line.model_id
+            await self._make(line)
+
+    async def sample_forever(self) -> None:
+        """Answer sampling calls, first come, first served."""
+        while True:
+            if not self._samples:
+                self._wake_sampler.clear()
+                await self._wake_sampler.wait()
+                continue
+            await self._sample(*self._samples[0])
+            self._samples.popleft()
+
+    async def weights_of_base(self, base: TrainingBase) -> str:
+        """The digest of a base model's own weights, kept to sample from."""
+        return await self._compute(partial(self._weights.keep, dict(base.weights)))
+
+    async def _make(self, line: CallLine) -> None:
+        digest, call = line.waiting[line.done + 1]
+        seq, model = line.done + 1, self._models[line.model_id]
+        place = (seq, digest, call)
+        try:
+            made = await self._compute(
+                partial(make_call, model, self._weights.keep, line.chain, place)
+            )
+        except (RolloutError, RuntimeError, MemoryError) as error:
+            # Not the caller's mistake, and what the model is now is not known: it stands still, its calls are kept.
+            log.exception("model=%s call=%d could not be made", line.model_id, seq)
+            line.broken = f"call {seq} could not be made ({type(error).__name__}: {error}); restart the service"
+            self._tell_all(line)
+            return
+        await self._finish(line, seq, made)
+
+    async def _finish(self, line: CallLine, seq: int, made: MadeCall) -> None:
+        answer = msgspec.msgpack.decode(made.answer, type=ModelAnswer)  # pyrefly: ignore[bad-argument-type]
+        if isinstance(answer, SavedAnswer):
+            await self._add_saved(line.model_id, seq, answer)
+        await self._write(partial(self._book.answer, line.model_id, seq, made.answer, made.chain))
+        line.finish(made.chain)
+        self._tell(line.model_id, seq)
+
+    async def _add_saved(self, model_id: str, seq: int, saved: SavedAnswer) -> None:
+        """What was saved is known before its call is answered; done again after a kill it changes nothing."""
+        model = self.registry.get(ServiceModel, model_id)
+        assert model is not None
+        facts = {"owner": model.owner, "base": model.base, "digest": saved.digest}
+        if saved.name is not None:
+            path = saved_path(model_id, saved.name)
+            await self.add(SavedVersion(id=path, model=model_id, **facts))
+        else:
+            name = sampler_of_call(model_id, seq)
+            await self.add(ServiceSampler(id=name, session=model.session, **facts))
+
+    async def _sample(self, sampler_id: str, seq: int) -> None:
+        found = await self._write(partial(self._book.find, sampler_id, seq))
+        sampler = self.registry.get(ServiceSampler, sampler_id)
+        assert found is not None and sampler is not None
+        call = msgspec.msgpack.decode(found.call, type=SampleCall)
+        weights = SamplerWeights(
+            folder=self.bases[sampler.base].folder,
+            file=self._weights.path(sampler.digest),
+            digest=sampler.digest,
+        )
+        answer = encode_fact(await self._pool.sample(weights, call))
+        await self._write(partial(self._book.answer, sampler_id, seq, answer, ""))
+        self._tell(sampler_id, seq)
+
+    async def _accept(self, line: str, seq: int, digest: str, encoded: bytes) -> bool:
+        """Whether the call is new. Raises CallRefused where another has its place."""
+        said = await self._write(partial(self._book.accept, line, seq, digest, encoded))
+        if said == "other":
+            raise CallRefused(
+                f"seq_id {seq} of {line} was another call; a repeat must be the same, a new call has the next number"
+            )
+        return said == "new"
+
+    def _replay(self, thing: ServiceModel) -> None:
+        base = self.bases.get(thing.base)
+        if base is None or base.digest != thing.base_digest:
+            raise LedgerError(
+                f"model {thing.id} is over the base {thing.base} ({thing.base_digest}), which is not served: start"
+                " with the same --train"
+            )
+        model = TrainedModel(base, thing.adapter)
+        line = CallLine(model_id=thing.id, chain=thing.chain)
+        while calls := self._book.calls(thing.id, after=line.done, at_most=REPLAYED_AT_ONCE):
+            ready = [one for one in calls if one.answer is not None]
+            for one in ready:
+                if self._closing:
+                    return
+                if one.seq != line.done + 1:
+                    raise LedgerError(
+                        f"call {line.done + 1} of {thing.id} is not in the book, though call {one.seq} is answered:"
+                        " restore the book from a copy"
+                    )
+                line.finish(replay_call(model, self._weights.keep, line.chain, one))
+            if len(ready) < len(calls):
+                break
+        self._models[thing.id], self._lines[thing.id] = model, line
+        log.info("model=%s calls=%d chain=%s", thing.id, line.done, line.chain)
+
+    async def _take_up(self, name: str, seq: int) -> None:
+        found = await self._write(partial(self._book.find, name, seq))
+        assert found is not None
+        line = self._lines.get(name)
+        if line is not None:
+            line.add(seq, found.digest, read_call(found))
+        else:
+            self._samples.append((name, seq))
+
+    def _tell(self, line: str, seq: int) -> None:
+        event = self._events.get((line, seq))
+        if event is not None:
+            event.set()
+
+    def _tell_all(self, line: CallLine) -> None:
+        for name, seq in list(self._events):
+            if name == line.model_id:
+                self._tell(name, seq)
+
+    async def _compute(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._computing, work)
+
+    async def _write(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._writing, work)
+
+
+async def _until(event: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+def saved_path(model_id: str, name: str) -> str:
+    """How clients name saved weights."""
+    return f"{PATH_SCHEME}{model_id}/sampler_weights/{name}"
+
+
+def sampler_of_call(model_id: str, seq: int) -> str:
+    """The id of the sampler that a save without a name makes."""
+    return f"{model_id}:sampler:{seq}"
+
+
+def new_model(
+    model_id: str, session: str, owner: str, base: TrainingBase, adapter: AdapterAsk
+) -> ServiceModel:
+    """A model before its first call."""
+    return ServiceModel(
+        id=model_id,
+        owner=owner,
+        session=session,
+        base=base.name,
+        base_digest=base.digest,
+        adapter=adapter,
+        chain=first_chain(base.digest, encode_fact(adapter)),
+    )

@@ -1,0 +1,67 @@
+"""The order of one model's calls: call n runs when calls 1 to n-1 are answered, whenever each came.
+
+Plain data and decisions; who computes and who waits is the desk's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rollout.service.calls import ModelCall
+from rollout.service.refusals import CallRefused
+
+AHEAD_MAX = 1024
+"""Calls of one model that may wait, those that came before their turn included."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CallLine:
+    """One model's calls. ``done`` is the last that is answered, ``chain`` what the model came to there.
+
+    ``broken``: why nothing more is computed in this process, though calls go on being accepted.
+    """
+
+    model_id: str
+    chain: str
+    done: int = 0
+    waiting: dict[int, tuple[str, ModelCall]] = field(default_factory=dict)
+    broken: str = ""
+
+    def check_place(self, seq: int) -> None:
+        """Raise CallRefused for a place that no call can take."""
+        if seq < 1:
+            raise CallRefused(
+                f"seq_id: expected 1 or more, got {seq}; a model's calls are numbered from 1"
+            )
+        if seq > self.done + AHEAD_MAX:
+            raise CallRefused(
+                f"seq_id {seq} of {self.model_id}: {AHEAD_MAX} calls wait already behind {self.done}; try again",
+                429,
+            )
+
+    def add(self, seq: int, digest: str, call: ModelCall) -> None:
+        """Take in an accepted call; one that is done or waits already changes nothing."""
+        if seq > self.done:
+            self.waiting.setdefault(seq, (digest, call))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a call whose turn it is."""
+        return not self.broken and self.done + 1 in self.waiting
+
+    @property
+    def missing(self) -> int | None:
+        """The call that others wait for and that has not come; None where none do."""
+        return self.done + 1 if self.waiting and self.done + 1 not in self.waiting else None
+
+    def finish(self, chain: str) -> None:
+        """The call whose turn it was is answered."""
+        self.done += 1
+        self.waiting.pop(self.done, None)
+        self.chain = chain
+
+
+def next_line(lines: list[CallLine], last: str) -> CallLine | None:
+    """Whose call is next: models take turns, beginning behind the one that was ``last``. None: nobody's."""
+    start = next((i + 1 for i, line in enumerate(lines) if line.model_id == last), 0)
+    return next((line for line in lines[start:] + lines[:start] if line.is_ready), None)

@@ -1,0 +1,26 @@
+"""How a call is refused: the field, its value, why, and what to do instead."""
+
+from __future__ import annotations
+
+from rollout.errors import RolloutError
+
+
+class CallRefused(RolloutError):  # noqa: N818 - an answer, not a fault
+    """The caller's mistake, or something that is not offered. ``status`` is HTTP's.
+
+    Clients try 408, 409, 429 and 5xx again by themselves: a refusal that would be the same next time is none of them.
+    """
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def not_offered(what: str, instead: str) -> CallRefused:
+    """Something that clients may ask for elsewhere."""
+    return CallRefused(f"{what} is not offered by this service; {instead}", 422)
+
+
+def unknown(kind: str, name: str) -> CallRefused:
+    """An id that nobody has, or that belongs to another key: the two are told apart to nobody."""
+    return CallRefused(f"there is no {kind} {name[:200]!r}; create it first, with this key", 404)

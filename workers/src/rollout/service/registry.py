@@ -1,0 +1,104 @@
+"""What calls refer to: sessions, models, samplers and saved weights, by their ids, each seen by its owner only.
+
+Everything here is in the book first; this is what a process remembers of it.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from rollout.ledger.sqlite.call_book import BookedThing
+from rollout.service.calls import encode_fact
+from rollout.service.refusals import unknown
+from rollout.service.training.trained import AdapterAsk
+
+T = TypeVar("T", bound="Thing")
+
+
+class Thing(msgspec.Struct, frozen=True, kw_only=True):
+    """Something with an id and an owner, which is the name of a key."""
+
+    id: str
+    owner: str
+
+
+class ServiceSession(Thing, frozen=True, kw_only=True, tag="session"):
+    """A client's session, as it described itself (JSON)."""
+
+    about: str
+
+
+class FinishedSession(Thing, frozen=True, kw_only=True, tag="finished"):
+    """A session that its client has ended: nothing new begins in it."""
+
+
+class ServiceModel(Thing, frozen=True, kw_only=True, tag="model"):
+    """A model. ``base`` is the name of a base model; ``chain`` the value before its first call."""
+
+    session: str
+    base: str
+    base_digest: str
+    adapter: AdapterAsk
+    chain: str
+
+
+class SavedVersion(Thing, frozen=True, kw_only=True, tag="weights"):
+    """Weights that a model was saved as; the id is the path that clients name them by."""
+
+    model: str
+    base: str
+    digest: str
+
+
+class ServiceSampler(Thing, frozen=True, kw_only=True, tag="sampler"):
+    """A sampler of fixed weights. ``path`` None: of a base, or of weights without a name."""
+
+    session: str
+    base: str
+    digest: str
+    path: str | None = None
+
+
+AnyThing = ServiceSession | FinishedSession | ServiceModel | SavedVersion | ServiceSampler
+
+
+class Registry:
+    """Things by kind and id."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[type, str], Thing] = {}
+
+    def add(self, thing: Thing) -> None:
+        """Remember a thing; the first of an id stays."""
+        self._known.setdefault((type(thing), thing.id), thing)
+
+    def get(self, kind: type[T], name: str) -> T | None:
+        """The thing, whoever's it is."""
+        found = self._known.get((kind, name))
+        assert found is None or isinstance(found, kind)
+        return found
+
+    def require(self, kind: type[T], name: str, owner: str) -> T:
+        """The owner's thing. Raises CallRefused where there is none, or it is another's."""
+        found = self.get(kind, name)
+        if found is None or found.owner != owner:
+            raise unknown(kind.__name__.removeprefix("Service").lower(), name)
+        return found
+
+    def all(self, kind: type[T]) -> list[T]:
+        """Every one of a kind, oldest first."""
+        return [one for one in self._known.values() if isinstance(one, kind)]
+
+
+def booked(thing: Thing) -> BookedThing:
+    """The thing as the book has it."""
+    return BookedThing(
+        kind=type(thing).__name__, id=thing.id, owner=thing.owner, body=encode_fact(thing)
+    )
+
+
+def read_thing(found: BookedThing) -> AnyThing:
+    """A thing of the book."""
+    return msgspec.msgpack.decode(found.body, type=AnyThing)  # pyrefly: ignore[bad-argument-type] - msgspec takes unions

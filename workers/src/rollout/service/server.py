@@ -1,0 +1,119 @@
+"""The service as a process: opens its book, makes its calls again, listens, and ends when it is told to.
+
+Nothing is lost at an end: calls that were acknowledged are in the book, and are made at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from aiohttp import web
+
+from rollout.common.duties import keep_going
+from rollout.common.stacks import heed_end
+from rollout.errors import CoordinatorError, SpecError
+from rollout.inference.gateway.keys import KeyFile
+from rollout.learner.model.numerics import apply_numerics, runtime_identity
+from rollout.learner.model.parallel import CPU
+from rollout.ledger.sqlite.call_book import CallBook
+from rollout.service.api import build_service
+from rollout.service.asking import ServiceDoor
+from rollout.service.desk import TrainingDesk
+from rollout.service.settings import KeyDoor, TrainingServiceSettings
+from rollout.service.training.bases import TrainingBase, load_base
+from rollout.service.weights import SavedWeights
+
+log = logging.getLogger(__name__)
+
+BASES_MAX = 8
+GRACE_SECONDS = 5.0
+
+
+async def serve_training(
+    settings: TrainingServiceSettings, listening: Callable[[str, tuple[str, ...]], None]
+) -> None:
+    """Serve until SIGTERM or SIGINT. ``listening`` hears the address and the base models.
+
+    Raises SpecError, ModelNotFound, LedgerError, and CoordinatorError where the address is taken.
+    """
+    stop = asyncio.Event()
+    heed_end(stop.set, asyncio.get_running_loop(), shows=lambda: False)
+    apply_numerics(threads=settings.threads, exact=True)
+    bases = _load_bases(settings.bases)
+    book = CallBook(settings.folder / "calls.sqlite", identify(settings))
+    desk = TrainingDesk(book, bases, SavedWeights(settings.folder / "weights"), settings.threads)
+    try:
+        await _first(desk.open(), stop.wait())
+        if stop.is_set():
+            return
+        door = ServiceDoor(desk, KeyDoor(KeyFile(settings.keys)), settings.poll_seconds)
+        runner = web.AppRunner(
+            build_service(door, settings.body_bytes_max),
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=GRACE_SECONDS,
+        )
+        await runner.setup()
+        try:
+            url = await _listen(runner, settings)
+            listening(url, tuple(bases))
+            await _work(desk, stop)
+        finally:
+            await runner.cleanup()
+    finally:
+        await desk.close()
+        book.close()
+
+
+def identify(settings: TrainingServiceSettings) -> dict[str, str]:
+    """What must be the same for calls to come to the same numbers again."""
+    apply_numerics(threads=settings.threads, exact=True)
+    return dict(runtime_identity(world_size=1, device=CPU))
+
+
+async def _work(desk: TrainingDesk, stop: asyncio.Event) -> None:
+    await _first(
+        stop.wait(),
+        keep_going("models", desk.compute_forever),
+        keep_going("samplers", desk.sample_forever),
+    )
+
+
+async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Until the first of them ends; raises what it raised."""
+    tasks = [asyncio.ensure_future(one) for one in waits]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for one in done:
+            one.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _listen(runner: web.AppRunner, settings: TrainingServiceSettings) -> str:
+    site = web.TCPSite(runner, settings.host, settings.port, reuse_address=True)
+    try:
+        await site.start()
+    except OSError as error:
+        raise CoordinatorError(
+            f"cannot listen on {settings.host}:{settings.port}: {error}; name another --port"
+        ) from error
+    host, port = runner.addresses[0][:2]
+    return f"http://{host}:{port}"
+
+
+def _load_bases(targets: tuple[str, ...]) -> dict[str, TrainingBase]:
+    if not 0 < len(targets) <= BASES_MAX:
+        raise SpecError(f"--train: expected 1 to {BASES_MAX} models, got {len(targets)}")
+    bases: dict[str, TrainingBase] = {}
+    for target in targets:
+        base = load_base(target)
+        if base.name in bases:
+            raise SpecError(f"--train: two models are named {base.name!r}; give one as NAME=MODEL")
+        bases[base.name] = base
+    return bases

@@ -1,0 +1,46 @@
+"""What a service is told when it starts, and who may call it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rollout.inference.gateway.keys import KeyFile, KeyRefused
+from rollout.service.refusals import CallRefused
+
+KEY_PREFIX = "tml-"
+"""Clients of this protocol refuse keys that begin otherwise: it stands before the key as ``rollout infer keys`` makes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingServiceSettings:
+    """``bases`` as ``[NAME=]MODEL``; ``folder`` holds the book and saved weights; ``keys`` the keys."""
+
+    bases: tuple[str, ...]
+    folder: Path
+    keys: Path
+    host: str = "127.0.0.1"
+    port: int = 8400
+    threads: int = 1
+    body_bytes_max: int = 256 << 20
+    poll_seconds: float = 20.0
+
+
+class KeyDoor:
+    """Who calls: the name of a key is its tenant, so that a key that is replaced loses nothing."""
+
+    def __init__(self, keys: KeyFile) -> None:
+        self._keys = keys
+
+    def owner(self, header: str) -> str:
+        """The owner behind an ``X-API-Key`` header. Raises CallRefused, SpecError."""
+        try:
+            bearer = f"Bearer {header.removeprefix(KEY_PREFIX)}"
+            return self._keys.read().identify(bearer, time.time()).name
+        except KeyRefused as error:
+            raise CallRefused(
+                f"the key is not valid here: set TINKER_API_KEY to {KEY_PREFIX} and a key of"
+                " `rollout infer keys create NAME`, or to what the service printed",
+                401,
+            ) from error
