@@ -133,6 +133,7 @@ def build_place(folder: Path) -> Place:
     (folder / "broken.jsonl").write_text('{"prompt": 1}\n' + (folder / "rows.jsonl").read_text())
     (folder / "code").mkdir()
     (folder / "code" / "my_code.py").write_text(CODE)
+    (folder / "code" / "books.txt").write_text("two")
     (folder / "a.whl").write_bytes(WHEEL)
     _write_dataset(folder / "dataset")
     _install(folder / "site")

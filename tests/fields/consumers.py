@@ -136,6 +136,11 @@ CONSUMERS: dict[str, Consumer] = {
         what="what is looked for on the hub and here, and found, before a run starts",
         ask=_worker(working.observe_look),
     ),
+    "servers": Consumer(
+        kind="tools",
+        what="the programs of MCP servers, and the files that each finds in its sandbox",
+        ask=_worker(working.observe_servers),
+    ),
     "memory": Consumer(
         kind="refusal",
         what="whether a plan finds that the model fits on the devices of the class",

@@ -21,6 +21,8 @@ ROWS: dict[str, Row] = {**TRAINING, **RUNS, **RUNTIME_ROWS}
 """By path."""
 VALUES: dict[str, Any] = {
     "spec.train.environment.tools[]": "calculator",
+    "spec.train.environment.mcpServers[].name": "desk",
+    "spec.train.environment.mcpServers[].files[]": "books.txt",
     f"{RT}.ceilings.actorReplicas": 1,
     f"{RT}.ceilings.learnerNodes": 1,
     f"{RT}.ceilings.accelerators": 4,

@@ -96,6 +96,16 @@ TRAINING: dict[str, Row] = {
             "spec.train.environment.tools": ["shell"],
         },
     ),
+    "spec.train.environment.mcpServers": row(
+        "grpo",
+        "servers",
+        edits={
+            **OWN_CODE,
+            "spec.train.environment.mcpServers": [
+                {"name": "shelf", "command": ["python", "my_code.py"], "files": ["my_code.py"]}
+            ],
+        },
+    ),
     "spec.train.data.jsonl.imageField": row("rows", "refused"),
     "spec.train.data.huggingFace.imageField": row("dataset", "refused"),
     "spec.train.data.jsonl.chosenField": row("dpo", "learning"),

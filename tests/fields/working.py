@@ -31,6 +31,7 @@ from rollout.engines.stops import StopTexts
 from rollout.engines.vllm.command import build_command
 from rollout.engines.vllm.wire import build_generate_body
 from rollout.entrypoints import learner
+from rollout.entrypoints.resolve import code_folders
 from rollout.entrypoints.resolve import resolve as look
 from rollout.errors import RolloutError
 from rollout.ledger.views import SampleView
@@ -51,6 +52,8 @@ from rollout.runs.wheels import place_wheel
 from rollout.runs.worker_config import choose_dtype
 from rollout.supervisor.processes import Machine, plan_bounds, plan_processes
 from rollout.supervisor.watch import LastMove, check_bounds, find_stuck
+from rollout.tools.mcp.source import McpSource
+from rollout.tools.sources import build_sources
 from rollout.tracking.build import build_trackers
 from rollout.types import Completion, GenerateRequest, Message, SamplingParams, Trajectory
 from rollout_api import parse_run, resolve
@@ -205,6 +208,16 @@ def observe_look(document: Mapping[str, Any], place: Place) -> Any:
         [one.role for one in further_models(spec)],
         choose_dtype(spec, accelerated=True),
     )
+
+
+def observe_servers(document: Mapping[str, Any], place: Place) -> Any:
+    """What would be run for the servers of tools; nothing is."""
+    del place
+    spec = resolve(parse_run(document).spec).spec
+    assert spec.train is not None
+    assert spec.train.environment is not None
+    found = build_sources((), code_folders(spec), spec.train.environment.mcp_servers)
+    return [one.program for one in found if isinstance(one, McpSource)]
 
 
 def observe_trackers(document: Mapping[str, Any], place: Place) -> Any:

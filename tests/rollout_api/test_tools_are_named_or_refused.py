@@ -1,16 +1,19 @@
 """``environment.tools``: which names are taken, where, and for what."""
 
 import pytest
+from pydantic import ValidationError
 
 from rollout_api.checks import check_spec
 from rollout_api.checks.facts import Facts
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 FIELD = "spec.train.environment.tools"
+SERVERS = "spec.train.environment.mcpServers"
 
 
-def problems(tools, *, platform="any", **train):
-    environment = {"builtin": {"name": "single-turn"}, "tools": tools}
+def problems(tools, *, platform="any", servers=(), **train):
+    given = [{"name": name, "command": ["python", "server.py"]} for name in servers]
+    environment = {"builtin": {"name": "single-turn"}, "tools": tools, "mcpServers": given}
     given = {
         "algorithm": {"grpo": {}},
         "data": {"jsonl": {"uri": "a.jsonl"}},
@@ -21,7 +24,7 @@ def problems(tools, *, platform="any", **train):
     }
     spec = RolloutRunSpec.model_validate({"model": {"uri": "rollout://tiny-adder"}, "train": given})
     found = check_spec(spec, Facts(platform=platform))
-    return [(one.field, one.reason) for one in found if one.field.startswith(FIELD)]
+    return [(one.field, one.reason) for one in found if one.field.startswith((FIELD, SERVERS))]
 
 
 def test_tools_that_are_there_and_functions_of_the_users_are_taken():
@@ -78,3 +81,22 @@ RUNS_PROGRAMS = [
 def test_a_cluster_without_sandbox_pods_runs_no_program_that_is_rewarded(parts, field):
     assert refused("cluster", **parts) == [field]
     assert not refused("local", **parts)
+
+
+def test_servers_of_tools_are_for_one_machine_and_each_has_a_name():
+    assert not problems([], servers=["shelf", "desk"], platform="local")
+    assert problems([], servers=["shelf", "shelf"]) == [(f"{SERVERS}[1].name", "DuplicateName")]
+    assert problems([], servers=["shelf"], platform="cluster") == [
+        (f"{SERVERS}[0]", "NotSupported")
+    ]
+
+
+def test_what_learns_from_rows_asks_no_server():
+    found = problems([], servers=["shelf"], algorithm={"sft": {}}, rewards=[])
+    assert (SERVERS, "NotUsedByAlgorithm") in found
+
+
+@pytest.mark.parametrize("name", ["Shelf", "a__b", "shelf-1", "", "x" * 33])
+def test_a_servers_name_is_part_of_its_tools_names(name):
+    with pytest.raises(ValidationError):
+        problems([], servers=[name])

@@ -1,4 +1,4 @@
-"""Helpers beside these tests, and those of the operator's and the gateway's, are modules."""
+"""Helpers beside these tests, and those of the operator's, the gateway's and of tools, are modules."""
 
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -11,6 +11,7 @@ sys.path[:0] = [
     str(HERE),
     str(HERE.parent / "rollout_operator"),
     str(HERE.parent / "rollout" / "inference"),
+    str(HERE.parent / "rollout" / "tools"),
 ]
 
 

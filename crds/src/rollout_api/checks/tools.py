@@ -47,15 +47,36 @@ def tools_are_there(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
             yield not_supported(field, f"{name} in a cluster, which has no sandbox pods yet,", fix)
 
 
+def servers_are_kept_in(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """Servers of one name, and in a cluster any: each runs in a sandbox."""
+    environment = spec.train.environment if spec.train else None
+    names = [one.name for one in environment.mcp_servers] if environment else []
+    for index, name in enumerate(names):
+        field = f"spec.train.environment.mcpServers[{index}]"
+        if name in names[:index]:
+            yield Problem(
+                field=f"{field}.name",
+                reason="DuplicateName",
+                message=f"server {name!r} is named twice",
+                fix="give each a name of its own",
+            )
+        if facts.platform == "cluster":
+            what = f"MCP server {name!r} in a cluster, which has no sandbox pods yet,"
+            yield not_supported(field, what, "leave it out, or run on one machine")
+
+
 def tools_are_for_sampling(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """What learns from rows calls nothing."""
     train = spec.train
-    if train and train.environment and train.environment.tools and not train.algorithm.is_online:
+    if train is None or train.environment is None or train.algorithm.is_online:
+        return
+    given = {"tools": train.environment.tools, "mcpServers": train.environment.mcp_servers}
+    for field in (name for name, some in given.items() if some):
         yield Problem(
-            field="spec.train.environment.tools",
+            field=f"spec.train.environment.{field}",
             reason="NotUsedByAlgorithm",
             message=f"{train.algorithm.chosen} learns from the data and samples nothing that could call a tool",
-            fix="remove tools, or use grpo or ppo",
+            fix=f"remove {field}, or use grpo or ppo",
         )
 
 
@@ -84,4 +105,4 @@ def _rewards(rewards: Sequence[Reward], field: str) -> Iterator[tuple[str, str]]
             yield f"{field}[{index}].builtin.name", reward.builtin.name
 
 
-RULES = (tools_are_there, tools_are_for_sampling, programs_are_kept_in)
+RULES = (tools_are_there, servers_are_kept_in, tools_are_for_sampling, programs_are_kept_in)

@@ -35,6 +35,20 @@ class Agent(ApiModel):
     """Container image of it. Unset: the worker's."""
 
 
+ServerName = Annotated[str, StringConstraints(max_length=32, pattern=r"^[a-z][a-z0-9]*$")]
+
+
+class McpServer(ApiModel):
+    """A program that offers tools by the Model Context Protocol over its standard input and output."""
+
+    name: ServerName
+    """Stands before the names of its tools, with two underscores between: shelf__area."""
+    command: tuple[Name, ...] = many(64, num_min=1)
+    """What is run, once an episode in a sandbox without network: a program of the system, or `python`."""
+    files: tuple[FilePath, ...] = many(64)
+    """Files and folders of the run's code that it finds in its working folder; nothing else of them is there."""
+
+
 class Environment(OneOf):
     """One episode's world: it makes the conversation and takes the replies."""
 
@@ -48,6 +62,8 @@ class Environment(OneOf):
     """A program that speaks to an endpoint of its episode. Not supported by this version: refused."""
     tools: tuple[Name, ...] = many(64)
     """Tools that the policy may call: `calculator`, `search`, on one machine also python_exec, shell and file; or `module.function` of the user's code."""
+    mcp_servers: tuple[McpServer, ...] = many(8, key="name")
+    """Servers whose tools the policy may call; on one machine only."""
 
 
 class PythonFunction(OneOf):

@@ -48,7 +48,7 @@ from rollout.runs.resolve import (
     main_answer,
 )
 from rollout.seams import DataSource, EnvBuilder, Renderer
-from rollout.tools.sources import tool_digests
+from rollout.tools.sources import know_servers, tool_digests
 from rollout.types import Row
 from rollout_api.v1alpha1.infer import Infer
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -90,6 +90,7 @@ class Paper:
 def resolve(request: ResolveRequest) -> Resolution:
     """What only a look can tell. Raises SpecError, DataError or StoreError."""
     spec = RolloutRunSpec.model_validate(request.spec)
+    know_servers(request.server_tools, spec.train, code_folders(spec))
     known = request.known
     if known is None:
         facts, renderer = _look_at_models(spec, request)

@@ -59,7 +59,7 @@ def build_environment(
     """
     if environment is None:
         return SingleTurnBuilder()
-    return add_tools(_build_plain(environment, folders), environment.tools, folders)
+    return add_tools(_build_plain(environment, folders), environment, folders)
 
 
 def _build_plain(environment: Environment, folders: Sequence[Path]) -> EnvBuilder:

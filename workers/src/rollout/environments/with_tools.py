@@ -19,6 +19,7 @@ from rollout.tools.sources import build_sources
 from rollout.tools.toolbox import Toolbox
 from rollout.turns import Action, Ending, State, ToolSpec
 from rollout.types import Message, Row
+from rollout_api.v1alpha1.environment import Environment
 
 COUNTED = ("tool_calls", "tool_errors", "tool_invalid", "tool_repeats", "tool_timeouts")
 """What is told of every episode, none included: a mean over those with calls only would say nothing."""
@@ -81,9 +82,12 @@ class ToolBuilder:
         return ToolEnv(self.inner.build(row), Toolbox(self.sources, row))
 
 
-def add_tools(inner: EnvBuilder, names: Sequence[str], folders: Sequence[Path] = ()) -> EnvBuilder:
-    """``inner`` with the tools of these names; as it is without any. Raises SpecError."""
-    return ToolBuilder(inner=inner, sources=build_sources(names, folders)) if names else inner
+def add_tools(
+    inner: EnvBuilder, environment: Environment, folders: Sequence[Path] = ()
+) -> EnvBuilder:
+    """``inner`` with the tools that a manifest's environment names; as it is without any. Raises SpecError."""
+    sources = build_sources(environment.tools, folders, environment.mcp_servers)
+    return ToolBuilder(inner=inner, sources=sources) if sources else inner
 
 
 @runtime_checkable

@@ -96,7 +96,7 @@ def _builtin(
     own = train.environment if train else None
     if own is None or own.builtin is None or own.builtin.name != builtin:
         return built
-    return replace(built, environment=lambda: add_tools(built.environment(), own.tools, folders))
+    return replace(built, environment=lambda: add_tools(built.environment(), own, folders))
 
 
 def _lent_parameters(builtin: str, train: Train | None) -> Mapping[str, str]:
@@ -149,7 +149,7 @@ def _environment(train: Train | None, folders: Sequence[Path]) -> EnvBuilder:
         return SingleTurnBuilder()
     builtin = train.environment.builtin
     if builtin is not None and builtin.name in ENVIRONMENTS_WITH_DATA:
-        return add_tools(SingleTurnBuilder(), train.environment.tools, folders)
+        return add_tools(SingleTurnBuilder(), train.environment, folders)
     return build_environment(train.environment, folders=folders)
 
 

@@ -28,6 +28,7 @@ from rollout.plugins.row_messages import (
     SourceFacts,
     check_facts,
 )
+from rollout.turns import ToolSpec
 from rollout_api.credentials import mask
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.visible import visible
@@ -60,6 +61,7 @@ class ResolveRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     ``models`` are folders of further models by role, where other runs have made them. ``loads_rewards``: import the
     user's rewards once, in processes of their own. ``known``: what was found of the models, which are not looked at again.
+    ``server_tools``: what each MCP server has said of its tools.
     """
 
     spec: dict[str, Any]
@@ -68,6 +70,7 @@ class ResolveRequest(msgspec.Struct, frozen=True, kw_only=True):
     offline: bool = False
     loads_rewards: bool = False
     known: ModelFacts | None = None
+    server_tools: dict[str, tuple[ToolSpec, ...]] = {}
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ from rollout.protocol.status import Status
 from rollout.runs.fetching.sources import fetch_sources
 from rollout.runs.identity import spec_identity
 from rollout.runs.plan.sandbox import require_sandbox_for
+from rollout.runs.plan.servers import list_servers
 from rollout.runs.prepare import PreparedRun
 from rollout.runs.resolve import Resolution, ResolveRequest, Resolving
 from rollout.runs.run_dir import RunDir, RunLock
@@ -97,6 +98,7 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
     machine = observe_machine()
     url = f"http://127.0.0.1:{port}"
     run.worker_config.unlink(missing_ok=True)
+    server_tools = list_servers(spec)
     specs = plan_processes(spec, run, machine)
     starts = open_starts(specs, run.logs, accelerators=machine.accelerators, note=display.note)
     resolving = Resolving(
@@ -104,6 +106,7 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
             spec=spec.model_dump(mode="json", exclude_none=True),
             model_path=None if wanted.model_path is None else str(wanted.model_path),
             models={role: str(path) for role, path in wanted.models.items()},
+            server_tools=server_tools,
         ),
         run.logs / "resolve.log",
     )

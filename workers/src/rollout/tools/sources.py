@@ -1,4 +1,4 @@
-"""The tools that ``environment.tools`` names: those that rollout ships, and typed functions of the user's own code.
+"""The tools of an environment: those that rollout ships, typed functions of the user's own code, and those of MCP servers.
 
 ``module.function`` is a user's; it is imported here, and what it raises is answered to the policy. Names that nobody
 knows are refused, as are two tools that the policy could not tell apart.
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rollout.errors import SpecError
 from rollout.plugins.user_code import load_object
@@ -17,11 +18,17 @@ from rollout.tools.calculator import calculator
 from rollout.tools.code import CodeSource
 from rollout.tools.contract import Tool, ToolSource, ToolTraits
 from rollout.tools.functions import FunctionTool
-from rollout.tools.sandbox.contract import SandboxMaker
 from rollout.tools.search import SearchSource
+from rollout.tools.server_files import read_files
 from rollout.turns import ToolSpec
 from rollout.types import Row
 from rollout_api.checks.tools import SANDBOXED, TOOLS, is_function
+from rollout_api.v1alpha1.environment import McpServer
+from rollout_api.v1alpha1.train import Train
+
+if TYPE_CHECKING:
+    from rollout.tools.mcp.source import McpSource
+    from rollout.tools.sandbox.bubblewrap import Bubblewrap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +49,18 @@ class FunctionSource:
         return (FunctionTool(self.function, traits=self.traits),)
 
 
-def build_sources(names: Sequence[str], folders: Sequence[Path] = ()) -> tuple[ToolSource, ...]:
-    """The sources of ``names``, in order; ``folders`` are where user code lies. Raises SpecError."""
+def build_sources(
+    names: Sequence[str], folders: Sequence[Path] = (), servers: Sequence[McpServer] = ()
+) -> tuple[ToolSource, ...]:
+    """The sources of ``names``, then those of ``servers``, in order; ``folders`` are where user code lies. Raises SpecError.
+
+    No server is started: it is asked for its tools where somebody first looks at them.
+    """
     sandboxed = tuple(name for name in names if name in SANDBOXED)
     sources: list[ToolSource] = [CodeSource(sandboxed, bubblewrap)] if sandboxed else []
     sources += [_source(name, folders) for name in names if name not in SANDBOXED]
-    _require_apart(sources)
-    return tuple(sources)
+    _require_apart(sources, [one.name for one in servers])
+    return (*sources, *build_servers(servers, folders))
 
 
 def tool_digests(specs: Sequence[ToolSpec]) -> dict[str, str]:
@@ -82,16 +94,48 @@ def _source(name: str, folders: Sequence[Path]) -> ToolSource:
     return FunctionSource(function=found, traits=ToolTraits())
 
 
-def _require_apart(sources: Sequence[ToolSource]) -> None:
+def build_servers(servers: Sequence[McpServer], folders: Sequence[Path]) -> tuple[McpSource, ...]:
+    """The sources of MCP servers, none of them started; ``folders`` are where their files lie. Raises SpecError."""
+    if not servers:
+        return ()
+    try:
+        from rollout.tools.mcp.source import McpSource, ServerProgram
+    except ImportError as error:
+        raise SpecError(
+            f"environment.mcpServers needs the package mcp, which is not here ({error}): pip install"
+            " 'rollout-rl[mcp]'"
+        ) from error
+    programs = (
+        ServerProgram(name=one.name, command=one.command, files=read_files(one, folders))
+        for one in servers
+    )
+    return tuple(McpSource(program, bubblewrap) for program in programs)
+
+
+def know_servers(
+    listed: Mapping[str, tuple[ToolSpec, ...]], train: Train | None, folders: Sequence[Path]
+) -> None:
+    """Servers that another process has asked for their tools are not asked again in this one."""
+    environment = None if train is None else train.environment
+    servers = environment.mcp_servers if environment is not None and listed else ()
+    for source in build_servers(servers, folders):
+        source.know(listed[source.program.name])
+
+
+def _require_apart(sources: Sequence[ToolSource], servers: Sequence[str]) -> None:
     seen: set[str] = set()
     for spec in (spec for source in sources for spec in source.specs):
         if spec.name in seen:
             raise SpecError(f"environment.tools: two tools are called {spec.name!r}; rename one")
+        if spec.name.partition("__")[0] in servers and "__" in spec.name:
+            raise SpecError(
+                f"environment.tools: {spec.name!r} is called as a tool of an MCP server; rename one of them"
+            )
         seen.add(spec.name)
 
 
 @cache
-def bubblewrap() -> SandboxMaker:
+def bubblewrap() -> Bubblewrap:
     """The maker of this process. Raises NoSandbox."""
     from rollout.tools.sandbox.bubblewrap import Bubblewrap
 

@@ -102,6 +102,12 @@ def try_environment(
         list[str] | None,
         typer.Option("--tool", help="A tool, as in train.environment.tools; repeatable."),
     ] = None,
+    servers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mcp-server", help="A server of tools: 'shelf=python shelf_server.py'; repeatable."
+        ),
+    ] = None,
     parameters: Annotated[
         list[str] | None,
         typer.Option("--parameter", help="Of the environment: digits=4; repeatable."),
@@ -117,8 +123,9 @@ def try_environment(
 
     chosen = PlayedEnvironment(
         environment=environment,
-        parameters=tuple(_parameter(one) for one in parameters or ()),
+        parameters=tuple(_pair(one, "--parameter", "VALUE") for one in parameters or ()),
         tools=tuple(tools or ()),
+        servers=tuple(_pair(one, "--mcp-server", "COMMAND") for one in servers or ()),
         data=data,
         split=split.value,
     )
@@ -147,10 +154,10 @@ def _player(model: str | None, sampling: dict[str, Any]) -> Player:
     return open_model(model, **sampling)
 
 
-def _parameter(given: str) -> tuple[str, str]:
+def _pair(given: str, option: str, what: str) -> tuple[str, str]:
     name, equals, value = given.partition("=")
     if not equals or not name:
-        raise SpecError(f"--parameter {given}: expected NAME=VALUE")
+        raise SpecError(f"{option} {given}: expected NAME={what}")
     return name, value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +21,15 @@ from rollout_api.v1alpha1.environment import Environment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedEnvironment:
-    """What is played: a builtin's name or ``module.Class``, with parameters, tools and, where it has none, rows."""
+    """What is played: a builtin's name or ``module.Class``, with parameters, tools and, where it has none, rows.
+
+    ``servers`` are MCP servers by name and command; words of it that are files or folders here are what they find.
+    """
 
     environment: str
     parameters: tuple[tuple[str, str], ...] = ()
     tools: tuple[str, ...] = ()
+    servers: tuple[tuple[str, str], ...] = ()
     data: Path | None = None
     split: Part = "train"
 
@@ -69,9 +74,21 @@ def _environment(chosen: PlayedEnvironment) -> Environment:
         raise SpecError(
             f"no environment {name!r}; there are {', '.join(sorted(BUILTINS))}, and module.Class of your code"
         )
+    servers = [_server(*one) for one in chosen.servers]
     try:
-        return Environment.model_validate({**made, "tools": list(chosen.tools)})
+        return Environment.model_validate(
+            {**made, "tools": list(chosen.tools), "mcpServers": servers}
+        )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise SpecError(f"environment {name}: {where}: {first['msg']}") from error
+
+
+def _server(name: str, written: str) -> dict[str, object]:
+    try:
+        command = shlex.split(written)
+    except ValueError as error:
+        raise SpecError(f"--mcp-server {name}={written}: {error}") from error
+    here = [word for word in command[1:] if not Path(word).is_absolute() and Path(word).exists()]
+    return {"name": name, "command": command, "files": here}

@@ -123,13 +123,17 @@ def _resolve(spec: RolloutRunSpec, *, offline: bool) -> tuple[dict[str, Any], li
 def _look(spec: RolloutRunSpec, *, offline: bool) -> dict[str, Any]:
     from rollout.objects.opening import require_place
     from rollout.runs.fetching.sources import fetch_sources
+    from rollout.runs.plan.servers import list_servers
     from rollout.runs.resolve import ResolveRequest, Resolving
 
     if not offline:
         require_place(spec.storage)
         fetch_sources(spec)
     request = ResolveRequest(
-        spec=spec.model_dump(mode="json", exclude_none=True), offline=offline, loads_rewards=True
+        spec=spec.model_dump(mode="json", exclude_none=True),
+        offline=offline,
+        loads_rewards=True,
+        server_tools=list_servers(spec),
     )
     with tempfile.NamedTemporaryFile(prefix="rollout-plan-", suffix=".log") as log:
         found = Resolving(request, Path(log.name)).wait()

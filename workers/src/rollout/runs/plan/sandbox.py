@@ -9,7 +9,9 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 def require_sandbox_for(spec: RolloutRunSpec) -> None:
     """Try a sandbox where the run needs one. Raises NoSandbox saying what is missing."""
     environment = spec.train.environment if spec.train else None
-    tools = SANDBOXED.intersection(environment.tools if environment is not None else ())
+    tools = environment is not None and (
+        environment.mcp_servers or SANDBOXED.intersection(environment.tools)
+    )
     if tools or any(find_sandboxed(spec)):
         from rollout.tools.sandbox.trial import require_sandbox
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -27,6 +27,7 @@ from rollout.tools.sandbox.contract import (
 )
 from rollout.tools.sandbox.host import Host
 from rollout.tools.sandbox.seccomp import build_filter, machine_calls
+from rollout.tools.sandbox.served import LINE_BYTES_MAX, ServedProgram, check_files
 
 START_SECONDS_MAX = 60.0
 """How long one may take to come up, on a machine that is busy."""
@@ -38,6 +39,7 @@ ERRORS_BYTES_MAX = 4096
 ARGUMENTS_BYTES_MAX = 96 << 10
 """Linux takes 128 KiB for one argument."""
 SHARED_MEMORY_BYTES = 16 << 20
+PYTHONS = frozenset({"python", "python3"})
 
 T = TypeVar("T")
 
@@ -71,7 +73,7 @@ class Bubblewrap:
     async def open(self, limits: SandboxLimits) -> BubblewrapSandbox:
         """A fresh sandbox. Raises InfrastructureError where it does not come up."""
         async with self._starting:
-            sandbox = await self._spawn(limits)
+            sandbox = BubblewrapSandbox(await self._spawn(limits, "inside.py"), limits)
             try:
                 await asyncio.wait_for(sandbox.start(), START_SECONDS_MAX)
             except (TimeoutError, InfrastructureError) as error:
@@ -83,10 +85,35 @@ class Bubblewrap:
                 raise
         return sandbox
 
-    async def _spawn(self, limits: SandboxLimits) -> BubblewrapSandbox:
-        inside = resources.files("rollout.tools.sandbox").joinpath("inside.py").read_bytes()
-        with _held(self._filter) as seccomp, _held(inside) as program:
-            argv = bubblewrap_argv(self._host, limits, seccomp=seccomp, program=program)
+    async def serve(
+        self, argv: tuple[str, ...], files: Mapping[str, bytes], limits: SandboxLimits
+    ) -> ServedProgram:
+        """A fresh sandbox with one program, which is spoken to line by line; ``files`` lie in its working folder.
+
+        ``argv`` is found in the sandbox's ``PATH``; ``python`` is its Python. Raises InfrastructureError where it does
+        not come up, and ValueError for more files than a sandbox takes.
+        """
+        check_files(files)
+        found = (
+            "/usr/bin/env",
+            *(self._host.python if one in PYTHONS else one for one in argv[:1]),
+        )
+        async with self._starting:
+            process = await self._spawn(limits, "serving.py", "inside.py")
+        program = ServedProgram(process)
+        try:
+            await program.begin((*found, *argv[1:]), files, limits)
+        except BaseException:
+            await program.close()
+            raise
+        return program
+
+    async def _spawn(self, limits: SandboxLimits, *programs: str) -> Process:
+        """A sandbox whose process 1 is the first of our ``programs``, with the others beside it."""
+        with contextlib.ExitStack() as stack:
+            seccomp = stack.enter_context(_held(self._filter))
+            held = {name: stack.enter_context(_held(_program(name))) for name in programs}
+            argv = bubblewrap_argv(self._host, limits, seccomp=seccomp, programs=held)
             try:
                 process = await asyncio.create_subprocess_exec(
                     *argv,
@@ -95,13 +122,18 @@ class Bubblewrap:
                     stderr=PIPE,
                     env={},
                     cwd="/",
-                    pass_fds=(seccomp, program),
+                    limit=LINE_BYTES_MAX,
+                    pass_fds=(seccomp, *held.values()),
                     start_new_session=True,
                 )
             except OSError as error:
                 raise InfrastructureError(f"a sandbox could not be started: {error}") from error
         _prefer_for_lack_of_memory(process.pid)
-        return BubblewrapSandbox(process, limits)
+        return process
+
+
+def _program(name: str) -> bytes:
+    return resources.files("rollout.tools.sandbox").joinpath(name).read_bytes()
 
 
 class BubblewrapSandbox:
@@ -228,9 +260,9 @@ def _as_result(answer: _Answer) -> CommandResult:
 
 
 def bubblewrap_argv(
-    host: Host, limits: SandboxLimits, *, seccomp: int, program: int
+    host: Host, limits: SandboxLimits, *, seccomp: int, programs: Mapping[str, int]
 ) -> tuple[str, ...]:
-    """The command. ``seccomp`` and ``program`` are descriptors of the filter and of ``inside.py``."""
+    """The command. ``seccomp`` is a descriptor of the filter, ``programs`` are those of ours by name, the first to be run."""
     drop = ()
     if host.drops_root:
         drop = (host.setpriv, "--reuid", "65534", "--regid", "65534", "--clear-groups", "--")
@@ -249,10 +281,15 @@ def bubblewrap_argv(
         *("--size", shared, "--tmpfs", "/dev/shm"),  # noqa: S108 - in the sandbox
         *("--size", disk, "--tmpfs", "/tmp"),  # noqa: S108 - likewise
         *("--size", disk, "--tmpfs", "/box", "--chdir", "/box"),
-        *("--ro-bind-data", str(program), "/run/inside.py"),
+        *(part for name, held in programs.items() for part in _bound(held, name)),
         *("--remount-ro", "/dev", "--remount-ro", "/proc", "--remount-ro", "/"),
-        *("--seccomp", str(seccomp), "--", host.python, "-I", "-S", "/run/inside.py"),
+        *("--seccomp", str(seccomp), "--", host.python, "-I", "-S"),
+        f"/run/{next(iter(programs))}",
     )
+
+
+def _bound(held: int, name: str) -> tuple[str, ...]:
+    return ("--ro-bind-data", str(held), f"/run/{name}")
 
 
 @contextlib.contextmanager

@@ -357,4 +357,5 @@ def write_frame(message: Frame) -> None:
         data = data[os.write(1, data) :]
 
 
-main()
+if __name__ == "__main__":
+    main()
