@@ -136,10 +136,10 @@ CONSUMERS: dict[str, Consumer] = {
         what="what is looked for on the hub and here, and found, before a run starts",
         ask=_worker(working.observe_look),
     ),
-    "servers": Consumer(
+    "reach": Consumer(
         kind="tools",
-        what="the programs of MCP servers, and the files that each finds in its sandbox",
-        ask=_worker(working.observe_servers),
+        what="the programs of MCP servers and the files that each finds in its sandbox; the hosts of the tool http",
+        ask=_worker(working.observe_reach),
     ),
     "memory": Consumer(
         kind="refusal",

@@ -21,6 +21,7 @@ ROWS: dict[str, Row] = {**TRAINING, **RUNS, **RUNTIME_ROWS}
 """By path."""
 VALUES: dict[str, Any] = {
     "spec.train.environment.tools[]": "calculator",
+    "spec.train.environment.http.hosts[]": "example.org:8443",
     "spec.train.environment.mcpServers[].name": "desk",
     "spec.train.environment.mcpServers[].files[]": "books.txt",
     f"{RT}.ceilings.actorReplicas": 1,

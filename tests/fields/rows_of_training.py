@@ -96,9 +96,12 @@ TRAINING: dict[str, Row] = {
             "spec.train.environment.tools": ["shell"],
         },
     ),
+    "spec.train.environment.http": row(
+        "grpo", "reach", edits={"spec.train.environment.http": {"hosts": ["docs.example.org"]}}
+    ),
     "spec.train.environment.mcpServers": row(
         "grpo",
-        "servers",
+        "reach",
         edits={
             **OWN_CODE,
             "spec.train.environment.mcpServers": [

@@ -210,14 +210,15 @@ def observe_look(document: Mapping[str, Any], place: Place) -> Any:
     )
 
 
-def observe_servers(document: Mapping[str, Any], place: Place) -> Any:
-    """What would be run for the servers of tools; nothing is."""
+def observe_reach(document: Mapping[str, Any], place: Place) -> Any:
+    """What would be run for the servers of tools, which nothing is, and which hosts the policy is told of."""
     del place
     spec = resolve(parse_run(document).spec).spec
     assert spec.train is not None
     assert spec.train.environment is not None
-    found = build_sources((), code_folders(spec), spec.train.environment.mcp_servers)
-    return [one.program for one in found if isinstance(one, McpSource)]
+    environment = spec.train.environment
+    found = build_sources((), code_folders(spec), environment.mcp_servers, environment.http)
+    return [one.program if isinstance(one, McpSource) else one.specs for one in found]
 
 
 def observe_trackers(document: Mapping[str, Any], place: Place) -> Any:

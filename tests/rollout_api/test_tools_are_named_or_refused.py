@@ -11,9 +11,13 @@ FIELD = "spec.train.environment.tools"
 SERVERS = "spec.train.environment.mcpServers"
 
 
-def problems(tools, *, platform="any", servers=(), **train):
+HTTP = "spec.train.environment.http"
+
+
+def problems(tools, *, platform="any", servers=(), http=None, **train):
     given = [{"name": name, "command": ["python", "server.py"]} for name in servers]
     environment = {"builtin": {"name": "single-turn"}, "tools": tools, "mcpServers": given}
+    environment |= {"http": {"hosts": http}} if http else {}
     given = {
         "algorithm": {"grpo": {}},
         "data": {"jsonl": {"uri": "a.jsonl"}},
@@ -24,7 +28,9 @@ def problems(tools, *, platform="any", servers=(), **train):
     }
     spec = RolloutRunSpec.model_validate({"model": {"uri": "rollout://tiny-adder"}, "train": given})
     found = check_spec(spec, Facts(platform=platform))
-    return [(one.field, one.reason) for one in found if one.field.startswith((FIELD, SERVERS))]
+    return [
+        (one.field, one.reason) for one in found if one.field.startswith((FIELD, SERVERS, HTTP))
+    ]
 
 
 def test_tools_that_are_there_and_functions_of_the_users_are_taken():
@@ -100,3 +106,29 @@ def test_what_learns_from_rows_asks_no_server():
 def test_a_servers_name_is_part_of_its_tools_names(name):
     with pytest.raises(ValidationError):
         problems([], servers=[name])
+
+
+def test_pages_are_got_on_one_machine_of_hosts_that_are_named():
+    assert not problems([], http=["docs.example.org", "example.org:8443"], platform="local")
+    assert problems([], http=["example.org"], platform="cluster") == [(HTTP, "NotSupported")]
+    found = problems([], http=["example.org"], algorithm={"sft": {}}, rewards=[])
+    assert (HTTP, "NotUsedByAlgorithm") in found
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "127.0.0.1",
+        "[::1]",
+        "10.1",
+        "https://a.org",
+        "a.org/",
+        "A.org",
+        "*.a.org",
+        "a.org.",
+    ],
+)
+def test_what_is_no_name_of_a_public_host_is_refused(host):
+    with pytest.raises(ValidationError):
+        problems([], http=[host])

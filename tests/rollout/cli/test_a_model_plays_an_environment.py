@@ -189,6 +189,18 @@ def test_what_says_nothing_is_refused(words, said):
     assert said in str(done.exception)
 
 
+@pytest.mark.process
+def test_servers_and_hosts_are_tools_too(sandbox_host):
+    done = played("arithmetic", "--http-host", "docs.example.org", written="7\n")
+    local = played("arithmetic", "--http-host", "localhost")
+    gone = played("arithmetic", "--mcp-server", "shelf=python nobody.py")
+
+    assert "Hosts: docs.example.org." in done.stdout
+    assert "http.hosts.0: String should match pattern" in str(local.exception)
+    assert "MCP server shelf: the server has ended" in str(gone.exception)
+    assert "nobody.py" in str(gone.exception)
+
+
 def test_a_model_that_is_not_there_is_named(tmp_path):
     done = played("arithmetic", "--model", (tmp_path / "none").as_uri())
 

@@ -219,6 +219,18 @@ def test_what_the_policy_sees_is_held_to_what_was_planned(make):
         require_planned({}, seen)
 
 
+def test_the_hosts_that_it_may_ask_are_part_of_what_it_sees():
+    def seen(*hosts):
+        named = {"builtin": {"name": "arithmetic"}, "http": {"hosts": hosts}}
+        return tools_of(build_environment(Environment.model_validate(named)))
+
+    [http] = seen("docs.example.org")
+    assert http.name == "http"
+    assert "docs.example.org" in http.description
+    with pytest.raises(SpecError, match="http is not what the run was planned with"):
+        require_planned(tool_digests([http]), seen("docs.example.org", "evil.org"))
+
+
 @pytest.mark.usefixtures("sandbox_host")
 def test_what_the_policy_writes_runs_in_one_sandbox_an_episode(make):
     builder = make("python_exec", "shell", "file")

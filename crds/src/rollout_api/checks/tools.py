@@ -41,6 +41,8 @@ def tools_are_there(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
             )
         elif name not in TOOLS and not is_function(name):
             fix = f"take {', '.join(TOOLS)}, or module.function of the run's code"
+            if name == "http":
+                fix = "name the hosts instead: environment.http: {hosts: [...]}"
             yield not_supported(field, f"a tool {name!r}", fix)
         elif name in SANDBOXED and facts.platform == "cluster":
             fix = "leave it out, or run on one machine"
@@ -65,13 +67,23 @@ def servers_are_kept_in(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]
             yield not_supported(field, what, "leave it out, or run on one machine")
 
 
+def pages_are_fetched_here(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """In a cluster no page: there is no proxy that holds addresses to what was checked."""
+    environment = spec.train.environment if spec.train else None
+    if environment is None or environment.http is None or facts.platform != "cluster":
+        return
+    what = "the tool http in a cluster, which has no proxy of its own yet,"
+    yield not_supported("spec.train.environment.http", what, "leave it out, or run on one machine")
+
+
 def tools_are_for_sampling(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """What learns from rows calls nothing."""
     train = spec.train
     if train is None or train.environment is None or train.algorithm.is_online:
         return
-    given = {"tools": train.environment.tools, "mcpServers": train.environment.mcp_servers}
-    for field in (name for name, some in given.items() if some):
+    environment = train.environment
+    given = {"tools": environment.tools, "mcpServers": environment.mcp_servers}
+    for field in (name for name, some in {**given, "http": environment.http}.items() if some):
         yield Problem(
             field=f"spec.train.environment.{field}",
             reason="NotUsedByAlgorithm",
@@ -105,4 +117,10 @@ def _rewards(rewards: Sequence[Reward], field: str) -> Iterator[tuple[str, str]]
             yield f"{field}[{index}].builtin.name", reward.builtin.name
 
 
-RULES = (tools_are_there, servers_are_kept_in, tools_are_for_sampling, programs_are_kept_in)
+RULES = (
+    tools_are_there,
+    servers_are_kept_in,
+    pages_are_fetched_here,
+    tools_are_for_sampling,
+    programs_are_kept_in,
+)

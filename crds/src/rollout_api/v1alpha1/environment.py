@@ -49,6 +49,22 @@ class McpServer(ApiModel):
     """Files and folders of the run's code that it finds in its working folder; nothing else of them is there."""
 
 
+HttpHost = Annotated[
+    str,
+    StringConstraints(
+        max_length=260,
+        pattern=r"^([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z]([a-z0-9-]*[a-z0-9])?(:[0-9]{1,5})?$",
+    ),
+]
+
+
+class HttpAccess(ApiModel):
+    """What the tool `http` may reach."""
+
+    hosts: tuple[HttpHost, ...] = many(64, num_min=1)
+    """Names of public hosts, `host` for https or `host:port`; what else they lead to is refused."""
+
+
 class Environment(OneOf):
     """One episode's world: it makes the conversation and takes the replies."""
 
@@ -64,6 +80,8 @@ class Environment(OneOf):
     """Tools that the policy may call: `calculator`, `search`, on one machine also python_exec, shell and file; or `module.function` of the user's code."""
     mcp_servers: tuple[McpServer, ...] = many(8, key="name")
     """Servers whose tools the policy may call; on one machine only."""
+    http: HttpAccess | None = None
+    """Gives the policy the tool `http`, which gets pages of these hosts; on one machine only."""
 
 
 class PythonFunction(OneOf):

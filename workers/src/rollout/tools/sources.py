@@ -23,7 +23,7 @@ from rollout.tools.server_files import read_files
 from rollout.turns import ToolSpec
 from rollout.types import Row
 from rollout_api.checks.tools import SANDBOXED, TOOLS, is_function
-from rollout_api.v1alpha1.environment import McpServer
+from rollout_api.v1alpha1.environment import HttpAccess, McpServer
 from rollout_api.v1alpha1.train import Train
 
 if TYPE_CHECKING:
@@ -50,15 +50,22 @@ class FunctionSource:
 
 
 def build_sources(
-    names: Sequence[str], folders: Sequence[Path] = (), servers: Sequence[McpServer] = ()
+    names: Sequence[str],
+    folders: Sequence[Path] = (),
+    servers: Sequence[McpServer] = (),
+    http: HttpAccess | None = None,
 ) -> tuple[ToolSource, ...]:
-    """The sources of ``names``, then those of ``servers``, in order; ``folders`` are where user code lies. Raises SpecError.
+    """The sources of ``names``, ``http`` and ``servers``, in order; ``folders`` are where user code lies. Raises SpecError.
 
     No server is started: it is asked for its tools where somebody first looks at them.
     """
     sandboxed = tuple(name for name in names if name in SANDBOXED)
     sources: list[ToolSource] = [CodeSource(sandboxed, bubblewrap)] if sandboxed else []
     sources += [_source(name, folders) for name in names if name not in SANDBOXED]
+    if http is not None:
+        from rollout.tools.http.source import HttpSource
+
+        sources.append(HttpSource(http.hosts))
     _require_apart(sources, [one.name for one in servers])
     return (*sources, *build_servers(servers, folders))
 

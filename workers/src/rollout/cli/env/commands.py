@@ -108,6 +108,12 @@ def try_environment(
             "--mcp-server", help="A server of tools: 'shelf=python shelf_server.py'; repeatable."
         ),
     ] = None,
+    http_hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--http-host", help="Gives the tool http, for this host or host:port; repeatable."
+        ),
+    ] = None,
     parameters: Annotated[
         list[str] | None,
         typer.Option("--parameter", help="Of the environment: digits=4; repeatable."),
@@ -126,6 +132,7 @@ def try_environment(
         parameters=tuple(_pair(one, "--parameter", "VALUE") for one in parameters or ()),
         tools=tuple(tools or ()),
         servers=tuple(_pair(one, "--mcp-server", "COMMAND") for one in servers or ()),
+        http_hosts=tuple(http_hosts or ()),
         data=data,
         split=split.value,
     )

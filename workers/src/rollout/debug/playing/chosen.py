@@ -30,6 +30,7 @@ class PlayedEnvironment:
     parameters: tuple[tuple[str, str], ...] = ()
     tools: tuple[str, ...] = ()
     servers: tuple[tuple[str, str], ...] = ()
+    http_hosts: tuple[str, ...] = ()
     data: Path | None = None
     split: Part = "train"
 
@@ -74,11 +75,11 @@ def _environment(chosen: PlayedEnvironment) -> Environment:
         raise SpecError(
             f"no environment {name!r}; there are {', '.join(sorted(BUILTINS))}, and module.Class of your code"
         )
-    servers = [_server(*one) for one in chosen.servers]
+    made |= {"tools": list(chosen.tools), "mcpServers": [_server(*one) for one in chosen.servers]}
+    if chosen.http_hosts:
+        made["http"] = {"hosts": list(chosen.http_hosts)}
     try:
-        return Environment.model_validate(
-            {**made, "tools": list(chosen.tools), "mcpServers": servers}
-        )
+        return Environment.model_validate(made)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
