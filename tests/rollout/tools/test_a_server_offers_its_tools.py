@@ -4,12 +4,20 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from servers import asked, served, tool_of
+from servers import SERVER, asked, served, tool_of
 
 from rollout.errors import InfrastructureError
 from rollout.tools.contract import ToolMistake
+from rollout.tools.mcp.source import McpSource, ServerProgram
+from rollout.tools.sandbox.bubblewrap import Bubblewrap
+from rollout.tools.sandbox.host import own_python
 from rollout.tools.sources import require_planned, tool_digests
 from rollout.tools.toolbox import Toolbox
 from rollout.types import ToolCall
@@ -116,3 +124,40 @@ async def test_a_reply_with_calls_is_answered_by_the_server(shelf):
     await toolbox.close()
 
     assert [one.text for one in done.results] == ["10"]
+
+
+@pytest.fixture
+def own_environment(sandbox_host, monkeypatch):
+    """An environment of Python that everybody may read, as that of this process; it has a module of its own."""
+    with tempfile.TemporaryDirectory(prefix="rollout-environment-", dir="/var/tmp") as folder:
+        subprocess.run([sandbox_host.python, "-m", "venv", "--without-pip", folder], check=True)
+        Path(folder).chmod(0o755)
+        [packages] = Path(folder).glob("lib/python3*/site-packages")
+        (packages / "shelf_books.py").write_text("TITLE = 'Emma'\n")
+        monkeypatch.setattr(sys, "prefix", folder)
+        monkeypatch.setattr(sys, "base_prefix", "/usr")
+        yield Path(folder)
+
+
+IMPORTS = SERVER.replace(
+    'def fail(text=""):',
+    'def fail(text=""):\n    import shelf_books\n    return said(shelf_books.TITLE)\n\ndef _():',
+)
+
+
+async def test_one_of_python_has_the_packages_of_this_environment(sandbox_host, own_environment):
+    program = ServerProgram(
+        name="shelf", command=("python", "server.py"), files=(("server.py", IMPORTS.encode()),)
+    )
+    tool = tool_of(McpSource(program, lambda: Bubblewrap(sandbox_host)), "fail")
+
+    assert [one.text for one in await asked(tool)] == ["Emma"]
+
+
+def test_an_environment_that_a_sandbox_may_not_read_is_not_shown_to_it(
+    sandbox_host, own_environment
+):
+    own_environment.chmod(0o700)
+    alone = replace(sandbox_host, drops_root=True)
+
+    assert own_python(alone) == (sandbox_host.python, ())

@@ -11,7 +11,7 @@ import contextlib
 import os
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import resources
 from pathlib import Path
 from typing import TypeVar
@@ -25,7 +25,7 @@ from rollout.tools.sandbox.contract import (
     SandboxLimits,
     Stream,
 )
-from rollout.tools.sandbox.host import Host
+from rollout.tools.sandbox.host import Host, own_python
 from rollout.tools.sandbox.seccomp import build_filter, machine_calls
 from rollout.tools.sandbox.served import LINE_BYTES_MAX, ServedProgram, check_files
 
@@ -90,16 +90,18 @@ class Bubblewrap:
     ) -> ServedProgram:
         """A fresh sandbox with one program, which is spoken to line by line; ``files`` lie in its working folder.
 
-        ``argv`` is found in the sandbox's ``PATH``; ``python`` is its Python. Raises InfrastructureError where it does
-        not come up, and ValueError for more files than a sandbox takes.
+        ``argv`` is found in the sandbox's ``PATH``; ``python`` is this process's, with its packages, where the
+        sandbox's user may read it, else the sandbox's. Raises InfrastructureError where it does not come up, and
+        ValueError for more files than a sandbox takes.
         """
         check_files(files)
+        python, folders = own_python(self._host)
         found = (
             "/usr/bin/env",
-            *(self._host.python if one in PYTHONS else one for one in argv[:1]),
+            *(python if one in PYTHONS else one for one in argv[:1]),
         )
         async with self._starting:
-            process = await self._spawn(limits, "serving.py", "inside.py")
+            process = await self._spawn(limits, "serving.py", "inside.py", folders=folders)
         program = ServedProgram(process)
         try:
             await program.begin((*found, *argv[1:]), files, limits)
@@ -108,12 +110,15 @@ class Bubblewrap:
             raise
         return program
 
-    async def _spawn(self, limits: SandboxLimits, *programs: str) -> Process:
-        """A sandbox whose process 1 is the first of our ``programs``, with the others beside it."""
+    async def _spawn(
+        self, limits: SandboxLimits, *programs: str, folders: tuple[str, ...] = ()
+    ) -> Process:
+        """A sandbox whose process 1 is the first of our ``programs``, with the others beside it; it sees ``folders`` too."""
+        host = replace(self._host, folders=(*self._host.folders, *folders))
         with contextlib.ExitStack() as stack:
             seccomp = stack.enter_context(_held(self._filter))
             held = {name: stack.enter_context(_held(_program(name))) for name in programs}
-            argv = bubblewrap_argv(self._host, limits, seccomp=seccomp, programs=held)
+            argv = bubblewrap_argv(host, limits, seccomp=seccomp, programs=held)
             try:
                 process = await asyncio.create_subprocess_exec(
                     *argv,

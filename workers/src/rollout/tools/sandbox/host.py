@@ -54,6 +54,21 @@ class Host:
         )
 
 
+def own_python(host: Host) -> tuple[str, tuple[str, ...]]:
+    """This process's Python with its packages, and the folders that it needs beside the host's; for programs of people.
+
+    The host's own Python, and no folder, where the user of sandboxes may not read this one.
+    """
+    python = Path(sys.prefix, "bin", "python3")
+    needed = [Path(sys.prefix), Path(sys.base_prefix)]
+    may_read = not host.drops_root or all(map(_all_may_read, [*needed, python]))
+    if not python.exists() or not may_read:
+        return host.python, ()
+    wanted = dict.fromkeys(map(str, needed))
+    more = [one for one in wanted if not any(_is_below(one, seen) for seen in host.folders)]
+    return str(python), tuple(more)
+
+
 def _find_program(name: str, fix: str) -> str:
     for folder in SYSTEM_FOLDERS:
         path = Path(folder, name)
