@@ -12,6 +12,7 @@ sys.path[:0] = [
     str(HERE.parent / "rollout_operator"),
     str(HERE.parent / "rollout" / "inference"),
     str(HERE.parent / "rollout" / "tools"),
+    str(HERE.parent / "rollout" / "coordinator"),
 ]
 
 

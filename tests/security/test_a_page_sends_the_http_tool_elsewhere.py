@@ -2,10 +2,12 @@
 
 import asyncio
 import gzip
+import ssl
 from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
+from tls_kit import Authority
 
 from rollout.errors import InfrastructureError
 from rollout.tools.contract import ToolMistake
@@ -357,6 +359,41 @@ async def test_an_answer_that_is_none_is_the_pages_doing():
     [tool] = HttpSource([f"{HOST}:{port}"], resolve=resolve, require=nobody_private).open({})
     with pytest.raises(ToolMistake, match=r"the answer of docs\.example\.org is none"):
         await tool.call({"url": f"http://{HOST}:{port}/"}, "key")
+    server.close()
+
+
+@pytest.mark.parametrize("name", [HOST, "evil.org"])
+async def test_whoever_answers_at_the_checked_address_must_be_the_host(name, tmp_path):
+    authority = Authority()
+    authority.issue(tmp_path, (name,))
+    own = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    own.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    trust = ssl.create_default_context(cafile=str(authority.write_ca(tmp_path / "ca.crt")))
+
+    async def talk(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\npage"
+        )
+        writer.close()
+
+    async def resolve(host, port):
+        return ["127.0.0.1"]
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0, ssl=own)
+    port = server.sockets[0].getsockname()[1]
+    here = {"resolve": resolve, "require": nobody_private}
+    given = {"url": f"https://{HOST}:{port}/"}
+    [tool] = HttpSource([f"{HOST}:{port}"], trust=trust, **here).open({})
+    [strict] = HttpSource([f"{HOST}:{port}"], **here).open({})
+
+    if name == HOST:
+        assert (await tool.call(given, "key")).text == "page"
+    else:
+        with pytest.raises(InfrastructureError, match=r"is not reached.*certificate"):
+            await tool.call(given, "key")
+    with pytest.raises(InfrastructureError, match=r"is not reached.*certificate"):
+        await strict.call(given, "key")
     server.close()
 
 

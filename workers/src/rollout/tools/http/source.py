@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,7 +62,7 @@ async def resolve_here(host: str, port: int) -> Sequence[str]:
 
 
 class HttpSource:
-    """The tool over some hosts, the same for every row."""
+    """The tool over some hosts, the same for every row. ``trust`` None: certificates that this machine trusts."""
 
     def __init__(
         self,
@@ -69,9 +70,15 @@ class HttpSource:
         *,
         resolve: Resolve = resolve_here,
         require: Require = require_public,
+        trust: ssl.SSLContext | None = None,
     ) -> None:
         self._allowed = allowed_hosts(hosts)
-        self._reach = _Reach(resolve=resolve, require=require, free=asyncio.Semaphore(CALLS_MAX))
+        self._reach = _Reach(
+            resolve=resolve,
+            require=require,
+            trust=trust or ssl.create_default_context(),
+            free=asyncio.Semaphore(CALLS_MAX),
+        )
         self.specs = (_spec(hosts),)
 
     def open(self, row: Row) -> tuple[Tool, ...]:
@@ -95,6 +102,7 @@ class _Reach:
 
     resolve: Resolve
     require: Require
+    trust: ssl.SSLContext
     free: asyncio.Semaphore
 
 
@@ -147,7 +155,7 @@ class HttpTool:
         self.reach.require(host, addresses)
         try:
             async with (
-                _session(addresses) as session,
+                _session(addresses, self.reach.trust) as session,
                 session.get(url, allow_redirects=False) as response,
             ):
                 if response.status in REDIRECTS and "Location" in response.headers:
@@ -162,8 +170,8 @@ class HttpTool:
         """Nothing is held between two calls."""
 
 
-def _session(addresses: Sequence[str]) -> ClientSession:
-    connector = TCPConnector(resolver=_Pinned(addresses), force_close=True, limit=1)
+def _session(addresses: Sequence[str], trust: ssl.SSLContext) -> ClientSession:
+    connector = TCPConnector(resolver=_Pinned(addresses), ssl=trust, force_close=True, limit=1)
     return ClientSession(
         connector=connector,
         cookie_jar=DummyCookieJar(),
