@@ -210,7 +210,9 @@ class RunningService:
 async def running_services(base: TrainingBase, folder: Path) -> AsyncIterator[Callable]:
     running: list[RunningService] = []
 
-    async def start(place: Path = folder, *, computes: bool = True) -> RunningService:
+    async def start(
+        place: Path = folder, *, computes: bool = True, skip_unembed: bool = False
+    ) -> RunningService:
         book = CallBook(place / "calls.sqlite", IDENTITY)
         desk = TrainingDesk(book, {base.name: base}, SavedWeights(place / "weights"), threads=1)
         keys = KeyFile(folder / "keys")
@@ -220,7 +222,8 @@ async def running_services(base: TrainingBase, folder: Path) -> AsyncIterator[Ca
             await desk.close()
             book.close()
             raise
-        http = TestClient(TestServer(build_service(ServiceDoor(desk, KeyDoor(keys), 0.2), 1 << 24)))
+        door = ServiceDoor(desk, KeyDoor(keys), 0.2, skip_unembed=skip_unembed)
+        http = TestClient(TestServer(build_service(door, 1 << 24)))
         await http.start_server()
         duties = (desk.compute_forever, desk.sample_forever) if computes else ()
         one = RunningService(

@@ -266,6 +266,23 @@ async def test_an_adapter_that_cannot_be_is_refused(service, lora, words):
     assert (status in (400, 422), words in said["detail"]) == (True, True), said
 
 
+async def test_a_service_that_skips_the_unembedding_says_so_and_makes_the_rest(service):
+    client = (await service(skip_unembed=True)).client()
+    status, said = await client.post("create_session", {"sdk_version": "0"})
+    assert (status, "leaves out what train_unembed asks for" in said["warning_message"]) == (
+        200,
+        True,
+    )
+    client.session = said["session_id"]
+    asked = await client.begin(number=0, train_unembed=True)
+    plain = await client.begin(number=1)
+    chains = []
+    for client.model in (asked, plain):
+        await client.answer(await client.backward([sequence_datum()], seq=1))
+        chains.append((await client.state())["chain"])
+    assert chains[0] == chains[1]
+
+
 async def test_a_model_is_made_once_and_never_otherwise(service):
     client = (await service()).client()
     model = await client.begin(seed=1)

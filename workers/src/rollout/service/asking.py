@@ -45,6 +45,9 @@ from rollout.service.wire.requests import (
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+SKIPS_UNEMBED = (
+    "this service leaves out what train_unembed asks for: adapters are on attention and MLP only"
+)
 CREATED = 0
 """The place of a model's creation among its calls."""
 
@@ -61,9 +64,17 @@ class ServiceCaller:
 class ServiceDoor:
     """The desk as callers reach it. Every method raises CallRefused."""
 
-    def __init__(self, desk: TrainingDesk, keys: KeyDoor, poll_seconds: float) -> None:
+    def __init__(
+        self,
+        desk: TrainingDesk,
+        keys: KeyDoor,
+        poll_seconds: float,
+        *,
+        skip_unembed: bool = False,
+    ) -> None:
         self.desk = desk
         self.poll_seconds = poll_seconds
+        self._skip_unembed = skip_unembed
         self.owner = keys.owner
 
     async def client_config(self, caller: ServiceCaller) -> dict[str, Any]:
@@ -87,7 +98,8 @@ class ServiceDoor:
         name = uuid.uuid4().hex
         about = msgspec.json.encode(ask).decode()
         await self.desk.add(ServiceSession(id=name, owner=caller.owner, about=about))
-        return {"type": "create_session", "session_id": name}
+        told = {"warning_message": SKIPS_UNEMBED} if self._skip_unembed else {}
+        return {"type": "create_session", "session_id": name, **told}
 
     async def heartbeat(self, caller: ServiceCaller) -> dict[str, str]:
         """Whether the session is the caller's; nothing ends for want of a heartbeat."""
@@ -121,7 +133,7 @@ class ServiceDoor:
         self._open_session(ask.session_id, caller.owner)
         base = self._base(ask.base_model)
         model_id = model_id_of(ask.session_id, ask.model_seq_id)
-        adapter = read_adapter(ask, model_id)
+        adapter = read_adapter(ask, model_id, skip_unembed=self._skip_unembed)
         await self.desk.create_model(
             new_model(model_id, ask.session_id, caller.owner, base, adapter)
         )

@@ -49,7 +49,12 @@ async def serve_training(
         await _first(desk.open(), stop.wait())
         if stop.is_set():
             return
-        door = ServiceDoor(desk, KeyDoor(KeyFile(settings.keys)), settings.poll_seconds)
+        door = ServiceDoor(
+            desk,
+            KeyDoor(KeyFile(settings.keys)),
+            settings.poll_seconds,
+            skip_unembed=settings.skip_unembed,
+        )
         runner = web.AppRunner(
             build_service(door, settings.body_bytes_max),
             access_log=None,

@@ -15,7 +15,10 @@ KEY_PREFIX = "tml-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingServiceSettings:
-    """``bases`` as ``[NAME=]MODEL``; ``folder`` holds the book and saved weights; ``keys`` the keys."""
+    """``bases`` as ``[NAME=]MODEL``; ``folder`` holds the book and saved weights; ``keys`` the keys.
+
+    ``skip_unembed``: an adapter on the unembedding that a client asks for is left out, and the client is told.
+    """
 
     bases: tuple[str, ...]
     folder: Path
@@ -23,6 +26,7 @@ class TrainingServiceSettings:
     host: str = "127.0.0.1"
     port: int = 8400
     threads: int = 1
+    skip_unembed: bool = False
     body_bytes_max: int = 256 << 20
     poll_seconds: float = 20.0
 

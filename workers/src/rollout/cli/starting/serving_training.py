@@ -38,6 +38,13 @@ def serve(
         typer.Option("--keys", help="Folder of the keys; default: gateway under ROLLOUT_HOME."),
     ] = None,
     threads: Annotated[int, typer.Option("--threads", min=1, help="CPU threads.")] = 1,
+    skip_unembed: Annotated[
+        bool,
+        typer.Option(
+            "--skip-unembed",
+            help="Leave out the adapter on the unembedding that clients ask for; they are told.",
+        ),
+    ] = False,
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Serve models to train until Ctrl-C; started again on its folder it goes on where it was."""
@@ -59,6 +66,7 @@ def serve(
         host=host,
         port=port,
         threads=threads,
+        skip_unembed=skip_unembed,
     )
     key = _first_key(KeyFile(settings.keys))
 

@@ -31,8 +31,11 @@ NAME_MAX = 128
 SEED_MAX = 2**63 - 1
 
 
-def read_adapter(ask: ModelAsk, model_id: str) -> AdapterAsk:
-    """The adapter of a new model; one without a seed has it from the model's id. Raises CallRefused."""
+def read_adapter(ask: ModelAsk, model_id: str, *, skip_unembed: bool) -> AdapterAsk:
+    """The adapter of a new model; one without a seed has it from the model's id. Raises CallRefused.
+
+    ``skip_unembed`` leaves out one on the unembedding, which is refused otherwise.
+    """
     if ask.optimizer_config.type != "adamw":
         raise not_offered(f"optimizer_config.type {ask.optimizer_config.type!r}", "use adamw")
     lora = ask.lora_config
@@ -45,14 +48,14 @@ def read_adapter(ask: ModelAsk, model_id: str) -> AdapterAsk:
     if lora.seed is not None and not 0 <= lora.seed <= SEED_MAX:
         raise CallRefused(f"lora_config.seed: expected 0 to {SEED_MAX}, got {lora.seed}")
     seed = _number(model_id) if lora.seed is None else lora.seed
-    return AdapterAsk(rank=lora.rank, seed=seed, targets=_targets(lora))
+    return AdapterAsk(rank=lora.rank, seed=seed, targets=_targets(lora, skip_unembed=skip_unembed))
 
 
-def _targets(lora: LoraAsk) -> tuple[LoraTarget, ...]:
-    if lora.train_unembed:
+def _targets(lora: LoraAsk, *, skip_unembed: bool) -> tuple[LoraTarget, ...]:
+    if lora.train_unembed and not skip_unembed:
         raise not_offered(
             "lora_config.train_unembed: an adapter on the unembedding",
-            "say train_unembed=False in create_lora_training_client",
+            "say train_unembed=False in create_lora_training_client, or start the service with --skip-unembed",
         )
     wanted: list[LoraTarget] = []
     if lora.train_attn:
