@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,9 +19,9 @@ from rollout.ledger.sqlite.call_book import CallBook
 from rollout.service.api import PREFIX, build_service
 from rollout.service.asking import ServiceDoor
 from rollout.service.desk import TrainingDesk
+from rollout.service.kept.tensors import Keeper
 from rollout.service.settings import KEY_PREFIX, KeyDoor
 from rollout.service.training.bases import TrainingBase
-from rollout.service.weights import SavedWeights
 from rollout.service.wire.losses import PROTOBUF_TYPE
 from rollout.service.wire.schema import FLOAT32, INT64, WIRE
 
@@ -112,6 +113,22 @@ class WireClient:
         ask |= {"sampling_session_seq_id": 0} if name is None else {"path": name}
         return await self.post("save_weights_for_sampler", ask)
 
+    async def save_state(self, name: str, seq: int | None = None, **more: Any) -> tuple[int, Any]:
+        ask = {"model_id": self.model, "seq_id": self.next_seq(seq), "path": name, **more}
+        return await self.post("save_weights", ask)
+
+    async def begin_from(self, path: str, number: int, *, optimizer: bool) -> str:
+        ask = {
+            "session_id": self.session,
+            "model_seq_id": number,
+            "path": path,
+            "optimizer": optimizer,
+        }
+        said = await self.answer(await self.post("load_weights", ask))
+        self.model, self.seq = said["model_id"], 0
+        assert said["path"] == path
+        return self.model
+
     def next_seq(self, given: int | None) -> int:
         if given is None:
             self.seq += 1
@@ -180,6 +197,7 @@ class RunningService:
     http: TestClient
     keys: KeyFile
     tasks: list[asyncio.Task]
+    folder: Path
 
     def client(self, name: str = "one") -> WireClient:
         key = self.keys.create(name, KeyLimits(), now=0.0, expires=None)
@@ -195,7 +213,8 @@ class RunningService:
             seq=client.seq,
         )
 
-    async def stop(self) -> None:
+    async def stop(self, *, anchors: bool = False) -> None:
+        """Without ``anchors`` what a kill leaves: an end in order keeps every model as it is."""
         for task in self.tasks:
             task.cancel()
         for task in self.tasks:
@@ -204,6 +223,8 @@ class RunningService:
         await self.http.close()
         await self.desk.close()
         self.book.close()
+        if not anchors:
+            shutil.rmtree(self.folder / "anchors", ignore_errors=True)
 
 
 @asynccontextmanager
@@ -214,7 +235,7 @@ async def running_services(base: TrainingBase, folder: Path) -> AsyncIterator[Ca
         place: Path = folder, *, computes: bool = True, skip_unembed: bool = False
     ) -> RunningService:
         book = CallBook(place / "calls.sqlite", IDENTITY)
-        desk = TrainingDesk(book, {base.name: base}, SavedWeights(place / "weights"), threads=1)
+        desk = TrainingDesk(book, {base.name: base}, Keeper.under(place), threads=1)
         keys = KeyFile(folder / "keys")
         try:
             await desk.open()
@@ -231,6 +252,7 @@ async def running_services(base: TrainingBase, folder: Path) -> AsyncIterator[Ca
             book=book,
             http=http,
             keys=keys,
+            folder=place,
             tasks=[asyncio.create_task(duty()) for duty in duties],
         )
         running.append(one)

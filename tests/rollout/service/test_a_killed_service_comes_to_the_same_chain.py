@@ -13,7 +13,7 @@ from service_kit import IDENTITY, sequence_datum
 from rollout.errors import LedgerError
 from rollout.ledger.sqlite.call_book import CallBook
 from rollout.service.desk import TrainingDesk
-from rollout.service.weights import SavedWeights
+from rollout.service.kept.tensors import Keeper
 
 NUM_CALLS = 12
 KILLS = 10
@@ -32,7 +32,8 @@ async def send(client, seq):
     if kind == 4:
         return await client.step(seq=seq)
     if kind == 5:
-        return await client.save(f"after-{seq}", seq=seq)
+        save = client.save if seq < 6 else client.save_state
+        return await save(f"after-{seq}", seq=seq)
     return await client.backward([sequence_datum()], seq=seq, forward_only=True)
 
 
@@ -151,7 +152,7 @@ async def test_a_book_is_of_one_process_one_machine_and_its_bases(service, tmp_p
         CallBook(path, {"machine": "other"})
     for bases in ({}, {"tiny": replace(tiny_base, digest="blake3:other")}):
         book = CallBook(path, IDENTITY)
-        desk = TrainingDesk(book, bases, SavedWeights(tmp_path / "weights"), threads=1)
+        desk = TrainingDesk(book, bases, Keeper.under(tmp_path), threads=1)
         with pytest.raises(LedgerError, match=r"is over the base tiny .* which is not served"):
             await desk.open()
         await desk.close()

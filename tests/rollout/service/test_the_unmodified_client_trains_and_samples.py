@@ -130,12 +130,22 @@ def test_a_loss_of_the_clients_own_is_computed_where_it_is(client):
     assert own.metrics["gradient_norm:max"] == pytest.approx(theirs.metrics["gradient_norm:max"])
 
 
+def test_a_loop_goes_on_from_a_state_that_was_saved(client):
+    model = new_model(client, seed=6)
+    train(model, 3)
+    path = model.save_state("three").result(60).path
+    wanted, _ = train(model, 2)
+    again = client.create_training_client_from_state_with_optimizer(path).result(60)
+    assert again.get_info().lora_rank == 4
+    assert train(again, 2)[0] == wanted
+
+
 def test_refusals_reach_the_client_as_its_own_errors(client):
     model = new_model(client)
     with pytest.raises(tinker.RequestFailedError, match="expected 9 values, one for each token"):
         model.forward_backward([datum(SEQUENCE, weights=[1.0])], "cross_entropy").result(60)
-    with pytest.raises(tinker.RequestFailedError, match="save_weights is not offered"):
-        model.save_state("x").result(60)
+    with pytest.raises(tinker.RequestFailedError, match="ttl_seconds: a state that expires"):
+        model.save_state("x", ttl_seconds=3600).result(60)
     with pytest.raises(tinker.UnprocessableEntityError, match="unembedding is not offered"):
         client.create_lora_training_client(base_model="tiny", rank=4).result(60)
     with pytest.raises(tinker.UnprocessableEntityError, match="there are tiny"):

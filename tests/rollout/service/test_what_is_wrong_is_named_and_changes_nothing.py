@@ -204,14 +204,15 @@ async def test_a_step_without_a_gradient_is_refused(service):
 async def test_what_is_not_offered_in_a_models_order_takes_its_place_there(service):
     client = (await service()).client()
     model = await client.begin()
-    for seq, path in ((1, "save_weights"), (2, "load_weights")):
-        ask = {"model_id": model, "seq_id": seq, "path": "x", "optimizer": False}
-        said = await client.answer(await client.post(path, ask))
-        assert f"{path} is not offered by this service" in said["error"]
+    ask = {"model_id": model, "seq_id": 1, "path": "x", "optimizer": False}
+    said = await client.answer(await client.post("load_weights", ask))
+    assert "load_weights into a model that there is is not offered" in said["error"]
+    said = await client.answer(await client.save_state("x", seq=2, overwrite=True))
+    assert "overwrite: another state under the same name is not offered" in said["error"]
     ask = {"model_id": model, "seq_id": 3, "path": "a", "ttl_seconds": 3600}
     said = await client.answer(await client.post("save_weights_for_sampler", ask))
     assert "ttl_seconds: weights that expire is not offered" in said["error"]
-    for seq, words in ((4, None), (5, "names weights that this model was saved as before")):
+    for seq, words in ((4, None), (5, "names a sampler that this model was saved as before")):
         said = await client.answer(await client.save("same", seq=seq))
         assert (words or "tinker://") in said.get("error", said.get("path"))
     assert (await client.state())["calls"] == 5

@@ -20,7 +20,7 @@ from rollout.service.calls import (
     StepAnswer,
 )
 from rollout.service.chain import chain_head
-from rollout.service.desk import sampler_of_call, saved_path
+from rollout.service.desk import sampler_of_call, saved_path, state_path
 from rollout.service.refusals import unknown
 from rollout.service.registry import ServiceModel, ServiceSampler
 from rollout.service.wire.losses import PROTOBUF_TYPE, render_loss, render_samples
@@ -51,7 +51,7 @@ async def reply_to(door: ServiceDoor, caller: ServiceCaller) -> FutureReply:
     if thing is None or thing.owner != caller.owner:
         raise unknown("request", ask.request_id)
     if model is not None and seq == CREATED:
-        return _json({"type": "create_model", "model_id": line}, chain=model.chain)
+        return _json(_created(model), chain=model.chain)
     found = await door.desk.wait(line, seq, door.poll_seconds)
     if found is None:
         raise unknown("request", ask.request_id)
@@ -89,7 +89,15 @@ def _model_reply(found: BookedCall) -> FutureReply:
     return _refused(answer, found.chain)
 
 
+def _created(model: ServiceModel) -> dict[str, Any]:
+    if model.start is None:
+        return {"type": "create_model", "model_id": model.id}
+    return {"type": "load_weights", "model_id": model.id, "path": model.start.path}
+
+
 def _saved(found: BookedCall, answer: SavedAnswer) -> dict[str, Any]:
+    if answer.state:
+        return {"type": "save_weights", "path": state_path(found.line, answer.name or "")}
     body = {"type": "save_weights_for_sampler", "digest": answer.digest}
     if answer.name is not None:
         return body | {"path": saved_path(found.line, answer.name)}

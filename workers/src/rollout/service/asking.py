@@ -14,6 +14,8 @@ from rollout.service.desk import TrainingDesk, new_model
 from rollout.service.refusals import CallRefused, not_offered, unknown
 from rollout.service.registry import (
     FinishedSession,
+    ModelStart,
+    SavedState,
     SavedVersion,
     ServiceModel,
     ServiceSampler,
@@ -22,10 +24,12 @@ from rollout.service.registry import (
 from rollout.service.settings import KeyDoor
 from rollout.service.training.bases import TrainingBase
 from rollout.service.wire.conversions import (
+    check_load,
     model_id_of,
     read_adapter,
     read_sample,
     read_save,
+    read_state_save,
     read_step,
     sampler_id,
 )
@@ -39,6 +43,8 @@ from rollout.service.wire.requests import (
     SamplerAsk,
     SamplerSaveAsk,
     SessionAsk,
+    StateLoadAsk,
+    StateSaveAsk,
     StepAsk,
     read_body,
 )
@@ -134,10 +140,38 @@ class ServiceDoor:
         base = self._base(ask.base_model)
         model_id = model_id_of(ask.session_id, ask.model_seq_id)
         adapter = read_adapter(ask, model_id, skip_unembed=self._skip_unembed)
+        ids = (model_id, ask.session_id, caller.owner)
+        await self.desk.create_model(new_model(ids, base, adapter))
+        return {"request_id": f"{model_id}#{CREATED}", "model_id": model_id}
+
+    async def load_state(self, caller: ServiceCaller) -> dict[str, str]:
+        """A model that begins from a state."""
+        ask = read_body(caller.body, StateLoadAsk)
+        if ask.session_id is None or ask.model_seq_id is None:
+            return await self._refuse_load(caller)
+        self._open_session(ask.session_id, caller.owner)
+        saved = self.desk.registry.require(SavedState, ask.path, caller.owner)
+        check_load(ask, saved.base)
+        model_id = model_id_of(ask.session_id, ask.model_seq_id)
+        start = ModelStart(state=saved.digest, optimizer=ask.optimizer, path=ask.path)
+        ids = (model_id, ask.session_id, caller.owner)
         await self.desk.create_model(
-            new_model(model_id, ask.session_id, caller.owner, base, adapter)
+            new_model(ids, self.desk.bases[saved.base], saved.adapter, start)
         )
         return {"request_id": f"{model_id}#{CREATED}", "model_id": model_id}
+
+    async def _refuse_load(self, caller: ServiceCaller) -> dict[str, str]:
+        """In its place: the client counts it, and what follows must not wait for it."""
+        placed = read_body(caller.body, PlacedAsk)
+        why = str(
+            not_offered(
+                "load_weights into a model that there is",
+                "create_training_client_from_state makes a model that begins from a state",
+            )
+        )
+        return await self._submit(
+            caller.owner, placed.model_id, placed.seq_id, RefusedCall(why=why)
+        )
 
     async def describe_model(self, caller: ServiceCaller) -> dict[str, Any]:
         """A model as clients describe one; its tokenizer is named by its folder on this machine."""
@@ -181,17 +215,9 @@ class ServiceDoor:
         """Weights to sample from."""
         return await self._submit_json(caller, SamplerSaveAsk, read_save)
 
-    async def refuse_in_order(self, caller: ServiceCaller, what: str) -> dict[str, str]:
-        """A call that is not offered, in its place: the client counts it, and what follows must not wait for it."""
-        placed = read_body(caller.body, PlacedAsk)
-        why = str(
-            not_offered(
-                what, "save_weights_for_sampler keeps weights; the book keeps the whole model"
-            )
-        )
-        return await self._submit(
-            caller.owner, placed.model_id, placed.seq_id, RefusedCall(why=why)
-        )
+    async def save_state(self, caller: ServiceCaller) -> dict[str, str]:
+        """A state that models can begin from."""
+        return await self._submit_json(caller, StateSaveAsk, read_state_save)
 
     async def create_sampler(self, caller: ServiceCaller) -> dict[str, str]:
         """A sampler of a base model or of saved weights."""

@@ -56,13 +56,19 @@ class SaveForSampler(msgspec.Struct, frozen=True, tag="save_weights_for_sampler"
     name: str | None = None
 
 
+class SaveState(msgspec.Struct, frozen=True, tag="save_state"):
+    """Keep the whole state, for another model to begin from."""
+
+    name: str
+
+
 class RefusedCall(msgspec.Struct, frozen=True, tag="refused_call"):
     """A call whose content is refused: it takes its place in the order, since clients count it, and changes nothing."""
 
     why: str
 
 
-ModelCall = ForwardBackward | OptimStep | SaveForSampler | RefusedCall
+ModelCall = ForwardBackward | OptimStep | SaveForSampler | SaveState | RefusedCall
 
 
 class LossAnswer(msgspec.Struct, frozen=True, tag="loss", kw_only=True):
@@ -80,10 +86,11 @@ class StepAnswer(msgspec.Struct, frozen=True, tag="step"):
 
 
 class SavedAnswer(msgspec.Struct, frozen=True, tag="saved", kw_only=True):
-    """Weights that can be sampled from. ``digest`` is of their tensors; ``name`` as in the call."""
+    """What was saved: weights to sample from, or a state. ``digest`` is of the tensors; ``name`` as in the call."""
 
     digest: str
     name: str | None = None
+    state: bool = False
 
 
 class RefusedAnswer(msgspec.Struct, frozen=True, tag="refused"):

@@ -1,9 +1,9 @@
 """The hash chain of a model: equal after call n only where calls 1 to n were the same and came to the same.
 
-    h_0 = H(base, adapter)
+    h_0 = H(base, adapter, state that it begins from)
     h_n = H(h_{n-1}, n, call, answer, state)
 
-``state`` covers the adapter, the optimizer's moments and the gradient that is gathered and not applied yet.
+``state`` covers the adapter, the optimizer's moments, the gradient that is gathered and not applied yet, and names that are taken.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ HEAD_BITS = 48
 """So many bits of a hash are a whole number that a float64 holds exactly: metrics of clients are floats."""
 
 
-def first_chain(base_digest: str, adapter: bytes) -> str:
-    """``h_0``; ``adapter`` is how it was asked for, with its seed."""
-    return _hash(b"rollout-service-1", base_digest.encode(), adapter)
+def first_chain(base_digest: str, adapter: bytes, start: bytes) -> str:
+    """``h_0``; ``adapter`` is how it was asked for, with its seed; ``start`` is empty for a new adapter."""
+    return _hash(b"rollout-service-1", base_digest.encode(), adapter, start)
 
 
 def next_chain(previous: str, seq: int, *, call: str, answer: str, state: str) -> str:

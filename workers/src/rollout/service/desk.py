@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
-from rollout.errors import LedgerError, RolloutError
+from rollout.errors import RolloutError, StoreError
 from rollout.learner.model.numerics import apply_numerics
 from rollout.ledger.sqlite.call_book import BookedCall, CallBook
 from rollout.service.calls import (
@@ -30,11 +30,15 @@ from rollout.service.calls import (
     encode_fact,
 )
 from rollout.service.chain import first_chain
-from rollout.service.computing import MadeCall, make_call, read_call, replay_call
+from rollout.service.kept.making import MadeCall, make_call, read_call
+from rollout.service.kept.replay import Replay
+from rollout.service.kept.tensors import Keeper
 from rollout.service.line import CallLine, next_line
 from rollout.service.refusals import CallRefused
 from rollout.service.registry import (
+    ModelStart,
     Registry,
+    SavedState,
     SavedVersion,
     ServiceModel,
     ServiceSampler,
@@ -45,14 +49,14 @@ from rollout.service.registry import (
 from rollout.service.sampling import SamplerPool, SamplerWeights
 from rollout.service.training.bases import TrainingBase
 from rollout.service.training.trained import AdapterAsk, TrainedModel
-from rollout.service.weights import SavedWeights
 
 log = logging.getLogger(__name__)
 
 MODELS_MAX = 64
 """Models of one service, those of every key."""
 SAMPLES_WAITING_MAX = 4096
-REPLAYED_AT_ONCE = 64
+ANCHOR_CALLS = 256
+"""Calls of a model after which it is kept again."""
 PATH_SCHEME = "tinker://"
 """Clients accept no other."""
 
@@ -63,12 +67,14 @@ class TrainingDesk:
     """Owns models, lines and samplers. Its coroutines belong to one loop; ``open`` first, ``close`` at the end."""
 
     def __init__(
-        self, book: CallBook, bases: Mapping[str, TrainingBase], weights: SavedWeights, threads: int
+        self, book: CallBook, bases: Mapping[str, TrainingBase], keeper: Keeper, threads: int
     ) -> None:
         self.bases = bases
         self.registry = Registry()
         self._book = book
-        self._weights = weights
+        self._keeper = keeper
+        self._replay = Replay(book=book, keeper=keeper, bases=bases)
+        self._anchored: dict[str, int] = {}
         self._models: dict[str, TrainedModel] = {}
         self._lines: dict[str, CallLine] = {}
         self._samples: deque[tuple[str, int]] = deque()
@@ -79,20 +85,24 @@ class TrainingDesk:
         self._computing = ThreadPoolExecutor(1, "service-models", initializer=numerics)
         self._writing = ThreadPoolExecutor(1, "service-book")
         self._creating = asyncio.Lock()
-        self._last, self._closing = "", False
+        self._last, self._busy, self._closing = "", "", False
 
     async def open(self) -> None:
         """Read the book and make its answered calls again. Raises LedgerError where one comes to another chain."""
         for found in await self._write(self._book.things):
             self.registry.add(read_thing(found))
         for model in self.registry.all(ServiceModel):
-            await self._compute(partial(self._replay, model))
+            await self._compute(partial(self._load, model))
         for line, seq in await self._write(self._book.unanswered):
             await self._take_up(line, seq)
 
     async def close(self) -> None:
-        """Let the call that is computed end, and free everything."""
+        """Let the call that is computed end, keep every model as it is, and free everything; idempotent."""
+        if self._closing:
+            return
         self._closing = True
+        if self._models:
+            await self._compute(self._anchor_all)
         await asyncio.to_thread(self._computing.shutdown, wait=True, cancel_futures=True)
         await self._pool.close()
         await asyncio.to_thread(self._writing.shutdown, wait=True)
@@ -124,7 +134,7 @@ class TrainingDesk:
                 f"this service has {MODELS_MAX} models, the most there may be; begin another with --folder",
                 422,
             )
-        model = await self._compute(partial(TrainedModel, self.bases[thing.base], thing.adapter))
+        model = await self._compute(partial(self._replay.build, thing))
         await self.add(thing)
         self._models[thing.id] = model
         self._lines[thing.id] = CallLine(model_id=thing.id, chain=thing.chain)
@@ -184,16 +194,15 @@ class TrainingDesk:
 
     async def weights_of_base(self, base: TrainingBase) -> str:
         """The digest of a base model's own weights, kept to sample from."""
-        return await self._compute(partial(self._weights.keep, dict(base.weights)))
+        return await self._compute(partial(self._keeper.weights.keep, dict(base.weights)))
 
     async def _make(self, line: CallLine) -> None:
         digest, call = line.waiting[line.done + 1]
         seq, model = line.done + 1, self._models[line.model_id]
+        self._busy = line.model_id
         place = (seq, digest, call)
         try:
-            made = await self._compute(
-                partial(make_call, model, self._weights.keep, line.chain, place)
-            )
+            made = await self._compute(partial(make_call, model, self._keeper, line.chain, place))
         except (RolloutError, RuntimeError, MemoryError) as error:
             # Not the caller's mistake, and what the model is now is not known: it stands still, its calls are kept.
             log.exception("model=%s call=%d could not be made", line.model_id, seq)
@@ -208,14 +217,34 @@ class TrainingDesk:
             await self._add_saved(line.model_id, seq, answer)
         await self._write(partial(self._book.answer, line.model_id, seq, made.answer, made.chain))
         line.finish(made.chain)
+        self._busy = ""
         self._tell(line.model_id, seq)
+        if line.done - self._anchored.get(line.model_id, 0) >= ANCHOR_CALLS:
+            await self._compute(partial(self._anchor, line))
+
+    def _anchor(self, line: CallLine) -> None:
+        """Keep a model as it is, so that a start need not make all its calls again; where it cannot be kept, it does."""
+        self._anchored[line.model_id] = line.done
+        try:
+            self._replay.anchor(self._models[line.model_id], line)
+        except StoreError as error:
+            log.warning("model=%s has no new anchor: %s", line.model_id, error)
+
+    def _anchor_all(self) -> None:
+        for line in self._lines.values():
+            ahead = line.broken or line.model_id == self._busy  # of what its line says
+            if not ahead and line.done > self._anchored.get(line.model_id, 0):
+                self._anchor(line)
 
     async def _add_saved(self, model_id: str, seq: int, saved: SavedAnswer) -> None:
         """What was saved is known before its call is answered; done again after a kill it changes nothing."""
         model = self.registry.get(ServiceModel, model_id)
         assert model is not None
         facts = {"owner": model.owner, "base": model.base, "digest": saved.digest}
-        if saved.name is not None:
+        if saved.state:
+            path = state_path(model_id, saved.name or "")
+            await self.add(SavedState(id=path, model=model_id, adapter=model.adapter, **facts))
+        elif saved.name is not None:
             path = saved_path(model_id, saved.name)
             await self.add(SavedVersion(id=path, model=model_id, **facts))
         else:
@@ -229,7 +258,7 @@ class TrainingDesk:
         call = msgspec.msgpack.decode(found.call, type=SampleCall)
         weights = SamplerWeights(
             folder=self.bases[sampler.base].folder,
-            file=self._weights.path(sampler.digest),
+            file=self._keeper.weights.path(sampler.digest),
             digest=sampler.digest,
         )
         answer = encode_fact(await self._pool.sample(weights, call))
@@ -245,30 +274,10 @@ class TrainingDesk:
             )
         return said == "new"
 
-    def _replay(self, thing: ServiceModel) -> None:
-        base = self.bases.get(thing.base)
-        if base is None or base.digest != thing.base_digest:
-            raise LedgerError(
-                f"model {thing.id} is over the base {thing.base} ({thing.base_digest}), which is not served: start"
-                " with the same --train"
-            )
-        model = TrainedModel(base, thing.adapter)
-        line = CallLine(model_id=thing.id, chain=thing.chain)
-        while calls := self._book.calls(thing.id, after=line.done, at_most=REPLAYED_AT_ONCE):
-            ready = [one for one in calls if one.answer is not None]
-            for one in ready:
-                if self._closing:
-                    return
-                if one.seq != line.done + 1:
-                    raise LedgerError(
-                        f"call {line.done + 1} of {thing.id} is not in the book, though call {one.seq} is answered:"
-                        " restore the book from a copy"
-                    )
-                line.finish(replay_call(model, self._weights.keep, line.chain, one))
-            if len(ready) < len(calls):
-                break
-        self._models[thing.id], self._lines[thing.id] = model, line
-        log.info("model=%s calls=%d chain=%s", thing.id, line.done, line.chain)
+    def _load(self, thing: ServiceModel) -> None:
+        found = self._replay.run(thing, lambda: self._closing)
+        if found is not None:
+            self._models[thing.id], self._lines[thing.id] = found
 
     async def _take_up(self, name: str, seq: int) -> None:
         found = await self._write(partial(self._book.find, name, seq))
@@ -307,15 +316,24 @@ def saved_path(model_id: str, name: str) -> str:
     return f"{PATH_SCHEME}{model_id}/sampler_weights/{name}"
 
 
+def state_path(model_id: str, name: str) -> str:
+    """How clients name a saved state."""
+    return f"{PATH_SCHEME}{model_id}/weights/{name}"
+
+
 def sampler_of_call(model_id: str, seq: int) -> str:
     """The id of the sampler that a save without a name makes."""
     return f"{model_id}:sampler:{seq}"
 
 
 def new_model(
-    model_id: str, session: str, owner: str, base: TrainingBase, adapter: AdapterAsk
+    ids: tuple[str, str, str],
+    base: TrainingBase,
+    adapter: AdapterAsk,
+    start: ModelStart | None = None,
 ) -> ServiceModel:
-    """A model before its first call."""
+    """A model before its first call; ``ids`` are its own, its session's and its owner's."""
+    model_id, session, owner = ids
     return ServiceModel(
         id=model_id,
         owner=owner,
@@ -323,5 +341,8 @@ def new_model(
         base=base.name,
         base_digest=base.digest,
         adapter=adapter,
-        chain=first_chain(base.digest, encode_fact(adapter)),
+        chain=first_chain(
+            base.digest, encode_fact(adapter), b"" if start is None else encode_fact(start)
+        ),
+        start=start,
     )

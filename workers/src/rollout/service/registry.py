@@ -34,14 +34,23 @@ class FinishedSession(Thing, frozen=True, kw_only=True, tag="finished"):
     """A session that its client has ended: nothing new begins in it."""
 
 
+class ModelStart(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model begins from: the digest of a state, with its optimizer's moments or without."""
+
+    state: str
+    optimizer: bool
+    path: str
+
+
 class ServiceModel(Thing, frozen=True, kw_only=True, tag="model"):
-    """A model. ``base`` is the name of a base model; ``chain`` the value before its first call."""
+    """A model. ``base`` is the name of a base model; ``chain`` the value before its first call; ``start`` None: a new adapter."""
 
     session: str
     base: str
     base_digest: str
     adapter: AdapterAsk
     chain: str
+    start: ModelStart | None = None
 
 
 class SavedVersion(Thing, frozen=True, kw_only=True, tag="weights"):
@@ -49,6 +58,15 @@ class SavedVersion(Thing, frozen=True, kw_only=True, tag="weights"):
 
     model: str
     base: str
+    digest: str
+
+
+class SavedState(Thing, frozen=True, kw_only=True, tag="state"):
+    """A state that a model was saved as; the id is the path that clients name it by."""
+
+    model: str
+    base: str
+    adapter: AdapterAsk
     digest: str
 
 
@@ -61,7 +79,9 @@ class ServiceSampler(Thing, frozen=True, kw_only=True, tag="sampler"):
     path: str | None = None
 
 
-AnyThing = ServiceSession | FinishedSession | ServiceModel | SavedVersion | ServiceSampler
+AnyThing = (
+    ServiceSession | FinishedSession | ServiceModel | SavedVersion | SavedState | ServiceSampler
+)
 
 
 class Registry:
@@ -84,7 +104,7 @@ class Registry:
         """The owner's thing. Raises CallRefused where there is none, or it is another's."""
         found = self.get(kind, name)
         if found is None or found.owner != owner:
-            raise unknown(kind.__name__.removeprefix("Service").lower(), name)
+            raise unknown(str(kind.__struct_config__.tag), name)
         return found
 
     def all(self, kind: type[T]) -> list[T]:

@@ -22,9 +22,9 @@ from rollout.ledger.sqlite.call_book import CallBook
 from rollout.service.api import build_service
 from rollout.service.asking import ServiceDoor
 from rollout.service.desk import TrainingDesk
+from rollout.service.kept.tensors import Keeper
 from rollout.service.settings import KeyDoor, TrainingServiceSettings
 from rollout.service.training.bases import TrainingBase, load_base
-from rollout.service.weights import SavedWeights
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ async def serve_training(
     apply_numerics(threads=settings.threads, exact=True)
     bases = _load_bases(settings.bases)
     book = CallBook(settings.folder / "calls.sqlite", identify(settings))
-    desk = TrainingDesk(book, bases, SavedWeights(settings.folder / "weights"), settings.threads)
+    desk = TrainingDesk(book, bases, Keeper.under(settings.folder), settings.threads)
     try:
         await _first(desk.open(), stop.wait())
         if stop.is_set():

@@ -9,13 +9,14 @@ Axes: N tokens of a datum, C scored tokens of a row.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 import torch
 
+from rollout.learner.checkpoint import load_optimizer
 from rollout.learner.config.optimizer import OptimizerSettings
 from rollout.learner.forward.packed_rows import (
     PackedRow,
@@ -28,7 +29,7 @@ from rollout.learner.model.adapter import LoraSettings, LoraTarget, add_adapter
 from rollout.learner.model.optim import build_optimizer
 from rollout.learner.model.parallel import Parallel
 from rollout.learner.model.policy import Policy
-from rollout.service.calls import ForwardBackward, LossAnswer, OptimStep, SaveForSampler, StepAnswer
+from rollout.service.calls import ForwardBackward, LossAnswer, OptimStep, StepAnswer
 from rollout.service.refusals import CallRefused
 from rollout.service.training.bases import TrainingBase
 from rollout.service.training.checks import CheckedDatum, CheckedLoss, check_loss, check_step
@@ -37,6 +38,11 @@ ROW_TOKENS_MAX = 8192
 """Tokens computed in one pass; a longer sequence has a pass of its own."""
 ALPHA = 32
 """Of every adapter: the update is scaled by 32 / rank, as clients of this protocol reckon with."""
+
+
+WEIGHT, MOMENT, GRADIENT = "weight/", "moment/", "gradient/"
+NUM_GATHERED = "num_gathered"
+"""Of what each tensor of a state is."""
 
 
 class AdapterAsk(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,31 +118,55 @@ class TrainedModel:
         self._gradient, self._num_gathered = None, 0
         return StepAnswer(metrics=metrics)
 
-    def claim_name(self, call: SaveForSampler) -> None:
-        """Raise CallRefused for a name that weights of this model have already: what it means would change."""
-        if call.name is None:
-            return
-        if call.name in self._names:
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What this model was saved as, with the kind before the name."""
+        return tuple(sorted(self._names))
+
+    def claim_name(self, kind: str, name: str) -> None:
+        """Raise CallRefused for a name that is taken: what it means would change."""
+        if f"{kind}/{name}" in self._names:
             raise CallRefused(
-                f"path: {call.name!r} names weights that this model was saved as before; choose another"
+                f"path: {name!r} names a {kind} that this model was saved as before; choose another"
             )
-        self._names.add(call.name)
+        self._names.add(f"{kind}/{name}")
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The dense model with the adapter merged into it, as an engine loads it."""
         return self._policy.weights()
 
     def digest(self) -> str:
-        """Over adapter, moments and gathered gradient."""
-        return digest_state(dict(self._tensors()), b"")
+        """Over the state and the names."""
+        return digest_state(dict(self._tensors()), "|".join(self.names).encode())
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Adapter, moments, gathered gradient and of how many calls it is: all that calls have made of the model."""
+        return {name: tensor.detach().clone() for name, tensor in self._tensors()}
+
+    def restore(
+        self,
+        state: Mapping[str, torch.Tensor],
+        *,
+        names: Iterable[str] = (),
+        optimizer: bool = True,
+        gradient: bool = True,
+    ) -> None:
+        """Take over a state, in parts where asked to. Raises ValueError for that of another adapter."""
+        self._policy.load_masters(_under(state, WEIGHT))
+        load_optimizer(self._policy, self._optimizer, _under(state, MOMENT) if optimizer else {})
+        gathered = _under(state, GRADIENT) if gradient else {}
+        self._gradient = gathered or None
+        self._num_gathered = int(state[NUM_GATHERED]) if gathered else 0
+        self._names = set(names)
 
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         for name, parameter in self._policy.masters.items():
-            yield f"weight.{name}", parameter
+            yield f"{WEIGHT}{name}", parameter
             for key, value in self._optimizer.state.get(parameter, {}).items():
-                yield f"optimizer.{key}.{name}", value
+                yield f"{MOMENT}{name}/{key}", value
         for name, tensor in (self._gradient or {}).items():
-            yield f"gradient.{name}", tensor
+            yield f"{GRADIENT}{name}", tensor
+        yield NUM_GATHERED, torch.tensor(self._num_gathered)
 
     def _row(self, checked: CheckedLoss, data: Sequence[CheckedDatum], backward: bool) -> RowResult:  # noqa: FBT001
         row = build_row(data)
@@ -181,6 +211,14 @@ class TrainedModel:
                 eps=call.eps,
                 weight_decay=call.weight_decay if matrices else 0.0,
             )
+
+
+def _under(state: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in state.items()
+        if name.startswith(prefix)
+    }
 
 
 def plan_rows(data: Sequence[CheckedDatum]) -> Iterator[list[CheckedDatum]]:

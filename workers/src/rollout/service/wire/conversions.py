@@ -12,7 +12,7 @@ from blake3 import blake3
 
 from rollout.learner.model.adapter import LoraTarget
 from rollout.seeds import derive_seed
-from rollout.service.calls import OptimStep, SampleCall, SaveForSampler
+from rollout.service.calls import OptimStep, SampleCall, SaveForSampler, SaveState
 from rollout.service.refusals import CallRefused, not_offered
 from rollout.service.training.bases import TrainingBase
 from rollout.service.training.trained import AdapterAsk
@@ -22,6 +22,8 @@ from rollout.service.wire.requests import (
     SampleAsk,
     SamplerSaveAsk,
     SamplingAsk,
+    StateLoadAsk,
+    StateSaveAsk,
     StepAsk,
 )
 
@@ -98,6 +100,28 @@ def read_save(ask: SamplerSaveAsk) -> SaveForSampler:
     if ask.sampling_session_seq_id is None:
         raise CallRefused("expected path or sampling_session_seq_id; give one of them")
     return SaveForSampler()
+
+
+def read_state_save(ask: StateSaveAsk) -> SaveState:
+    """A state to keep. Raises CallRefused."""
+    if ask.ttl_seconds is not None:
+        raise not_offered("ttl_seconds: a state that expires", "leave it out")
+    if ask.overwrite:
+        raise not_offered("overwrite: another state under the same name", "choose another name")
+    check_name("path", ask.path or "")
+    return SaveState(ask.path or "")
+
+
+def check_load(ask: StateLoadAsk, base: str) -> None:
+    """Raise CallRefused for what a new model cannot have from a state over ``base``."""
+    if ask.weights_access_token is not None:
+        raise not_offered("weights_access_token", "load what your own key saved")
+    if ask.base_model not in (None, base):
+        raise CallRefused(
+            f"base_model: the state is of {base}, not of {ask.base_model!r}; leave it out"
+        )
+    if ask.optimizer_config is not None and ask.optimizer_config.type != "adamw":
+        raise not_offered(f"optimizer_config.type {ask.optimizer_config.type!r}", "use adamw")
 
 
 def check_name(field: str, name: str) -> None:

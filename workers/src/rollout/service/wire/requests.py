@@ -98,6 +98,34 @@ class SamplerSaveAsk(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     type: Literal["save_weights_for_sampler"] = "save_weights_for_sampler"
 
 
+class StateSaveAsk(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A state to keep under a name."""
+
+    model_id: str
+    seq_id: int
+    path: str | None = None
+    ttl_seconds: int | None = None
+    overwrite: bool = False
+    user_metadata: dict[str, str] | None = None
+    type: Literal["save_weights"] = "save_weights"
+
+
+class StateLoadAsk(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A new model that begins from a state; in a model's order (``model_id``) it is refused."""
+
+    path: str
+    optimizer: bool
+    session_id: str | None = None
+    model_seq_id: int | None = None
+    base_model: str | None = None
+    optimizer_config: OptimizerAsk | None = None
+    weights_access_token: str | None = None
+    user_metadata: dict[str, Any] | None = None
+    model_id: str | None = None
+    seq_id: int | None = None
+    type: Literal["load_weights"] = "load_weights"
+
+
 class PlacedAsk(msgspec.Struct, kw_only=True):
     """What every call on a model says, whatever else it is."""
 

@@ -1,18 +1,14 @@
-"""Making a call on a model, and making all of a book's calls again: one function for both.
+"""Making a call on a model, the first time and again: one function for both.
 
-    answer, chain = make_call(model, keeper, chain, seq, ...)
-
-What a call comes to depends on the model's earlier calls only. Weights to sample from are written before the call is
-answered, under their digest, so that a repeat finds them.
+What a call comes to depends on the model's earlier calls only. What a call saves is written before it is answered, under its
+digest, so that a repeat finds it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
-import torch
 
 from rollout.errors import LedgerError
 from rollout.ledger.sqlite.call_book import BookedCall
@@ -25,15 +21,14 @@ from rollout.service.calls import (
     RefusedCall,
     SavedAnswer,
     SaveForSampler,
+    SaveState,
     digest_fact,
     encode_fact,
 )
 from rollout.service.chain import next_chain
+from rollout.service.kept.tensors import Keeper
 from rollout.service.refusals import CallRefused
 from rollout.service.training.trained import TrainedModel
-
-Keep = Callable[[dict[str, torch.Tensor]], str]
-"""Keeps weights and returns their digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,23 +40,26 @@ class MadeCall:
 
 
 def make_call(
-    model: TrainedModel, keep: Keep, chain: str, place: tuple[int, str, ModelCall]
+    model: TrainedModel, keeper: Keeper, chain: str, place: tuple[int, str, ModelCall]
 ) -> MadeCall:
     """Compute one call; ``place`` is its sequence id, its digest and the call. Raises StoreError."""
     seq, digest, call = place
     try:
-        answer = _answer(model, keep, call)
+        answer = _answer(model, keeper, call)
     except CallRefused as refusal:
         answer = RefusedAnswer(error=str(refusal))
     encoded = encode_fact(answer)
-    link = next_chain(chain, seq, call=digest, answer=digest_fact(encoded), state=model.digest())
-    return MadeCall(answer=encoded, chain=link)
+    return MadeCall(answer=encoded, chain=link_call(model, chain, seq, digest, encoded))
 
 
-def replay_call(model: TrainedModel, keep: Keep, chain: str, booked: BookedCall) -> str:
+def link_call(model: TrainedModel, chain: str, seq: int, digest: str, answer: bytes) -> str:
+    """The chain behind a call with this answer, where the model is as it is now."""
+    return next_chain(chain, seq, call=digest, answer=digest_fact(answer), state=model.digest())
+
+
+def make_again(model: TrainedModel, keeper: Keeper, chain: str, booked: BookedCall) -> str:
     """Make an answered call again and return the chain behind it. Raises LedgerError where it is another."""
-    call = read_call(booked)
-    made = make_call(model, keep, chain, (booked.seq, booked.digest, call))
+    made = make_call(model, keeper, chain, (booked.seq, booked.digest, read_call(booked)))
     if (made.chain, made.answer) != (booked.chain, booked.answer):
         what = "another answer" if made.answer != booked.answer else "the same answer"
         raise LedgerError(
@@ -80,13 +78,18 @@ def read_call(booked: BookedCall) -> ModelCall:
     return msgspec.msgpack.decode(booked.call, type=ModelCall)  # pyrefly: ignore[bad-argument-type] - msgspec takes unions
 
 
-def _answer(model: TrainedModel, keep: Keep, call: ModelCall) -> ModelAnswer:
+def _answer(model: TrainedModel, keeper: Keeper, call: ModelCall) -> ModelAnswer:
     if isinstance(call, ForwardBackward):
         return model.forward_backward(call)
     if isinstance(call, OptimStep):
         return model.optim_step(call)
     if isinstance(call, SaveForSampler):
-        model.claim_name(call)
-        return SavedAnswer(digest=keep(model.weights()), name=call.name)
+        if call.name is not None:
+            model.claim_name("sampler", call.name)
+        return SavedAnswer(digest=keeper.weights.keep(model.weights()), name=call.name)
+    if isinstance(call, SaveState):
+        model.claim_name("state", call.name)
+        digest = keeper.states.keep(model.state())
+        return SavedAnswer(digest=digest, name=call.name, state=True)
     assert isinstance(call, RefusedCall)
     return RefusedAnswer(error=call.why)
