@@ -18,6 +18,8 @@ def read_files(server: McpServer, folders: Sequence[Path]) -> tuple[tuple[str, b
     for a path that is not there or leads out of the code, and for more than a sandbox takes.
     """
     what = f"environment.mcpServers: {server.name}"
+    if server.files and not folders:
+        raise SpecError(f"{what}: files: they are of the run's code: set spec.code: {{path: ...}}")
     found: dict[str, Path] = {}
     for given in server.files:
         found.update(_find(given, folders, what))
