@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import numpy as np
 import pytest
 from service_kit import SEQUENCE, logprobs_of, metrics_of, sequence_datum
 
@@ -145,3 +146,30 @@ async def test_samplers_draw_from_what_was_saved_and_a_repeat_draws_the_same(ser
     assert other == drawn[sampler]
     status, said = await client.sample(sampler, 1, num_samples=2, params={"seed": 5})
     assert (status, "was another call" in said["detail"]) == (400, True)
+
+
+async def test_a_prompt_is_scored_by_what_was_saved_as_the_learner_scores_it(service):
+    client = (await service()).client()
+    await client.begin()
+    scores = {}
+    prompt = {"chunks": [{"tokens": list(SEQUENCE)}]}
+    for steps in (0, 3):
+        for _ in range(steps):
+            await client.answer(await client.backward([sequence_datum()]))
+            await client.answer(await client.step())
+        said = await client.answer(await client.backward([sequence_datum()], forward_only=True))
+        sampler = (await client.answer(await client.save()))["sampling_session_id"]
+        ack = await client.sample(sampler, prompt=prompt, prompt_logprobs=True)
+        found = np.frombuffer((await client.answer(ack)).prompt_logprobs, "<f4")
+        assert np.isnan(found[0])
+        assert np.abs(found[1:] - logprobs_of(said)).max() < 1e-6
+        scores[sampler] = found[1:].sum()
+    first, last = scores
+    assert scores[last] > scores[first] + 0.1
+    alone = {"chunks": [{"tokens": [5]}]}
+    for seq, sampler in enumerate((first, last, first), start=1):
+        ack = await client.sample(sampler, seq, prompt=alone, prompt_logprobs=True)
+        assert len((await client.answer(ack)).prompt_logprobs) == 4
+        ack = await client.sample(sampler, seq + 9, prompt=prompt, prompt_logprobs=True)
+        found = np.frombuffer((await client.answer(ack)).prompt_logprobs, "<f4")
+        assert found[1:].sum() == scores[sampler]

@@ -84,6 +84,9 @@ def test_a_loop_of_the_clients_learns_and_samples_what_it_learned(client):
     assert (drawn.stop_reason, len(drawn.logprobs)) == ("length", 7)
     path = model.save_weights_for_sampler("final").result(60).path
     again = client.create_sampling_client(model_path=path).result(60)
+    first, *scored = again.compute_logprobs(types.ModelInput.from_ints(SEQUENCE)).result(60)
+    assert first is None
+    assert sum(scored) == pytest.approx(-losses[-1], abs=1)
     several = again.sample(PROMPT, 4, types.SamplingParams(max_tokens=5)).result(60).sequences
     assert len({one.sequence_id for one in several}) == 4
     base = client.create_sampling_client(base_model="tiny").result(60)

@@ -221,7 +221,7 @@ async def test_what_is_not_offered_in_a_models_order_takes_its_place_there(servi
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"prompt_logprobs": True}, "prompt_logprobs is not offered"),
+        ({"topk_prompt_logprobs": 2}, "topk_prompt_logprobs is not offered"),
         ({"params": {"top_p": 0.9}}, "sampling_params.top_p is not offered"),
         ({"params": {"top_k": 5}}, "sampling_params.top_k is not offered"),
         ({"params": {"max_tokens": 5000}}, "max_tokens: expected 1 to 4094"),

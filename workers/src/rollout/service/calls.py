@@ -103,7 +103,10 @@ ModelAnswer = LossAnswer | StepAnswer | SavedAnswer | RefusedAnswer
 
 
 class SampleCall(msgspec.Struct, frozen=True, kw_only=True):
-    """Completions of one prompt. ``seeds``: one for each; ``stop_ids`` end a completion, so do texts in ``stop``."""
+    """Completions of one prompt. ``seeds``: one for each; ``stop_ids`` end a completion, so do texts in ``stop``.
+
+    ``prompt_logprobs``: the prompt's tokens are scored, too, at temperature 1.
+    """
 
     prompt: tuple[int, ...]
     seeds: tuple[int, ...]
@@ -111,6 +114,7 @@ class SampleCall(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float
     stop_ids: tuple[int, ...]
     stop: tuple[str, ...]
+    prompt_logprobs: bool = False
 
 
 class SampledSequence(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,9 +126,10 @@ class SampledSequence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SampleAnswer(msgspec.Struct, frozen=True, tag="sampled"):
-    """Completions, one for each seed."""
+    """Completions, one for each seed; float32 logprobs of the prompt's tokens (the first has none: NaN), empty unless asked for."""
 
     sequences: tuple[SampledSequence, ...]
+    prompt_logprobs: bytes = b""
 
 
 SampleOutcome = SampleAnswer | RefusedAnswer

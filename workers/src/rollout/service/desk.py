@@ -24,6 +24,7 @@ from rollout.ledger.sqlite.call_book import BookedCall, CallBook
 from rollout.service.calls import (
     ModelAnswer,
     ModelCall,
+    SampleAnswer,
     SampleCall,
     SavedAnswer,
     digest_fact,
@@ -48,7 +49,9 @@ from rollout.service.registry import (
 )
 from rollout.service.sampling import SamplerPool, SamplerWeights
 from rollout.service.training.bases import TrainingBase
+from rollout.service.training.scoring import PromptScorer
 from rollout.service.training.trained import AdapterAsk, TrainedModel
+from rollout.service.wire.conversions import pack_reals
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +83,7 @@ class TrainingDesk:
         self._samples: deque[tuple[str, int]] = deque()
         self._events: dict[tuple[str, int], asyncio.Event] = {}
         self._wake, self._wake_sampler = asyncio.Event(), asyncio.Event()
-        self._pool = SamplerPool(threads)
+        self._pool, self._scorer = SamplerPool(threads), PromptScorer()
         numerics = partial(apply_numerics, threads=threads, exact=True)
         self._computing = ThreadPoolExecutor(1, "service-models", initializer=numerics)
         self._writing = ThreadPoolExecutor(1, "service-book")
@@ -261,9 +264,20 @@ class TrainingDesk:
             file=self._keeper.weights.path(sampler.digest),
             digest=sampler.digest,
         )
-        answer = encode_fact(await self._pool.sample(weights, call))
+        outcome = await self._pool.sample(weights, call)
+        if call.prompt_logprobs and isinstance(outcome, SampleAnswer):
+            scored = await self._compute(partial(self._score, sampler, call))
+            outcome = msgspec.structs.replace(outcome, prompt_logprobs=scored)
+        answer = encode_fact(outcome)
         await self._write(partial(self._book.answer, sampler_id, seq, answer, ""))
         self._tell(sampler_id, seq)
+
+    def _score(self, sampler: ServiceSampler, call: SampleCall) -> bytes:
+        base = self.bases[sampler.base]
+        if not self._scorer.holds(base, sampler.digest):
+            weights = self._keeper.weights.read(sampler.digest)
+            self._scorer.load(base, sampler.digest, weights)
+        return pack_reals(self._scorer.score(call.prompt).tolist())
 
     async def _accept(self, line: str, seq: int, digest: str, encoded: bytes) -> bool:
         """Whether the call is new. Raises CallRefused where another has its place."""

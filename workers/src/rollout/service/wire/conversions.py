@@ -159,12 +159,12 @@ def read_sample(ask: SampleAsk, base: TrainingBase, request_id: str) -> SampleCa
         temperature=params.temperature,
         stop_ids=stop_ids,
         stop=stop,
+        prompt_logprobs=bool(ask.prompt_logprobs),
     )
 
 
 def _refuse_unoffered(ask: SampleAsk) -> None:
     asked = {
-        "prompt_logprobs": bool(ask.prompt_logprobs),
         "topk_prompt_logprobs": ask.topk_prompt_logprobs != 0,
         "topk_sample_logprobs": ask.topk_sample_logprobs != 0,
         "target_prompt_logprobs": ask.target_prompt_logprobs is not None,
@@ -177,7 +177,8 @@ def _refuse_unoffered(ask: SampleAsk) -> None:
     found = next((name for name, is_asked in asked.items() if is_asked), None)
     if found is not None:
         raise not_offered(
-            found, "leave it out: tokens are drawn from the whole distribution, with logprobs"
+            found,
+            "leave it out: tokens are drawn from the whole distribution, with logprobs; prompt_logprobs scores the prompt",
         )
     other = next((c.type for c in ask.prompt.chunks if c.type != "encoded_text"), None)
     if other is not None:

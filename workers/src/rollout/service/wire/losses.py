@@ -58,6 +58,8 @@ def render_samples(answer: SampleAnswer) -> bytes:
             tokens=one.tokens,
             logprobs=one.logprobs,
         )
+    if answer.prompt_logprobs:
+        response.prompt_logprobs = answer.prompt_logprobs
     return response.SerializeToString()
 
 

@@ -48,7 +48,7 @@ MESSAGES: dict[str, str] = {
         "1 loss_fn_output_type string; 2 loss_fn_outputs ArrayRecord repeated; 3 metrics LossNumber repeated"
     ),
     "SampledSequence": "1 stop_reason int32; 2 tokens bytes; 3 logprobs bytes optional",
-    "SampleResponse": "1 sequences SampledSequence repeated",
+    "SampleResponse": "1 sequences SampledSequence repeated; 2 prompt_logprobs bytes optional",
 }
 """By message: ``number name type [repeated | optional]``; a map is its entries, which is how maps travel."""
 
