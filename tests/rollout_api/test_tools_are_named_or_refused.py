@@ -60,6 +60,7 @@ def test_what_learns_from_rows_calls_no_tool():
 def refused(platform, **parts):
     given = {"algorithm": {"grpo": {}}, "data": {"jsonl": {"uri": "a.jsonl"}}, "maxSteps": 1}
     given |= {"rewards": parts.pop("rewards", [{"builtin": {"name": "exact-match"}}])}
+    given |= {"environment": parts.pop("environment", {"builtin": {"name": "single-turn"}})}
     spec = {"model": {"uri": "rollout://tiny-adder"}, "train": given, **parts}
     found = check_spec(RolloutRunSpec.model_validate(spec), Facts(platform=platform))
     return [one.field for one in found if "no sandbox pods" in one.message]
@@ -67,6 +68,7 @@ def refused(platform, **parts):
 
 CODE_TESTS = {"builtin": {"name": "code-tests"}}
 RUNS_PROGRAMS = [
+    ({"environment": {"builtin": {"name": "code"}}}, "spec.train.environment.builtin.name"),
     ({"rewards": [CODE_TESTS]}, "spec.train.rewards[0].builtin.name"),
     (
         {"evaluations": [{"suite": {"builtin": {"name": "humaneval"}}}]},

@@ -135,3 +135,11 @@ def test_what_cannot_be_played_is_refused_by_name(words, said):
 
     assert isinstance(done.exception, RolloutError)
     assert said in str(done.exception)
+
+
+def test_a_reply_of_several_lines_stands_between_fences(module):
+    block = "```python\nx = 1\n\n```"
+    done = called("try", f"{module}.Guess", written=f"{block}\n0\n")
+
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count("Not that one.") == 1

@@ -215,6 +215,7 @@ async def test_the_default_environment_shows_the_row():
 
 def test_an_unknown_environment_lists_the_known_ones():
     with pytest.raises(
-        SpecError, match="no environment 'chess'; there are arithmetic, musique-search, single-turn"
+        SpecError,
+        match="no environment 'chess'; there are arithmetic, code, musique-search, single-turn",
     ):
         build_environment(Environment.model_validate({"builtin": {"name": "chess"}}))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-ENVIRONMENTS = frozenset({"single-turn", "arithmetic", "musique-search"})
+ENVIRONMENTS = frozenset({"single-turn", "arithmetic", "code", "musique-search"})
 REWARDS = frozenset(
     {"code-tests", "environment", "exact-match", "judge", "math-verify", "length", "format"}
 )

@@ -17,6 +17,7 @@ SANDBOXED = frozenset({"file", "python_exec", "shell"})
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 
 
+SANDBOXED_ENVIRONMENTS = frozenset({"code"})
 SANDBOXED_REWARDS = frozenset({"code-tests"})
 SANDBOXED_SUITES = frozenset({"humaneval"})
 
@@ -93,7 +94,7 @@ def tools_are_for_sampling(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
 
 
 def programs_are_kept_in(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
-    """In a cluster, rewards and suites that run what the policy writes."""
+    """In a cluster, environments, rewards and suites that run what the policy writes."""
     if facts.platform != "cluster":
         return
     for field, name in find_sandboxed(spec):
@@ -102,7 +103,11 @@ def programs_are_kept_in(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem
 
 
 def find_sandboxed(spec: RolloutRunSpec) -> Iterator[tuple[str, str]]:
-    """Field and name of each reward and suite that runs what the policy writes."""
+    """Field and name of each environment, reward and suite that runs what the policy writes."""
+    environment = spec.train.environment if spec.train else None
+    played = environment.builtin if environment else None
+    if played is not None and played.name in SANDBOXED_ENVIRONMENTS:
+        yield "spec.train.environment.builtin.name", f"environment {played.name}"
     yield from _rewards(spec.train.rewards if spec.train else (), "spec.train.rewards")
     for index, item in enumerate(spec.evaluations):
         field, builtin = f"spec.evaluations[{index}].suite", item.suite.builtin

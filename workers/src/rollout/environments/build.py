@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rollout.common.parameters import given_parameters, parse_parameters
 from rollout.environments.arithmetic import Arithmetic, ArithmeticBuilder
+from rollout.environments.code import CodeBuilder, CodeParameters
 from rollout.environments.musique_search import MusiqueSearchBuilder, MusiqueSearchParameters
 from rollout.environments.plugin import wrap_class
 from rollout.environments.single_turn import SingleTurnBuilder
@@ -22,6 +23,10 @@ def _arithmetic(given: Mapping[str, str]) -> EnvBuilder:
     return ArithmeticBuilder(parameters=parse_parameters(what, Arithmetic, given))
 
 
+def _code(given: Mapping[str, str]) -> EnvBuilder:
+    return CodeBuilder(parameters=parse_parameters("environment code", CodeParameters, given))
+
+
 def _musique_search(given: Mapping[str, str]) -> EnvBuilder:
     what = "environment musique-search"
     return MusiqueSearchBuilder(parameters=parse_parameters(what, MusiqueSearchParameters, given))
@@ -33,18 +38,21 @@ def _single_turn(given: Mapping[str, str]) -> EnvBuilder:
 
 BUILTINS: Mapping[str, Callable[[Mapping[str, str]], EnvBuilder]] = {
     "arithmetic": _arithmetic,
+    "code": _code,
     "musique-search": _musique_search,
     "single-turn": _single_turn,
 }
 
 PARAMETERS: Mapping[str, type] = {
     "arithmetic": Arithmetic,
+    "code": CodeParameters,
     "musique-search": MusiqueSearchParameters,
     "single-turn": SingleTurnBuilder,
 }
 """What each builtin takes: a dataclass."""
 EXPLAINED: Mapping[str, str] = {
     "arithmetic": "problems without end, some of them held out for ever; brings its own rows",
+    "code": "programs in several attempts, told what the shown tests say; rows with hidden tests",
     "musique-search": "questions over several documents, found with search and read; rows in MuSiQue's form",
     "single-turn": "one question of the data, one answer",
 }

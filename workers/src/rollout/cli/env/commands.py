@@ -49,6 +49,8 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+FENCE = "```"
+
 
 class Split(StrEnum):
     """Which rows."""
@@ -169,9 +171,21 @@ def _pair(given: str, option: str, what: str) -> tuple[str, str]:
 
 
 def _read() -> str | None:
-    """The next line of standard input; None at its end."""
+    """The next line of standard input, from a line of a fence on up to its end all of them; None at the end of input."""
+    line = _read_line("> ")
+    if line is None or not line.startswith(FENCE):
+        return line
+    lines = [line]
+    while (line := _read_line(". ")) is not None:
+        lines.append(line)
+        if line.rstrip() == FENCE:
+            break
+    return "\n".join(lines)
+
+
+def _read_line(prompt: str) -> str | None:
     if sys.stdin.isatty():
-        sys.stderr.write("> ")
+        sys.stderr.write(prompt)
         sys.stderr.flush()
     line = sys.stdin.readline()
     return line.rstrip("\r\n") if line else None

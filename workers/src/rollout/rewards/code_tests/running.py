@@ -23,6 +23,7 @@ START_SECONDS = 10.0
 """For Python and the tests to begin, beside what the cases may take."""
 WHOLE_SECONDS = 30.0
 """For all statements of one task together, where one alone may not take longer."""
+PRINTED_CHARACTERS_MAX = 200
 MARKED = "SOURCE = {source!r}\nexec(SOURCE)\nmain()\n"
 
 Became = Literal["passed", "failed", "error", "time"]
@@ -117,7 +118,9 @@ async def _run_pair(
     if stream.num_bytes > len(stream.head) + len(stream.tail):
         return CaseVerdict(became="failed", why=f"it printed {stream.num_bytes} bytes")
     printed = (stream.head + stream.tail).decode(errors="replace")
-    return CaseVerdict(became="passed" if _lines(printed) == _lines(pair.wanted) else "failed")
+    if _lines(printed) == _lines(pair.wanted):
+        return CaseVerdict(became="passed")
+    return CaseVerdict(became="failed", why=f"it printed {printed[:PRINTED_CHARACTERS_MAX]!r}")
 
 
 def _ended(result: CommandResult, bounds: ProgramBounds) -> CaseVerdict:

@@ -19,8 +19,8 @@ def require_sandbox() -> None:
     except InfrastructureError as error:
         raise NoSandbox(
             f"NoSandbox: what the policy writes cannot be kept in on this machine: {error};"
-            " allow user namespaces to bubblewrap, or leave out the tools of environment.tools, the reward"
-            " code-tests and the suite humaneval that run it"
+            " allow user namespaces to bubblewrap, or leave out the tools of environment.tools, the environment"
+            " code, the reward code-tests and the suite humaneval that run it"
         ) from error
 
 
