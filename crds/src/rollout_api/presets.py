@@ -23,7 +23,7 @@ CRITIC_LEARNING_RATE, TINY_CRITIC_LEARNING_RATE = "1e-05", "0.001"
 """The second is for the models that rollout builds itself."""
 OVERLONG_PARTS = 5
 """DAPO's penalised zone is 4096 of 20480 tokens."""
-ENVIRONMENT_MAX_NEW_TOKENS = {"arithmetic": 8}
+ENVIRONMENT_MAX_NEW_TOKENS = {"arithmetic": 8, "treasure-hunt": 64}
 
 Document = dict[str, Any]
 

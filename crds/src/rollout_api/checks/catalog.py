@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-ENVIRONMENTS = frozenset({"single-turn", "arithmetic", "code", "musique-search"})
+ENVIRONMENTS = frozenset({"single-turn", "arithmetic", "code", "musique-search", "treasure-hunt"})
 REWARDS = frozenset(
     {"code-tests", "environment", "exact-match", "judge", "math-verify", "length", "format"}
 )
@@ -21,10 +21,11 @@ SUITE_METRICS = {
     "ifeval": ("prompt_strict", "prompt_loose", "inst_strict", "inst_loose"),
     "mmlu-generative": ("exact",),
     "musique": ("em", "f1"),
+    "treasure-hunt": (),
 }
 """What each suite measures beside accuracy and pass@k, as far as a gate may hold it."""
 SUITES = frozenset(SUITE_METRICS)
-ENVIRONMENTS_WITH_DATA = frozenset({"arithmetic"})
+ENVIRONMENTS_WITH_DATA = frozenset({"arithmetic", "treasure-hunt"})
 TINY_MODELS = frozenset({"tiny-qwen2", "tiny-llama", "tiny-adder", "tiny-agent"})
 MODEL_SCHEMES = frozenset({"hf", "file", "rollout", "s3", "gs"})
 

@@ -71,7 +71,7 @@ class Environment(OneOf):
     members: ClassVar[tuple[str, ...]] = ("builtin", "python", "agent")
 
     builtin: Builtin | None = None
-    """One that rollout ships: `single-turn`, `arithmetic`, `musique-search`, on one machine also `code`."""
+    """One that rollout ships: `single-turn`, `arithmetic`, `musique-search`, `treasure-hunt`, on one machine also `code`."""
     python: PythonClass | None = None
     """An environment of the user's own."""
     agent: Agent | None = None

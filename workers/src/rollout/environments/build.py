@@ -11,6 +11,7 @@ from rollout.environments.code import CodeBuilder, CodeParameters
 from rollout.environments.musique_search import MusiqueSearchBuilder, MusiqueSearchParameters
 from rollout.environments.plugin import wrap_class
 from rollout.environments.single_turn import SingleTurnBuilder
+from rollout.environments.treasure_hunt import TreasureHunt, TreasureHuntBuilder
 from rollout.environments.with_tools import add_tools
 from rollout.errors import SpecError
 from rollout.plugins.user_code import load_object
@@ -36,11 +37,17 @@ def _single_turn(given: Mapping[str, str]) -> EnvBuilder:
     return parse_parameters("environment single-turn", SingleTurnBuilder, given)
 
 
+def _treasure_hunt(given: Mapping[str, str]) -> EnvBuilder:
+    what = "environment treasure-hunt"
+    return TreasureHuntBuilder(parameters=parse_parameters(what, TreasureHunt, given))
+
+
 BUILTINS: Mapping[str, Callable[[Mapping[str, str]], EnvBuilder]] = {
     "arithmetic": _arithmetic,
     "code": _code,
     "musique-search": _musique_search,
     "single-turn": _single_turn,
+    "treasure-hunt": _treasure_hunt,
 }
 
 PARAMETERS: Mapping[str, type] = {
@@ -48,6 +55,7 @@ PARAMETERS: Mapping[str, type] = {
     "code": CodeParameters,
     "musique-search": MusiqueSearchParameters,
     "single-turn": SingleTurnBuilder,
+    "treasure-hunt": TreasureHunt,
 }
 """What each builtin takes: a dataclass."""
 EXPLAINED: Mapping[str, str] = {
@@ -55,6 +63,7 @@ EXPLAINED: Mapping[str, str] = {
     "code": "programs in several attempts, told what the shown tests say; rows with hidden tests",
     "musique-search": "questions over several documents, found with search and read; rows in MuSiQue's form",
     "single-turn": "one question of the data, one answer",
+    "treasure-hunt": "a text game in a house seen room by room; brings its own rows, some held out for ever",
 }
 
 

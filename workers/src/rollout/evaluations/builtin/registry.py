@@ -14,6 +14,7 @@ from rollout.evaluations.builtin.humaneval import build_humaneval
 from rollout.evaluations.builtin.ifeval import build_ifeval
 from rollout.evaluations.builtin.mmlu import build_mmlu_generative
 from rollout.evaluations.builtin.musique import build_musique
+from rollout.evaluations.builtin.treasure_hunt import build_treasure_hunt
 from rollout.evaluations.suites import Context, Suite
 
 BUILTINS: Mapping[str, Callable[[str, Mapping[str, str], Context], Suite]] = {
@@ -25,5 +26,6 @@ BUILTINS: Mapping[str, Callable[[str, Mapping[str, str], Context], Suite]] = {
     "ifeval": build_ifeval,
     "mmlu-generative": build_mmlu_generative,
     "musique": build_musique,
+    "treasure-hunt": build_treasure_hunt,
 }
 """Suites by name."""
