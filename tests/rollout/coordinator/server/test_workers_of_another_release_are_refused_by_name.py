@@ -67,7 +67,7 @@ def test_an_older_worker_that_asks_for_its_configuration_is_refused_too(server):
     assert send(server, "GET", routes.CONFIG, "actor", **Envelope().headers())[0] == 200
 
 
-@pytest.mark.parametrize("said", ["3", "-1", "two", "9" * 40, "\xb2"])
+@pytest.mark.parametrize("said", [str(CALL_FORMAT + 1), "-1", "two", "9" * 40, "\xb2"])
 def test_a_format_that_is_newer_or_none_is_refused(server, said):
     headers = {**Envelope(worker="actor-0").headers(), "X-Rollout-Format": said}
     body = msgspec.msgpack.encode(m.Register())

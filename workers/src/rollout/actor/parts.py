@@ -59,7 +59,7 @@ class RunnerParts:
         return derive_seed(
             self.seed,
             task.noise_domain,
-            task.ordinal,
+            task.ordinal if task.noise_ordinal is None else task.noise_ordinal,
             episode.sample,
             episode.turn,
             episode.segment,

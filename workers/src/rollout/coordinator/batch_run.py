@@ -35,11 +35,11 @@ RESULTS_FOLDER = "results"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRows:
-    """Rows that are asked, by position; those that are not are in ``refused``."""
+    """Rows that are asked, by their place in the order in which they are handed out; others are in ``refused``."""
 
     source: BatchSource
     asked: Sequence[int]
-    """Positions in ``source`` of the rows that are asked."""
+    """Positions in ``source`` of the rows that are asked: that of place ``i`` is ``asked[i]``."""
     refused: Sequence[RefusedRow]
 
     def train(self, ordinals: Sequence[int]) -> Sequence[Row]:
@@ -51,6 +51,10 @@ class BatchRows:
         if (name, split) != BATCH:
             raise DataError(f"evaluation {name} ({split}) is in the ledger of an inference run")
         return self.source.rows([self.asked[position] for position in positions])
+
+    def in_file_order(self) -> Sequence[int]:
+        """All places, in the order of the data."""
+        return sorted(range(len(self.asked)), key=self.asked.__getitem__)
 
 
 def infer_of(config: WorkerConfig) -> Infer:
@@ -73,7 +77,7 @@ def build_batch_rows(config: WorkerConfig) -> BatchRows:
     refused = [*source.refused, *(_too_long(source, position) for position in left_out)]
     return BatchRows(
         source=source,
-        asked=[position for position in range(len(source)) if position not in left_out],
+        asked=[position for position in source.order() if position not in left_out],
         refused=sorted(refused, key=lambda one: one.number),
     )
 

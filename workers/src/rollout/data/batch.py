@@ -1,6 +1,6 @@
 """The rows of a batch, and the lines of its files that are none: each line is in exactly one of the two.
 
-One pass over the files; memory is a few bytes a good line and its reason for each bad one. Blank lines
+One pass over the files; memory is 64 bytes a good line and its reason for each bad one. Blank lines
 are no rows.
 """
 
@@ -14,10 +14,11 @@ from pathlib import Path
 
 from blake3 import blake3
 
+from rollout.data.batch_order import RowShapes, plan_order, prompt_text
 from rollout.data.files import find_files
 from rollout.data.jsonl import LINE_BYTES_MAX, number_lines, parse_line
 from rollout.data.rows.mapping import BadRecord, FieldMapping
-from rollout.data.rows.requests import BadRequest, RequestBounds, read_request
+from rollout.data.rows.requests import NUMBER, BadRequest, RequestBounds, read_request
 from rollout.errors import DataError, DataNotFound
 from rollout.models.files import default_cache_dir
 from rollout.types import Row
@@ -56,6 +57,7 @@ class _Index:
     starts: array[int] = field(default_factory=lambda: array("Q"))
     lines: array[int] = field(default_factory=lambda: array("Q"))
     numbers: array[int] = field(default_factory=lambda: array("Q"))
+    shapes: RowShapes = field(default_factory=RowShapes)
     refused: list[RefusedRow] = field(default_factory=list)
     ids: set[str] = field(default_factory=set)
     num_rows: int = 0
@@ -77,9 +79,13 @@ class BatchSource:
     def __len__(self) -> int:
         return len(self._index.starts)
 
+    def order(self) -> Sequence[int]:
+        """All positions in the order in which rows are handed out (``batch_order``)."""
+        return plan_order(self._index.shapes)
+
     def rows(self, positions: Sequence[int]) -> Sequence[Row]:
-        """The rows at these positions. Raises DataError when a file is not what it was."""
-        return [self._read(position) for position in positions]
+        """The rows at these positions, each with its number. Raises DataError when a file is not what it was."""
+        return [{**self._read(position), NUMBER: self.numbers[position]} for position in positions]
 
     def where(self, position: int) -> str:
         """File and line of a row."""
@@ -180,6 +186,9 @@ def _take_line(
     index.lines.append(place[0])
     index.starts.append(place[1])
     index.numbers.append(index.num_rows)
+    sampling = row.get("sampling") or {}
+    new_tokens = sampling.get("max_new_tokens", bounds.new_tokens_max)
+    index.shapes.add(prompt_text(row), new_tokens)
 
 
 def _remember_id(row: Mapping[str, object], known: set[str]) -> None:

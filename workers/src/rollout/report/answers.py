@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rollout.coordinator.rules.evaluation import name_task
 from rollout.errors import LedgerError, SpecError
 from rollout.evaluations.paired import Difference, MeasuredPrompt, compare_items
 from rollout.evaluations.remote.items import ITEMS, read_items
@@ -75,8 +76,11 @@ def _of_items(folder: Path) -> Iterator[AnswerRow]:
 
 def _of_ledger(ledger: Any, name: str, split: str, num_prompts: int) -> Iterator[AnswerRow]:
     for start in range(0, num_prompts, READ_PROMPTS):
-        for place, views in ledger.evaluation_rows(name, split, start, start + READ_PROMPTS):
-            for view in views:
+        places = range(start, min(start + READ_PROMPTS, num_prompts))
+        names = [name_task(name, split, 0, 0, place) for place in places]
+        found = ledger.samples_of(names)
+        for place, task_id in zip(places, names, strict=True):
+            for view in found.get(task_id, ()):
                 if (made := view.trajectory) is not None:
                     yield AnswerRow(
                         evaluation=name,

@@ -15,6 +15,7 @@ from typing import Any
 
 from blake3 import blake3
 
+from rollout.data.batch_order import ORDER_FORMAT
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import Grade
 
@@ -46,6 +47,7 @@ def spec_digest(
             "dtype": dtype,
             **({"models": dict(further_digests)} if further_digests else {}),
             **({"tools": dict(tool_digests)} if tool_digests else {}),
+            **({"order": ORDER_FORMAT} if spec.infer is not None else {}),
         },
     }
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -229,7 +229,7 @@ def describe_drift(previous: WorkerConfig, prepared: PreparedRun, found: Resolut
         if field in began and began[field] != digest
     ]
     return (
-        f"this run cannot be gone on with: changed since it began: {', '.join(changed) or 'its spec'}; "
+        f"this run cannot be gone on with: changed since it began: {', '.join(changed) or 'rollout itself'}; "
         "take the change back, or start a new run without --resume"
     )
 

@@ -30,7 +30,9 @@ from rollout.coordinator.duties.result_files import (
     open_results,
     write_error,
 )
+from rollout.coordinator.rules.evaluation import name_task
 from rollout.data.batch import RefusedRow
+from rollout.data.rows.requests import NUMBER
 from rollout.errors import SpecError, StoreError
 from rollout.ledger.opening import open_reader
 from rollout.ledger.sql.reader import Reader
@@ -141,24 +143,26 @@ class BatchWriter:
     def _asked(
         self, reader: Reader
     ) -> Iterator[RefusedRow | tuple[Row, int, Sequence[SampleView]]]:
-        asked, source = self.rows.asked, self.rows.source
-        for start in range(0, len(asked), ROWS_AT_ONCE):
-            stop = min(start + ROWS_AT_ONCE, len(asked))
-            found = dict(reader.evaluation_rows(*BATCH, start, stop))
-            rows = self.rows.evaluation(*BATCH, range(start, stop))
-            for place, row in zip(range(start, stop), rows, strict=True):
-                number = source.numbers[asked[place]]
-                if place in found:
-                    yield row, number, found[place]
+        places = self.rows.in_file_order()
+        for start in range(0, len(places), ROWS_AT_ONCE):
+            part = places[start : start + ROWS_AT_ONCE]
+            names = [name_task(*BATCH, 0, 0, place) for place in part]
+            found = reader.samples_of(names)
+            rows = self.rows.evaluation(*BATCH, part)
+            for place, name, row in zip(part, names, rows, strict=True):
+                if name in found:
+                    yield row, row[NUMBER], found[name]
                 else:
-                    yield RefusedRow(
-                        number=number,
-                        where=source.where(asked[place]),
-                        code=FAILED,
-                        message=reader.last_failure(f"e/{BATCH[0]}/{BATCH[1]}/0-0/{place}")
-                        or "every worker that tried it was lost",
-                        custom_id=row.get("custom_id"),
-                    )
+                    yield self._failed(place, row, reader.last_failure(name))
+
+    def _failed(self, place: int, row: Row, said: str) -> RefusedRow:
+        return RefusedRow(
+            number=row[NUMBER],
+            where=self.rows.source.where(self.rows.asked[place]),
+            code=FAILED,
+            message=said or "every worker that tried it was lost",
+            custom_id=row.get("custom_id"),
+        )
 
 
 def require_free(config: WorkerConfig) -> None:

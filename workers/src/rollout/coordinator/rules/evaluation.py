@@ -48,10 +48,9 @@ def _is_due(plan: EvaluationPlan, step: int, *, finished: bool) -> bool:
 
 def build_evaluation(plan: EvaluationPlan, lineage: int, step: int) -> NewEvaluation:
     """One evaluation of one version: a task per prompt."""
-    prefix = f"e/{plan.name}/{plan.split}/{lineage}-{step}"
     tasks = tuple(
         NewTask(
-            task_id=f"{prefix}/{position}",
+            task_id=name_task(plan.name, plan.split, lineage, step, position),
             kind="eval",
             ordinal=position,
             num_samples=plan.samples_per_prompt,
@@ -63,6 +62,11 @@ def build_evaluation(plan: EvaluationPlan, lineage: int, step: int) -> NewEvalua
         for position in range(plan.num_prompts)
     )
     return NewEvaluation(name=plan.name, split=plan.split, lineage=lineage, step=step, tasks=tasks)
+
+
+def name_task(name: str, split: str, lineage: int, step: int, position: int) -> str:
+    """The id of one prompt's task."""
+    return f"e/{name}/{split}/{lineage}-{step}/{position}"
 
 
 def metric_value(summary: Mapping[str, Any], metric: str) -> float:

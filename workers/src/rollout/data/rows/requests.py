@@ -28,6 +28,10 @@ STOPS_MAX = 16
 TEMPERATURE_MAX = 100.0
 
 
+NUMBER = "number"
+"""Field of a row that says how many rows of the data are before it."""
+
+
 class BadRequest(BadRecord):
     """A line that is JSON and still no request; ``code`` is what the error file says."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Literal, Self
@@ -16,7 +16,7 @@ from rollout.ledger.sql import browsing, cutting, loading, removing
 from rollout.ledger.sql.cells import read_document, read_optional
 from rollout.ledger.sql.chain import head_step, read_ancestry
 from rollout.ledger.sql.tallies import SINCE_FORMAT, count_dispositions, read_tallies
-from rollout.ledger.sql.transaction import EVERYTHING, Row, Transaction
+from rollout.ledger.sql.transaction import EVERYTHING, Row, Transaction, marks, slices
 from rollout.ledger.views import (
     AttemptView,
     Consumption,
@@ -187,21 +187,18 @@ class Reader(ABC):
         ).fetchall()
         return self._with_bodies(rows)
 
-    def evaluation_rows(
-        self, name: str, split: str, start: int, stop: int
-    ) -> tuple[tuple[int, tuple[SampleView, ...]], ...]:
-        """Of prompts ``start`` to ``stop`` of the first version's evaluation: each and its trajectories, in order."""
-        rows = self._tx.execute(
-            f"SELECT t.ordinal, t.task_id, NULL AS place, {loading.SAMPLE_COLUMNS} FROM tasks t JOIN"
-            " trajectories j ON j.task_id = t.task_id WHERE t.kind = 'eval' AND t.evaluation = ? AND"
-            " t.split = ? AND t.lineage = 0 AND t.step = 0 AND t.ordinal >= ? AND t.ordinal < ?"
-            " ORDER BY t.ordinal, j.sample",
-            (name, split, start, stop),
-        ).fetchall()
-        found: dict[int, list[SampleView]] = {}
-        for row, view in zip(rows, self._with_bodies(rows), strict=True):
-            found.setdefault(row["ordinal"], []).append(view)
-        return tuple((ordinal, tuple(views)) for ordinal, views in found.items())
+    def samples_of(self, task_ids: Sequence[str]) -> dict[str, tuple[SampleView, ...]]:
+        """The trajectories of some tasks, by task and in the order of samples; tasks without any are left out."""
+        found: dict[str, list[SampleView]] = {}
+        for part in slices(task_ids):
+            rows = self._tx.execute(
+                f"SELECT task_id, NULL AS place, {loading.SAMPLE_COLUMNS} FROM trajectories j"
+                f" WHERE j.task_id IN ({marks(part)}) ORDER BY j.task_id, j.sample",
+                tuple(part),
+            ).fetchall()
+            for view, row in zip(self._with_bodies(rows), rows, strict=True):
+                found.setdefault(row["task_id"], []).append(view)
+        return {task_id: tuple(views) for task_id, views in found.items()}
 
     def last_failure(self, task_id: str) -> str:
         """What the last attempt of a task said that ended badly; empty where none said anything."""

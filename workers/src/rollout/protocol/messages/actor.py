@@ -43,9 +43,10 @@ class Claim(WireMessage, frozen=True, kw_only=True):
 class Task(WireMessage, frozen=True, kw_only=True):
     """One whole group to sample: ``num_samples`` completions of one prompt, under one lease.
 
-    Seeds are ``derive_seed(spec.seed, noise_domain, ordinal, sample)`` and do not depend on the
+    Seeds are ``derive_seed(spec.seed, noise_domain, noise_ordinal, sample)`` and do not depend on the
     attempt. All tokens must come from ``version``. ``ordinal`` is the task ordinal (train) or the
-    position in ``split`` (eval). ``epoch`` is the fence that a submit must repeat. Samples with an entry
+    position in ``split`` (eval). ``noise_ordinal`` None: ``ordinal``; a row of a batch has its number in the data,
+    in whatever order rows are handed out. ``epoch`` is the fence that a submit must repeat. Samples with an entry
     in ``prefixes`` go on behind it, drawing from the seed of its segment; the rest of their tokens comes
     from ``version``.
     """
@@ -61,6 +62,7 @@ class Task(WireMessage, frozen=True, kw_only=True):
     version: WeightVersion
     sampling: SamplingParams
     noise_domain: str = "train"
+    noise_ordinal: int | None = None
     evaluation: str | None = None
     split: str = "train"
     prefixes: tuple[Prefix, ...] = ()
