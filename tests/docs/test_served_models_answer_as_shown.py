@@ -13,7 +13,7 @@ PAGE = ROOT / "docs" / "how-to" / "serve-a-model.md"
 
 @pytest.mark.process
 def test_the_client_of_the_page_is_served_by_its_first_command(tmp_path):
-    [block] = [one for one in blocks("sh") if one.page == PAGE and "infer serve" in one.text]
+    block = next(one for one in blocks("sh") if one.page == PAGE and "infer serve" in one.text)
     words = block.text.splitlines()[0].split()[3:]
     (tmp_path / "client.py").write_text(named_files(PAGE)["client.py"])
 

@@ -111,11 +111,10 @@ async def gateways() -> AsyncIterator[Callable]:
             state = GatewayState(
                 GatewaySettings(
                     host="127.0.0.1",
-                    port=0,
                     table=str(folder / "table.json"),
                     keys=str(folder / "keys"),
                     admin="",
-                    **(settings or {}),
+                    **{"port": 0, **(settings or {})},
                 )
             )
             await state.refresh()

@@ -1,4 +1,4 @@
-"""Behind the gateway stands vLLM's own server: its bytes, its tools' refusals, its structured output; leaving frees it."""
+"""Behind the gateway stands vLLM's own server: its bytes, its tools' refusals, its structured output; leaving frees it; its spans hang on ours."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import openai
 import psutil
 import pytest
 from serving_kit import serving
+from span_collector import Collector, collecting
 
 pytestmark = [
     pytest.mark.vllm,
@@ -46,9 +47,11 @@ def value_of(page: str, name: str) -> float:
 
 
 def test_a_client_of_openais_meets_vllm_as_it_is(tmp_path):
-    with serving(
-        tmp_path, "rollout://tiny-qwen2", "--engine", "vllm", "--tool-call-parser", "hermes"
-    ) as served:
+    words = ("rollout://tiny-qwen2", "--engine", "vllm", "--tool-call-parser", "hermes")
+    with (
+        collecting() as collector,
+        serving(tmp_path, *words, "--traces", collector.url) as served,
+    ):
         client = openai.OpenAI(base_url=served.url, api_key=served.key, max_retries=0)
         ask = {"model": "tiny-qwen2", "messages": MESSAGES, "max_tokens": 5}
 
@@ -95,6 +98,7 @@ def test_a_client_of_openais_meets_vllm_as_it_is(tmp_path):
         assert refused.value.code == "unsupported_route"
 
         _left_while_streaming(client, served.process.pid)
+        _traced_to_the_engine(client, collector)
 
 
 def _left_while_streaming(client: openai.OpenAI, pid: int) -> None:
@@ -111,3 +115,26 @@ def _left_while_streaming(client: openai.OpenAI, pid: int) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.2)
     assert value_of(page, "vllm:generation_tokens_total") < 3000
+
+
+def _traced_to_the_engine(client: openai.OpenAI, collector: Collector) -> None:
+    """A client's trace goes through the gateway's span to vLLM's own."""
+    trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    client.chat.completions.create(
+        model="tiny-qwen2",
+        messages=MESSAGES,
+        max_tokens=5,
+        extra_headers={"traceparent": f"00-{trace}-{span}-01"},
+    )
+    collector.wait(lambda it: len([one for one in it.spans if one.trace_id == trace]) == 2)
+    [ours, engines] = sorted(
+        (one for one in collector.spans if one.trace_id == trace), key=lambda one: one.begun
+    )
+    assert (ours.name, ours.parent_id, ours.service) == ("chat tiny-qwen2", span, "rollout-gateway")
+    assert (engines.name, engines.parent_id) == ("llm_request", ours.span_id)
+    assert engines.service == "rollout-engine"
+    told = "gen_ai.usage.completion_tokens", "gen_ai.usage.output_tokens"
+    assert engines.attributes[told[0]] == ours.attributes[told[1]]
+    assert ours.attributes["gen_ai.response.id"].startswith("chatcmpl-")
+    refused = [one for one in collector.spans if one.attributes.get("error.type") == "499"]
+    assert [one.status for one in refused] == ["UNSET"]

@@ -1,4 +1,4 @@
-"""How the processes of a run log: as all of ours, without the chatter of HTTP clients."""
+"""How the processes of a run log: as all of ours, without the chatter of HTTP clients and of exporters of traces."""
 
 from __future__ import annotations
 
@@ -19,3 +19,5 @@ def configure_logging(environment: Mapping[str, str]) -> None:
     except ValueError as error:
         raise SpecError(str(error)) from error
     logging.getLogger("httpx").setLevel(max(logging.WARNING, logging.getLevelName(level)))
+    # A collector that is gone is said once, by whoever sends to it, and not at each try.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)

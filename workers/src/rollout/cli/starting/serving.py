@@ -23,6 +23,7 @@ from rollout.errors import SpecError
 
 if TYPE_CHECKING:
     from rollout.inference.gateway.keys import KeyFile
+    from rollout.supervisor.serving.engines import EngineChoice
     from rollout.supervisor.serving.session import ServeOptions, ServingAddress
 
 keys = typer.Typer(help="The keys of what is served on this machine.", no_args_is_help=True)
@@ -99,6 +100,19 @@ LogDaysOption = Annotated[
     int, typer.Option("--log-days", min=1, help="Older files of the request log are removed.")
 ]
 
+TracesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--traces",
+        metavar="URL",
+        help="Trace requests to this OpenTelemetry collector: OTLP over HTTP.",
+    ),
+]
+TracesShareOption = Annotated[
+    float,
+    typer.Option("--traces-share", help="Of --traces: share of requests that are traced, 0 to 1."),
+]
+
 
 def serve(
     models: ModelsArgument,
@@ -117,6 +131,8 @@ def serve(
     log_requests: LogRequestsOption = False,
     log_bodies: LogBodiesOption = False,
     log_days: LogDaysOption = 30,
+    traces: TracesOption = None,
+    traces_share: TracesShareOption = 1.0,
     keys_folder: KeysOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
@@ -126,29 +142,23 @@ def serve(
     from rollout.supervisor.serving.session import ServeOptions
     from rollout.supervisor.serving.targets import read_target
 
-    _refuse_others_flags(
-        engine,
-        {
-            "--device": device is not ServingDevice.cpu,
-            "--max-model-length": max_model_length is not None,
-            "--tool-call-parser": tool_call_parser is not None,
-            "--vllm-argument": bool(vllm_argument),
-        },
-    )
     configure_logging({"ROLLOUT_LOG_LEVEL": "WARNING"})
     folder = _keys_folder(keys_folder)
+    choice = EngineChoice(
+        kind=engine.value,
+        replicas=replicas,
+        threads=threads,
+        device=device.value,
+        max_num_seqs=max_num_seqs,
+        max_model_length=max_model_length,
+        tool_parser=tool_call_parser,
+        vllm_arguments=tuple(f"--{one}" for one in vllm_argument or ()),
+        traces=_collector(traces, traces_share),
+    )
+    _refuse_others_flags(choice)
     options = ServeOptions(
         targets=tuple(map(read_target, models)),
-        engine=EngineChoice(
-            kind=engine.value,
-            replicas=replicas,
-            threads=threads,
-            device=device.value,
-            max_num_seqs=max_num_seqs,
-            max_model_length=max_model_length,
-            tool_parser=tool_call_parser,
-            vllm_arguments=tuple(f"--{one}" for one in vllm_argument or ()),
-        ),
+        engine=choice,
         host=host,
         port=port,
         keys=folder,
@@ -157,6 +167,7 @@ def serve(
         log_requests=log_requests or log_bodies,
         log_bodies=log_bodies,
         log_days=log_days,
+        traces_share=traces_share,
     )
     _serve(options, output)
 
@@ -181,9 +192,26 @@ def _count_signals() -> list[int]:
     return asked
 
 
-def _refuse_others_flags(engine: ServingEngine, given: dict[str, bool]) -> None:
+def _collector(url: str | None, share: float) -> str:
+    """Where traces go, checked with what sends them, so that nothing starts that cannot; empty: nowhere."""
+    if url is None:
+        if share != 1:
+            raise SpecError("--traces-share: says how many are traced: name a collector, --traces")
+        return ""
+    from rollout.inference.gateway.traces import parse_collector
+
+    return parse_collector(url, share)
+
+
+def _refuse_others_flags(choice: EngineChoice) -> None:
+    given = {
+        "--device": choice.device != "cpu",
+        "--max-model-length": choice.max_model_length is not None,
+        "--tool-call-parser": choice.tool_parser is not None,
+        "--vllm-argument": bool(choice.vllm_arguments),
+    }
     found = next((name for name, is_given in given.items() if is_given), None)
-    if engine is ServingEngine.embedded and found is not None:
+    if choice.kind == "embedded" and found is not None:
         raise SpecError(f"{found} is of vLLM: leave it out, or add --engine vllm")
 
 

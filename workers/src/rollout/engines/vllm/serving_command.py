@@ -18,6 +18,8 @@ from rollout.errors import SpecError
 SHUTDOWN_SECONDS = 5
 """Of an engine that is stopped with requests under way: the gateway has drained before."""
 _PARSER = re.compile(r"[a-z0-9_]{1,40}")
+SERVICE = "rollout-engine"
+"""In traces."""
 QUEUE_SHARE = 10
 """One request waits in the engine for so many that run: more would wait where they cannot be ordered."""
 
@@ -27,6 +29,7 @@ class ServingSettings:
     """One vLLM server of a gateway. ``name`` is what answers name; ``kv_cache_bytes`` 0 leaves it to ``memory_fraction``.
 
     ``tool_parser``: vLLM's name of how this model writes calls of tools; None: it calls none.
+    ``traces``: whole URL of a collector, OTLP over HTTP; empty: it traces nothing.
     """
 
     model_dir: Path
@@ -41,6 +44,7 @@ class ServingSettings:
     cache_dir: Path | None = None
     tool_parser: str | None = None
     extra_arguments: tuple[str, ...] = ()
+    traces: str = ""
 
     @property
     def slots(self) -> int:
@@ -64,6 +68,7 @@ def build_serving_command(
         *("--disable-uvicorn-access-log",),
         *_memory_arguments(settings),
         *_tool_arguments(settings.tool_parser),
+        *(("--otlp-traces-endpoint", settings.traces) if settings.traces else ()),
         *(("--enforce-eager",) if settings.device == "cpu" else ()),
         *settings.extra_arguments,
     )
@@ -101,6 +106,8 @@ def _environment(settings: ServingSettings, private_dir: Path) -> dict[str, str]
         "VLLM_NO_USAGE_STATS": "1",
         "OMP_NUM_THREADS": str(settings.threads),
     }
+    if settings.traces:
+        env |= {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf", "OTEL_SERVICE_NAME": SERVICE}
     if settings.device == "cpu":
         env |= {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     return env

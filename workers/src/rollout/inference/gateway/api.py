@@ -32,6 +32,7 @@ from rollout.inference.gateway.metrics import CONTENT_TYPE
 from rollout.inference.gateway.request_log import BodyKeeper
 from rollout.inference.gateway.rules.asks import ROUTES_OF_MODELS, read_ask
 from rollout.inference.gateway.rules.refusals import ApiRefusal, invalid, unavailable
+from rollout.inference.gateway.rules.streaming import AnswerNotes
 from rollout.inference.gateway.state import GatewayState, allows
 from rollout.inference.gateway.table import ServedVersion
 
@@ -116,6 +117,7 @@ async def _ask(state: GatewayState, path: str, request: web.Request) -> web.Stre
     body = await _read_body(state, request)
     ask = read_ask(path, body)
     pool = state.resolve(ask.model, key)
+    span = state.begin_span(ask, pool.version, request.headers.get("traceparent", ""), began)
     left = state.budgets.reserve(key, ask.tokens, began)
     live = state.live.begin(key.id, pool.version.name, began)
     exchange = Exchange(
@@ -131,6 +133,8 @@ async def _ask(state: GatewayState, path: str, request: web.Request) -> web.Stre
         began_at=began,
         body=body,
         kept=BodyKeeper() if state.log is not None and state.log.bodies else None,
+        span=span,
+        notes=AnswerNotes() if span is not None and span.recording else None,
     )
     try:
         return await _conduct(exchange)

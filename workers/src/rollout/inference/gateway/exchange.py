@@ -21,17 +21,20 @@ from rollout.inference.gateway.request_log import BODY_BYTES_MAX, BodyKeeper, Re
 from rollout.inference.gateway.rules.refusals import ApiRefusal, engine_refusal, unavailable
 from rollout.inference.gateway.rules.responses import RESPONSES_PATH
 from rollout.inference.gateway.rules.streaming import (
+    AnswerNotes,
     EventRelay,
     StreamBroken,
     TokenUsage,
     read_usage,
 )
+from rollout.inference.gateway.rules.trace_context import TraceParent
 
 if TYPE_CHECKING:
     from rollout.inference.gateway.keys import ApiKey
     from rollout.inference.gateway.live import LiveRequest
     from rollout.inference.gateway.rules.asks import Ask
     from rollout.inference.gateway.state import GatewayState
+    from rollout.inference.gateway.traces import RequestSpan
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +78,8 @@ class Exchange:
     body: bytes = b""
     kept: BodyKeeper | None = None
     relay: EventRelay | None = field(default=None)
+    span: RequestSpan | None = None
+    notes: AnswerNotes | None = None
 
     async def answer(self) -> web.StreamResponse:
         """Answer it. Raises ApiRefusal: before the first byte, or after it where ``response`` is set."""
@@ -124,10 +129,14 @@ class Exchange:
             metrics.tokens.labels(name, "completion").inc(self.usage.completion_tokens)
         if self.state.log is not None:
             self.state.log.add(self._line(now))
+        if self.span is not None:
+            self.span.end(self)
 
     def _line(self, now: float) -> RequestLine:
         usage, kept, version = self.usage or TokenUsage(), self.kept, self.pool.version
         headers = self.request.headers
+        given = TraceParent.parse(headers.get("traceparent", ""))
+        parent = given if self.span is None else self.span.parent
         return RequestLine(
             time=time.time(),
             id=self.request_id,
@@ -149,7 +158,7 @@ class Exchange:
             retries=self.retries,
             client=headers.get("User-Agent", "")[:CLIENT_CHARACTERS_MAX],
             client_retries=headers.get("x-stainless-retry-count", "")[:8],
-            trace=headers.get("traceparent", "")[:64],
+            trace="" if parent is None else parent.trace_id,
             input=self.body.decode()
             if kept is not None and len(self.body) <= BODY_BYTES_MAX
             else "",
@@ -184,6 +193,9 @@ class Exchange:
         version = self.pool.version
         salt = self.state.ring.salt(self.key) if version.salted else None
         headers = {"Content-Type": JSON_TYPE, "X-Request-Id": uuid.uuid4().hex}
+        if self.span is not None:
+            headers["traceparent"] = self.span.parent.render()
+            self.span.sent(self.engine)
         body = self.ask.encode(version.name, salt)
         slot.sent_at = time.monotonic()
         ours = slot.sent_at - self.began_at - self.queue_seconds
@@ -208,6 +220,8 @@ class Exchange:
         if self.kept is not None:
             self.kept.add(body)
         self.usage = read_usage(body)
+        if self.notes is not None:
+            self.notes.look(body)
         self.code = 200
         milliseconds = str(round((time.monotonic() - self.began_at) * 1000))
         headers = {**self.headers, "openai-processing-ms": milliseconds}
@@ -217,7 +231,9 @@ class Exchange:
         self, slot: EngineSlot, upstream: aiohttp.ClientResponse
     ) -> web.StreamResponse:
         self.relay = relay = EventRelay(
-            keep_usage=self.ask.usage_asked, responses=self.ask.path == RESPONSES_PATH
+            keep_usage=self.ask.usage_asked,
+            responses=self.ask.path == RESPONSES_PATH,
+            notes=self.notes,
         )
         response = self.response = web.StreamResponse(headers={**self.headers, **STREAM_HEADERS})
         await response.prepare(self.request)
@@ -255,6 +271,8 @@ class Exchange:
     def _begun(self, slot: EngineSlot) -> None:
         self.first_byte_at = self.live.moved_at = time.monotonic()
         self.pool.answered(slot)
+        if self.span is not None and self.ask.stream:
+            self.span.first_token(self.first_byte_at - self.began_at)
 
 
 async def _read(upstream: aiohttp.ClientResponse) -> bytes:

@@ -72,6 +72,9 @@ class GatewayMetrics:
         what = "Lines of the request log that were not written."
         self.log_dropped = count("rollout_gateway_log_dropped", what)
 
+        what = "Spans of traces that no collector took."
+        self.spans_lost = count("rollout_gateway_spans_lost", what)
+
         what = "From the request's head to the last byte of its answer."
         self.seconds = measure("rollout_gateway_request_seconds", what, a_version, buckets=LATENCY)
         what = "Time spent waiting for an engine."

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
@@ -24,7 +24,11 @@ from rollout.inference.gateway.request_log import RequestLog
 from rollout.inference.gateway.rules.limits import KeyBudgets
 from rollout.inference.gateway.rules.queueing import QueueBounds
 from rollout.inference.gateway.rules.refusals import ApiRefusal
-from rollout.inference.gateway.table import EndpointTable, read_table
+from rollout.inference.gateway.table import EndpointTable, ServedVersion, read_table
+
+if TYPE_CHECKING:
+    from rollout.inference.gateway.rules.asks import Ask
+    from rollout.inference.gateway.traces import RequestSpan, RequestTraces
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +39,10 @@ T = TypeVar("T")
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a gateway listens, what it reads, and its bounds. ``log``: the folder of the request log; empty: none. ``admin`` is a Unix socket for whoever started it."""
+    """Where a gateway listens, what it reads, and its bounds. ``log``: the folder of the request log; empty: none. ``admin`` is a Unix socket for whoever started it.
+
+    ``traces``: where spans are sent, whole (``parse_collector``); empty: nowhere.
+    """
 
     host: str
     port: int
@@ -56,6 +63,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     log: str = ""
     log_bodies: bool = False
     log_days: int = 30
+    traces: str = ""
+    traces_share: float = 1.0
 
 
 class GatewayState:
@@ -73,6 +82,7 @@ class GatewayState:
             )
         )
         self.log = _open_log(settings, self.metrics)
+        self.traces = _open_traces(settings, self.metrics)
         self.draining = False
         self.bodies_bytes = 0
         self.table = EndpointTable()
@@ -101,6 +111,14 @@ class GatewayState:
             message = f"The model {name!r} does not exist or you do not have access to it; there are: {shown}"
             raise ApiRefusal(404, message, param="model", code="model_not_found", reason="no_model")
         return pool
+
+    def begin_span(
+        self, ask: Ask, version: ServedVersion, traceparent: str, began_at: float
+    ) -> RequestSpan | None:
+        """The span of a request, where requests are traced."""
+        if self.traces is None:
+            return None
+        return self.traces.begin(ask, version, traceparent, began_at)
 
     async def refresh(self) -> None:
         """Take what has changed in the two files."""
@@ -147,6 +165,8 @@ class GatewayState:
             await pool.close()
         if self.log is not None:
             await asyncio.to_thread(self.log.close)
+        if self.traces is not None:
+            await asyncio.to_thread(self.traces.close)
 
     def _take(self, table: EndpointTable) -> None:
         for version in table.versions:
@@ -187,6 +207,21 @@ def _open_log(settings: GatewaySettings, metrics: GatewayMetrics) -> RequestLog 
         bodies=settings.log_bodies,
         days=settings.log_days,
         dropped=metrics.log_dropped.inc,
+    )
+
+
+def _open_traces(settings: GatewaySettings, metrics: GatewayMetrics) -> RequestTraces | None:
+    """Who is not traced needs no OpenTelemetry. Raises SpecError where it is not installed."""
+    if not settings.traces:
+        return None
+    from rollout.inference.gateway.traces import RequestTraces
+
+    return RequestTraces(
+        settings.traces,
+        settings.traces_share,
+        host=settings.host,
+        port=settings.port,
+        lost=metrics.spans_lost.inc,
     )
 
 

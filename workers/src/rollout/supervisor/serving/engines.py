@@ -55,6 +55,7 @@ class EngineChoice:
     max_model_length: int | None = None
     tool_parser: str | None = None
     vllm_arguments: tuple[str, ...] = ()
+    traces: str = ""
 
 
 class EngineProcess(Protocol):
@@ -215,6 +216,7 @@ class VersionEngines:
             cache_dir=default_cache_dir() / "vllm",
             tool_parser=choice.tool_parser,
             extra_arguments=choice.vllm_arguments,
+            traces=choice.traces,
         )
 
     def _note_end(self, one: _Kept, code: int, now: float) -> None:

@@ -46,6 +46,7 @@ class ServeOptions:
     log_requests: bool = False
     log_bodies: bool = False
     log_days: int = 30
+    traces_share: float = 1.0
     start_seconds: float = 900.0
 
 
@@ -177,6 +178,8 @@ class ServingSession:
             log=str(options.logs / "requests") if options.log_requests else "",
             log_bodies=options.log_bodies,
             log_days=options.log_days,
+            traces=options.engine.traces,
+            traces_share=options.traces_share,
         )
 
     def _make_key(self) -> str:

@@ -6,7 +6,7 @@ A chunk that neither ends the stream, nor carries usage, nor an error is never p
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -16,11 +16,17 @@ from rollout.inference.gateway.rules.responses import LAST_EVENT
 
 EVENT_END = b"\n\n"
 DONE = b"data: [DONE]\n\n"
+REASONS_MAX = 128
+"""Reasons to end that are noted of one answer: as many as it may have samples."""
 EVENT_BYTES_MAX = 8 << 20
 """Of one event; an engine that sends more is broken."""
 
 _MARKS = re.compile(rb'"choices":\[\]|data: \[DONE\]|data: \{"error"')
 """In a string of a client's or a model's its quotes would be escaped, and a line's end too."""
+_FINISH = re.compile(rb'"finish_reason": ?"([a-z_]{1,32})"')
+_ID = re.compile(rb'"id": ?"([A-Za-z0-9_-]{1,100})"')
+_HEAD_BYTES = 256
+"""An answer's id is among the first of its fields."""
 
 
 class StreamBroken(Exception):  # noqa: N818 - a state
@@ -45,6 +51,21 @@ class TokenUsage(msgspec.Struct, frozen=True):
         return found if isinstance(found, int) else 0
 
 
+@dataclass(slots=True)
+class AnswerNotes:
+    """What a trace tells of an answer: its id, and why each of its samples ended. Read off its bytes, which are not parsed."""
+
+    id: str = ""
+    finish_reasons: list[str] = field(default_factory=list)
+
+    def look(self, data: bytes) -> None:
+        """At whole events, or at a whole answer."""
+        if not self.id and (found := _ID.search(data[:_HEAD_BYTES])) is not None:
+            self.id = found[1].decode()
+        room = REASONS_MAX - len(self.finish_reasons)
+        self.finish_reasons += [one.decode() for one in _FINISH.findall(data)[:room]]
+
+
 class _Answer(msgspec.Struct):
     usage: TokenUsage | None = None
     response: _Answer | None = None
@@ -54,11 +75,13 @@ class _Answer(msgspec.Struct):
 class EventRelay:
     """One stream. ``keep_usage``: the client asked for the event with the usage.
 
+    ``notes``: where a trace takes its own; None: nobody asks.
     ``responses``: of ``/v1/responses``, whose events are named and end without ``[DONE]``. ``done``: its last event has come; ``failed``: the engine has sent an error in it.
     """
 
     keep_usage: bool
     responses: bool = False
+    notes: AnswerNotes | None = None
     usage: TokenUsage | None = None
     done: bool = False
     failed: bool = False
@@ -78,6 +101,8 @@ class EventRelay:
             return b""
         whole, self._held = data[:cut], data[cut:]
         self.chunks += 1
+        if self.notes is not None:
+            self.notes.look(whole)
         if self.responses:
             self._note_last(whole)
             return whole
