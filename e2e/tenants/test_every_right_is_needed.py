@@ -74,7 +74,9 @@ def test_the_operator_has_a_right_that_a_whole_life_does_not_need(installation, 
     renew(mallory, boss)
     repair(mallory, boss)
     restart(mallory)
+    save(mallory, boss)
     finish(mallory)
+    purge(mallory, boss)
     assert_exact(installation, "rollout-operator")
 
 
@@ -83,6 +85,7 @@ def begin(mallory, boss):
     other = {"name": f"x-{mallory.namespace}"}
     labels = {"kubernetes.io/metadata.name": mallory.namespace}
     served = {"allowedNamespaces": {"from": "Selector", "selector": {"matchLabels": labels}}}
+    served["storage"] = {"uri": "s3://nobody/runs"}
     for one in (
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}},
         {**head, "kind": "RolloutRuntime", "spec": {}},
@@ -129,6 +132,30 @@ def restart(mallory):
     )
     mallory.world.wait_for("Ready", "True", "Running")
     mallory.world.patch({"train": {"maxSteps": 500}})
+
+
+def save(mallory, boss):
+    """A snapshot whose bytes shall go with it; no coordinator is there to take it."""
+    head = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutSnapshot"}
+    spec = {"source": {"run": {"name": RUN}}, "deletionPolicy": "Delete"}
+    assert boss.create({**head, "metadata": {"name": "kept"}, "spec": spec}).done
+
+    def is_begun():
+        live = boss.get("RolloutSnapshot", "kept").body
+        kept = live["metadata"].get("finalizers") == [names.FINALIZER_SNAPSHOT]
+        return kept and "run" in live.get("status", {})
+
+    eventually(is_begun, "the snapshot was not begun")
+
+
+def purge(mallory, boss):
+    """Its run is over and gone: a Job removes the bytes, of which there are none here, nor anybody who runs it."""
+    uid = boss.get("RolloutSnapshot", "kept").body["metadata"]["uid"]
+    assert boss.delete("RolloutSnapshot", "kept").done
+    eventually(lambda: boss.get("Job", names.purge_name(uid)).done, "no Job was made")
+    let_go = {"spec": {"deletionPolicy": "Retain"}}
+    assert boss.patch("RolloutSnapshot", "kept", let_go).done
+    eventually(lambda: not boss.get("RolloutSnapshot", "kept").done, "the snapshot was not let go")
 
 
 def finish(mallory):

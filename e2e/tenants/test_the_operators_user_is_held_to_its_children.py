@@ -13,12 +13,15 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "rollout_operator")
 from worlds import PLATFORM, RING, SPEC, build_inputs
 
 from rollout_api import names
+from rollout_api.v1alpha1.runtime import RuntimeSpec
+from rollout_api.v1alpha1.storage import Storage
 from rollout_operator.run.attempt import build_keys, render_record, sign_record
 from rollout_operator.run.certificate import issue
 from rollout_operator.run.record_keys import build_secret as build_key
 from rollout_operator.run.render.inputs import plain_meta
 from rollout_operator.run.tls import build_secret
 from rollout_operator.signing import SECRET_NAME
+from rollout_operator.snapshot.purge.job import PurgeInputs, build_job, build_purge_account
 
 pytestmark = pytest.mark.control_plane
 OPERATOR = "system:serviceaccount:rollout-system:rollout-operator"
@@ -157,6 +160,73 @@ WISHES = {
 @pytest.mark.parametrize(("kind", "wish"), WISHES.values(), ids=WISHES.keys())
 def test_the_operator_makes(held, kind, wish):
     manifest = one(kind)
+    wish(manifest)
+    answer = send(held, manifest)
+    assert not answer.done
+    assert "ValidatingAdmissionPolicy 'rollout-children'" in answer.words, answer.words
+
+
+def purge(kind):
+    """What purges a snapshot."""
+    ask = PurgeInputs(
+        name="best",
+        namespace="ns",
+        uid="uid-0009",
+        run_name="run",
+        run_uid="uid-0001",
+        ledger="Gone",
+        storage=Storage.model_validate({"uri": "s3://b/runs"}),
+        runtime=RuntimeSpec(),
+        platform=PLATFORM,
+    )
+    made = {"Job": build_job(ask), "ServiceAccount": build_purge_account(ask)}[kind]
+    return deepcopy(made)
+
+
+@pytest.mark.parametrize("kind", ["Job", "ServiceAccount"])
+def test_what_purges_a_snapshot_passes(held, kind):
+    answer = send(held, purge(kind))
+    assert answer.done, answer.words
+
+
+RUN_OWNER = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutRun", "name": "run"}
+PURGE_WISHES = {
+    "a Job of nobody": ("Job", lambda one: one["metadata"].pop("ownerReferences")),
+    "a Job of a run": (
+        "Job",
+        lambda one: one["metadata"].update(
+            ownerReferences=[{**RUN_OWNER, "uid": "uid-0001", "controller": True}]
+        ),
+    ),
+    "a Job of another snapshot": ("Job", lambda one: one["metadata"].update(name="purge-uid-1")),
+    "a Job as another": ("Job", lambda one: pod(one).update(serviceAccountName="default")),
+    "a Job on the node": ("Job", lambda one: pod(one).update(hostPID=True)),
+    "a Job with the node's files": (
+        "Job",
+        lambda one: pod(one)["volumes"].append({"name": "h", "hostPath": {"path": "/"}}),
+    ),
+    "a Job with privilege": (
+        "Job",
+        lambda one: pod(one)["containers"][0].update(securityContext={"privileged": True}),
+    ),
+    "an account of another name": (
+        "ServiceAccount",
+        lambda one: one["metadata"].update(name="run-coordinator"),
+    ),
+    "an account with a token": (
+        "ServiceAccount",
+        lambda one: one.update(automountServiceAccountToken=True),
+    ),
+    "a ConfigMap for a snapshot": (
+        "ServiceAccount",
+        lambda one: one.update(kind="ConfigMap") or one.pop("automountServiceAccountToken"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "wish"), PURGE_WISHES.values(), ids=PURGE_WISHES.keys())
+def test_the_operator_purges_with(held, kind, wish):
+    manifest = purge(kind)
     wish(manifest)
     answer = send(held, manifest)
     assert not answer.done

@@ -31,6 +31,23 @@ class Bucket:
 
     endpoint: str
 
+    def client(self) -> Any:
+        """Somebody with the credentials."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=REGION,
+            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        )
+
+    def keys(self, prefix: str) -> set[str]:
+        """The keys of all objects that begin with it."""
+        pages = (
+            self.client().get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
+        )
+        return {one["Key"] for page in pages for one in page.get("Contents", ())}
+
     def runtime(self, name: str, cache: Path) -> dict[str, Any]:
         """The runtime of the sample, with this bucket for every run."""
         env = [{"name": key, "value": value} for key, value in CREDENTIALS.items()]
@@ -48,7 +65,7 @@ def serving(cluster: LocalCluster, folder: Path) -> Iterator[Bucket]:
         command = [sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)]
         server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
     try:
-        endpoint = f"http://{host}:{port}"
+        bucket = Bucket(endpoint=f"http://{host}:{port}")
 
         def made() -> bool:
             return _listens(host, port)
@@ -57,15 +74,8 @@ def serving(cluster: LocalCluster, folder: Path) -> Iterator[Bucket]:
             return "" if server.poll() is None else (folder / "s3.log").read_text()
 
         wait_until(made, "the S3 server listens", hopeless=over)
-        client = boto3.client(
-            "s3",
-            endpoint_url=endpoint,
-            region_name=REGION,
-            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-        )
-        client.create_bucket(Bucket=BUCKET)
-        yield Bucket(endpoint=endpoint)
+        bucket.client().create_bucket(Bucket=BUCKET)
+        yield bucket
     finally:
         server.terminate()
         server.wait(60)

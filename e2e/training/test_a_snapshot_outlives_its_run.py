@@ -1,7 +1,7 @@
 """A snapshot in a bucket, of a run in real pods whose object and volume are then deleted: it is gone on with elsewhere.
 
 Another run on the other node begins with the snapshot object, and `rollout run` on this machine with the snapshot's
-id. Both come to the hash chain of a run that nobody disturbed.
+id. Both come to the hash chain of a run that nobody disturbed. Deleted with `deletionPolicy: Delete`, the object takes its bytes with it.
 """
 
 import json
@@ -29,6 +29,7 @@ ANCHOR, BEYOND = 3, 2
 """Steps between anchors; steps that the other runs take after the snapshot."""
 STEPS_OF_THE_FIRST = 100_000
 START_SECONDS, SAVE_SECONDS, END_SECONDS = 300.0, 180.0, 300.0
+PURGE_SECONDS = 300.0
 GONE_SECONDS = 50.0
 """Less than the grace of a worker's pod: none of a deleted run has to be killed."""
 
@@ -170,6 +171,40 @@ def test_a_run_on_this_machine_goes_on_from_it(saved: Saved, undisturbed: Result
     words = ("run", "-f", str(file), "--run-dir", str(tmp_path / "run"), "--resume", snapshot)
     rollout(tmp_path, *words, *there, "--trust", shown["signer"])
     assert_goes_on_as(undisturbed, read_result(tmp_path / "run"), saved.step)
+
+
+def test_deleted_with_its_bytes_it_leaves_none_of_them(saved: Saved, stage: Stage):
+    """A Job in a pod, with the runtime's variables, reaches the bucket; the operator has no way to it."""
+    uri = saved.status["location"]["object"]["uri"].removeprefix(f"s3://{BUCKET}/")
+    place = uri.rpartition("/snapshots/")[0]
+    document = saved.bucket.client().get_object(Bucket=BUCKET, Key=uri)["Body"].read()
+    digests = {
+        part["object"].removeprefix("blake3:")
+        for layer in json.loads(document)["layers"]
+        for part in layer["parts"]
+    }
+    mine = {f"{place}/blake3/{one[:2]}/{one}" for one in digests}
+    before = saved.bucket.keys("team/")
+    assert mine | {uri} <= before
+    kubectl = stage.kubectl
+    wish = json.dumps({"spec": {"deletionPolicy": "Delete"}})
+    kubectl("patch", "rolloutsnapshot", "taken", "--type", "merge", "-p", wish)
+
+    def held() -> bool:
+        return bool(kubectl.get("rolloutsnapshot", "taken")["metadata"].get("finalizers"))
+
+    wait_until(held, "the finalizer")
+    kubectl("delete", "rolloutsnapshot", "taken", "--wait=false")
+
+    def gone() -> bool:
+        return not kubectl.get("rolloutsnapshots")["items"]
+
+    wait_until(gone, "the end of the snapshot", PURGE_SECONDS)
+    left = saved.bucket.keys("team/")
+    assert before - left == mine | {uri}
+    events = [one["reason"] for one in kubectl.get("events")["items"]]
+    assert "Purged" in events
+    assert "PurgeGivenUp" not in events
 
 
 def assert_goes_on_as(undisturbed: Result, restored: Result, step: int) -> None:

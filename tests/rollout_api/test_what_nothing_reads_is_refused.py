@@ -118,7 +118,6 @@ def test_an_object_that_nothing_acts_on_is_named_when_it_is_validated():
     [
         ({"storageRef": {"name": "a"}}, "spec.storageRef"),
         ({"include": ["Buffer", "Process"]}, "spec.include"),
-        ({"deletionPolicy": "Delete"}, "spec.deletionPolicy"),
         (
             {"source": {"existing": {"uri": "s3://b/m", "digest": "blake3:" + "0" * 64}}},
             "spec.source.existing",

@@ -132,6 +132,11 @@ def snapshot_name(run: str, step: int) -> str:
     return f"{run}-step-{step:06d}"
 
 
+def purge_name(uid: str) -> str:
+    """Name of the Job that removes the bytes of the RolloutSnapshot with this UID."""
+    return f"purge-{uid}"
+
+
 def worker_labels(run: str, uid: str, role: Role) -> dict[str, str]:
     """Labels of a role's pods that never change: their selector."""
     return {LABEL_RUN: run, LABEL_RUN_UID: uid, LABEL_ROLE: role}

@@ -15,6 +15,7 @@ from rollout_api.v1alpha1.data import FilePath
 from rollout_api.v1alpha1.roles import EngineName
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import Grade
+from rollout_api.v1alpha1.storage import Storage
 
 CallerRole = Literal["actor", "learner", "operator"]
 """Who calls a coordinator; its table of endpoints says what each may do."""
@@ -149,6 +150,21 @@ class RestoreOrder(ApiModel):
     """The objects that hold it: `<storage.uri>/<namespace>/<uid>` of the run that it is of."""
     trusted: tuple[Name, ...] = ()
     """Signers that are believed, as `ed25519:` and 64 hexadecimal digits."""
+
+
+class PurgeOrder(ApiModel):
+    """The snapshot whose bytes a pod removes, and what it must leave."""
+
+    snapshot: Name
+    """UID of the RolloutSnapshot: only manifests that were made for it are removed."""
+    run: RunIdentity
+    """The run that it is of; nothing but that run's own place is touched."""
+    storage: Storage
+    """Where the run keeps objects and records, as its pods were told."""
+    ledger: Literal["Alive", "Kept", "Gone"]
+    """`Alive`: the run goes on and deletes its objects itself. `Kept`: what the ledger names stays. `Gone`: there is none."""
+    ledger_path: FilePath | None = None
+    """The ledger's SQLite file, where it is kept in one."""
 
 
 class WorkerOrder(ApiModel):

@@ -51,6 +51,7 @@ from rollout_operator.run.tls import Authorities
 from rollout_operator.settings import Settings
 from rollout_operator.snapshot.controller import SnapshotController
 from rollout_operator.snapshot.keys import SnapshotKeys
+from rollout_operator.snapshot.purge.controller import Purger
 
 log = logging.getLogger(__name__)
 
@@ -219,6 +220,14 @@ class Manager:
             coordinators=coordinators,
             signer=self.snapshot_keys.signer,
             send=runs.send_status,
+            purger=Purger(
+                client=self.client,
+                store=self.store,
+                send=runs.send_status,
+                poster=runs.poster,
+                platform=lambda: self.known.platform,
+                clocks=self.clocks,
+            ),
             calls=calls,
             clocks=self.clocks,
             count=self.metrics.count_snapshot,

@@ -63,6 +63,27 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         group="rollout.dev",
+        resources=("rolloutsnapshots",),
+        verbs=("patch",),
+        scope="watched",
+        why="the finalizer of snapshots whose bytes go with them: deletionPolicy Delete",
+    ),
+    Rule(
+        group="batch",
+        resources=("jobs",),
+        verbs=("get", "create"),
+        scope="watched",
+        why="the Job that removes the bytes of a deleted snapshot; it goes with the snapshot",
+    ),
+    Rule(
+        group="",
+        resources=("persistentvolumeclaims",),
+        verbs=("get",),
+        scope="watched",
+        why="whether the ledger of a run that is over is kept: what it names stays",
+    ),
+    Rule(
+        group="rollout.dev",
         resources=("rolloutruns/finalizers",),
         verbs=("update",),
         scope="watched",

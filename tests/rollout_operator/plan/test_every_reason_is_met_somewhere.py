@@ -22,6 +22,7 @@ ELSEWHERE = {
         ("Saving", "DeadlineExceeded", "RunGone", "CoordinatorUnreachable", "WaitingForSnapshot"),
         "snapshots",
     ),
+    **dict.fromkeys(("Purging", "Purged", "PurgeGivenUp"), "deleted snapshots, in simulation"),
     "DefinitionsOutdated": "what the API server refuses",
     "RecordUnverified": "records that are not ours",
     "RecordFormatUnknown": "records of another release",

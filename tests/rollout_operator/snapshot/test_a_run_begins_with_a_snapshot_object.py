@@ -43,6 +43,13 @@ def test_one_that_is_durable_is_what_the_run_begins_with():
     assert check_restore(source) is None
 
 
+def test_nobody_begins_with_one_that_is_being_deleted():
+    """Its bytes may be going."""
+    gate = check_restore(find_source("best", status(), READABLE, deleting=True))
+    assert gate is not None
+    assert "is being deleted" in gate.message
+
+
 @pytest.mark.parametrize(
     ("said", "reason", "stalled"),
     [

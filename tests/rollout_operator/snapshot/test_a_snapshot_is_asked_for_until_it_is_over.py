@@ -22,6 +22,7 @@ from rollout_operator.run.coordinator import CALLS_MAX
 from rollout_operator.run.index.store import RunStore
 from rollout_operator.snapshot.controller import SnapshotController
 from rollout_operator.snapshot.keys import SnapshotSigner
+from rollout_operator.snapshot.purge.plan import wants_finalizer
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = Key(namespace="ns", name="best", kind="RolloutSnapshot")
@@ -39,13 +40,14 @@ class Cluster:
 
     def __init__(self, *answers, spec=None, run="uid-0001"):
         self.moment, self.answers, self.orders, self.told = BEGIN, list(answers), [], []
-        self.broken = {}
+        self.broken, self.kept = {}, []
         self.calls = 0
         self.counted = []
         self.spec = {"source": {"run": {"name": "run"}}, **(spec or {})}
         self.status, self.version, self.generation = {}, 1, 1
         self.run, self.world = run, World()
         self.seen = {}
+        self.storage = Storage.model_validate({"uri": "s3://b/runs"})
         self.open()
 
     def open(self):
@@ -53,6 +55,8 @@ class Cluster:
         if self.run:
             meta = {"name": "run", "namespace": "ns", "uid": self.run, "resourceVersion": "1"}
             self.store.put_object("RolloutRun", {"metadata": meta, "spec": {}})
+        meta = {"name": "default", "uid": "runtime", "resourceVersion": "1"}
+        self.store.put_object("ClusterRolloutRuntime", {"metadata": meta, "spec": {}})
         self.store.put_object("RolloutSnapshot", self.live())
         self.controller = SnapshotController(
             store=self.store,
@@ -61,6 +65,7 @@ class Cluster:
             coordinators=self,
             signer=self.signer,
             send=self.send,
+            purger=self,
             clocks=Clock(self),
             count=lambda seconds, num_bytes: self.counted.append((seconds, num_bytes)),
         )
@@ -78,7 +83,7 @@ class Cluster:
 
     def look(self, stored):
         observed = self.world.observe()
-        spec = observed.spec.model_copy(update={"storage": Storage(uri="s3://b/runs")})
+        spec = observed.spec.model_copy(update={"storage": self.storage})
         return replace(observed, uid=stored.uid, spec=spec, **self.seen)
 
     # -- what the controller calls ---------------------------------------------------------------------
@@ -86,6 +91,11 @@ class Cluster:
     async def signer(self):
         self._count("key")
         return SIGNER
+
+    async def keep_finalizer(self, stored, status):
+        """Its own tests, with the real one: `simulation/test_a_deleted_snapshot_ends_whatever_fails.py`."""
+        self.kept.append(wants_finalizer(policy=self.spec.get("deletionPolicy", ""), status=status))
+        return stored
 
     async def snapshot(self, observed, body):
         self._count("order")
@@ -162,6 +172,8 @@ async def test_it_is_saved_signed_and_told_with_its_place():
     assert (one.status["digest"], one.status["step"]) == (f"blake3:{ID}", 40)
     assert [layer["name"] for layer in one.status["layers"]] == ["TrainState", "Buffer"]
     assert one.status["run"] == {"name": "run", "uid": "uid-0001"}
+    assert one.status["runtimeRef"] == {"kind": "ClusterRolloutRuntime", "name": "default"}
+    assert one.status["storage"] == {"uri": "s3://b/runs"}
     assert one.condition("Supported") == ("False", "NotSupported")
 
 
@@ -275,7 +287,6 @@ async def test_it_looks_again_no_later_than_its_deadline():
         ),
         ({"spec": {"include": ["Process"]}}, "NotSupported", True),
         ({"spec": {"storageRef": {"name": "archive"}}}, "NotSupported", True),
-        ({"spec": {"deletionPolicy": "Delete"}}, "NotSupported", True),
         ({"spec": {"source": {}}}, "InvalidSpec", True),
     ],
 )
@@ -285,6 +296,35 @@ async def test_what_cannot_be_is_said_and_nobody_is_asked(given, reason, final):
     assert one.condition("Ready") == ("False", reason)
     assert (one.condition("Failed") is not None) is final
     assert one.orders == []
+
+
+async def test_bytes_on_a_volume_are_not_promised_to_go():
+    """What lies there goes with its claim; where the wish comes later than the snapshot, that is said, too."""
+    one = cluster(SAVING, spec={"deletionPolicy": "Delete"})
+    one.storage = None
+    await one.reconcile()
+    assert one.condition("Failed") == ("True", "NotSupported")
+    assert one.orders == []
+    await one.reconcile()
+    assert one.kept == [True, False]
+    other = cluster(TAKEN)
+    other.storage = None
+    await other.reconcile()
+    other.spec, other.generation = {**other.spec, "deletionPolicy": "Delete"}, 2
+    other.open()
+    await other.reconcile()
+    await other.reconcile()
+    assert other.condition("Purged") == ("False", "NotSupported")
+    assert other.condition("Ready") == ("True", "SnapshotTaken")
+    assert other.kept == [False, False, False]
+    assert len(other.told) == 2
+
+
+async def test_its_bytes_are_to_go_with_it_before_there_are_any():
+    one = cluster(SAVING, spec={"deletionPolicy": "Delete"})
+    await one.reconcile()
+    assert one.kept == [True]
+    assert len(one.orders) == 1
 
 
 async def test_a_run_that_comes_later_is_the_one_that_is_meant():

@@ -72,6 +72,13 @@ def find_not_allowed(
             yield from _from_hub(model, path)
 
 
+def find_storage_not_allowed(
+    storage: Storage, allowed: Allowed, namespace: str
+) -> Iterator[Problem]:
+    """What of a storage that is not the runtime's own its lists do not name."""
+    yield from _judge(storage, "status.storage", allowed, namespace)
+
+
 def _judge(model: BaseModel, path: str, lists: Allowed, namespace: str | None) -> Iterator[Problem]:
     match model:
         case PodSettings():

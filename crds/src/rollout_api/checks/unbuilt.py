@@ -181,9 +181,6 @@ def check_snapshot(spec: SnapshotSpec) -> Iterator[Problem]:
     if others := [layer for layer in spec.include if layer not in _TAKEN]:
         fix = "leave include out: a snapshot holds TrainState and Buffer"
         yield not_supported("spec.include", f"a snapshot of {', '.join(others)}", fix)
-    if spec.deletion_policy == "Delete":
-        fix = "write Retain; rollout snapshot prune --object-path PLACE removes the bytes"
-        yield not_supported("spec.deletionPolicy", "Delete", fix)
 
 
 def check_kind(kind: str) -> Iterator[Problem]:

@@ -17,12 +17,12 @@ from rollout_api.base import (
     Uri,
     many,
 )
-from rollout_api.v1alpha1.common import Condition
+from rollout_api.v1alpha1.common import Condition, RuntimeRef
 from rollout_api.v1alpha1.data import FilePath
 from rollout_api.v1alpha1.meta import Meta
 from rollout_api.v1alpha1.operations import Layer
 from rollout_api.v1alpha1.run_status import Grade
-from rollout_api.v1alpha1.storage import SnapshotObject
+from rollout_api.v1alpha1.storage import SnapshotObject, Storage
 
 
 def _settled(field: str) -> Rule:
@@ -89,7 +89,7 @@ class SnapshotSpec(ApiModel):
     deadline_seconds: int = Field(default=3600, ge=1, le=604_800)
     """Time from its creation to a durable manifest; past it, it has failed and is not tried again."""
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
-    """What becomes of the bytes when this object is deleted. Delete is not supported by this version: refused."""
+    """What becomes of the bytes when this object is deleted. `Delete`: a Job in this namespace removes them from the bucket first, but for what other snapshots and the run's ledger name; after 10 minutes the object goes all the same. Objects on a run's volume: refused."""
     description: Text | None = None
     """Why it was made, for people."""
 
@@ -160,6 +160,10 @@ class SnapshotStatus(ApiModel):
     """`Ready` and `Complete` are True when the manifest is durable, `Failed` when it will never be, `Finished` with either."""
     run: RunSource | None = None
     """The run that it is of, with its UID."""
+    runtime_ref: RuntimeRef | None = None
+    """The runtime of that run, by which the bytes are reached when this object is deleted."""
+    storage: Storage | None = None
+    """Where that run keeps objects and records. Unset: on its volume."""
     step: int | None = Field(default=None, ge=0)
     """Optimizer step whose state it holds."""
     lineage: int | None = Field(default=None, ge=0)

@@ -21,7 +21,15 @@ UNBOUNDED = frozenset({"RolloutRuntime", "ClusterRolloutRuntime"})
 """Kinds that administrators write."""
 STUB = ("managedBy", "suspend", "runtimeRef")
 """Fields of a spec that is not kept which say whether anybody may look at it at all."""
-META_KEPT = ("name", "namespace", "uid", "generation", "creationTimestamp")
+META_KEPT = (
+    "name",
+    "namespace",
+    "uid",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "finalizers",
+)
 ANNOTATIONS_KEPT = frozenset(tracked.ANNOTATIONS)
 
 

@@ -56,6 +56,8 @@ SERVICE_ACCOUNTS = _core("serviceaccounts", "ServiceAccount")
 PODS = _core("pods", "Pod")
 NAMESPACES = _core("namespaces", "Namespace", namespaced=False)
 NODES = _core("nodes", "Node", namespaced=False)
+CLAIMS = _core("persistentvolumeclaims", "PersistentVolumeClaim")
+JOBS = _in("batch", "jobs", "Job")
 STATEFUL_SETS = _in("apps", "statefulsets", "StatefulSet")
 ROLE_BINDINGS = _in("rbac.authorization.k8s.io", "rolebindings", "RoleBinding")
 NETWORK_POLICIES = _in("networking.k8s.io", "networkpolicies", "NetworkPolicy")
@@ -79,7 +81,8 @@ WATCHED_CHILDREN = (
 """Children that the small reader follows. Secrets are fetched by name and never listed."""
 
 _BY_KIND = {
-    one.kind: one for one in (*OWN_KINDS, *WATCHED_CHILDREN, SECRETS, PODS, NODES, POD_MONITORS)
+    one.kind: one
+    for one in (*OWN_KINDS, *WATCHED_CHILDREN, SECRETS, PODS, NODES, POD_MONITORS, JOBS)
 }
 
 

@@ -296,7 +296,8 @@ class Observer:
             return None
         found = self.store.find(Key(namespace=observed.namespace, name=name, kind=SNAPSHOT))
         status = None if found is None else found.read_status()
-        return find_source(name, status, readable_by(observed))
+        deleting = found is not None and found.deleting
+        return find_source(name, status, readable_by(observed), deleting=deleting)
 
     async def _unserved(self, observed: Observed, spec: Mapping[str, Any]) -> Blocked | None:
         """A runtime that serves namespaces by label asks for the labels of this one, each time."""

@@ -126,19 +126,20 @@ def check_permitted(manifest: Manifest, permit: Permit) -> None:
     rule = _RULES.get(kind)
     if rule is None or manifest["apiVersion"] != rule.api_version:
         found = f"{manifest['apiVersion']} {kind}"
-        raise _refused(manifest, "kind", "one of a run's kinds", found)
+        raise refused_child(manifest, "kind", "one of a run's kinds", found)
     if meta.get("namespace") != permit.namespace:
-        raise _refused(manifest, "metadata.namespace", permit.namespace, meta.get("namespace"))
+        raise refused_child(manifest, "metadata.namespace", permit.namespace, meta.get("namespace"))
     if meta["name"] not in rule.names(permit) and not _is_record(manifest, permit):
-        raise _refused(manifest, "metadata.name", "a name of this run's objects", meta["name"])
+        raise refused_child(manifest, "metadata.name", "a name of this run's objects", meta["name"])
     owners = meta.get("ownerReferences") or [None]
     if owners[0] != owner_reference(permit.run, permit.uid):
-        raise _refused(manifest, "metadata.ownerReferences[0]", f"run {permit.run}", owners[0])
+        raise refused_child(manifest, "metadata.ownerReferences[0]", f"run {permit.run}", owners[0])
     for name, expected, found in rule.look(manifest, permit):
-        raise _refused(manifest, name, expected, found)
+        raise refused_child(manifest, name, expected, found)
 
 
-def _refused(manifest: Manifest, name: str, expected: Any, found: Any) -> ChildRefused:
+def refused_child(manifest: Manifest, name: str, expected: Any, found: Any) -> ChildRefused:
+    """The error of an object with a field that may not be."""
     meta = manifest["metadata"]
     what = f"{manifest['kind']} {meta.get('namespace')}/{meta['name']}"
     return ChildRefused(f"{what}: {name}: expected {expected}, got {found}; it is not sent")
@@ -159,7 +160,8 @@ def _nothing(_manifest: Manifest, _permit: Permit) -> Iterator[Fault]:
     return iter(())
 
 
-def _look_account(manifest: Manifest, _permit: Permit) -> Iterator[Fault]:
+def look_at_account(manifest: Manifest, _permit: Permit | None = None) -> Iterator[Fault]:
+    """What of a service account is more than one of ours has."""
     for name in manifest.keys() - {
         "apiVersion",
         "kind",
@@ -191,19 +193,21 @@ def _look_binding(manifest: Manifest, permit: Permit) -> Iterator[Fault]:
 def _look_stateful_set(manifest: Manifest, permit: Permit) -> Iterator[Fault]:
     found = manifest["metadata"]["name"]
     role = next(one for one in ROLES if names.workload_name(permit.run, one) == found)
-    for name, expected, got in _look_pod(manifest["spec"]["template"]["spec"], role, permit):
+    allowed = permit.allowances
+    account = allowed.accounts.get(role, names.service_account_name(permit.run, role))
+    spec = manifest["spec"]["template"]["spec"]
+    for name, expected, got in look_at_pod(spec, account, allowed):
         yield f"spec.template.spec.{name}", expected, got
 
 
-def _look_pod(spec: Manifest, role: Role, permit: Permit) -> Iterator[Fault]:
-    allowed = permit.allowances
+def look_at_pod(spec: Manifest, account: str, allowed: Allowances) -> Iterator[Fault]:
+    """What of a pod is more than one of this service account may have."""
     shared = ("hostPID", "hostIPC", "shareProcessNamespace")
     for name in (*shared, "ephemeralContainers", "serviceAccount"):
         if spec.get(name):
             yield name, "nothing", spec[name]
     if spec.get("hostNetwork") and not allowed.host_network:
         yield "hostNetwork", "false, as the runtime has it", True
-    account = allowed.accounts.get(role, names.service_account_name(permit.run, role))
     if spec.get("serviceAccountName") != account:
         yield "serviceAccountName", account, spec.get("serviceAccountName")
     for volume in spec.get("volumes") or ():
@@ -299,7 +303,7 @@ _RULES: Mapping[str, _Rule] = {
     "ConfigMap": _Rule(api_version="v1", names=lambda one: (names.keys_name(one.run),)),
     "Secret": _Rule(api_version="v1", names=lambda one: (names.certificate_name(one.run),)),
     "Service": _Rule(api_version="v1", names=_workloads, look=_look_service),
-    "ServiceAccount": _Rule(api_version="v1", names=_accounts, look=_look_account),
+    "ServiceAccount": _Rule(api_version="v1", names=_accounts, look=look_at_account),
     "StatefulSet": _Rule(api_version="apps/v1", names=_workloads, look=_look_stateful_set),
     "RoleBinding": _Rule(
         api_version="rbac.authorization.k8s.io/v1",

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
 from rollout_api.checks.unbuilt import check_snapshot
 from rollout_api.conditions import Reason
 from rollout_api.places import run_place
+from rollout_api.v1alpha1.common import RuntimeRef
 from rollout_api.v1alpha1.snapshot import SnapshotSpec, SnapshotStatus
 from rollout_operator.cache.objects import Stored
 from rollout_operator.controller.clocks import CLOCKS, Clocks
@@ -24,7 +25,7 @@ from rollout_operator.controller.times import parse_time
 from rollout_operator.errors import CoordinatorUnreachable, Forbidden, Refused
 from rollout_operator.other_kinds import Send
 from rollout_operator.run.coordinator import Calls
-from rollout_operator.run.index.references import RUN, SNAPSHOT
+from rollout_operator.run.index.references import RUN, SNAPSHOT, runtime_keys
 from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.plan.model import Observed
 from rollout_operator.run.render.volumes import claim_name
@@ -39,6 +40,7 @@ from rollout_operator.snapshot.plan import (
     plan_silence,
     plan_snapshot,
 )
+from rollout_operator.snapshot.purge.controller import Purger
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +65,7 @@ class SnapshotController:
     coordinators: SnapshotCoordinators
     signer: Callable[[], Awaitable[SnapshotSigner]]
     send: Send
+    purger: Purger
     calls: Calls = field(default_factory=Calls)
     clocks: Clocks = CLOCKS
     count: Callable[[float, int], None] | None = None
@@ -75,10 +78,17 @@ class SnapshotController:
         if stored is None:
             self.queue.forget(key)
             return None
+        status = read_status(stored)
         if stored.deleting:
-            return None
-        run = self._find_run(stored)
+            return await self.purger.reconcile(stored, status)
+        return await self._take(await self.purger.keep_finalizer(stored, status))
+
+    async def _take(self, stored: Stored) -> float | None:
+        """One that is wanted: told as it is, and asked for until it is durable."""
+        key, run = stored.key, self._find_run(stored)
         seen = see(stored, run)
+        if seen.run is not None:
+            seen = replace(seen, run=replace(seen.run, runtime=self._find_runtime(stored)))
         plan = plan_snapshot(seen, self.clocks.now())
         if plan.asks or plan.requeue_seconds is not None:
             plan = await self._find_key(seen) or plan
@@ -95,11 +105,25 @@ class SnapshotController:
         self.queue.forgive(key)
         return plan.requeue_seconds
 
-    def _find_run(self, stored: Stored) -> Observed | None:
+    def _run_key(self, stored: Stored) -> Key:
         source = json.loads(stored.spec).get("source") or {}
         name = (source.get("run") or {}).get("name", "")
-        found = self.store.find(Key(namespace=stored.key.namespace, name=name, kind=RUN))
+        return Key(namespace=stored.key.namespace, name=name, kind=RUN)
+
+    def _find_run(self, stored: Stored) -> Observed | None:
+        found = self.store.find(self._run_key(stored))
         return self.look(found) if found is not None and not found.deleting else None
+
+    def _find_runtime(self, stored: Stored) -> RuntimeRef | None:
+        """The runtime of the run that is saved: what it names, or the default that it has."""
+        found = self.store.find(self._run_key(stored))
+        if found is None:
+            return None
+        wanted = json.loads(found.spec).get("runtimeRef")
+        for key in runtime_keys(stored.key.namespace, wanted):
+            if self.store.find(key) is not None:
+                return RuntimeRef.model_validate({"kind": key.kind, "name": key.name})
+        return None
 
     async def _find_key(self, seen: SnapshotSeen) -> SnapshotPlan | None:
         """Before anything is saved: why it could not be signed; None where it can."""
@@ -159,7 +183,7 @@ def see(stored: Stored, run: Observed | None) -> SnapshotSeen:
         created=parse_time(meta["creationTimestamp"]),
         spec=spec,
         fault=stored.excess or fault,
-        status=SnapshotStatus.model_validate(_known_only(stored.read_status())),
+        status=read_status(stored),
         run=see_run(run) if run is not None else None,
     )
 
@@ -178,7 +202,13 @@ def see_run(run: Observed) -> RunSeen:
         answers=ready and run.coordinator_reachable,
         place=run_place(uri, run.namespace, run.uid) if uri is not None else "",
         claim=claim_name(run.name, run.uid),
+        storage=storage if uri is not None else None,
     )
+
+
+def read_status(stored: Stored) -> SnapshotStatus:
+    """The status, as far as this version knows its fields."""
+    return SnapshotStatus.model_validate(_known_only(stored.read_status()))
 
 
 def _known_only(status: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from typing import Any
 
 from rollout_api.conditions import ConditionType, Reason
 from rollout_api.names import SNAPSHOT_MANIFESTS
-from rollout_api.v1alpha1.common import Condition
+from rollout_api.v1alpha1.common import Condition, RuntimeRef
 from rollout_api.v1alpha1.snapshot import SnapshotSpec, SnapshotStatus
+from rollout_api.v1alpha1.storage import Storage
 from rollout_operator.controller.conditions import ConditionUpdate, Status, no, stamp, yes
 from rollout_operator.controller.times import render_time
 from rollout_operator.run.plan.termination import reason_of
@@ -22,6 +23,12 @@ from rollout_operator.snapshot.answers import GRADES, LAYERS, SnapshotAnswer
 
 ASK_SECONDS, LOOK_SECONDS, AGAIN_SECONDS = 2.0, 10.0, 15.0
 """Between two questions while it is being saved; while its run gets there; after a failure."""
+KEPT = ("run", "startTime", "runtimeRef", "storage")
+"""Said once, when the saving begins."""
+ON_VOLUME = (
+    "spec.deletionPolicy: Delete removes bytes from a bucket, and its run keeps objects on its volume: set storage.uri"
+    " in the run, or write Retain; what lies on a volume goes with its claim"
+)
 NO_CRIU = "no images of processes are made: this version is built without CRIU; the other layers are taken"
 
 
@@ -36,6 +43,8 @@ class RunSeen:
     answers: bool = False
     place: str = ""
     claim: str = ""
+    runtime: RuntimeRef | None = None
+    storage: Storage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +77,7 @@ class SnapshotPlan:
 def plan_snapshot(seen: SnapshotSeen, now: datetime) -> SnapshotPlan:
     """What can be said without asking the coordinator."""
     if _is_over(seen.status):
-        return SnapshotPlan(status=_seen_again(seen))
+        return SnapshotPlan(status=_seen_again(seen, now))
     ending = _never(seen) or _too_late(seen, now)
     if ending is not None:
         return SnapshotPlan(status=_tell(seen, failed(*ending), now))
@@ -161,7 +170,17 @@ def _begun(seen: SnapshotSeen, now: datetime) -> Status:
     if seen.run is None or seen.status.run is not None:
         return {}
     run = {"name": seen.run.name, "uid": seen.run.uid}
-    return {"run": run, "startTime": render_time(now)}
+    return {"run": run, "startTime": render_time(now), **_reached_by(seen.run)}
+
+
+def _reached_by(run: RunSeen) -> Status:
+    """How the bytes are reached when the run is gone."""
+    found = {"runtimeRef": run.runtime, "storage": run.storage}
+    return {
+        name: one.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
+        for name, one in found.items()
+        if one is not None
+    }
 
 
 def _going_on(
@@ -182,7 +201,7 @@ def _tell(
     before = seen.status.model_dump(mode="json", by_alias=True, exclude_none=True)
     conditions = stamp([*aspects, supported], seen.status.conditions, seen.generation, now)
     status: Status = {
-        **{name: value for name, value in before.items() if name in ("run", "startTime")},
+        **{name: value for name, value in before.items() if name in KEPT},
         **found,
         "observedGeneration": seen.generation,
         "conditions": conditions,
@@ -196,14 +215,26 @@ def _same(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
     return status == {**kept, "conditions": ordered}
 
 
-def _seen_again(seen: SnapshotSeen) -> Status | None:
+def _seen_again(seen: SnapshotSeen, now: datetime) -> Status | None:
     """What is over stays as it is; only the generation that it speaks about goes on."""
     if seen.status.observed_generation == seen.generation:
         return None
     before = seen.status.model_dump(mode="json", by_alias=True, exclude_none=True)
     told = [{**one, "observedGeneration": seen.generation} for one in before["conditions"]]
+    told += _unpurgeable(seen, now)
     kept = {name: value for name, value in before.items() if value not in ([], {})}
-    return {**kept, "observedGeneration": seen.generation, "conditions": told}
+    conditions = sorted({one["type"]: one for one in told}.values(), key=lambda one: one["type"])
+    return {**kept, "observedGeneration": seen.generation, "conditions": conditions}
+
+
+def _unpurgeable(seen: SnapshotSeen, now: datetime) -> list[Status]:
+    """What is said of a policy that came later than the snapshot, and that nobody can carry out."""
+    location = seen.status.location
+    wanted = seen.spec is not None and seen.spec.deletion_policy == "Delete"
+    if not wanted or location is None or location.volume is None:
+        return []
+    said = no(ConditionType.PURGED, Reason.NOT_SUPPORTED, ON_VOLUME)
+    return stamp([said], seen.status.conditions, seen.generation, now)
 
 
 # -- whether it can be --------------------------------------------------------------------------------
@@ -225,6 +256,8 @@ def _never(seen: SnapshotSeen) -> tuple[Reason, str] | None:
     if meant is not None and run.uid != meant:
         words = f"run {wanted.name} has UID {run.uid}, expected {meant}: another run of that name"
         return Reason.RUN_GONE, words
+    if seen.spec.deletion_policy == "Delete" and not run.place:
+        return Reason.NOT_SUPPORTED, ON_VOLUME
     if run.finished:
         words = (
             f"run {wanted.name} has ended, and with it the coordinator that takes snapshots: its model stays"

@@ -76,10 +76,15 @@ def leave_word(error: Exception) -> None:
 
     The operator reads the kind: an exit code cannot tell a missing model from a broken manifest.
     """
+    leave_text(f"{type(error).__name__}: {error}")
+
+
+def leave_text(text: str) -> None:
+    """The same of any text."""
     place = os.environ.get(LAST_WORD_VARIABLE)
     if not place or not Path(place).exists():
         return
-    word = " ".join(f"{type(error).__name__}: {error}".split())
+    word = " ".join(text.split())
     try:
         Path(place).write_text(word[:LAST_WORD_CHARACTERS_MAX] + "\n")
     except OSError as second:

@@ -46,11 +46,16 @@ class Pin(Record, frozen=True, kw_only=True):
 
 
 class Condemned(Record, frozen=True, kw_only=True):
-    """Snapshots that cease to exist, and objects that go unless somebody names them."""
+    """Snapshots that cease to exist, and objects that go unless somebody names them.
+
+    ``work`` names what this is part of, where that is never done twice at once: its next process goes on with what the
+    one before it, which is surely dead, has left.
+    """
 
     manifests: tuple[str, ...]
     objects: tuple[str, ...]
     at: float
+    work: str = ""
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
 
@@ -87,10 +92,11 @@ def delete_unnamed(
     manifests: Collection[str] = (),
     keep: Keep = frozenset,
     clock: Clock = time.time,
+    work: str = "",
 ) -> Deleted:
     """Remove snapshots, and those of the objects that no snapshot, no pin and ``keep`` names. Raises StoreError."""
     condemned = Condemned(
-        manifests=tuple(sorted(manifests)), objects=tuple(sorted(objects)), at=clock()
+        manifests=tuple(sorted(manifests)), objects=tuple(sorted(objects)), at=clock(), work=work
     )
     if manifests:
         named_objects(place.named, clock)  # refuses before anything has gone
@@ -102,9 +108,22 @@ def finish_deletions(
     place: SnapshotPlace, keep: Keep = frozenset, clock: Clock = time.time
 ) -> Deleted:
     """Carry out what deleters that died have left. Raises StoreError."""
+    return _finish(place, keep, clock, lambda one: _is_over(one, clock(), CONDEMNED_SECONDS_MAX))
+
+
+def finish_work(
+    place: SnapshotPlace, work: str, keep: Keep = frozenset, clock: Clock = time.time
+) -> Deleted:
+    """Carry out what the dead processes of this work have left, and nothing of others. Raises StoreError."""
+    return _finish(place, keep, clock, lambda one: bool(work) and one.work == work)
+
+
+def _finish(
+    place: SnapshotPlace, keep: Keep, clock: Clock, is_mine: Callable[[Condemned], bool]
+) -> Deleted:
     gone: list[str] = []
     for name, tag, condemned in list(_read(place.named, CONDEMNED, Condemned)):
-        if _is_over(condemned, clock(), CONDEMNED_SECONDS_MAX):
+        if is_mine(condemned):
             gone += _carry_out(place, name, tag, condemned, keep, clock).objects
     return Deleted(objects=tuple(gone))
 

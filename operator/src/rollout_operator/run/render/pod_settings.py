@@ -65,7 +65,7 @@ def build_env(inputs: Inputs, role: names.Role) -> list[Manifest]:
     network = device[0].network.env if device and device[0].network else ()
     merged: dict[str, Manifest] = {}
     for source in (network, template.env, _run_env(inputs, role), user.env):
-        merged |= {item.name: _env(item) for item in source}
+        merged |= {item.name: variable_of(item) for item in source}
     return list(merged.values())
 
 
@@ -88,11 +88,12 @@ def build_rows_env(inputs: Inputs) -> list[Manifest]:
     plain = [item for item in inputs.template("coordinator").env if item.secret is None]
     given = [item for item in inputs.spec.env if item.goes_to("Coordinator")]
     for item in (*plain, *given):
-        merged[item.name] = _env(item)
+        merged[item.name] = variable_of(item)
     return list(merged.values())
 
 
-def _env(item: EnvVar) -> Manifest:
+def variable_of(item: EnvVar) -> Manifest:
+    """A variable as a container has it."""
     if item.secret is not None:
         return secret_variable(item.name, item.secret.name, item.secret.key)
     return {"name": item.name, "value": item.value or ""}
@@ -133,7 +134,7 @@ def build_placement(inputs: Inputs, role: names.Role) -> Manifest:
     queued = inputs.placement(role)
     selector = {**template.node_selector, **_device_selector(inputs, role), **user.node_selector}
     tolerations = [*template.tolerations, *(device[0].tolerations if device else ())]
-    tolerated = _tolerations([*tolerations, *user.tolerations])
+    tolerated = tolerations_of([*tolerations, *user.tolerations])
     placement: Manifest = {
         "nodeSelector": {**selector, **queued.node_selector},
         "tolerations": [
@@ -162,7 +163,8 @@ def _device_selector(inputs: Inputs, role: names.Role) -> Mapping[str, str]:
     return {**device[0].node_selector, **extra}
 
 
-def _tolerations(items: Iterable[Toleration]) -> list[Manifest]:
+def tolerations_of(items: Iterable[Toleration]) -> list[Manifest]:
+    """Tolerations as a pod has them."""
     return [{"operator": item.operator, **plain(item)} for item in items]
 
 

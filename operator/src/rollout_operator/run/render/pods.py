@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rollout_api import names
+from rollout_api.v1alpha1.runtime import RoleTemplate, RuntimeSpec
 from rollout_operator.run.render import contract
-from rollout_operator.run.render.inputs import CACHE_VOLUME, MODELS, ROWS, Inputs, Manifest
+from rollout_operator.run.render.inputs import (
+    CACHE_VOLUME,
+    MODELS,
+    ROWS,
+    Inputs,
+    Manifest,
+    Platform,
+)
 from rollout_operator.run.render.pod_settings import (
     build_annotations,
     build_env,
@@ -26,7 +34,7 @@ PROBE_SECONDS = 5
 SIDE_RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 _NAMED = {"name": "USER", "value": "rollout"}
 """No image knows our user id, and libraries that ask for its name would end."""
-_CONTAINED = {
+CONTAINED = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
@@ -62,9 +70,13 @@ def build_template(inputs: Inputs, role: names.Role, configuration: str) -> Mani
 
 
 def build_security(inputs: Inputs, role: names.Role) -> Manifest:
+    """Who a role's pods are."""
+    return security_of(inputs.template(role))
+
+
+def security_of(template: RoleTemplate) -> Manifest:
     """Non-root, default seccomp; the platform may say otherwise."""
-    chosen = inputs.template(role).security_context
-    said = plain(chosen) or {}
+    said = plain(template.security_context) or {}
     return {
         "runAsNonRoot": True,
         "runAsUser": USER_ID,
@@ -86,7 +98,7 @@ def build_containers(inputs: Inputs, role: names.Role, mounts: list[Mount]) -> l
         "command": contract.worker_command(role),
         "env": [*_own_env(inputs, role), *build_env(inputs, role)],
         "resources": SIDE_RESOURCES if engine else build_resources(inputs, role),
-        "securityContext": _CONTAINED,
+        "securityContext": CONTAINED,
         "volumeMounts": [mount.mount() for mount in mounts if mount.main],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
@@ -118,9 +130,9 @@ def _place_models(inputs: Inputs, role: names.Role, mounts: list[Mount]) -> Mani
         "image": worker_image(inputs),
         **_pull_policy(inputs),
         "command": contract.models_command(role),
-        "env": [*_identity_env(), *_cache_env(inputs), *build_env(inputs, role)],
+        "env": [*identity_env(), *_cache_env(inputs), *build_env(inputs, role)],
         "resources": SIDE_RESOURCES,
-        "securityContext": _CONTAINED,
+        "securityContext": CONTAINED,
         "volumeMounts": [mount.mount() for mount in needed],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
@@ -146,7 +158,7 @@ def _rows(inputs: Inputs, mounts: list[Mount]) -> Manifest:
         "env": build_rows_env(inputs),
         "resources": build_resources(inputs, "coordinator") or SIDE_RESOURCES,
         "securityContext": {
-            **_CONTAINED,
+            **CONTAINED,
             "runAsNonRoot": True,
             "runAsUser": user,
             "runAsGroup": user,
@@ -166,8 +178,13 @@ def rows_user(security: Manifest) -> int:
 
 def worker_image(inputs: Inputs) -> str:
     """Image of coordinator, learner and actor."""
-    images = inputs.runtime.images
-    return (images.worker if images else None) or inputs.platform.worker_image
+    return image_of(inputs.runtime, inputs.platform)
+
+
+def image_of(runtime: RuntimeSpec, platform: Platform) -> str:
+    """Image of whatever runs our code."""
+    images = runtime.images
+    return (images.worker if images else None) or platform.worker_image
 
 
 def vllm_image(inputs: Inputs) -> str:
@@ -178,14 +195,19 @@ def vllm_image(inputs: Inputs) -> str:
 
 
 def _pull_policy(inputs: Inputs) -> Manifest:
-    images = inputs.runtime.images
+    return pull_policy_of(inputs.runtime)
+
+
+def pull_policy_of(runtime: RuntimeSpec) -> Manifest:
+    """When an image is pulled, where the platform says so."""
+    images = runtime.images
     return {"imagePullPolicy": images.pull_policy} if images and images.pull_policy else {}
 
 
 def _own_env(inputs: Inputs, role: names.Role) -> list[Manifest]:
     reads = inputs.reads_models(role)
     caches = _read_only_env(inputs) if reads else _cache_env(inputs)
-    variables = [*_identity_env(), *caches]
+    variables = [*identity_env(), *caches]
     if role == "learner":
         path = f"metadata.labels['{names.LABEL_INCARNATION}']"
         variables.append(field_variable("ROLLOUT_INCARNATION", path))
@@ -200,7 +222,8 @@ def _own_env(inputs: Inputs, role: names.Role) -> list[Manifest]:
     return variables
 
 
-def _identity_env() -> list[Manifest]:
+def identity_env() -> list[Manifest]:
+    """What every container of ours is told of its pod."""
     return [
         field_variable("ROLLOUT_POD_NAME", "metadata.name"),
         field_variable("ROLLOUT_POD_IP", "status.podIP"),
@@ -247,7 +270,7 @@ def _place_plugin(inputs: Inputs, mounts: list[Mount]) -> Manifest:
         **_pull_policy(inputs),
         "command": contract.PLACE_PLUGIN,
         "resources": SIDE_RESOURCES,
-        "securityContext": _CONTAINED,
+        "securityContext": CONTAINED,
         "volumeMounts": [mount.mount() for mount in needed],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
@@ -269,7 +292,7 @@ def _engine(inputs: Inputs, mounts: list[Mount]) -> Manifest:
             *(one for one in build_env(inputs, "actor") if "value" in one),
         ],
         "resources": build_resources(inputs, "actor"),
-        "securityContext": _CONTAINED,
+        "securityContext": CONTAINED,
         "startupProbe": {
             "exec": {"command": contract.ENGINE_CHECK},
             "periodSeconds": 10,

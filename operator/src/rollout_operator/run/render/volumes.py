@@ -104,7 +104,7 @@ def build_mounts(inputs: Inputs, role: names.Role, configuration: str) -> list[M
         mounts.append(Mount(name="engine", path=contract.ENGINE_FOLDER, source=folder, engine=True))
     apart = role == "coordinator" and inputs.spec.brings_data_code
     code = [replace(one, main=not apart) for one in _code(inputs)]
-    mounts += [*code, *map(_further, inputs.template(role).volumes)]
+    mounts += [*code, *map(further, inputs.template(role).volumes)]
     return [*mounts, *_rows(inputs)] if apart else mounts
 
 
@@ -181,7 +181,8 @@ def _code(inputs: Inputs) -> list[Mount]:
     return []
 
 
-def _further(volume: Volume) -> Mount:
+def further(volume: Volume) -> Mount:
+    """A volume of the platform's, from its runtime."""
     source = {
         name: value
         for name, value in plain(volume).items()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from rollout.errors import SpecError
 from rollout.ledger.opening import open_reader
@@ -19,6 +20,7 @@ from rollout.runs.snapshots.places import Found, KnownPlace, WhereToLook, list_p
 from rollout.snapshots.collection import CONDEMNED, Deleted, delete_unnamed, finish_deletions
 from rollout.snapshots.layers.train_state import objects_of_anchor
 from rollout.snapshots.manifest import Manifest
+from rollout_api.v1alpha1.storage import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,12 @@ def _ownership(place: KnownPlace, here: Sequence[Found]) -> Iterator[bool]:
 def _named_by(run: RunDir) -> set[str]:
     """Every object that the ledger of a run names. Raises LedgerError."""
     config = read_config(run)
-    with open_reader(config.spec.storage, run.ledger, config.run.uid) as ledger:
+    return named_by_ledger(config.spec.storage, run.ledger, config.run.uid)
+
+
+def named_by_ledger(storage: Storage | None, path: Path, uid: str) -> set[str]:
+    """Every object that a ledger names, which lies at ``path`` or in a database. Raises SpecError, LedgerError."""
+    with open_reader(storage, path, uid) as ledger:
         state: LedgerState = ledger.state()
     anchors = (*state.anchors, *state.dead_anchors)
     versions = [*state.versions, *([state.initial] if state.initial else [])]

@@ -27,10 +27,14 @@ class RestoreSource:
     message: str = ""
 
 
-def find_source(name: str, status: Mapping[str, Any] | None, readable: Readable) -> RestoreSource:
+def find_source(
+    name: str, status: Mapping[str, Any] | None, readable: Readable, *, deleting: bool = False
+) -> RestoreSource:
     """What the status of a RolloutSnapshot says to a run; None where there is no such object."""
     if status is None:
         return RestoreSource(name=name, state="Missing")
+    if deleting:
+        return RestoreSource(name=name, state="Failed", message="it is being deleted")
     said = {one["type"]: one for one in status.get("conditions") or ()}
     ready, failed = said.get("Ready", {}), said.get("Failed", {})
     if failed.get("status") == "True":
