@@ -32,7 +32,7 @@ import hash_learner
 import workers
 from promises import check_always, check_end, read_history
 from scenario import POWER, REFUSED, STOP, Fault, Scenario, build_scenario
-from virtual_time import Process, Stuck, run_virtual
+from virtual_time import Process, Stuck, heed_end, run_virtual
 from world import World
 
 SECONDS_MAX = 1800.0
@@ -102,8 +102,8 @@ def _difference(calm: Report, report: Report) -> str:
 
 def run_scenario(scenario: Scenario) -> Report:
     """One run in virtual time."""
-    folder = tempfile.TemporaryDirectory(dir=_memory())
-    with folder as name, _quiet():
+    folder = tempfile.TemporaryDirectory(dir=memory())
+    with folder as name, quiet():
         draw = random.Random(f"run {scenario.seed}")
         world = World(scenario, Path(name), draw)
         found: list[str] = []
@@ -112,12 +112,13 @@ def run_scenario(scenario: Scenario) -> Report:
 
         async def live() -> None:
             try:
-                await _Story(world).tell()
+                await Story(world).tell()
             finally:
                 ended[0] = world.now
 
         with (
             patch("rollout.actor.loop.play_each", workers.play_each),
+            patch("rollout.entrypoints.actor.heed_end", heed_end),
             patch("os.fsync", world.disk.fsync),
         ):
             try:
@@ -137,12 +138,13 @@ def run_scenario(scenario: Scenario) -> Report:
         )
 
 
-def _memory() -> str | None:
+def memory() -> str | None:
+    """A folder in memory, where there is one."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """What a run logs about its troubles is wanted only by those who ask for it."""
     logger = logging.getLogger("rollout")
     level = logger.level
@@ -155,7 +157,7 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-class _Story:
+class Story:
     """One run from start to end."""
 
     def __init__(self, world: World) -> None:
@@ -171,7 +173,7 @@ class _Story:
             for work in (world.keep_coordinator(), self._inject(), self._watch())
         ]
         working = [
-            asyncio.ensure_future(world.supervise(name, main)) for name, main in self._mains()
+            asyncio.ensure_future(world.supervise(name, main)) for name, main in self.mains()
         ]
         try:
             await asyncio.wait_for(self._until_ended(working), SECONDS_MAX)
@@ -179,10 +181,11 @@ class _Story:
             world.break_promise(f"not ended within {SECONDS_MAX:.0f} s: {self._describe()}")
         for task in beside:
             task.cancel()
-        self._judge()
+        self.judge()
         await world.close_coordinator()
 
-    def _mains(self):
+    def mains(self):
+        """The programs of all processes but the coordinator, by name."""
         world = self._world
         yield "learner", lambda process: hash_learner.learn(world, process)
         for index in range(self._scenario.num_actors):
@@ -220,8 +223,14 @@ class _Story:
             await asyncio.sleep(max(0.0, fault.at - self._world.now))
             self._world.say(f"FAULT {fault}")
             self._world.count(f"fault {fault.kind}")
-            happening = self._order_stop() if fault.kind == STOP else self._happen(fault)
-            self._world.wire.spawn(happening)
+            self._world.wire.spawn(self._befall(fault))
+
+    async def _befall(self, fault: Fault) -> None:
+        """A fault that cannot be brought about is a finding, too."""
+        try:
+            await (self._order_stop() if fault.kind == STOP else self._happen(fault))
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            self._world.break_promise(f"{fault.kind} could not be brought about: {error!r}")
 
     async def _happen(self, fault: Fault) -> None:
         world = self._world
@@ -243,6 +252,7 @@ class _Story:
             process.thaw()
         elif kind == "leave" and signal.SIGTERM in process.handlers:
             process.left = True
+            world.count("told to leave")
             process.handlers[signal.SIGTERM]()
             world.gone.add(name)
             await asyncio.sleep(fault.seconds)
@@ -291,9 +301,10 @@ class _Story:
         elif fault.kind == "kill-at-the-end":
             world.kills_at_the_end.append(int(fault.seconds) % 8)
         else:
-            self._trouble_the_parts(fault)
+            self.trouble_the_parts(fault)
 
-    def _trouble_the_parts(self, fault: Fault) -> None:
+    def trouble_the_parts(self, fault: Fault) -> None:
+        """What befalls clocks, weights and the network."""
         world = self._world
         if fault.kind == "skew-ledger-clock":
             world.skew += fault.seconds if fault.who % 2 else -fault.seconds
@@ -378,7 +389,8 @@ class _Story:
         before = self._world.commits_at_stop
         return before is not None and len(self._world.commits) > before + 1
 
-    def _judge(self) -> None:
+    def judge(self) -> None:
+        """What must hold when the run has ended."""
         world = self._world
         file = world.folder / "ledger.db"
         if world.violations:

@@ -39,6 +39,7 @@ def test_a_few_schedules():
     done = check(range(QUICK))
     assert done["equal to the undisturbed run"] >= 1
     assert done["late copies"] > 0
+    assert done["told to leave"] > 0
     assert done["stop Preempted"] > 0
     assert done["saved on notice"] > 0
 

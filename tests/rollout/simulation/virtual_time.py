@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import random
 import selectors
+import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any
@@ -73,6 +74,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 _process: ContextVar[Process | None] = ContextVar("process", default=None)
+
+
+def heed_end(tell: Callable[[], None], loop: Any = None, shows: Any = None) -> None:
+    """In place of ``common.stacks.heed_end``: a signal reaches the simulated process that asked for it."""
+    owner = _process.get()
+    assert owner is not None
+    owner.handlers[signal.SIGTERM] = tell
 
 
 def _make_task(loop, work, *, context: Context | None = None, **named):

@@ -94,6 +94,9 @@ class World:
         """When an actor's heartbeat was last on its way; one whose work is over tells its outcome only."""
         self.failed_once: set[str] = set()
         self.failures: dict[str, int] = {}
+        self.rows: Any = Rows()
+        self.results: Any = None
+        """What writes the files of an inference run, where it is one."""
         self.coordinator: Coordinator | None = None
         self.ledger: SimulatedLedger | None = None
         self.violations: list[Broken] = []
@@ -184,11 +187,12 @@ class World:
             self.scenario.plan,
             self.ledger,
             self.store,
-            Rows(),
+            self.rows,
             snapshots=self.folder / "snapshots",
             summarise=accuracy,
             clock=loop.time,
         )
+        coordinator.run.results = self.results
         self.coordinator = coordinator
         if not any(fault.kind == "skew-ledger-clock" for fault in self.scenario.faults):
             self.lives.append(self.ledger_clock())
@@ -363,6 +367,9 @@ class Client:
     def as_worker(self, worker: str, incarnation: int = 0) -> Client:
         sender = Envelope(worker=worker, incarnation=incarnation)
         return Client(self._world, self._process, sender, self._seen)
+
+    def tell_to_go(self) -> None:
+        """A call that waits is repeated with back-off as before: what this shortens is not simulated."""
 
     def call(self, route: Route, ask: Any) -> Any:
         """An activation is told by a plain function in a thread, which throws the answer away."""
