@@ -14,7 +14,7 @@ EXTRAS_cuda := vllm
 PINS_cpu := constraints.hashes.txt
 PINS_cuda := constraints.cuda.hashes.txt
 PINS := $(PINS_$(ACCELERATOR))
-ours = -e 'crds[generate]' -e operator -e 'workers[$(EXTRAS_$(1)),qlora,s3,gcs,cluster,postgres,tensorboard,wandb,mlflow,mcp,traces]'
+ours = -e 'crds[generate]' -e operator -e 'workers[$(EXTRAS_$(1)),qlora,s3,gcs,cluster,postgres,tensorboard,wandb,mlflow,mcp,plugins,traces]'
 HASHES := -q --no-deps --python-version 3.11 --generate-hashes --no-annotate --no-header
 # Bytecode is what makes a start quick: three processes import torch at once.
 export PYTHONDONTWRITEBYTECODE =

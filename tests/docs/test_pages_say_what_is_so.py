@@ -13,8 +13,8 @@ from rollout.cli.main import app
 from rollout.runs.manifest import load_documents, load_folder_or_file
 from rollout.runs.validation import validate_documents
 
-OTHERS = ("apiVersion: networking.k8s.io/v1\n", "apiVersion: keda.sh/v1alpha1\n")
-"""Kinds of Kubernetes itself that a page may show; no schema of ours knows them."""
+OTHERS = ("apiVersion: networking.k8s.io/v1\n", "apiVersion: keda.sh/v1alpha1\n", "contract: 1\n")
+"""Kinds of Kubernetes itself that a page may show, and a plugin.yaml; no schema of ours knows them."""
 
 
 def describe(path: Path) -> str:

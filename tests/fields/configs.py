@@ -133,6 +133,12 @@ def build_place(folder: Path) -> Place:
     (folder / "broken.jsonl").write_text('{"prompt": 1}\n' + (folder / "rows.jsonl").read_text())
     (folder / "code").mkdir()
     (folder / "code" / "my_code.py").write_text(CODE)
+    for kind in ("reward", "environment"):
+        (folder / "code" / kind).mkdir()
+        (folder / "code" / kind / "plugin.yaml").write_text(
+            "{contract: 1, name: a, version: '1', command: [python], parameters: [{name: word}],"
+            f" kind: {kind}}}"
+        )
     (folder / "code" / "books.txt").write_text("two")
     (folder / "a.whl").write_bytes(WHEEL)
     _write_dataset(folder / "dataset")

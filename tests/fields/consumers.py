@@ -141,6 +141,11 @@ CONSUMERS: dict[str, Consumer] = {
         what="the programs of MCP servers and the files that each finds in its sandbox; the hosts of the tool http",
         ask=_worker(working.observe_reach),
     ),
+    "plugins": Consumer(
+        kind="plugins",
+        what="the folder of each plugin of a run, and what it is configured with",
+        ask=_worker(working.observe_plugins),
+    ),
     "memory": Consumer(
         kind="refusal",
         what="whether a plan finds that the model fits on the devices of the class",

@@ -77,5 +77,8 @@ def judges(path: str, base: str) -> Iterator[tuple[str, Row]]:
         ("model.fromRun", FROM_RUN, looks[1]),
     ):
         yield f"{one}.{member}", row(base, consumer, edits={path: [{"model": source}]})
+    plugin = {"path": "reward", "parameters": [{"name": "word", "value": "hey"}]}
+    edits = {path: [{"plugin": plugin}], **OWN_CODE}
+    yield f"{one}.plugin", row(base, "plugins", edits=edits)
     slow = {"python": {"module": "my_code", "function": "slow"}}
     yield f"{one}.timeoutSeconds", row(base, "patience", edits={path: [slow], **OWN_CODE})

@@ -160,6 +160,19 @@ TRAINING: dict[str, Row] = {
     "spec.train.environment.python": row(
         "grpo", "prompts", edits={"spec.train.environment": {"python": PLUGIN}, **OWN_CODE}
     ),
+    "spec.train.environment.plugin": row(
+        "rows",
+        "plugins",
+        edits={
+            "spec.train.environment": {
+                "plugin": {
+                    "path": "environment",
+                    "parameters": [{"name": "word", "value": "hey"}],
+                }
+            },
+            **OWN_CODE,
+        },
+    ),
     **dict(
         unbuilt_parameters(
             "spec.train.environment.python",

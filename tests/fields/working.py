@@ -38,6 +38,7 @@ from rollout.ledger.views import SampleView
 from rollout.models.roles import further_models
 from rollout.objects.opening import open_store
 from rollout.objects.remote import RemoteStore
+from rollout.plugins.sidecar.named import open_plugin, parameters_of
 from rollout.rendering import build_renderer
 from rollout.rendering.stops import reply_text
 from rollout.rewards.frames import RewardAnswer
@@ -59,6 +60,7 @@ from rollout.types import Completion, GenerateRequest, Message, SamplingParams, 
 from rollout_api import parse_run, resolve
 from rollout_api.checks import check_spec
 from rollout_api.checks.facts import Facts, ModelFacts
+from rollout_api.checks.plugins import find_plugins
 
 MACHINE = Machine(cpus=8)
 LARGE = ModelFacts(
@@ -219,6 +221,25 @@ def observe_reach(document: Mapping[str, Any], place: Place) -> Any:
     environment = spec.train.environment
     found = build_sources((), code_folders(spec), environment.mcp_servers, environment.http)
     return [one.program if isinstance(one, McpSource) else one.specs for one in found]
+
+
+def observe_plugins(document: Mapping[str, Any], place: Place) -> Any:
+    """The folder of each plugin, and what it is configured with."""
+    del place
+    spec = resolve(parse_run(document).spec).spec
+    opened = [
+        (
+            open_plugin(
+                one,
+                "environment" if "environment" in field else "reward",
+                code_folders(spec),
+                field,
+            ),
+            parameters_of(one),
+        )
+        for field, one in find_plugins(spec)
+    ]
+    return [(plugin.folder.name, plugin.configure(given)) for plugin, given in opened]
 
 
 def observe_trackers(document: Mapping[str, Any], place: Place) -> Any:

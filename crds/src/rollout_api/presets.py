@@ -231,6 +231,7 @@ def _reward_name(reward: Document, index: int) -> str:
     names: tuple[Callable[[], str], ...] = (
         lambda: reward["builtin"]["name"],
         lambda: reward["python"]["function"],
+        lambda: reward["plugin"]["path"].rstrip("/").rsplit("/", 1)[-1],
         lambda: reward["model"]["fromRun"]["name"],
     )
     for name in names:

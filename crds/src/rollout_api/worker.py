@@ -62,6 +62,8 @@ class ResolvedRun(ApiModel):
     """Digest of each data source, by role (`train`, or an evaluation's name)."""
     tool_digests: dict[str, str] = Field(default_factory=dict)
     """Digest of what the policy sees of each tool (name, description, arguments), by its name."""
+    plugin_digests: dict[str, str] = Field(default_factory=dict)
+    """Digest of the files of each plugin, by its path in the run's code."""
     bad_records: int = Field(default=0, ge=0)
     """Records of the training data that cannot be used and are left out (`onBadRecord: Skip`)."""
     left_out: tuple[int, ...] = ()

@@ -11,6 +11,7 @@ RolloutError
  ├─ HubUnreachable   a hub that has the model or the data does not answer     exit code 4
  ├─ InfrastructureError  what one sample needed failed: for environments to raise
  ├─ RewardError      a reward raised, hung, or returned something that is not a finite number
+ ├─ PluginError      a plugin broke its contract, or failed at a task
  ├─ DataError        a data set has broken records                          exit code 2
  │   └─ DataNotFound   a data set cannot be had
  ├─ CoordinatorError the coordinator refused or could not be reached
@@ -175,6 +176,10 @@ class RewardUnavailable(RewardError):  # noqa: N818 - a state
     def __init__(self, message: str, lost: tuple[int, ...]) -> None:
         super().__init__(message)
         self.lost = lost
+
+
+class PluginError(RolloutError):
+    """A plugin said what its contract does not allow, or could not do a task: the row's or its own fault, never reward."""
 
 
 class CoordinatorError(RolloutError):

@@ -153,6 +153,8 @@ def reward_name(reward: Reward) -> str:
         return reward.builtin.name
     if reward.python:
         return reward.python.function
+    if reward.plugin:
+        return reward.plugin.path.rstrip("/").rsplit("/", 1)[-1]
     return "model"
 
 
@@ -161,7 +163,7 @@ def _brings_data(spec: RolloutRunSpec) -> bool:
     if environment is None:
         return False
     if environment.builtin is None:
-        return True
+        return environment.plugin is None
     return environment.builtin.name in ENVIRONMENTS_WITH_DATA or (
         environment.builtin.name not in ENVIRONMENTS
     )

@@ -26,6 +26,15 @@ class PythonClass(ApiModel):
     """Objects that hold further arguments. Not supported by this version: refused."""
 
 
+class PluginSource(ApiModel):
+    """A plugin of the user's own, which runs in a process of its own; on one machine only."""
+
+    path: FilePath
+    """Folder of the run's code with its `plugin.yaml` (see `code`)."""
+    parameters: Parameters = many(64, key="name")
+    """What it is configured with, as text."""
+
+
 class Agent(ApiModel):
     """A program with a loop of its own, which asks an OpenAI-compatible endpoint that is its episode's alone."""
 
@@ -68,12 +77,14 @@ class HttpAccess(ApiModel):
 class Environment(OneOf):
     """One episode's world: it makes the conversation and takes the replies."""
 
-    members: ClassVar[tuple[str, ...]] = ("builtin", "python", "agent")
+    members: ClassVar[tuple[str, ...]] = ("builtin", "python", "plugin", "agent")
 
     builtin: Builtin | None = None
     """One that rollout ships: `single-turn`, `arithmetic`, `musique-search`, `treasure-hunt`, on one machine also `code`."""
     python: PythonClass | None = None
     """An environment of the user's own."""
+    plugin: PluginSource | None = None
+    """A plugin of kind environment, in any language; on one machine only."""
     agent: Agent | None = None
     """A program that speaks to an endpoint of its episode. Not supported by this version: refused."""
     tools: tuple[Name, ...] = many(64)
@@ -104,16 +115,18 @@ class PythonFunction(OneOf):
 class Reward(OneOf):
     """One source of reward; the reward of a completion is the weighted sum over the sources."""
 
-    members: ClassVar[tuple[str, ...]] = ("builtin", "python", "model")
+    members: ClassVar[tuple[str, ...]] = ("builtin", "python", "plugin", "model")
 
     builtin: Builtin | None = None
     """One that rollout ships: `exact-match`, `math-verify`, `length`, `format`, `environment`, `judge`, on one machine also `code-tests`."""
     python: PythonFunction | None = None
     """The user's own function."""
+    plugin: PluginSource | None = None
+    """A plugin of kind reward, in any language; on one machine only."""
     model: ModelSource | None = None
     """A reward model, such as the result of a run with `algorithm: {rm: {}}`."""
     name: Name | None = None
-    """Its name in metrics. Unset: the builtin's, function's or run's name."""
+    """Its name in metrics. Unset: the builtin's, function's, plugin folder's or run's name."""
     weight: Real = filled(1.0, ge=-1_000_000, le=1_000_000)
     """Factor in the sum; 0 only records it."""
     timeout_seconds: int = filled(60, ge=1, le=86_400)

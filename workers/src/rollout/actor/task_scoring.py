@@ -67,6 +67,10 @@ def build_task_scoring(config: WorkerConfig) -> TaskScoring:
     train = spec.train
     environments: dict[Key, EnvBuilder] = {}
     pipelines: dict[Key, RewardPipeline] = {}
+    if config.resolved.plugin_digests:
+        from rollout.plugins.sidecar.named import require_planned_plugins
+
+        require_planned_plugins(config.resolved.plugin_digests, spec, folders)
     if train is not None and train.algorithm.is_online:
         environments[TRAINING] = build_environment(train.environment, folders=folders)
         require_planned(config.resolved.tool_digests, tools_of(environments[TRAINING]))

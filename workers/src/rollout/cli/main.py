@@ -29,6 +29,7 @@ from rollout.cli.env import commands as environments
 from rollout.cli.model import exporting as model_exporting
 from rollout.cli.model import showing
 from rollout.cli.output import print_note
+from rollout.cli.plugins import commands as plugins
 from rollout.cli.snapshot import looking, storing
 from rollout.cli.starting import (
     detaching,
@@ -75,6 +76,7 @@ runs.app.command("watch")(detaching.watch)
 runs.app.command("export")(exporting.export)
 app.add_typer(runs.app, name="runs")
 app.add_typer(environments.app, name="env")
+app.add_typer(plugins.app, name="plugins")
 app.add_typer(model, name="model")
 app.add_typer(snapshot, name="snapshot")
 app.add_typer(inferring.app, name="infer")

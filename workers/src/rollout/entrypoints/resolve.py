@@ -33,6 +33,7 @@ from rollout.models.scoring import is_scorer, read_config, require_head
 from rollout.models.shapes import read_shape
 from rollout.models.teachers import check_teacher
 from rollout.plugins.guard import drop_rights
+from rollout.plugins.sidecar.named import plugin_digests
 from rollout.plugins.user_code import find_file
 from rollout.rendering import build_renderer
 from rollout.rendering.stops import require_stops
@@ -111,6 +112,7 @@ def resolve(request: ResolveRequest) -> Resolution:
         prompt_tokens_max=_prompt_tokens_max(spec, papers, renderer, room),
         data_digests={paper.role: paper.source.digest for paper in papers},
         tool_digests=_tools(papers),
+        plugin_digests=plugin_digests(spec, code_folders(spec)),
         num_rows=None if train is None else len(train),
         left_out=tuple(row for paper in papers for row in paper.left_out),
         num_bad=0 if train is None else bad_records(train).num_records,
@@ -304,10 +306,12 @@ def _reward_sources(spec: RolloutRunSpec, models: Mapping[str, Path]) -> Iterato
     """The user's own rewards, of training and of evaluations."""
     train, folders = spec.train, code_folders(spec)
     for reward in () if train is None else train.rewards:
-        if reward.python is not None:
+        if reward.python is not None or reward.plugin is not None:
             yield build_reward_source(reward, folders=folders)
     for index, item in enumerate(spec.evaluations):
-        if item.suite.python is not None or any(one.python for one in item.suite.rewards):
+        if item.suite.python is not None or any(
+            one.python or one.plugin for one in item.suite.rewards
+        ):
             suite = build_suite(
                 item, index, train=train, seed=spec.seed, folders=folders, models=models
             )

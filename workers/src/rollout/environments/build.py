@@ -85,6 +85,13 @@ def _build_plain(environment: Environment, folders: Sequence[Path]) -> EnvBuilde
         if name not in BUILTINS:
             raise SpecError(f"no environment {name!r}; there are {', '.join(sorted(BUILTINS))}")
         return BUILTINS[name](given_parameters(f"environment {name}", environment.builtin))
+    if environment.plugin is not None:
+        from rollout.plugins.sidecar.environment import SidecarBuilder
+        from rollout.plugins.sidecar.named import open_plugin, parameters_of
+
+        source = environment.plugin
+        plugin = open_plugin(source, "environment", folders, "environment.plugin")
+        return SidecarBuilder(plugin, parameters_of(source))
     assert environment.python is not None
     return _build_plugin(environment.python, folders)
 

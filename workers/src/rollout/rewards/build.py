@@ -11,7 +11,8 @@ from rollout.models.roles import reward_role
 from rollout.rewards.builtins import COUNTS, build_builtin
 from rollout.rewards.pipeline import RewardPipeline
 from rollout.rewards.source import RewardSource
-from rollout_api.v1alpha1.environment import PythonFunction, Reward
+from rollout_api.checks.rewards import reward_name
+from rollout_api.v1alpha1.environment import PluginSource, PythonFunction, Reward
 
 DEADLINE_SHARE = 0.9
 """Of a batch's time some builtins may spend on waiting: then they say themselves whom they could not score."""
@@ -46,6 +47,8 @@ def build_reward_source(
         return _builtin(reward)
     if reward.python is not None:
         return _python(reward, reward.python, folders)
+    if reward.plugin is not None:
+        return _plugin(reward, reward.plugin, folders)
     return _model(reward, models or {})
 
 
@@ -80,6 +83,22 @@ def _builtin(reward: Reward) -> RewardSource:
         builtin=reward.builtin.name,
         parameters=given,
         counts=COUNTS.get(reward.builtin.name),
+    )
+
+
+def _plugin(reward: Reward, source: PluginSource, folders: Sequence[Path]) -> RewardSource:
+    from rollout.plugins.sidecar.named import open_plugin, reward_argument
+
+    name = reward_name(reward)
+    plugin = open_plugin(source, "reward", folders, f"reward {name}")
+    return RewardSource(
+        name=name,
+        weight=reward.weight,
+        timeout_seconds=reward.timeout_seconds,
+        module="rollout.plugins.sidecar.reward",
+        function="PluginReward",
+        parameters={"plugin": reward_argument(plugin, source, reward.timeout_seconds)},
+        counts="score",
     )
 
 

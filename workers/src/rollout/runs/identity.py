@@ -37,6 +37,7 @@ def spec_digest(
     dtype: str,
     further_digests: Mapping[str, str] | None = None,
     tool_digests: Mapping[str, str] | None = None,
+    plugin_digests: Mapping[str, str] | None = None,
 ) -> str:
     """``blake3:<hex>`` of the identity of a run with this resolved spec."""
     identity = {
@@ -48,6 +49,7 @@ def spec_digest(
             **({"models": dict(further_digests)} if further_digests else {}),
             **({"tools": dict(tool_digests)} if tool_digests else {}),
             **({"order": ORDER_FORMAT} if spec.infer is not None else {}),
+            **({"plugins": dict(plugin_digests)} if plugin_digests else {}),
         },
     }
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

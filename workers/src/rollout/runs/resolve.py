@@ -94,6 +94,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     model_digests: dict[str, str] = {}
     model_revisions: dict[str, str] = {}
     tool_digests: dict[str, str] = {}
+    plugin_digests: dict[str, str] = {}
     num_rows: int | None = None
     left_out: tuple[int, ...] = ()
     num_bad: int = 0
@@ -111,7 +112,8 @@ def believe(found: Resolution, known: ModelFacts, field: str) -> Resolution:
         raise DataError(
             f"{field}: prompt_tokens_max: expected 1 to {known.context_length}, got {found.prompt_tokens_max}"
         )
-    for role, digest in (*found.data_digests.items(), *found.tool_digests.items()):
+    digests = (found.data_digests, found.tool_digests, found.plugin_digests)
+    for role, digest in (one for some in digests for one in some.items()):
         check_facts(SourceFacts(role=role[:80], digest=digest, length=0), field)
     facts = msgspec.structs.asdict(known)
     said = visible(found.first_bad)[:MESSAGE_CHARACTERS_MAX]

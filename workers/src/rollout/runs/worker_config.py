@@ -28,6 +28,7 @@ def complete(order: WorkerOrder, found: Resolution, dtype: Dtype) -> WorkerConfi
         dtype=dtype,
         further_digests=found.model_digests,
         tool_digests=found.tool_digests,
+        plugin_digests=found.plugin_digests,
     )
     given = {name: getattr(order, name) for name in WorkerOrder.model_fields}
     return WorkerConfig(
@@ -50,6 +51,7 @@ def _resolved(spec: RolloutRunSpec, found: Resolution, dtype: Dtype) -> Resolved
         model_digests=found.model_digests,
         data_digests=found.data_digests,
         tool_digests=found.tool_digests,
+        plugin_digests=found.plugin_digests,
         bad_records=found.num_bad,
         left_out=found.left_out,
         engine=spec.actors.chosen_engine.name,
@@ -66,7 +68,7 @@ def contents_of(config: WorkerConfig) -> dict[str, str | None]:
         if one.role in resolved.model_digests
     }
     data = _data_digests(config.spec, resolved.data_digests)
-    tools = _tools(resolved.tool_digests)
+    tools = _brought(resolved.tool_digests, resolved.plugin_digests)
     return {"spec.model": resolved.model_digest, **further, **data, **tools}
 
 
@@ -74,12 +76,13 @@ def found_contents(prepared: PreparedRun, found: Resolution) -> dict[str, str | 
     """As they are now."""
     further = {one.field: found.model_digests[one.role] for one in further_models(prepared.spec)}
     data = _data_digests(prepared.spec, found.data_digests)
-    tools = _tools(found.tool_digests)
+    tools = _brought(found.tool_digests, found.plugin_digests)
     return {"spec.model": found.model_digest, **further, **data, **tools}
 
 
-def _tools(digests: Mapping[str, str]) -> dict[str, str | None]:
-    return {f"tool {name}": digest for name, digest in digests.items()}
+def _brought(tools: Mapping[str, str], plugins: Mapping[str, str]) -> dict[str, str | None]:
+    named = {f"tool {name}": digest for name, digest in tools.items()}
+    return {**named, **{f"plugin {path}": digest for path, digest in plugins.items()}}
 
 
 def _data_digests(spec: RolloutRunSpec, found: Mapping[str, str]) -> dict[str, str | None]:

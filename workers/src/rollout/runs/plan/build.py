@@ -151,6 +151,7 @@ def _look(spec: RolloutRunSpec, *, offline: bool) -> dict[str, Any]:
         "numBadRecords": found.num_bad,
         **({"models": further} if further else {}),
         **({"toolDigests": found.tool_digests} if found.tool_digests else {}),
+        **({"pluginDigests": found.plugin_digests} if found.plugin_digests else {}),
     }
 
 

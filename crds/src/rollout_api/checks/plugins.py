@@ -1,0 +1,47 @@
+"""Plugins in processes of their own: where a run finds them, and where they can run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rollout_api.checks.facts import Facts
+from rollout_api.checks.refusals import not_supported
+from rollout_api.problems import Problem
+from rollout_api.v1alpha1.environment import PluginSource, Reward
+from rollout_api.v1alpha1.run import RolloutRunSpec
+
+
+def plugins_run_here(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """In a cluster no plugin runs yet; elsewhere it lies in the run's code."""
+    for field, _ in find_plugins(spec):
+        if facts.platform == "cluster":
+            fix = "name the function or class with python, or run on one machine"
+            yield not_supported(
+                field, "a plugin in a cluster, which has no sidecars for it yet,", fix
+            )
+        elif spec.code is None:
+            yield Problem(
+                field=f"{field}.path",
+                reason="MissingCode",
+                message="a plugin is a folder of the run's code, and spec.code is not set",
+                fix="set code: {path: ...} to a folder that holds the plugin's",
+            )
+
+
+def find_plugins(spec: RolloutRunSpec) -> Iterator[tuple[str, PluginSource]]:
+    """Each plugin that a run names, with its field."""
+    train = spec.train
+    if train is not None and train.environment is not None and train.environment.plugin is not None:
+        yield "spec.train.environment.plugin", train.environment.plugin
+    yield from _of_rewards(() if train is None else train.rewards, "spec.train.rewards")
+    for index, item in enumerate(spec.evaluations):
+        yield from _of_rewards(item.suite.rewards, f"spec.evaluations[{index}].suite.rewards")
+
+
+def _of_rewards(rewards: Sequence[Reward], field: str) -> Iterator[tuple[str, PluginSource]]:
+    for index, reward in enumerate(rewards):
+        if reward.plugin is not None:
+            yield f"{field}[{index}].plugin", reward.plugin
+
+
+RULES = (plugins_run_here,)

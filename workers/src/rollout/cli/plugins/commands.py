@@ -1,0 +1,135 @@
+"""``rollout plugins``: what a plugin is, and whether it keeps its contract."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line
+from rollout.errors import RunFailed, SpecError
+
+app = typer.Typer(
+    help="Rewards and environments of your own in processes of their own: begin one, look at one, test one.",
+    no_args_is_help=True,
+)
+FolderArgument = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="Where the plugin's plugin.yaml lies.")
+]
+
+
+class PluginKind(StrEnum):
+    """What a plugin is for."""
+
+    reward = "reward"
+    environment = "environment"
+
+
+@app.command()
+def new(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that is not there.")],
+    *,
+    kind: Annotated[PluginKind, typer.Option("--kind", help="What it is for.")] = PluginKind.reward,
+) -> None:
+    """Write a plugin in Python that keeps the contract: change it from there."""
+    from rollout.plugins.sidecar.scaffold import write_plugin
+
+    for path in write_plugin(folder, kind.value):
+        print_line(f"wrote {path}")
+    print_line(f"next: rollout plugins test {folder}")
+
+
+@app.command("list")
+def list_plugins(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Where they are looked for.")
+    ] = Path(),
+    output: OutputOption = OutputFormat.text,
+) -> None:
+    """Plugins in a folder and its folders."""
+    from rollout.plugins.sidecar.manifest import FILE, read_plugin
+
+    places = sorted(
+        {path.parent for pattern in (FILE, f"*/{FILE}") for path in folder.glob(pattern)}
+    )
+    found = [(path, read_plugin(path)) for path in places]
+    if output is OutputFormat.json:
+        print_json([_told(plugin) for _, plugin in found])
+        return
+    for path, plugin in found:
+        print_line(f"{path}  {plugin.title}  {plugin.manifest.kind}  {plugin.manifest.description}")
+    if not found:
+        print_line(
+            f"no {FILE} in {folder} or its folders; begin one with: rollout plugins new FOLDER"
+        )
+
+
+@app.command()
+def show(folder: FolderArgument, output: OutputOption = OutputFormat.text) -> None:
+    """What plugin.yaml says, and the digest that a run of it is held to."""
+    from rollout.plugins.sidecar.manifest import read_plugin
+
+    told = _told(read_plugin(folder))
+    if output is OutputFormat.json:
+        print_json(told)
+        return
+    for name, value in told.items():
+        if name == "parameters":
+            for one in value:
+                default = "required" if one["default"] is None else f"={one['default']}"
+                print_line(f"parameter    {one['name']} ({default}) {one['description']}")
+        elif value not in (None, (), ""):
+            print_line(f"{name:12} {' '.join(value) if isinstance(value, tuple) else value}")
+
+
+@app.command()
+def test(
+    folder: FolderArgument,
+    *,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", help="What it is configured with: word=please; repeatable."),
+    ] = None,
+    output: OutputOption = OutputFormat.text,
+) -> None:
+    """Start it, and hold it to the contract: no cloud, GPU or cluster is needed. Exit code 1 where a check fails."""
+    from rollout.plugins.sidecar.conformance.running import check_plugin
+
+    found = []
+    for one in check_plugin(folder, dict(_pair(text) for text in parameters or ())):
+        found.append(one)
+        if output is OutputFormat.text:
+            print_line(
+                f"passed  {one.name}" if one.has_passed else f"FAILED  {one.name}: {one.why}"
+            )
+    failed = [one for one in found if not one.has_passed]
+    if output is OutputFormat.json:
+        print_json([{"name": one.name, "passed": one.has_passed, "why": one.why} for one in found])
+    if failed:
+        raise RunFailed(f"{folder}: {len(failed)} of {len(found)} checks failed")
+
+
+@app.command()
+def contract() -> None:
+    """Print the contract as protobuf, for plugins in other languages."""
+    from rollout.plugins.sidecar.scaffold import contract_text
+
+    print_line(contract_text().rstrip("\n"))
+
+
+def _told(plugin: Any) -> dict[str, Any]:
+    return {
+        **msgspec.to_builtins(plugin.manifest),
+        "folder": str(plugin.folder),
+        "digest": plugin.digest,
+    }
+
+
+def _pair(given: str) -> tuple[str, str]:
+    name, equals, value = given.partition("=")
+    if not equals or not name:
+        raise SpecError(f"--parameter {given}: expected NAME=VALUE")
+    return name, value

@@ -1,0 +1,277 @@
+"""For authors: serve a reward or an environment that is written in Python as a plugin in a process of its own.
+
+``plugin.py`` beside ``plugin.yaml``, whose command is ``[python, plugin.py]``::
+
+    from rollout.plugins.serving import serve
+
+    def score(prompts, completions, rows, word="please"):
+        return [float(word in one.text) for one in completions]
+
+    serve(reward=score)
+
+Function and class are those that a manifest names with ``python``: what runs in process runs as a plugin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message as Frame
+from grpc_health.v1 import health_pb2
+
+from rollout.environments.plugin import wrap_class
+from rollout.errors import InfrastructureError, SpecError, UnscoredRows
+from rollout.plugins.sidecar.client import CHANNEL
+from rollout.plugins.sidecar.contract import plugin_pb2 as contract
+from rollout.plugins.sidecar.manifest import PluginManifest, read_plugin
+from rollout.plugins.sidecar.process import SOCKET
+from rollout.plugins.sidecar.wire import heard_message, told_turn
+from rollout.plugins.user_code import describe_failure
+from rollout.seams import Env, EnvBuilder
+from rollout.turns import Action
+from rollout.types import Completion, Finish
+
+EPISODES_MAX = 65_536
+LEASE_SECONDS = 3600.0
+"""An episode that nothing is heard of for so long is closed."""
+STOP_SECONDS = 2.0
+NO_EPISODE = "unknown-episode"
+Handler = Callable[[Any], Awaitable[Frame]]
+
+
+def serve(*, reward: Any = None, environment: Any = None) -> None:
+    """Serve one of the two until SIGTERM. Raises SpecError for both, for none, and for a kind that plugin.yaml does not name."""
+    socket = os.environ.get(SOCKET)
+    if socket is None:
+        sys.stderr.write(f"a plugin is started by rollout: rollout plugins test {Path.cwd()}\n")
+        sys.exit(2)
+    manifest = read_plugin(Path.cwd()).manifest
+    given = {"reward": reward, "environment": environment}
+    kinds = [kind for kind, one in given.items() if one is not None]
+    if kinds != [manifest.kind]:
+        raise SpecError(f"serve({', '.join(kinds)}): plugin.yaml says kind {manifest.kind}")
+    service = _Rewards(reward) if reward is not None else _Environments(environment)
+    asyncio.run(_serve(socket, manifest, service))
+
+
+async def _serve(socket: str, manifest: PluginManifest, service: _Rewards | _Environments) -> None:
+    server = grpc.aio.server(options=CHANNEL)
+    server.add_generic_rpc_handlers(
+        (
+            _handlers("grpc.health.v1.Health", {"Check": (_check, health_pb2.HealthCheckRequest)}),
+            _handlers("rollout.plugin.v1.Plugin", _common(manifest, service)),
+            _handlers(f"rollout.plugin.v1.{manifest.kind.capitalize()}", service.methods),
+        )
+    )
+    server.add_insecure_port(f"unix:{socket}")
+    stop = asyncio.Event()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(one, stop.set)
+    await server.start()
+    await stop.wait()
+    await server.stop(STOP_SECONDS)
+
+
+Methods = Mapping[str, tuple[Handler, type[Frame]]]
+
+
+def _handlers(service: str, methods: Methods) -> Any:
+    made = {
+        name: grpc.unary_unary_rpc_method_handler(
+            _without_context(handler),
+            request_deserializer=request.FromString,
+            response_serializer=lambda frame: frame.SerializeToString(),
+        )
+        for name, (handler, request) in methods.items()
+    }
+    return grpc.method_handlers_generic_handler(service, made)
+
+
+def _without_context(handler: Handler) -> Callable[[Any, Any], Awaitable[Frame]]:
+    async def answer(request: Any, _: Any) -> Frame:
+        return await handler(request)
+
+    return answer
+
+
+async def _check(_: Any) -> Frame:
+    return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+
+
+def _common(manifest: PluginManifest, service: _Rewards | _Environments) -> Methods:
+    async def describe(request: contract.DescribeRequest) -> Frame:
+        del request
+        return contract.DescribeResponse(
+            contract=manifest.contract,
+            name=manifest.name,
+            version=manifest.version,
+            kind=manifest.kind,
+        )
+
+    async def configure(request: contract.ConfigureRequest) -> Frame:
+        try:
+            service.configure(dict(request.parameters))
+        except Exception as error:  # noqa: BLE001 - the author's code may raise anything: it is the answer
+            return contract.ConfigureResponse(failure=_failure(error))
+        return contract.ConfigureResponse()
+
+    return {
+        "Describe": (describe, contract.DescribeRequest),
+        "Configure": (configure, contract.ConfigureRequest),
+    }
+
+
+class _Rewards:
+    """One function over batches, run in threads."""
+
+    def __init__(self, reward: Any) -> None:
+        self._reward = reward
+        self._score: Callable[..., Any] = reward
+
+    @property
+    def methods(self) -> Methods:
+        """What is served."""
+        return {"Score": (self._answer, contract.ScoreRequest)}
+
+    def configure(self, parameters: Mapping[str, str]) -> None:
+        """Build it."""
+        if isinstance(self._reward, type):
+            made = self._reward(**parameters)
+            self._score = getattr(made, "score", made)
+        else:
+            self._score = partial(self._reward, **parameters)
+
+    async def _answer(self, request: contract.ScoreRequest) -> Frame:
+        scores = await asyncio.to_thread(self._score_all, list(request.samples))
+        return contract.ScoreResponse(scores=scores)
+
+    def _score_all(self, samples: Sequence[contract.Sample]) -> list[contract.Score]:
+        try:
+            return [_told_score(one) for one in _plain(self._score(*_heard(samples)), len(samples))]
+        except UnscoredRows as error:
+            lost = set(error.rows)
+            return [
+                contract.Score(failure=_failure(error)) if place in lost else contract.Score()
+                for place in range(len(samples))
+            ]
+        except Exception as error:  # noqa: BLE001 - the author's code may raise anything: it is the answer
+            if len(samples) == 1:
+                return [contract.Score(failure=_failure(error))]
+            return [self._score_all([one])[0] for one in samples]
+
+
+def _heard(samples: Sequence[contract.Sample]) -> tuple[list[Any], list[Completion], list[Any]]:
+    """Prompts, completions and rows."""
+    prompts = [tuple(heard_message(said) for said in one.prompt) for one in samples]
+    completions = [
+        Completion(token_ids=(), logprobs=(), finish=_finish(one.finish), text=one.reply)
+        for one in samples
+    ]
+    return prompts, completions, [json.loads(one.row_json) for one in samples]
+
+
+def _finish(told: str) -> Finish:
+    finishes: dict[str, Finish] = {"length": "length", "aborted": "aborted"}
+    return finishes.get(told, "stop")
+
+
+def _plain(values: Any, wanted: int) -> list[Any]:
+    listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    if len(listed) != wanted:
+        raise ValueError(f"it gave {len(listed)} scores for {wanted} samples")
+    return listed
+
+
+def _told_score(value: Any) -> contract.Score:
+    """A number, or named numbers: their sum is the score, unless one is called ``score``."""
+    if not isinstance(value, Mapping):
+        return contract.Score(value=float(value))
+    named = {str(name): float(one) for name, one in value.items()}
+    total = named.pop("score") if "score" in named else sum(named.values())
+    return contract.Score(value=total, named=named)
+
+
+class _Environments:
+    """The open episodes of one environment."""
+
+    def __init__(self, environment: Any) -> None:
+        self._environment = environment
+        self._builder: EnvBuilder | None = None
+        self._open: dict[str, tuple[Env, float]] = {}
+
+    @property
+    def methods(self) -> Methods:
+        """What is served."""
+        return {
+            "Start": (self._start, contract.StartRequest),
+            "Step": (self._step, contract.StepRequest),
+            "Close": (self._close, contract.CloseRequest),
+        }
+
+    def configure(self, parameters: Mapping[str, str]) -> None:
+        """Wrap it as a run would."""
+        self._builder = wrap_class(self._environment, dict(parameters), "environment")
+
+    async def _start(self, request: contract.StartRequest) -> Frame:
+        await self._forget()
+        try:
+            episode = self._build(request.row_json)
+            self._open[request.episode] = (episode, time.monotonic())
+            return told_turn(await episode.start())
+        except Exception as error:  # noqa: BLE001 - the author's code may raise anything: it is the answer
+            return contract.Turn(failure=_failure(error))
+
+    def _build(self, row_json: str) -> Env:
+        if self._builder is None:
+            raise InfrastructureError("the plugin was not configured")
+        if len(self._open) >= EPISODES_MAX:
+            raise InfrastructureError(f"{len(self._open)} episodes are open")
+        return self._builder.build(json.loads(row_json))
+
+    async def _step(self, request: contract.StepRequest) -> Frame:
+        if request.episode not in self._open:
+            failure = contract.Failure(
+                owner=contract.OWNER_INFRASTRUCTURE,
+                code=NO_EPISODE,
+                message="it was started afresh, or the episode was left for too long",
+            )
+            return contract.Turn(failure=failure)
+        episode, _ = self._open[request.episode]
+        self._open[request.episode] = (episode, time.monotonic())
+        try:
+            message = heard_message(request.message)
+            action = Action(message=message, text=request.text, turn=request.turn)
+            return told_turn(await episode.step(action))
+        except Exception as error:  # noqa: BLE001 - likewise
+            return contract.Turn(failure=_failure(error))
+
+    async def _close(self, request: contract.CloseRequest) -> Frame:
+        episode, _ = self._open.pop(request.episode, (None, 0.0))
+        if episode is not None:
+            await episode.close()
+        return contract.CloseResponse()
+
+    async def _forget(self) -> None:
+        """Close what nothing was heard of for too long."""
+        before = time.monotonic() - LEASE_SECONDS
+        for name in [name for name, (_, heard) in self._open.items() if heard < before]:
+            await self._open.pop(name)[0].close()
+
+
+def _failure(error: Exception) -> contract.Failure:
+    infrastructure = isinstance(error, InfrastructureError)
+    return contract.Failure(
+        owner=contract.OWNER_INFRASTRUCTURE if infrastructure else contract.OWNER_TASK,
+        code=type(error).__name__,
+        message=describe_failure(error)[:2000],
+    )

@@ -1,0 +1,280 @@
+"""Calls of a plugin: started at the first one, started again when it has died, bounded in time, size and number.
+
+Safe from threads; ``ask_soon`` is the same from an event loop. What a plugin's process or socket does is
+InfrastructureError, a broken contract PluginError, and a plugin that does not come up, or dies too often, SpecError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message as Frame
+from grpc_health.v1 import health_pb2
+
+from rollout.errors import InfrastructureError, PluginError, SpecError
+from rollout.plugins.sidecar.contract import plugin_pb2 as contract
+from rollout.plugins.sidecar.manifest import CONTRACT, PluginFolder
+from rollout.plugins.sidecar.process import PluginProcess
+
+BYTES_MAX = 64 << 20
+DEATHS_MAX = 3
+"""Of one plugin in one process of ours; then it is taken for broken."""
+TRIES = 3
+POLL_SECONDS = 0.02
+DEATH_SECONDS = 0.5
+"""How long after a call that nobody answered the end of the process may take to show."""
+SHORT_SECONDS = 10.0
+"""For describing and configuring, and for closing an episode."""
+BUSY = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED})
+CHANNEL = [
+    ("grpc.max_send_message_length", BYTES_MAX),
+    ("grpc.max_receive_message_length", BYTES_MAX),
+    ("grpc.enable_retries", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginCall:
+    """A method of the contract, and what it answers with."""
+
+    path: str
+    answer: type[Frame]
+
+
+HEALTH = PluginCall(path="/grpc.health.v1.Health/Check", answer=health_pb2.HealthCheckResponse)
+DESCRIBE = PluginCall(path="/rollout.plugin.v1.Plugin/Describe", answer=contract.DescribeResponse)
+CONFIGURE = PluginCall(
+    path="/rollout.plugin.v1.Plugin/Configure", answer=contract.ConfigureResponse
+)
+SCORE = PluginCall(path="/rollout.plugin.v1.Reward/Score", answer=contract.ScoreResponse)
+START = PluginCall(path="/rollout.plugin.v1.Environment/Start", answer=contract.Turn)
+STEP = PluginCall(path="/rollout.plugin.v1.Environment/Step", answer=contract.Turn)
+CLOSE = PluginCall(path="/rollout.plugin.v1.Environment/Close", answer=contract.CloseResponse)
+
+
+class _Running:
+    """A process that has been configured, and the channel to it."""
+
+    def __init__(self, plugin: PluginFolder, parameters: Mapping[str, str]) -> None:
+        self.process = PluginProcess(plugin)
+        self.channel = grpc.insecure_channel(f"unix:{self.process.socket}", options=CHANNEL)
+        try:
+            self._begin(plugin, parameters)
+        except BaseException:
+            self.end()
+            raise
+
+    def ask(self, call: PluginCall, request: Frame | bytes, seconds: float) -> Any:
+        """A future of the answer, of grpc's own."""
+        asked = self.channel.unary_unary(
+            call.path,
+            request_serializer=_written,
+            response_deserializer=call.answer.FromString,
+        )
+        return asked.future(request, timeout=seconds)
+
+    def end(self) -> None:
+        """Close the channel and end the process."""
+        self.channel.close()
+        self.process.end()
+
+    def _begin(self, plugin: PluginFolder, parameters: Mapping[str, str]) -> None:
+        self._await_health(plugin)
+        asked = contract.DescribeRequest(contract_min=CONTRACT, contract_max=CONTRACT)
+        said = self._ask_first(DESCRIBE, asked, plugin)
+        wanted = plugin.manifest
+        for field in ("contract", "name", "version", "kind"):
+            if getattr(said, field) != getattr(wanted, field):
+                raise SpecError(
+                    f"plugin {plugin.title}: its process says {field} {getattr(said, field)!r},"
+                    f" plugin.yaml says {getattr(wanted, field)!r}"
+                )
+        request = contract.ConfigureRequest(parameters=parameters)
+        configured = self._ask_first(CONFIGURE, request, plugin)
+        if configured.HasField("failure"):
+            raise SpecError(f"plugin {plugin.title}: {configured.failure.message}")
+
+    def _await_health(self, plugin: PluginFolder) -> None:
+        until = time.monotonic() + plugin.manifest.start_seconds
+        while not self._is_healthy(plugin):
+            if not self.process.is_alive:
+                how = self.process.describe_end()
+                raise SpecError(f"plugin {plugin.title} ended before it served: {how}")
+            if time.monotonic() > until:
+                raise SpecError(
+                    f"plugin {plugin.title} did not serve within {plugin.manifest.start_seconds:g} s"
+                    f" (startSeconds): {self.process.describe_end()}"
+                )
+            time.sleep(POLL_SECONDS)
+
+    def _is_healthy(self, plugin: PluginFolder) -> bool:
+        if not Path(self.process.socket).exists():
+            return False
+        try:
+            health = self.ask(HEALTH, health_pb2.HealthCheckRequest(), SHORT_SECONDS).result()
+        except grpc.RpcError as error:
+            if _code(error) not in BUSY:
+                raise SpecError(f"plugin {plugin.title}: health: {_words(error)}") from error
+            return False
+        return health.status == health_pb2.HealthCheckResponse.SERVING
+
+    def _ask_first(self, call: PluginCall, request: Frame, plugin: PluginFolder) -> Any:
+        try:
+            return self.ask(call, request, SHORT_SECONDS).result()
+        except grpc.RpcError as error:
+            raise SpecError(
+                f"plugin {plugin.title}: {call.path}: {_words(error)}: {self.process.describe_end()}"
+            ) from error
+
+
+class PluginClient:
+    """One plugin with its parameters. ``close`` when done; a client that is thrown away ends with its process."""
+
+    def __init__(self, plugin: PluginFolder, given: Mapping[str, str]) -> None:
+        self.plugin = plugin
+        self._parameters = plugin.configure(given)
+        self._lock = threading.Lock()
+        self._running: _Running | None = None
+        self._deaths = 0
+        self._free = threading.BoundedSemaphore(plugin.manifest.concurrency)
+
+    def start(self) -> None:
+        """Start it, unless it runs. Raises SpecError."""
+        self._connected()
+
+    @property
+    def pid(self) -> int | None:
+        """Of its process's keeper; None before the first call."""
+        return self._running.process.pid if self._running else None
+
+    def ask(self, call: PluginCall, request: Frame | bytes, seconds: float) -> Any:
+        """The answer, from a thread."""
+        until = time.monotonic() + seconds
+        for left in reversed(range(TRIES)):
+            running = self._connected()
+            if not self._free.acquire(timeout=max(0.0, until - time.monotonic())):
+                raise InfrastructureError(self._say(f"is busy: {self._bound()}"))
+            try:
+                return running.ask(call, request, max(0.0, until - time.monotonic())).result()
+            except grpc.RpcError as error:
+                self._require_another_try(running, call, error, left)
+            finally:
+                self._free.release()
+            time.sleep(_pause(left))
+        raise AssertionError("the last try raises")
+
+    async def ask_soon(self, call: PluginCall, request: Frame | bytes, seconds: float) -> Any:
+        """The answer, from an event loop, which is not blocked. Cancelled, the call is, too."""
+        until = time.monotonic() + seconds
+        for left in reversed(range(TRIES)):
+            running = await asyncio.to_thread(self._connected)
+            await self._acquire(until)
+            try:
+                return await _answer(running.ask(call, request, max(0.0, until - time.monotonic())))
+            except grpc.RpcError as error:
+                await asyncio.to_thread(self._require_another_try, running, call, error, left)
+            finally:
+                self._free.release()
+            await asyncio.sleep(_pause(left))
+        raise AssertionError("the last try raises")
+
+    def close(self) -> None:
+        """End the process; idempotent. Another call would start it again."""
+        with self._lock:
+            running, self._running = self._running, None
+        if running is not None:
+            running.end()
+
+    async def _acquire(self, until: float) -> None:
+        while not self._free.acquire(blocking=False):
+            if time.monotonic() > until:
+                raise InfrastructureError(self._say(f"is busy: {self._bound()}"))
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _bound(self) -> str:
+        return f"{self.plugin.manifest.concurrency} calls at a time (concurrency)"
+
+    def _connected(self) -> _Running:
+        with self._lock:
+            if self._running is not None and not self._running.process.is_alive:
+                self._bury(self._running)
+            if self._running is None:
+                self._running = _Running(self.plugin, self._parameters)
+            return self._running
+
+    def _bury(self, dead: _Running) -> None:
+        how = dead.process.describe_end()
+        dead.end()
+        self._running = None
+        self._deaths += 1
+        if self._deaths >= DEATHS_MAX:
+            raise SpecError(self._say(f"has died {self._deaths} times; the last time: {how}"))
+
+    def _require_another_try(
+        self, running: _Running, call: PluginCall, error: grpc.RpcError, left: int
+    ) -> None:
+        """Return where the same call may be made again; else raise what became of it."""
+        code = _code(error)
+        if code in BUSY and running.process.has_ended(DEATH_SECONDS):
+            how = running.process.describe_end()
+            raise InfrastructureError(self._say(f"died during {call.path}: {how}")) from error
+        if code in BUSY and left:
+            return
+        if code in BUSY or code in (
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+            grpc.StatusCode.CANCELLED,
+        ):
+            raise InfrastructureError(self._say(f"{call.path}: {_words(error)}")) from error
+        raise PluginError(self._say(f"{call.path}: {_words(error)}")) from error
+
+    def _say(self, words: str) -> str:
+        return f"plugin {self.plugin.title} {words}"
+
+
+async def _answer(asked: Any) -> Any:
+    """What a future of grpc's gives, without a thread that waits for it."""
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+    asked.add_done_callback(lambda _: _wake(loop, done))
+    try:
+        await done.wait()
+    except asyncio.CancelledError:
+        asked.cancel()
+        raise
+    return asked.result()
+
+
+def _wake(loop: asyncio.AbstractEventLoop, done: asyncio.Event) -> None:
+    try:
+        loop.call_soon_threadsafe(done.set)
+    except RuntimeError:
+        return  # the loop has been closed: nobody waits
+
+
+def _written(frame: Frame | bytes) -> bytes:
+    return frame if isinstance(frame, bytes) else frame.SerializeToString()
+
+
+def _pause(left: int) -> float:
+    return random.uniform(0.5, 1.5) * 0.05 * (TRIES - left)
+
+
+def _code(error: grpc.RpcError) -> Any:
+    return error.code() if isinstance(error, grpc.Call) else None
+
+
+def _words(error: grpc.RpcError) -> str:
+    if isinstance(error, grpc.Call):
+        return f"{error.code().name}: {(error.details() or '')[:500]}"
+    return str(error)[:500]

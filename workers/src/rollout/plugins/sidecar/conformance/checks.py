@@ -1,0 +1,154 @@
+"""The checks themselves, by kind. Each raises AssertionError, or what a run would raise."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import psutil
+
+from rollout.errors import InfrastructureError
+from rollout.plugins.sidecar.client import CLOSE, SCORE, START, STEP
+from rollout.plugins.sidecar.conformance.subject import CALL_SECONDS, Example, Subject, step
+from rollout.plugins.sidecar.contract import plugin_pb2 as contract
+from rollout.plugins.sidecar.keeper import GRACE_SECONDS
+from rollout.plugins.sidecar.wire import heard_turn
+
+Check = Callable[[Subject], None]
+LARGE_CHARACTERS = 8 << 20
+GIVEN_UP_SECONDS = 0.001
+AT_ONCE_MAX = 16
+LATER_FIELD = b"\xc2\x3e\x05later"
+"""Field 1000 with a text: what a later version of the contract may send."""
+
+
+def serves(subject: Subject) -> None:
+    """It comes up, is healthy, says what plugin.yaml says, and takes its parameters."""
+    subject.client.start()
+
+
+def ignores_later_fields(subject: Subject) -> None:
+    """A field that it does not know changes nothing."""
+    if subject.plugin.manifest.kind == "reward":
+        request = contract.ScoreRequest(samples=subject.samples()[:1])
+        answer = subject.client.ask(SCORE, request.SerializeToString() + LATER_FIELD, CALL_SECONDS)
+        assert len(answer.scores) == 1, f"{len(answer.scores)} scores for one sample"
+        return
+    row = subject.examples[0].row_json
+    began = contract.StartRequest(episode=uuid.uuid4().hex, row_json=row)
+    answer = subject.client.ask(START, began.SerializeToString() + LATER_FIELD, CALL_SECONDS)
+    heard_turn(answer, first=True)
+    subject.client.ask(CLOSE, contract.CloseRequest(episode=began.episode), CALL_SECONDS)
+
+
+def takes_calls_at_once(subject: Subject) -> None:
+    """As many calls at a time as it says it takes, up to 16."""
+    number = min(AT_ONCE_MAX, subject.plugin.manifest.concurrency)
+    with ThreadPoolExecutor(number) as pool:
+        for one in [pool.submit(subject.once) for _ in range(2 * number)]:
+            one.result()
+
+
+def takes_large_requests(subject: Subject) -> None:
+    """A row of 8 MiB is answered, or refused, and the next call is answered."""
+    first = subject.examples[0]
+    row = {**first.row, "large": "x" * LARGE_CHARACTERS}
+    _asked(subject, Example(row=row, replies=first.replies)).once()
+    subject.once()
+
+
+def outlives_calls_that_are_given_up(subject: Subject) -> None:
+    """A call whose deadline passes costs nobody else anything."""
+    for _ in range(5):
+        try:
+            subject.once(GIVEN_UP_SECONDS)
+        except InfrastructureError:
+            continue
+    subject.once()
+
+
+def comes_up_again_after_a_kill(subject: Subject) -> None:
+    """Killed, it is started again and answers."""
+    subject.once()
+    for process in subject.processes():
+        process.kill()
+    psutil.wait_procs(subject.processes(), timeout=CALL_SECONDS)
+    try:
+        subject.once()
+    except InfrastructureError:
+        subject.once()
+
+
+def ends_when_told(subject: Subject) -> None:
+    """It ends at SIGTERM, in time, and leaves no process."""
+    subject.once()
+    processes = subject.processes()
+    began = time.monotonic()
+    subject.close()
+    took = time.monotonic() - began
+    left = [one for one in processes if one.is_running()]
+    assert not left, f"{len(left)} of its processes go on: {left[0].name()}"
+    assert took < GRACE_SECONDS, f"it did not end within {GRACE_SECONDS:g} s, and was killed"
+
+
+def scores_every_sample(subject: Subject) -> None:
+    """One finite score each, in order."""
+    subject.score(subject.samples())
+
+
+def scores_an_empty_batch(subject: Subject) -> None:
+    """No score for no sample."""
+    assert subject.score([]) == []
+
+
+def scores_do_not_depend_on_the_batch(subject: Subject) -> None:
+    """A sample scored alone is scored as in its batch."""
+    samples = subject.samples()
+    together = subject.score(samples)
+    alone = [subject.score([one])[0] for one in samples]
+    assert together == alone, f"{together} together, {alone} alone"
+
+
+def plays_every_example(subject: Subject) -> None:
+    """Each example's replies are heard, from start to close."""
+    for example in subject.examples:
+        subject.play(example)
+
+
+def does_not_know_other_episodes(subject: Subject) -> None:
+    """A reply to an episode that was never started is infrastructure's, so that a run starts it afresh."""
+    answer = subject.client.ask(STEP, step(uuid.uuid4().hex, 0, "hello"), CALL_SECONDS)
+    assert answer.WhichOneof("outcome") == "failure", "it answered as if it knew the episode"
+    owner = answer.failure.owner
+    assert owner == contract.OWNER_INFRASTRUCTURE, f"the failure's owner is {owner}, expected 3"
+
+
+def closes_twice(subject: Subject) -> None:
+    """Closing an episode that is closed, or was never started, does nothing."""
+    request = contract.CloseRequest(episode=uuid.uuid4().hex)
+    for _ in range(2):
+        subject.client.ask(CLOSE, request, CALL_SECONDS)
+
+
+def _asked(subject: Subject, example: Example) -> Subject:
+    """The same plugin, asked about another example."""
+    other = replace(subject, examples=(example,))
+    other.client = subject.client
+    return other
+
+
+COMMON: tuple[Check, ...] = (
+    ignores_later_fields,
+    takes_calls_at_once,
+    takes_large_requests,
+    outlives_calls_that_are_given_up,
+    comes_up_again_after_a_kill,
+    ends_when_told,
+)
+OF_KIND: Mapping[str, tuple[Check, ...]] = {
+    "reward": (scores_every_sample, scores_an_empty_batch, scores_do_not_depend_on_the_batch),
+    "environment": (plays_every_example, does_not_know_other_episodes, closes_twice),
+}

@@ -1,0 +1,126 @@
+"""What the checks are made on: a running plugin, what it is asked, and how it is killed."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+from rollout.errors import DataError
+from rollout.plugins.sidecar.client import CLOSE, SCORE, START, STEP, PluginClient
+from rollout.plugins.sidecar.contract import plugin_pb2 as contract
+from rollout.plugins.sidecar.manifest import PluginFolder
+from rollout.plugins.sidecar.reward import heard_scores
+from rollout.plugins.sidecar.wire import heard_turn
+from rollout.turns import Ending, State
+
+EXAMPLES = "examples.jsonl"
+EXAMPLES_MAX = 64
+CALL_SECONDS = 30.0
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A row, and the replies to it: one for a reward, for an environment one a turn."""
+
+    row: dict[str, Any]
+    replies: tuple[str, ...] = ("please", "")
+
+    @property
+    def row_json(self) -> str:
+        """As it is sent."""
+        return json.dumps(self.row)
+
+
+BUILT_IN = (
+    Example(row={"prompt": "Say please.", "answer": "please"}, replies=("please",)),
+    Example(row={"prompt": "Say nothing.", "answer": ""}, replies=("",)),
+    Example(row={"prompt": "Grüße, 世界 🙂", "answer": "🙂"}, replies=("🙂 \u200b\x00",)),
+)
+"""For a plugin without examples of its own."""
+
+
+def read_examples(folder: Path) -> tuple[Example, ...]:
+    """Those in the plugin's folder, else ours. Raises DataError naming the line."""
+    path = folder / EXAMPLES
+    if not path.is_file():
+        return BUILT_IN
+    found = []
+    for number, line in enumerate(path.read_text("utf-8").splitlines()[:EXAMPLES_MAX], start=1):
+        try:
+            found.append(msgspec.json.decode(line, type=Example))
+        except msgspec.DecodeError as error:
+            raise DataError(f"{path}, line {number}: {error}") from error
+    if not found:
+        raise DataError(f"{path} has no examples: expected lines of {{row: ..., replies: [...]}}")
+    return tuple(found)
+
+
+@dataclass(slots=True, kw_only=True)
+class Subject:
+    """One plugin under its checks. ``close`` when done."""
+
+    plugin: PluginFolder
+    parameters: Mapping[str, str]
+    examples: Sequence[Example]
+    client: PluginClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.client = PluginClient(self.plugin, self.parameters)
+
+    def once(self, seconds: float = CALL_SECONDS) -> None:
+        """One call as a run would make it, checked."""
+        if self.plugin.manifest.kind == "reward":
+            self.score(self.samples()[:1], seconds)
+        else:
+            self.play(self.examples[0], seconds)
+
+    def samples(self) -> list[contract.Sample]:
+        """Every reply to every row."""
+        return [sample(one.row, reply) for one in self.examples for reply in one.replies or ("",)]
+
+    def score(
+        self, samples: Sequence[contract.Sample], seconds: float = CALL_SECONDS
+    ) -> list[dict[str, float]]:
+        """The scores of one batch, checked."""
+        answer = self.client.ask(SCORE, contract.ScoreRequest(samples=samples), seconds)
+        return heard_scores(answer, len(samples))
+
+    def play(self, example: Example, seconds: float = CALL_SECONDS) -> list[State | Ending]:
+        """What an episode says, from its start to its close, until the replies or the episode end."""
+        episode = uuid.uuid4().hex
+        began = contract.StartRequest(episode=episode, row_json=example.row_json)
+        said = [heard_turn(self.client.ask(START, began, seconds), first=True)]
+        for turn, text in enumerate(example.replies):
+            if isinstance(said[-1], Ending):
+                break
+            answer = self.client.ask(STEP, step(episode, turn, text), seconds)
+            said.append(heard_turn(answer, first=False))
+        self.client.ask(CLOSE, contract.CloseRequest(episode=episode), seconds)
+        return said
+
+    def processes(self) -> list[psutil.Process]:
+        """The plugin's own, without its keeper."""
+        pid = self.client.pid
+        return [] if pid is None else psutil.Process(pid).children(recursive=True)
+
+    def close(self) -> None:
+        """End the plugin."""
+        self.client.close()
+
+
+def sample(row: Mapping[str, Any], reply: str) -> contract.Sample:
+    """One sample of a reward's batch."""
+    asked = contract.Message(role="user", parts=[contract.Part(text=str(row.get("prompt", "")))])
+    return contract.Sample(prompt=[asked], reply=reply, finish="stop", row_json=json.dumps(row))
+
+
+def step(episode: str, turn: int, text: str) -> contract.StepRequest:
+    """One reply of an episode."""
+    said = contract.Message(role="assistant", parts=[contract.Part(text=text)] if text else [])
+    return contract.StepRequest(episode=episode, turn=turn, text=text, message=said)

@@ -1,0 +1,1 @@
+"""The contract as protobuf, and what is generated from it."""

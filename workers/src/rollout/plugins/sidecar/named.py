@@ -1,0 +1,75 @@
+"""Plugins as a run names them: found in its code, named by their bytes, and held to what was planned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from rollout.errors import SpecError
+from rollout.plugins.sidecar.manifest import FILE, Kind, PluginFolder, read_plugin
+from rollout_api.checks.plugins import find_plugins
+from rollout_api.v1alpha1.environment import PluginSource
+from rollout_api.v1alpha1.run import RolloutRunSpec
+
+
+def open_plugin(
+    source: PluginSource, kind: Kind, folders: Sequence[Path], what: str
+) -> PluginFolder:
+    """The plugin in the first of ``folders`` that has it. Raises SpecError for none, another kind and wrong parameters."""
+    plugin = read_plugin(_find(source.path, folders, what))
+    if find_spec("grpc_health") is None:
+        raise SpecError(f"{what}: a plugin needs gRPC: pip install 'rollout-rl[plugins]'")
+    if plugin.manifest.kind != kind:
+        raise SpecError(
+            f"{what}: plugin {plugin.title} is of kind {plugin.manifest.kind}, not {kind}"
+        )
+    plugin.configure(parameters_of(source))
+    return plugin
+
+
+def parameters_of(source: PluginSource) -> dict[str, str]:
+    """What a manifest configures it with."""
+    return {one.name: one.value for one in source.parameters}
+
+
+def reward_argument(plugin: PluginFolder, source: PluginSource, timeout_seconds: float) -> str:
+    """What the process that runs the reward is told (``reward.PluginReward``)."""
+    told = {
+        "folder": str(plugin.folder),
+        "parameters": parameters_of(source),
+        "timeout_seconds": timeout_seconds,
+    }
+    return json.dumps(told)
+
+
+def plugin_digests(spec: RolloutRunSpec, folders: Sequence[Path]) -> dict[str, str]:
+    """Digest of each plugin's folder, by its path in the run's code. Raises SpecError."""
+    return {
+        source.path: read_plugin(_find(source.path, folders, field)).digest
+        for field, source in find_plugins(spec)
+    }
+
+
+def require_planned_plugins(
+    planned: Mapping[str, str], spec: RolloutRunSpec, folders: Sequence[Path]
+) -> None:
+    """Raise SpecError where a plugin's files are no longer those that the run began with."""
+    for path, digest in plugin_digests(spec, folders).items():
+        if planned.get(path) != digest:
+            raise SpecError(
+                f"plugin {path}: its files have changed since the run began ({planned.get(path)}, now {digest}):"
+                " put them back, or start another run"
+            )
+
+
+def _find(path: str, folders: Sequence[Path], what: str) -> Path:
+    given = Path(path)
+    if given.is_absolute() or ".." in given.parts:
+        raise SpecError(f"{what}: path {path!r}: expected a folder of the run's code, without ..")
+    for folder in folders:
+        if (folder / given / FILE).is_file():
+            return folder / given
+    places = ", ".join(str(folder / given) for folder in folders) or "the run has no code"
+    raise SpecError(f"{what}: there is no {FILE} in {path!r} (looked at {places})")

@@ -1,0 +1,49 @@
+"""The first files of a plugin, which keep the contract as they are."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from rollout.errors import SpecError
+from rollout.plugins.sidecar.manifest import Kind
+
+TEMPLATES = "rollout.plugins.sidecar.templates"
+
+
+def write_plugin(folder: Path, kind: Kind) -> list[Path]:
+    """Write a plugin in Python into a folder that is not there yet; its files. Raises SpecError."""
+    if folder.exists():
+        raise SpecError(f"{folder} is there already: name a folder that is not")
+    name = folder.name
+    files = {
+        "plugin.yaml": MANIFEST.format(name=name, kind=kind),
+        "plugin.py": resources.files(TEMPLATES).joinpath(f"{kind}.txt").read_text("utf-8"),
+        "examples.jsonl": resources.files(TEMPLATES)
+        .joinpath(f"{kind}-examples.jsonl")
+        .read_text("utf-8"),
+    }
+    folder.mkdir(parents=True)
+    written = []
+    for file, text in files.items():
+        (folder / file).write_text(text, "utf-8")
+        written.append(folder / file)
+    return written
+
+
+MANIFEST = """\
+contract: 1
+name: {name}
+version: 0.1.0
+kind: {kind}
+description: What it does, in one line.
+command: [python, plugin.py]
+parameters:
+- {{name: word, default: please, description: What is listened for.}}
+"""
+
+
+def contract_text() -> str:
+    """The contract as protobuf, for plugins in other languages."""
+    place = resources.files("rollout.plugins.sidecar.contract").joinpath("plugin.proto")
+    return place.read_text("utf-8")

@@ -1,0 +1,1 @@
+"""Files that `rollout plugins new` writes."""
