@@ -8,7 +8,7 @@ import pytest
 
 from rollout.data import batch
 from rollout.data.batch import open_batch
-from rollout.data.rows.requests import row_sampling
+from rollout.data.rows.requests import goes_on, row_sampling
 from rollout.errors import DataError
 from rollout.types import SamplingParams
 from rollout_api.v1alpha1.infer import Infer
@@ -38,6 +38,15 @@ def chat(custom_id="a", **body):
     }
 
 
+def text(custom_id="a", **body):
+    return {
+        "custom_id": custom_id,
+        "method": "POST",
+        "url": "/v1/completions",
+        "body": {"prompt": "once upon", **body},
+    }
+
+
 def codes(source) -> list[tuple[int, str]]:
     return [(one.number, one.code) for one in source.refused]
 
@@ -64,6 +73,8 @@ def test_prompts_messages_and_batch_lines_lie_beside_each_other(opened):
         (chat(custom_id="x" * 513), "invalid_custom_id"),
         ({**chat(), "method": "GET"}, "invalid_method"),
         ({**chat(), "url": "/v1/embeddings"}, "invalid_url"),
+        ({**chat(), "url": ["/v1/completions"]}, "invalid_url"),
+        ({**chat(), "url": {}}, "invalid_url"),
         ({**chat(), "body": []}, "invalid_request"),
         ({**chat(), "extra": 1}, "invalid_request"),
         (chat(messages=[]), "invalid_request"),
@@ -79,6 +90,20 @@ def test_prompts_messages_and_batch_lines_lie_beside_each_other(opened):
         (chat(temperature=-1), "invalid_request"),
         (chat(stop=["a"] * 17), "invalid_request"),
         (chat(stop=[""]), "invalid_request"),
+        (chat(prompt="a"), "unsupported_parameter"),
+        (text(prompt=""), "invalid_request"),
+        (text(prompt=None), "invalid_request"),
+        (text(prompt={"a": 1}), "invalid_request"),
+        (text(prompt=["a", "b"]), "unsupported_parameter"),
+        (text(prompt=[]), "unsupported_parameter"),
+        (text(prompt=[1, 2]), "unsupported_parameter"),
+        (text(prompt=[[1, 2]]), "unsupported_parameter"),
+        (text(messages=[]), "unsupported_parameter"),
+        (text(max_completion_tokens=4), "unsupported_parameter"),
+        (text(echo=True), "unsupported_parameter"),
+        (text(suffix="end"), "unsupported_parameter"),
+        (text(best_of=2), "unsupported_parameter"),
+        (text(logprobs=1), "unsupported_parameter"),
     ],
 )
 def test_a_line_that_cannot_be_answered_is_refused_by_its_code_and_the_next_is_read(
@@ -90,6 +115,22 @@ def test_a_line_that_cannot_be_answered_is_refused_by_its_code_and_the_next_is_r
     assert list(source.numbers) == [0, 2]
     assert source.refused[0].where == "rows.jsonl:2"
     assert len(source.refused[0].message) <= batch.REASON_CHARACTERS_MAX
+
+
+def test_a_line_of_completions_is_a_text_to_go_on_with(opened):
+    source = opened(text("a", max_tokens=3), text("b", prompt=["once"]), chat("c"), {"prompt": "d"})
+    rows = source.rows(range(4))
+
+    assert codes(source) == []
+    assert [goes_on(row) for row in rows] == [True, True, False, False]
+    assert [row["prompt"] for row in rows] == ["once upon", "once", "hi", "d"]
+    assert rows[0]["sampling"] == {"max_new_tokens": 3}
+
+
+def test_a_row_that_only_says_so_is_no_text_to_go_on_with(opened):
+    source = opened({"prompt": "a", "url": "/v1/completions"})
+
+    assert not goes_on(source.rows([0])[0])
 
 
 def test_of_equal_custom_ids_the_first_is_answered(opened):

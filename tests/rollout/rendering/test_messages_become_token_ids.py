@@ -68,6 +68,19 @@ def test_the_mask_covers_what_the_assistant_says_and_its_end(models):
 
 @pytest.mark.parametrize("name", ["tiny-qwen2", "tiny-llama"])
 @pytest.mark.parametrize("template", [None, "plain"])
+def test_a_text_to_go_on_with_has_no_template_and_what_the_tokenizer_adds(models, name, template):
+    renderer = build_renderer(models[name], template)
+    tokenizer = renderer.tokenizer.tokenizer
+
+    ids = renderer.render_text("1+2")
+
+    assert ids == tuple(tokenizer.encode("1+2").ids)
+    assert raw(renderer, ids).endswith("1+2")
+    assert "user" not in raw(renderer, ids)
+
+
+@pytest.mark.parametrize("name", ["tiny-qwen2", "tiny-llama"])
+@pytest.mark.parametrize("template", [None, "plain"])
 @settings(max_examples=30, deadline=None)
 @given(question=st.text(max_size=20), answer=st.text(max_size=20))
 def test_training_tokens_are_the_prompt_then_the_completion(

@@ -84,6 +84,10 @@ class Renderer(Protocol):
         """Token ids of a conversation and its tools, ready for the assistant's turn."""
         ...
 
+    def render_text(self, text: str) -> tuple[int, ...]:
+        """Token ids of a text that the model goes on with: no template, what the tokenizer puts before every text."""
+        ...
+
     def render_next(self, reply: Message, added: Sequence[Message]) -> tuple[int, ...]:
         """Token ids that follow ``reply``, from the token that ends its turn on, ready for the next one.
 

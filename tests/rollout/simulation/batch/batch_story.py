@@ -79,15 +79,20 @@ def _line(number: int) -> dict[str, Any]:
         return {"prompt": f"{number} {batch_workers.LOST}"}
     if number % 3:
         return {"prompt": f"question {number} " + "long " * (number % 5 * 40), "id": number}
-    body = {"messages": [{"role": "user", "content": f"say {number}"}]}
-    body |= {"max_tokens": 1 + number % NEW_TOKENS, "n": SAMPLES}
+    said = {"max_tokens": 1 + number % NEW_TOKENS, "n": SAMPLES}
+    text = number % 2 == 1
+    asked = {"prompt": f"say {number}"} if text else {"messages": _user(f"say {number}")}
     twice = number in {TWICE_LINE - 1, TWICE_LINE + 2}
     return {
         "custom_id": "twice" if twice else f"row-{number}",
         "method": "POST",
-        "url": "/v1/chat/completions",
-        "body": body,
+        "url": "/v1/completions" if text else "/v1/chat/completions",
+        "body": {**asked, **said},
     }
+
+
+def _user(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
 
 
 def build_scenario(seed: int) -> Scenario:

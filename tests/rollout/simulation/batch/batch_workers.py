@@ -43,6 +43,9 @@ class LetterRenderer:
     def render_prompt(self, messages: Sequence[Any], tools: Any = ()) -> tuple[int, ...]:
         return tuple(ord(letter) for message in messages for letter in f"{message.text}\n")
 
+    def render_text(self, text: str) -> tuple[int, ...]:
+        return tuple(map(ord, text))
+
     def render_next(self, reply: Any, added: Any) -> tuple[int, ...]:
         raise AssertionError("a row of a batch has one turn")
 

@@ -57,6 +57,10 @@ def test_the_undisturbed_batch_has_each_row_once_in_the_order_of_the_file():
         if number not in {BROKEN_LINE, LOST_LINE, TWICE_LINE + 2}
     ]
     assert rows == places
+    forms = Counter(
+        one["response"]["body"]["object"] for one in files["results.jsonl"] if "response" in one
+    )
+    assert forms == {"text_completion": 4, "chat.completion": 5}
 
 
 def test_a_batch_that_is_killed_at_each_phase_ends_the_same():

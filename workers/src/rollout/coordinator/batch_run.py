@@ -87,8 +87,8 @@ def _too_long(source: BatchSource, position: int) -> RefusedRow:
         number=source.numbers[position],
         where=source.where(position),
         code=TOO_LONG,
-        message="the chat template refuses the messages, or they and the new tokens do not fit the"
-        " model's context",
+        message="the chat template or the tokenizer refuses the prompt, or it has no tokens, or it and the"
+        " new tokens do not fit the model's context",
         custom_id=source.rows([position])[0].get("custom_id"),
     )
 

@@ -19,6 +19,7 @@ from rollout.data.batch import open_batch
 from rollout.data.build import build_source
 from rollout.data.lengths import left_out_of, limit_training
 from rollout.data.rows.mapping import row_messages
+from rollout.data.rows.requests import goes_on
 from rollout.data.subset import bad_records, find_overlap
 from rollout.environments.build import build_environment
 from rollout.environments.prompts import ROWS_AT_ONCE, measure_prompts
@@ -144,7 +145,7 @@ def _resolve_batch(
         positions = range(start, min(start + ROWS_AT_ONCE, len(source)))
         for position, row in zip(positions, source.rows(positions), strict=True):
             length = _length(row, renderer)
-            if length is None or length > context - _asked_tokens(row, infer):
+            if not length or length > context - _asked_tokens(row, infer):
                 left_out.append(position)
             else:
                 longest = max(longest, length)
@@ -161,8 +162,10 @@ def _resolve_batch(
 
 
 def _length(row: Row, renderer: Renderer) -> int | None:
-    """Tokens of a row's prompt; None where the template refuses it."""
+    """Tokens of a row's prompt; None where template or tokenizer refuse it, 0 where it has none: no engine takes it."""
     try:
+        if goes_on(row):
+            return len(renderer.render_text(row["prompt"]))
         return len(renderer.render_prompt(row_messages(row)))
     except DataError:
         return None

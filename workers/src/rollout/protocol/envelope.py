@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rollout.errors import CallFormatMismatch, CoordinatorError
 
-CALL_FORMAT = 3
+CALL_FORMAT = 4
 """Raised when an older worker's call would be misread, or an older coordinator's answer.
 
 1 named the worker in each body and said no format.

@@ -65,6 +65,10 @@ class ChatRenderer:
             segments = [Segment(text=self._text(messages), said=False)]
         return tuple(t for segment in segments for t in self.tokenizer.encode(segment.text))
 
+    def render_text(self, text: str) -> tuple[int, ...]:
+        """Ids of a text that the model goes on with. Raises DataError."""
+        return self.tokenizer.encode_whole(text)
+
     def render_next(self, reply: Message, added: Sequence[Message]) -> tuple[int, ...]:
         """Ids from the end of a reply's turn on: that end, what is added, and the prompt for the next reply.
 

@@ -35,6 +35,10 @@ class PlainRenderer:
         del tools
         return self._render(messages)[0]
 
+    def render_text(self, text: str) -> tuple[int, ...]:
+        """Ids of a text that the model goes on with. Raises DataError."""
+        return self.tokenizer.encode_whole(text)
+
     def render_next(self, reply: Message, added: Sequence[Message]) -> tuple[int, ...]:
         """The end token of a reply, and the ids of what is added."""
         del reply

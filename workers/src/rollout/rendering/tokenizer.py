@@ -36,13 +36,20 @@ class ModelTokenizer:
 
         Raises DataError for a text that the vocabulary has no tokens for.
         """
+        return self._encode(text, adds=False)
+
+    def _encode(self, text: str, *, adds: bool) -> tuple[int, ...]:
         try:
-            return tuple(self.tokenizer.encode(text, add_special_tokens=False).ids)
+            return tuple(self.tokenizer.encode(text, add_special_tokens=adds).ids)
         except Exception as error:  # the library has no class of its own for it
             raise DataError(
                 f"the model's tokenizer cannot encode {text[:SHOWN_MAX]!r} ({error}): it has no tokens for some of"
                 " it; change the data, or take a model that knows such text"
             ) from error
+
+    def encode_whole(self, text: str) -> tuple[int, ...]:
+        """Ids of ``text`` with the tokens that the tokenizer itself adds to every text. Raises DataError."""
+        return self._encode(text, adds=True)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text without special tokens."""

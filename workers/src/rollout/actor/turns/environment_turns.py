@@ -196,7 +196,11 @@ class SampleEnvironment:
 
     def _fitting(self, state: State) -> tuple[int, ...]:
         stage, task = self._stage, self._task
-        prompt_ids = stage.renderer.render_prompt(state.messages, state.tools or ())
+        prompt_ids = (
+            stage.renderer.render_text(state.messages[0].text)
+            if task.goes_on
+            else stage.renderer.render_prompt(state.messages, state.tools or ())
+        )
         longest = stage.prompt_tokens_max if task.kind == "train" else None
         if longest is not None and len(prompt_ids) > longest:
             raise DataError(

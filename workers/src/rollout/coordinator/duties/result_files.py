@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Literal, Protocol
 from blake3 import blake3
 
 from rollout.data.batch import RefusedRow
+from rollout.data.rows.requests import goes_on
 from rollout.ledger.views import SampleView
 from rollout.types import Row, Trajectory
 
@@ -144,12 +145,14 @@ def write_result(
     if "custom_id" not in row:
         completions = [_completion(one, logprobs=logprobs) for one in made]
         return {"row": number, "input": row["record"], "completions": completions, "usage": usage}
+    text = goes_on(row)
+    name = samples[0].trajectory_id.removeprefix("blake3:")[:32]
     body = {
-        "id": f"chatcmpl-{samples[0].trajectory_id.removeprefix('blake3:')[:32]}",
-        "object": "chat.completion",
+        "id": f"cmpl-{name}" if text else f"chatcmpl-{name}",
+        "object": "text_completion" if text else "chat.completion",
         "created": 0,
         "model": row["model"],
-        "choices": [_choice(one, logprobs=logprobs) for one in made],
+        "choices": [_choice(one, text=text, logprobs=logprobs) for one in made],
         "usage": usage,
     }
     request_id = _request_id(row["custom_id"])
@@ -184,10 +187,15 @@ def _completion(one: Trajectory, *, logprobs: bool) -> dict[str, Any]:
     return {**found, **_tokens(one)} if logprobs else found
 
 
-def _choice(one: Trajectory, *, logprobs: bool) -> dict[str, Any]:
+def _choice(one: Trajectory, *, text: bool, logprobs: bool) -> dict[str, Any]:
+    said = (
+        {"text": one.text, "logprobs": None}
+        if text
+        else {"message": {"role": "assistant", "content": one.text}}
+    )
     return {
         "index": one.sample,
-        "message": {"role": "assistant", "content": one.text},
+        **said,
         "finish_reason": one.ending,
         **(_tokens(one) if logprobs else {}),
     }

@@ -1,8 +1,9 @@
 """Lines of a batch: prompts, chat messages, or OpenAI batch lines with settings of their own. Pure.
 
 A row holds ``messages`` (what the policy is shown), ``record`` (the line as written) and, of an OpenAI line,
-``custom_id`` and ``sampling`` (what its body says of it). What this version cannot honour is refused by
-name: a line that asks for a tool and is answered without one would be a wrong answer.
+``custom_id``, ``url`` and ``sampling`` (what its body says of it). The one message of a line of ``/v1/completions`` is
+the text to go on with. What this version cannot honour is refused by name: a line that asks for a tool and is answered
+without one would be a wrong answer.
 """
 
 from __future__ import annotations
@@ -12,16 +13,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rollout.data.rows.fields import BadRecord, kind, read_turns
+from rollout.data.rows.fields import BadRecord, Turn, kind, read_turns
 from rollout.data.rows.mapping import FieldMapping, map_record
 from rollout.types import Row, SamplingParams
 
 CUSTOM_ID_CHARACTERS_MAX = 512
 CHAT_URL = "/v1/chat/completions"
 LINE_FIELDS = frozenset({"custom_id", "method", "url", "body"})
-BODY_FIELDS = frozenset(
-    {"model", "messages", "max_tokens", "max_completion_tokens", "temperature", "stop", "n"}
-)
+TEXT_URL = "/v1/completions"
+_SHARED = frozenset({"model", "max_tokens", "temperature", "stop", "n"})
+BODY_FIELDS = {
+    CHAT_URL: _SHARED | {"messages", "max_completion_tokens"},
+    TEXT_URL: _SHARED | {"prompt"},
+}
+"""What is read of a body, by the url of its line."""
 PASSED_OVER = frozenset({"user", "metadata", "store", "service_tier"})
 """Fields of a body that change no token of its answer."""
 STOPS_MAX = 16
@@ -62,6 +67,11 @@ def read_request(mapping: FieldMapping, record: Mapping[str, Any], bounds: Reque
     return {"messages": mapped["messages"], "prompt": mapped["prompt"], "record": dict(record)}
 
 
+def goes_on(row: Row) -> bool:
+    """Whether the row's one message is a text to go on with, without a chat template."""
+    return row.get("url") == TEXT_URL
+
+
 def row_sampling(row: Row, base: SamplingParams) -> SamplingParams:
     """How this row is sampled: as the run says, where its line says nothing else."""
     asked = row.get("sampling")
@@ -100,15 +110,16 @@ def _read_body(record: Mapping[str, Any], custom_id: str, bounds: RequestBounds)
         raise BadRequest("invalid_request", f"{unknown[0]}: no field of a batch line")
     if record.get("method", "POST") != "POST":
         raise BadRequest("invalid_method", f"method: expected POST, got {record['method']!r:.40}")
-    if record.get("url") != CHAT_URL:
+    url = record.get("url")
+    if not isinstance(url, str) or url not in BODY_FIELDS:
         raise BadRequest(
             "invalid_url",
-            f"url: expected {CHAT_URL}, got {record.get('url')!r:.80}; this version answers no other",
+            f"url: expected {' or '.join(BODY_FIELDS)}, got {url!r:.80}; this version answers no other",
         )
     body = record["body"]
     if not isinstance(body, Mapping):
         raise BadRequest("invalid_request", f"body: expected an object, got {kind(body)}")
-    if unknown := sorted(body.keys() - BODY_FIELDS - PASSED_OVER):
+    if unknown := sorted(body.keys() - BODY_FIELDS[url] - PASSED_OVER):
         raise BadRequest(
             "unsupported_parameter",
             f"body.{unknown[0]} is not supported by this version: remove it",
@@ -116,19 +127,41 @@ def _read_body(record: Mapping[str, Any], custom_id: str, bounds: RequestBounds)
     model = body.get("model", "")
     if not isinstance(model, str):
         raise BadRequest("invalid_request", f"body.model: expected text, got {kind(model)}")
+    messages = _messages(body) if url == CHAT_URL else [_text(body)]
+    return {
+        "messages": messages,
+        "prompt": messages[-1]["content"],
+        "custom_id": custom_id,
+        "url": url,
+        "model": model,
+        "sampling": _sampling(body, bounds),
+        "record": dict(record),
+    }
+
+
+def _messages(body: Mapping[str, Any]) -> list[Turn]:
     messages = read_turns(body, "messages")
     if messages[-1]["role"] == "assistant":
         raise BadRequest(
             "invalid_request", "body.messages: ends with the assistant: nothing to answer"
         )
-    return {
-        "messages": messages,
-        "prompt": messages[-1]["content"],
-        "custom_id": custom_id,
-        "model": model,
-        "sampling": _sampling(body, bounds),
-        "record": dict(record),
-    }
+    return messages
+
+
+def _text(body: Mapping[str, Any]) -> Turn:
+    """The text to go on with; one in a list of its own, too."""
+    found = body.get("prompt")
+    if isinstance(found, list) and len(found) == 1 and isinstance(found[0], str):
+        found = found[0]
+    if isinstance(found, list):
+        raise BadRequest(
+            "unsupported_parameter",
+            "body.prompt: expected one text; several texts or token ids are not supported by this version:"
+            " write a line for each text",
+        )
+    if not isinstance(found, str) or not found:
+        raise BadRequest("invalid_request", f"body.prompt: expected text, got {found!r:.40}")
+    return {"role": "user", "content": found}
 
 
 def _sampling(body: Mapping[str, Any], bounds: RequestBounds) -> dict[str, Any]:

@@ -112,6 +112,10 @@ class CharacterRenderer:
         del tools
         return _characters(messages)
 
+    def render_text(self, text: str) -> tuple[int, ...]:
+        """Its characters."""
+        return tuple(map(ord, text))
+
     def render_next(self, reply: Message, added: Sequence[Message]) -> tuple[int, ...]:
         """The end of the reply, and the characters of what is added."""
         del reply

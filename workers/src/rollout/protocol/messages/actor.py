@@ -46,7 +46,8 @@ class Task(WireMessage, frozen=True, kw_only=True):
     Seeds are ``derive_seed(spec.seed, noise_domain, noise_ordinal, sample)`` and do not depend on the
     attempt. All tokens must come from ``version``. ``ordinal`` is the task ordinal (train) or the
     position in ``split`` (eval). ``noise_ordinal`` None: ``ordinal``; a row of a batch has its number in the data,
-    in whatever order rows are handed out. ``epoch`` is the fence that a submit must repeat. Samples with an entry
+    in whatever order rows are handed out. ``goes_on``: the one message of the row is a text that the model goes on
+    with, without a chat template. ``epoch`` is the fence that a submit must repeat. Samples with an entry
     in ``prefixes`` go on behind it, drawing from the seed of its segment; the rest of their tokens comes
     from ``version``.
     """
@@ -63,6 +64,7 @@ class Task(WireMessage, frozen=True, kw_only=True):
     sampling: SamplingParams
     noise_domain: str = "train"
     noise_ordinal: int | None = None
+    goes_on: bool = False
     evaluation: str | None = None
     split: str = "train"
     prefixes: tuple[Prefix, ...] = ()
