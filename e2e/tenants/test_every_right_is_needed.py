@@ -21,6 +21,7 @@ ELSEWHERE = {"kueue.x-k8s.io", "scheduling.k8s.io", "monitoring.coreos.com"}
 """Kinds that this cluster has not: Kueue's are asked for in its own tests."""
 WITHOUT_A_CALL = {
     Right(group="rollout.dev", resource="rolloutruns/finalizers", verb="update"),
+    Right(group="rollout.dev", resource="rolloutendpoints/finalizers", verb="update"),
     Right(
         group="rbac.authorization.k8s.io",
         resource="clusterroles",
@@ -38,6 +39,7 @@ SPOILED = {
     "PodDisruptionBudget": f"{RUN}-actors",
     "ConfigMap": f"{RUN}-keys",
 }
+SERVED = {"model": {"uri": "rollout://tiny-adder"}, "engine": {"embedded": {}}}
 LABEL = names.LABEL_PART_OF
 ENDS = {"ttlSecondsAfterFinished": 0, "ttlAction": "DeleteRun"}
 
@@ -73,6 +75,7 @@ def test_the_operator_has_a_right_that_a_whole_life_does_not_need(installation, 
     begin(mallory, boss)
     renew(mallory, boss)
     repair(mallory, boss)
+    serve(mallory, boss)
     restart(mallory)
     save(mallory, boss)
     finish(mallory)
@@ -90,7 +93,7 @@ def begin(mallory, boss):
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}},
         {**head, "kind": "RolloutRuntime", "spec": {}},
         {**head, "kind": "RolloutSnapshot", "spec": {"source": {"run": {"name": "a"}}}},
-        {**head, "kind": "RolloutEndpoint", "spec": {"model": {"uri": "hf://a/b"}}},
+        {**head, "kind": "RolloutEndpoint", "spec": {**SERVED, "runtimeRef": other}},
         {**head, "kind": "ClusterRolloutRuntime", "metadata": other, "spec": served},
     ):
         assert boss.create(one).done, one["kind"]
@@ -122,6 +125,25 @@ def repair(mallory, boss):
 
     for kind, name in there.items():
         eventually(lambda k=kind, n=name: is_repaired(k, n), f"{kind} {name} stayed spoiled")
+
+
+def serve(mallory, boss):
+    """Servers of an endpoint are made, spoiled, put right, and taken away."""
+
+    def servers():
+        return mallory.kubectl.get("deployments")["items"]
+
+    [found] = eventually(servers, "no servers")
+    name = found["metadata"]["name"]
+    assert boss.patch("Deployment", name, {"metadata": {"labels": {LABEL: "else"}}}).done
+
+    def is_repaired():
+        return boss.get("Deployment", name).body["metadata"]["labels"][LABEL] == "rollout"
+
+    eventually(is_repaired, "the servers stayed spoiled")
+    endpoint = mallory.kubectl.get("rolloutendpoints")["items"][0]["metadata"]["name"]
+    assert boss.patch("RolloutEndpoint", endpoint, {"spec": {"suspend": True}}).done
+    eventually(lambda: not servers(), "the servers stayed")
 
 
 def restart(mallory):

@@ -13,8 +13,16 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "rollout_operator")
 from worlds import PLATFORM, RING, SPEC, build_inputs
 
 from rollout_api import names
+from rollout_api.v1alpha1.endpoint import EndpointSpec
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.v1alpha1.storage import Storage
+from rollout_operator.endpoint.inputs import ServerInputs
+from rollout_operator.endpoint.render.children import (
+    build_deployment,
+    build_revision,
+    build_service,
+    build_surroundings,
+)
 from rollout_operator.run.attempt import build_keys, render_record, sign_record
 from rollout_operator.run.certificate import issue
 from rollout_operator.run.record_keys import build_secret as build_key
@@ -25,6 +33,11 @@ from rollout_operator.snapshot.purge.job import PurgeInputs, build_job, build_pu
 
 pytestmark = pytest.mark.control_plane
 OPERATOR = "system:serviceaccount:rollout-system:rollout-operator"
+SERVED = {
+    "model": {"uri": "file:///models/a"},
+    "engine": {"vllm": {}},
+    "apiKeys": [{"name": "ann", "secretKeyRef": {"name": "keys", "key": "ann"}}],
+}
 CODE = {"python": {"module": "mine", "className": "Mine"}}
 VLLM = {
     **SPEC,
@@ -65,6 +78,21 @@ def children():
     return [record.config_map, *record.children]
 
 
+def servers():
+    """An endpoint's, by kind."""
+    inputs = ServerInputs(
+        name="chat",
+        namespace="ns",
+        uid="uid-0001",
+        spec=EndpointSpec.model_validate(SERVED),
+        runtime=RuntimeSpec(),
+        platform=PLATFORM,
+    )
+    revision = build_revision(inputs)
+    made = [build_deployment(inputs, revision, 1), build_service(inputs, revision.name)]
+    return {one["kind"]: one for one in (*build_surroundings(inputs), *made)}
+
+
 def of_every_run(now):
     seen = type("Seen", (), {"name": "run", "namespace": "ns", "uid": "uid-0001"})()
     meta = plain_meta("run", "ns", "uid-0001", names.keys_name("run"))
@@ -81,6 +109,12 @@ def test_everything_that_a_run_is_made_of_passes(held):
         assert answer.done or there, (
             answer.words
         )  # what is there is said after the policy was asked
+
+
+def test_everything_that_an_endpoint_is_made_of_passes(held):
+    for manifest in servers().values():
+        answer = send(held, manifest)
+        assert answer.done, answer.words
 
 
 def one(kind):
@@ -231,6 +265,43 @@ def test_the_operator_purges_with(held, kind, wish):
     answer = send(held, manifest)
     assert not answer.done
     assert "ValidatingAdmissionPolicy 'rollout-children'" in answer.words, answer.words
+
+
+OF_SERVERS = {
+    "an address outside": ("Service", lambda one: one["spec"].update(externalIPs=["10.0.0.1"])),
+    "a load balancer": ("Service", lambda one: one["spec"].update(type="LoadBalancer")),
+    "a run's name": ("Service", lambda one: one["metadata"].update(name="chat-coordinator")),
+    "another name": ("Deployment", lambda one: one["metadata"].update(name="chat-server")),
+    "a mounted token": (
+        "ServiceAccount",
+        lambda one: one.update(automountServiceAccountToken=True),
+    ),
+    "another account": ("Deployment", lambda one: pod(one).update(serviceAccountName="default")),
+    "a folder of the node": (
+        "Deployment",
+        lambda one: pod(one)["volumes"].append({"name": "h", "hostPath": {"path": "/"}}),
+    ),
+    "network of the node": ("Deployment", lambda one: pod(one).update(hostNetwork=True)),
+    "privilege": (
+        "Deployment",
+        lambda one: pod(one)["initContainers"][0].update(securityContext={"privileged": True}),
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "wish"), OF_SERVERS.values(), ids=OF_SERVERS.keys())
+def test_the_operator_makes_for_an_endpoint(held, kind, wish):
+    manifest = servers()[kind]
+    wish(manifest)
+    answer = send(held, manifest)
+    assert not answer.done
+    assert "ValidatingAdmissionPolicy 'rollout-children'" in answer.words, answer.words
+
+
+def test_a_run_has_no_deployment(held):
+    manifest = servers()["Deployment"]
+    manifest["metadata"]["ownerReferences"][0]["kind"] = "RolloutRun"
+    assert "ValidatingAdmissionPolicy 'rollout-children'" in send(held, manifest).words
 
 
 def test_nobody_else_is_held_to_that(installation, held):

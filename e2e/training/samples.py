@@ -18,3 +18,9 @@ def build_manifest(**changes: Any) -> dict[str, Any]:
 def build_runtime(**changes: Any) -> dict[str, Any]:
     """The runtime beside it, and `changes` laid over its spec."""
     return lay_over(yaml.safe_load((SAMPLE / "runtime.yaml").read_text()), {"spec": changes})
+
+
+def build_endpoint(**changes: Any) -> dict[str, Any]:
+    """The sample that serves a small model, and `changes` laid over its spec."""
+    path = REPOSITORY / "manifests" / "samples" / "endpoint.yaml"
+    return lay_over(yaml.safe_load(path.read_text()), {"spec": changes})

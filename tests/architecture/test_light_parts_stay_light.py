@@ -19,7 +19,7 @@ LIGHT = [
     ("rollout.report", HEAVY),
     ("rollout.console.serve", HEAVY | {"matplotlib", "pyarrow"}),
     ("rollout.entrypoints.serving.gateway", HEAVY | {"numpy", "tokenizers", "httpx"}),
-    ("rollout.supervisor.serving.session", HEAVY),
+    ("rollout.serving.session", HEAVY),
 ]
 
 

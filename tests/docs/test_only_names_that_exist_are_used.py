@@ -10,13 +10,11 @@ import yaml
 
 from rollout_api.checks.catalog import ENVIRONMENTS, REWARDS, SUITES, TINY_MODELS
 from rollout_api.conditions import ConditionType, Reason
-from rollout_api.generate.docstrings import describe_fields, describe_model
+from rollout_api.generate.docstrings import describe_fields
 from rollout_api.generate.tree import Object, build_tree
 from rollout_api.v1alpha1.environment import Environment, Reward
 from rollout_api.v1alpha1.evaluation import Suite
-from rollout_api.v1alpha1.kinds import model_of
 from rollout_api.v1alpha1.runtime import RuntimeSpec
-from rollout_operator.other_kinds import NOT_BUILT
 
 ROOT = Path(__file__).parents[2]
 TEXTS = (".md", ".txt", ".tpl", ".yaml", ".json", ".toml", ".ipynb")
@@ -150,8 +148,3 @@ def test_every_image_of_ours_that_a_text_names_is_a_target_of_the_build():
     named = find(r"\brollout-(operator|worker|vllm)[:\"`]", HISTORY)
     assert len(named) > 1
     assert sorted(one for one in named if one[1] not in targets) == []
-
-
-def test_a_kind_that_nothing_acts_on_says_so_itself():
-    for kind in NOT_BUILT:
-        assert "not acted on by this version" in describe_model(model_of(kind))

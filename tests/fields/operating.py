@@ -20,8 +20,7 @@ from rollout_api.v1alpha1.runtime import ClusterRuntimeSpec
 from rollout_operator.cache.children import Node
 from rollout_operator.run.attempt import build_children
 from rollout_operator.run.controller import _is_ours
-from rollout_operator.run.index.references import restored_name
-from rollout_operator.run.observe import runtime_keys
+from rollout_operator.run.index.references import restored_name, runtime_keys
 from rollout_operator.run.plan.model import ROLES
 from rollout_operator.run.plan.preconditions.allowed import check_allowed, check_namespace
 from rollout_operator.run.plan.preconditions.checks import (

@@ -104,15 +104,6 @@ def test_training_that_a_client_drives_keeps_its_place_and_is_refused_by_name():
     assert problem.fix
 
 
-def test_an_object_that_nothing_acts_on_is_named_when_it_is_validated():
-    document = {**HEAD, "kind": "RolloutEndpoint", "spec": {"model": {"uri": "hf://o/m"}}}
-
-    [problem] = check_document(document)
-
-    assert (problem.field, problem.severity) == ("kind", Severity.warning)
-    assert "does not act on RolloutEndpoints" in problem.message
-
-
 @pytest.mark.parametrize(
     ("part", "field"),
     [

@@ -32,6 +32,12 @@ class ConditionType(StrEnum):
     FAILED = "Failed", "abnormal", "The work has ended without its result; beside Finished."
     ADMITTED = "Admitted", "normal", "The queue has given the quota, or there is no queue."
     SUSPENDED = "Suspended", "abnormal", "The run is suspended and its pods are gone."
+    AVAILABLE = "Available", "normal", "Of an endpoint: a server of what serves answers requests."
+    PROGRESSING = (
+        "Progressing",
+        "normal",
+        "Of an endpoint: what the spec says serves, or comes up in time.",
+    )
     ACTORS_READY = "ActorsReady", "normal", "Enough actors sample with verified weights."
     LEARNER_READY = "LearnerReady", "normal", "Every rank of the learner has joined."
     WEIGHTS_VERIFIED = (

@@ -48,6 +48,32 @@ class Reason(StrEnum):
     STARTING = "Starting", "Children are being created or are loading.", "Wait."
     VALID = "Valid", "Of a runtime: its spec can be read, and runs may use it.", "Nothing."
     RUNNING = "Running", "The work goes on.", "Nothing."
+    SERVING = "Serving", "A server of the endpoint answers requests.", "Nothing."
+    NO_SERVER_READY = (
+        "NoServerReady",
+        "No server of what serves answers.",
+        "Look at the pods of the Deployment that the message names: events, and the log of `server`.",
+    )
+    SCALED_TO_ZERO = (
+        "ScaledToZero",
+        "`spec.replicas` is 0, so that nobody answers.",
+        "Scale the endpoint up.",
+    )
+    REVISION_CREATED = (
+        "RevisionCreated",
+        "Servers of a changed endpoint are coming up beside those that serve.",
+        "Wait.",
+    )
+    REVISION_SERVES = (
+        "RevisionServes",
+        "What the spec says is what serves.",
+        "Nothing.",
+    )
+    PROGRESS_DEADLINE_EXCEEDED = (
+        "ProgressDeadlineExceeded",
+        "A revision's servers were not ready within `promotion.progressDeadlineSeconds`; the one before, if any, goes on serving.",
+        "Look at the log of its pods; change the spec, or delete its Deployment to try it again.",
+    )
     DRAINING = "Draining", "Work is being handed back before pods go.", "Wait."
     SUSPENDED = "Suspended", "`spec.suspend` is true and the pods are gone.", "Set it to false."
     EVICTED = (

@@ -21,6 +21,10 @@ LABEL_INCARNATION = f"{DOMAIN}/incarnation"
 """Group start of the learner within an attempt."""
 LABEL_ENDPOINT = f"{DOMAIN}/endpoint"
 """Name of the endpoint that an object belongs to."""
+LABEL_ENDPOINT_UID = f"{DOMAIN}/endpoint-uid"
+"""UID of that endpoint: a namesake made later does not match."""
+LABEL_REVISION = f"{DOMAIN}/revision"
+"""Revision of an endpoint that a server is of, and that its Service sends requests to."""
 LABEL_SNAPSHOT_STEP = f"{DOMAIN}/step"
 """Step of a snapshot."""
 
@@ -61,6 +65,8 @@ ANNOTATION_SIGNATURE = f"{DOMAIN}/signature"
 """On a record: id of a key and keyed hash of all that it says. One that does not verify is not read."""
 ANNOTATION_FORMAT = f"{DOMAIN}/record-format"
 """On a record: the number of the form that it has. One without is of format 1."""
+ANNOTATION_FAILED = f"{DOMAIN}/failed"
+"""On the Deployment of an endpoint's revision that did not come up in time: why. It is not tried again."""
 ANNOTATION_NOT_AFTER = f"{DOMAIN}/not-after"
 """End of the server certificate in a Secret, RFC 3339."""
 
@@ -140,6 +146,21 @@ def purge_name(uid: str) -> str:
 def worker_labels(run: str, uid: str, role: Role) -> dict[str, str]:
     """Labels of a role's pods that never change: their selector."""
     return {LABEL_RUN: run, LABEL_RUN_UID: uid, LABEL_ROLE: role}
+
+
+def server_name(endpoint: str) -> str:
+    """Name of an endpoint's Service, service account, policy and budget."""
+    return f"{endpoint}-server"
+
+
+def revision_name(endpoint: str, digest_hex: str) -> str:
+    """Name of an endpoint's revision, and of its Deployment: named by what its pods are made of."""
+    return f"{endpoint}-{digest_hex[:10]}"
+
+
+def server_labels(endpoint: str, uid: str) -> dict[str, str]:
+    """Labels of all servers of an endpoint, which never change."""
+    return {LABEL_ENDPOINT: endpoint, LABEL_ENDPOINT_UID: uid}
 
 
 def common_labels(run: str, role: Role) -> dict[str, str]:

@@ -78,12 +78,12 @@ def test_runs_of_another_controller_are_left_alone(world):
     assert world.run("other").get("status", {}) == {}
 
 
-def test_a_kind_that_is_not_built_yet_and_a_snapshot_of_nothing_say_so(world):
+def test_an_endpoint_of_what_is_not_built_and_a_snapshot_of_nothing_say_so(world):
     head = {"apiVersion": "rollout.dev/v1alpha1", "metadata": {"name": "x"}}
     snapshot = {**head, "kind": "RolloutSnapshot", "spec": {"source": {"run": {"name": "a"}}}}
-    endpoint = {**head, "kind": "RolloutEndpoint", "spec": {"model": {"uri": "hf://a/b"}}}
+    endpoint = {**head, "kind": "RolloutEndpoint", "spec": {"model": {"fromRun": {"name": "a"}}}}
     world.kubectl.apply(snapshot, endpoint)
-    reasons = {"rolloutsnapshot": "ReferenceNotFound", "rolloutendpoint": "NotSupported"}
+    reasons = {"rolloutsnapshot": "ReferenceNotFound", "rolloutendpoint": "InvalidSpec"}
     for kind, reason in reasons.items():
 
         def stalled(kind=kind):

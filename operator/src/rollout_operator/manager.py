@@ -19,6 +19,7 @@ from rollout_operator.controller.contract import Controller
 from rollout_operator.controller.queue import KeyQueue
 from rollout_operator.controller.worker import Workers
 from rollout_operator.discovery import Surroundings
+from rollout_operator.endpoint.controller import EndpointController
 from rollout_operator.health import build_app, serve
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.config import Connection
@@ -232,6 +233,15 @@ class Manager:
             clocks=self.clocks,
             count=self.metrics.count_snapshot,
         )
+        endpoints = EndpointController(
+            client=self.client,
+            store=self.store,
+            queue=self.queue,
+            platform=lambda: self.known.platform,
+            send=runs.send_status,
+            poster=self._build_poster(),
+            clocks=self.clocks,
+        )
         others = [
             StatusController(
                 kind=one.kind,
@@ -242,9 +252,9 @@ class Manager:
                 clock=self.clocks.now,
             )
             for one in OWN_KINDS
-            if one.kind not in (runs.kind, snapshots.kind)
+            if one.kind not in (runs.kind, snapshots.kind, endpoints.kind)
         ]
-        return {one.kind: one for one in (runs, snapshots, *others)}
+        return {one.kind: one for one in (runs, snapshots, endpoints, *others)}
 
     def _build_coordinators(self) -> HttpCoordinators:
         return HttpCoordinators(
@@ -274,11 +284,14 @@ class Manager:
             ),
             coordinators=coordinators,
             calls=calls,
-            poster=Poster(client=client, instance=self.leader.identity, clocks=clocks),
+            poster=self._build_poster(),
             keeper=Keeper(client=client, store=self.store, clock=clocks.now),
             record_keys=self.record_keys,
             clocks=clocks,
         )
+
+    def _build_poster(self) -> Poster:
+        return Poster(client=self.client, instance=self.leader.identity, clocks=self.clocks)
 
     def _build_observer(self) -> Observer:
         clocks = self.clocks

@@ -1,4 +1,4 @@
-"""The kinds beside runs: a runtime is valid or says why not; what is not built yet is refused clearly."""
+"""The kinds without children: a runtime is valid, or says why not."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ from rollout_operator.cache.objects import Stored
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.conditions import ConditionUpdate, Status, no, stamp, yes
 from rollout_operator.controller.queue import Key, KeyQueue
-
-NOT_BUILT = {
-    "RolloutEndpoint": "endpoints are not supported by this version",
-}
-
 
 FindFault = Callable[[Mapping[str, Any], str], str | None]
 """Why a run could not use a runtime of this spec and kind; None when it could."""
@@ -72,9 +67,7 @@ def plan_other(
 
 
 def judge(kind: str, spec: Mapping[str, Any], find_fault: FindFault) -> list[ConditionUpdate]:
-    """Whether an object that is no run is of use, and why not."""
-    if kind in NOT_BUILT:
-        return _stalled(Reason.NOT_SUPPORTED, NOT_BUILT[kind])
+    """Whether a runtime is of use, and why not."""
     fault = find_fault(spec, kind)
     if fault is not None:
         return _stalled(Reason.INVALID_SPEC, fault)

@@ -84,10 +84,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         group="rollout.dev",
-        resources=("rolloutruns/finalizers",),
+        resources=("rolloutruns/finalizers", "rolloutendpoints/finalizers"),
         verbs=("update",),
         scope="watched",
-        why="children name the run as their owner with blockOwnerDeletion",
+        why="children name the run or endpoint as their owner with blockOwnerDeletion",
     ),
     Rule(
         group="rollout.dev",
@@ -124,7 +124,13 @@ RULES: tuple[Rule, ...] = (
         scope="watched",
         why="state of workers; group restarts; pods of lost nodes",
     ),
-    Rule(group="apps", resources=("statefulsets",), verbs=_CHILD, scope="watched", why="workers"),
+    Rule(
+        group="apps",
+        resources=("statefulsets", "deployments"),
+        verbs=_CHILD,
+        scope="watched",
+        why="workers of runs, servers of endpoints",
+    ),
     Rule(
         group="rbac.authorization.k8s.io",
         resources=("rolebindings",),

@@ -23,6 +23,17 @@ ELSEWHERE = {
         "snapshots",
     ),
     **dict.fromkeys(("Purging", "Purged", "PurgeGivenUp"), "deleted snapshots, in simulation"),
+    **dict.fromkeys(
+        (
+            "Serving",
+            "NoServerReady",
+            "ScaledToZero",
+            "RevisionCreated",
+            "RevisionServes",
+            "ProgressDeadlineExceeded",
+        ),
+        "endpoints",
+    ),
     "DefinitionsOutdated": "what the API server refuses",
     "RecordUnverified": "records that are not ours",
     "RecordFormatUnknown": "records of another release",

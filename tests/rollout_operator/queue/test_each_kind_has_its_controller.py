@@ -1,4 +1,4 @@
-"""Keys go to the controller of their kind: runtimes are valid or say why not, what is not built says so."""
+"""Keys go to the controller of their kind: runtimes are valid or say why not."""
 
 import asyncio
 
@@ -47,7 +47,6 @@ class Cluster:
         ("RolloutRuntime", {}, ("True", "Valid")),
         ("ClusterRolloutRuntime", {}, ("True", "Valid")),
         ("ClusterRolloutRuntime", BROKEN, ("False", "InvalidSpec")),
-        ("RolloutEndpoint", {}, ("False", "NotSupported")),
     ],
 )
 async def test_an_object_that_is_no_run_is_told_what_it_is_good_for(kind, spec, said):

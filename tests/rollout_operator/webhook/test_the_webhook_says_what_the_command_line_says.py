@@ -202,24 +202,33 @@ def test_deletion_is_never_asked_about():
     assert review({"operation": "DELETE", "object": None, "oldObject": run()}).allowed
 
 
-@pytest.mark.parametrize(
-    ("kind", "spec"),
-    [
-        ("RolloutEndpoint", {"model": {"uri": "rollout://tiny-adder"}}),
-    ],
-)
-def test_kinds_that_nothing_acts_on_yet_say_so(kind, spec):
-    document = {
+def build_endpoint(**spec):
+    model = {"uri": "rollout://tiny-adder"}
+    return {
         "apiVersion": "rollout.dev/v1alpha1",
-        "kind": kind,
+        "kind": "RolloutEndpoint",
         "metadata": {"name": "one"},
-        "spec": spec,
+        "spec": {"model": model, "engine": {"embedded": {}}, **spec},
     }
-    verdict = create(document)
+
+
+def test_an_endpoint_that_asks_for_no_key_is_let_in_with_a_word():
+    verdict = create(build_endpoint())
 
     assert verdict.allowed
     [warning] = verdict.warnings
-    assert f"this version of rollout does not act on {kind}s yet" in warning
+    assert warning.startswith("spec.apiKeys: no key is asked for")
+
+
+def test_an_endpoint_that_asks_for_what_is_not_built_is_refused_by_name():
+    verdict = create(build_endpoint(promotion={"canaryPercent": 5}, queueName="a"))
+
+    assert not verdict.allowed
+    queue, canary = verdict.message.splitlines()
+    assert queue.startswith(
+        "spec.queueName: a queue for an endpoint is not supported by this version"
+    )
+    assert canary.startswith("spec.promotion.canaryPercent: canaryPercent of an endpoint is not")
 
 
 def test_a_review_has_no_side_effect_on_what_it_is_given():

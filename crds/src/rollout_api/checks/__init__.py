@@ -14,12 +14,14 @@ from pydantic import ValidationError
 
 from rollout_api.checks.cluster import queues_agree
 from rollout_api.checks.ending import nobody_makes_it_again
+from rollout_api.checks.endpoint import check_endpoint
 from rollout_api.checks.facts import NO_FACTS, Facts
 from rollout_api.checks.registry import RULES
 from rollout_api.checks.together import check_together
-from rollout_api.checks.unbuilt import check_kind, check_runtime, check_snapshot
+from rollout_api.checks.unbuilt import check_runtime, check_snapshot
 from rollout_api.parse import parse_object
 from rollout_api.problems import Problem, problems_from_validation
+from rollout_api.v1alpha1.endpoint import RolloutEndpoint
 from rollout_api.v1alpha1.kinds import model_of
 from rollout_api.v1alpha1.run import RolloutRun, RolloutRunSpec
 from rollout_api.v1alpha1.runtime import ClusterRolloutRuntime, RolloutRuntime
@@ -50,7 +52,8 @@ def check_document(data: Mapping[str, Any], facts: Facts = NO_FACTS) -> tuple[Pr
         return tuple(check_runtime(parsed.spec))
     if isinstance(parsed, RolloutSnapshot):
         return tuple(check_snapshot(parsed.spec))
-    return tuple(check_kind(kind))
+    assert isinstance(parsed, RolloutEndpoint), f"{kind} has rules"
+    return tuple(check_endpoint(parsed.spec))
 
 
 def check_run(run: RolloutRun, facts: Facts = NO_FACTS) -> tuple[Problem, ...]:

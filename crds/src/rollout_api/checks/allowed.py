@@ -16,6 +16,7 @@ from rollout_api.places import NAMESPACE, named_for, namespace_place
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.allowed import Allowed, AllowedNamespaces
 from rollout_api.v1alpha1.data import Data, Output
+from rollout_api.v1alpha1.endpoint import EndpointSpec, ServedVllm
 from rollout_api.v1alpha1.pods import PodSettings, Toleration
 from rollout_api.v1alpha1.roles import Vllm
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -62,13 +63,14 @@ def _serves(
 
 
 def find_not_allowed(
-    own: RolloutRunSpec, allowed: Allowed | None, namespace: str | None
+    own: RolloutRunSpec | EndpointSpec, allowed: Allowed | None, namespace: str | None
 ) -> Iterator[Problem]:
     """What the user's own document adds, before runtime and presets add theirs; no namespace: it is not known yet."""
     lists = allowed or Allowed()
+    brings_code = isinstance(own, RolloutRunSpec) and own.brings_data_code
     for path, model in models_within(own, "spec"):
         yield from _judge(model, path, lists, namespace)
-        if isinstance(model, Data) and own.brings_data_code and not lists.data_code_network:
+        if isinstance(model, Data) and brings_code and not lists.data_code_network:
             yield from _from_hub(model, path)
 
 
@@ -83,7 +85,7 @@ def _judge(model: BaseModel, path: str, lists: Allowed, namespace: str | None) -
     match model:
         case PodSettings():
             yield from _pods(model, path, lists)
-        case Vllm(image=str(image)):
+        case Vllm(image=str(image)) | ServedVllm(image=str(image)):
             yield from _image(image, f"{path}.image", lists)
         case CodeImage():
             yield from _image(model.reference, f"{path}.reference", lists)

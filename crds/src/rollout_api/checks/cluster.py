@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 
 from rollout_api import names
 from rollout_api.checks.facts import Facts
+from rollout_api.checks.pod_fields import find_devices, find_taken_labels
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.operations import Tracking
 from rollout_api.v1alpha1.pods import PodSettings
 from rollout_api.v1alpha1.run import RolloutRun, RolloutRunSpec
 
-_PLAIN = frozenset({"cpu", "memory", "ephemeral-storage"})
 _SERVERS = ("http://", "https://")
 _STEPS_WORTH_REPEATING = 200
 
@@ -23,14 +23,7 @@ _STEPS_WORTH_REPEATING = 200
 def labels_are_free(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """Labels by which the operator finds its pods."""
     for role, settings in _roles(spec):
-        for key in settings.labels:
-            if key.startswith(f"{names.DOMAIN}/"):
-                yield Problem(
-                    field=f"spec.{role}.labels",
-                    reason="ReservedName",
-                    message=f"the label {key!r} belongs to the operator",
-                    fix="choose another key",
-                )
+        yield from find_taken_labels(settings, f"spec.{role}")
 
 
 def queues_agree(run: RolloutRun) -> Iterator[Problem]:
@@ -60,19 +53,7 @@ def actors_have_something_to_sample(spec: RolloutRunSpec, _: Facts) -> Iterator[
 def devices_come_from_accelerator(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """What no ceiling and no quota of devices would count."""
     for role, settings in _roles(spec):
-        asked = settings.resources
-        for part, there in (
-            (("requests", asked.requests), ("limits", asked.limits)) if asked else ()
-        ):
-            for name in there:
-                if name not in _PLAIN and not name.startswith("hugepages-"):
-                    yield Problem(
-                        field=f"spec.{role}.resources.{part}",
-                        reason="NotAllowed",
-                        message=f"{name!r} is a device, which no ceiling of the runtime would count",
-                        fix="ask for devices with accelerator; here are cpu, memory, ephemeral-storage "
-                        "and hugepages",
-                    )
+        yield from find_devices(settings, f"spec.{role}")
 
 
 def find_local_trackers(tracking: Sequence[Tracking]) -> Iterator[Problem]:

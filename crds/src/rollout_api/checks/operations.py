@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollout_api.checks.facts import Facts
-from rollout_api.credentials import names_credential
+from rollout_api.checks.pod_fields import (
+    find_bad_flags,
+    find_plain_secrets,
+    find_taken_variables,
+)
 from rollout_api.problems import Problem, Severity
-from rollout_api.reserved import VLLM_FLAGS, is_flag_value, is_loader_variable, is_vllm_flag
+from rollout_api.v1alpha1.common import EnvVar
 from rollout_api.v1alpha1.run import RolloutRunSpec
-
-_RESERVED_ENV = ("ROLLOUT_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_RANK")
 
 
 def warmup_fits(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
@@ -148,63 +150,26 @@ def devices_match_the_ranks(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]
 def server_flags_are_free(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """Flags that tune the server and do nothing else."""
     vllm = spec.actors.engine.vllm if spec.actors.engine else None
-    for index, argument in enumerate(vllm.extra_arguments if vllm else ()):
-        field = f"spec.actors.engine.vllm.extraArguments[{index}]"
-        if not is_vllm_flag(argument.name):
-            yield Problem(
-                field=f"{field}.name",
-                reason="ReservedName",
-                message=f"{argument.name!r} is set by rollout, or is not a flag that only tunes the server",
-                fix=f"use the field of engine.vllm, or one of {', '.join(sorted(VLLM_FLAGS))}",
-            )
-        elif not is_flag_value(argument.value):
-            yield Problem(
-                field=f"{field}.value",
-                reason="NotSupported",
-                message=f"{argument.value!r:.80} is no plain word or number",
-                fix="write letters, digits and . , _ + - only",
-            )
+    if vllm is not None:
+        yield from find_bad_flags(vllm.extra_arguments, "spec.actors.engine.vllm.extraArguments")
 
 
 def environment_names_are_free(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """Variables that the processes rely on."""
-    for field, name in _variables(spec):
-        if name.startswith(_RESERVED_ENV):
-            yield Problem(
-                field=field,
-                reason="ReservedName",
-                message=f"the variable {name!r} is set by rollout",
-                fix="choose another name",
-            )
-        elif is_loader_variable(name):
-            yield Problem(
-                field=field,
-                reason="ReservedName",
-                message=f"the variable {name!r} makes processes run other code than they were started with",
-                fix="put modules into spec.code and libraries into the image",
-            )
-
-
-def _variables(spec: RolloutRunSpec) -> Iterator[tuple[str, str]]:
-    """Names of all variables that an author sets, with their fields."""
-    places = (("spec", spec), ("spec.learner", spec.learner), ("spec.actors", spec.actors))
-    for place, settings in places:
-        for index, item in enumerate(settings.env):
-            yield f"{place}.env[{index}].name", item.name
+    for place, env in _environments(spec):
+        yield from find_taken_variables(env, place)
 
 
 def secrets_are_not_plain(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """A token in a manifest is a token in Git."""
-    places = (("spec", spec), ("spec.learner", spec.learner), ("spec.actors", spec.actors))
-    for place, settings in places:
-        for index, item in enumerate(settings.env):
-            if names_credential(item.name) and item.value:
-                yield Problem(
-                    field=f"{place}.env[{index}].value",
-                    reason="SecretInPlainText",
-                    message=f"{item.name} looks like a secret and would lie in the manifest",
-                    fix="use valueFrom: {secretKeyRef: {name: ..., key: ...}}",
-                )
+    for place, env in _environments(spec):
+        yield from find_plain_secrets(env, place)
+
+
+def _environments(spec: RolloutRunSpec) -> tuple[tuple[str, tuple[EnvVar, ...]], ...]:
+    """All variables that an author sets, with their places."""
+    learner, actors = spec.learner.env, spec.actors.env
+    return ("spec", spec.env), ("spec.learner", learner), ("spec.actors", actors)
 
 
 def deadlines_are_ordered(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:

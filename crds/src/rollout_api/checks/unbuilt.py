@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from rollout_api.checks.facts import Facts
 from rollout_api.checks.refusals import not_supported, unread
 from rollout_api.checks.within import models_within
-from rollout_api.problems import Problem, Severity
+from rollout_api.problems import Problem
 from rollout_api.v1alpha1.common import ModelSource
 from rollout_api.v1alpha1.data import FieldMapping, Jsonl
 from rollout_api.v1alpha1.environment import Environment
@@ -181,17 +181,6 @@ def check_snapshot(spec: SnapshotSpec) -> Iterator[Problem]:
     if others := [layer for layer in spec.include if layer not in _TAKEN]:
         fix = "leave include out: a snapshot holds TrainState and Buffer"
         yield not_supported("spec.include", f"a snapshot of {', '.join(others)}", fix)
-
-
-def check_kind(kind: str) -> Iterator[Problem]:
-    """A warning for kinds that nothing reconciles: their objects may be stored, and do nothing."""
-    yield Problem(
-        field="kind",
-        reason="NotSupported",
-        message=f"this version of rollout does not act on {kind}s yet",
-        fix="its object says so in Stalled",
-        severity=Severity.warning,
-    )
 
 
 RULES = (

@@ -6,7 +6,6 @@ from pydantic import Field
 
 from rollout_api.base import (
     ApiModel,
-    Digest,
     Label,
     Name,
     ObjectName,
@@ -34,11 +33,12 @@ class EndpointModel(OneOf):
     uri: Uri | None = None
     """`hf://owner/name`, or the address of a folder of a model."""
     from_run: FromRun | None = None
-    """A snapshot of a run in the same namespace, followed: a better `Best` is a promotion."""
+    """A snapshot of a run in the same namespace, followed: a better `Best` is a promotion. Not supported by this
+    version: refused."""
     snapshot_ref: SnapshotRef | None = None
-    """The model in a RolloutSnapshot."""
+    """The model in a RolloutSnapshot. Not supported by this version: refused."""
     revision: Name | None = None
-    """Commit, tag or branch of an `hf://` model. Unset: resolved, and recorded in status."""
+    """Commit, tag or branch of an `hf://` model, which has to be named: every server finds it by itself. Best a commit."""
 
 
 class ServedVllm(ApiModel):
@@ -58,11 +58,22 @@ class ServedVllm(ApiModel):
     """Further server flags, without dashes; those that do more than tune the server are refused."""
 
 
-class ServingEngine(ApiModel):
+class ServedEmbedded(ApiModel):
+    """rollout's own engine, on the CPU: for small models, with no server of another image."""
+
+    max_num_seqs: int | None = Field(default=None, ge=1, le=65_536)
+    """Completions decoded at once. Unset: 16."""
+
+
+class ServingEngine(OneOf):
     """What serves; another engine is a promotion."""
 
-    vllm: ServedVllm
+    members: ClassVar[tuple[str, ...]] = ("vllm", "embedded")
+
+    vllm: ServedVllm | None = None
     """A vLLM server with its own flags."""
+    embedded: ServedEmbedded | None = None
+    """rollout's own engine, for small models on the CPU."""
 
 
 class ApiKey(ApiModel):
@@ -75,27 +86,19 @@ class ApiKey(ApiModel):
 
 
 class Promotion(ApiModel):
-    """How a changed model, engine or image becomes what is served."""
+    """How a changed endpoint becomes what is served: all its servers come up beside the others, and take over when they answer."""
 
     evaluations: tuple[SuiteRun, ...] = many(16)
-    """Measured on the candidate; every gate with `action: StopPromotion` must pass. Empty: no bar."""
+    """Measured on the candidate; every gate with `action: StopPromotion` must pass. Empty: no bar. Not supported by this
+    version: refused."""
     canary_percent: int = Field(default=0, ge=0, le=100)
-    """Share of requests that the candidate answers while it is watched; 0 switches at once."""
+    """Share of requests that the candidate answers while it is watched; 0 switches at once. Not supported by this
+    version: refused."""
     bake_seconds: int = Field(default=600, ge=0, le=604_800)
-    """How long the candidate is watched."""
+    """How long the candidate of a canary is watched. Not supported by this version: refused."""
     progress_deadline_seconds: int = Field(default=1800, ge=1, le=604_800)
     """Longest time without progress; past it the candidate has failed, and the one before goes on serving."""
-    max_surge: int = Field(default=1, ge=0, le=4096)
-    """Servers beyond `replicas` while one revision takes over from another."""
-    max_unavailable: int = Field(default=0, ge=0, le=4096)
-    """Servers fewer than `replicas` meanwhile."""
-
     rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "!has(self.maxSurge) || !has(self.maxUnavailable) || self.maxSurge + self.maxUnavailable > 0",
-            "maxSurge and maxUnavailable are both 0: no server could be replaced",
-            "maxSurge",
-        ),
         Rule(
             "!has(self.canaryPercent) || !has(self.bakeSeconds)"
             " || self.canaryPercent == 0 || self.bakeSeconds > 0",
@@ -111,8 +114,8 @@ class EndpointSpec(PodSettings):
     rules: ClassVar[tuple[Rule, ...]] = (
         *PodSettings.rules,
         Rule(
-            "!has(self.engine) || !has(self.accelerator) || !has(self.accelerator.count)"
-            " || !has(self.engine.vllm.tensorParallel)"
+            "!has(self.engine) || !has(self.engine.vllm) || !has(self.accelerator)"
+            " || !has(self.accelerator.count) || !has(self.engine.vllm.tensorParallel)"
             " || self.engine.vllm.tensorParallel <= self.accelerator.count",
             "tensorParallel needs more devices than accelerator.count: raise it, or lower"
             " tensorParallel",
@@ -127,7 +130,7 @@ class EndpointSpec(PodSettings):
     runtime_ref: RuntimeRef | None = None
     """The platform's runtime. Unset: `default`, of the namespace or the cluster."""
     queue_name: Name | None = None
-    """Kueue queue. Unset: the runtime's, else none."""
+    """Kueue queue. Not supported by this version: refused; the runtime's does not hold for endpoints."""
     suspend: bool = False
     """Take the servers away and keep the address."""
     replicas: int | None = Field(default=None, ge=0, le=4096)
@@ -139,13 +142,14 @@ class EndpointSpec(PodSettings):
     preemptible: bool = False
     """Run on capacity that may be taken away."""
     sampling: Sampling | None = None
-    """What a request gets that does not say. Unset: temperature 1, nothing cut."""
+    """What a request gets that does not say. Unset: temperature 1, nothing cut. Not supported by this version: refused."""
     api_keys: tuple[ApiKey, ...] = many(64, key="name")
-    """Bearer tokens of clients. Empty: none is asked for."""
+    """Bearer tokens of clients, as `rollout infer keys create` makes them. Empty: none is asked for, and only pods of the
+    namespace may reach the servers."""
     promotion: Promotion = Field(default_factory=Promotion)
     """How a changed model, engine or image takes over."""
     revision_history_limit: int = Field(default=10, ge=1, le=64)
-    """Revisions that are kept in status, to go back to."""
+    """Revisions that are kept in status, to be written again."""
     request_seconds: int = Field(default=600, ge=1, le=86_400)
     """Longest answer; then the request ends with an error."""
     drain_seconds: int = Field(default=120, ge=1, le=86_400)
@@ -156,11 +160,11 @@ class Revision(ApiModel):
     """One model on one engine, and how much of it serves."""
 
     name: ObjectName
-    """Its name, which its pods bear."""
+    """Name of its Deployment: that of the endpoint, with a digest of all that its pods are made of."""
     model_uri: Uri
-    """Where the model came from, with the commit it was resolved to."""
-    digest: Digest
-    """Digest of the model's tensors."""
+    """Where the model comes from."""
+    model_revision: Name | None = None
+    """Commit, tag or branch of an `hf://` model."""
     image: Name
     """Image that serves it."""
     replicas: int = Field(default=0, ge=0)
@@ -195,7 +199,7 @@ class EndpointStatus(ApiModel):
 
 
 class RolloutEndpoint(ApiModel):
-    """A model served online; it takes a new model over only past its gates. Stored, and not acted on by this version."""
+    """A model served online behind one address; a changed one takes over only once its servers answer."""
 
     api_version: Literal["rollout.dev/v1alpha1"] = "rollout.dev/v1alpha1"
     """Version of the API."""

@@ -15,6 +15,8 @@ from rollout_operator.signing import FORMAT_UNSAID, record_content, record_forma
 
 Document = Mapping[str, Any]
 NODE_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+PROGRESS_DEADLINE = "ProgressDeadlineExceeded"
+_OWNERS = ((names.LABEL_RUN, "RolloutRun"), (names.LABEL_ENDPOINT, "RolloutEndpoint"))
 WORK_CONTAINERS = ("coordinator", "learner", "actor", "engine")
 NUMBER_DIGITS_MAX = 18
 
@@ -35,9 +37,27 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Child:
-    """One object that belongs to a run.
+class Deployed:
+    """What is particular to a Deployment. ``ready``: pods of its template that are; none while the controller has not seen it.
 
+    ``revision`` is the endpoint's. ``late``: what the controller says of one that did not come up in time; ``failed``: what
+    we noted of it. ``created`` is RFC 3339.
+    """
+
+    revision: str
+    replicas: int
+    pods: int = 0
+    ready: int = 0
+    late: str = ""
+    failed: str = ""
+    created: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """One object that belongs to a run or an endpoint, whose name and UID are ``run`` and ``run_uid``.
+
+    ``selects``: the revision that an endpoint's Service sends requests to.
     ``digest`` is what was applied, ``owned`` what of it is there now: they differ after a drift.
     ``fields``: which fields are ours; while that stays, so does ``owned``.
     ``expected``: what a record says there must be, ``generation`` and ``settled`` what it was rendered from, ``content`` the
@@ -64,6 +84,8 @@ class Child:
     signature: str = ""
     format: str = FORMAT_UNSAID
     workload: Workload | None = None
+    deployed: Deployed | None = None
+    selects: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,15 +153,15 @@ def is_drifted(child: Child, accepted: Mapping[str, str]) -> bool:
 def parse_child(
     kind: str, live: Document, known: Child | None = None, *, written: bool = False
 ) -> Child | None:
-    """A child's scalars; None for what is no run's child.
+    """A child's scalars; None for what is no run's and no endpoint's child.
 
     ``known``: the same child at an older version. ``written``: this is the answer to our own write; what
     the server made of it is what we wanted.
     """
     meta = live["metadata"]
     labels = meta.get("labels") or {}
-    owner = controller_uid(meta, GROUP, "RolloutRun")
-    if names.LABEL_RUN not in labels or not owner:
+    name, owner = _owner(meta, labels)
+    if not name or not owner:
         return None
     annotations = meta.get("annotations") or {}
     digest = annotations.get(names.ANNOTATION_APPLIED, "")
@@ -151,7 +173,7 @@ def parse_child(
         name=meta["name"],
         uid=meta["uid"],
         version=int(meta["resourceVersion"]),
-        run=intern(labels[names.LABEL_RUN]),
+        run=intern(name),
         run_uid=intern(owner),
         attempt=_number(labels.get(names.LABEL_ATTEMPT)),
         deleting="deletionTimestamp" in meta,
@@ -165,7 +187,39 @@ def parse_child(
         signature=annotations.get(names.ANNOTATION_SIGNATURE, "") if expected else "",
         format=intern(record_format(annotations)) if expected else FORMAT_UNSAID,
         workload=_workload(live) if kind == "StatefulSet" else None,
+        deployed=_deployed(live) if kind == "Deployment" else None,
+        selects=_selects(live) if kind == "Service" else "",
     )
+
+
+def _owner(meta: Document, labels: Document) -> tuple[str, str]:
+    """Name and UID of the object of ours that it belongs to: labels find, ownership decides."""
+    for label, kind in _OWNERS:
+        if label in labels and (uid := controller_uid(meta, GROUP, kind)):
+            return labels[label], uid
+    return "", ""
+
+
+def _deployed(live: Document) -> Deployed:
+    meta, spec, status = live["metadata"], live["spec"], live.get("status") or {}
+    seen = status.get("observedGeneration", 0) >= meta.get("generation", 0)
+    conditions = {one["type"]: one for one in status.get("conditions") or ()} if seen else {}
+    progress = conditions.get("Progressing", {})
+    late = progress.get("reason") == PROGRESS_DEADLINE
+    return Deployed(
+        revision=meta["name"],
+        replicas=spec.get("replicas", 1),
+        pods=status.get("replicas", 0),
+        ready=min(status.get("readyReplicas", 0), status.get("updatedReplicas", 0)) if seen else 0,
+        late=(progress.get("message") or "late")[:500] if late else "",
+        failed=(meta.get("annotations") or {}).get(names.ANNOTATION_FAILED, "")[:500],
+        created=meta.get("creationTimestamp", ""),
+    )
+
+
+def _selects(live: Document) -> str:
+    selector = (live.get("spec") or {}).get("selector") or {}
+    return selector.get(names.LABEL_REVISION, "")
 
 
 def _owned(live: Document, known: Child | None, digest: str, fields: str) -> str:

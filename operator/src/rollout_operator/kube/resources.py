@@ -59,6 +59,7 @@ NODES = _core("nodes", "Node", namespaced=False)
 CLAIMS = _core("persistentvolumeclaims", "PersistentVolumeClaim")
 JOBS = _in("batch", "jobs", "Job")
 STATEFUL_SETS = _in("apps", "statefulsets", "StatefulSet")
+DEPLOYMENTS = _in("apps", "deployments", "Deployment")
 ROLE_BINDINGS = _in("rbac.authorization.k8s.io", "rolebindings", "RoleBinding")
 NETWORK_POLICIES = _in("networking.k8s.io", "networkpolicies", "NetworkPolicy")
 DISRUPTION_BUDGETS = _in("policy", "poddisruptionbudgets", "PodDisruptionBudget")
@@ -74,6 +75,7 @@ WATCHED_CHILDREN = (
     SERVICES,
     SERVICE_ACCOUNTS,
     STATEFUL_SETS,
+    DEPLOYMENTS,
     ROLE_BINDINGS,
     NETWORK_POLICIES,
     DISRUPTION_BUDGETS,

@@ -231,7 +231,7 @@ class Reconciler:
 
     async def _tell(self, observed: Observed, stored: Stored, error: Exception) -> None:
         """Say in the status what a person must mend, and try again later."""
-        gate = _gate_of(error)
+        gate = gate_of(error)
         told = replace(observed, blocked=gate, gate=observed.gate or gate)
         plan = plan_run(told, self.clocks.now())
         await self._speaker.say(stored, observed, plan)
@@ -255,7 +255,8 @@ def _is_ours(spec: Mapping[str, Any]) -> bool:
     return spec.get("managedBy") in {None, CONTROLLER}
 
 
-def _gate_of(error: Exception) -> Blocked:
+def gate_of(error: Exception) -> Blocked:
+    """What a person must mend, as a condition says it."""
     if isinstance(error, FieldConflict):
         return Blocked(
             reason=Reason.FIELD_CONFLICT, message=str(error), retry_seconds=error.retry_seconds

@@ -22,28 +22,23 @@ from rollout_operator.cache.children import Child, Node
 from rollout_operator.cache.objects import Stored
 from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.controller.queue import Key
-from rollout_operator.errors import NotFound
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.resources import CONFIG_MAPS, NAMESPACES, resource_of
+from rollout_operator.kube.resources import CONFIG_MAPS
 from rollout_operator.run.attempt import read_record
 from rollout_operator.run.cluster import Cluster
-from rollout_operator.run.index.references import SNAPSHOT, restored_name, runtime_keys
+from rollout_operator.run.index.references import SNAPSHOT, restored_name
 from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.index.upstreams import find_upstreams
 from rollout_operator.run.plan.attempts import current_attempt, find_record, records
 from rollout_operator.run.plan.model import Blocked, Observed
 from rollout_operator.run.plan.preconditions.allowed import (
     check_allowed,
-    check_namespace,
-    needs_labels,
 )
 from rollout_operator.run.plan.preconditions.checks import (
     check_form,
     check_platform,
     filled_by_presets,
-    parse_runtime,
     queue_of,
-    referenced,
     resolve_spec,
 )
 from rollout_operator.run.plan.preconditions.moved import check_moved
@@ -68,15 +63,17 @@ from rollout_operator.run.plan.preconditions.upstreams import (
 from rollout_operator.run.plan.settled import settled_digest
 from rollout_operator.run.queue.asking import Asker
 from rollout_operator.run.render.inputs import Inputs, Platform
+from rollout_operator.run.surroundings import (
+    Version,
+    find_missing,
+    find_runtime,
+    find_unserved_labels,
+)
 from rollout_operator.signing import ORDER_FILE, RECORD_FORMAT, Keyring
 
 SPECS_MAX = 256
 PROGRESS_SECONDS_MIN = 10.0
 RUNS_PER_SECOND = 20.0
-
-
-Version = tuple[str, int]
-"""UID and generation of a runtime: another object of the same name, or of the other kind, counts from one too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +205,9 @@ class Observer:
     # -- the spec on its runtime ------------------------------------------------------------------------
 
     def _look(self, stored: Stored, spec: Mapping[str, Any]) -> Looked:
-        runtime, version, gate = self._runtime(stored.key.namespace, spec.get("runtimeRef"))
+        runtime, version, gate = find_runtime(
+            self.store, stored.key.namespace, spec.get("runtimeRef")
+        )
         key = (stored.uid, stored.generation, version)
         if (known := self._specs.get(key)) is not None:
             self._specs.move_to_end(key)
@@ -244,21 +243,6 @@ class Observer:
             gate=gate,
         )
 
-    def _runtime(
-        self, namespace: str, reference: Mapping[str, str] | None
-    ) -> tuple[RuntimeSpec, Version, Blocked | None]:
-        for key in runtime_keys(namespace, reference):
-            if (found := self.store.find(key)) is not None:
-                version = (found.uid, found.generation)
-                parsed = parse_runtime(json.loads(found.spec), key.kind)
-                if isinstance(parsed, Blocked):
-                    return RuntimeSpec(), version, parsed
-                return parsed, version, check_namespace(parsed, key.name, namespace)
-        wanted = reference or {"kind": "RolloutRuntime or ClusterRolloutRuntime", "name": "default"}
-        kind = wanted.get("kind", "ClusterRolloutRuntime")
-        message = f"{kind} {wanted['name']!r} does not exist"
-        return RuntimeSpec(), ("", 0), Blocked(reason=Reason.RUNTIME_NOT_FOUND, message=message)
-
     # -- what is asked before a start ---------------------------------------------------------------------
 
     async def check(self, observed: Observed, stored: Stored) -> Observed:
@@ -270,12 +254,14 @@ class Observer:
             return observed
         spec = json.loads(stored.spec)
         gate = await self._moved(observed, spec)
-        gate = gate or await self._unserved(observed, spec)
+        gate = gate or await find_unserved_labels(
+            self.client, observed.runtime, observed.namespace, spec
+        )
         gate = gate or check_upstreams(self._upstreams(observed, stored, spec))
         source = self._restored(observed, spec)
         gate = gate or (check_restore(source) if source is not None else None)
         if gate is None:
-            gate = await self._missing(stored.key.namespace, spec)
+            gate = await find_missing(self.client, stored.key.namespace, spec)
         if gate is None and needs_volume(observed.spec):
             gate = check_storage(observed.spec, await self._cluster.classes())
         if gate is None:
@@ -299,15 +285,6 @@ class Observer:
         deleting = found is not None and found.deleting
         return find_source(name, status, readable_by(observed), deleting=deleting)
 
-    async def _unserved(self, observed: Observed, spec: Mapping[str, Any]) -> Blocked | None:
-        """A runtime that serves namespaces by label asks for the labels of this one, each time."""
-        if not needs_labels(observed.runtime):
-            return None
-        name = (spec.get("runtimeRef") or {}).get("name", "default")
-        found = await self.client.get(NAMESPACES, None, observed.namespace, metadata_only=True)
-        labels = found["metadata"].get("labels") or {}
-        return check_namespace(observed.runtime, name, observed.namespace, labels)
-
     async def _moved(self, observed: Observed, spec: Mapping[str, Any]) -> Blocked | None:
         """A spec of which the attempt before had more than the API server keeps today."""
         before = next(iter(records(observed)), None)
@@ -316,15 +293,6 @@ class Observer:
         live = await self.client.get(CONFIG_MAPS, observed.namespace, before.name)
         record = read_record(live, self.keyring())
         return check_moved(record.config_map["data"][ORDER_FILE], spec)
-
-    async def _missing(self, namespace: str, spec: Mapping[str, Any]) -> Blocked | None:
-        for kind, name in sorted(set(referenced(spec))):
-            try:
-                await self.client.get(resource_of(kind), namespace, name, metadata_only=True)
-            except NotFound:
-                message = f"{kind} {name!r} does not exist in namespace {namespace}"
-                return Blocked(reason=Reason.REFERENCE_NOT_FOUND, message=message, retry_seconds=10)
-        return None
 
 
 def readable_by(observed: Observed) -> Readable:

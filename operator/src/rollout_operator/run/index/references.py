@@ -9,7 +9,7 @@ from typing import Any
 from rollout_operator.controller.queue import Key
 from rollout_operator.run.plan.preconditions.upstreams import from_runs
 
-RUN, SNAPSHOT = "RolloutRun", "RolloutSnapshot"
+RUN, SNAPSHOT, ENDPOINT = "RolloutRun", "RolloutSnapshot", "RolloutEndpoint"
 
 
 def references_of(namespace: str, spec: Mapping[str, Any]) -> tuple[Key, ...]:
@@ -30,6 +30,11 @@ def saved_run(namespace: str, spec: Mapping[str, Any]) -> tuple[Key, ...]:
     """The run that a snapshot is taken of."""
     name = ((spec.get("source") or {}).get("run") or {}).get("name", "")
     return (Key(namespace=namespace, name=name, kind=RUN),) if name else ()
+
+
+def served_on(namespace: str, spec: Mapping[str, Any]) -> tuple[Key, ...]:
+    """The runtime that an endpoint's servers are made by."""
+    return runtime_keys(namespace, spec.get("runtimeRef"))
 
 
 def runtime_keys(namespace: str, reference: Mapping[str, str] | None) -> tuple[Key, ...]:

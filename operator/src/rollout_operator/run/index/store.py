@@ -13,14 +13,23 @@ from rollout_operator.kube.resources import Resource
 from rollout_operator.kueue.quota import Quota, parse_quota
 from rollout_operator.kueue.resources import WORKLOADS
 from rollout_operator.run.index.places import Places
-from rollout_operator.run.index.references import RUN, SNAPSHOT, references_of, saved_run
+from rollout_operator.run.index.references import (
+    ENDPOINT,
+    RUN,
+    SNAPSHOT,
+    references_of,
+    saved_run,
+    served_on,
+)
+
+REFERENCES = {RUN: references_of, SNAPSHOT: saved_run, ENDPOINT: served_on}
 
 
 class RunStore(Store):
     """All that is known of the cluster, whose runs wait for each other, for a place and for quota."""
 
     def __init__(self, changed: Callable[[Key], None] = lambda _: None) -> None:
-        super().__init__(changed, references={RUN: references_of, SNAPSHOT: saved_run}, works=RUN)
+        super().__init__(changed, references=REFERENCES, works=RUN)
         self.places = Places()
         self._quotas: dict[Key, dict[str, Quota]] = {}
         self._quota_keys: dict[Owner, Key] = {}

@@ -15,6 +15,7 @@ from rollout_operator.run.render.inputs import (
     Manifest,
     Platform,
 )
+from rollout_operator.run.render.layers import field_variable, plain, secret_variable
 from rollout_operator.run.render.pod_settings import (
     build_annotations,
     build_env,
@@ -22,17 +23,14 @@ from rollout_operator.run.render.pod_settings import (
     build_placement,
     build_resources,
     build_rows_env,
-    field_variable,
-    plain,
     plan_grace_seconds,
-    secret_variable,
 )
 from rollout_operator.run.render.volumes import Mount, build_mounts
 
 USER_ID = 10001
 PROBE_SECONDS = 5
 SIDE_RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}}
-_NAMED = {"name": "USER", "value": "rollout"}
+NAMED = {"name": "USER", "value": "rollout"}
 """No image knows our user id, and libraries that ask for its name would end."""
 CONTAINED = {
     "allowPrivilegeEscalation": False,
@@ -228,7 +226,7 @@ def identity_env() -> list[Manifest]:
         field_variable("ROLLOUT_POD_NAME", "metadata.name"),
         field_variable("ROLLOUT_POD_IP", "status.podIP"),
         {"name": "HOME", "value": contract.HOME_FOLDER},
-        _NAMED,
+        NAMED,
     ]
 
 
@@ -288,7 +286,7 @@ def _engine(inputs: Inputs, mounts: list[Mount]) -> Manifest:
         "env": [
             {"name": "PYTHONPATH", "value": f"{contract.ENGINE_FOLDER}/plugin"},
             {"name": "HOME", "value": "/tmp"},  # noqa: S108 - a volume of the pod
-            _NAMED,
+            NAMED,
             *(one for one in build_env(inputs, "actor") if "value" in one),
         ],
         "resources": build_resources(inputs, "actor"),

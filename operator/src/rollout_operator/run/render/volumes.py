@@ -7,16 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rollout_api import names
-from rollout_api.v1alpha1.runtime import Volume
+from rollout_api.v1alpha1.runtime import ModelCache, Volume
 from rollout_operator.run.render import contract
 from rollout_operator.run.render.inputs import CACHE_VOLUME, Inputs, Manifest
-from rollout_operator.run.render.pod_settings import plain, shared_memory
+from rollout_operator.run.render.layers import plain
+from rollout_operator.run.render.pod_settings import shared_memory
 
 LEDGER_VOLUME = "ledger"
 SOCKET_SIZE, WHEEL_SIZE = "1Mi", "3Gi"
 CLAIM = "pvc://"
 """Scheme of a place in the volume of a run."""
-_READABLE = 0o440
+READABLE = 0o440
 """By the pod's own user and its group, which volumes belong to (``fsGroup``); by nobody else's process."""
 
 
@@ -90,7 +91,7 @@ def build_mounts(inputs: Inputs, role: names.Role, configuration: str) -> list[M
         Mount(
             name=CACHE_VOLUME,
             path=contract.CACHE_FOLDER,
-            source=_cache(inputs),
+            source=cache_source(inputs.runtime.model_cache),
             read_only=inputs.reads_models(role),
             engine=True,
             rows="r",
@@ -163,7 +164,7 @@ def _code(inputs: Inputs) -> list[Mount]:
     if code is None:
         return []
     if code.config_map is not None:
-        source: Manifest = {"configMap": {"name": code.config_map.name, "defaultMode": _READABLE}}
+        source: Manifest = {"configMap": {"name": code.config_map.name, "defaultMode": READABLE}}
         return [
             Mount(name="code", path=contract.CODE_FOLDER, source=source, read_only=True, rows="r")
         ]
@@ -189,7 +190,7 @@ def further(volume: Volume) -> Mount:
         if name not in ("name", "mountPath", "readOnly")
     }
     for kind in {"secret", "configMap"} & source.keys():
-        source[kind] = {**source[kind], "defaultMode": _READABLE}
+        source[kind] = {**source[kind], "defaultMode": READABLE}
     if volume.empty_dir is not None:
         source["emptyDir"] = plain(volume.empty_dir) or {}
     return Mount(
@@ -203,27 +204,31 @@ def further(volume: Volume) -> Mount:
     )
 
 
-def _cache(inputs: Inputs) -> Manifest:
-    cache = inputs.runtime.model_cache
+def cache_source(cache: ModelCache | None) -> Manifest:
+    """Where models are kept: the platform's, or a folder that ends with the pod."""
     if cache is None or cache.empty_dir is not None:
         return {"emptyDir": (plain(cache.empty_dir) or {}) if cache and cache.empty_dir else {}}
     return plain(cache)
 
 
 def _shm(inputs: Inputs, role: names.Role) -> Mount:
-    size = shared_memory(inputs, role)
+    return shm_mount(shared_memory(inputs, role))
+
+
+def shm_mount(size: str | None) -> Mount:
+    """``/dev/shm``; None is the node's own bound."""
     source = {"medium": "Memory"} | ({"sizeLimit": size} if size else {})
     return Mount(name="shm", path="/dev/shm", source={"emptyDir": source}, engine=True)  # noqa: S108 - a volume of the pod
 
 
 def _config_map(name: str, key: str) -> Manifest:
     items = [{"key": key, "path": key}]
-    return {"configMap": {"name": name, "items": items, "defaultMode": _READABLE}}
+    return {"configMap": {"name": name, "items": items, "defaultMode": READABLE}}
 
 
 def _secret(name: str, *keys: str) -> Manifest:
     items = [{"key": key, "path": key} for key in keys]
-    return {"secret": {"secretName": name, "items": items, "defaultMode": _READABLE}}
+    return {"secret": {"secretName": name, "items": items, "defaultMode": READABLE}}
 
 
 def _token(audience: str, *, authority: bool = False) -> Manifest:
@@ -234,4 +239,4 @@ def _token(audience: str, *, authority: bool = False) -> Manifest:
     if authority:
         items = [{"key": "ca.crt", "path": "ca.crt"}]
         sources.append({"configMap": {"name": "kube-root-ca.crt", "items": items}})
-    return {"projected": {"sources": sources, "defaultMode": _READABLE}}
+    return {"projected": {"sources": sources, "defaultMode": READABLE}}

@@ -15,7 +15,7 @@ from rollout_api.v1alpha1.storage import Storage
 from rollout_api.worker import PurgeOrder, RunIdentity
 from rollout_operator.run.render import contract
 from rollout_operator.run.render.inputs import Manifest, Platform
-from rollout_operator.run.render.pod_settings import (
+from rollout_operator.run.render.layers import (
     field_variable,
     plain,
     secret_variable,

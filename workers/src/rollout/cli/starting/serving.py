@@ -23,8 +23,8 @@ from rollout.errors import SpecError
 
 if TYPE_CHECKING:
     from rollout.inference.gateway.keys import KeyFile
-    from rollout.supervisor.serving.engines import EngineChoice
-    from rollout.supervisor.serving.session import ServeOptions, ServingAddress
+    from rollout.serving.engines import EngineChoice
+    from rollout.serving.session import ServeOptions, ServingAddress
 
 keys = typer.Typer(help="The keys of what is served on this machine.", no_args_is_help=True)
 SECONDS_PER_DAY = 86_400
@@ -138,9 +138,9 @@ def serve(
 ) -> None:
     """Serve models behind OpenAI's API until Ctrl-C, which lets open requests end."""
     from rollout.common.logs import configure_logging
-    from rollout.supervisor.serving.engines import EngineChoice
-    from rollout.supervisor.serving.session import ServeOptions
-    from rollout.supervisor.serving.targets import read_target
+    from rollout.serving.engines import EngineChoice
+    from rollout.serving.session import ServeOptions
+    from rollout.serving.targets import read_target
 
     configure_logging({"ROLLOUT_LOG_LEVEL": "WARNING"})
     folder = _keys_folder(keys_folder)
@@ -173,7 +173,7 @@ def serve(
 
 
 def _serve(options: ServeOptions, output: OutputFormat) -> None:
-    from rollout.supervisor.serving.session import ServingSession
+    from rollout.serving.session import ServingSession
 
     asked = _count_signals()
     with ServingSession(options) as session:

@@ -13,6 +13,11 @@ from pathlib import Path
 
 from rollout.common.text_files import replace_text
 from rollout.engines.vllm.command import VllmSettings, build_arguments, build_environment
+from rollout.engines.vllm.serving_command import (
+    ServingSettings,
+    build_serving_arguments,
+    build_serving_environment,
+)
 from rollout_vllm.launch import START_FILE, Start, read_start
 
 PRIVATE = 0o700
@@ -47,6 +52,23 @@ def ask_for_server(settings: VllmSettings, folder: Path, *, fresh: bool) -> Path
     work_dir.mkdir(PRIVATE, parents=True)
     replace_text(folder / START_FILE, json.dumps(asdict(wanted)))
     return work_dir
+
+
+def ask_for_gateways_server(settings: ServingSettings, folder: Path) -> None:
+    """Say what server shall run behind a gateway, for as long as the pod lives; it works in ``server_folder``."""
+    work_dir = server_folder(folder)
+    work_dir.mkdir(PRIVATE, parents=True, exist_ok=True)
+    wanted = Start(
+        incarnation=1,
+        arguments=build_serving_arguments(settings, work_dir),
+        environment=build_serving_environment(settings, work_dir),
+    )
+    replace_text(folder / START_FILE, json.dumps(asdict(wanted)))
+
+
+def server_folder(folder: Path) -> Path:
+    """Where the one server of a gateway's pod works."""
+    return _work_dir(folder, 1)
 
 
 def _work_dir(folder: Path, incarnation: int) -> Path:

@@ -41,6 +41,7 @@ class ServingSettings:
     max_num_seqs: int = 64
     kv_cache_bytes: int = 0
     memory_fraction: float = 0.9
+    tensor_parallel: int = 1
     cache_dir: Path | None = None
     tool_parser: str | None = None
     extra_arguments: tuple[str, ...] = ()
@@ -56,8 +57,15 @@ def build_serving_command(
     settings: ServingSettings, private_dir: Path
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """The command, and the variables to set on top of the inherited ones. Raises SpecError as ``build_command`` does."""
+    arguments = build_serving_arguments(settings, private_dir)
+    command = (sys.executable, "-m", "vllm.entrypoints.openai.api_server", *arguments)
+    return command, build_serving_environment(settings, private_dir)
+
+
+def build_serving_arguments(settings: ServingSettings, private_dir: Path) -> tuple[str, ...]:
+    """What follows the server's module. Raises SpecError as ``build_command`` does."""
     refuse_others(settings.extra_arguments)
-    arguments = (
+    return (
         *("--model", str(settings.model_dir), "--served-model-name", settings.name),
         *("--uds", str(socket_path(private_dir)), "--dtype", settings.dtype),
         *("--max-model-len", str(settings.max_model_length)),
@@ -69,11 +77,10 @@ def build_serving_command(
         *_memory_arguments(settings),
         *_tool_arguments(settings.tool_parser),
         *(("--otlp-traces-endpoint", settings.traces) if settings.traces else ()),
+        *("--tensor-parallel-size", str(settings.tensor_parallel)),
         *(("--enforce-eager",) if settings.device == "cpu" else ()),
         *settings.extra_arguments,
     )
-    command = (sys.executable, "-m", "vllm.entrypoints.openai.api_server", *arguments)
-    return command, _environment(settings, private_dir)
 
 
 def _memory_arguments(settings: ServingSettings) -> tuple[str, ...]:
@@ -94,7 +101,8 @@ def _tool_arguments(parser: str | None) -> tuple[str, ...]:
     return ("--enable-auto-tool-choice", "--tool-call-parser", parser)
 
 
-def _environment(settings: ServingSettings, private_dir: Path) -> dict[str, str]:
+def build_serving_environment(settings: ServingSettings, private_dir: Path) -> dict[str, str]:
+    """Variables of the server; every temporary file lies in ``private_dir``."""
     private = str(private_dir)
     env = {
         "TMPDIR": private,

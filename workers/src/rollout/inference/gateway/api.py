@@ -57,7 +57,20 @@ def build_gateway(state: GatewayState) -> web.Application:
     app.router.add_get("/healthz", _health)
     app.router.add_get("/readyz", partial(_ready, state))
     app.router.add_get("/metrics", partial(_metrics, state))
+    app.on_response_prepare.append(_closing(state))
     return app
+
+
+def _closing(state: GatewayState) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+    """Of a gateway that ends: whoever has a connection is told to open another one, which goes elsewhere."""
+
+    async def close(request: web.Request, response: web.StreamResponse) -> None:
+        del request
+        if state.leaving:
+            response.force_close()
+            response.headers["Connection"] = "close"
+
+    return close
 
 
 def _refusals(state: GatewayState) -> Any:
@@ -71,8 +84,6 @@ def _refusals(state: GatewayState) -> Any:
             return await handler(request)
         except ApiRefusal as refusal:
             state.metrics.rejected.labels(refusal.reason).inc()
-            if state.draining:
-                headers["Connection"] = "close"
             return await end_refused(None, refusal, headers)
         except web.HTTPException as error:
             return await end_refused(None, _from_http(request, error), headers)

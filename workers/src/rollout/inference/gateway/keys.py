@@ -27,6 +27,8 @@ KEYS_MAX = 10_000
 FILE_BYTES_MAX = 16 << 20
 _KEY = re.compile(r"sk-rollout-([0-9a-f]{16})-([A-Za-z0-9_-]{43})")
 _NOBODY = "0" * 64
+ANYBODY = "anybody"
+"""The id of whoever asks a gateway that asks for no key."""
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,14 +67,23 @@ class _Keys(msgspec.Struct):
 
 
 class KeyRing:
-    """The keys that are valid, by their public ids. ``hashing`` is the secret of the hashes."""
+    """The keys that are valid, by their public ids. ``hashing`` is the secret of the hashes.
 
-    def __init__(self, keys: Mapping[str, ApiKey], hashing: bytes) -> None:
-        self._keys = keys
+    ``is_open``: no key is asked for, and all who ask are one.
+    """
+
+    def __init__(
+        self, keys: Mapping[str, ApiKey], hashing: bytes, *, is_open: bool = False
+    ) -> None:
+        anybody = ApiKey(id=ANYBODY, hash=_NOBODY, name=ANYBODY, created=0.0)
+        self._keys = {ANYBODY: anybody} if is_open else keys
         self._hashing = hashing
+        self._is_open = is_open
 
     def identify(self, header: str, now: float) -> ApiKey:
         """The key behind an ``Authorization`` header. Raises KeyRefused."""
+        if self._is_open:
+            return self._keys[ANYBODY]
         scheme, _, text = header.partition(" ")
         found = _KEY.fullmatch(text.strip()) if scheme.lower() == "bearer" else None
         if found is None:
@@ -100,16 +111,20 @@ class KeyRing:
 
 
 class KeyFile:
-    """The file of keys, and the one of the hashes' secret. Made when they are first written."""
+    """The file of keys, and the one of the hashes' secret. Made when they are first written.
 
-    def __init__(self, folder: Path) -> None:
+    ``is_open``: whatever the file holds, no key is asked for.
+    """
+
+    def __init__(self, folder: Path, *, is_open: bool = False) -> None:
+        self._is_open = is_open
         self.path = folder / "keys.json"
         self._hashing = folder / "keys.secret"
 
     def read(self) -> KeyRing:
         """Every key. Raises SpecError for a file that is broken or that others may read."""
         keys = self._load().keys
-        return KeyRing({one.id: one for one in keys}, self._secret())
+        return KeyRing({one.id: one for one in keys}, self._secret(), is_open=self._is_open)
 
     def all_keys(self) -> list[ApiKey]:
         """Every key, oldest first."""
@@ -134,6 +149,20 @@ class KeyFile:
             )
             self._save([*known, key])
         return f"{PREFIX}{key_id}-{secret}"
+
+    def take(self, given: Mapping[str, str], now: float) -> tuple[str, ...]:
+        """Hold exactly these keys, whole, by their names; a name whose text is no key is left out and returned."""
+        with self._locked():
+            known = {one.id: one for one in self._load().keys}
+            found = {name: _KEY.fullmatch(text.strip()) for name, text in given.items()}
+            keys: dict[str, ApiKey] = {}
+            for name, parts in found.items():
+                if parts is not None:
+                    created = known[parts[1]].created if parts[1] in known else now
+                    hashed = _hash(self._secret(), parts[1], parts[2])
+                    keys[parts[1]] = ApiKey(id=parts[1], hash=hashed, name=name, created=created)
+            self._save(list(keys.values()))
+        return tuple(sorted(name for name, parts in found.items() if parts is None))
 
     def revoke(self, key_id: str) -> ApiKey:
         """Revoke one for good; idempotent. Raises SpecError when there is none."""

@@ -39,8 +39,10 @@ T = TypeVar("T")
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a gateway listens, what it reads, and its bounds. ``log``: the folder of the request log; empty: none. ``admin`` is a Unix socket for whoever started it.
+    """Where a gateway listens, what it reads, and its bounds. ``log``: the folder of the request log; empty: none.
 
+    ``admin`` is a Unix socket for whoever started it. ``is_open``: no key is asked for. ``leave_seconds``: a gateway that is
+    told to end goes on taking requests for so long, each on a connection that it then closes, until nobody sends it any.
     ``traces``: where spans are sent, whole (``parse_collector``); empty: nowhere.
     """
 
@@ -65,6 +67,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     log_days: int = 30
     traces: str = ""
     traces_share: float = 1.0
+    is_open: bool = False
+    leave_seconds: float = 0.0
 
 
 class GatewayState:
@@ -83,6 +87,7 @@ class GatewayState:
         )
         self.log = _open_log(settings, self.metrics)
         self.traces = _open_traces(settings, self.metrics)
+        self.leaving = False
         self.draining = False
         self.bodies_bytes = 0
         self.table = EndpointTable()
@@ -90,7 +95,7 @@ class GatewayState:
         self._bounds = QueueBounds(
             requests_max=settings.queue_requests_max, bytes_max=settings.queue_bytes_max
         )
-        self._key_file = KeyFile(Path(settings.keys))
+        self._key_file = KeyFile(Path(settings.keys), is_open=settings.is_open)
         self.ring: KeyRing = self._key_file.read()
         self._table_watch = _FileWatch(Path(settings.table), read_table)
         self._key_watch = _FileWatch(self._key_file.path, lambda _: self._key_file.read())
@@ -98,7 +103,7 @@ class GatewayState:
     @property
     def ready(self) -> bool:
         """Whether requests are taken and some engine answers."""
-        return not self.draining and any(one.ready and not one.retired for one in self.pools)
+        return not self.leaving and any(one.ready and not one.retired for one in self.pools)
 
     def resolve(self, name: str, key: ApiKey) -> VersionPool:
         """The pool that a client's ``model`` means now. Raises ApiRefusal, which says what there is for this key."""
@@ -147,7 +152,9 @@ class GatewayState:
             await asyncio.sleep(HEALTH_AGAIN_SECONDS)
 
     async def drain(self) -> None:
-        """Take no more, let open requests end, and cut what is left when the time is up."""
+        """Have nobody send more, take no more, let open requests end, and cut what is left when the time is up."""
+        self.leaving = True
+        await asyncio.sleep(self.settings.leave_seconds)
         self.draining = True
         deadline = time.monotonic() + self.settings.drain_seconds
         while len(self.live) and time.monotonic() < deadline:  # noqa: ASYNC110 - bounded, and only at the end

@@ -84,7 +84,8 @@ class GatewayProcess:
 
     def stop(self) -> None:
         """Drain it, and end it where that takes too long. Idempotent."""
-        end_processes([self._process], grace_seconds=self._settings.drain_seconds + GRACE_SECONDS)
+        seconds = self._settings.leave_seconds + self._settings.drain_seconds
+        end_processes([self._process], grace_seconds=seconds + GRACE_SECONDS)
         self._client.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 

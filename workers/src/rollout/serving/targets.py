@@ -29,12 +29,14 @@ SNAPSHOT_SCHEMES = ("snapshot://",)
 class ServeTarget:
     """One thing to serve. ``uri`` names a model, or ``run`` a run's folder with ``step`` or ``selector`` in it.
 
-    ``name`` is the further name that the user gave; ``best`` and ``live`` go on following their run.
+    ``revision`` is that of a hub's model. ``name`` is the further name that the user gave; ``best`` and ``live`` go on
+    following their run.
     """
 
     text: str
     name: str | None
     uri: str | None = None
+    revision: str | None = None
     run: Path | None = None
     step: int | None = None
     selector: str | None = None
@@ -100,7 +102,7 @@ def make_ready(target: ServeTarget, exports: Path, step: int | None = None) -> R
 
 
 def _ready_model(target: ServeTarget, uri: str) -> ReadyModel:
-    files = resolve_model(uri)
+    files = resolve_model(uri, revision=target.revision)
     name = target.name or _checked(parse_model_uri(uri).name.rsplit("/", 1)[-1])
     return ReadyModel(
         name=name,

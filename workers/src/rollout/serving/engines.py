@@ -26,6 +26,11 @@ from rollout.common.child_processes import (
     start_process,
 )
 from rollout.common.restarts import GiveUp, ProcessEnd, RestartRules, plan_restart
+from rollout.engines.vllm.attached import (
+    AttachedProcess,
+    ask_for_gateways_server,
+    server_folder,
+)
 from rollout.engines.vllm.command import plan_kv_cache_bytes, socket_path
 from rollout.engines.vllm.server import GuardedProcess
 from rollout.engines.vllm.serving_command import ServingSettings, build_serving_command
@@ -34,7 +39,7 @@ from rollout.inference.embedded_server.settings import EmbeddedSettings
 from rollout.inference.gateway.table import EngineReplica, ServedVersion
 from rollout.models.files import default_cache_dir
 from rollout.models.shapes import read_shape
-from rollout.supervisor.serving.targets import ReadyModel
+from rollout.serving.targets import ReadyModel
 
 EMBEDDED_MODULE = "rollout.entrypoints.serving.embedded"
 STOP_SECONDS = 10.0
@@ -45,7 +50,11 @@ VLLM_CONTEXT_MAX = 32_768
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineChoice:
-    """Which engine serves, and how: for all models of one command."""
+    """Which engine serves, and how: for all models of one command.
+
+    ``beside``: the folder shared with a container of the same pod that runs the vLLM server; one replica, and the kubelet
+    keeps it alive. ``memory_fraction`` is of a device's memory.
+    """
 
     kind: Literal["embedded", "vllm"] = "embedded"
     replicas: int = 1
@@ -56,6 +65,9 @@ class EngineChoice:
     tool_parser: str | None = None
     vllm_arguments: tuple[str, ...] = ()
     traces: str = ""
+    tensor_parallel: int = 1
+    memory_fraction: float = 0.9
+    beside: Path | None = None
 
 
 class EngineProcess(Protocol):
@@ -152,7 +164,9 @@ class VersionEngines:
         name = f"{self.model.name.replace('/', '_')}-{place}"
         log = self._logs / f"{name}.log"
         start, slots = WAYS[self.choice.kind].plan(self, folder, log)
-        replica = EngineReplica(name=name, socket=str(socket_path(folder)), slots=slots)
+        beside = self.choice.beside
+        private = folder if beside is None else server_folder(beside)
+        replica = EngineReplica(name=name, socket=str(socket_path(private)), slots=slots)
         log_start = log_size(log)
         return _Kept(
             replica=replica,
@@ -187,6 +201,9 @@ class VersionEngines:
     def plan_vllm(self, folder: Path, log: Path) -> tuple[Callable[[], EngineProcess], int]:
         """What starts a vLLM server, and how many requests it is given at once."""
         settings = self._vllm_settings()
+        if (shared := self.choice.beside) is not None:
+            ask_for_gateways_server(settings, shared)
+            return lambda: AttachedProcess(shared), settings.slots
         argv, env = build_serving_command(settings, folder)
 
         def start() -> EngineProcess:
@@ -212,8 +229,9 @@ class VersionEngines:
             threads=choice.threads,
             max_num_seqs=seqs,
             kv_cache_bytes=cache if cpu else 0,
-            memory_fraction=0.2 if cpu else 0.9,
-            cache_dir=default_cache_dir() / "vllm",
+            memory_fraction=0.2 if cpu else choice.memory_fraction,
+            tensor_parallel=choice.tensor_parallel,
+            cache_dir=None if choice.beside is not None else default_cache_dir() / "vllm",
             tool_parser=choice.tool_parser,
             extra_arguments=choice.vllm_arguments,
             traces=choice.traces,

@@ -20,9 +20,9 @@ from rollout.errors import EngineError, RolloutError, SpecError
 from rollout.inference.gateway.keys import KeyFile, KeyLimits
 from rollout.inference.gateway.state import GatewaySettings
 from rollout.inference.gateway.table import EndpointTable, write_table
-from rollout.supervisor.serving.engines import EngineChoice, VersionEngines
-from rollout.supervisor.serving.gateway_process import GatewayProcess, GatewayStatus
-from rollout.supervisor.serving.targets import ReadyModel, ServeTarget, current_step, make_ready
+from rollout.serving.engines import EngineChoice, VersionEngines
+from rollout.serving.gateway_process import GatewayProcess, GatewayStatus
+from rollout.serving.targets import ReadyModel, ServeTarget, current_step, make_ready
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,10 @@ TARGETS_MAX = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """What ``rollout infer serve`` is told. ``start_seconds`` bounds the start of all engines."""
+    """What ``rollout infer serve`` is told. ``start_seconds`` bounds the start of all engines.
+
+    ``leave_seconds``: as a gateway's. ``makes_key``: one for this session, printed; else the folder of keys has all there are.
+    """
 
     targets: tuple[ServeTarget, ...]
     engine: EngineChoice
@@ -48,6 +51,10 @@ class ServeOptions:
     log_days: int = 30
     traces_share: float = 1.0
     start_seconds: float = 900.0
+    request_seconds: float = 600.0
+    leave_seconds: float = 0.0
+    asks_for_keys: bool = True
+    makes_key: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +110,7 @@ class ServingSession:
             self._require_engines(model)
         self._publish()
         # The key is made before the gateway reads its keys: the first request may come at once.
-        key = self._make_key()
+        key = self._make_key() if options.makes_key else ""
         self._gateway = GatewayProcess(self._settings(port), options.logs / "gateway.log")
         self._wait_ready(stopped)
         names = tuple(self._build_table().names())
@@ -115,12 +122,13 @@ class ServingSession:
             first=(*first.aliases, first.name)[0],
         )
 
-    def run(self, stopped: Callable[[], bool]) -> None:
-        """Keep it alive until ``stopped``, then drain. Raises EngineError, CoordinatorError."""
+    def run(self, stopped: Callable[[], bool], tend: Callable[[], None] = lambda: None) -> None:
+        """Keep it alive until ``stopped``; ``tend`` is called now and then. Raises EngineError, CoordinatorError."""
         assert self._gateway is not None
         while not stopped():
             status = self._gateway.status()
             self._tend(status)
+            tend()
             time.sleep(POLL_SECONDS)
 
     def drain(self, hurried: Callable[[], bool]) -> None:
@@ -129,7 +137,8 @@ class ServingSession:
         if gateway is None:
             return
         gateway.begin_drain()
-        deadline = time.monotonic() + self._options.drain_seconds + 5.0
+        seconds = self._options.leave_seconds + self._options.drain_seconds
+        deadline = time.monotonic() + seconds + 5.0
         while not gateway.ended and time.monotonic() < deadline and not hurried():
             time.sleep(POLL_SECONDS / 4)
         if not gateway.ended:
@@ -175,6 +184,9 @@ class ServingSession:
             keys=str(options.keys),
             admin="",
             drain_seconds=options.drain_seconds,
+            leave_seconds=options.leave_seconds,
+            request_seconds=options.request_seconds,
+            is_open=not options.asks_for_keys,
             log=str(options.logs / "requests") if options.log_requests else "",
             log_bodies=options.log_bodies,
             log_days=options.log_days,

@@ -1,0 +1,42 @@
+"""ServeOrder: what the operator tells the pod of an endpoint's server, as JSON in one variable. It holds no secret."""
+
+from pydantic import Field
+
+from rollout_api.base import ApiModel, Label, Name, Uri, many
+from rollout_api.v1alpha1.data import FilePath
+from rollout_api.v1alpha1.endpoint import ServingEngine
+
+VARIABLE = "ROLLOUT_SERVE_ORDER"
+"""The variable of the container that holds it."""
+KEYS_MAX = 64
+
+
+class ServeOrder(ApiModel):
+    """One server: a gateway, and the engine behind it."""
+
+    name: Name
+    """What clients ask for."""
+    uri: Uri
+    """Where the model comes from."""
+    revision: Name | None = None
+    """Commit, tag or branch of an `hf://` model."""
+    engine: ServingEngine
+    """What computes the answers."""
+    keys: tuple[Label, ...] = many(KEYS_MAX)
+    """Names of the clients' keys: of files in the folder of keys. Empty: nobody is asked for one."""
+    keys_dir: FilePath
+    """Folder of the keys: a Secret's, which the kubelet keeps up to date."""
+    work_dir: FilePath
+    """Folder for whatever the server writes."""
+    port: int = Field(ge=1, le=65_535)
+    """Where it listens."""
+    threads: int = Field(default=1, ge=1)
+    """CPU threads of the engine."""
+    on_accelerator: bool = False
+    """Whether the engine has devices."""
+    request_seconds: int = Field(ge=1)
+    """Longest answer."""
+    drain_seconds: int = Field(ge=1)
+    """How long open requests may take when the pod ends."""
+    leave_seconds: int = Field(ge=0)
+    """How long a pod that ends goes on taking requests: until nobody sends it any."""

@@ -1,0 +1,180 @@
+"""A RolloutEndpoint in real pods: served by its address, with keys; another model takes over with no request lost; one that
+cannot be had is given up; scaled; deleted with all that it had.
+
+One endpoint is followed from its start to its end; each test asks for one thing that was seen of it.
+"""
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from asking import ask_once, build_client, read_told
+from samples import build_endpoint
+from watched import Stage
+
+from cluster.kubectl import Kubectl
+from rollout.inference.gateway.keys import KeyFile, KeyLimits
+from terminal import why_of_pods
+from waiting import wait_until
+
+pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(900)]
+
+MINE = "rollout.dev/endpoint=chat"
+KINDS = "deployments,replicasets,pods,services,serviceaccounts,networkpolicies,poddisruptionbudgets"
+OTHER = {"uri": "rollout://tiny-qwen2"}
+ASKED_MIN = 20
+"""Answers of the client before and after a change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """The endpoint, as its objects say."""
+
+    kubectl: Kubectl
+
+    def status(self) -> dict[str, Any]:
+        return self.kubectl.get("rolloutendpoint", "chat").get("status", {})
+
+    def condition(self, kind: str) -> tuple[str, str]:
+        found = {one["type"]: one for one in self.status().get("conditions", ())}
+        one = found.get(kind, {})
+        return one.get("status", ""), one.get("reason", "")
+
+    def edit(self, spec: dict[str, Any]) -> None:
+        body = json.dumps({"spec": spec})
+        self.kubectl("patch", "rolloutendpoint", "chat", "--type=merge", "-p", body)
+
+    def pods(self) -> list[dict[str, Any]]:
+        return self.kubectl.get("pods", "-l", MINE)["items"]
+
+    def names(self, kinds: str = KINDS) -> set[str]:
+        found = self.kubectl.get(kinds, "-l", MINE)["items"]
+        return {f"{one['kind']}/{one['metadata']['name']}" for one in found}
+
+    def until(self, holds: Any, what: str) -> Any:
+        try:
+            return wait_until(holds, what, every=0.5, hopeless=lambda: why_of_pods(self.pods()))
+        except AssertionError as error:
+            logs = [
+                self.kubectl.attempt("logs", "-l", MINE, "--all-containers", "--tail=60").stdout,
+                json.dumps([one["status"].get("containerStatuses") for one in self.pods()]),
+            ]
+            raise AssertionError(f"{error}; {json.dumps(self.status())}; {logs}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What was seen of the endpoint while it lived."""
+
+    url: str
+    codes: dict[str, int]
+    first: str
+    second: str
+    told: list[dict[str, Any]]
+    given_up: dict[str, Any]
+    told_meanwhile: list[dict[str, Any]]
+    scaled: dict[str, Any]
+    events: set[str]
+    said: str
+    key: str
+    left: set[str]
+
+
+@pytest.fixture(scope="module")
+def seen(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    kubectl, made = stage.kubectl, KeyFile(tmp_path_factory.mktemp("keys"))
+    key = made.create("ann", KeyLimits(), now=time.time(), expires=None)
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "chat-keys"}}
+    kubectl.apply({**secret, "stringData": {"ann": key}}, build_endpoint())
+    mine = Watched(kubectl=kubectl)
+    mine.until(lambda: mine.condition("Ready") == ("True", "Serving"), "a first server")
+    url, first = mine.status()["url"], mine.status()["currentRevision"]
+    kubectl.apply(build_client(url, key, "chat"))
+    mine.until(lambda: len(read_told(kubectl)) > ASKED_MIN, "answers of the first model")
+    stranger = made.create("eve", KeyLimits(), now=time.time(), expires=None)
+    codes = {
+        "with a key": ask_once(kubectl, url, key),
+        "without": ask_once(kubectl, url),
+        "with another": ask_once(kubectl, url, stranger),
+    }
+
+    mine.edit({"model": OTHER})
+    mine.until(lambda: mine.status()["currentRevision"] != first, "another model that serves")
+    second = mine.status()["currentRevision"]
+    mine.until(lambda: f"Deployment/{first}" not in mine.names("deployments"), "the old one gone")
+    mine.until(lambda: len(mine.pods()) == 1, "the old pod drained")
+    num = len(read_told(kubectl))
+    mine.until(lambda: len(read_told(kubectl)) > num + ASKED_MIN, "answers of the second model")
+    told = read_told(kubectl)
+
+    mine.edit({"model": {"uri": "file:///nowhere"}, "promotion": {"progressDeadlineSeconds": 15}})
+    late = ("False", "ProgressDeadlineExceeded")
+    mine.until(lambda: mine.condition("Progressing") == late, "a model that is nowhere")
+    given_up = mine.status()
+    mine.edit({"model": OTHER, "promotion": {"progressDeadlineSeconds": 600}})
+    mine.until(lambda: mine.condition("Ready") == ("True", "Serving"), "what served before")
+    kubectl("scale", "rolloutendpoint/chat", "--replicas=2")
+    mine.until(lambda: mine.status().get("readyReplicas") == 2, "two servers")
+    scaled = mine.status()
+    meanwhile = read_told(kubectl)[len(told) :]
+
+    said = kubectl.attempt("logs", "-l", MINE, "--all-containers", "--tail=-1").stdout
+    said += json.dumps(kubectl.get("events")) + json.dumps(mine.status())
+    events = kubectl.get("events")["items"]
+    kubectl("delete", "pod", "client", "--wait=false")
+    kubectl("delete", "rolloutendpoint", "chat")
+    mine.until(lambda: not mine.names(), "everything gone")
+    return Seen(
+        url=url,
+        codes=codes,
+        first=first,
+        second=second,
+        told=told,
+        given_up=given_up,
+        told_meanwhile=meanwhile,
+        scaled=scaled,
+        events={one["reason"] for one in events if one["involvedObject"]["name"] == "chat"},
+        said=said,
+        key=key,
+        left=mine.names(),
+    )
+
+
+def test_whoever_has_a_key_is_answered_and_nobody_else(seen: Seen):
+    assert seen.codes == {"with a key": 200, "without": 401, "with another": 401}
+
+
+def test_another_model_takes_over_and_no_request_fails(seen: Seen):
+    assert [one for one in seen.told if "error" in one] == []
+    digests = list(dict.fromkeys(one["digest"] for one in seen.told))
+    assert len(digests) == 2, "both models have answered, the second only after the first"
+    assert seen.first != seen.second
+
+
+def test_a_model_that_cannot_be_had_is_given_up_and_nobody_notices(seen: Seen):
+    assert seen.given_up["currentRevision"] == seen.second
+    conditions = {one["type"]: one for one in seen.given_up["conditions"]}
+    assert conditions["Available"]["status"] == "True"
+    assert "goes on serving" in conditions["Stalled"]["message"]
+    assert [one for one in seen.told_meanwhile if "error" in one] == []
+
+
+def test_it_is_scaled_as_a_deployment_is(seen: Seen):
+    assert (seen.scaled["replicas"], seen.scaled["readyReplicas"]) == (2, 2)
+    assert seen.scaled["currentRevision"] == seen.second
+    assert len(seen.scaled["revisions"]) == 3
+
+
+def test_events_tell_what_has_happened(seen: Seen):
+    wanted = {"RevisionCreated", "RevisionServes", "ProgressDeadlineExceeded"}
+    assert wanted <= seen.events
+
+
+def test_the_key_is_said_nowhere(seen: Seen):
+    assert seen.key.rpartition("-")[2] not in seen.said
+
+
+def test_nothing_is_left(seen: Seen):
+    assert seen.left == set()

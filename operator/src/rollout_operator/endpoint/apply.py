@@ -1,0 +1,89 @@
+"""Makes an endpoint's children what a plan says: the only place of this package that writes them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from rollout_api import names
+from rollout_operator.apply.apply_set import ApplySet
+from rollout_operator.cache.children import Child, is_drifted
+from rollout_operator.cache.store import Store
+from rollout_operator.endpoint.inputs import Manifest, ServerInputs
+from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen
+from rollout_operator.endpoint.permitted import EndpointPermit
+from rollout_operator.endpoint.render.children import (
+    RevisionTemplate,
+    build_deployment,
+    build_service,
+    build_surroundings,
+)
+from rollout_operator.kube.client import KubeClient
+from rollout_operator.kube.managed_fields import seal
+from rollout_operator.run.permitted import build_allowances
+
+log = logging.getLogger(__name__)
+
+DEPLOYMENT = "Deployment"
+
+
+@dataclass(slots=True, kw_only=True)
+class EndpointApplier:
+    """Owns the exit for objects of endpoints."""
+
+    client: KubeClient
+    store: Store
+    _writer: ApplySet = field(init=False)
+
+    def __post_init__(self) -> None:
+        """None of these children says what others are made of: what is the endpoint's is believed."""
+        self._writer = ApplySet(client=self.client, store=self.store, believes=lambda _: True)
+
+    async def act(
+        self,
+        seen: EndpointSeen,
+        plan: EndpointPlan,
+        inputs: ServerInputs | None,
+        revision: RevisionTemplate | None,
+    ) -> None:
+        """Do what is planned. Raises KubeError, FieldConflict, ChildRefused."""
+        if inputs is not None and revision is not None and plan.keep:
+            permit = EndpointPermit(
+                endpoint=seen.name,
+                namespace=seen.namespace,
+                uid=seen.uid,
+                allowances=build_allowances(inputs.runtime),
+            )
+            manifests = build_surroundings(inputs)
+            if plan.deploy:
+                manifests.append(build_deployment(inputs, revision, plan.replicas))
+            for manifest in (*manifests, build_service(inputs, plan.serves)):
+                await self._ensure(manifest, seen, permit)
+        if plan.fail:
+            await self._fail(seen, plan.fail)
+        for name in plan.scale:
+            await self._writer.merge({"spec": {"replicas": plan.replicas}}, _server(seen, name))
+        for name in plan.remove:
+            log.info("servers removed endpoint=%s/%s revision=%s", seen.namespace, seen.name, name)
+            await self._writer.delete(_server(seen, name))
+
+    async def _ensure(self, manifest: Manifest, seen: EndpointSeen, permit: EndpointPermit) -> None:
+        place = (manifest["kind"], manifest["metadata"]["name"])
+        child = seen.children.get(place)
+        if child is not None and child.deleting:
+            return
+        sealed = seal(manifest)
+        digest = sealed["metadata"]["annotations"][names.ANNOTATION_APPLIED]
+        same = child is not None and child.digest == digest
+        if child is None or not same or is_drifted(child, self._writer.accepted):
+            await self._writer.apply(sealed, child, permit, repair=same)
+
+    async def _fail(self, seen: EndpointSeen, why: str) -> None:
+        """No servers any more, and a mark that it was tried."""
+        annotations = {names.ANNOTATION_FAILED: why}
+        changes = {"metadata": {"annotations": annotations}, "spec": {"replicas": 0}}
+        await self._writer.merge(changes, _server(seen, seen.target))
+
+
+def _server(seen: EndpointSeen, revision: str) -> Child:
+    return seen.children[DEPLOYMENT, revision]

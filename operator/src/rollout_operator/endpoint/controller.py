@@ -1,0 +1,104 @@
+"""One RolloutEndpoint, from what is known to what shall be: observe, plan, render, apply, say so."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from rollout_operator.cache.objects import Stored
+from rollout_operator.cache.store import Store
+from rollout_operator.controller.backoff import asked_seconds
+from rollout_operator.controller.clocks import CLOCKS, Clocks
+from rollout_operator.controller.queue import Key, KeyQueue
+from rollout_operator.endpoint.apply import EndpointApplier
+from rollout_operator.endpoint.inputs import KIND
+from rollout_operator.endpoint.model import EndpointPlan
+from rollout_operator.endpoint.observe import EndpointLook, look
+from rollout_operator.endpoint.plan import plan_endpoint
+from rollout_operator.errors import KubeError, Terminating
+from rollout_operator.kube.client import KubeClient
+from rollout_operator.other_kinds import Send
+from rollout_operator.run.controller import FAILURES_TOLD_MAX, PEOPLE_MEND, gate_of
+from rollout_operator.run.events import Poster
+from rollout_operator.run.render.inputs import Platform
+from rollout_operator.run.surroundings import find_missing, find_unserved_labels
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class EndpointController:
+    """Everything that a reconcile uses."""
+
+    client: KubeClient
+    store: Store
+    queue: KeyQueue
+    platform: Callable[[], Platform]
+    send: Send
+    poster: Poster
+    clocks: Clocks = CLOCKS
+    kind: str = KIND
+    _applier: EndpointApplier = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Children have one way out."""
+        self._applier = EndpointApplier(client=self.client, store=self.store)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Work on one key. Raises KubeError for what the queue shall try again."""
+        stored = self.store.find(key)
+        if stored is None:
+            self.queue.forget(key)
+            return None
+        if stored.deleting:
+            return None
+        looked = look(stored, self.store, self.platform)
+        try:
+            looked = await self._check(stored, looked)
+            plan = plan_endpoint(looked.seen, self.clocks.now())
+            await self._applier.act(looked.seen, plan, looked.inputs, looked.revision)
+        except Terminating:
+            return None
+        except PEOPLE_MEND as error:
+            return await self._tell(stored, looked, error)
+        except KubeError as error:
+            if self.queue.failures(key) >= FAILURES_TOLD_MAX:
+                return await self._tell(stored, looked, error)
+            raise
+        await self._say(stored, looked, plan)
+        self.queue.forgive(key)
+        return plan.requeue_seconds
+
+    async def _check(self, stored: Stored, looked: EndpointLook) -> EndpointLook:
+        """What is asked of the API server, before a revision is made. Raises KubeError."""
+        seen, inputs = looked.seen, looked.inputs
+        if inputs is None or seen.suspend or seen.target in seen.servers:
+            return looked
+        spec = json.loads(stored.spec)
+        gate = await find_unserved_labels(self.client, inputs.runtime, seen.namespace, spec)
+        gate = gate or await find_missing(self.client, seen.namespace, spec)
+        return looked if gate is None else EndpointLook(seen=replace(seen, gate=gate))
+
+    async def _say(self, stored: Stored, looked: EndpointLook, plan: EndpointPlan) -> None:
+        if plan.status is None:
+            return
+        for note in plan.notes:  # before the status, which would make them old news
+            await self.poster.post(looked.seen, looked.seen.generation, note, KIND)
+        await self.send(stored, plan.status)
+
+    async def _tell(self, stored: Stored, looked: EndpointLook, error: Exception) -> None:
+        """Say in the status what a person must mend, and try again later."""
+        gate = gate_of(error)
+        told = EndpointLook(seen=replace(looked.seen, gate=gate))
+        await self._say(stored, told, plan_endpoint(told.seen, self.clocks.now()))
+        wait = self.queue.retry(stored.key, gate.retry_seconds, asked_seconds(error))
+        log.warning(
+            "endpoint blocked endpoint=%s/%s reason=%s retry_seconds=%.0f error=%s",
+            stored.key.namespace,
+            stored.key.name,
+            gate.reason,
+            wait,
+            error,
+        )

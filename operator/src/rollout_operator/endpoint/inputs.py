@@ -1,0 +1,147 @@
+"""Everything that rendering an endpoint takes, and names that its pods rely on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rollout_api import names
+from rollout_api.v1alpha1.endpoint import EndpointSpec, ServedVllm
+from rollout_api.v1alpha1.runtime import AcceleratorClass, RoleTemplate, RuntimeSpec
+from rollout_operator.run.render.contract import CACHE_FOLDER
+from rollout_operator.run.render.inputs import Platform
+from rollout_operator.run.render.layers import PodLayers
+
+Manifest = dict[str, Any]
+TEMPLATE_VERSION = "1"
+"""Raised with every change of what servers' pods look like: it makes another revision of every endpoint."""
+KIND = "RolloutEndpoint"
+PORT, SERVICE_PORT = 8000, 80
+LEAVE_SECONDS = 10
+"""How long a pod that ends goes on taking requests: until every node has heard that it ends."""
+GRACE_SECONDS = 15
+"""Beside leaving and draining: for processes to end."""
+KEYS_FOLDER = "/var/run/rollout/api-keys"
+SERVER, ENGINE = "server", "engine"
+"""Containers: our gateway, with an engine of ours or beside a vLLM server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerInputs:
+    """One endpoint on its runtime."""
+
+    name: str
+    namespace: str
+    uid: str
+    spec: EndpointSpec
+    runtime: RuntimeSpec
+    platform: Platform
+
+    @property
+    def vllm(self) -> ServedVllm | None:
+        """The vLLM server beside the gateway; None: the gateway's own engine serves."""
+        engine = self.spec.engine
+        if engine is None:
+            return ServedVllm()
+        return engine.vllm
+
+    @property
+    def template(self) -> RoleTemplate:
+        """What the platform sets on servers: as on actors."""
+        roles = self.runtime.roles
+        return (roles.actors if roles is not None else None) or RoleTemplate()
+
+    @property
+    def device(self) -> tuple[AcceleratorClass, int] | None:
+        """The class and number of a pod's devices; its class is the runtime's."""
+        wanted = self.spec.accelerator
+        if wanted is None:
+            return None
+        found = next(c for c in self.runtime.accelerator_classes if c.name == wanted.class_name)
+        return found, wanted.count or (self.vllm.tensor_parallel if self.vllm else 1)
+
+    @property
+    def layers(self) -> PodLayers:
+        """All that is said about the pods."""
+        return PodLayers(
+            template=self.template,
+            user=self.spec,
+            device=self.device,
+            spot=self.spec.preemptible,
+        )
+
+    @property
+    def worker_image(self) -> str:
+        """Image of the gateway."""
+        images = self.runtime.images
+        return (images.worker if images else None) or self.platform.worker_image
+
+    @property
+    def image(self) -> str:
+        """Image of what computes."""
+        vllm, images = self.vllm, self.runtime.images
+        if vllm is None:
+            return self.worker_image
+        return vllm.image or (images.vllm if images else None) or self.platform.vllm_image
+
+    @property
+    def account(self) -> str:
+        """Name of the pods' service account."""
+        return self.template.service_account_name or names.server_name(self.name)
+
+    @property
+    def shares_cache(self) -> bool:
+        """Whether the model cache is of several pods: servers only read it."""
+        cache = self.runtime.model_cache
+        return cache is not None and cache.empty_dir is None
+
+    @property
+    def cache_root(self) -> str:
+        """The folder of the model cache that is this endpoint's to read: in a node's folder its namespace's."""
+        cache = self.runtime.model_cache
+        own = cache is not None and cache.host_path is not None
+        return f"{CACHE_FOLDER}/{self.namespace}" if own else CACHE_FOLDER
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """Labels of all servers."""
+        return names.server_labels(self.name, self.uid)
+
+    def meta(self, name: str) -> Manifest:
+        """Metadata of a child: owned by the endpoint, and so gone with it."""
+        return {
+            "name": name,
+            "namespace": self.namespace,
+            "labels": {**self.common_labels, **self.selector},
+            "annotations": {names.ANNOTATION_TEMPLATE_VERSION: TEMPLATE_VERSION},
+            "ownerReferences": [owner_reference(self.name, self.uid)],
+        }
+
+    @property
+    def common_labels(self) -> Mapping[str, str]:
+        """The recommended labels of every child."""
+        return {
+            names.LABEL_NAME: "rollout",
+            names.LABEL_INSTANCE: self.name,
+            names.LABEL_COMPONENT: SERVER,
+            names.LABEL_PART_OF: "rollout",
+            names.LABEL_MANAGED_BY: names.MANAGER_CHILDREN,
+        }
+
+
+def owner_reference(name: str, uid: str) -> Manifest:
+    """The endpoint as the controller of a child."""
+    return {
+        "apiVersion": "rollout.dev/v1alpha1",
+        "kind": KIND,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def address(name: str, namespace: str) -> str:
+    """Where clients of the cluster reach an endpoint: the base URL of OpenAI's clients."""
+    return f"http://{names.server_name(name)}.{namespace}.svc/v1"

@@ -1,0 +1,70 @@
+"""What is known of an endpoint, and what is to be done for it: data between observing, planning and acting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rollout_api.v1alpha1.endpoint import EndpointSpec, EndpointStatus
+from rollout_operator.cache.children import Child, Deployed
+from rollout_operator.controller.conditions import Status
+from rollout_operator.run.plan.model import Blocked, EventSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointSeen:
+    """One endpoint and its children. ``target`` is the revision that its spec comes to; empty where ``gate`` keeps it from any.
+
+    ``gate``: what a person must mend before anything is made of the spec. ``selects``: the revision that the Service sends
+    requests to; empty without a Service. ``image``: of the target.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    spec: EndpointSpec | None
+    status: EndpointStatus
+    gate: Blocked | None = None
+    target: str = ""
+    image: str = ""
+    children: Mapping[tuple[str, str], Child] = field(default_factory=dict)
+    selects: str = ""
+
+    @property
+    def suspend(self) -> bool:
+        """Whether no servers are wanted."""
+        return self.spec is not None and self.spec.suspend
+
+    @property
+    def replicas(self) -> int:
+        """Servers wanted."""
+        if self.spec is None or self.spec.suspend:
+            return 0
+        return 1 if self.spec.replicas is None else self.spec.replicas
+
+    @property
+    def servers(self) -> dict[str, Deployed]:
+        """The Deployments by their revisions, without those that are going."""
+        found = (one.deployed for one in self.children.values() if not one.deleting)
+        return {one.revision: one for one in found if one is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointPlan:
+    """What to do, in the order of the fields; ``status`` None writes nothing.
+
+    ``keep``: the surroundings, and the Service, which selects ``serves``. ``deploy``: the target, with ``replicas``.
+    ``fail``: why the target is given up. ``scale`` and ``remove``: Deployments by name.
+    """
+
+    keep: bool = False
+    serves: str = ""
+    deploy: bool = False
+    replicas: int = 0
+    fail: str = ""
+    scale: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    notes: tuple[EventSpec, ...] = ()
+    status: Status | None = None
+    requeue_seconds: float | None = None

@@ -1,0 +1,90 @@
+"""What may leave for the API server as an endpoint's object: the last look before the only exit. Pure.
+
+It asks nothing of the code that rendered. The chart's admission policy on the operator's own user says the same once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rollout_api import names
+from rollout_operator.endpoint.inputs import KIND, Manifest, owner_reference
+from rollout_operator.run.permitted import (
+    Allowances,
+    Fault,
+    look_at_account,
+    look_at_pod,
+    refused_child,
+)
+
+_API_VERSIONS = {
+    "Service": "v1",
+    "ServiceAccount": "v1",
+    "Deployment": "apps/v1",
+    "NetworkPolicy": "networking.k8s.io/v1",
+    "PodDisruptionBudget": "policy/v1",
+}
+_DIGEST_DIGITS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointPermit:
+    """Whose objects these are, and what their pods may."""
+
+    endpoint: str
+    namespace: str
+    uid: str
+    allowances: Allowances = field(default_factory=Allowances)
+
+    @property
+    def kind(self) -> str:
+        """The kind of their owner."""
+        return KIND
+
+    def check(self, manifest: Manifest) -> None:
+        """Raises ChildRefused that names the object, the field, what is permitted and what was found."""
+        for name, expected, found in self._faults(manifest):
+            raise refused_child(manifest, name, expected, found)
+
+    def _faults(self, manifest: Manifest) -> Iterator[Fault]:
+        kind, meta = manifest["kind"], manifest["metadata"]
+        if _API_VERSIONS.get(kind) != manifest["apiVersion"]:
+            yield "kind", "one of an endpoint's kinds", f"{manifest['apiVersion']} {kind}"
+        if meta.get("namespace") != self.namespace:
+            yield "metadata.namespace", self.namespace, meta.get("namespace")
+        if not self._is_name(kind, meta["name"]):
+            yield "metadata.name", "a name of this endpoint's objects", meta["name"]
+        owners = meta.get("ownerReferences") or [None]
+        if owners[0] != owner_reference(self.endpoint, self.uid):
+            yield "metadata.ownerReferences[0]", f"endpoint {self.endpoint}", owners[0]
+        if kind == "Service":
+            yield from self._look_service(manifest["spec"])
+        elif kind == "ServiceAccount":
+            yield from look_at_account(manifest)
+        elif kind == "Deployment":
+            yield from self._look_servers(manifest["spec"])
+
+    def _is_name(self, kind: str, name: str) -> bool:
+        if kind != "Deployment":
+            return name == names.server_name(self.endpoint)
+        head, _, digits = name.rpartition("-")
+        known = len(digits) == _DIGEST_DIGITS and set(digits) <= set("0123456789abcdef")
+        return known and head == self.endpoint
+
+    def _look_service(self, spec: Manifest) -> Iterator[Fault]:
+        for name in spec.keys() - {"type", "selector", "ports"}:
+            yield f"spec.{name}", "nothing", spec[name]
+        if spec.get("type") != "ClusterIP":
+            yield "spec.type", "ClusterIP", spec.get("type")
+        mine = names.server_labels(self.endpoint, self.uid).items()
+        if not mine <= spec.get("selector", {}).items():
+            yield "spec.selector", "servers of this endpoint", spec.get("selector")
+
+    def _look_servers(self, spec: Manifest) -> Iterator[Fault]:
+        own = names.server_name(self.endpoint)
+        account = self.allowances.accounts.get("actor", own)
+        for name, expected, found in look_at_pod(
+            spec["template"]["spec"], account, self.allowances
+        ):
+            yield f"spec.template.spec.{name}", expected, found

@@ -1,0 +1,1 @@
+"""What an endpoint's children look like. Pure: data in, manifests out."""

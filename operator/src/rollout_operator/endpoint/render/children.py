@@ -1,0 +1,123 @@
+"""What stands around the servers of an endpoint: Deployments, the address, the account, who may reach them, how many may go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rollout_api import names
+from rollout_api.places import named_for
+from rollout_operator.endpoint.inputs import (
+    PORT,
+    SERVICE_PORT,
+    TEMPLATE_VERSION,
+    Manifest,
+    ServerInputs,
+)
+from rollout_operator.endpoint.render.pods import build_template
+from rollout_operator.kube.managed_fields import digest_of
+
+DISTURBED = "25%"
+"""Of the servers; of fewer than five, one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionTemplate:
+    """What the servers of a revision are made of; ``name`` says its digest."""
+
+    name: str
+    template: Manifest
+
+
+def build_revision(inputs: ServerInputs) -> RevisionTemplate:
+    """The revision that an endpoint's spec comes to on its runtime."""
+    template = build_template(inputs)
+    name = names.revision_name(inputs.name, digest_of([TEMPLATE_VERSION, template]))
+    labels = {**template["metadata"]["labels"], names.LABEL_REVISION: name}
+    meta = {**template["metadata"], "labels": labels}
+    return RevisionTemplate(name=name, template={**template, "metadata": meta})
+
+
+def build_deployment(inputs: ServerInputs, revision: RevisionTemplate, replicas: int) -> Manifest:
+    """The servers of a revision."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": inputs.meta(revision.name),
+        "spec": {
+            "replicas": replicas,
+            "revisionHistoryLimit": 0,
+            "progressDeadlineSeconds": inputs.spec.promotion.progress_deadline_seconds,
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+            },
+            "selector": {"matchLabels": {**inputs.selector, names.LABEL_REVISION: revision.name}},
+            "template": revision.template,
+        },
+    }
+
+
+def build_service(inputs: ServerInputs, revision: str) -> Manifest:
+    """The address, and which revision answers there."""
+    port = {"name": "api", "port": SERVICE_PORT, "protocol": "TCP", "targetPort": "api"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": inputs.meta(names.server_name(inputs.name)),
+        "spec": {
+            "type": "ClusterIP",
+            "selector": {**inputs.selector, names.LABEL_REVISION: revision},
+            "ports": [port],
+        },
+    }
+
+
+def build_surroundings(inputs: ServerInputs) -> list[Manifest]:
+    """What does not change from one revision to the next."""
+    name = names.server_name(inputs.name)
+    found = [_build_policy(inputs, name), _build_budget(inputs, name)]
+    template = inputs.template
+    if template.service_account_name is None:
+        meta = inputs.meta(name)
+        meta["annotations"] |= {
+            key: named_for(value, inputs.namespace)
+            for key, value in template.service_account_annotations.items()
+        }
+        account = {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": meta,
+            "automountServiceAccountToken": False,
+        }
+        found.insert(0, account)
+    return found
+
+
+def _build_policy(inputs: ServerInputs, name: str) -> Manifest:
+    """Whoever has a key may come from anywhere; where none is asked for, pods of the namespace only."""
+    rule: Manifest = {"ports": [{"port": PORT, "protocol": "TCP"}]}
+    if not inputs.spec.api_keys:
+        rule["from"] = [{"podSelector": {}}]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": inputs.meta(name),
+        "spec": {
+            "podSelector": {"matchLabels": inputs.selector},
+            "policyTypes": ["Ingress"],
+            "ingress": [rule],
+        },
+    }
+
+
+def _build_budget(inputs: ServerInputs, name: str) -> Manifest:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": inputs.meta(name),
+        "spec": {
+            "maxUnavailable": DISTURBED,
+            "selector": {"matchLabels": inputs.selector},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }

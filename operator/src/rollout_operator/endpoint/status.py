@@ -1,0 +1,177 @@
+"""What is said of an endpoint: counts, revisions, conditions as a Deployment has them, and events. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from rollout_api import names
+from rollout_api.conditions import ConditionType, Reason
+from rollout_api.v1alpha1.endpoint import Revision
+from rollout_operator.cache.children import Deployed
+from rollout_operator.controller.conditions import ConditionUpdate, Status, no, stamp, yes
+from rollout_operator.controller.times import render_time
+from rollout_operator.endpoint.inputs import address
+from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen
+from rollout_operator.run.plan.model import EventSpec
+
+Said = tuple[Reason, str]
+
+
+def plan_status(seen: EndpointSeen, plan: EndpointPlan, now: datetime) -> Status:
+    """The whole status."""
+    servers = seen.servers.values()
+    labels = names.server_labels(seen.name, seen.uid)
+    current = _current(seen, plan)
+    status: Status = {
+        "observedGeneration": seen.generation,
+        "conditions": stamp(_conditions(seen, plan), seen.status.conditions, seen.generation, now),
+        "replicas": sum(one.pods for one in servers),
+        "readyReplicas": sum(one.ready for one in servers),
+        "selector": ",".join(f"{key}={value}" for key, value in labels.items()),
+        "url": address(seen.name, seen.namespace),
+    }
+    if current:
+        status["currentRevision"] = current
+    if revisions := [_describe(one, seen, plan) for one in _revisions(seen, now)]:
+        status["revisions"] = revisions
+    return status
+
+
+def plan_notes(seen: EndpointSeen, plan: EndpointPlan, status: Status) -> tuple[EventSpec, ...]:
+    """What has happened since the status before."""
+    return tuple(_notes(seen, plan, status))
+
+
+def _notes(seen: EndpointSeen, plan: EndpointPlan, status: Status) -> Iterator[EventSpec]:
+    if seen.gate is not None:
+        yield _note("Warning", seen.gate.reason, seen.gate.message)
+        return
+    if plan.deploy and seen.target not in seen.servers:
+        words = f"servers of {seen.target} are made for {_model(seen)}"
+        yield _note("Normal", Reason.REVISION_CREATED, words, seen.target)
+    if plan.fail:
+        words = f"{seen.target}: {plan.fail}; {plan.serves} goes on serving"
+        yield _note("Warning", Reason.PROGRESS_DEADLINE_EXCEEDED, words, seen.target)
+    current = status.get("currentRevision")
+    if current and current != seen.status.current_revision:
+        yield _note("Normal", Reason.REVISION_SERVES, f"{current} serves", str(current))
+
+
+def _note(kind: Any, reason: Reason, words: str, key: str = "") -> EventSpec:
+    return EventSpec(type=kind, reason=reason, message=words, key=key)
+
+
+def _model(seen: EndpointSeen) -> str:
+    assert seen.spec is not None
+    model = seen.spec.model
+    return f"{model.uri}@{model.revision}" if model.revision else f"{model.uri}"
+
+
+def _current(seen: EndpointSeen, plan: EndpointPlan) -> str:
+    """The revision that serves, once it has been ready; what served last while nothing does."""
+    found = seen.servers.get(plan.serves)
+    ready = found is not None and found.ready > 0
+    return plan.serves if ready else (seen.status.current_revision or "")
+
+
+# -- revisions ----------------------------------------------------------------------------------------
+
+
+def _revisions(seen: EndpointSeen, now: datetime) -> list[Revision]:
+    """The newest first: of those that have no servers no more than are kept."""
+    known = list(seen.status.revisions)
+    if seen.target and seen.spec is not None and all(one.name != seen.target for one in known):
+        model = seen.spec.model
+        new = Revision(
+            name=seen.target,
+            model_uri=model.uri or "",
+            model_revision=model.revision,
+            image=seen.image,
+            creation_time=render_time(now),
+        )
+        known.insert(0, new)
+    most = seen.spec.revision_history_limit if seen.spec is not None else len(known)
+    needed = {seen.target, *seen.servers}
+    idle = [one.name for one in known if one.name not in needed]
+    dropped = set(idle[max(0, most - (len(known) - len(idle))) :])
+    return [one for one in known if one.name not in dropped]
+
+
+def _describe(one: Revision, seen: EndpointSeen, plan: EndpointPlan) -> dict[str, Any]:
+    found = seen.servers.get(one.name)
+    described = one.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {
+        **described,
+        "replicas": found.pods if found is not None else 0,
+        "ready": found.ready if found is not None else 0,
+        "weight": 100 if one.name == plan.serves else 0,
+    }
+
+
+# -- conditions ---------------------------------------------------------------------------------------
+
+
+def _conditions(seen: EndpointSeen, plan: EndpointPlan) -> list[ConditionUpdate]:
+    serving = seen.servers.get(plan.serves)
+    available = _available(seen, plan, serving)
+    progress, stalled = _progress(seen, plan)
+    found = [available, progress]
+    if stalled is not None:
+        found.append(yes(ConditionType.STALLED, *stalled))
+    elif progress.reason is Reason.REVISION_CREATED:
+        found.append(yes(ConditionType.RECONCILING, progress.reason, progress.message))
+    if seen.suspend and not seen.servers:
+        found.append(yes(ConditionType.SUSPENDED, Reason.SUSPENDED, "spec.suspend is true"))
+    return [*found, _ready(available, progress, stalled)]
+
+
+def _ready(
+    available: ConditionUpdate, progress: ConditionUpdate, stalled: Said | None
+) -> ConditionUpdate:
+    """What the spec says is what answers: not while another revision comes up, though what was before still answers."""
+    kind = ConditionType.READY
+    if stalled is not None:
+        return no(kind, *stalled)
+    if available.holds and progress.reason is not Reason.REVISION_SERVES:
+        return no(kind, progress.reason, progress.message)
+    ready = yes if available.holds else no
+    return ready(kind, available.reason, available.message)
+
+
+def _available(seen: EndpointSeen, plan: EndpointPlan, serving: Deployed | None) -> ConditionUpdate:
+    kind = ConditionType.AVAILABLE
+    if serving is not None and serving.ready and not seen.suspend:
+        words = f"{serving.ready} of {serving.replicas} servers of {serving.revision} answer"
+        return yes(kind, Reason.SERVING, words)
+    if seen.suspend:
+        return no(kind, Reason.SUSPENDED, "spec.suspend is true: there are no servers")
+    if seen.gate is not None:
+        return no(kind, seen.gate.reason, seen.gate.message)
+    if not seen.replicas:
+        return no(kind, Reason.SCALED_TO_ZERO, "spec.replicas is 0: there are no servers")
+    return no(kind, Reason.NO_SERVER_READY, f"no server of {plan.serves} answers yet")
+
+
+def _progress(seen: EndpointSeen, plan: EndpointPlan) -> tuple[ConditionUpdate, Said | None]:
+    """The condition, and what a person must act on."""
+    kind = ConditionType.PROGRESSING
+    if seen.gate is not None:
+        said = (seen.gate.reason, seen.gate.message)
+        return no(kind, *said), said if seen.gate.stalled else None
+    if seen.suspend:
+        return no(kind, Reason.SUSPENDED, "spec.suspend is true"), None
+    target = seen.servers.get(seen.target)
+    late = plan.fail or (target.failed or target.late if target is not None else "")
+    if late:
+        goes_on = f"; {plan.serves} goes on serving" if plan.serves != seen.target else ""
+        said = (Reason.PROGRESS_DEADLINE_EXCEEDED, f"{seen.target}: {late}{goes_on}")
+        return no(kind, *said), said
+    num = target.ready if target is not None else 0
+    words = f"{num} of {seen.replicas} servers of {seen.target} are ready"
+    done = target is not None and num >= seen.replicas and plan.serves == seen.target
+    if done and seen.selects == seen.target:
+        return yes(kind, Reason.REVISION_SERVES, words), None
+    meanwhile = f"; {plan.serves} serves meanwhile" if plan.serves != seen.target else ""
+    return yes(kind, Reason.REVISION_CREATED, words + meanwhile), None

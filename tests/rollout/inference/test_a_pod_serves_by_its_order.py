@@ -1,0 +1,144 @@
+"""The pod of an endpoint's server as a process: its order is served, keys come and go with their files, SIGTERM drains."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+from gateway_processes import free_port, wait_ready
+
+from rollout.inference.gateway.keys import KeyFile, KeyLimits
+from rollout_api.serving import VARIABLE
+
+pytestmark = pytest.mark.process
+COMMAND = (sys.executable, "-m", "rollout.entrypoints.serving.pod")
+BODY = {"model": "chat", "messages": [{"role": "user", "content": "3+4="}], "max_tokens": 4}
+WAIT_SECONDS = 60.0
+
+
+def make_key(folder, name):
+    """A key as a person makes it on another machine, for a Secret."""
+    return KeyFile(folder / "elsewhere").create(name, KeyLimits(), now=time.time(), expires=None)
+
+
+class Pod:
+    """One server, told by its variable."""
+
+    def __init__(self, folder, **changes):
+        self.keys, self.port = folder / "keys", free_port()
+        self.keys.mkdir(exist_ok=True)
+        self.log = folder / "pod.log"
+        order = {
+            "name": "chat",
+            "uri": "rollout://tiny-adder",
+            "engine": {"embedded": {}},
+            "keysDir": str(self.keys),
+            "workDir": str(folder / "work"),
+            "port": self.port,
+            "requestSeconds": 60,
+            "drainSeconds": 30,
+            "leaveSeconds": 2,
+            **changes,
+        }
+        self.env = {**os.environ, VARIABLE: json.dumps(order), "OMP_NUM_THREADS": "1"}
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self):
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(COMMAND, env=self.env, stdout=log, stderr=log)
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(WAIT_SECONDS)
+
+    def ready(self):
+        wait_ready(self.url, self.process, self.log)
+        return self
+
+    def ask(self, key="", client=httpx):
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        url = f"{self.url}/v1/chat/completions"
+        return client.post(url, json=BODY, headers=headers, timeout=WAIT_SECONDS)
+
+    def wait_for(self, code, key):
+        deadline = time.monotonic() + WAIT_SECONDS
+        while (found := self.ask(key).status_code) != code:
+            assert time.monotonic() < deadline, (code, found, self.log.read_text())
+            time.sleep(0.1)
+
+
+def test_keys_come_and_go_with_the_files_of_their_secret_and_are_said_nowhere(tmp_path):
+    first, second = make_key(tmp_path, "ann"), make_key(tmp_path, "bob")
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "ann").write_text(first + "\n")
+    (tmp_path / "keys" / "bob").write_text(second)
+
+    with Pod(tmp_path, keys=["ann", "bob"]) as pod:
+        pod.ready()
+        answer = pod.ask(first)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["model"] == "chat"
+        assert pod.ask().status_code == 401
+        assert pod.ask(make_key(tmp_path, "eve")).status_code == 401
+        third = make_key(tmp_path, "ann")
+        (pod.keys / "ann").write_text(third)
+        pod.wait_for(200, third)
+        pod.wait_for(401, first)
+        (pod.keys / "ann").write_text("my-password")
+        pod.wait_for(401, third)
+        assert pod.ask(second).status_code == 200
+
+    said = pod.log.read_text()
+    assert "names=ann" in said
+    kept = b"".join(one.read_bytes() for one in (tmp_path / "work").rglob("*") if one.is_file())
+    for secret in (first, second, third, "my-password"):
+        assert secret.rpartition("-")[2] not in said
+        assert secret.rpartition("-")[2].encode() not in kept
+
+
+@pytest.mark.parametrize("text", [None, "my-password"])
+def test_a_server_whose_key_is_missing_or_none_ends_and_says_which_but_not_what(tmp_path, text):
+    pod = Pod(tmp_path, keys=["ann"])
+    if text:
+        (pod.keys / "ann").write_text(text)
+    with pod:
+        assert pod.process.wait(WAIT_SECONDS) != 0
+    said = pod.log.read_text()
+    assert "spec.apiKeys: ann: missing, or no key" in said
+    assert "my-password" not in said
+
+
+def test_a_pod_that_ends_answers_whoever_still_comes_and_closes_their_connections(tmp_path):
+    with Pod(tmp_path, leaveSeconds=5) as pod, httpx.Client() as client:
+        pod.ready()
+        assert pod.ask(client=client).headers.get("Connection", "") != "close"
+        pod.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + WAIT_SECONDS
+        while client.get(f"{pod.url}/readyz").status_code == 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        last = pod.ask(client=client)
+        assert (last.status_code, last.headers["Connection"]) == (200, "close")
+        assert pod.process.wait(WAIT_SECONDS) == 0
+
+
+def test_a_model_that_is_not_there_ends_the_pod_with_its_name(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with Pod(tmp_path, uri=f"file://{tmp_path}/empty") as pod:
+        assert pod.process.wait(WAIT_SECONDS) != 0
+    assert "empty" in pod.log.read_text()
+
+
+def test_placing_brings_the_model_into_the_cache_and_ends(tmp_path):
+    pod = Pod(tmp_path)
+    env = {**pod.env, "ROLLOUT_CACHE": str(tmp_path / "cache")}
+    subprocess.run([*COMMAND, "--place"], env=env, check=True, timeout=WAIT_SECONDS)
+    assert list((tmp_path / "cache").rglob("model.safetensors"))

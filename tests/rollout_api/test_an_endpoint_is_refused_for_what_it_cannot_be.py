@@ -1,0 +1,132 @@
+"""RolloutEndpoints: what is not built is refused by name, as is what would do more than serve a model."""
+
+import pytest
+
+from rollout_api.checks import check_document
+from rollout_api.problems import Severity
+
+HEAD = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutEndpoint"}
+KEYS = [{"name": "ann", "secretKeyRef": {"name": "keys", "key": "ann"}}]
+SPEC = {"model": {"uri": "rollout://tiny-adder"}, "engine": {"embedded": {}}, "apiKeys": KEYS}
+HUB = {"uri": "hf://Qwen/Qwen2.5-0.5B-Instruct"}
+
+
+def check(**spec):
+    document = {**HEAD, "metadata": {"name": "chat"}, "spec": {**SPEC, **spec}}
+    return [(one.field, one.reason) for one in check_document(document)]
+
+
+def test_small_and_large_models_pass():
+    assert check() == []
+    assert check(model={**HUB, "revision": "a1b2"}, engine={"vllm": {}}) == []
+    assert check(model={"uri": "file:///models/mine"}, engine={"vllm": {"tensorParallel": 2}}) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"model": {"fromRun": {"name": "a", "snapshot": "Best"}}}, "spec.model.fromRun"),
+        ({"model": {"snapshotRef": {"name": "a"}}}, "spec.model.snapshotRef"),
+        ({"model": {"uri": "s3://bucket/models"}}, "spec.model.uri"),
+        ({"model": {"uri": "pvc://claim/models"}}, "spec.model.uri"),
+        ({"model": {"uri": "/models"}}, "spec.model.uri"),
+        ({"queueName": "a"}, "spec.queueName"),
+        ({"sampling": {"temperature": "0.5"}}, "spec.sampling"),
+        (
+            {"promotion": {"evaluations": [{"suite": {"builtin": {"name": "gsm8k"}}}]}},
+            "spec.promotion.evaluations",
+        ),
+        ({"promotion": {"canaryPercent": 5}}, "spec.promotion.canaryPercent"),
+        ({"promotion": {"bakeSeconds": 5}}, "spec.promotion.bakeSeconds"),
+    ],
+)
+def test_what_is_not_built_is_refused_by_name(spec, field):
+    assert check(**spec) == [(field, "NotSupported")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "reason"),
+    [
+        ({"model": HUB}, "spec.model.revision", "MissingField"),
+        ({"model": {"uri": "hf://Qwen", "revision": "a"}}, "spec.model.uri", "UnknownModel"),
+        ({"model": {"uri": "rollout://tiny"}}, "spec.model.uri", "UnknownModel"),
+        (
+            {"model": {"uri": "rollout://tiny-adder", "revision": "a"}},
+            "spec.model.revision",
+            "NotUsedByModel",
+        ),
+        ({"modelName": "../../etc/passwd"}, "spec.modelName", "InvalidValue"),
+        ({"modelName": "a\nb"}, "spec.modelName", "InvalidValue"),
+        ({"accelerator": {"className": "a"}}, "spec.accelerator", "NotUsedByEngine"),
+        (
+            {
+                "engine": {"vllm": {"tensorParallel": 2}},
+                "accelerator": {"className": "a", "count": 1},
+            },
+            "spec.engine.vllm.tensorParallel",
+            "TooFewDevices",
+        ),
+        ({"labels": {"rollout.dev/endpoint": "other"}}, "spec.labels", "ReservedName"),
+        (
+            {"resources": {"limits": {"nvidia.com/gpu": "8"}}},
+            "spec.resources.limits",
+            "NotAllowed",
+        ),
+        ({"env": [{"name": "LD_PRELOAD", "value": "/x.so"}]}, "spec.env[0].name", "ReservedName"),
+        (
+            {"env": [{"name": "ROLLOUT_SERVE_ORDER", "value": "{}"}]},
+            "spec.env[0].name",
+            "ReservedName",
+        ),
+        (
+            {"env": [{"name": "HF_TOKEN", "value": "hf_1"}]},
+            "spec.env[0].value",
+            "SecretInPlainText",
+        ),
+        ({"annotations": {f"a{i}": "x" * 4000 for i in range(20)}}, "spec.annotations", "TooLarge"),
+    ],
+)
+def test_what_would_not_work_or_reach_too_far_is_refused_where_it_stands(spec, field, reason):
+    assert check(**spec) == [(field, reason)]
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        {"name": "api-key", "value": "mine"},
+        {"name": "host", "value": "0.0.0.0"},
+        {"name": "uds", "value": "x"},
+        {"name": "trust-remote-code", "value": ""},
+        {"name": "middleware", "value": "mine.Code"},
+        {"name": "tool-parser-plugin", "value": "mine"},
+        {"name": "config", "value": "x"},
+        {"name": "-host", "value": "x"},
+        {"name": "block-size --host", "value": "16"},
+        {"name": "block-size", "value": "16 --host=0.0.0.0"},
+        {"name": "block-size", "value": "/etc/passwd"},
+        {"name": "block-size", "value": "--host"},
+    ],
+)
+def test_a_flag_that_does_more_than_tune_the_server_is_refused(argument):
+    [(field, _)] = check(engine={"vllm": {"extraArguments": [argument]}})
+    assert field.startswith("spec.engine.vllm.extraArguments[0]")
+
+
+def test_a_flag_that_tunes_passes():
+    argument = {"name": "block-size", "value": "16"}
+    assert check(engine={"vllm": {"extraArguments": [argument]}}) == []
+
+
+@pytest.mark.parametrize("namespace", ["secretKeyRef", "entry"])
+def test_a_key_of_another_namespace_cannot_be_named(namespace):
+    reference = {"name": "keys", "key": "ann"}
+    entry = {"name": "ann", "secretKeyRef": reference}
+    (reference if namespace == "secretKeyRef" else entry)["namespace"] = "victim"
+    [(field, reason)] = check(apiKeys=[entry])
+    assert (field.endswith("namespace"), reason) == (True, "UnknownField")
+
+
+def test_an_endpoint_without_keys_is_taken_with_a_warning():
+    document = {**HEAD, "metadata": {"name": "chat"}, "spec": {**SPEC, "apiKeys": []}}
+    [problem] = check_document(document)
+    assert (problem.field, problem.severity) == ("spec.apiKeys", Severity.warning)
