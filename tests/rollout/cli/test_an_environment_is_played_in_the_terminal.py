@@ -143,3 +143,13 @@ def test_a_reply_of_several_lines_stands_between_fences(module):
 
     assert done.exit_code == 0, done.output
     assert done.stdout.count("Not that one.") == 1
+
+
+def test_a_plugins_folder_is_played(module, tmp_path):
+    CliRunner().invoke(app, ["plugins", "new", "polite", "--kind", "environment"])
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "Ask for tea."}\n')
+    done = called("try", "polite", "--data", "rows.jsonl", written="Tea.\nTea, please.\n")
+
+    assert done.exit_code == 0, done.output
+    assert "user: Ask for tea." in done.stdout
+    assert done.stdout.count("Say please.") == 1

@@ -88,7 +88,8 @@ def try_environment(
     environment: Annotated[
         str,
         typer.Argument(
-            metavar="ENV", help="A builtin environment, or module.Class found from here."
+            metavar="ENV",
+            help="A builtin environment, module.Class found from here, or a plugin's folder.",
         ),
     ],
     *,

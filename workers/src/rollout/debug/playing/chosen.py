@@ -12,6 +12,7 @@ from rollout.data.build import build_source
 from rollout.data.subset import Part
 from rollout.environments.build import BUILTINS, build_environment
 from rollout.errors import SpecError
+from rollout.plugins.sidecar.manifest import FILE
 from rollout.seams import EnvBuilder
 from rollout.types import Row
 from rollout_api.checks.tools import TOOLS, is_function
@@ -21,7 +22,7 @@ from rollout_api.v1alpha1.environment import Environment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedEnvironment:
-    """What is played: a builtin's name or ``module.Class``, with parameters, tools and, where it has none, rows.
+    """What is played: a builtin's name, ``module.Class`` or a plugin's folder below this one, with parameters, tools and, where it has none, rows.
 
     ``servers`` are MCP servers by name and command; words of it that are files or folders here are what they find.
     """
@@ -67,13 +68,15 @@ def _environment(chosen: PlayedEnvironment) -> Environment:
     name = chosen.environment
     if name in BUILTINS:
         made: dict[str, object] = {"builtin": {"name": name, "parameters": parameters}}
+    elif (Path(name) / FILE).is_file():
+        made = {"plugin": {"path": name, "parameters": parameters}}
     elif is_function(name):
         module, _, class_name = name.rpartition(".")
         python = {"module": module, "className": class_name, "parameters": parameters}
         made = {"python": python}
     else:
         raise SpecError(
-            f"no environment {name!r}; there are {', '.join(sorted(BUILTINS))}, and module.Class of your code"
+            f"no environment {name!r}; there are {', '.join(sorted(BUILTINS))}, module.Class of your code, and folders of plugins"
         )
     made |= {"tools": list(chosen.tools), "mcpServers": [_server(*one) for one in chosen.servers]}
     if chosen.http_hosts:

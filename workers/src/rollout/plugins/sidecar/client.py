@@ -69,20 +69,22 @@ class _Running:
     def __init__(self, plugin: PluginFolder, parameters: Mapping[str, str]) -> None:
         self.process = PluginProcess(plugin)
         self.channel = grpc.insecure_channel(f"unix:{self.process.socket}", options=CHANNEL)
+        self._methods: dict[str, Any] = {}
         try:
             self._begin(plugin, parameters)
         except BaseException:
             self.end()
             raise
 
-    def ask(self, call: PluginCall, request: Frame | bytes, seconds: float) -> Any:
-        """A future of the answer, of grpc's own."""
-        asked = self.channel.unary_unary(
-            call.path,
-            request_serializer=_written,
-            response_deserializer=call.answer.FromString,
-        )
-        return asked.future(request, timeout=seconds)
+    def method(self, call: PluginCall) -> Any:
+        """What makes the call, of grpc's own."""
+        if call.path not in self._methods:
+            self._methods[call.path] = self.channel.unary_unary(
+                call.path,
+                request_serializer=_written,
+                response_deserializer=call.answer.FromString,
+            )
+        return self._methods[call.path]
 
     def end(self) -> None:
         """Close the channel and end the process."""
@@ -122,7 +124,8 @@ class _Running:
         if not Path(self.process.socket).exists():
             return False
         try:
-            health = self.ask(HEALTH, health_pb2.HealthCheckRequest(), SHORT_SECONDS).result()
+            asked = health_pb2.HealthCheckRequest()
+            health = self.method(HEALTH)(asked, timeout=SHORT_SECONDS)
         except grpc.RpcError as error:
             if _code(error) not in BUSY:
                 raise SpecError(f"plugin {plugin.title}: health: {_words(error)}") from error
@@ -131,7 +134,7 @@ class _Running:
 
     def _ask_first(self, call: PluginCall, request: Frame, plugin: PluginFolder) -> Any:
         try:
-            return self.ask(call, request, SHORT_SECONDS).result()
+            return self.method(call)(request, timeout=SHORT_SECONDS)
         except grpc.RpcError as error:
             raise SpecError(
                 f"plugin {plugin.title}: {call.path}: {_words(error)}: {self.process.describe_end()}"
@@ -166,7 +169,7 @@ class PluginClient:
             if not self._free.acquire(timeout=max(0.0, until - time.monotonic())):
                 raise InfrastructureError(self._say(f"is busy: {self._bound()}"))
             try:
-                return running.ask(call, request, max(0.0, until - time.monotonic())).result()
+                return running.method(call)(request, timeout=max(0.0, until - time.monotonic()))
             except grpc.RpcError as error:
                 self._require_another_try(running, call, error, left)
             finally:
@@ -181,7 +184,8 @@ class PluginClient:
             running = await asyncio.to_thread(self._connected)
             await self._acquire(until)
             try:
-                return await _answer(running.ask(call, request, max(0.0, until - time.monotonic())))
+                left_seconds = max(0.0, until - time.monotonic())
+                return await _answer(running.method(call).future(request, timeout=left_seconds))
             except grpc.RpcError as error:
                 await asyncio.to_thread(self._require_another_try, running, call, error, left)
             finally:
