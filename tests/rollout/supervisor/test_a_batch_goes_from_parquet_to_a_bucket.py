@@ -84,6 +84,22 @@ def test_rows_that_a_killed_actor_answered_are_there_once(endpoint, tmp_path):
     assert f"results in {PLACE}" in result["message"]
 
 
+@pytest.mark.slow
+def test_a_bucket_that_goes_away_while_rows_are_answered_is_waited_for(endpoint, tmp_path):
+    client = kit.s3_client(endpoint)
+    job = start(tmp_path / "one", endpoint, slow_tokens=TOKEN_SECONDS)
+    job.wait_until(lambda status: status.infer is not None and status.infer.num_done >= 1)
+    client.delete_bucket(Bucket="answers")
+    job.slow_tokens(0.0)
+    job.wait_until(lambda status: any(one.what == "the place of results" for one in status.waiting))
+
+    client.create_bucket(Bucket="answers")
+    job.finish()
+
+    table = pq.read_table(io.BytesIO(read(endpoint, "results.parquet")))
+    assert table["row"].to_pylist() == [n for n in range(NUM_ROWS) if n != 7]
+
+
 def test_results_of_another_run_and_a_bucket_that_is_gone_are_found_first(endpoint, tmp_path):
     client = kit.s3_client(endpoint)
     client.put_object(Bucket="answers", Key="of/one/results.parquet", Body=b"theirs")

@@ -37,13 +37,14 @@ from rollout.coordinator.batch_run import BATCH, BatchRows
 from rollout.coordinator.duties.batch_results import ERRORS, BatchWriter
 from rollout.coordinator.plan import EvaluationPlan, InferPlan, RunPlan
 from rollout.data.batch import open_batch
+from rollout.errors import StoreError
 from rollout.types import SamplingParams
 from rollout_api.v1alpha1.infer import Infer
 
 NUM_ROWS, SAMPLES = 30, 2
 NEW_TOKENS = 8
 BROKEN_LINE, LOST_LINE, TWICE_LINE = 7, 11, 19
-IN_RESULTS = "kill-in-results"
+IN_RESULTS, NO_PLACE = "kill-in-results", "lose-results-place"
 KINDS = (
     "kill-actor",
     "kill-actor",
@@ -61,8 +62,10 @@ KINDS = (
     "bad-network",
     POWER,
     IN_RESULTS,
+    NO_PLACE,
 )
-"""What may befall a batch: every process at any point, an answer lost after a commit, a writer between its renames."""
+"""What may befall a batch: every process at any point, an answer lost after a commit, a writer between its renames, its
+place."""
 BUSY_SECONDS = 25.0
 """Within which most runs are over; what is drawn for later meets nobody."""
 
@@ -155,8 +158,13 @@ class DyingWriter:
     def __init__(self, world: World, writer: BatchWriter) -> None:
         self._world, self._writer = world, writer
         self.dies_at: list[int] = []
+        self.refusals = 0
 
     def __call__(self) -> Any:
+        if self.refusals:
+            self.refusals -= 1
+            self._world.count("results refused by their place")
+            raise StoreError("the bucket of results is away")
         left = self.dies_at.pop() if self.dies_at else None
         renames, rename = iter(range(9)), Path.replace
 
@@ -182,6 +190,8 @@ class DyingWriter:
 class BatchStory(Story):
     """An inference run from start to end."""
 
+    ending = "Finished"
+
     def mains(self) -> Any:
         world = self._world
         yield "learner", lambda process: batch_workers.publish(world, process)
@@ -194,6 +204,8 @@ class BatchStory(Story):
     def trouble_the_parts(self, fault: Fault) -> None:
         if fault.kind == IN_RESULTS:
             self._world.results.dies_at.append(fault.who % 3)
+        elif fault.kind == NO_PLACE:
+            self._world.results.refusals += 1 + fault.who
         else:
             super().trouble_the_parts(fault)
 
@@ -203,7 +215,7 @@ class BatchStory(Story):
             return
         for text in check_always(world.folder / "ledger.db", self._scenario, world.lives):
             world.break_promise(text)
-        if world.outcome != "Finished":
+        if world.outcome != self.ending:
             world.break_promise(f"the run ended as {world.outcome!r}: {world.status().outcome}")
 
 

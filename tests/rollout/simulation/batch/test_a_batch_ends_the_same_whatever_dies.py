@@ -14,14 +14,18 @@ from batch_story import (
     BROKEN_LINE,
     KINDS,
     LOST_LINE,
+    NO_PLACE,
     NUM_ROWS,
     POWER,
     TWICE_LINE,
+    BatchStory,
     build_scenario,
     run_batch,
     simulate_batch,
     undisturbed,
 )
+from plans import changed
+from scenario import Fault
 
 from rollout.actor.runner import RunnerParts
 from rollout.coordinator.batch_run import BatchRows
@@ -67,6 +71,7 @@ def test_a_batch_that_is_killed_at_each_phase_ends_the_same():
     done = check(range(QUICK))
 
     assert done["killed while results were written"] >= 3
+    assert done["results refused by their place"] > 0
     assert done["told to leave"] > 0
     assert done["interruptions"] > 0
     assert done["late copies"] > 0
@@ -94,6 +99,29 @@ def test_actors_that_ask_for_rows_while_they_work_write_what_one_that_does_not_w
         report = run_batch(replace(calm, num_actors=num_actors, tasks_max=tasks_max))
         assert not report.broken
         assert report.files == undisturbed()
+
+
+def test_a_place_of_results_that_stays_away_is_named_and_ends_the_run_with_its_answers_kept(
+    monkeypatch,
+):
+    scenario = build_scenario(0)
+    plan = changed(scenario.plan, full_seconds=30.0)
+    gone = Fault(at=0.1, kind=NO_PLACE, who=0, seconds=0.0)
+    monkeypatch.setattr(BatchStory, "ending", "StoreError")
+    named = []
+    real = BatchStory._look_at_status
+
+    def look(self):
+        named.extend(one.what for one in self._world.status().waiting)
+        real(self)
+
+    monkeypatch.setattr(BatchStory, "_look_at_status", look)
+
+    report = run_batch(replace(scenario.calm(), plan=plan, faults=(gone,) * 200))
+
+    assert not report.broken, report.explain()
+    assert report.files == {}
+    assert "the place of results" in named
 
 
 def test_a_seed_tells_the_same_story_twice():

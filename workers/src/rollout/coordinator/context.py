@@ -18,7 +18,7 @@ from rollout.coordinator.rules.evidence import EvidenceState
 from rollout.coordinator.rules.recall_state import RecallState
 from rollout.coordinator.settings import Tuning
 from rollout.coordinator.state import RunState
-from rollout.errors import CoordinatorError, LedgerError, LedgerFull, NotStored
+from rollout.errors import CoordinatorError, LedgerError, LedgerFull, NotStored, StoreError
 from rollout.ledger.contract import Ledger
 from rollout.protocol import messages as m
 from rollout.protocol.rendezvous import LearnerGroup
@@ -163,6 +163,14 @@ class NoRoom:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoPlace:
+    """The place of results has taken nothing since then."""
+
+    since: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stuck:
     """Nothing has moved for too long. ``worker`` holds the run up; empty where no one does. ``at``: found then."""
 
@@ -210,6 +218,7 @@ class RunContext:
     tracking: asyncio.Lock = field(default_factory=asyncio.Lock)
     bad_tracker: str = ""
     full: NoRoom | None = None
+    unwritten: NoPlace | None = None
     packer: Packer | None = None
     results: ResultsWriter | None = None
     snapshot_taker: SnapshotTaker | None = None
@@ -267,6 +276,17 @@ class RunContext:
             )
         elif self.clock() - self.full.since > self.plan.limits.full_seconds:
             await self.end("Failed", type(error).__name__, str(error))
+
+    async def meet_lost_place(self, error: StoreError) -> None:
+        """Wait for the place of results, as every answer is in the ledger; end the run when it is away for too long."""
+        if self.unwritten is None:
+            log.error("results wait for their place: %s", error)
+            self.unwritten = NoPlace(since=self.clock(), message=str(error))
+        elif self.clock() - self.unwritten.since > self.plan.limits.full_seconds:
+            kept = (
+                "every answer is in the run's ledger: going on with the run (--resume) writes them"
+            )
+            await self.end("Failed", type(error).__name__, f"{error}; {kept}")
 
     async def remember(
         self,

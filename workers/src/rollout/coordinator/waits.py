@@ -96,6 +96,10 @@ def idle_reason(run: RunContext) -> str:
     """Why there is no work for an actor just now."""
     if run.state.version is None:
         return "waiting for the learner to publish the first version"
+    if run.unwritten is not None:
+        return "every row has ended: waiting for the place of results"
+    if run.plan.infer is not None:
+        return "every row is taken"
     if run.damaged == run.state.version:
         return f"waiting for the learner to store version {run.state.step} again: it was damaged"
     return f"every task of step {run.state.step + 1} is taken: waiting for the learner"

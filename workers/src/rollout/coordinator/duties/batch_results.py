@@ -51,13 +51,21 @@ TOO_MANY_FAILED = "TooManyFailedRows"
 
 
 async def finish_batch(run: RunContext) -> None:
-    """Write the files once every row has ended, and then the outcome; a next life does what is missing."""
+    """Write the files once every row has ended, and then the outcome; a next life does what is missing.
+
+    A place that takes nothing is tried again with every look, for ``limits.noProgressSeconds``.
+    """
     state, plan = run.state, run.plan.infer
     assert plan is not None
     assert run.results is not None
     if state.version is None or state.pending_evaluations():
         return
-    counts = await asyncio.to_thread(run.results)
+    try:
+        counts = await asyncio.to_thread(run.results)
+    except StoreError as error:
+        await run.meet_lost_place(error)
+        return
+    run.unwritten = None
     said = f"{counts.num_rows} rows, {counts.num_failed} failed, {counts.num_tokens} tokens"
     if counts.num_failed > plan.failed_ratio_max * counts.num_rows:
         bound = f"infer.maxFailedRatio is {plan.failed_ratio_max:g}"

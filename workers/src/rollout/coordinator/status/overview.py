@@ -155,6 +155,15 @@ def _waiting(run: RunContext) -> tuple[Waiting, ...]:
                 seconds=now - run.full.since,
             )
         )
+    if run.unwritten is not None and run.state.outcome is None:
+        found.append(
+            Waiting(
+                who=WHOLE_RUN,
+                what="the place of results",
+                culprit=run.unwritten.message,
+                seconds=now - run.unwritten.since,
+            )
+        )
     if (group := describe_group(run)) is not None and group.stage == "Joining":
         since = run.group.since
         found.append(
