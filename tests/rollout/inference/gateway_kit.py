@@ -6,17 +6,19 @@ import asyncio
 import socket
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
+import openai
 from aiohttp import web
 from multidict import CIMultiDictProxy
 from simulated_engine import Simulated, start_engine
 
 from rollout.inference.gateway.api import build_gateway
+from rollout.inference.gateway.batches.runner import BatchRunner, open_batches
 from rollout.inference.gateway.keys import KeyFile, KeyLimits
 from rollout.inference.gateway.state import GatewaySettings, GatewayState
 from rollout.inference.gateway.table import EndpointTable, EngineReplica, ServedVersion, write_table
@@ -36,6 +38,11 @@ class Served:
     folder: Path
     engines: dict[str, Simulated]
     runners: dict[str, web.AppRunner]
+    batches: BatchRunner | None
+    end: Callable[[], Awaitable[None]]
+    """Stop it before its test has ended."""
+    clients: list[openai.AsyncOpenAI] = field(default_factory=list)
+    """Closed at its end."""
 
     def headers(self, key: str | None = None) -> dict[str, str]:
         return {"Authorization": f"Bearer {key or self.key}"}
@@ -106,20 +113,20 @@ async def gateways() -> AsyncIterator[Callable]:
             for runner in runners.values():
                 stack.push_async_callback(runner.cleanup)
             write_table(folder / "table.json", build_table(folder, versions, slots, aliases))
-            keys = KeyFile(folder / "keys")
+            keys = KeyFile(Path((settings or {}).get("keys", folder / "keys")))
             key = keys.create("all", KeyLimits(), now=time.time(), expires=None)
             state = GatewayState(
                 GatewaySettings(
                     host="127.0.0.1",
                     table=str(folder / "table.json"),
-                    keys=str(folder / "keys"),
                     admin="",
-                    **{"port": 0, **(settings or {})},
+                    **{"port": 0, "keys": str(keys.path.parent), **(settings or {})},
                 )
             )
             await state.refresh()
+            batches = open_batches(state)
             runner = web.AppRunner(
-                build_gateway(state),
+                build_gateway(state, batches),
                 handler_cancellation=True,
                 access_log=None,
                 shutdown_timeout=0.1,
@@ -129,16 +136,23 @@ async def gateways() -> AsyncIterator[Callable]:
             await web.SockSite(runner, listening).start()
             duties = [asyncio.create_task(state.keep()), asyncio.create_task(state.watch_health())]
 
+            if batches is not None:
+                duties.append(asyncio.create_task(batches.run()))
+
             async def end() -> None:
                 for duty in duties:
                     duty.cancel()
+                for client in served.clients:
+                    await client.close()
                 await runner.cleanup()
+                if batches is not None:
+                    await batches.close()
                 await state.close()
 
             stack.push_async_callback(end)
             await until(lambda: all(pool.ready for pool in state.pools), "an engine")
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            return Served(
+            served = Served(
                 url=url,
                 key=key,
                 state=state,
@@ -147,7 +161,10 @@ async def gateways() -> AsyncIterator[Callable]:
                 folder=folder,
                 engines=engines,
                 runners=runners,
+                batches=batches,
+                end=end,
             )
+            return served
 
         yield start
 

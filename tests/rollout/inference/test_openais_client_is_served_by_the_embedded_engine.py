@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import openai
@@ -21,7 +23,7 @@ MODEL = "rollout://tiny-adder"
 def served():
     with (
         tempfile.TemporaryDirectory() as home,
-        serving(Path(home), f"adder={MODEL}", f"twin={MODEL}") as found,
+        serving(Path(home), f"adder={MODEL}", f"twin={MODEL}", "--files", "kept") as found,
     ):
         yield found
 
@@ -43,6 +45,37 @@ def test_a_chat_is_answered_with_its_usage_and_id(client):
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
     assert answer.model == "adder"
     assert answer._request_id.startswith("req_")
+
+
+def test_a_batch_is_answered_by_the_engine_that_is_online(client):
+    bodies = [
+        {
+            "model": "adder",
+            "messages": [{"role": "user", "content": f"{i}+{i}="}],
+            "max_tokens": 4,
+            "temperature": 0,
+        }
+        for i in range(10)
+    ]
+    lines = [
+        {"custom_id": str(i), "method": "POST", "url": "/v1/chat/completions", "body": one}
+        for i, one in enumerate(bodies)
+    ]
+    data = "".join(json.dumps(one) + "\n" for one in lines).encode()
+    file = client.files.create(file=("in.jsonl", data), purpose="batch")
+    batch = client.batches.create(
+        input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
+    )
+    deadline = time.monotonic() + 120
+    while (batch := client.batches.retrieve(batch.id)).status != "completed":
+        assert time.monotonic() < deadline, batch
+        time.sleep(0.05)
+    found = map(json.loads, client.files.content(batch.output_file_id).text.splitlines())
+    answers = {
+        int(one["custom_id"]): one["response"]["body"]["choices"][0]["message"] for one in found
+    }
+    online = [client.chat.completions.create(**one).choices[0].message for one in bodies]
+    assert [answers[i]["content"] for i in range(10)] == [one.content for one in online]
 
 
 @pytest.mark.parametrize("usage", [True, False])

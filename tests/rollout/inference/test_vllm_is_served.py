@@ -50,7 +50,7 @@ def test_a_client_of_openais_meets_vllm_as_it_is(tmp_path):
     words = ("rollout://tiny-qwen2", "--engine", "vllm", "--tool-call-parser", "hermes")
     with (
         collecting() as collector,
-        serving(tmp_path, *words, "--traces", collector.url) as served,
+        serving(tmp_path, *words, "--traces", collector.url, "--files", "kept") as served,
     ):
         client = openai.OpenAI(base_url=served.url, api_key=served.key, max_retries=0)
         ask = {"model": "tiny-qwen2", "messages": MESSAGES, "max_tokens": 5}
@@ -99,6 +99,7 @@ def test_a_client_of_openais_meets_vllm_as_it_is(tmp_path):
 
         _left_while_streaming(client, served.process.pid)
         _traced_to_the_engine(client, collector)
+        _answered_as_a_batch(client)
 
 
 def _left_while_streaming(client: openai.OpenAI, pid: int) -> None:
@@ -138,3 +139,37 @@ def _traced_to_the_engine(client: openai.OpenAI, collector: Collector) -> None:
     assert ours.attributes["gen_ai.response.id"].startswith("chatcmpl-")
     refused = [one for one in collector.spans if one.attributes.get("error.type") == "499"]
     assert [one.status for one in refused] == ["UNSET"]
+
+
+def _answered_as_a_batch(client: openai.OpenAI) -> None:
+    """Every line is answered, beside a stream that is open all the while."""
+    body = {"model": "tiny-qwen2", "messages": MESSAGES, "max_tokens": 5, "seed": 1}
+    lines = [
+        {"custom_id": str(i), "method": "POST", "url": "/v1/chat/completions", "body": body}
+        for i in range(40)
+    ]
+    too_long = {**lines[0], "custom_id": "long", "body": {**body, "max_tokens": 10**6}}
+    data = "".join(json.dumps(one) + "\n" for one in (*lines, too_long)).encode()
+    whole = client.chat.completions.create(**body).choices[0].message.content
+    with client.chat.completions.create(
+        **{**body, "max_tokens": 1500}, stream=True, extra_body={"ignore_eos": True}
+    ) as stream:
+        next(stream)
+        file = client.files.create(file=("in.jsonl", data), purpose="batch")
+        batch = client.batches.create(
+            input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
+        )
+        for _ in stream:
+            pass
+    deadline = time.monotonic() + 120
+    while (batch := client.batches.retrieve(batch.id)).status != "completed":
+        assert time.monotonic() < deadline, batch
+        time.sleep(0.1)
+    found = [
+        json.loads(one) for one in client.files.content(batch.output_file_id).text.splitlines()
+    ]
+    assert {one["custom_id"] for one in found} == {str(i) for i in range(40)}
+    said = {one["response"]["body"]["choices"][0]["message"]["content"] for one in found}
+    assert whole in said
+    [refused] = client.files.content(batch.error_file_id).text.splitlines()
+    assert json.loads(refused)["response"]["status_code"] == 400

@@ -50,6 +50,7 @@ class ServeOptions:
     log_bodies: bool = False
     log_days: int = 30
     traces_share: float = 1.0
+    files: Path | None = None
     start_seconds: float = 900.0
     request_seconds: float = 600.0
     leave_seconds: float = 0.0
@@ -192,6 +193,7 @@ class ServingSession:
             log_days=options.log_days,
             traces=options.engine.traces,
             traces_share=options.traces_share,
+            files="" if options.files is None else str(options.files),
         )
 
     def _make_key(self) -> str:

@@ -113,6 +113,11 @@ TracesShareOption = Annotated[
     typer.Option("--traces-share", help="Of --traces: share of requests that are traced, 0 to 1."),
 ]
 
+FilesOption = Annotated[
+    Path | None,
+    typer.Option("--files", help="Folder of uploaded files and batches; default: none are kept."),
+]
+
 
 def serve(
     models: ModelsArgument,
@@ -133,6 +138,7 @@ def serve(
     log_days: LogDaysOption = 30,
     traces: TracesOption = None,
     traces_share: TracesShareOption = 1.0,
+    files: FilesOption = None,
     keys_folder: KeysOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
@@ -168,6 +174,7 @@ def serve(
         log_bodies=log_bodies,
         log_days=log_days,
         traces_share=traces_share,
+        files=files and files.absolute(),
     )
     _serve(options, output)
 

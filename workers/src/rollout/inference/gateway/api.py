@@ -19,10 +19,13 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from rollout.inference.gateway.batches.desk import BatchDesk, Handler
+from rollout.inference.gateway.batches.runner import BatchRunner
 from rollout.inference.gateway.exchange import (
     DIGEST_HEADER,
     JSON_TYPE,
     LEFT,
+    REQUEST_ID,
     VERSION_HEADER,
     Exchange,
     end_refused,
@@ -39,14 +42,18 @@ from rollout.inference.gateway.table import ServedVersion
 log = logging.getLogger(__name__)
 
 OWNER = "rollout"
-REQUEST_ID = web.RequestKey("id", str)
 _CLIENT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+FILE_PATHS = ("/v1/files", "/v1/files/{rest:.*}", "/v1/batches", "/v1/batches/{rest:.*}")
+
+Endpoint = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def build_gateway(state: GatewayState) -> web.Application:
-    """The application; the caller serves it, with ``handler_cancellation``: a client that leaves ends its request."""
+def build_gateway(state: GatewayState, batches: BatchRunner | None = None) -> web.Application:
+    """The application; the caller serves it, with ``handler_cancellation``: a client that leaves ends its request.
+
+    ``batches``: what works on them, where files are kept; the caller runs it.
+    """
     app = web.Application(
         client_max_size=state.settings.body_bytes_max, middlewares=[_refusals(state)]
     )
@@ -54,6 +61,13 @@ def build_gateway(state: GatewayState) -> web.Application:
         app.router.add_post(path, partial(_ask, state, path))
     app.router.add_get("/v1/models", partial(_models, state))
     app.router.add_get("/v1/models/{name}", partial(_model, state))
+    if batches is not None:
+        desk = BatchDesk(batches, state.settings.body_seconds, state.settings.write_seconds)
+        for method, path, answer in desk.routes:
+            app.router.add_route(method, path, partial(_for_key, state, answer))
+    else:
+        for path in FILE_PATHS:
+            app.router.add_route("*", path, partial(_no_files, state))
     app.router.add_get("/healthz", _health)
     app.router.add_get("/readyz", partial(_ready, state))
     app.router.add_get("/metrics", partial(_metrics, state))
@@ -77,7 +91,7 @@ def _refusals(state: GatewayState) -> Any:
     """A middleware that puts every refusal, aiohttp's own too, into OpenAI's form, and counts ours."""
 
     @web.middleware
-    async def tell(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def tell(request: web.Request, handler: Endpoint) -> web.StreamResponse:
         request[REQUEST_ID] = _request_id(request)
         headers = {"x-request-id": request[REQUEST_ID]}
         try:
@@ -206,6 +220,23 @@ def _reading(state: GatewayState, size: int) -> Iterator[None]:
 
 def _version_headers(version: ServedVersion) -> dict[str, str]:
     return {VERSION_HEADER: version.name, DIGEST_HEADER: version.digest}
+
+
+async def _for_key(
+    state: GatewayState, answer: Handler, request: web.Request
+) -> web.StreamResponse:
+    """What is a key's own, and no engine's answer."""
+    key = _identify(state, request)
+    if state.draining:
+        raise unavailable("the server is ending; try again", reason="draining", retry_after=5)
+    found = await answer(key, request)
+    return found if isinstance(found, web.StreamResponse) else _json(request, found)
+
+
+async def _no_files(state: GatewayState, request: web.Request) -> web.StreamResponse:
+    _identify(state, request)
+    message = "this server keeps no files and runs no batches: start it with --files FOLDER"
+    raise ApiRefusal(404, message, code="files_off", reason="no_files")
 
 
 async def _models(state: GatewayState, request: web.Request) -> web.StreamResponse:

@@ -43,6 +43,8 @@ ANSWER_BYTES_MAX = 64 << 20
 CLIENT_CHARACTERS_MAX = 120
 LEFT = 499
 """In our own counts only: the client left."""
+REQUEST_ID = web.RequestKey("id", str)
+"""Of a request: what its answer's ``x-request-id`` says."""
 VERSION_HEADER = "X-Rollout-Model-Version"
 DIGEST_HEADER = "X-Rollout-Weights-Digest"
 JSON_TYPE = "application/json"
@@ -206,13 +208,13 @@ class Exchange:
         self, slot: EngineSlot, upstream: aiohttp.ClientResponse
     ) -> web.StreamResponse:
         if upstream.status != 200:
-            body = await _read(upstream)
+            body = await read_answer(upstream)
             self.pool.answered(slot)
             raise engine_refusal(upstream.status, body)
         if self.ask.stream:
             return await self._stream(slot, upstream)
         try:
-            body = await _read(upstream)
+            body = await read_answer(upstream)
         except (aiohttp.ClientError, OSError) as error:
             self.pool.lost(slot.engine)
             raise unavailable("the engine was lost; try again", reason="no_engine") from error
@@ -275,7 +277,7 @@ class Exchange:
             self.span.first_token(self.first_byte_at - self.began_at)
 
 
-async def _read(upstream: aiohttp.ClientResponse) -> bytes:
+async def read_answer(upstream: aiohttp.ClientResponse) -> bytes:
     """A whole answer, within bounds."""
     parts, size = [], 0
     async for data in upstream.content.iter_any():

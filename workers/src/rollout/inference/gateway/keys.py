@@ -95,6 +95,10 @@ class KeyRing:
             raise KeyRefused("Incorrect API key provided.")
         return key
 
+    def find(self, key_id: str) -> ApiKey | None:
+        """The key of a public id, revoked ones too."""
+        return self._keys.get(key_id)
+
     def holds(self, key_id: str, now: float) -> bool:
         """Whether requests may be begun with it."""
         key = self._keys.get(key_id)

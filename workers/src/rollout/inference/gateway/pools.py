@@ -27,6 +27,8 @@ CONNECT_SECONDS_MAX = 2.0
 HEALTH_SECONDS_MAX = 5.0
 HEALTH_AGAIN_SECONDS = 0.5
 READ_BYTES = 1 << 18
+KEPT_SHARE = 4
+"""One place in so many is never given to a low request."""
 UPSTREAM = "http://engine"
 
 
@@ -98,6 +100,7 @@ class VersionPool:
         self.version = version
         self.retired = False
         self._queue: FairQueue[_Waiter] = FairQueue(bounds)
+        self._low: FairQueue[_Waiter] = FairQueue(bounds)
         self._metrics = metrics
         self._draw = random.Random()
         self.engines = [EngineClient(one) for one in version.replicas]
@@ -105,22 +108,34 @@ class VersionPool:
     @property
     def open_requests(self) -> int:
         """Waiting or with an engine."""
-        return self._queue.requests + sum(one.load.requests for one in self.engines)
+        return self._queue.requests + self._low.requests + self._sent
+
+    @property
+    def slots(self) -> int:
+        """Requests that all its engines together answer at a time."""
+        return sum(one.load.slots for one in self.engines)
 
     @property
     def ready(self) -> bool:
         """Whether any engine takes requests."""
         return any(one.load.ready for one in self.engines)
 
-    async def acquire(self, entrant: Entrant, seconds_max: float) -> EngineSlot:
-        """A place with an engine, waited for in turn. Raises ApiRefusal when the queue is full or time is up."""
-        if not self._queue.requests and (slot := self._grant(entrant)) is not None:
+    async def acquire(
+        self, entrant: Entrant, seconds_max: float, *, low: bool = False
+    ) -> EngineSlot:
+        """A place with an engine, waited for in turn. ``low``: behind all others, and of the spare places only.
+
+        Raises ApiRefusal when the queue is full or time is up.
+        """
+        queue = self._low if low else self._queue
+        free = not self._queue.requests and not queue.requests and (not low or self._spare > 0)
+        if free and (slot := self._grant(entrant)) is not None:
             return slot
         waiter = _Waiter(entrant=entrant, granted=asyncio.get_running_loop().create_future())
         queued = Queued(
             key=entrant.key, tokens=entrant.tokens, size_bytes=entrant.size_bytes, item=waiter
         )
-        if not self._queue.push(queued):
+        if not queue.push(queued):
             raise self._full()
         slot = None
         try:
@@ -129,7 +144,7 @@ class VersionPool:
         except TimeoutError:
             raise self._expired(seconds_max) from None
         finally:
-            self._queue.remove(queued)
+            queue.remove(queued)
             if slot is None and waiter.granted.done() and not waiter.granted.cancelled():
                 self.release(
                     waiter.granted.result()
@@ -157,16 +172,14 @@ class VersionPool:
         engine.load.forget()
 
     def dispatch(self) -> None:
-        """Give free places to who waits, in turn."""
+        """Give free places to who waits, in turn; and of what is then to spare, to the low ones."""
         while any(one.load.has_room for one in self.engines):
             queued = self._queue.pop()
             if queued is None:
-                return
-            granted = queued.item.granted
-            if not granted.done():
-                slot = self._grant(queued.item.entrant)
-                assert slot is not None, "an engine had room"
-                granted.set_result(slot)
+                break
+            self._give(queued.item)
+        while self._spare > 0 and (queued := self._low.pop()) is not None:
+            self._give(queued.item)
 
     async def watch_health(self) -> None:
         """Ask every engine that has failed, or has nothing to do, whether it lives."""
@@ -187,7 +200,8 @@ class VersionPool:
         metrics.queued_requests.labels(name).set(self._queue.requests)
         metrics.queued_tokens.labels(name).set(self._queue.tokens)
         slots = sum(one.load.slots for one in self.engines if one.load.ready)
-        metrics.saturation.labels(name).set(self.open_requests / max(slots, 1))
+        wanted = self._queue.requests + self._sent
+        metrics.saturation.labels(name).set(wanted / max(slots, 1))
         for one in self.engines:
             metrics.inflight_requests.labels(name, one.load.name).set(one.load.requests)
             metrics.engine_ready.labels(name, one.load.name).set(one.load.ready)
@@ -196,6 +210,23 @@ class VersionPool:
         """Close the clients of all engines."""
         for one in self.engines:
             await one.close()
+
+    @property
+    def _sent(self) -> int:
+        return sum(one.load.requests for one in self.engines)
+
+    @property
+    def _spare(self) -> int:
+        """Free places without those that are kept for requests that are not low: a share of all, and one at least."""
+        ready = [one.load for one in self.engines if one.load.ready]
+        slots = sum(one.slots for one in ready)
+        return slots - sum(one.requests for one in ready) - max(1, slots // KEPT_SHARE)
+
+    def _give(self, waiter: _Waiter) -> None:
+        if not waiter.granted.done():
+            slot = self._grant(waiter.entrant)
+            assert slot is not None, "an engine had room"
+            waiter.granted.set_result(slot)
 
     def _grant(self, entrant: Entrant) -> EngineSlot | None:
         several = len(self.engines) > 1

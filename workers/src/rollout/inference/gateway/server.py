@@ -17,6 +17,7 @@ from rollout.common.duties import keep_going, until_one_fails
 from rollout.common.stacks import heed_end
 from rollout.errors import CoordinatorError
 from rollout.inference.gateway.api import build_gateway
+from rollout.inference.gateway.batches.runner import open_batches
 from rollout.inference.gateway.state import GatewaySettings, GatewayState
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,8 @@ async def serve_gateway(settings: GatewaySettings) -> None:
     heed_end(stop.set, asyncio.get_running_loop(), shows=lambda: False)
     state = GatewayState(settings)
     await state.refresh()
-    clients, admin = _runner(build_gateway(state)), _runner(_build_admin(state))
+    batches = open_batches(state)
+    clients, admin = _runner(build_gateway(state, batches)), _runner(_build_admin(state))
     await clients.setup()
     await admin.setup()
     await _listen(clients, admin, settings)
@@ -43,15 +45,21 @@ async def serve_gateway(settings: GatewaySettings) -> None:
         "files": state.keep,
         "health": state.watch_health,
     }
+    if batches is not None:
+        duties["batches"] = batches.run
     tasks = [asyncio.create_task(keep_going(name, duty)) for name, duty in duties.items()]
     try:
         await _first(stop.wait(), until_one_fails(tasks))
+        if batches is not None:
+            batches.hold()
         await state.drain()
     finally:
         for task in tasks:
             task.cancel()
         await clients.cleanup()
         await admin.cleanup()
+        if batches is not None:
+            await batches.close()
         await state.close()
 
 

@@ -43,7 +43,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``admin`` is a Unix socket for whoever started it. ``is_open``: no key is asked for. ``leave_seconds``: a gateway that is
     told to end goes on taking requests for so long, each on a connection that it then closes, until nobody sends it any.
-    ``traces``: where spans are sent, whole (``parse_collector``); empty: nowhere.
+    ``files``: folder of uploaded files and batches; empty: it keeps none. ``traces``: where spans are sent, whole (``parse_collector``); empty: nowhere.
     """
 
     host: str
@@ -66,6 +66,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     log_bodies: bool = False
     log_days: int = 30
     traces: str = ""
+    files: str = ""
     traces_share: float = 1.0
     is_open: bool = False
     leave_seconds: float = 0.0
