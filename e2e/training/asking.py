@@ -10,15 +10,19 @@ NAME = "client"
 SCRIPT = """
 import json, sys, time
 import openai
-url, key, model = sys.argv[1:]
+url, key, model, form = sys.argv[1:]
 client = openai.OpenAI(base_url=url, api_key=key, max_retries=0, timeout=60)
 while True:
     told = {}
     try:
-        raw = client.chat.completions.with_raw_response.create(
-            model=model, messages=[{"role": "user", "content": "3+4="}], max_tokens=4)
+        if form == "chat":
+            asked = {"messages": [{"role": "user", "content": "3+4="}]}
+            create = client.chat.completions.with_raw_response.create
+        else:
+            asked, create = {"prompt": "3+4="}, client.completions.with_raw_response.create
+        raw = create(model=model, max_tokens=4, **asked)
         told = {"code": raw.status_code, "digest": raw.headers["x-rollout-weights-digest"]}
-        told["text"] = raw.parse().choices[0].message.content
+        told["answers"] = len(raw.parse().choices)
     except Exception as error:
         told["error"] = f"{type(error).__name__}: {error}"[:300]
     print(json.dumps(told), flush=True)
@@ -37,14 +41,14 @@ except urllib.error.HTTPError as error:
 PYTHON = f"{containers.ENVIRONMENT}/bin/python"
 
 
-def build_client(url: str, key: str, model: str) -> dict[str, Any]:
-    """The pod."""
+def build_client(url: str, key: str, model: str, form: str = "chat") -> dict[str, Any]:
+    """The pod. ``form``: ``chat``, or ``text`` for a model without a template of chats."""
     volumes, mounts = containers.build_environment_mounts()
     container = {
         "name": NAME,
         "image": containers.WORKER,
         "imagePullPolicy": "Never",
-        "command": [PYTHON, "-u", "-c", SCRIPT, url, key, model],
+        "command": [PYTHON, "-u", "-c", SCRIPT, url, key, model, form],
         "env": [
             {"name": "HOME", "value": "/tmp"},
             {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},

@@ -11,57 +11,17 @@ from typing import Any
 
 import pytest
 from asking import ask_once, build_client, read_told
+from endpoints import MINE, WatchedEndpoint
 from samples import build_endpoint
 from watched import Stage
 
-from cluster.kubectl import Kubectl
 from rollout.inference.gateway.keys import KeyFile, KeyLimits
-from terminal import why_of_pods
-from waiting import wait_until
 
 pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(900)]
 
-MINE = "rollout.dev/endpoint=chat"
-KINDS = "deployments,replicasets,pods,services,serviceaccounts,networkpolicies,poddisruptionbudgets"
 OTHER = {"uri": "rollout://tiny-qwen2"}
 ASKED_MIN = 20
 """Answers of the client before and after a change."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """The endpoint, as its objects say."""
-
-    kubectl: Kubectl
-
-    def status(self) -> dict[str, Any]:
-        return self.kubectl.get("rolloutendpoint", "chat").get("status", {})
-
-    def condition(self, kind: str) -> tuple[str, str]:
-        found = {one["type"]: one for one in self.status().get("conditions", ())}
-        one = found.get(kind, {})
-        return one.get("status", ""), one.get("reason", "")
-
-    def edit(self, spec: dict[str, Any]) -> None:
-        body = json.dumps({"spec": spec})
-        self.kubectl("patch", "rolloutendpoint", "chat", "--type=merge", "-p", body)
-
-    def pods(self) -> list[dict[str, Any]]:
-        return self.kubectl.get("pods", "-l", MINE)["items"]
-
-    def names(self, kinds: str = KINDS) -> set[str]:
-        found = self.kubectl.get(kinds, "-l", MINE)["items"]
-        return {f"{one['kind']}/{one['metadata']['name']}" for one in found}
-
-    def until(self, holds: Any, what: str) -> Any:
-        try:
-            return wait_until(holds, what, every=0.5, hopeless=lambda: why_of_pods(self.pods()))
-        except AssertionError as error:
-            logs = [
-                self.kubectl.attempt("logs", "-l", MINE, "--all-containers", "--tail=60").stdout,
-                json.dumps([one["status"].get("containerStatuses") for one in self.pods()]),
-            ]
-            raise AssertionError(f"{error}; {json.dumps(self.status())}; {logs}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +48,7 @@ def seen(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     key = made.create("ann", KeyLimits(), now=time.time(), expires=None)
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "chat-keys"}}
     kubectl.apply({**secret, "stringData": {"ann": key}}, build_endpoint())
-    mine = Watched(kubectl=kubectl)
+    mine = WatchedEndpoint(kubectl=kubectl)
     mine.until(lambda: mine.condition("Ready") == ("True", "Serving"), "a first server")
     url, first = mine.status()["url"], mine.status()["currentRevision"]
     kubectl.apply(build_client(url, key, "chat"))
@@ -158,6 +118,7 @@ def test_a_model_that_cannot_be_had_is_given_up_and_nobody_notices(seen: Seen):
     conditions = {one["type"]: one for one in seen.given_up["conditions"]}
     assert conditions["Available"]["status"] == "True"
     assert "goes on serving" in conditions["Stalled"]["message"]
+    assert "nowhere" in conditions["Stalled"]["message"], "the pod's own word"
     assert [one for one in seen.told_meanwhile if "error" in one] == []
 
 

@@ -33,6 +33,7 @@ class World:
         self.status: dict[str, Any] = {}
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.secrets: set[str] = set()
+        self.pods: list[dict[str, Any]] = []
         self.events: list[dict[str, Any]] = []
         self.generation, self.version = 1, 10
         self.moment = BEGIN
@@ -131,6 +132,11 @@ class World:
         if (found := self.objects.get((resource.kind, name))) is not None:
             return found
         raise NotFound(f"get {name}", 404, "none")
+
+    async def list(self, resource, namespace=None, **parameters):
+        assert (resource.kind, namespace) == ("Pod", "ns")
+        assert parameters["labelSelector"].startswith("rollout.dev/endpoint=chat")
+        return {"items": self.pods}
 
     async def apply_new(self, body, resource, *, manager):
         self._break(resource)

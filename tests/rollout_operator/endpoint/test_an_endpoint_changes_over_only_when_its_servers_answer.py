@@ -216,6 +216,56 @@ async def test_a_secret_that_is_not_there_is_named_and_what_serves_goes_on(serve
     assert old in served.deployments()
 
 
+def build_pod(revision, state, last=None):
+    container = {"name": "server", "state": state, "lastState": last or {}}
+    meta = {"name": f"{revision}-x", "labels": {names.LABEL_REVISION: revision}}
+    return {"metadata": meta, "status": {"containerStatuses": [container]}}
+
+
+async def test_why_servers_do_not_come_up_is_told_with_their_own_words_and_kept(served):
+    [old] = served.deployments()
+    served.edit(model=OTHER)
+    await served.look()
+    [new] = served.deployments().keys() - {old}
+    served.pods = [
+        build_pod(old, {"running": {}}, {"terminated": {"exitCode": 1, "message": "long ago"}}),
+        build_pod(new, {"waiting": {"reason": "ContainerCreating"}}),
+    ]
+    await served.look()
+    assert served.said("Progressing").startswith(f"0 of 2 servers of {new} are ready; {old} serves")
+    assert served.again == 10.0
+    ended = {"terminated": {"exitCode": 2, "message": "SpecError: no model\x1b[31m\nthere"}}
+    served.pods = [build_pod(new, {"waiting": {"reason": "CrashLoopBackOff"}}, ended)]
+    await served.look()
+    told = f"pod {new}-x, container server: CrashLoopBackOff: SpecError: no model"
+    assert told in served.said("Progressing")
+    assert "\x1b" not in served.said("Progressing")
+
+    served.be_late(new)
+    await served.look()
+    served.pods = []
+    await served.look(2)
+    assert told in served.said("Stalled")
+
+
+async def test_an_image_that_cannot_be_pulled_and_a_node_that_is_nowhere_are_told():
+    world = World()
+    await world.look()
+    [name] = world.deployments()
+    pull = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
+    world.pods = [build_pod(name, pull)]
+    await world.look()
+    assert "container server: ImagePullBackOff: not found" in world.said("Progressing")
+    nowhere = {"type": "PodScheduled", "reason": "Unschedulable", "message": "0/2 nodes"}
+    world.pods = [build_pod(name, {})]
+    world.pods[0]["status"]["conditions"] = [nowhere]
+    await world.look()
+    assert "Unschedulable: 0/2 nodes" in world.said("Progressing")
+    world.pods = [build_pod(name, {"waiting": {"reason": "A", "message": "x" * 100_000}})]
+    await world.look()
+    assert len(world.said("Progressing")) < 600
+
+
 async def test_what_the_api_server_forbids_is_told_and_tried_again():
     world = World()
     world.broken["Deployment"] = Forbidden("apply deployments", 403, "may not")

@@ -38,7 +38,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployed:
-    """What is particular to a Deployment. ``ready``: pods of its template that are; none while the controller has not seen it.
+    """What is particular to a Deployment. ``ready``: pods of its template that are. ``observed``: its controller has seen its spec.
 
     ``revision`` is the endpoint's. ``late``: what the controller says of one that did not come up in time; ``failed``: what
     we noted of it. ``created`` is RFC 3339.
@@ -48,6 +48,7 @@ class Deployed:
     replicas: int
     pods: int = 0
     ready: int = 0
+    observed: bool = False
     late: str = ""
     failed: str = ""
     created: str = ""
@@ -210,7 +211,8 @@ def _deployed(live: Document) -> Deployed:
         revision=meta["name"],
         replicas=spec.get("replicas", 1),
         pods=status.get("replicas", 0),
-        ready=min(status.get("readyReplicas", 0), status.get("updatedReplicas", 0)) if seen else 0,
+        ready=min(status.get("readyReplicas", 0), status.get("updatedReplicas", 0)),
+        observed=seen,
         late=(progress.get("message") or "late")[:500] if late else "",
         failed=(meta.get("annotations") or {}).get(names.ANNOTATION_FAILED, "")[:500],
         created=meta.get("creationTimestamp", ""),

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from rollout_api import names
 from rollout_operator.cache.objects import Stored
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.backoff import asked_seconds
@@ -14,11 +15,13 @@ from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.controller.queue import Key, KeyQueue
 from rollout_operator.endpoint.apply import EndpointApplier
 from rollout_operator.endpoint.inputs import KIND
-from rollout_operator.endpoint.model import EndpointPlan
+from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen
 from rollout_operator.endpoint.observe import EndpointLook, look
-from rollout_operator.endpoint.plan import plan_endpoint
+from rollout_operator.endpoint.plan import is_up, plan_endpoint
+from rollout_operator.endpoint.trouble import find_trouble
 from rollout_operator.errors import KubeError, Terminating
 from rollout_operator.kube.client import KubeClient
+from rollout_operator.kube.resources import PODS
 from rollout_operator.other_kinds import Send
 from rollout_operator.run.controller import FAILURES_TOLD_MAX, PEOPLE_MEND, gate_of
 from rollout_operator.run.events import Poster
@@ -26,6 +29,9 @@ from rollout_operator.run.render.inputs import Platform
 from rollout_operator.run.surroundings import find_missing, find_unserved_labels
 
 log = logging.getLogger(__name__)
+
+PODS_MAX = 50
+"""Looked at for why they do not come up."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,14 +78,27 @@ class EndpointController:
         return plan.requeue_seconds
 
     async def _check(self, stored: Stored, looked: EndpointLook) -> EndpointLook:
-        """What is asked of the API server, before a revision is made. Raises KubeError."""
+        """What is asked of the API server: before a revision is made, and while it does not come up. Raises KubeError."""
         seen, inputs = looked.seen, looked.inputs
-        if inputs is None or seen.suspend or seen.target in seen.servers:
+        if inputs is None or seen.suspend:
             return looked
+        if seen.target in seen.servers:
+            return replace(looked, seen=await self._listen(seen))
         spec = json.loads(stored.spec)
         gate = await find_unserved_labels(self.client, inputs.runtime, seen.namespace, spec)
         gate = gate or await find_missing(self.client, seen.namespace, spec)
         return looked if gate is None else EndpointLook(seen=replace(seen, gate=gate))
+
+    async def _listen(self, seen: EndpointSeen) -> EndpointSeen:
+        """With what pods say that do not come up. Raises KubeError."""
+        if is_up(seen) or seen.servers[seen.target].failed or not seen.replicas:
+            return seen
+        labels = names.server_labels(seen.name, seen.uid)
+        chosen = ",".join(f"{key}={value}" for key, value in labels.items())
+        found = await self.client.list(
+            PODS, seen.namespace, labelSelector=chosen, limit=str(PODS_MAX)
+        )
+        return replace(seen, trouble=find_trouble(found["items"], seen.target))
 
     async def _say(self, stored: Stored, looked: EndpointLook, plan: EndpointPlan) -> None:
         if plan.status is None:

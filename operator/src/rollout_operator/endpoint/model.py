@@ -16,7 +16,7 @@ class EndpointSeen:
     """One endpoint and its children. ``target`` is the revision that its spec comes to; empty where ``gate`` keeps it from any.
 
     ``gate``: what a person must mend before anything is made of the spec. ``selects``: the revision that the Service sends
-    requests to; empty without a Service. ``image``: of the target.
+    requests to; empty without a Service. ``image``: of the target. ``trouble``: what its pods say that do not come up.
     """
 
     name: str
@@ -30,6 +30,7 @@ class EndpointSeen:
     image: str = ""
     children: Mapping[tuple[str, str], Child] = field(default_factory=dict)
     selects: str = ""
+    trouble: str = ""
 
     @property
     def suspend(self) -> bool:

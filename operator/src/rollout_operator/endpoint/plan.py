@@ -14,6 +14,8 @@ from rollout_operator.endpoint.status import plan_notes, plan_status
 
 SETTLE_SECONDS = 2.0
 """Between the switch of the Service and the end of what served before."""
+PODS_SECONDS = 10.0
+"""Between two looks at pods that do not come up."""
 
 
 def plan_endpoint(seen: EndpointSeen, now: datetime) -> EndpointPlan:
@@ -59,8 +61,15 @@ def _plan_servers(seen: EndpointSeen) -> EndpointPlan:
         replicas=seen.replicas,
         scale=_differ(seen, (current,)) if current != seen.target else (),
         remove=remove,
-        requeue_seconds=None if switched else SETTLE_SECONDS,
+        requeue_seconds=_next_look(seen, switched=switched),
     )
+
+
+def _next_look(seen: EndpointSeen, *, switched: bool) -> float | None:
+    """Nobody tells of pods that do not come up: they are asked now and then."""
+    if not switched:
+        return SETTLE_SECONDS
+    return None if is_up(seen) else PODS_SECONDS
 
 
 def is_up(seen: EndpointSeen) -> bool:
@@ -68,7 +77,7 @@ def is_up(seen: EndpointSeen) -> bool:
     found = seen.servers.get(seen.target)
     if found is None or found.failed:
         return False
-    return found.replicas == seen.replicas and found.ready >= seen.replicas
+    return found.observed and found.replicas == seen.replicas and found.ready >= seen.replicas
 
 
 def _gives_up(seen: EndpointSeen, current: str) -> str | None:
@@ -78,7 +87,7 @@ def _gives_up(seen: EndpointSeen, current: str) -> str | None:
         return None
     if found.failed:
         return ""
-    return found.late or None
+    return " | ".join(one for one in (found.late, seen.trouble) if one) if found.late else None
 
 
 def _go_on(seen: EndpointSeen, current: str, late: str) -> EndpointPlan:

@@ -163,13 +163,17 @@ def _progress(seen: EndpointSeen, plan: EndpointPlan) -> tuple[ConditionUpdate, 
     if seen.suspend:
         return no(kind, Reason.SUSPENDED, "spec.suspend is true"), None
     target = seen.servers.get(seen.target)
-    late = plan.fail or (target.failed or target.late if target is not None else "")
+    trouble = f" | {seen.trouble}" if seen.trouble else ""
+    late = plan.fail or (target.failed if target is not None else "")
+    if target is not None and target.late and not late:
+        late = f"{target.late}{trouble}"
     if late:
         goes_on = f"; {plan.serves} goes on serving" if plan.serves != seen.target else ""
         said = (Reason.PROGRESS_DEADLINE_EXCEEDED, f"{seen.target}: {late}{goes_on}")
         return no(kind, *said), said
     num = target.ready if target is not None else 0
     words = f"{num} of {seen.replicas} servers of {seen.target} are ready"
+    words += trouble if num < seen.replicas else ""
     done = target is not None and num >= seen.replicas and plan.serves == seen.target
     if done and seen.selects == seen.target:
         return yes(kind, Reason.REVISION_SERVES, words), None
