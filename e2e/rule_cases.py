@@ -113,10 +113,6 @@ PAIRS: dict[str, tuple[Any, Any]] = {
         {"source": {"run": {"name": "a"}}, "storageRef": {"name": "near"}},
         {"source": EXISTING, "storageRef": {"name": "near"}},
     ),
-    "maxSurge and maxUnavailable are both 0: no server could be replaced": (
-        {"maxSurge": 0, "maxUnavailable": 1},
-        {"maxSurge": 0, "maxUnavailable": 0},
-    ),
     "a canary is watched for bakeSeconds: make it more than 0": (
         {"canaryPercent": 5, "bakeSeconds": 1},
         {"canaryPercent": 5, "bakeSeconds": 0},

@@ -138,12 +138,16 @@ def everything(kubectl: Kubectl) -> dict[str, str]:
     return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in found}
 
 
-def test_kinds_that_nothing_acts_on_yet_say_so(webhook: webhooks.Webhook):
-    endpoint = build_run() | {
-        "kind": "RolloutEndpoint",
-        "spec": {"model": {"uri": "hf://owner/name"}},
-    }
-    assert "does not act on RolloutEndpoints yet" in dry_create(webhook.kubectl, endpoint).stderr
+def test_an_endpoint_of_what_is_not_built_is_refused_and_one_without_keys_is_warned_of(
+    webhook: webhooks.Webhook,
+):
+    small = {"model": {"uri": "rollout://tiny-adder"}, "engine": {"embedded": {}}}
+    endpoint = build_run() | {"kind": "RolloutEndpoint", "spec": small}
+    assert "spec.apiKeys: no key is asked for" in dry_create(webhook.kubectl, endpoint).stderr
+    endpoint["spec"] = small | {"promotion": {"canaryPercent": 5}}
+    refused = dry_create(webhook.kubectl, endpoint)
+    assert refused.returncode != 0
+    assert "spec.promotion.canaryPercent" in refused.stderr
 
 
 def test_an_update_is_asked_about_its_spec_only(own_webhook: webhooks.Webhook):
