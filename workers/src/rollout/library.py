@@ -93,7 +93,7 @@ class Run:
 
 
 def run(
-    manifest: str | Path,
+    manifest: str | Path | Mapping[str, Any],
     *,
     set: Mapping[str, Any] | None = None,  # noqa: A002 - the command line's --set
     rewards: Sequence[RewardFunction] | None = None,
@@ -104,7 +104,8 @@ def run(
     """Run a manifest to its end on this machine.
 
     Args:
-        manifest: a YAML or TOML file; of several documents the last run is returned.
+        manifest: a YAML or TOML file; of several documents the last run is returned. Or one document as a mapping,
+            whose relative paths begin in the working folder.
         set: overrides, such as ``{"train.maxSteps": 50}``.
         rewards: functions ``(prompts, completions, rows) -> one float or named floats each``; they
             replace the manifest's rewards and are pickled into the run's folder.
@@ -118,11 +119,13 @@ def run(
     """
     from rollout.errors import RunFailed
     from rollout.report import write_report
-    from rollout.runs.manifest import load_documents
+    from rollout.runs.manifest import document_of, load_documents
     from rollout.runs.validation import apply_values, require_valid
     from rollout.supervisor import run_manifest
 
-    documents = [apply_values(document, set or {}) for document in load_documents(manifest)]
+    made = isinstance(manifest, Mapping)
+    loaded = (document_of(manifest),) if made else load_documents(manifest)
+    documents = [apply_values(document, set or {}) for document in loaded]
     require_valid(documents, replaces_rewards=rewards is not None)
     result = run_manifest(
         documents,

@@ -7,6 +7,7 @@ the fields mean: that is ``rollout_api``.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import tomllib
@@ -18,6 +19,8 @@ from typing import Any
 from rollout.errors import SpecError
 
 FILE_BYTES_MAX = 1024 * 1024
+MADE = "<manifest>"
+"""Where a manifest stands that a program has made."""
 API_VERSION = "rollout.dev/v1alpha1"
 FieldPath = tuple[str | int, ...]
 
@@ -52,6 +55,15 @@ def load_documents(source: str | Path) -> tuple[Document, ...]:
     if not documents:
         raise SpecError(f"{name}: no manifest in it; expected at least one document")
     return documents
+
+
+def document_of(manifest: Mapping[str, Any]) -> Document:
+    """A manifest that a program has made; relative paths in it begin where the program runs. Raises SpecError."""
+    try:
+        data = json.loads(json.dumps(manifest))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SpecError(f"{MADE}: expected texts, numbers, lists and mappings: {error}") from error
+    return _document(MADE, data, {(): 1})
 
 
 def load_folder_or_file(source: str | Path) -> tuple[Document, ...]:
