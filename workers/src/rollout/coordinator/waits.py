@@ -98,8 +98,8 @@ def idle_reason(run: RunContext) -> str:
         return "waiting for the learner to publish the first version"
     if run.unwritten is not None:
         return "every row has ended: waiting for the place of results"
-    if run.plan.infer is not None:
-        return "every row is taken"
     if run.damaged == run.state.version:
         return f"waiting for the learner to store version {run.state.step} again: it was damaged"
+    if run.plan.infer is not None:
+        return "every row is taken"
     return f"every task of step {run.state.step + 1} is taken: waiting for the learner"
