@@ -123,8 +123,8 @@ async def gateways() -> AsyncIterator[Callable]:
                     **{"port": 0, "keys": str(keys.path.parent), **(settings or {})},
                 )
             )
-            await state.refresh()
             batches = open_batches(state)
+            await state.refresh()
             runner = web.AppRunner(
                 build_gateway(state, batches),
                 handler_cancellation=True,
