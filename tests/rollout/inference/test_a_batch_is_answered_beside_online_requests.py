@@ -201,6 +201,18 @@ async def test_a_batch_leaves_places_for_who_is_online(serve):
     assert (engine.open, engine.most <= 8) == (6, True)
 
 
+async def test_a_batch_has_a_quarter_of_the_places_while_others_ask(serve):
+    served = await serve(slots=8)
+    client = client_of(served)
+    online = asyncio.create_task(served.post(CHAT, chat("hang")))
+    engine = served.engines["a"]
+    await until(lambda: engine.open == 1, "who is online")
+    batch = await begin(client, [line(f"r{i}", "tokens=2 delay=0.01") for i in range(30)])
+    assert (await ended(client, batch.id)).request_counts.completed == 30
+    assert engine.most == 3
+    online.cancel()
+
+
 async def test_who_is_online_goes_before_a_batch_that_waits(serve):
     served = await serve(slots=2)
     client = client_of(served)

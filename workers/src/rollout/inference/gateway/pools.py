@@ -29,6 +29,9 @@ HEALTH_AGAIN_SECONDS = 0.5
 READ_BYTES = 1 << 18
 KEPT_SHARE = 4
 """One place in so many is never given to a low request."""
+BUSY_SHARE = 4
+"""Low requests have one place in so many while others ask, and BUSY_SECONDS longer: what computes together slows each other."""
+BUSY_SECONDS = 5.0
 UPSTREAM = "http://engine"
 
 
@@ -69,6 +72,7 @@ class EngineSlot:
 
     engine: EngineClient
     tokens: int
+    low: bool = False
     sent_at: float = 0.0
     answered: bool = False
 
@@ -88,6 +92,7 @@ class Entrant:
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Waiter:
     entrant: Entrant
+    low: bool
     granted: asyncio.Future[EngineSlot]
 
 
@@ -101,6 +106,8 @@ class VersionPool:
         self.retired = False
         self._queue: FairQueue[_Waiter] = FairQueue(bounds)
         self._low: FairQueue[_Waiter] = FairQueue(bounds)
+        self._low_sent = 0
+        self._asked_at = float("-inf")
         self._metrics = metrics
         self._draw = random.Random()
         self.engines = [EngineClient(one) for one in version.replicas]
@@ -128,10 +135,14 @@ class VersionPool:
         Raises ApiRefusal when the queue is full or time is up.
         """
         queue = self._low if low else self._queue
+        if not low:
+            self._asked_at = time.monotonic()
         free = not self._queue.requests and not queue.requests and (not low or self._spare > 0)
-        if free and (slot := self._grant(entrant)) is not None:
+        if free and (slot := self._grant(entrant, low=low)) is not None:
             return slot
-        waiter = _Waiter(entrant=entrant, granted=asyncio.get_running_loop().create_future())
+        waiter = _Waiter(
+            entrant=entrant, low=low, granted=asyncio.get_running_loop().create_future()
+        )
         queued = Queued(
             key=entrant.key, tokens=entrant.tokens, size_bytes=entrant.size_bytes, item=waiter
         )
@@ -155,6 +166,7 @@ class VersionPool:
         """Its request has ended, however; the next one gets the place."""
         self.answered(slot)
         slot.engine.load.requests -= 1
+        self._low_sent -= slot.low
         self.dispatch()
 
     def answered(self, slot: EngineSlot) -> None:
@@ -217,18 +229,21 @@ class VersionPool:
 
     @property
     def _spare(self) -> int:
-        """Free places without those that are kept for requests that are not low: a share of all, and one at least."""
+        """Places that low requests may have now, beside those that they have."""
         ready = [one.load for one in self.engines if one.load.ready]
         slots = sum(one.slots for one in ready)
-        return slots - sum(one.requests for one in ready) - max(1, slots // KEPT_SHARE)
+        free = slots - sum(one.requests for one in ready) - max(1, slots // KEPT_SHARE)
+        busy = self._sent > self._low_sent or time.monotonic() - self._asked_at < BUSY_SECONDS
+        most = max(1, slots // BUSY_SHARE) if busy else slots
+        return min(free, most - self._low_sent)
 
     def _give(self, waiter: _Waiter) -> None:
         if not waiter.granted.done():
-            slot = self._grant(waiter.entrant)
+            slot = self._grant(waiter.entrant, low=waiter.low)
             assert slot is not None, "an engine had room"
             waiter.granted.set_result(slot)
 
-    def _grant(self, entrant: Entrant) -> EngineSlot | None:
+    def _grant(self, entrant: Entrant, *, low: bool) -> EngineSlot | None:
         several = len(self.engines) > 1
         blocks = chain_blocks(entrant.lead, entrant.salt) if several else ()
         by_load = {id(one.load): one for one in self.engines}
@@ -237,7 +252,8 @@ class VersionPool:
             return None
         uncached = round(entrant.prompt_tokens * (1 - load.matched(blocks)))
         load.begin(blocks, uncached)
-        return EngineSlot(engine=by_load[id(load)], tokens=uncached)
+        self._low_sent += low
+        return EngineSlot(engine=by_load[id(load)], tokens=uncached, low=low)
 
     def _full(self) -> ApiRefusal:
         rate = sum(one.load.rate for one in self.engines if one.load.ready)
