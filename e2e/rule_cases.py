@@ -113,6 +113,14 @@ PAIRS: dict[str, tuple[Any, Any]] = {
         {"source": {"run": {"name": "a"}}, "storageRef": {"name": "near"}},
         {"source": EXISTING, "storageRef": {"name": "near"}},
     ),
+    "a snapshot of a run is reached by its run's runtime: leave runtimeRef out": (
+        {"source": EXISTING, "runtimeRef": {"name": "gpu"}},
+        {"source": {"run": {"name": "a"}}, "runtimeRef": {"name": "gpu"}},
+    ),
+    "the bytes of a snapshot that exists are whose it was made for: write Retain": (
+        {"source": EXISTING, "deletionPolicy": "Retain"},
+        {"source": EXISTING, "deletionPolicy": "Delete"},
+    ),
     "a canary is watched for bakeSeconds: make it more than 0": (
         {"canaryPercent": 5, "bakeSeconds": 1},
         {"canaryPercent": 5, "bakeSeconds": 0},
@@ -243,6 +251,11 @@ SNAPSHOTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"source": {"run": {"name": "a"}}, "storageRef": {"name": "near"}},
         {"storageRef": {"name": "far"}},
         "storageRef is immutable: make another snapshot",
+    ),
+    "another runtime": (
+        {"source": {"existing": {"uri": "s3://a", "digest": DIGEST}}, "runtimeRef": {"name": "a"}},
+        {"runtimeRef": {"name": "b"}},
+        "runtimeRef is immutable: make another snapshot",
     ),
     "more time": (
         {"source": {"run": {"name": "a"}}},

@@ -136,7 +136,7 @@ def test_what_a_snapshot_is_of_never_changes(kubectl: Kubectl, what: str):
     kubectl.apply(build_run("kept") | {"kind": "RolloutSnapshot", "spec": before})
     answers = [
         kubectl.attempt("patch", "rsnap", "kept", "--type=merge", "-p", json.dumps({"spec": spec}))
-        for spec in (changed, {"deletionPolicy": "Delete"})
+        for spec in (changed, {"deletionPolicy": "Retain", "description": "kept"})
     ]
     assert words in answers[0].stderr
     assert answers[1].returncode == 0

@@ -29,7 +29,8 @@ from rollout_operator.run.record_keys import build_secret as build_key
 from rollout_operator.run.render.inputs import plain_meta
 from rollout_operator.run.tls import build_secret
 from rollout_operator.signing import SECRET_NAME
-from rollout_operator.snapshot.purge.job import PurgeInputs, build_job, build_purge_account
+from rollout_operator.snapshot.errand import build_account, build_job
+from rollout_operator.snapshot.purge.job import PurgeInputs, build_purge
 
 pytestmark = pytest.mark.control_plane
 OPERATOR = "system:serviceaccount:rollout-system:rollout-operator"
@@ -213,13 +214,19 @@ def purge(kind):
         runtime=RuntimeSpec(),
         platform=PLATFORM,
     )
-    made = {"Job": build_job(ask), "ServiceAccount": build_purge_account(ask)}[kind]
+    errand = build_purge(ask)
+    made = {"Job": build_job(errand), "ServiceAccount": build_account(errand)}[kind]
     return deepcopy(made)
 
 
+@pytest.mark.parametrize("name", ["purge-uid-0009", "adopt-uid-0009"])
 @pytest.mark.parametrize("kind", ["Job", "ServiceAccount"])
-def test_what_purges_a_snapshot_passes(held, kind):
-    answer = send(held, purge(kind))
+def test_the_errands_of_a_snapshot_pass(held, kind, name):
+    manifest = purge(kind)
+    manifest["metadata"]["name"] = name
+    if kind == "Job":
+        pod(manifest)["serviceAccountName"] = name
+    answer = send(held, manifest)
     assert answer.done, answer.words
 
 

@@ -173,6 +173,28 @@ def test_a_run_on_this_machine_goes_on_from_it(saved: Saved, undisturbed: Result
     assert_goes_on_as(undisturbed, read_result(tmp_path / "run"), saved.step)
 
 
+def test_it_gets_another_name_from_where_it_lies(saved: Saved, stage: Stage):
+    """A pod reads it in the bucket; its name is all that the new object has of it."""
+    head = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutSnapshot"}
+    uri, digest = saved.status["location"]["object"]["uri"], saved.status["digest"]
+    reference = {"kind": "ClusterRolloutRuntime", "name": saved.runtime}
+    spec = {"source": {"existing": {"uri": uri, "digest": digest}}, "runtimeRef": reference}
+    stage.kubectl.apply({**head, "metadata": {"name": "named"}, "spec": spec})
+
+    def over() -> dict[str, Any] | None:
+        status = stage.kubectl.get("rolloutsnapshot", "named").get("status", {})
+        held = {one["type"] for one in status.get("conditions", ()) if one["status"] == "True"}
+        return status if "Finished" in held else None
+
+    status = wait_until(over, "the end of the reading", PURGE_SECONDS)
+    conditions = {one["type"]: one["message"] for one in status["conditions"]}
+    assert "Complete" in conditions, conditions
+    for field in ("step", "digest", "location", "layers", "sizeBytes", "grade"):
+        assert status[field] == saved.status[field], field
+    stage.kubectl("delete", "rolloutsnapshot", "named")
+    assert saved.bucket.keys("team/") >= {uri.removeprefix(f"s3://{BUCKET}/")}
+
+
 def test_deleted_with_its_bytes_it_leaves_none_of_them(saved: Saved, stage: Stage):
     """A Job in a pod, with the runtime's variables, reaches the bucket; the operator has no way to it."""
     uri = saved.status["location"]["object"]["uri"].removeprefix(f"s3://{BUCKET}/")

@@ -32,6 +32,7 @@ from rollout_operator.run.plan.preconditions.checks import (
     referenced,
     resolve_spec,
 )
+from rollout_operator.run.plan.preconditions.restoring import foreign_signers
 from rollout_operator.run.plan.preconditions.storage import Class, access_mode, check_storage
 from rollout_operator.run.plan.preconditions.upstreams import (
     Upstream,
@@ -102,6 +103,7 @@ def observe_start(run: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
         check_upstreams(upstreams),
         runtime_keys("ns", run["spec"].get("runtimeRef")),
         restored_name(run["spec"]),
+        foreign_signers(parsed, ()),
         _is_ours(run["spec"]),
         run["metadata"]["name"],
     )

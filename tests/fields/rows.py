@@ -29,6 +29,7 @@ VALUES: dict[str, Any] = {
     f"{RT}.ceilings.accelerators": 4,
     f"{RT}.ceilings.activeSeconds": 900,
     f"{RT}.allowed.tolerations[].tolerationSeconds": 4,
+    f"{RT}.trustedSigners[]": "ed25519:" + "1" * 64,
     f"{RT}.acceleratorClasses[].name": "other",
     f"{RT}.acceleratorClasses[].perNode": 2,
     f"{RT}.storage.uri": "s3://platform/other",

@@ -109,10 +109,6 @@ def test_training_that_a_client_drives_keeps_its_place_and_is_refused_by_name():
     [
         ({"storageRef": {"name": "a"}}, "spec.storageRef"),
         ({"include": ["Buffer", "Process"]}, "spec.include"),
-        (
-            {"source": {"existing": {"uri": "s3://b/m", "digest": "blake3:" + "0" * 64}}},
-            "spec.source.existing",
-        ),
     ],
 )
 def test_what_a_snapshot_object_cannot_do_yet_is_refused_by_name(part, field):

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,9 @@ from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.v1alpha1.storage import Storage
 from rollout_operator.errors import ChildRefused
 from rollout_operator.run.permitted import build_allowances
-from rollout_operator.snapshot.purge.job import PurgeInputs, build_job, build_purge_account
-from rollout_operator.snapshot.purge.permitted import check_purge
+from rollout_operator.snapshot.errand import build_account, build_job
+from rollout_operator.snapshot.permitted import check_errand
+from rollout_operator.snapshot.purge.job import PurgeInputs, build_purge
 
 SNAPSHOT = {"name": "best", "namespace": "ns", "uid": UID}
 
@@ -72,27 +72,28 @@ def test_what_is_said_of_the_bytes_decides_nothing_about_which_go():
     assert "cd" * 32 not in json.dumps(job)
 
 
-def inputs(**spec):
+def inputs(root=ROOT, **spec):
     said = RuntimeSpec.model_validate({"storage": {"uri": ROOT}, **spec})
-    return PurgeInputs(
+    told = PurgeInputs(
         **SNAPSHOT,
         run_name="run",
         run_uid=RUN_UID,
         ledger="Gone",
-        storage=Storage.model_validate({"uri": ROOT}),
+        storage=Storage.model_validate({"uri": root}),
         runtime=said,
         platform=PLATFORM,
     )
+    return build_purge(told)
 
 
 def check(manifest, ask, **changes):
     told = {**SNAPSHOT, "allowances": build_allowances(ask.runtime), **changes}
-    check_purge(manifest, **told)
+    check_errand(manifest, **told)
 
 
 def test_the_pod_is_nobody_but_who_the_runtime_says():
     ask = inputs()
-    job, account = build_job(ask), build_purge_account(ask)
+    job, account = build_job(ask), build_account(ask)
     check(job, ask)
     check(account, ask)
     pod = job["spec"]["template"]["spec"]
@@ -104,7 +105,7 @@ def test_the_pod_is_nobody_but_who_the_runtime_says():
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     named = inputs(roles={"coordinator": {"serviceAccountName": "keeper"}})
-    assert build_purge_account(named) is None
+    assert build_account(named) is None
     check(build_job(named), named)
 
 
@@ -156,7 +157,6 @@ def test_a_place_names_no_variable_of_the_pod():
     assert (
         play(objects=[runtime(storage={"uri": root}), snapshot(storage={"uri": root})]).jobs == []
     )
-    ask = replace(inputs(), storage=Storage.model_validate({"uri": root}))
-    said = environment(build_job(ask))["ROLLOUT_PURGE_ORDER"]
+    said = environment(build_job(inputs(root)))["ROLLOUT_PURGE_ORDER"]
     assert "$" not in said
     assert json.loads(said)["storage"]["uri"] == f"{root}/ns"

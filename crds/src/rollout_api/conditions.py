@@ -110,6 +110,16 @@ class Reason(StrEnum):
     SNAPSHOT_TAKEN = "SnapshotTaken", "The newest snapshot is durable.", "Nothing."
     NO_SNAPSHOT_YET = "NoSnapshotYet", "The first anchor is still to come.", "Nothing."
 
+    VERIFYING = (
+        "Verifying",
+        "A snapshot that exists is being read: its signature, its digest, its objects.",
+        "Wait.",
+    )
+    SNAPSHOT_REFUSED = (
+        "SnapshotRefused",
+        "A snapshot that exists is not there, was changed, or is signed by nobody who is trusted.",
+        "Correct `uri` and `digest`, or let the platform add its signer to the runtime's `trustedSigners`.",
+    )
     PURGING = (
         "Purging",
         "A snapshot is being deleted, and its bytes before it.",

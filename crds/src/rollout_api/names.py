@@ -143,6 +143,11 @@ def purge_name(uid: str) -> str:
     return f"purge-{uid}"
 
 
+def adopt_name(uid: str) -> str:
+    """Name of the Job that reads the existing snapshot of the RolloutSnapshot with this UID."""
+    return f"adopt-{uid}"
+
+
 def worker_labels(run: str, uid: str, role: Role) -> dict[str, str]:
     """Labels of a role's pods that never change: their selector."""
     return {LABEL_RUN: run, LABEL_RUN_UID: uid, LABEL_ROLE: role}

@@ -152,6 +152,19 @@ class RestoreOrder(ApiModel):
     """The objects that hold it: `<storage.uri>/<namespace>/<uid>` of the run that it is of."""
     trusted: tuple[Name, ...] = ()
     """Signers that are believed, as `ed25519:` and 64 hexadecimal digits."""
+    foreign: tuple[Name, ...] = ()
+    """Those of `trusted` that are other installations: their namespaces are not this one's."""
+
+
+class AdoptOrder(RestoreOrder):
+    """The snapshot that a pod reads to say what it is, and whether it may be believed."""
+
+    namespace: Name
+    """Namespace of the object; a snapshot of this installation must be of it."""
+    endpoint: Uri | None = None
+    """Address of the store's server. Unset: the cloud's own."""
+    region: Name | None = None
+    """Region of the bucket. Unset: the environment's."""
 
 
 class PurgeOrder(ApiModel):

@@ -50,9 +50,11 @@ from rollout_operator.run.queue.keeper import Keeper
 from rollout_operator.run.record_keys import RecordKeys
 from rollout_operator.run.tls import Authorities
 from rollout_operator.settings import Settings
+from rollout_operator.snapshot.adopt.controller import Adopter
 from rollout_operator.snapshot.controller import SnapshotController
 from rollout_operator.snapshot.keys import SnapshotKeys
 from rollout_operator.snapshot.purge.controller import Purger
+from rollout_operator.snapshot.running import Errands
 
 log = logging.getLogger(__name__)
 
@@ -214,6 +216,9 @@ class Manager:
         coordinators, calls = self._build_coordinators(), Calls()
         observer = self._build_observer()
         runs = self._build_reconciler(observer, coordinators, calls)
+        errands = Errands(
+            client=self.client, store=self.store, platform=lambda: self.known.platform
+        )
         snapshots = SnapshotController(
             store=self.store,
             queue=self.queue,
@@ -226,7 +231,14 @@ class Manager:
                 store=self.store,
                 send=runs.send_status,
                 poster=runs.poster,
-                platform=lambda: self.known.platform,
+                errands=errands,
+                clocks=self.clocks,
+            ),
+            adopter=Adopter(
+                store=self.store,
+                send=runs.send_status,
+                errands=errands,
+                signer=self.snapshot_keys.signer,
                 clocks=self.clocks,
             ),
             calls=calls,

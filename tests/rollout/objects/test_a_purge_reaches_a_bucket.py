@@ -8,7 +8,7 @@ import pytest
 from ledger_kit import IDENTITY
 from snapshot_kit import make_run, snapshot
 
-from rollout.entrypoints.purge import open_snapshot_place, purge
+from rollout.entrypoints.errands.purge import open_snapshot_place, purge
 from rollout.errors import SpecError
 from rollout.objects.filesystem import FilesystemStore
 from rollout.runs.snapshots.catalogue import list_catalogue
@@ -106,7 +106,7 @@ def test_the_last_word_of_the_pod_says_what_became_of_it(s3_endpoint, bucket, tm
         storage = Storage.model_validate({"uri": f"s3://{name}/team", "endpoint": s3_endpoint})
         told = {"ROLLOUT_TERMINATION_LOG": str(said), "ROLLOUT_SCRATCH": str(tmp_path / "cache")}
         env = {**os.environ, **told, **environment(order(storage))}
-        command = [sys.executable, "-m", "rollout.entrypoints.purge"]
+        command = [sys.executable, "-m", "rollout.entrypoints.errands.purge"]
         done = subprocess.run(
             command, env=env, capture_output=True, text=True, timeout=120, check=False
         )

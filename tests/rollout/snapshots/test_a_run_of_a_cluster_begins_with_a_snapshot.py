@@ -129,6 +129,13 @@ def test_what_nobody_vouches_for_or_another_namespace_made_begins_nothing(anothe
     assert not (Path(another.layout.run_dir) / "bucket" / "uid-2" / "snapshots").exists()
 
 
+def test_one_of_another_installation_that_is_trusted_is_of_no_namespace_here(another):
+    foreign = another.restore.model_copy(update={"foreign": another.restore.trusted})
+    elsewhere = another.run.model_copy(update={"namespace": "other"})
+    told = begin_with_snapshot(another.model_copy(update={"restore": foreign, "run": elsewhere}))
+    assert ledger_of(told) == (2, "exact")
+
+
 def test_a_run_that_has_begun_with_its_model_is_not_begun_again(another):
     begin_with_snapshot(another)
     shutil.rmtree(Path(another.layout.run_dir) / "bucket" / "uid-2" / "snapshots")

@@ -22,7 +22,10 @@ ELSEWHERE = {
         ("Saving", "DeadlineExceeded", "RunGone", "CoordinatorUnreachable", "WaitingForSnapshot"),
         "snapshots",
     ),
-    **dict.fromkeys(("Purging", "Purged", "PurgeGivenUp"), "deleted snapshots, in simulation"),
+    **dict.fromkeys(
+        ("Purging", "Purged", "PurgeGivenUp", "Verifying", "SnapshotRefused"),
+        "snapshots that are deleted or exist, in simulation",
+    ),
     **dict.fromkeys(
         (
             "Serving",

@@ -72,6 +72,7 @@ class Ended:
     events: list[Body] = field(default_factory=list)
     conditions: list[tuple[str, str]] = field(default_factory=list)
     num_calls: int = 0
+    status: dict[str, Any] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
 
@@ -100,7 +101,16 @@ class Nobody:
 class PurgeTheatre:
     """A cluster with one snapshot, and operators that come and go. ``job`` says what becomes of a Job: its words, or None for never."""
 
-    def __init__(self, chaos: Chaos, draw: random.Random, objects: list[Body], job: Any, acts: Any):
+    def __init__(
+        self,
+        chaos: Chaos,
+        draw: random.Random,
+        objects: list[Body],
+        job: Any,
+        acts: Any,
+        adopts: Body | None,
+    ) -> None:
+        self.adopts = adopts
         self.chaos, self.draw, self.objects, self.job, self.acts = chaos, draw, objects, job, acts
         self.loop = asyncio.get_running_loop()
         self.end, self.promises = Ended(), Promises()
@@ -176,7 +186,7 @@ class PurgeTheatre:
         """The Job controller, and what its pods do."""
         while True:
             await asyncio.sleep(1.0)
-            live = self.model.objects.get(JOB)
+            place, live = next(self.model.of_kind("jobs", "ns"), (JOB, None))
             if live is None or self.job is None or live.get("status"):
                 continue
             await asyncio.sleep(WORK_SECONDS)
@@ -186,15 +196,16 @@ class PurgeTheatre:
             self._make_pod(live, kind, words)
             if kind != "Error":
                 ended = [{"type": kind, "status": "True", "message": "m"}]
-                self.model.merge("jobs", JOB, {"status": {"conditions": ended}}, "status")
+                self.model.merge("jobs", place, {"status": {"conditions": ended}}, "status")
             else:
-                self.model.merge("jobs", JOB, {"status": {"failed": 1}}, "status")
+                self.model.merge("jobs", place, {"status": {"failed": 1}}, "status")
 
     def _make_pod(self, job: Body, kind: str, words: str) -> None:
         code = 0 if kind == "Complete" else 1
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": JOB[2], "controller": True}
+        name = job["metadata"]["name"]
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "controller": True}
         owner["uid"] = job["metadata"]["uid"]
-        labels = {"batch.kubernetes.io/job-name": JOB[2]}
+        labels = {"batch.kubernetes.io/job-name": name}
         state = {"terminated": {"exitCode": code, "message": words}}
         meta = {"name": "pod-1", "namespace": "ns", "labels": labels, "ownerReferences": [owner]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {}}
@@ -216,9 +227,12 @@ class PurgeTheatre:
         await asyncio.sleep(20.0)
         self.chaos.at_call, self.chaos.num_calls = at_call, 0
         self.deleted_at = self.loop.time()
-        self.model.delete("kubectl", PLACE)
         acts = dict(self.acts)
-        while self.loop.time() - self.deleted_at < OVER_SECONDS and self.end.gone_at is None:
+        if self.adopts:
+            self.model.create("kubectl", PLACE, self.adopts)
+        else:
+            self.model.delete("kubectl", PLACE)
+        while self.since() < OVER_SECONDS and not self._is_over():
             if not self.process.alive:
                 await asyncio.sleep(self.draw.uniform(0.1, 20.0))
                 self.open_operator()
@@ -228,6 +242,13 @@ class PurgeTheatre:
         await asyncio.sleep(30.0)
         self.end.accounts = [self.model.objects[ACCOUNT]] if ACCOUNT in self.model.objects else []
         self.end.num_calls = self.chaos.num_calls
+        self.end.status = self.model.objects.get(PLACE, {}).get("status", {})
+
+    def _is_over(self) -> bool:
+        if not self.adopts:
+            return self.end.gone_at is not None
+        said = self.model.objects[PLACE].get("status", {}).get("conditions", ())
+        return any(one["type"] == "Finished" for one in said)
 
 
 def play(
@@ -237,15 +258,16 @@ def play(
     kind: str = "",
     at_call: int = -1,
     acts: dict[float, Any] | None = None,
+    adopts: Body | None = None,
 ) -> Ended:
-    """One life, with one fault of ``kind`` at a call after the deletion."""
+    """One life, with one fault of ``kind`` at a call after the deletion; or after ``adopts`` is made, if that is given."""
     draw = random.Random(f"purge {kind} {at_call}")
     chaos = Chaos(draw=draw, at_call=at_call, kinds=(kind,))
     found: list[Ended] = []
 
     async def work() -> None:
         made = [runtime(), snapshot()] if objects is None else objects
-        theatre = PurgeTheatre(chaos, draw, made, job, acts or {})
+        theatre = PurgeTheatre(chaos, draw, made, job, acts or {}, adopts)
         ear.theatre = theatre  # type: ignore[assignment]
         try:
             await theatre.play()

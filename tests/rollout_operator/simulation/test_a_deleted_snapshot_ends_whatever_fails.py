@@ -111,9 +111,9 @@ def test_bytes_of_one_that_is_retained_are_nobodys_business():
 )
 def test_what_nobody_could_reach_is_told_and_let_go_in_the_end(objects, reason):
     for one in objects:
-        one.get("status", {}).update(
-            {"storage": {}} if one.get("status", {}).get("storage", {}) is None else {}
-        )
+        said = one.get("status", {})
+        if said.get("storage", "") is None:
+            del said["storage"]
     life = play(objects=objects)
     assert life.jobs == []
     assert ("False", reason) in life.conditions
@@ -150,3 +150,13 @@ def test_a_ledger_that_is_kept_is_asked_what_it_names():
     assert order_of(job)["ledgerPath"] == "/var/lib/rollout/ledger.db"
     volumes = job["spec"]["template"]["spec"]["volumes"]
     assert {"name": "ledger", "persistentVolumeClaim": {"claimName": name}} in volumes
+
+
+def test_a_status_that_nobody_can_read_holds_nobody():
+    """Another release may have written it."""
+    broken = snapshot(storage={"place": "?"})
+    broken["metadata"]["finalizers"] = [names.FINALIZER_SNAPSHOT]
+    life = play(objects=[runtime(), broken])
+    assert life.jobs == []
+    assert life.gone_at is not None
+    assert life.gone_at < 5

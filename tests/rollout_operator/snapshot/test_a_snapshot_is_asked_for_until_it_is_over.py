@@ -66,6 +66,7 @@ class Cluster:
             signer=self.signer,
             send=self.send,
             purger=self,
+            adopter=None,
             clocks=Clock(self),
             count=lambda seconds, num_bytes: self.counted.append((seconds, num_bytes)),
         )
@@ -280,11 +281,6 @@ async def test_it_looks_again_no_later_than_its_deadline():
     [
         ({"run": ""}, "ReferenceNotFound", False),
         ({"spec": {"source": {"run": {"name": "run", "uid": "other"}}}}, "RunGone", True),
-        (
-            {"spec": {"source": {"existing": {"uri": "s3://b/x", "digest": "blake3:" + "0" * 64}}}},
-            "NotSupported",
-            True,
-        ),
         ({"spec": {"include": ["Process"]}}, "NotSupported", True),
         ({"spec": {"storageRef": {"name": "archive"}}}, "NotSupported", True),
         ({"spec": {"source": {}}}, "InvalidSpec", True),

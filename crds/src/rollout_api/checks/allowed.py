@@ -74,6 +74,11 @@ def find_not_allowed(
             yield from _from_hub(model, path)
 
 
+def allows_place(uri: str, lists: Allowed, namespace: str) -> bool:
+    """Whether a place may be read: a plain one that the lists name."""
+    return is_plain(uri) and _names(uri, lists.storage, namespace)
+
+
 def find_storage_not_allowed(
     storage: Storage, allowed: Allowed, namespace: str
 ) -> Iterator[Problem]:

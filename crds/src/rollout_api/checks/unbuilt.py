@@ -170,12 +170,6 @@ _TAKEN = frozenset({"TrainState", "Buffer"})
 
 def check_snapshot(spec: SnapshotSpec) -> Iterator[Problem]:
     """What of a RolloutSnapshot is not acted on."""
-    if spec.source.existing is not None:
-        yield not_supported(
-            "spec.source.existing",
-            "a snapshot that lies somewhere already",
-            "take one of a run: source: {run: {name: ...}}; elsewhere, rollout snapshot list and --resume read it",
-        )
     if spec.storage_ref is not None:
         yield not_supported("spec.storageRef", "another storage than the run's own", "leave it out")
     if others := [layer for layer in spec.include if layer not in _TAKEN]:

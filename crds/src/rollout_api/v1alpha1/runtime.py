@@ -21,6 +21,7 @@ from rollout_api.v1alpha1.roles import Engine
 from rollout_api.v1alpha1.storage import Storage
 
 Image = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+Signer = Annotated[str, StringConstraints(pattern=r"^ed25519:[0-9a-f]{64}$", max_length=72)]
 UserId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
@@ -280,6 +281,8 @@ class RuntimeSpec(ApiModel):
     """Most that one run may ask for."""
     allowed: Allowed | None = None
     """What runs may add themselves: annotations, labels, tolerations, priority classes, images, storage. Unset: none of it."""
+    trusted_signers: tuple[Signer, ...] = many(16)
+    """Other installations whose snapshots runs may begin with, by their keys: `ed25519:` and 64 hexadecimal digits. Empty: this installation's own only."""
 
 
 class ClusterRuntimeSpec(RuntimeSpec):

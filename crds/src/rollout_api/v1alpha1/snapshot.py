@@ -22,7 +22,7 @@ from rollout_api.v1alpha1.data import FilePath
 from rollout_api.v1alpha1.meta import Meta
 from rollout_api.v1alpha1.operations import Layer
 from rollout_api.v1alpha1.run_status import Grade
-from rollout_api.v1alpha1.storage import SnapshotObject, Storage
+from rollout_api.v1alpha1.storage import PostgresSecretRef, SnapshotObject, Storage
 
 
 def _settled(field: str) -> Rule:
@@ -55,7 +55,7 @@ class SnapshotSource(OneOf):
     run: RunSource | None = None
     """Make one of a run."""
     existing: SnapshotObject | None = None
-    """Give one that is there already a name in the cluster. Not supported by this version: refused."""
+    """Give one that is there already a name in the cluster: verified, and then used as `snapshotRef`. Its place is one of this namespace's, or named by the runtime's `allowed.storage`; its signer is the installation, or one of the runtime's `trustedSigners`."""
 
 
 class SnapshotSpec(ApiModel):
@@ -68,6 +68,7 @@ class SnapshotSpec(ApiModel):
         _settled("include"),
         _settled("storageRef"),
         _settled("deadlineSeconds"),
+        _settled("runtimeRef"),
         Rule(
             "!has(self.source.existing) || (!has(self.include) || self.include.size() == 0)",
             "a snapshot that exists has the layers that it has: leave include out",
@@ -78,6 +79,16 @@ class SnapshotSpec(ApiModel):
             "a snapshot that exists lies where its uri says: leave storageRef out",
             "storageRef",
         ),
+        Rule(
+            "!has(self.runtimeRef) || has(self.source.existing)",
+            "a snapshot of a run is reached by its run's runtime: leave runtimeRef out",
+            "runtimeRef",
+        ),
+        Rule(
+            "!has(self.source.existing) || !has(self.deletionPolicy) || self.deletionPolicy != 'Delete'",
+            "the bytes of a snapshot that exists are whose it was made for: write Retain",
+            "deletionPolicy",
+        ),
     )
 
     source: SnapshotSource
@@ -86,6 +97,8 @@ class SnapshotSpec(ApiModel):
     """What is saved beside the train state. Empty: the buffer. Process and EpisodicMemory are not supported by this version: refused."""
     storage_ref: StorageRef | None = None
     """Where the bytes go, by the name of one of the runtime's storages. Not supported by this version: refused. Unset: to the run's own."""
+    runtime_ref: RuntimeRef | None = None
+    """The runtime that reaches a snapshot that exists. Unset: `default`, of the namespace or of the cluster."""
     deadline_seconds: int = Field(default=3600, ge=1, le=604_800)
     """Time from its creation to a durable manifest; past it, it has failed and is not tried again."""
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
@@ -151,6 +164,38 @@ class SnapshotLocation(ApiModel):
     """A folder on a volume of the cluster."""
 
 
+class SnapshotStorage(ApiModel):
+    """Where the run of a snapshot keeps objects and records: what it takes to reach the bytes when that run is gone."""
+
+    uri: Uri
+    """Root of the object store, as the run had it."""
+    endpoint: Uri | None = None
+    """Address of the store's server. Unset: the cloud's own."""
+    region: Name | None = None
+    """Region of the bucket. Unset: the environment's."""
+    postgres: PostgresSecretRef | None = None
+    """Secret with the connection string of the ledger. Unset: the ledger is a file."""
+
+    def as_storage(self) -> Storage:
+        """As a spec has it."""
+        ledger = None if self.postgres is None else {"postgres": {"secretRef": self.postgres}}
+        given = {"uri": self.uri, "endpoint": self.endpoint, "region": self.region}
+        return Storage.model_validate({**given, "ledger": ledger})
+
+
+def storage_of(storage: Storage | None) -> SnapshotStorage | None:
+    """What of a run's storage is noted; None where its objects lie on a volume."""
+    if storage is None or storage.uri is None:
+        return None
+    ledger = storage.ledger.postgres if storage.ledger is not None else None
+    return SnapshotStorage(
+        uri=storage.uri,
+        endpoint=storage.endpoint,
+        region=storage.region,
+        postgres=ledger.secret_ref if ledger is not None else None,
+    )
+
+
 class SnapshotStatus(ApiModel):
     """What is known of the snapshot."""
 
@@ -162,7 +207,7 @@ class SnapshotStatus(ApiModel):
     """The run that it is of, with its UID."""
     runtime_ref: RuntimeRef | None = None
     """The runtime of that run, by which the bytes are reached when this object is deleted."""
-    storage: Storage | None = None
+    storage: SnapshotStorage | None = None
     """Where that run keeps objects and records. Unset: on its volume."""
     step: int | None = Field(default=None, ge=0)
     """Optimizer step whose state it holds."""

@@ -46,6 +46,7 @@ from rollout_operator.run.plan.preconditions.restoring import (
     RestoreSource,
     check_restore,
     find_source,
+    foreign_signers,
 )
 from rollout_operator.run.plan.preconditions.storage import (
     access_mode,
@@ -174,13 +175,19 @@ class Observer:
             spec=spec,
             storage_class=wanted_class(spec),
             access_mode=access_mode(spec, classes, drivers),
-            restore=None if source is None else await self._restore_order(source),
+            restore=None if source is None else await self._restore_order(source, observed.runtime),
             sources=tuple(sorted({one.claim for one in upstreams if one.claim})),
             placements=await self.asker.placements(quota) if quota is not None else {},
         )
 
-    async def _restore_order(self, source: RestoreSource) -> RestoreOrder:
-        return RestoreOrder(snapshot=source.id, place=source.place, trusted=await self.trusted())
+    async def _restore_order(self, source: RestoreSource, runtime: RuntimeSpec) -> RestoreOrder:
+        own = await self.trusted()
+        return RestoreOrder(
+            snapshot=source.id,
+            place=source.place,
+            trusted=(*own, *runtime.trusted_signers),
+            foreign=foreign_signers(runtime, own),
+        )
 
     def _inputs(self, observed: Observed) -> Inputs:
         """What can be said of an attempt without asking anybody."""

@@ -17,7 +17,7 @@ from rollout_api.checks.unbuilt import check_snapshot
 from rollout_api.conditions import Reason
 from rollout_api.places import run_place
 from rollout_api.v1alpha1.common import RuntimeRef
-from rollout_api.v1alpha1.snapshot import SnapshotSpec, SnapshotStatus
+from rollout_api.v1alpha1.snapshot import SnapshotSpec, SnapshotStatus, storage_of
 from rollout_operator.cache.objects import Stored
 from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.controller.queue import Key, KeyQueue
@@ -29,6 +29,7 @@ from rollout_operator.run.index.references import RUN, SNAPSHOT, runtime_keys
 from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.plan.model import Observed
 from rollout_operator.run.render.volumes import claim_name
+from rollout_operator.snapshot.adopt.controller import Adopter
 from rollout_operator.snapshot.answers import SnapshotAnswer, parse_answer
 from rollout_operator.snapshot.keys import SnapshotSigner
 from rollout_operator.snapshot.plan import (
@@ -66,6 +67,7 @@ class SnapshotController:
     signer: Callable[[], Awaitable[SnapshotSigner]]
     send: Send
     purger: Purger
+    adopter: Adopter
     calls: Calls = field(default_factory=Calls)
     clocks: Clocks = CLOCKS
     count: Callable[[float, int], None] | None = None
@@ -78,15 +80,19 @@ class SnapshotController:
         if stored is None:
             self.queue.forget(key)
             return None
-        status = read_status(stored)
         if stored.deleting:
-            return await self.purger.reconcile(stored, status)
+            return await self.purger.reconcile(stored, _read_leniently(stored))
+        status = read_status(stored)
         return await self._take(await self.purger.keep_finalizer(stored, status))
 
     async def _take(self, stored: Stored) -> float | None:
         """One that is wanted: told as it is, and asked for until it is durable."""
         key, run = stored.key, self._find_run(stored)
         seen = see(stored, run)
+        if seen.spec is not None and seen.spec.source.existing is not None:
+            again = await self.adopter.reconcile(stored, seen)
+            self.queue.forgive(key)
+            return again
         if seen.run is not None:
             seen = replace(seen, run=replace(seen.run, runtime=self._find_runtime(stored)))
         plan = plan_snapshot(seen, self.clocks.now())
@@ -202,13 +208,22 @@ def see_run(run: Observed) -> RunSeen:
         answers=ready and run.coordinator_reachable,
         place=run_place(uri, run.namespace, run.uid) if uri is not None else "",
         claim=claim_name(run.name, run.uid),
-        storage=storage if uri is not None else None,
+        storage=storage_of(storage),
     )
 
 
 def read_status(stored: Stored) -> SnapshotStatus:
     """The status, as far as this version knows its fields."""
     return SnapshotStatus.model_validate(_known_only(stored.read_status()))
+
+
+def _read_leniently(stored: Stored) -> SnapshotStatus:
+    """Of one that is being deleted: a status that cannot be read must not hold it for ever, and says nothing."""
+    try:
+        return read_status(stored)
+    except ValueError as error:
+        log.warning("the status cannot be read key=%s error=%s", stored.key, error)
+        return SnapshotStatus()
 
 
 def _known_only(status: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from typing import Any
 from rollout_api.conditions import ConditionType, Reason
 from rollout_api.names import SNAPSHOT_MANIFESTS
 from rollout_api.v1alpha1.common import Condition, RuntimeRef
-from rollout_api.v1alpha1.snapshot import SnapshotSpec, SnapshotStatus
-from rollout_api.v1alpha1.storage import Storage
+from rollout_api.v1alpha1.snapshot import SnapshotSpec, SnapshotStatus, SnapshotStorage
 from rollout_operator.controller.conditions import ConditionUpdate, Status, no, stamp, yes
 from rollout_operator.controller.times import render_time
 from rollout_operator.run.plan.termination import reason_of
@@ -44,7 +43,7 @@ class RunSeen:
     place: str = ""
     claim: str = ""
     runtime: RuntimeRef | None = None
-    storage: Storage | None = None
+    storage: SnapshotStorage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +75,11 @@ class SnapshotPlan:
 
 def plan_snapshot(seen: SnapshotSeen, now: datetime) -> SnapshotPlan:
     """What can be said without asking the coordinator."""
-    if _is_over(seen.status):
-        return SnapshotPlan(status=_seen_again(seen, now))
-    ending = _never(seen) or _too_late(seen, now)
+    if is_over(seen.status):
+        return SnapshotPlan(status=seen_again(seen, now))
+    ending = _never(seen) or too_late(seen, now)
     if ending is not None:
-        return SnapshotPlan(status=_tell(seen, failed(*ending), now))
+        return SnapshotPlan(status=tell(seen, failed(*ending), now))
     waits = _waits(seen)
     if waits is None:
         return SnapshotPlan(asks=True)
@@ -92,7 +91,7 @@ def plan_answer(seen: SnapshotSeen, answer: SnapshotAnswer, now: datetime) -> Sn
     assert seen.run is not None
     if answer.state == "Taken":
         found = {**_begun(seen, now), **_describe(seen.run, answer, now)}
-        status = _tell(seen, taken(answer), now, **found)
+        status = tell(seen, taken(answer), now, **found)
         return SnapshotPlan(status=status, bytes_taken=answer.size_bytes)
     if answer.state == "Waiting":
         waits = working(
@@ -145,6 +144,11 @@ def _describe(run: RunSeen, answer: SnapshotAnswer, now: datetime) -> Status:
     manifest = f"{SNAPSHOT_MANIFESTS}{answer.id}.json"
     volume = {"claimName": run.claim, "path": f"objects/{manifest}"}
     location = {"object": {"uri": f"{run.place}/{manifest}"}} if run.place else {"volume": volume}
+    return describe_taken(location, answer, now)
+
+
+def describe_taken(location: Status, answer: SnapshotAnswer, now: datetime) -> Status:
+    """What is known of a snapshot that is there."""
     return {
         "step": answer.step,
         "lineage": answer.lineage,
@@ -177,7 +181,7 @@ def _reached_by(run: RunSeen) -> Status:
     """How the bytes are reached when the run is gone."""
     found = {"runtimeRef": run.runtime, "storage": run.storage}
     return {
-        name: one.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
+        name: one.model_dump(mode="json", by_alias=True, exclude_none=True)
         for name, one in found.items()
         if one is not None
     }
@@ -186,14 +190,14 @@ def _reached_by(run: RunSeen) -> Status:
 def _going_on(
     seen: SnapshotSeen, aspects: list[ConditionUpdate], seconds: float, now: datetime
 ) -> SnapshotPlan:
-    left = (_deadline(seen) - now).total_seconds()
+    left = (deadline(seen) - now).total_seconds()
     return SnapshotPlan(
-        status=_tell(seen, aspects, now, **_begun(seen, now)),
+        status=tell(seen, aspects, now, **_begun(seen, now)),
         requeue_seconds=max(0.5, min(seconds, left + 0.5)),
     )
 
 
-def _tell(
+def tell(
     seen: SnapshotSeen, aspects: list[ConditionUpdate], now: datetime, **found: Any
 ) -> Status | None:
     """The whole status; None where it says so already."""
@@ -215,7 +219,7 @@ def _same(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
     return status == {**kept, "conditions": ordered}
 
 
-def _seen_again(seen: SnapshotSeen, now: datetime) -> Status | None:
+def seen_again(seen: SnapshotSeen, now: datetime) -> Status | None:
     """What is over stays as it is; only the generation that it speaks about goes on."""
     if seen.status.observed_generation == seen.generation:
         return None
@@ -267,8 +271,9 @@ def _never(seen: SnapshotSeen) -> tuple[Reason, str] | None:
     return None
 
 
-def _too_late(seen: SnapshotSeen, now: datetime) -> tuple[Reason, str] | None:
-    if now < _deadline(seen):
+def too_late(seen: SnapshotSeen, now: datetime) -> tuple[Reason, str] | None:
+    """Why it is given up, once its time is over."""
+    if now < deadline(seen):
         return None
     assert seen.spec is not None
     last = next((one.message for one in seen.status.conditions if one.type == "Ready"), "")
@@ -276,7 +281,8 @@ def _too_late(seen: SnapshotSeen, now: datetime) -> tuple[Reason, str] | None:
     return Reason.DEADLINE_EXCEEDED, f"{words}; last: {last}" if last else words
 
 
-def _deadline(seen: SnapshotSeen) -> datetime:
+def deadline(seen: SnapshotSeen) -> datetime:
+    """Until when it is tried."""
     seconds = seen.spec.deadline_seconds if seen.spec is not None else 0
     return seen.created + timedelta(seconds=seconds)
 
@@ -301,7 +307,8 @@ def _waits(seen: SnapshotSeen) -> list[ConditionUpdate] | None:
     return None
 
 
-def _is_over(status: SnapshotStatus) -> bool:
+def is_over(status: SnapshotStatus) -> bool:
+    """Whether it has ended, for good or ill."""
     return any(_holds(one, "Finished") for one in status.conditions)
 
 

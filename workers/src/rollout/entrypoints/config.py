@@ -79,13 +79,13 @@ def leave_word(error: Exception) -> None:
     leave_text(f"{type(error).__name__}: {error}")
 
 
-def leave_text(text: str) -> None:
+def leave_text(text: str, characters_max: int = LAST_WORD_CHARACTERS_MAX) -> None:
     """The same of any text."""
     place = os.environ.get(LAST_WORD_VARIABLE)
     if not place or not Path(place).exists():
         return
     word = " ".join(text.split())
     try:
-        Path(place).write_text(word[:LAST_WORD_CHARACTERS_MAX] + "\n")
+        Path(place).write_text(word[:characters_max] + "\n")
     except OSError as second:
         logging.getLogger("rollout").warning("no last word place=%s error=%s", place, second)

@@ -49,7 +49,9 @@ def models_command(role: str) -> list[str]:
     return ["python", "-m", "rollout.entrypoints.models", role, "--order", order]
 
 
-PURGE_COMMAND = ["python", "-m", "rollout.entrypoints.purge"]
+PURGE_COMMAND = ["python", "-m", "rollout.entrypoints.errands.purge"]
+ADOPT_COMMAND = ["python", "-m", "rollout.entrypoints.errands.adopt"]
+ADOPT_ORDER = "ROLLOUT_ADOPT_ORDER"
 PURGE_ORDER, PURGE_WORK = "ROLLOUT_PURGE_ORDER", "ROLLOUT_PURGE_WORK"
 """The order, and the Job that its pod is of."""
 ROWS_COMMAND = ["python", "-m", "rollout.entrypoints.rows", "--socket", ROWS_SOCKET]

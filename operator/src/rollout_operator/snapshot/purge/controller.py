@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from rollout_api import GROUP, names
+from rollout_api import names
 from rollout_api.checks.allowed import find_storage_not_allowed, is_plain
 from rollout_api.conditions import Reason
 from rollout_api.names import SNAPSHOT_MANIFESTS
@@ -25,47 +24,28 @@ from rollout_operator.cache.store import Store
 from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.controller.queue import Key
 from rollout_operator.errors import (
-    ChildRefused,
-    Conflict,
-    Forbidden,
     NotFound,
-    Refused,
     Terminating,
 )
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.managed_fields import controller_uid
-from rollout_operator.kube.resources import CLAIMS, JOBS, PODS, SNAPSHOTS, resource_of
+from rollout_operator.kube.resources import CLAIMS, SNAPSHOTS
 from rollout_operator.other_kinds import Send
 from rollout_operator.run.events import Poster
 from rollout_operator.run.index.references import RUN, SNAPSHOT
-from rollout_operator.run.permitted import build_allowances
-from rollout_operator.run.plan.model import Blocked
-from rollout_operator.run.plan.preconditions.allowed import check_namespace
-from rollout_operator.run.plan.preconditions.checks import describe, parse_runtime
-from rollout_operator.run.render.inputs import Manifest, Platform
+from rollout_operator.run.plan.preconditions.checks import describe
 from rollout_operator.run.render.volumes import claim_name
-from rollout_operator.snapshot.purge.job import (
-    PurgeInputs,
-    build_job,
-    build_purge_account,
-    in_postgres,
-)
-from rollout_operator.snapshot.purge.permitted import check_purge
+from rollout_operator.snapshot.purge.job import PurgeInputs, build_purge
 from rollout_operator.snapshot.purge.plan import (
     LedgerState,
     PurgePlan,
     PurgeSeen,
-    Work,
     plan_purge,
     wants_finalizer,
     with_finalizer,
 )
-from rollout_operator.snapshot.purge.work import parse_work
+from rollout_operator.snapshot.running import Errands, Trouble
 
 log = logging.getLogger(__name__)
-
-PODS_MAX = 20
-"""Of one Job; more of them tell no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +65,7 @@ class Purger:
     store: Store
     send: Send
     poster: Poster
-    platform: Callable[[], Platform]
+    errands: Errands
     clocks: Clocks = CLOCKS
 
     async def keep_finalizer(self, stored: Stored, status: SnapshotStatus) -> Stored:
@@ -134,7 +114,7 @@ class Purger:
             seen,
             place=_place_of(status, namespace),
             run=ledger,
-            work=await self._work(stored),
+            work=await self.errands.look(stored, names.purge_name(stored.uid)),
             blocked=blocked,
         )
         if blocked is not None or isinstance(runtime, tuple) or status.storage is None:
@@ -146,31 +126,15 @@ class Purger:
             run_name=status.run.name,
             run_uid=status.run.uid,
             ledger=ledger,
-            storage=status.storage,
+            storage=status.storage.as_storage(),
             runtime=runtime,
-            platform=self.platform(),
+            platform=self.errands.platform(),
         )
 
-    def _runtime(self, status: SnapshotStatus, namespace: str) -> RuntimeSpec | tuple[Reason, str]:
-        """The runtime that reaches the store, or why there is none."""
-        wanted = status.runtime_ref
-        if wanted is None:
+    def _runtime(self, status: SnapshotStatus, namespace: str) -> RuntimeSpec | Trouble:
+        if status.runtime_ref is None:
             return Reason.RUNTIME_NOT_FOUND, "its status names no runtime to reach the bytes with"
-        inside = wanted.kind == "RolloutRuntime"
-        key = Key(namespace=namespace if inside else "", name=wanted.name, kind=wanted.kind)
-        found = self.store.find(key)
-        if found is None:
-            return Reason.RUNTIME_NOT_FOUND, f"{wanted.kind} {wanted.name!r} does not exist"
-        parsed = parse_runtime(json.loads(found.spec), wanted.kind)
-        gate = (
-            parsed
-            if isinstance(parsed, Blocked)
-            else check_namespace(parsed, wanted.name, namespace)
-        )
-        if gate is not None or isinstance(parsed, Blocked):
-            assert gate is not None
-            return gate.reason, gate.message
-        return parsed
+        return self.errands.find_runtime(status.runtime_ref, namespace)
 
     async def _ledger(self, status: SnapshotStatus, namespace: str) -> LedgerState:
         """Whether anything may still name the run's objects."""
@@ -183,7 +147,7 @@ class Purger:
             return "Alive"
         if self.store.pods(namespace, status.run.uid):
             return "Draining"
-        if status.storage is not None and in_postgres(status.storage):
+        if status.storage is not None and status.storage.postgres is not None:
             return "Kept"
         try:
             claim = claim_name(status.run.name, status.run.uid)
@@ -192,51 +156,18 @@ class Purger:
             return "Gone"
         return "Kept"
 
-    async def _work(self, stored: Stored) -> Work | None:
-        namespace, name = stored.key.namespace, names.purge_name(stored.uid)
-        try:
-            job = await self.client.get(JOBS, namespace, name)
-        except NotFound:
-            return None
-        if controller_uid(job["metadata"], GROUP, SNAPSHOT) != stored.uid:
-            words = f"Job {name} is there and is not this snapshot's; delete it"
-            return Work(state="Running", reason=Reason.FIELD_CONFLICT, words=words)
-        chosen = {"labelSelector": f"batch.kubernetes.io/job-name={name}", "limit": str(PODS_MAX)}
-        pods = await self.client.list(PODS, namespace, **chosen)
-        return parse_work(job, pods["items"])
-
     # -- what is done -------------------------------------------------------------------------------------
 
     async def _start(
         self, stored: Stored, inputs: PurgeInputs, seen: PurgeSeen, plan: PurgePlan
     ) -> PurgePlan:
-        """Make account and Job; where that is refused, the plan that says so."""
-        try:
-            for manifest in (build_purge_account(inputs), build_job(inputs)):
-                if manifest is not None:
-                    await self._create(manifest, inputs)
-        except (ChildRefused, Forbidden, Refused) as error:
-            reason = _reason_of(error)
-            told = replace(seen, blocked=(reason, str(error)[:600]))
-            plan = plan_purge(told, self.clocks.now())
-            await self._say(stored, plan)
-            log.warning("no purge key=%s error=%s", stored.key, error)
+        """Make the Job; where that is refused, the plan that says so."""
+        trouble = await self.errands.start(build_purge(inputs))
+        if trouble is None:
+            return plan
+        plan = plan_purge(replace(seen, blocked=trouble), self.clocks.now())
+        await self._say(stored, plan)
         return plan
-
-    async def _create(self, manifest: Manifest, inputs: PurgeInputs) -> None:
-        """Make it. One of its name that is there is never taken over: the next look judges it."""
-        check_purge(
-            manifest,
-            name=inputs.name,
-            namespace=inputs.namespace,
-            uid=inputs.uid,
-            allowances=build_allowances(inputs.runtime),
-        )
-        resource = resource_of(manifest["kind"])
-        try:
-            await self.client.create(manifest, resource, manager=names.MANAGER_CHILDREN)
-        except Conflict:
-            log.info("it is there already kind=%s name=%s", resource.kind, inputs.uid)
 
     async def _say(self, stored: Stored, plan: PurgePlan) -> Stored:
         """The event first: once the status says so, it is old news."""
@@ -274,19 +205,13 @@ class Purger:
         return self.store.find(key) or stored
 
 
-def _reason_of(error: ChildRefused | Forbidden | Refused) -> Reason:
-    if isinstance(error, ChildRefused):
-        return Reason.CHILD_REFUSED
-    return Reason.FORBIDDEN if isinstance(error, Forbidden) else Reason.API_SERVER_REFUSED
-
-
 def _finalizers(stored: Stored) -> tuple[str, ...]:
     return tuple(json.loads(stored.meta).get("finalizers") or ())
 
 
 def _place_of(status: SnapshotStatus, namespace: str) -> str:
     """Where the bytes lie: made from what the operator knows, not read from an address."""
-    if status.storage is None or status.storage.uri is None or status.run is None:
+    if status.storage is None or status.run is None:
         return ""
     return run_place(status.storage.uri, namespace, status.run.uid or "")
 
@@ -296,7 +221,7 @@ def _misplaced(
 ) -> tuple[Reason, str] | None:
     """Why the place that a status names is not one of this namespace's on this runtime."""
     storage = status.storage
-    if storage is None or storage.uri is None:
+    if storage is None:
         return Reason.NOT_SUPPORTED, "its status names no bucket: an earlier release took it"
     place, uid = _place_of(status, namespace), status.run.uid if status.run is not None else ""
     if "/" in (uid or "/") or not is_plain(place):
@@ -308,5 +233,7 @@ def _misplaced(
     own = runtime.storage or Storage()
     if (storage.uri, storage.endpoint) == (own.uri, own.endpoint):
         return None
-    faults = list(find_storage_not_allowed(storage, runtime.allowed or Allowed(), namespace))
+    faults = list(
+        find_storage_not_allowed(storage.as_storage(), runtime.allowed or Allowed(), namespace)
+    )
     return (Reason.NOT_ALLOWED, describe(faults)) if faults else None

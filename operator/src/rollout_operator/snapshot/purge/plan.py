@@ -16,6 +16,7 @@ from rollout_api.v1alpha1.snapshot import SnapshotStatus
 from rollout_operator.controller.conditions import Status, no, stamp
 from rollout_operator.controller.times import parse_time
 from rollout_operator.run.plan.model import EventSpec
+from rollout_operator.snapshot.work import Work
 
 PURGE_SECONDS = 600.0
 """From the first look at a deleted snapshot to its end, whatever becomes of the bytes."""
@@ -24,15 +25,6 @@ LOOK_SECONDS, LOOK_SECONDS_MAX = 2.0, 15.0
 
 LedgerState = Literal["Alive", "Draining", "Kept", "Gone"]
 """Of the run: it goes on; it is over and has pods; it is over and its ledger is there, or is not."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """The Job as it is. ``words`` are what its pods say, and may be a tenant's: plain and short."""
-
-    state: Literal["Running", "Done", "Failed"]
-    reason: Reason = Reason.PURGING
-    words: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from rollout.ledger.records import Limits, Record, RunIdentity
 from rollout.objects.named.contract import NamedObjects
 from rollout.objects.opening import open_names
 from rollout.runs.run_dir import RunDir
+from rollout.runs.snapshots.adopting import require_of_namespace
 from rollout.runs.snapshots.places import WhereToLook
 from rollout.runs.snapshots.restoring import (
     Restore,
@@ -70,12 +71,7 @@ def _find(order: RestoreOrder, config: WorkerConfig) -> Restore:
         trust=order.trusted,
     )
     restore = prepare_restore(order.snapshot, where)
-    saved = restore.manifest.header.run
-    if saved.namespace != config.run.namespace:
-        raise SnapshotRefused(
-            f"snapshot {order.snapshot} is of a run of namespace {saved.namespace}, this one is of"
-            f" {config.run.namespace}: a run begins with snapshots of its own namespace"
-        )
+    require_of_namespace(restore.manifest, order, config.run.namespace)
     return restore
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from rollout_api.conditions import Reason
 from rollout_api.names import SNAPSHOT_MANIFESTS
+from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.v1alpha1.snapshot import SnapshotStatus
 from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.preconditions.upstreams import OBJECTS, STRAY_SHOWN_MAX, Readable
@@ -57,10 +58,16 @@ def find_source(
 def _of_bucket(name: str, status: SnapshotStatus, uri: str, readable: Readable) -> RestoreSource:
     place, marked, _ = uri.rpartition(f"/{SNAPSHOT_MANIFESTS}")
     uid = status.run.uid if status.run is not None else None
-    if not marked or uid is None or not readable.holds(f"{place}{OBJECTS}0", uid):
+    held = uid is not None and readable.holds(f"{place}{OBJECTS}0", uid)
+    if not marked or not (held or (status.run is None and readable.allows(place))):
         return RestoreSource(name=name, state="Stray", message=uri[:STRAY_SHOWN_MAX])
     snapshot = (status.digest or "").partition(":")[2]
     return RestoreSource(name=name, state="Taken", id=snapshot, place=place)
+
+
+def foreign_signers(runtime: RuntimeSpec, own: Collection[str]) -> tuple[str, ...]:
+    """Other installations that a runtime trusts. Our own key is never one: its snapshots stay in their namespaces."""
+    return tuple(one for one in runtime.trusted_signers if one not in own)
 
 
 def check_restore(source: RestoreSource) -> Blocked | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from rollout_api.checks.allowed import allows_root, is_plain
+from rollout_api.checks.allowed import allows_place, allows_root, is_plain
 from rollout_api.conditions import Reason
 from rollout_api.places import namespace_place
 from rollout_api.v1alpha1.allowed import Allowed
@@ -58,6 +58,12 @@ class Readable:
         return namespace_place(root, self.namespace) in known or allows_root(
             root, self.lists, self.namespace
         )
+
+    def allows(self, place: str) -> bool:
+        """Whether a place of no run of this cluster may be read: one of the namespace's, or one that the runtime names."""
+        own = (f"{namespace_place(one, self.namespace)}/" for one in self.roots)
+        below = is_plain(place) and place.startswith(tuple(own))
+        return below or allows_place(place, self.lists, self.namespace)
 
 
 def keep_own(upstreams: Iterable[Upstream], readable: Readable) -> tuple[Upstream, ...]:

@@ -1,4 +1,4 @@
-"""The Job of a purge as the API server shows it, and what its pods say. Pure.
+"""The Job of an errand as the API server shows it, and what its pods say. Pure.
 
 The words are those of our own container, but in a tenant's pod: they are shown, cut and plain, and decide nothing. What
 decides is the Job's own end.
@@ -7,15 +7,28 @@ decides is the Job's own end.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from rollout_api.conditions import Reason
 from rollout_operator.kube.managed_fields import controller_uid
 from rollout_operator.run.plan.termination import reason_of
-from rollout_operator.snapshot.purge.plan import Work
 
 Document = Mapping[str, Any]
-WORDS_MAX = 600
+WORDS_MAX, ANSWER_MAX = 600, 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The Job as it is. ``words`` are what its pods say, and may be a tenant's: plain and short.
+
+    ``answer`` is what the pod that ended well has said, whole: to be read strictly, or not at all.
+    """
+
+    state: Literal["Running", "Done", "Failed"]
+    reason: Reason = Reason.PURGING
+    words: str = ""
+    answer: str = ""
 
 
 def parse_work(job: Document, pods: Iterable[Document]) -> Work:
@@ -29,7 +42,8 @@ def parse_work(job: Document, pods: Iterable[Document]) -> Work:
     own.sort(key=lambda one: one["metadata"].get("creationTimestamp", ""))
     if "Complete" in ends:
         good = [words for one in own if (words := _words_of(one, failed=False))]
-        return Work(state="Done", words=_plain(good[-1]) if good else "")
+        answer = good[-1][:ANSWER_MAX] if good else ""
+        return Work(state="Done", words=_plain(answer), answer=answer)
     said = [words for one in own if (words := _words_of(one, failed=True))]
     reason, words = _judge(said[-1]) if said else (Reason.PURGING, "")
     if "Failed" in ends:

@@ -1,4 +1,4 @@
-"""The pod that purges a deleted snapshot: ``python -m rollout.entrypoints.purge``; the order is in ``ROLLOUT_PURGE_ORDER``.
+"""The pod that purges a deleted snapshot: ``python -m rollout.entrypoints.errands.purge``; the order is in ``ROLLOUT_PURGE_ORDER``.
 
 It ends when its work is done, or has failed: what became of it is the container's termination message. A Job starts
 the next one, no earlier than this one has ended.

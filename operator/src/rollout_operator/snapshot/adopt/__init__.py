@@ -1,0 +1,1 @@
+"""Giving a snapshot that lies in a store a name in the cluster: one Job reads it, and what it is becomes the status."""
