@@ -120,6 +120,11 @@ def _told_to_stop(stage: Stage) -> bool:
     return any(pod["metadata"]["uid"] in stage.cluster.stopped for pod in stage.pods())
 
 
+def _stops_or_has_stopped(stage: Stage) -> bool:
+    """A coordinator whose certificate is gone is told nothing: then the suspension comes to its end."""
+    return _told_to_stop(stage) or _suspended(stage)
+
+
 def _fail_a_rank(stage: Stage) -> None:
     stage.cluster.end_container(RUN, "learner", 0, 1, "boom")
     stage.restarts += 1
@@ -235,7 +240,7 @@ ACTS: dict[str, tuple[Act, ...]] = {
     "edit": (Act(name="edit", at_once=True, due=_may_be_edited, do=_edit),),
     "take a suspension back": (
         Act(name="suspend", due=AT_WORK, do=_suspend),
-        Act(name="take it back", due=_told_to_stop, do=_resume),
+        Act(name="take it back", due=_stops_or_has_stopped, do=_resume),
     ),
     "edit at work": (Act(name="edit at work", due=AT_WORK, do=_edit_what_pods_are_made_from),),
     "make anew": (Act(name="make anew", due=AT_WORK, do=_make_anew),),
