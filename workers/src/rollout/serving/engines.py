@@ -259,15 +259,19 @@ class VersionEngines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingWay:
-    """How one engine serves: what starts a replica and how many it answers at once; whether it takes a cache salt."""
+    """How one engine serves: what starts a replica and how many it answers at once; whether it takes a cache salt.
+
+    ``has_server_flags``: it is a server of its own, whose device, length, parser and further flags may be named.
+    """
 
     plan: Callable[[VersionEngines, Path, Path], tuple[Callable[[], EngineProcess], int]]
     salted: bool
+    has_server_flags: bool
 
 
 WAYS = {
-    "embedded": ServingWay(plan=VersionEngines.plan_embedded, salted=False),
-    "vllm": ServingWay(plan=VersionEngines.plan_vllm, salted=True),
+    "embedded": ServingWay(plan=VersionEngines.plan_embedded, salted=False, has_server_flags=False),
+    "vllm": ServingWay(plan=VersionEngines.plan_vllm, salted=True, has_server_flags=True),
 }
 """By the engine's name."""
 

@@ -211,6 +211,8 @@ def _collector(url: str | None, share: float) -> str:
 
 
 def _refuse_others_flags(choice: EngineChoice) -> None:
+    from rollout.serving.engines import WAYS
+
     given = {
         "--device": choice.device != "cpu",
         "--max-model-length": choice.max_model_length is not None,
@@ -218,7 +220,7 @@ def _refuse_others_flags(choice: EngineChoice) -> None:
         "--vllm-argument": bool(choice.vllm_arguments),
     }
     found = next((name for name, is_given in given.items() if is_given), None)
-    if choice.kind == "embedded" and found is not None:
+    if found is not None and not WAYS[choice.kind].has_server_flags:
         raise SpecError(f"{found} is of vLLM: leave it out, or add --engine vllm")
 
 
