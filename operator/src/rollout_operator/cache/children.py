@@ -162,7 +162,7 @@ def parse_child(
     meta = live["metadata"]
     labels = meta.get("labels") or {}
     name, owner = _owner(meta, labels)
-    if not name or not owner:
+    if not owner:
         return None
     annotations = meta.get("annotations") or {}
     digest = annotations.get(names.ANNOTATION_APPLIED, "")
