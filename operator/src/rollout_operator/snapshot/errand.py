@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rollout_api import names
-from rollout_api.places import named_for
 from rollout_api.v1alpha1.runtime import RoleTemplate, RuntimeSpec
 from rollout_operator.run.render import contract
 from rollout_operator.run.render.inputs import Manifest, Platform
@@ -22,6 +21,7 @@ from rollout_operator.run.render.pods import (
     pull_policy_of,
     security_of,
 )
+from rollout_operator.run.render.security import account_of
 from rollout_operator.run.render.volumes import Mount, further
 
 TRIES_MAX = 100
@@ -67,20 +67,7 @@ def as_text(order: str) -> str:
 
 def build_account(errand: Errand) -> Manifest | None:
     """The pod's own service account, with the cloud identity of a coordinator; None where the platform names one."""
-    template = errand.template
-    if template.service_account_name is not None:
-        return None
-    meta = _meta(errand)
-    meta["annotations"] = {
-        key: named_for(value, errand.namespace)
-        for key, value in template.service_account_annotations.items()
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": meta,
-        "automountServiceAccountToken": False,
-    }
+    return account_of(_meta(errand), errand.template, errand.namespace)
 
 
 def build_job(errand: Errand) -> Manifest:

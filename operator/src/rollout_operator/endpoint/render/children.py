@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rollout_api import names
-from rollout_api.places import named_for
 from rollout_operator.endpoint.inputs import (
     PORT,
     SERVICE_PORT,
@@ -15,6 +14,7 @@ from rollout_operator.endpoint.inputs import (
 )
 from rollout_operator.endpoint.render.pods import build_template
 from rollout_operator.kube.managed_fields import digest_of
+from rollout_operator.run.render.security import account_of
 
 DISTURBED = "25%"
 """Of the servers; of fewer than five, one."""
@@ -76,21 +76,8 @@ def build_surroundings(inputs: ServerInputs) -> list[Manifest]:
     """What does not change from one revision to the next."""
     name = names.server_name(inputs.name)
     found = [_build_policy(inputs, name), _build_budget(inputs, name)]
-    template = inputs.template
-    if template.service_account_name is None:
-        meta = inputs.meta(name)
-        meta["annotations"] |= {
-            key: named_for(value, inputs.namespace)
-            for key, value in template.service_account_annotations.items()
-        }
-        account = {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": meta,
-            "automountServiceAccountToken": False,
-        }
-        found.insert(0, account)
-    return found
+    account = account_of(inputs.meta(name), inputs.template, inputs.namespace)
+    return [account, *found] if account is not None else found
 
 
 def _build_policy(inputs: ServerInputs, name: str) -> Manifest:

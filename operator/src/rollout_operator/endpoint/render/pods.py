@@ -31,7 +31,9 @@ from rollout_operator.run.render.pods import (
     CONTAINED,
     NAMED,
     SIDE_RESOURCES,
+    cache_env,
     pull_policy_of,
+    read_only_env,
     security_of,
 )
 from rollout_operator.run.render.volumes import (
@@ -169,7 +171,7 @@ def _server_env(inputs: ServerInputs) -> list[Manifest]:
         *merge_env(inputs.layers),
         {"name": "HOME", "value": contract.HOME_FOLDER},
         NAMED,
-        *(_read_only_env(inputs) if inputs.shares_cache else _cache_env(inputs)),
+        *(read_only_env if inputs.shares_cache else cache_env)(inputs.cache_root),
         *((folder,) if inputs.vllm is not None else ()),
         _order_variable(inputs),
     ]
@@ -183,23 +185,6 @@ def _order_variable(inputs: ServerInputs) -> Manifest:
 def _literal(text: str) -> str:
     """The kubelet puts other variables in for ``$(NAME)``; ``$$`` is a dollar."""
     return text.replace("$", "$$")
-
-
-def _cache_env(inputs: ServerInputs) -> list[Manifest]:
-    return [
-        {"name": "ROLLOUT_CACHE", "value": inputs.cache_root},
-        {"name": "HF_HOME", "value": f"{inputs.cache_root}/huggingface"},
-    ]
-
-
-def _read_only_env(inputs: ServerInputs) -> list[Manifest]:
-    """The model is read where another container has placed it; what is kept besides stays in the pod."""
-    return [
-        {"name": "ROLLOUT_CACHE", "value": inputs.cache_root},
-        {"name": "ROLLOUT_PLACED_MODELS", "value": f"{inputs.cache_root}/huggingface/hub"},
-        {"name": "ROLLOUT_SCRATCH", "value": contract.SCRATCH_FOLDER},
-        {"name": "HF_HOME", "value": f"{contract.HOME_FOLDER}/huggingface"},
-    ]
 
 
 def _init_containers(inputs: ServerInputs, mounts: list[Mount]) -> Iterator[Manifest]:
@@ -242,7 +227,7 @@ def _place_model(inputs: ServerInputs, mounts: list[Mount]) -> Manifest:
             *merge_env(inputs.layers),
             {"name": "HOME", "value": contract.HOME_FOLDER},
             NAMED,
-            *_cache_env(inputs),
+            *cache_env(inputs.cache_root),
             _order_variable(inputs),
         ],
         "volumeMounts": [mount.mount() for mount in needed],

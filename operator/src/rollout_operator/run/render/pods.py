@@ -128,7 +128,7 @@ def _place_models(inputs: Inputs, role: names.Role, mounts: list[Mount]) -> Mani
         "image": worker_image(inputs),
         **_pull_policy(inputs),
         "command": contract.models_command(role),
-        "env": [*identity_env(), *_cache_env(inputs), *build_env(inputs, role)],
+        "env": [*identity_env(), *cache_env(inputs.cache_root), *build_env(inputs, role)],
         "resources": SIDE_RESOURCES,
         "securityContext": CONTAINED,
         "volumeMounts": [mount.mount() for mount in needed],
@@ -204,7 +204,7 @@ def pull_policy_of(runtime: RuntimeSpec) -> Manifest:
 
 def _own_env(inputs: Inputs, role: names.Role) -> list[Manifest]:
     reads = inputs.reads_models(role)
-    caches = _read_only_env(inputs) if reads else _cache_env(inputs)
+    caches = (read_only_env if reads else cache_env)(inputs.cache_root)
     variables = [*identity_env(), *caches]
     if role == "learner":
         path = f"metadata.labels['{names.LABEL_INCARNATION}']"
@@ -230,18 +230,19 @@ def identity_env() -> list[Manifest]:
     ]
 
 
-def _cache_env(inputs: Inputs) -> list[Manifest]:
+def cache_env(root: str) -> list[Manifest]:
+    """Models are downloaded and kept below ``root``."""
     return [
-        {"name": "ROLLOUT_CACHE", "value": inputs.cache_root},
-        {"name": "HF_HOME", "value": f"{inputs.cache_root}/huggingface"},
+        {"name": "ROLLOUT_CACHE", "value": root},
+        {"name": "HF_HOME", "value": f"{root}/huggingface"},
     ]
 
 
-def _read_only_env(inputs: Inputs) -> list[Manifest]:
+def read_only_env(root: str) -> list[Manifest]:
     """Models are read where another container has placed them; what is downloaded or kept besides stays in the pod."""
     return [
-        {"name": "ROLLOUT_CACHE", "value": inputs.cache_root},
-        {"name": "ROLLOUT_PLACED_MODELS", "value": f"{inputs.cache_root}/huggingface/hub"},
+        {"name": "ROLLOUT_CACHE", "value": root},
+        {"name": "ROLLOUT_PLACED_MODELS", "value": f"{root}/huggingface/hub"},
         {"name": "ROLLOUT_SCRATCH", "value": contract.SCRATCH_FOLDER},
         {"name": "HF_HOME", "value": f"{contract.HOME_FOLDER}/huggingface"},
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rollout_api import names
 from rollout_api.names import Role
 from rollout_api.places import named_for
+from rollout_api.v1alpha1.runtime import RoleTemplate
 from rollout_operator.run.render import contract
 from rollout_operator.run.render.inputs import Inputs, Manifest
 
@@ -13,18 +14,22 @@ ACTORS_DISTURBED = "50%"
 
 def build_account(inputs: Inputs, role: Role) -> Manifest | None:
     """The role's own service account; None where the platform names one."""
-    template = inputs.template(role)
+    meta = inputs.meta(names.service_account_name(inputs.name, role), role)
+    return account_of(meta, inputs.template(role), inputs.namespace)
+
+
+def account_of(meta: Manifest, template: RoleTemplate, namespace: str) -> Manifest | None:
+    """The service account of pods, with the platform's annotations on it; None where the platform names one."""
     if template.service_account_name is not None:
         return None
-    meta = inputs.meta(names.service_account_name(inputs.name, role), role)
-    meta["annotations"] |= {
-        key: named_for(value, inputs.namespace)
+    identity = {
+        key: named_for(value, namespace)
         for key, value in template.service_account_annotations.items()
     }
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
-        "metadata": meta,
+        "metadata": {**meta, "annotations": {**meta.get("annotations", {}), **identity}},
         "automountServiceAccountToken": False,
     }
 
