@@ -11,13 +11,11 @@ from typing import Any
 
 from model_objects import Body, Change, ModelObjects
 from model_requests import Chaos, Exchange, ModelSession, Response
-from simulate_operator import _NOBODY, SYSTEM, OwnKinds, build_manager, heard
+from simulate_operator import _NOBODY, SYSTEM, heard, run_manager
 from virtual_time import Process, run_virtual
 
 from rollout_api import names
 from rollout_operator.controller.clocks import Clocks
-from rollout_operator.kube.informer import Informer
-from rollout_operator.kube.resources import OWN_KINDS
 from rollout_operator.run.record_keys import build_secret
 from rollout_operator.signing import KEY_BYTES, SECRET_NAME
 
@@ -167,19 +165,7 @@ class PurgeTheatre:
             outlives=lambda work: self.tasks.append(self.loop.create_task(work, context=_NOBODY)),
         )
         self.sessions = [session]
-        manager = build_manager(session, Nobody(), clocks)
-        readers = [
-            Informer(
-                client=manager.client, resource=one, sink=OwnKinds(manager.store), clocks=clocks
-            )
-            for one in OWN_KINDS
-        ]
-        for reader in readers:
-            process.spawn(reader.run())
-        for reader in readers:
-            await reader.synced.wait()
-        await manager.start()
-        await manager.ending.wait()
+        await run_manager(session, Nobody(), clocks, process)
         self.promises.fail("a part of the operator has ended")
 
     async def control_jobs(self) -> None:

@@ -153,19 +153,7 @@ class Theatre:
             outlives=lambda work: self.tasks.append(self.loop.create_task(work, context=_NOBODY)),
         )
         self.sessions = [session]
-        manager = build_manager(session, Network(self.cluster, self.say), clocks)
-        readers = [
-            Informer(
-                client=manager.client, resource=one, sink=OwnKinds(manager.store), clocks=clocks
-            )
-            for one in OWN_KINDS
-        ]
-        for reader in readers:
-            process.spawn(reader.run())
-        for reader in readers:
-            await reader.synced.wait()
-        await manager.start()
-        await manager.ending.wait()
+        await run_manager(session, Network(self.cluster, self.say), clocks, process)
         self.promises.fail("a part of the operator has ended")
 
     # -- the life --------------------------------------------------------------------------------------------
@@ -261,6 +249,21 @@ class Network:
 
 
 _NOBODY = Context()
+
+
+async def run_manager(session: ModelSession, outer: Any, clocks: Clocks, process: Process) -> None:
+    """An operator's life, until a part of it ends."""
+    manager = build_manager(session, outer, clocks)
+    readers = [
+        Informer(client=manager.client, resource=one, sink=OwnKinds(manager.store), clocks=clocks)
+        for one in OWN_KINDS
+    ]
+    for reader in readers:
+        process.spawn(reader.run())
+    for reader in readers:
+        await reader.synced.wait()
+    await manager.start()
+    await manager.ending.wait()
 
 
 def build_manager(session: ModelSession, outer: Any, clocks: Clocks) -> Manager:
