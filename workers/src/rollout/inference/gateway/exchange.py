@@ -178,14 +178,7 @@ class Exchange:
 
     async def _wait_for_place(self) -> EngineSlot:
         began = time.monotonic()
-        entrant = Entrant(
-            key=self.key.id,
-            tokens=self.ask.tokens,
-            prompt_tokens=self.ask.prompt_tokens,
-            size_bytes=self.size_bytes,
-            lead=self.ask.lead,
-            salt=self.key.id,
-        )
+        entrant = Entrant.of(self.key, self.ask, self.size_bytes)
         slot = await self.pool.acquire(entrant, self.state.settings.queue_seconds)
         self.queue_seconds += time.monotonic() - began
         self.engine = slot.engine.load.name

@@ -12,10 +12,13 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import aiohttp
 
+from rollout.inference.gateway.keys import ApiKey
 from rollout.inference.gateway.metrics import GatewayMetrics
+from rollout.inference.gateway.rules.asks import Ask
 from rollout.inference.gateway.rules.queueing import FairQueue, QueueBounds, Queued
 from rollout.inference.gateway.rules.refusals import ApiRefusal, unavailable
 from rollout.inference.gateway.rules.routing import EngineLoad, chain_blocks, choose_engine
@@ -87,6 +90,18 @@ class Entrant:
     size_bytes: int
     lead: bytes
     salt: str
+
+    @classmethod
+    def of(cls, key: ApiKey, ask: Ask, size_bytes: int) -> Self:
+        """The holder of a key with a request."""
+        return cls(
+            key=key.id,
+            tokens=ask.tokens,
+            prompt_tokens=ask.prompt_tokens,
+            size_bytes=size_bytes,
+            lead=ask.lead,
+            salt=key.id,
+        )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -83,7 +83,9 @@ class RowCall:
         pool = state.resolve(ask.model, self.key)
         self.version, self.digest = pool.version.name, pool.version.digest
         waited = time.monotonic()
-        slot = await pool.acquire(self._entrant(), state.settings.queue_seconds, low=True)
+        slot = await pool.acquire(
+            Entrant.of(self.key, self.ask, self.size_bytes), state.settings.queue_seconds, low=True
+        )
         self.queue_seconds += time.monotonic() - waited
         self.engine = slot.engine.load.name
         try:
@@ -131,16 +133,6 @@ class RowCall:
         if refusal.reason == "engine":
             raise _EngineFailed from refusal
         raise refusal
-
-    def _entrant(self) -> Entrant:
-        return Entrant(
-            key=self.key.id,
-            tokens=self.ask.tokens,
-            prompt_tokens=self.ask.prompt_tokens,
-            size_bytes=self.size_bytes,
-            lead=self.ask.lead,
-            salt=self.key.id,
-        )
 
     def _record(self, began: float) -> None:
         metrics, usage = self.state.metrics, self.usage or TokenUsage()
