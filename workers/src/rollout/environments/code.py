@@ -7,12 +7,11 @@ one, is the answer: all tests of the row are run against it, and nothing that th
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from rollout.data.rows.mapping import row_messages
-from rollout.rewards.code_tests.reward import CREDITS, MEMORY_MIB_MAX, MEMORY_MIB_MIN
+from rollout.rewards.code_tests.reward import credit_of, programs_at_once, require_bounds
 from rollout.rewards.code_tests.running import CaseVerdict, ProgramBounds, run_tests
 from rollout.rewards.code_tests.tasks import CodeTask, Pair, read_task
 from rollout.seams import DataSource
@@ -52,14 +51,11 @@ class CodeParameters:
             raise ValueError(f"shown: expected 0 to {TESTS_TOLD_MAX}, got {self.shown}")
         if not 1 <= self.attempts <= ATTEMPTS_MAX:
             raise ValueError(f"attempts: expected 1 to {ATTEMPTS_MAX}, got {self.attempts}")
-        if self.credit not in CREDITS:
-            raise ValueError(f"credit: expected {' or '.join(CREDITS)}, got {self.credit!r}")
+        require_bounds(self.credit, self.memory_mib)
         if not 0 <= self.attempt_penalty <= 1:
             raise ValueError(f"attemptPenalty: expected 0 to 1, got {self.attempt_penalty}")
         if not 0 < self.test_seconds <= 60:
             raise ValueError(f"testSeconds: expected above 0, at most 60, got {self.test_seconds}")
-        if not MEMORY_MIB_MIN <= self.memory_mib <= MEMORY_MIB_MAX:
-            raise ValueError(f"memoryMib: expected {MEMORY_MIB_MIN} to {MEMORY_MIB_MAX}")
 
     @property
     def bounds(self) -> ProgramBounds:
@@ -104,8 +100,7 @@ class Code:
 
     def _judge(self, verdicts: Sequence[CaseVerdict]) -> Ending:
         passed = sum(one.became == "passed" for one in verdicts)
-        share = passed / len(verdicts)
-        score = share if self._rules.credit == "share" else float(share == 1.0)
+        score, share = credit_of(verdicts, self._rules.credit)
         return Ending(
             kind="passed" if share == 1.0 else "failed",
             detail=f"{passed} of {len(verdicts)} tests",
@@ -123,7 +118,7 @@ class CodeBuilder:
 
     parameters: CodeParameters
     free: asyncio.Semaphore = field(
-        default_factory=lambda: asyncio.Semaphore(min(8, os.cpu_count() or 1)), compare=False
+        default_factory=lambda: asyncio.Semaphore(programs_at_once()), compare=False
     )
 
     def source(self, split: str, seed: int) -> DataSource | None:

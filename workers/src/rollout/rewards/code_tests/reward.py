@@ -35,14 +35,11 @@ class CodeTests:
     deadline_seconds: float = 54.0
 
     def __post_init__(self) -> None:
-        if self.credit not in CREDITS:
-            raise ValueError(f"credit: expected {' or '.join(CREDITS)}, got {self.credit!r}")
+        require_bounds(self.credit, self.memory_mib)
         if not 0 < self.test_seconds <= 600 or not self.deadline_seconds > 0:
             raise ValueError(
                 "expected testSeconds above 0, at most 600, and deadlineSeconds above 0"
             )
-        if not MEMORY_MIB_MIN <= self.memory_mib <= MEMORY_MIB_MAX:
-            raise ValueError(f"memoryMib: expected {MEMORY_MIB_MIN} to {MEMORY_MIB_MAX}")
         if not 0 <= self.concurrency <= 256:
             raise ValueError("concurrency: expected 0 to 256")
 
@@ -68,7 +65,7 @@ class CodeTests:
     async def _run_all(
         self, maker: SandboxMaker, asked: Sequence[tuple[CodeTask, str]]
     ) -> list[tuple[CaseVerdict, ...] | InfrastructureError]:
-        free = asyncio.Semaphore(self.concurrency or min(8, os.cpu_count() or 1))
+        free = asyncio.Semaphore(self.concurrency or programs_at_once())
         bounds = ProgramBounds(seconds=self.test_seconds, memory_bytes=self.memory_mib << 20)
 
         async def run(task: CodeTask, reply: str) -> tuple[CaseVerdict, ...] | InfrastructureError:
@@ -87,7 +84,25 @@ class CodeTests:
         return [why if one in late else one.result() for one in runs]
 
     def _told(self, verdicts: Sequence[CaseVerdict]) -> dict[str, float]:
-        share = sum(one.became == "passed" for one in verdicts) / len(verdicts)
         late = sum(one.became == "time" for one in verdicts) / len(verdicts)
-        score = share if self.credit == "share" else float(share == 1.0)
+        score, share = credit_of(verdicts, self.credit)
         return {"score": score, "share": share, "time": late}
+
+
+def require_bounds(credit: str, memory_mib: int) -> None:
+    """Raise ValueError for settings that no program is run with."""
+    if credit not in CREDITS:
+        raise ValueError(f"credit: expected {' or '.join(CREDITS)}, got {credit!r}")
+    if not MEMORY_MIB_MIN <= memory_mib <= MEMORY_MIB_MAX:
+        raise ValueError(f"memoryMib: expected {MEMORY_MIB_MIN} to {MEMORY_MIB_MAX}")
+
+
+def credit_of(verdicts: Sequence[CaseVerdict], credit: str) -> tuple[float, float]:
+    """What a program is worth, and the share of its tests that passed."""
+    share = sum(one.became == "passed" for one in verdicts) / len(verdicts)
+    return share if credit == "share" else float(share == 1.0), share
+
+
+def programs_at_once() -> int:
+    """One for each processor, at most 8."""
+    return min(8, os.cpu_count() or 1)
