@@ -39,6 +39,14 @@ def given_parameters(what: str, holder: Parametrised) -> dict[str, str]:
     return {parameter.name: parameter.value for parameter in holder.parameters}
 
 
+def read_pair(given: str, option: str, what: str = "VALUE") -> tuple[str, str]:
+    """``name=value`` of a command line's option. Raises SpecError."""
+    name, equals, value = given.partition("=")
+    if not equals or not name:
+        raise SpecError(f"{option} {given}: expected NAME={what}")
+    return name, value
+
+
 def known_parameters(kind: type[Any]) -> dict[str, str]:
     """The parameters that a ``kind`` (a dataclass) takes, with their defaults as text; empty where it has none."""
     return {

@@ -17,6 +17,7 @@ from rollout.cli.output import (
     print_json,
     print_line,
 )
+from rollout.common.parameters import read_pair
 from rollout.errors import SpecError
 
 if TYPE_CHECKING:
@@ -132,9 +133,9 @@ def try_environment(
 
     chosen = PlayedEnvironment(
         environment=environment,
-        parameters=tuple(_pair(one, "--parameter", "VALUE") for one in parameters or ()),
+        parameters=tuple(read_pair(one, "--parameter") for one in parameters or ()),
         tools=tuple(tools or ()),
-        servers=tuple(_pair(one, "--mcp-server", "COMMAND") for one in servers or ()),
+        servers=tuple(read_pair(one, "--mcp-server", "COMMAND") for one in servers or ()),
         http_hosts=tuple(http_hosts or ()),
         data=data,
         split=split.value,
@@ -162,13 +163,6 @@ def _player(model: str | None, sampling: dict[str, Any]) -> Player:
     from rollout.debug.playing.model import open_model
 
     return open_model(model, **sampling)
-
-
-def _pair(given: str, option: str, what: str) -> tuple[str, str]:
-    name, equals, value = given.partition("=")
-    if not equals or not name:
-        raise SpecError(f"{option} {given}: expected NAME={what}")
-    return name, value
 
 
 def _read() -> str | None:

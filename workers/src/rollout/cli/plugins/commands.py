@@ -10,7 +10,8 @@ import msgspec
 import typer
 
 from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line
-from rollout.errors import RunFailed, SpecError
+from rollout.common.parameters import read_pair
+from rollout.errors import RunFailed
 
 app = typer.Typer(
     help="Rewards and environments of your own in processes of their own: begin one, look at one, test one.",
@@ -99,7 +100,9 @@ def test(
     from rollout.plugins.sidecar.conformance.running import check_plugin
 
     found = []
-    for one in check_plugin(folder, dict(_pair(text) for text in parameters or ())):
+    for one in check_plugin(
+        folder, dict(read_pair(text, "--parameter") for text in parameters or ())
+    ):
         found.append(one)
         if output is OutputFormat.text:
             print_line(
@@ -126,10 +129,3 @@ def _told(plugin: Any) -> dict[str, Any]:
         "folder": str(plugin.folder),
         "digest": plugin.digest,
     }
-
-
-def _pair(given: str) -> tuple[str, str]:
-    name, equals, value = given.partition("=")
-    if not equals or not name:
-        raise SpecError(f"--parameter {given}: expected NAME=VALUE")
-    return name, value

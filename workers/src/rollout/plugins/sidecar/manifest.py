@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -53,13 +54,17 @@ class PluginManifest(
     memory_mib: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PluginFolder:
-    """A plugin as it lies on this machine. ``digest`` names all its files."""
+    """A plugin as it lies on this machine."""
 
     folder: Path
     manifest: PluginManifest
-    digest: str
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all its files, which are read where somebody asks. Raises SpecError as ``folder_digest``."""
+        return folder_digest(self.folder)
 
     @property
     def title(self) -> str:
@@ -97,7 +102,7 @@ def read_plugin(folder: Path) -> PluginFolder:
         raise SpecError(f"{path}: {error}") from error
     if why := _find_wrong(manifest):
         raise SpecError(f"{path}: {why}")
-    return PluginFolder(folder=folder, manifest=manifest, digest=folder_digest(folder))
+    return PluginFolder(folder=folder, manifest=manifest)
 
 
 def _find_wrong(manifest: PluginManifest) -> str | None:

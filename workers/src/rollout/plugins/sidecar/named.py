@@ -46,9 +46,9 @@ def reward_argument(plugin: PluginFolder, source: PluginSource, timeout_seconds:
 
 def plugin_digests(spec: RolloutRunSpec, folders: Sequence[Path]) -> dict[str, str]:
     """Digest of each plugin's folder, by its path in the run's code. Raises SpecError."""
+    field_of = {source.path: field for field, source in find_plugins(spec)}
     return {
-        source.path: read_plugin(_find(source.path, folders, field)).digest
-        for field, source in find_plugins(spec)
+        path: read_plugin(_find(path, folders, field)).digest for path, field in field_of.items()
     }
 
 

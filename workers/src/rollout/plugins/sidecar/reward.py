@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +18,7 @@ DEADLINE_SHARE = 0.9
 
 
 class PluginReward:
-    """Built with what ``plugin_source`` wrote. Raises SpecError where the plugin does not come up."""
+    """Built with what ``named.reward_argument`` wrote. Raises SpecError where the plugin does not come up."""
 
     def __init__(self, plugin: str) -> None:
         told = json.loads(plugin)
@@ -47,9 +46,7 @@ class PluginReward:
             for prompt, completion, row in zip(prompts, completions, rows, strict=True)
         ]
         request = contract.ScoreRequest(samples=samples)
-        began = time.monotonic()
-        answer = self._client.ask(SCORE, request, self._seconds - (time.monotonic() - began))
-        return heard_scores(answer, len(rows))
+        return heard_scores(self._client.ask(SCORE, request, self._seconds), len(rows))
 
 
 def heard_scores(answer: contract.ScoreResponse, wanted: int) -> list[dict[str, float]]:

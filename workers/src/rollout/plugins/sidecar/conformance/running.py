@@ -9,7 +9,7 @@ from pathlib import Path
 from rollout.errors import RolloutError
 from rollout.plugins.sidecar.conformance.checks import COMMON, OF_KIND, Check, serves
 from rollout.plugins.sidecar.conformance.subject import Subject, read_examples
-from rollout.plugins.sidecar.manifest import read_plugin
+from rollout.plugins.sidecar.manifest import folder_digest, read_plugin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,7 @@ class CheckVerdict:
 def check_plugin(folder: Path, parameters: Mapping[str, str]) -> Iterator[CheckVerdict]:
     """A verdict for each check; the first that fails to start the plugin is the last. Raises SpecError for a bad folder."""
     plugin = read_plugin(folder)
+    folder_digest(folder)  # what no run could be held to is refused here, too
     examples = read_examples(folder)
     subject = Subject(plugin=plugin, parameters=parameters, examples=examples)
     try:
