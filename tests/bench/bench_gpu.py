@@ -1,7 +1,7 @@
 """What a GPU shows: the learner's kernels, its share of the card, and whole steps against TRL's.
 
 Needs one CUDA device (``ROLLOUT_GPU_REHEARSAL=1``: none; tiny sizes on the CPU, whose figures mean nothing).
-One section alone: ``run.py gpu head`` (or attention, mfu, sync, sft, grpo).
+One section alone: ``run.py gpu head`` (or attention, digest, mfu, sync, sft, grpo).
 
 Axes: N tokens of a row, V vocabulary, E hidden size.
 """
@@ -37,11 +37,13 @@ from rollout.learner.forward.packed_rows import (
     prepare_model,
     token_logprobs,
 )
+from rollout.learner.hash_chain import digest_state
 from rollout.learner.model.optim import build_optimizer
 from rollout.learner.model.parallel import Parallel
 from rollout.learner.model.policy import Policy, recompute_activations
 from rollout.weights.digest import digest_tensors
 from rollout.weights.host import host_tensors
+from rollout.weights.publisher import name_whole
 
 REHEARSAL = os.environ.get("ROLLOUT_GPU_REHEARSAL") == "1"
 DEVICE = "cpu" if REHEARSAL else "cuda"
@@ -138,6 +140,34 @@ def sync() -> Iterator[Figure]:
     yield level("digest of the weights", [1e3 * s for s in digests], "ms", "info")
 
 
+def digests() -> Iterator[Figure]:
+    """Naming the state that Exact names every step, masters and AdamW's two of 0.5B: where it lies, and on the host."""
+    config = _small(shaped_model.qwen2_half_billion)
+    policy = _policy(config)
+    _step(policy, _sequence_row(16, config.vocab_size).to(DEVICE))
+    states = [(n, policy.optimizer.state[p]) for n, p in policy.masters.items()]
+    state = {f"{name}/{entry}": one for name, held in states for entry, one in held.items()}
+    state |= {name: p.detach() for name, p in policy.masters.items()}
+    weights = policy.weights()
+    size = sum(one.nbytes for one in state.values())
+    found = digest_state(state, b"r" * 32)
+    device = _seconds(partial(digest_state, state, b"r" * 32))
+    versions = _seconds(partial(digest_tensors, weights))
+    names = _seconds(partial(name_whole, weights))
+    host = dict(host_tensors(state))
+    theirs = _seconds(partial(digest_state, host, b"r" * 32))
+    differs = int(found != digest_state(host, b"r" * 32))
+    differs += digest_tensors(weights) != digest_tensors(host_tensors(weights))
+    yield level("digest: names that differ from the host's", [differs], "of 2", "<= 0")
+    yield level(
+        f"digest of the state, {size / 1e9:.2f} GB", [1e3 * s for s in device], "ms", "<= 20"
+    )
+    yield level("digest of the state", [size / 1e9 / s for s in device], "GB/s", "info")
+    yield level("digest of the weights", [1e3 * s for s in versions], "ms", "info")
+    yield level("digest of the weights' file", [1e3 * s for s in names], "ms", "info")
+    yield ratio("digest of the state: seconds, host's threads over ours", device, theirs, "info")
+
+
 def sft() -> Iterator[Figure]:
     """Rows of 512 tokens, 32 a step."""
     yield from _duel("sft", make(_sft_job), "tokens", ">= 1.0")
@@ -158,6 +188,7 @@ SECTIONS: dict[str, Callable[[], Iterator[Figure]]] = {
     "attention": attention_rows,
     "head": head_memory,
     "mfu": model_flops_utilization,
+    "digest": digests,
     "sync": sync,
     "sft": sft,
     "grpo": grpo,

@@ -14,7 +14,8 @@ TESTS = Path(__file__).parents[1]
 if not list(Path("/dev").glob("nvidia[0-9]*")):
     collect_ignore_glob = ["test_*.py"]
 else:
-    sys.path += [str(TESTS / "bench"), str(TESTS / "rollout" / "learner")]
+    sys.path += [str(TESTS / "bench")]
+    sys.path += [str(TESTS / "rollout" / folder) for folder in ("learner", "weights")]
 
 
 @pytest.fixture

@@ -18,9 +18,14 @@ LARGE_BYTES = 4 << 20
 def digest_tensor(name: str, tensor: torch.Tensor) -> bytes:
     """32 bytes over name, dtype, shape and raw little-endian content of one tensor."""
     flat = tensor.detach().cpu().contiguous()
-    head = f"{name}|{flat.dtype}|{tuple(flat.shape)}|".encode()
+    head = tensor_head(name, flat)
     body = flat.reshape(-1).view(torch.uint8).numpy().data
     return new_hasher(len(body)).update(head).update(body).digest()
+
+
+def tensor_head(name: str, tensor: torch.Tensor) -> bytes:
+    """What is hashed before a tensor's content."""
+    return f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode()
 
 
 def new_hasher(num_bytes: int) -> blake3:

@@ -20,7 +20,8 @@ from blake3 import blake3
 from rollout.learner.forward.packed_rows import SequenceTokens
 from rollout.protocol.messages import Cursor
 from rollout.types import TrajectoryGroup
-from rollout.weights.host import host_tensors
+from rollout.weights.device_hash.digest import device_digests
+from rollout.weights.host import host_pieces
 
 PARALLEL_BYTES_MIN = 1 << 26
 """Hash on several threads from this size on; below, starting them costs more."""
@@ -71,15 +72,18 @@ def digest_sequences(sequences: Iterable[SequenceTokens]) -> str:
 
 
 def digest_state(tensors: Mapping[str, torch.Tensor], randomness: bytes) -> str:
-    """Over one rank's tensors by name, and its RNG."""
-    size = sum(tensor.nbytes for tensor in tensors.values())
-    hasher = blake3(max_threads=blake3.AUTO) if size >= PARALLEL_BYTES_MIN else blake3()
-    hasher.update(randomness)
+    """Over one rank's tensors by name, and its RNG; hashed by the device that they lie on, where it can."""
     names = sorted(tensors)
-    hasher.update("".join(f"{n}|{tensors[n].dtype}|{tensors[n].shape}|" for n in names).encode())
-    for name in names:
-        tensor = host_tensors({name: tensors[name].detach()})[name].contiguous()
-        hasher.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    header = "".join(f"{n}|{tensors[n].dtype}|{tensors[n].shape}|" for n in names).encode()
+    ordered = [tensors[name].detach() for name in names]
+    found = device_digests([(randomness, header, *ordered)])
+    if found is not None:
+        return found[0].hex()
+    size = sum(tensor.nbytes for tensor in ordered)
+    hasher = blake3(max_threads=blake3.AUTO) if size >= PARALLEL_BYTES_MIN else blake3()
+    hasher.update(randomness).update(header)
+    for piece in host_pieces(ordered):
+        hasher.update(piece)
     return hasher.hexdigest()
 
 

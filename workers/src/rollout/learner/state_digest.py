@@ -20,7 +20,6 @@ from rollout.learner.context import Keep
 from rollout.learner.model import randomness
 from rollout.learner.train_step import Trainer
 from rollout.weights.digest import digest_tensors
-from rollout.weights.host import host_tensors
 from rollout.weights.publisher import Stored
 
 
@@ -39,7 +38,7 @@ def seal_step(trainer: Trainer, keep: Keep | None, previous: str, done: StepResu
     ``previous`` is the chain value before the step. Raises StoreError.
     """
     parallel, settings = trainer.policy.parallel, trainer.settings
-    weights = host_tensors(trainer.policy.weights())
+    weights = trainer.policy.weights()
     with _keeping(weights, keep if parallel.is_main else None) as kept:
         digest = parallel.on_main(lambda: digest_tensors(weights), str)
         link = chain.next_link(

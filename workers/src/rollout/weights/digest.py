@@ -8,12 +8,18 @@ from pathlib import Path
 import torch
 from safetensors.torch import load, save_file
 
-from rollout_vllm.digest import combine_digests, digest_tensor
+from rollout.weights.device_hash.digest import device_digests
+from rollout.weights.host import host_tensors
+from rollout_vllm.digest import combine_digests, digest_tensor, tensor_head
 
 
 def digest_tensors(tensors: Mapping[str, torch.Tensor]) -> str:
-    """``blake3:<hex>`` over all tensors, by sorted name."""
-    return combine_digests({name: digest_tensor(name, tensors[name]) for name in tensors})
+    """``blake3:<hex>`` over all tensors, by sorted name; those on a device are hashed there, where it can."""
+    found = device_digests([(tensor_head(name, one), one) for name, one in tensors.items()])
+    if found is not None:
+        return combine_digests(dict(zip(tensors, found, strict=True)))
+    host = host_tensors(tensors)
+    return combine_digests({name: digest_tensor(name, host[name]) for name in host})
 
 
 def save_weights(tensors: Mapping[str, torch.Tensor], path: Path) -> None:

@@ -16,7 +16,9 @@ import torch
 from rollout.objects.bulk import name_parts
 from rollout.seams import ObjectStore
 from rollout.weights.delta import Tensors, encode_delta, layout_of
-from rollout.weights.safetensors import raw_tensors, safetensors_parts
+from rollout.weights.device_hash.digest import device_digests
+from rollout.weights.host import host_tensors
+from rollout.weights.safetensors import raw_tensors, safetensors_head, safetensors_parts
 
 CHAIN_MAX = 10
 """Deltas after a dense base; what TRL's delta sync and PULSE use."""
@@ -37,13 +39,17 @@ class Stored:
 
 
 def name_whole(weights: Mapping[str, torch.Tensor]) -> Stored:
-    """Where a version would be stored whole; nothing is stored."""
+    """Where a version would be stored whole; nothing is stored, and what lies on a device stays there."""
+    message = (*safetensors_head(weights), *(weights[name] for name in sorted(weights)))
+    if (found := device_digests([message])) is not None:
+        return Stored(object=f"blake3:{found[0].hex()}")
+    weights = host_tensors(weights)
     return Stored(object=name_parts(safetensors_parts(weights)))
 
 
 def store_whole(store: ObjectStore, weights: Mapping[str, torch.Tensor]) -> Stored:
     """Store a version whole. Raises StoreError."""
-    return Stored(object=store.put_parts(safetensors_parts(weights)))
+    return Stored(object=store.put_parts(safetensors_parts(host_tensors(weights))))
 
 
 class Publisher:
@@ -58,7 +64,7 @@ class Publisher:
 
     def store(self, weights: Mapping[str, torch.Tensor]) -> Stored:
         """Store the next version; durable when this returns. Raises StoreError."""
-        host = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+        host = {name: one.detach().contiguous() for name, one in host_tensors(weights).items()}
         whole = safetensors_parts(host)
         if _size(whole) < self._size_bytes_min:
             return Stored(object=self._store.put_parts(whole))

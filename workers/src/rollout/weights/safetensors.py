@@ -33,7 +33,14 @@ def safetensors_parts(tensors: Mapping[str, torch.Tensor]) -> list[bytes | memor
     The parts look into the tensors' own memory where these are contiguous and on the CPU: do not
     change them before the parts are written. Raises KeyError for a dtype that no weights have.
     """
-    ordered = [(name, tensors[name].detach().cpu().contiguous()) for name in sorted(tensors)]
+    ordered = [tensors[name].detach().cpu().contiguous() for name in sorted(tensors)]
+    raw = [tensor.reshape(-1).view(torch.uint8).numpy().data for tensor in ordered]
+    return [*safetensors_head(tensors), *raw]
+
+
+def safetensors_head(tensors: Mapping[str, torch.Tensor]) -> tuple[bytes, bytes]:
+    """What comes before the elements, which follow tensor after tensor by name. Raises KeyError as the parts do."""
+    ordered = [(name, tensors[name]) for name in sorted(tensors)]
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     start = 0
     for name, tensor in ordered:
@@ -43,8 +50,7 @@ def safetensors_parts(tensors: Mapping[str, torch.Tensor]) -> list[bytes | memor
         start = stop
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
-    raw = [tensor.reshape(-1).view(torch.uint8).numpy().data for _, tensor in ordered]
-    return [struct.pack("<Q", len(text)), text, *raw]
+    return struct.pack("<Q", len(text)), text
 
 
 def raw_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, Bits]:

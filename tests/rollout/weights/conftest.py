@@ -1,0 +1,6 @@
+"""Makes the kits beside these tests importable."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))
