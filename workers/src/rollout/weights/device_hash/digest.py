@@ -106,33 +106,33 @@ def digest_on(
 class _Held:
     """Where the messages' bytes lie on the device; ``kept`` is what must outlive the reads."""
 
-    messages: list[list[plan.Piece]]
+    messages: list[list[plan.ByteRange]]
     zeros: torch.Tensor
     kept: list[torch.Tensor]
 
 
 def _hold(messages: Sequence[Message], device: torch.device) -> _Held:
     kept: list[torch.Tensor] = []
-    laid: list[list[plan.Piece]] = []
+    laid: list[list[plan.ByteRange]] = []
     uploads = bytearray()
     waiting: list[tuple[int, int, int]] = []
     for message in messages:
-        pieces: list[plan.Piece] = []
+        pieces: list[plan.ByteRange] = []
         for part in message:
             if isinstance(part, torch.Tensor) and part.device == device:
                 flat = part.detach().contiguous()
                 kept.append(flat)
-                pieces.append(plan.Piece(address=flat.data_ptr(), size_bytes=flat.nbytes))
+                pieces.append(plan.ByteRange(address=flat.data_ptr(), size_bytes=flat.nbytes))
             else:
                 raw = part if isinstance(part, bytes) else _host_bytes(part)
                 waiting.append((len(laid), len(pieces), len(uploads)))
-                pieces.append(plan.Piece(address=0, size_bytes=len(raw)))
+                pieces.append(plan.ByteRange(address=0, size_bytes=len(raw)))
                 uploads += raw
         laid.append(pieces)
     sent = torch.frombuffer(uploads or bytearray(1), dtype=torch.uint8).to(device)
     for message, index, offset in waiting:
         size = laid[message][index].size_bytes
-        laid[message][index] = plan.Piece(address=sent.data_ptr() + offset, size_bytes=size)
+        laid[message][index] = plan.ByteRange(address=sent.data_ptr() + offset, size_bytes=size)
     zeros = torch.zeros(plan.BLOCK_BYTES, dtype=torch.uint8, device=device)
     return _Held(messages=laid, zeros=zeros, kept=[*kept, sent])
 

@@ -37,7 +37,7 @@ class Groups:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class ByteRange:
     """Bytes that lie side by side: ``address`` in memory, and how many."""
 
     address: int
@@ -71,7 +71,7 @@ def plan_levels(num_nodes: Numbers) -> Iterator[tuple[Groups, Numbers]]:
         nodes = -(-nodes // GROUP_NODES)
 
 
-def plan_tiles(messages: Sequence[Sequence[Piece]], first: Numbers, zeros: int) -> Numbers:
+def plan_tiles(messages: Sequence[Sequence[ByteRange]], first: Numbers, zeros: int) -> Numbers:
     """Rows (address, target byte, size) that lay every message from its first group on, sorted by target.
 
     No row crosses a group. The last block of a message is filled up with the bytes at ``zeros`` (64 of them).
@@ -92,7 +92,7 @@ def plan_tiles(messages: Sequence[Sequence[Piece]], first: Numbers, zeros: int) 
     return np.stack((source, begin, np.minimum(stops, edge + GROUP_BYTES) - begin), axis=1)
 
 
-def _lay(pieces: Sequence[Piece], at: int, zeros: int) -> Iterator[tuple[int, int, int]]:
+def _lay(pieces: Sequence[ByteRange], at: int, zeros: int) -> Iterator[tuple[int, int, int]]:
     start = at
     for piece in pieces:
         if piece.size_bytes:
