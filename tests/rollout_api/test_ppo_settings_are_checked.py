@@ -38,10 +38,11 @@ def test_the_plan_counts_the_critic_and_the_reference():
     # BFloat16: weights 2, masters 4, gradients 4, both moments of AdamW 8 bytes a parameter.
     found = parts({"ppo": {}})
     assert (found["critic"], found["reference"]) == (18_000_000, 2_000_000)
-    # Float32: weights are the masters; SGD keeps at most its momentum.
-    sgd = {"ppo": {"klCoefficient": 0, "critic": {"optimizer": {"sgd": {}}}}}
-    found = parts(sgd, dtype="Float32")
-    assert (found["critic"], found["reference"]) == (12_000_000, 0)
+    # Float32: weights are the masters; SGD keeps its momentum where it has one.
+    for momentum, size in (("0.9", 12_000_000), ("0", 8_000_000)):
+        critic = {"optimizer": {"sgd": {"momentum": momentum}}}
+        found = parts({"ppo": {"klCoefficient": 0, "critic": critic}}, dtype="Float32")
+        assert (found["critic"], found["reference"]) == (size, 0)
     assert parts({"grpo": {}})["critic"] == 0
 
 

@@ -15,7 +15,7 @@ from rollout.learner.forward.packed_rows import (
 )
 from rollout.learner.forward.reference import plain_group_logprobs
 from rollout.learner.model import parallel
-from rollout_api.checks import memory
+from rollout_api.checks import activations
 
 ROWS_OF_A_PART = 3
 
@@ -193,4 +193,4 @@ def test_the_parts_hold_less_than_the_logits(tiny_model, ids, in_parts):
 
 
 def test_plans_count_the_parts_that_the_learner_has():
-    assert memory.LOGITS_OF_A_PART == head.PART_VALUES
+    assert activations.LOGITS_OF_A_PART == head.PART_VALUES

@@ -9,7 +9,11 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """The shape of a model, enough for context and memory arithmetic."""
+    """The shape of a model, enough for context and memory arithmetic.
+
+    ``num_heads`` are of queries, ``intermediate_size`` the width of the MLP; None: as most models of this size have.
+    ``normalises_heads``: queries and keys are normalised (Qwen3).
+    """
 
     num_parameters: int
     hidden_size: int
@@ -18,6 +22,24 @@ class ModelFacts:
     head_dim: int
     vocab_size: int
     context_length: int
+    num_heads: int | None = None
+    intermediate_size: int | None = None
+    normalises_heads: bool = False
+
+    @property
+    def query_size(self) -> int:
+        """Numbers of all queries of a token."""
+        return self.hidden_size if self.num_heads is None else self.num_heads * self.head_dim
+
+    @property
+    def key_size(self) -> int:
+        """Numbers of all keys of a token; its values have as many."""
+        return self.num_kv_heads * self.head_dim
+
+    @property
+    def mlp_size(self) -> int:
+        """Width of the MLP."""
+        return self.intermediate_size or 4 * self.hidden_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

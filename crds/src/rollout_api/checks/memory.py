@@ -1,9 +1,7 @@
 """Memory per device, estimated before anything starts: weights, optimizer, activations, KV cache, staging, mirror.
 
-Simple sums with their terms kept, so that ``plan`` can print where the bytes go. Activations follow
-the usual transformer count (Korthikanti 2022, section 4): about 34 x hidden bytes a token and layer
-at 2 bytes a value without recomputation, 2 x hidden with; logits are counted once in fp32, of many tokens
-the part that exists at a time.
+Simple sums with their terms kept, so that ``plan`` can print where the bytes go; those of a pass are counted in
+``activations``.
 """
 
 from __future__ import annotations
@@ -11,19 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rollout_api.checks.activations import pass_activations
+from rollout_api.checks.batch import samples_per_step
 from rollout_api.checks.facts import Facts, ModelFacts
 from rollout_api.problems import Problem
+from rollout_api.v1alpha1.optimizer import Optimizer
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 GIB = 1024**3
 HEADROOM = 0.92
 """Share of a device that a run may plan with; the rest is fragmentation and libraries."""
-_ACTIVATION_FACTOR, _CHECKPOINTED_FACTOR = 17, 1
-"""Values kept per hidden unit, token and layer."""
 _KV_SEQUENCES = 16
-LOGITS_OF_A_PART = 1 << 25
-"""Of more logits than these the learner's head has a part at a time."""
-_PART_COPIES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,18 +35,30 @@ class Memory:
         return sum(size for _, size in self.parts)
 
 
-def estimate_learner(spec: RolloutRunSpec, model: ModelFacts) -> Memory:
-    """Bytes per rank. FSDP shards weights, gradients and optimizer; DDP repeats them."""
+def estimate_learner(
+    spec: RolloutRunSpec, model: ModelFacts, sequence_tokens: int | None = None
+) -> Memory:
+    """Bytes per rank. FSDP shards weights, gradients and optimizer; DDP repeats them.
+
+    ``sequence_tokens`` is the longest sequence, None where it is not known: then passes are taken to be full.
+    """
     assert spec.train is not None
     width = value_bytes(spec)
     shards = spec.learner.num_processes if spec.learner.strategy.fsdp else 1
     trained = _trained(spec, model)
-    moments = 8 if spec.train.optimizer.adamw else 4
-    factor = _CHECKPOINTED_FACTOR if spec.train.activation_checkpointing else _ACTIVATION_FACTOR
-    tokens = spec.train.micro_batch_tokens
-    activations = tokens * model.num_layers * model.hidden_size * factor * width
+    moments = _moments(spec.train.optimizer)
+    whole = _tokens_of_update(spec, sequence_tokens)
+    bound = spec.train.micro_batch_tokens
+    found = pass_activations(
+        model,
+        bound if whole is None else min(bound, whole),
+        width,
+        recomputes=spec.train.activation_checkpointing,
+    )
     master = trained * 4 if width == 2 else 0
-    reference = model.num_parameters * width if spec.train.algorithm.uses_reference else 0
+    reference = model.num_parameters * width if _holds_reference(spec) else 0
+    alone = width == 4 and whole is not None and whole <= bound
+    held = found.most(gradients=trained * 4 if alone else 0)
     return Memory(
         role="learner",
         parts=(
@@ -61,8 +69,8 @@ def estimate_learner(spec: RolloutRunSpec, model: ModelFacts) -> Memory:
             ("reference", reference // shards),
             ("critic", _critic(spec, model, width) // shards),
             ("teacher", _teacher(spec, model, width)),
-            ("activations", activations),
-            ("logits", _logits(tokens, model)),
+            ("activations", min(found.kept, held)),
+            ("logits", held - min(found.kept, held)),
             ("staging", trained * width // shards),
         ),
     )
@@ -104,7 +112,7 @@ def estimates(spec: RolloutRunSpec, facts: Facts) -> tuple[Memory, ...]:
     prompt = spec.train.max_prompt_tokens or (facts.data.prompt_tokens_max if facts.data else None)
     sequence = (prompt or 512) + new if online else int(spec.train.algorithm.value.max_length)
     actor = (estimate_actor(spec, facts.model, sequence),) if online else ()
-    return (estimate_learner(spec, facts.model), *actor)
+    return (estimate_learner(spec, facts.model, sequence), *actor)
 
 
 def model_fits(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
@@ -124,6 +132,13 @@ def model_fits(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
             yield _too_large(field, item.total, size, f"a {name}", (item,))
 
 
+def _moments(optimizer: Optimizer) -> int:
+    """Bytes of the optimizer's state for each number that it moves."""
+    if optimizer.adamw:
+        return 8
+    return 4 if optimizer.sgd and optimizer.sgd.momentum else 0
+
+
 def _critic(spec: RolloutRunSpec, model: ModelFacts, width: int) -> int:
     """A value model of the policy's size: weights, masters, gradients and its own optimizer.
 
@@ -132,7 +147,7 @@ def _critic(spec: RolloutRunSpec, model: ModelFacts, width: int) -> int:
     ppo = spec.train.algorithm.ppo if spec.train else None
     if ppo is None:
         return 0
-    moments = 8 if ppo.critic.optimizer.adamw else 4
+    moments = _moments(ppo.critic.optimizer)
     return model.num_parameters * (width + (4 if width == 2 else 0) + 4 + moments)
 
 
@@ -142,11 +157,21 @@ def _teacher(spec: RolloutRunSpec, model: ModelFacts, width: int) -> int:
     return model.num_parameters * width if distils else 0
 
 
-def _logits(tokens: int, model: ModelFacts) -> int:
-    """Whole in float32, or the parts that exist at a time with the head's gradient in float32."""
-    if tokens * model.vocab_size <= LOGITS_OF_A_PART:
-        return tokens * model.vocab_size * 4
-    return _PART_COPIES * LOGITS_OF_A_PART * 4 + model.vocab_size * model.hidden_size * 4
+def _tokens_of_update(spec: RolloutRunSpec, sequence_tokens: int | None) -> int | None:
+    """Most tokens that a rank's share of an update has; None where the length of a sequence is not known."""
+    if sequence_tokens is None or spec.train is None:
+        return None
+    algorithm = spec.train.algorithm
+    parts = algorithm.value.mini_batches if algorithm.is_online else 1
+    samples = samples_per_step(spec) * (2 if algorithm.traits.row == "pair" else 1)
+    return -(-samples // (parts * spec.learner.num_processes)) * sequence_tokens
+
+
+def _holds_reference(spec: RolloutRunSpec) -> bool:
+    """Whether a second model lies there: an adapter's reference is the policy with the adapter off."""
+    assert spec.train is not None
+    own = spec.model.lora is not None and spec.train.reference is None
+    return spec.train.algorithm.uses_reference and not own
 
 
 def _held(spec: RolloutRunSpec, model: ModelFacts, width: int) -> int:

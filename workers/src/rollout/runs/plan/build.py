@@ -12,6 +12,7 @@ from rollout.common.quantities import parse_quantity
 from rollout.errors import DataError, SpecError
 from rollout.runs.manifest import Document
 from rollout.runs.plan.arithmetic import batch_arithmetic
+from rollout.runs.plan.facts import model_facts
 from rollout.runs.plan.unresolved import (
     Unresolved,
     find_hub_data,
@@ -195,15 +196,7 @@ def _model_facts(spec: RolloutRunSpec, resolved: Mapping[str, Any]) -> ModelFact
     if not resolved and preset is None:
         return None
     shape = preset.shape if preset and not resolved else read_shape(Path(resolved["modelPath"]))
-    return ModelFacts(
-        num_parameters=shape.num_parameters,
-        hidden_size=shape.hidden,
-        num_layers=shape.layers,
-        num_kv_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        vocab_size=shape.vocab,
-        context_length=shape.context,
-    )
+    return model_facts(shape)
 
 
 def host_bytes() -> int:
