@@ -1,10 +1,6 @@
-"""What the tests of every tier share: slow ones are told apart, and the order of the files may be drawn.
-
-`ROLLOUT_TEST_ORDER=<seed>` shuffles the files, each of which stays whole: a test that leans on another file is found.
-"""
+"""What the tests of every tier share: slow ones are told apart, and the order of the files is drawn (tests/file_order.py)."""
 
 import os
-import random
 import sys
 import time
 from collections.abc import Generator
@@ -19,9 +15,9 @@ sys.path.append(
 
 sys.path.append(str(Path(__file__).parent / "tests"))
 
+import file_order
 import verdicts
 
-ORDER = "ROLLOUT_TEST_ORDER"
 setting_up: list[str] = []
 """The fixture of the whole session that is being set up, while one is."""
 
@@ -57,9 +53,12 @@ def pytest_fixture_setup(
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The same order in every worker, which pytest-xdist asks for."""
-    if seed := os.environ.get(ORDER):
-        files = sorted({str(item.path) for item in items})
-        random.Random(seed).shuffle(files)
-        place = {file: number for number, file in enumerate(files)}
-        items.sort(key=lambda item: place[str(item.path)])
+    """Files in the order that was drawn, where one was."""
+    if seed := os.environ.get(file_order.SEED):
+        file_order.sort_items(items, seed)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> file_order.ByShare | None:
+    """For `--dist loadfile --no-loadscope-reorder`, as tests/run.sh has it."""
+    return file_order.ByShare(config, log) if config.getvalue("dist") == "loadfile" else None

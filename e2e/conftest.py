@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,18 +14,6 @@ from cluster.local import LocalCluster, Shape
 from cluster.providers import Cluster, open_cluster
 from cluster.skips import or_skip
 from namespaces import in_namespace
-from sharing import ByShare, sort_by_share
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For `--dist loadgroup --no-loadscope-reorder`, as tests/run.sh has it."""
-    sort_by_share(items)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByShare | None:
-    """Shares instead of xdist's own groups."""
-    return ByShare(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import signal
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from longest_first import LongestFirst
 
 settings.register_profile(
     "rollout", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
@@ -17,12 +15,6 @@ settings.load_profile("rollout")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell has its background jobs ignore Ctrl-C, and so would every process that a test starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst | None:
-    """For `--dist loadfile`, as tests/run.sh has it."""
-    return LongestFirst(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")

@@ -11,14 +11,14 @@ if [ "${1:-}" = "--long" ]; then
   long="slow or not slow" most_seconds=3600 enforce=--enforce
   export ROLLOUT_VERDICTS=build/verdicts
 fi
-# ROLLOUT_TEST_ORDER=<seed> draws the order of the files (conftest.py); else the longest begin first.
-if [ -n "${ROLLOUT_TEST_ORDER:-}" ]; then echo "order of files: ROLLOUT_TEST_ORDER=$ROLLOUT_TEST_ORDER"; fi
-by_file=(--dist loadfile ${ROLLOUT_TEST_ORDER:+--no-loadscope-reorder})
+# The order of the files is drawn (tests/file_order.py): from the tree of the commit, or as ROLLOUT_TEST_ORDER says.
+export ROLLOUT_TEST_ORDER=${ROLLOUT_TEST_ORDER:-$("$BIN/python" tests/file_order.py)}
+echo "order of files: ROLLOUT_TEST_ORDER=$ROLLOUT_TEST_ORDER"
 # A tier's tests, and where their seconds went (tests/timing.py): its name, its longest test, and what pytest is told.
 tier() {
   local report="build/junit/$1.xml" failed=0
   rm -f "$report"
-  "$BIN/python" -m pytest -q -n 2 --timeout "$2" --junitxml "$report" "${@:3}" || failed=$?
+  "$BIN/python" -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --timeout "$2" --junitxml "$report" "${@:3}" || failed=$?
   if [ "$failed" -gt 1 ]; then return "$failed"; fi
   "$BIN/python" tests/timing.py $enforce "$report" && return "$failed"
 }
@@ -42,7 +42,7 @@ wait_for_builds() {
   grep '^no ' "$builds_log" || true
 }
 clusters() {
-  tier clusters "$most_seconds" --dist loadgroup --no-loadscope-reorder e2e -m "not bench and ($long)"
+  tier clusters "$most_seconds" e2e -m "not bench and ($long)"
 }
 export PYTHONDONTWRITEBYTECODE=
 export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 MPLBACKEND=Agg
@@ -63,7 +63,7 @@ reached() {
   local files code=0
   files=$("$BIN/python" tests/reached.py "$1" ${SINCE:+--since "$SINCE"})
   [ -z "$files" ] && return
-  tier "$1" "$2" "${by_file[@]}" -m "$3" $files || code=$?
+  tier "$1" "$2" -m "$3" $files || code=$?
   [ "$code" -eq 5 ] || return "$code"
 }
 if [ "${1:-}" = "--reached" ]; then
@@ -74,8 +74,8 @@ if [ "${1:-}" = "--reached" ]; then
 fi
 begin_builds
 gates
-tier unit 300 "${by_file[@]}" -m "not process and not vllm and not bench and ($long)"
+tier unit 300 -m "not process and not vllm and not bench and ($long)"
 processes=$("$BIN/python" tests/reached.py processes --every)
-tier processes "$most_seconds" "${by_file[@]}" -m "(process or vllm) and not bench and ($long)" $processes
+tier processes "$most_seconds" -m "(process or vllm) and not bench and ($long)" $processes
 wait_for_builds
 clusters
