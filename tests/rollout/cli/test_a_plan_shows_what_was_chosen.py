@@ -67,3 +67,11 @@ def test_all_defaults_are_shown_when_asked_for(plan):
     shown = {line.split()[0] for line in text.splitlines() if line.startswith("    ")}
     assert {one["field"] for one in filled} <= shown
     assert "--all shows them" not in text
+
+
+def test_the_devices_that_were_asked_about_are_shown_with_what_they_hold(plan):
+    text = plan("--card", "24Gi", "--cards", "2")
+    assert "device 0" in text
+    assert "device 1" in text
+    assert "longest sequence" in text
+    assert "Accelerators" not in plan("--card", "0")

@@ -255,3 +255,37 @@ def test_what_changed_since_a_run_began_is_named():
     assert after.run.uid == before.run.uid
     assert after.spec_digest == before.spec_digest
     assert after.spec.train.max_steps == 9
+
+
+def visible(processes) -> list[str | None]:
+    return [process.env.get("CUDA_VISIBLE_DEVICES") for process in processes]
+
+
+def test_the_learner_has_the_first_devices_and_actors_share_out_the_rest():
+    machine = Machine(cpus=8, devices=("0", "1", "2", "3"))
+    two_ranks = spec(learner_processesPerNode=2, actors_replicas=3)
+    assert visible(plan_processes(two_ranks, RUN, machine)) == [None, "2", "3", "2", None]
+
+
+def test_an_engine_of_two_devices_has_two_of_its_own_or_the_last_beside_the_learner():
+    wide = spec(
+        actors={
+            "engine": {"vllm": {"tensorParallel": 2}},
+            "replicas": 2,
+            "accelerator": {"className": "h100", "count": 2},
+        }
+    )
+    five = Machine(cpus=8, devices=("0", "1", "2", "3", "4"))
+    assert visible(plan_processes(wide, RUN, five)[1:3]) == ["1,2", "3,4"]
+    two = Machine(cpus=8, devices=("6", "7"))
+    assert visible(plan_processes(wide, RUN, two)[1:3]) == ["6,7", "6,7"]
+
+
+def test_one_device_is_shared_without_a_word():
+    assert visible(plan_processes(spec(), RUN, Machine(cpus=8, devices=("0",)))) == [None] * 3
+
+
+def test_devices_that_the_user_hides_are_not_planned_with():
+    assert plan_machine({"CUDA_VISIBLE_DEVICES": "2, 3"}, 8, accelerators=4).devices == ("2", "3")
+    assert plan_machine({"CUDA_VISIBLE_DEVICES": ""}, 8, accelerators=4).accelerators == 0
+    assert plan_machine({}, 8, accelerators=2).devices == ("0", "1")

@@ -53,13 +53,17 @@ class DataFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """``accelerator_bytes`` maps an accelerator class to its memory; ``host_bytes`` is this machine's."""
+    """``accelerator_bytes`` maps an accelerator class to its memory.
+
+    ``host_bytes`` is this machine's, ``device_bytes`` its accelerators'.
+    """
 
     platform: Literal["any", "local", "cluster"] = "any"
     model: ModelFacts | None = None
     data: DataFacts | None = None
     accelerator_bytes: Mapping[str, int] = field(default_factory=dict)
     host_bytes: int | None = None
+    device_bytes: tuple[int, ...] = ()
 
 
 NO_FACTS = Facts()

@@ -6,13 +6,11 @@ Simple sums with their terms kept, so that ``plan`` can print where the bytes go
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rollout_api.checks.activations import pass_activations
 from rollout_api.checks.batch import samples_per_step
 from rollout_api.checks.facts import Facts, ModelFacts
-from rollout_api.problems import Problem
 from rollout_api.v1alpha1.optimizer import Optimizer
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
@@ -108,28 +106,18 @@ def estimates(spec: RolloutRunSpec, facts: Facts) -> tuple[Memory, ...]:
     if spec.train is None or facts.model is None:
         return ()
     online = spec.train.algorithm.is_online
-    new = spec.train.sampling.new_tokens_max
-    prompt = spec.train.max_prompt_tokens or (facts.data.prompt_tokens_max if facts.data else None)
-    sequence = (prompt or 512) + new if online else int(spec.train.algorithm.value.max_length)
+    sequence = longest_tokens(spec, facts)
     actor = (estimate_actor(spec, facts.model, sequence),) if online else ()
     return (estimate_learner(spec, facts.model, sequence), *actor)
 
 
-def model_fits(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
-    """Refuse what cannot fit the accelerator class (or, locally, this machine)."""
-    needed = estimates(spec, facts)
-    if facts.platform == "local" and facts.host_bytes and needed:
-        total = sum(item.total for item in needed)
-        if total > facts.host_bytes * HEADROOM:
-            yield _too_large("spec.model", total, facts.host_bytes, "this machine", needed)
-        return
-    for item in needed:
-        settings = spec.learner if item.role == "learner" else spec.actors
-        name = settings.accelerator.class_name if settings.accelerator else None
-        size = facts.accelerator_bytes.get(name) if name else None
-        if size and item.total > size * HEADROOM:
-            field = f"spec.{'learner' if item.role == 'learner' else 'actors'}.accelerator"
-            yield _too_large(field, item.total, size, f"a {name}", (item,))
+def longest_tokens(spec: RolloutRunSpec, facts: Facts) -> int:
+    """Of the sequences that a run trains on, prompt and completion."""
+    assert spec.train is not None
+    if not spec.train.algorithm.is_online:
+        return int(spec.train.algorithm.value.max_length)
+    prompt = spec.train.max_prompt_tokens or (facts.data.prompt_tokens_max if facts.data else None)
+    return (prompt or 512) + spec.train.sampling.new_tokens_max
 
 
 def _moments(optimizer: Optimizer) -> int:
@@ -189,21 +177,3 @@ def _trained(spec: RolloutRunSpec, model: ModelFacts) -> int:
         return model.num_parameters
     per_layer = 2 * lora.rank * model.hidden_size * 7
     return per_layer * model.num_layers
-
-
-def _too_large(
-    field: str, needed: int, there: int, where: str, parts: tuple[Memory, ...]
-) -> Problem:
-    largest = sorted((p for item in parts for p in item.parts), key=lambda p: -p[1])[:3]
-    listing = ", ".join(f"{name} {size / GIB:.1f}" for name, size in largest)
-    return Problem(
-        field=field,
-        reason="ModelDoesNotFit",
-        message=f"about {needed / GIB:.1f} GiB are needed, {where} has {there / GIB:.1f} GiB "
-        f"(largest, in GiB: {listing})",
-        fix="lower microBatchTokens, set activationCheckpointing, use lora or learner.strategy.fsdp over "
-        "more ranks, or a larger accelerator",
-    )
-
-
-RULES = (model_fits,)

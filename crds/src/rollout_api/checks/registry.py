@@ -7,9 +7,9 @@ from rollout_api.checks import (
     ending,
     evaluate,
     evaluations,
+    fitting,
     infer,
     logprobs,
-    memory,
     model,
     operations,
     plugins,
@@ -43,5 +43,5 @@ RULES = (
     *ending.RULES,
     *storage.RULES,
     *cluster.RULES,
-    *memory.RULES,
+    *fitting.RULES,
 )

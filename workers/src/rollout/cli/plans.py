@@ -22,7 +22,7 @@ from rollout.cli.output import (
 if TYPE_CHECKING:
     from rollout.runs.plan import Plan, PlannedRun
 
-MIB = 1024**2
+MIB, GIB = 1024**2, 1024**3
 
 
 def plan(
@@ -38,6 +38,14 @@ def plan(
     every: Annotated[
         bool, typer.Option("--all", help="Show the defaults, too, that filled what was left out.")
     ] = False,
+    card: Annotated[
+        str | None,
+        typer.Option(
+            "--card",
+            help="Plan as if this machine had accelerators of so much memory (80Gi), none with 0; unset: as it has.",
+        ),
+    ] = None,
+    cards: Annotated[int, typer.Option("--cards", min=1, max=64, help="How many of them.")] = 1,
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Resolve presets, model and data; print batch and memory arithmetic; start nothing."""
@@ -47,11 +55,21 @@ def plan(
 
     documents = [apply_overrides(document, set_ or []) for document in load_folder_or_file(file)]
     require_valid(documents)
-    made = build_plan(documents, offline=offline)
+    made = build_plan(documents, offline=offline, devices=_stated(card, cards))
     print_plan(made, output, every=every)
     if lock is not None:
         write_plan(made, lock)
         print_note(f"wrote {lock}; run it with: rollout run --plan {lock}")
+
+
+def _stated(card: str | None, cards: int) -> tuple[int, ...] | None:
+    """Bytes of the accelerators that were asked for; None where none were."""
+    from rollout.common.quantities import parse_quantity
+
+    if card is None:
+        return None
+    size = parse_quantity(card)
+    return (size,) * cards if size else ()
 
 
 def print_plan(plan: Plan, output: OutputFormat, *, every: bool = False) -> None:
@@ -77,6 +95,7 @@ def _print_run(run: PlannedRun, *, every: bool) -> None:
     for role, parts in run.memory.items():
         rows = [(name, f"{size / MIB:,.1f} MiB") for name, size in parts.items() if size]
         _section(f"Memory per device, {role}", rows)
+    _print_devices(run.devices)
     known = {key: value for key, value in run.resolved.items() if value is not None}
     _section("Resolved", [(key, _short(value)) for key, value in known.items()])
     _print_filled(run.filled, every=every)
@@ -86,6 +105,23 @@ def _print_run(run: PlannedRun, *, every: bool) -> None:
     for warning in run.warnings:
         print_note(f"warning: {warning}")
     print_line()
+
+
+def _print_devices(devices: Mapping[str, Any]) -> None:
+    """What each accelerator is asked to hold, and how long a sequence may become."""
+    if not devices:
+        return
+    longest = [
+        ("longest sequence", f"{devices['longestSequence']:,} tokens"),
+        ("with activationCheckpointing", f"{devices['longestSequenceRecomputing']:,} tokens"),
+    ]
+    rows = [(f"device {load['device']}", _load(load)) for load in devices["loads"]]
+    _section("Accelerators", [*rows, *longest])
+
+
+def _load(load: Mapping[str, Any]) -> str:
+    held = ", ".join(f"{role} {size / GIB:.1f}" for role, size in load["held"])
+    return f"{held or 'nothing'} of {load['memory'] / GIB:.1f} GiB"
 
 
 def _print_filled(filled: Sequence[Mapping[str, Any]], *, every: bool) -> None:

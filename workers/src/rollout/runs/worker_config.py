@@ -18,6 +18,11 @@ def choose_dtype(spec: RolloutRunSpec, *, accelerated: bool) -> Dtype:
     return spec.model.dtype or ("BFloat16" if accelerated else "Float32")
 
 
+def with_dtype(spec: RolloutRunSpec, dtype: Dtype) -> RolloutRunSpec:
+    """The same run in this number format."""
+    return spec.model_copy(update={"model": spec.model.model_copy(update={"dtype": dtype})})
+
+
 def complete(order: WorkerOrder, found: Resolution, dtype: Dtype) -> WorkerConfig:
     """The configuration of every process of a run."""
     spec = order.spec

@@ -29,13 +29,20 @@ from rollout.objects.opening import require_place
 from rollout.protocol.status import Status
 from rollout.runs.fetching.sources import fetch_sources
 from rollout.runs.identity import spec_identity
+from rollout.runs.plan.machine import require_room
 from rollout.runs.plan.sandbox import require_sandbox_for
 from rollout.runs.plan.servers import list_servers
 from rollout.runs.prepare import PreparedRun
 from rollout.runs.resolve import Resolution, ResolveRequest, Resolving
 from rollout.runs.run_dir import RunDir, RunLock
 from rollout.runs.snapshots.restoring import Restore, graded_logical, restore_into
-from rollout.runs.worker_config import choose_dtype, complete, contents_of, found_contents
+from rollout.runs.worker_config import (
+    choose_dtype,
+    complete,
+    contents_of,
+    found_contents,
+    with_dtype,
+)
 from rollout.supervisor.display.progress import Display
 from rollout.supervisor.fork_server import open_starts
 from rollout.supervisor.poller import StatusPoller
@@ -122,6 +129,11 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
     try:
         supervisor.start()
         config = build_config(wanted, found := resolving.wait(), machine, url)
+        require_room(
+            with_dtype(spec, config.resolved.dtype),
+            Path(found.model_path),
+            found.prompt_tokens_max,
+        )
         if found.num_bad:
             what = "training" if spec.train is not None else "the answers: see errors.jsonl"
             display.note(f"{found.num_bad} records are left out of {what}: {found.first_bad}")

@@ -17,27 +17,40 @@ from rollout.ledger.opening import DSN_VARIABLE
 from rollout.runs.environment import RUN_DIR_VARIABLE, thread_env, user_env
 from rollout.runs.run_dir import RunDir
 from rollout.supervisor.watch import Bounds
+from rollout_api.checks.devices import actor_devices
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 TINY_PARAMETERS_MAX = 3_000_000
 """Below this a second thread costs more in synchronisation than it computes."""
+DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 NO_CREDENTIALS = {DSN_VARIABLE: ""}
 """The ledger's connection string reaches the coordinator alone: user code runs in the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What this machine has. ``cpus``: cores this process may use (OMP_NUM_THREADS, if lower)."""
+    """What this machine has. ``cpus``: cores this process may use (OMP_NUM_THREADS, if lower).
+
+    ``devices``: the accelerators that it may use, as CUDA_VISIBLE_DEVICES names them.
+    """
 
     cpus: int
-    accelerators: int = 0
+    devices: tuple[str, ...] = ()
+
+    @property
+    def accelerators(self) -> int:
+        """How many accelerators there are."""
+        return len(self.devices)
 
 
 def plan_machine(environment: Mapping[str, str], affinity: int, accelerators: int = 0) -> Machine:
-    """The machine's facts, with the user's own bound on threads respected."""
+    """The machine's facts, with the user's own bounds on threads and on accelerators respected."""
     wanted = environment.get("OMP_NUM_THREADS", "")
     bound = int(wanted) if wanted.isdigit() and int(wanted) > 0 else affinity
-    return Machine(cpus=max(1, min(affinity, bound)), accelerators=accelerators)
+    named = environment.get(DEVICES_VARIABLE)
+    there = [str(index) for index in range(accelerators)] if named is None else named.split(",")
+    devices = tuple(name.strip() for name in there if name.strip())
+    return Machine(cpus=max(1, min(affinity, bound)), devices=devices[:accelerators])
 
 
 def plan_threads(spec: RolloutRunSpec, machine: Machine, num_parameters: int | None = None) -> int:
@@ -80,8 +93,21 @@ def plan_actor(spec: RolloutRunSpec, run: RunDir, machine: Machine, index: int) 
         f"actor-{index}",
         "actor",
         extra=("--index", str(index)),
-        env=user_env(spec, "Actor") | thread_env(plan_threads(spec, machine)) | NO_CREDENTIALS,
+        env={
+            **_device_env(spec, machine, index),
+            **user_env(spec, "Actor"),
+            **thread_env(plan_threads(spec, machine)),
+            **NO_CREDENTIALS,
+        },
     )
+
+
+def _device_env(spec: RolloutRunSpec, machine: Machine, index: int) -> dict[str, str]:
+    """Which accelerators an actor sees, where there is a choice."""
+    if machine.accelerators < 2:
+        return {}
+    found = actor_devices(spec, machine.accelerators, index)
+    return {DEVICES_VARIABLE: ",".join(machine.devices[device] for device in found)}
 
 
 def _learner(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> ProcessSpec:

@@ -13,6 +13,7 @@ from rollout.errors import DataError, SpecError
 from rollout.runs.manifest import Document
 from rollout.runs.plan.arithmetic import batch_arithmetic
 from rollout.runs.plan.facts import model_facts
+from rollout.runs.plan.machine import device_bytes, host_bytes
 from rollout.runs.plan.unresolved import (
     Unresolved,
     find_hub_data,
@@ -20,8 +21,15 @@ from rollout.runs.plan.unresolved import (
     find_pending,
     find_remote,
 )
+from rollout.runs.worker_config import choose_dtype, with_dtype
 from rollout_api.checks import check_spec
 from rollout_api.checks.facts import DataFacts, Facts, ModelFacts
+from rollout_api.checks.fitting import (
+    learner_room,
+    loads,
+    longest_sequence,
+    recomputing,
+)
 from rollout_api.checks.memory import estimates, mirror_bytes
 from rollout_api.problems import Severity
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -32,7 +40,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRun:
-    """One run of a plan. ``resolved`` holds digests and token ids; ``memory`` bytes by role and part."""
+    """One run of a plan. ``resolved`` holds digests and token ids; ``memory`` bytes by role and part.
+
+    ``devices``: what each accelerator of this machine is asked to hold, and the longest sequences that the learner's
+    takes; empty in a cluster and without accelerators.
+    """
 
     name: str
     manifest: Mapping[str, Any]
@@ -43,9 +55,18 @@ class PlannedRun:
     unresolved: Sequence[Unresolved]
     arithmetic: Mapping[str, Any]
     memory: Mapping[str, Mapping[str, int]]
+    devices: Mapping[str, Any]
     warnings: Sequence[str]
     engine: str
     grade: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """Bytes of accelerators: of each class of a cluster, and of each of this machine."""
+
+    classes: Mapping[str, int]
+    devices: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,29 +76,39 @@ class Plan:
     runs: Sequence[PlannedRun]
 
 
-def build_plan(documents: Sequence[Document], *, offline: bool) -> Plan:
-    """Plan every run. Raises SpecError when a run is refused, or (online) something is missing."""
+def build_plan(
+    documents: Sequence[Document], *, offline: bool, devices: Sequence[int] | None = None
+) -> Plan:
+    """Plan every run. Raises SpecError when a run is refused, or (online) something is missing.
+
+    ``devices``: bytes of the accelerators to plan for; None: those of this machine.
+    """
     from rollout.runs.pipeline import order_runs
 
-    accelerators = _accelerator_bytes(documents)
+    there = Hardware(
+        classes=_accelerator_bytes(documents),
+        devices=device_bytes() if devices is None else tuple(devices),
+    )
     ordered = order_runs(documents)
-    return Plan(runs=tuple(_plan_run(one, accelerators, offline=offline) for one in ordered))
+    return Plan(runs=tuple(_plan_run(one, there, offline=offline) for one in ordered))
 
 
-def _plan_run(document: Document, accelerators: Mapping[str, int], *, offline: bool) -> PlannedRun:
+def _plan_run(document: Document, there: Hardware, *, offline: bool) -> PlannedRun:
     from rollout.runs.identity import grade_of
     from rollout.runs.prepare import prepare_run
     from rollout_api import presets
 
     prepared = prepare_run(document)
     spec = prepared.spec
+    in_cluster = spec.runtime_ref is not None or spec.queue_name is not None
     resolved, unresolved = _resolve(spec, offline=offline)
-    facts = _facts(spec, resolved, accelerators)
-    warnings = _check(document, spec, facts)
-    memory = {item.role: dict(item.parts) for item in estimates(spec, facts)}
+    facts = _facts(spec, resolved, there, in_cluster=in_cluster)
+    computed = _in_its_numbers(spec, facts)
+    warnings = _check(document, computed, facts)
+    memory = {item.role: dict(item.parts) for item in estimates(computed, facts)}
     if "actor" in memory and facts.model:
-        memory["actor"]["mirror (host)"] = mirror_bytes(spec, facts.model)
-        memory["learner"]["last version (host)"] = mirror_bytes(spec, facts.model)
+        memory["actor"]["mirror (host)"] = mirror_bytes(computed, facts.model)
+        memory["learner"]["last version (host)"] = mirror_bytes(computed, facts.model)
     filled = presets.resolve(document_spec(document)).filled
     return PlannedRun(
         name=prepared.name,
@@ -89,6 +120,7 @@ def _plan_run(document: Document, accelerators: Mapping[str, int], *, offline: b
         unresolved=unresolved,
         arithmetic=batch_arithmetic(spec, resolved.get("numRows")),
         memory=memory,
+        devices=_devices(computed, facts),
         warnings=warnings,
         engine=spec.actors.chosen_engine.name,
         grade=grade_of(spec),
@@ -169,10 +201,34 @@ def _further(spec: RolloutRunSpec, found: Resolution) -> dict[str, dict[str, str
     }
 
 
+def _in_its_numbers(spec: RolloutRunSpec, facts: Facts) -> RolloutRunSpec:
+    """With the dtype that a run on this machine's accelerators gets where it names none."""
+    return with_dtype(spec, choose_dtype(spec, accelerated=True)) if facts.device_bytes else spec
+
+
+def _devices(spec: RolloutRunSpec, facts: Facts) -> dict[str, Any]:
+    """The loads of this machine's accelerators by role, and the longest sequences."""
+    found = loads(spec, facts)
+    if not found or facts.model is None:
+        return {}
+    room = learner_room(spec, facts)
+    return {
+        "loads": [
+            {
+                "device": load.device,
+                "memory": load.memory,
+                "held": [[item.role, item.total] for item in load.held],
+            }
+            for load in found
+        ],
+        "longestSequence": longest_sequence(spec, facts.model, room),
+        "longestSequenceRecomputing": longest_sequence(recomputing(spec), facts.model, room),
+    }
+
+
 def _facts(
-    spec: RolloutRunSpec, resolved: Mapping[str, Any], accelerators: Mapping[str, int]
+    spec: RolloutRunSpec, resolved: Mapping[str, Any], there: Hardware, *, in_cluster: bool
 ) -> Facts:
-    in_cluster = spec.runtime_ref is not None or spec.queue_name is not None
     data = None
     if resolved:
         data = DataFacts(
@@ -182,8 +238,9 @@ def _facts(
         platform="cluster" if in_cluster else "local",
         model=_model_facts(spec, resolved),
         data=data,
-        accelerator_bytes=accelerators,
+        accelerator_bytes=there.classes,
         host_bytes=None if in_cluster else host_bytes(),
+        device_bytes=() if in_cluster else there.devices,
     )
 
 
@@ -197,13 +254,6 @@ def _model_facts(spec: RolloutRunSpec, resolved: Mapping[str, Any]) -> ModelFact
         return None
     shape = preset.shape if preset and not resolved else read_shape(Path(resolved["modelPath"]))
     return model_facts(shape)
-
-
-def host_bytes() -> int:
-    """Memory of this machine."""
-    import psutil
-
-    return int(psutil.virtual_memory().total)
 
 
 def _accelerator_bytes(documents: Sequence[Document]) -> dict[str, int]:

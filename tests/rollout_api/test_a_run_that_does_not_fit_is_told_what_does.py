@@ -1,0 +1,139 @@
+"""A device that is too small is refused with the nearest settings that fit it, and says how long a sequence it takes."""
+
+import pytest
+
+from rollout_api.checks.facts import Facts, ModelFacts
+from rollout_api.checks.fitting import (
+    learner_room,
+    loads,
+    longest_sequence,
+    model_fits,
+    nearest_changes,
+    recomputing,
+    room_of,
+)
+from rollout_api.checks.memory import estimate_learner
+from rollout_api.presets import resolve
+from rollout_api.v1alpha1.run import RolloutRunSpec
+
+GIB = 2**30
+HALF_BILLION = ModelFacts(
+    num_parameters=494_032_768,
+    hidden_size=896,
+    num_layers=24,
+    num_heads=14,
+    num_kv_heads=2,
+    head_dim=64,
+    intermediate_size=4864,
+    vocab_size=151_936,
+    context_length=32_768,
+)
+SEVEN_BILLION = ModelFacts(
+    num_parameters=7_615_616_512,
+    hidden_size=3584,
+    num_layers=28,
+    num_heads=28,
+    num_kv_heads=4,
+    head_dim=128,
+    intermediate_size=18_944,
+    vocab_size=152_064,
+    context_length=32_768,
+)
+
+
+def spec(*, online=False, **more):
+    train = {"algorithm": {"sft": {"maxLength": 2048}}, "data": {"jsonl": {"uri": "x.jsonl"}}}
+    if online:
+        train = {
+            "algorithm": {"grpo": {"promptsPerStep": 64, "groupSize": 8}},
+            "environment": {"builtin": {"name": "arithmetic"}},
+            "rewards": [{"builtin": {"name": "exact-match"}}],
+            "sampling": {"maxNewTokens": 1536},
+        }
+    model = {"uri": "hf://a/b", "dtype": "BFloat16"}
+    document = {"model": model, "train": {**train, "maxSteps": 1}, **more}
+    return resolve(RolloutRunSpec.model_validate(document)).spec
+
+
+def changes(model, gib, **more):
+    found = nearest_changes(spec(**more), model, 2048, room_of(gib * GIB))
+    return None if found is None else [str(change) for change in found]
+
+
+def test_what_fits_is_left_as_it_is():
+    assert changes(HALF_BILLION, 80) == []
+
+
+def test_smaller_passes_come_first_since_they_change_no_result():
+    assert changes(HALF_BILLION, 24) == ["train.microBatchTokens=8192"]
+
+
+def test_then_activations_are_computed_again_and_then_an_adapter_is_trained():
+    assert changes(HALF_BILLION, 12)[0] == "train.activationCheckpointing=true"
+    assert changes(SEVEN_BILLION, 48)[0] == "model.lora.rank=16"
+    assert "model.lora.quantization=NF4" in changes(SEVEN_BILLION, 16)
+
+
+def test_where_nothing_fits_none_is_named():
+    assert changes(SEVEN_BILLION, 4) is None
+
+
+@pytest.mark.parametrize("gib", [12, 16, 24, 48])
+@pytest.mark.parametrize("model", [HALF_BILLION, SEVEN_BILLION], ids=["0.5B", "7B"])
+def test_what_is_named_fits_and_does_what_it_says(model, gib):
+    found = nearest_changes(spec(), model, 2048, room_of(gib * GIB))
+    if found is None:
+        return
+    document = spec().model_dump(mode="json", by_alias=True, exclude_none=True)
+    for change in found:
+        *path, last = change.field.split(".")
+        place = document
+        for name in path:
+            place = place.setdefault(name, {})
+        place[last] = {"true": True}.get(change.value, change.value)
+        if change.value.isdigit():
+            place[last] = int(change.value)
+    changed = resolve(RolloutRunSpec.model_validate(document)).spec
+    assert estimate_learner(changed, model, 2048).total <= room_of(gib * GIB)
+
+
+def test_the_longest_sequence_fits_and_one_more_token_does_not():
+    room = room_of(16 * GIB)
+    length = longest_sequence(spec(), HALF_BILLION, room)
+    assert 0 < length < HALF_BILLION.context_length
+
+    def total(tokens):
+        train = spec().train.model_copy(update={"micro_batch_tokens": tokens})
+        return estimate_learner(spec().model_copy(update={"train": train}), HALF_BILLION).total
+
+    assert total(length) <= room < total(length + 1)
+    assert longest_sequence(recomputing(spec()), HALF_BILLION, room) > length
+
+
+def test_no_more_than_the_models_context_is_promised():
+    assert longest_sequence(spec(), HALF_BILLION, room_of(10_000 * GIB)) == 32_768
+
+
+def facts(*gib):
+    sizes = tuple(size * GIB for size in gib)
+    return Facts(platform="local", model=HALF_BILLION, device_bytes=sizes)
+
+
+def test_learner_and_engine_share_one_device_and_have_two_to_themselves():
+    shared = loads(spec(online=True), facts(80))
+    assert [[item.role for item in load.held] for load in shared] == [["learner", "actor"]]
+    apart = loads(spec(online=True), facts(80, 24))
+    assert [[item.role for item in load.held] for load in apart] == [["learner"], ["actor"]]
+    assert learner_room(spec(online=True), facts(80)) < room_of(80 * GIB)
+
+
+def test_a_refusal_names_the_device_and_the_nearest_settings():
+    (problem,) = model_fits(spec(online=True), facts(24))
+    assert problem.reason == "ModelDoesNotFit"
+    assert "device 0 of this machine has 24.0 GiB" in problem.message
+    assert "--set train.microBatchTokens=" in problem.fix
+
+
+def test_two_ranks_on_one_device_halve_what_each_may_have():
+    two = spec(learner={"processesPerNode": 2})
+    assert learner_room(two, facts(80)) == room_of(80 * GIB) // 2
