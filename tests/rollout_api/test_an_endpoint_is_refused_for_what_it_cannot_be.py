@@ -20,12 +20,12 @@ def test_small_and_large_models_pass():
     assert check() == []
     assert check(model={**HUB, "revision": "a1b2"}, engine={"vllm": {}}) == []
     assert check(model={"uri": "file:///models/mine"}, engine={"vllm": {"tensorParallel": 2}}) == []
+    assert check(model={"fromRun": {"name": "a", "snapshot": "Best"}}) == []
 
 
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
-        ({"model": {"fromRun": {"name": "a", "snapshot": "Best"}}}, "spec.model.fromRun"),
         ({"model": {"snapshotRef": {"name": "a"}}}, "spec.model.snapshotRef"),
         ({"model": {"uri": "s3://bucket/models"}}, "spec.model.uri"),
         ({"model": {"uri": "pvc://claim/models"}}, "spec.model.uri"),
@@ -49,6 +49,16 @@ def test_what_is_not_built_is_refused_by_name(spec, field):
     [
         ({"model": HUB}, "spec.model.revision", "MissingField"),
         ({"model": {"uri": "hf://Qwen", "revision": "a"}}, "spec.model.uri", "UnknownModel"),
+        (
+            {"model": {"fromRun": {"name": "a", "snapshot": "step-000004"}}},
+            "spec.model.fromRun.snapshot",
+            "InvalidValue",
+        ),
+        (
+            {"model": {"fromRun": {"name": "a"}, "revision": "main"}},
+            "spec.model.revision",
+            "NotUsedByModel",
+        ),
         ({"model": {"uri": "rollout://tiny"}}, "spec.model.uri", "UnknownModel"),
         (
             {"model": {"uri": "rollout://tiny-adder", "revision": "a"}},

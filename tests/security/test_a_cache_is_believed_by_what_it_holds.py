@@ -40,23 +40,23 @@ def test_a_folder_of_the_models_name_is_there_before_it(packed, tmp_path):
     archive, model, place = packed
     place.mkdir()
     (place / "config.json").write_text("poisoned by another tenant")
-    assert content(unfold(archive, model)) == content(tmp_path / "model")
+    assert content(unfold(lambda: archive, model)) == content(tmp_path / "model")
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_a_file_of_an_unpacked_model_is_changed(packed, tmp_path, name):
     archive, model, _ = packed
-    folder = unfold(archive, model)
+    folder = unfold(lambda: archive, model)
     (folder / name).chmod(0o644)
     (folder / name).write_bytes(b"\x02" * (folder / name).stat().st_size)
-    assert content(unfold(archive, model)) == content(tmp_path / "model")
+    assert content(unfold(lambda: archive, model)) == content(tmp_path / "model")
 
 
 @pytest.mark.parametrize("name", ["modeling_evil.py", "pytorch_model.bin", "extra.json"])
 def test_a_file_is_laid_beside_an_unpacked_model(packed, tmp_path, name):
     archive, model, _ = packed
-    (unfold(archive, model) / name).write_text("evil")
-    assert content(unfold(archive, model)) == content(tmp_path / "model")
+    (unfold(lambda: archive, model) / name).write_text("evil")
+    assert content(unfold(lambda: archive, model)) == content(tmp_path / "model")
 
 
 def test_a_marker_is_forged_with_the_files(packed, tmp_path):
@@ -67,22 +67,22 @@ def test_a_marker_is_forged_with_the_files(packed, tmp_path):
         (folder / "model.safetensors").write_bytes(b"")
 
     build_cached(tmp_path / "cache", place.name, forge)
-    assert content(unfold(archive, model)) == content(tmp_path / "model")
+    assert content(unfold(lambda: archive, model)) == content(tmp_path / "model")
 
 
 def test_a_link_stands_where_the_folder_belongs(packed, tmp_path):
     archive, model, place = packed
     place.symlink_to(build_model(tmp_path / "other"))
     (tmp_path / "other" / "config.json").write_text("poisoned")
-    assert content(unfold(archive, model)) == content(tmp_path / "model")
+    assert content(unfold(lambda: archive, model)) == content(tmp_path / "model")
     assert (tmp_path / "other" / "config.json").read_text() == "poisoned", "not ours to change"
 
 
 def test_a_good_folder_is_not_made_again(packed):
     archive, model, place = packed
-    first = unfold(archive, model)
+    first = unfold(lambda: archive, model)
     inode = first.stat().st_ino
-    assert unfold(archive, model).stat().st_ino == inode
+    assert unfold(lambda: archive, model).stat().st_ino == inode
     assert not any(p.stat().st_mode & 0o222 for p in place.iterdir())
 
 

@@ -157,15 +157,15 @@ def test_a_folder_that_was_poisoned_is_refused_by_name_and_not_made_again(tmp_pa
     model = PackedModel(
         place="s3://b/ns/r", digest=store.put_parts(pack(build_model(tmp_path / "model")))
     )
-    folder = unfold(store.path(model.digest), model)
+    folder = unfold(lambda: store.path(model.digest), model)
     only_read()
-    assert unfold(store.path(model.digest), model) == folder
+    assert unfold(lambda: store.path(model.digest), model) == folder
     (folder / "config.json").chmod(0o644)
     (folder / "config.json").write_text("poisoned")
     with pytest.raises(
         StoreError, match=r"does not hold what it should.*only reads.*delete the pod"
     ):
-        unfold(store.path(model.digest), model)
+        unfold(lambda: store.path(model.digest), model)
     assert (folder / "config.json").read_text() == "poisoned"
 
 

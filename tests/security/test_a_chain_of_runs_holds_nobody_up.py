@@ -37,7 +37,7 @@ def build_store(upstreams, statuses=None):
 def look(store, name):
     stored = store.find(Key(namespace="a", name=name))
     store.num_finds = 0
-    return find_upstreams(store, stored, json.loads(stored.spec))
+    return find_upstreams(store, stored.key, json.loads(stored.spec))
 
 
 def chain(length):

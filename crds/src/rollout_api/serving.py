@@ -5,6 +5,7 @@ from pydantic import Field
 from rollout_api.base import ApiModel, Label, Name, Uri, many
 from rollout_api.v1alpha1.data import FilePath
 from rollout_api.v1alpha1.endpoint import ServingEngine
+from rollout_api.v1alpha1.storage import Storage
 
 VARIABLE = "ROLLOUT_SERVE_ORDER"
 """The variable of the container that holds it."""
@@ -20,6 +21,8 @@ class ServeOrder(ApiModel):
     """Where the model comes from."""
     revision: Name | None = None
     """Commit, tag or branch of an `hf://` model."""
+    storage: Storage | None = None
+    """How the bucket of a model that a run has handed on is reached; its place is in `uri`. Unset: the model is none of these."""
     engine: ServingEngine
     """What computes the answers."""
     keys: tuple[Label, ...] = many(KEYS_MAX)

@@ -14,6 +14,9 @@ import pytest
 from gateway_processes import free_port, wait_ready
 
 from rollout.inference.gateway.keys import KeyFile, KeyLimits
+from rollout.models.packed import PackedModel, pack
+from rollout.models.resolve import resolve_model
+from rollout.objects.filesystem import FilesystemStore
 from rollout_api.serving import VARIABLE
 
 pytestmark = pytest.mark.process
@@ -142,3 +145,47 @@ def test_placing_brings_the_model_into_the_cache_and_ends(tmp_path):
     env = {**pod.env, "ROLLOUT_CACHE": str(tmp_path / "cache")}
     subprocess.run([*COMMAND, "--place"], env=env, check=True, timeout=WAIT_SECONDS)
     assert list((tmp_path / "cache").rglob("model.safetensors"))
+
+
+def handed_on(folder):
+    """A model as a run hands it on: the place of its objects, and its URI."""
+    model = resolve_model("rollout://tiny-adder").path
+    store = FilesystemStore(folder / "team" / "ns" / "uid")
+    digest = store.put_parts(pack(model))
+    uri = str(PackedModel(place=f"file://{folder}/team/ns/uid", digest=digest))
+    return store.path(digest), uri, digest
+
+
+def test_the_model_that_a_run_has_handed_on_is_served_and_told_by_its_digest(tmp_path):
+    _, uri, digest = handed_on(tmp_path)
+    (tmp_path / "cache").mkdir()
+    pod = Pod(tmp_path, uri=uri, storage={})
+    pod.env["ROLLOUT_CACHE"] = str(tmp_path / "cache")
+    with pod:
+        answer = pod.ready().ask()
+    assert (answer.status_code, answer.json()["model"]) == (200, "chat")
+    assert answer.headers["X-Rollout-Weights-Digest"] == digest
+
+
+def test_a_model_that_is_not_what_its_name_says_is_not_served(tmp_path):
+    path, uri, digest = handed_on(tmp_path)
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    pod = Pod(tmp_path, uri=uri, storage={})
+    pod.env["ROLLOUT_CACHE"] = str(tmp_path / "cache")
+    with pod:
+        assert pod.process.wait(WAIT_SECONDS) != 0
+    assert digest in pod.log.read_text()
+    assert not list((tmp_path / "cache").rglob("model.safetensors"))
+
+
+def test_a_model_that_was_placed_is_served_without_its_bucket(tmp_path):
+    path, uri, _ = handed_on(tmp_path)
+    pod = Pod(tmp_path, uri=uri, storage={})
+    pod.env["ROLLOUT_CACHE"] = str(tmp_path / "cache")
+    subprocess.run([*COMMAND, "--place"], env=pod.env, check=True, timeout=WAIT_SECONDS)
+    path.unlink()
+    pod.env["ROLLOUT_PLACED_MODELS"] = str(tmp_path / "cache" / "hub")
+    with pod:
+        assert pod.ready().ask().status_code == 200
+    assert not list((tmp_path / "work").rglob("packed"))

@@ -9,14 +9,30 @@ from rollout_api import names
 
 MODELS = ("tiny-adder", "tiny-qwen2", "tiny-llama", "tiny-agent")
 STEPS = 40
+RUNTIME = {"storage": {"uri": "s3://runs/team"}}
+FOLLOWED = {"fromRun": {"name": "sft", "snapshot": "Best"}}
 
 
 class Story:
     """One endpoint and what a seed draws."""
 
     def __init__(self, seed):
-        self.draw, self.world = random.Random(seed), World(replicas=2)
+        self.draw = random.Random(seed)
+        model = self.draw.choice([{"uri": "rollout://tiny-adder"}, FOLLOWED])
+        self.world = World(replicas=2, runtime=RUNTIME, model=model)
         self.told = []
+
+    def become_of_run(self):
+        """The run whose model may be served ends well, ends badly, is at work, or is gone."""
+        what = self.draw.choice(["succeeds", "succeeds", "fails", "works", "goes"])
+        self.told.append(what)
+        if what == "succeeds":
+            self.world.succeed("sft", self.draw.choice("abc") * 64)
+        elif what == "goes":
+            self.world.runs.clear()
+        else:
+            failed = [{"type": "Finished", "status": "True", "reason": "Failed"}]
+            self.world.run("sft", conditions=failed if what == "fails" else [])
 
     def answering(self):
         """The revision at the address, where a server of it is ready; empty where none is."""
@@ -62,10 +78,15 @@ class Story:
 
     async def go_on(self):
         servers = list(self.world.deployments())
-        what = self.draw.choice(["look"] * 4 + ["model", "scale", "up", "up", "some", "late"])
+        what = self.draw.choice(
+            ["look"] * 5 + ["model", "run", "scale", "up", "up", "some", "late"]
+        )
         self.told.append(what)
         if what == "model":
-            self.world.edit(model={"uri": f"rollout://{self.draw.choice(MODELS)}"})
+            named = {"uri": f"rollout://{self.draw.choice(MODELS)}"}
+            self.world.edit(model=self.draw.choice([named, FOLLOWED]))
+        elif what == "run":
+            self.become_of_run()
         elif what == "scale":
             self.world.edit(replicas=self.draw.randint(1, 3))
         elif what == "up" and servers:
@@ -87,6 +108,8 @@ async def test_what_answers_goes_on_and_what_is_wanted_comes(first):
         for _ in range(STEPS):
             await story.go_on()
         world = story.world
+        world.succeed("sft", "d" * 64)
+        await world.look()
         world.come_up()
         for name, live in list(world.deployments().items()):
             if live["metadata"]["annotations"].get(names.ANNOTATION_FAILED):

@@ -11,6 +11,7 @@ from rollout_api.serving import VARIABLE, ServeOrder
 from rollout_api.v1alpha1.endpoint import EndpointSpec
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.endpoint.inputs import GRACE_SECONDS, LEAVE_SECONDS, ServerInputs
+from rollout_operator.endpoint.model import ServedModel
 from rollout_operator.endpoint.permitted import EndpointPermit
 from rollout_operator.endpoint.render.children import (
     build_deployment,
@@ -31,7 +32,9 @@ SHARED = {"modelCache": {"hostPath": {"path": "/models"}}}
 
 
 def inputs(runtime=None, **spec):
+    model = {**SPEC, **spec}["model"]
     return ServerInputs(
+        model=ServedModel(**model),
         name="chat",
         namespace="ns",
         uid="uid-0001",

@@ -21,6 +21,8 @@ from rollout_api.v1alpha1.endpoint import EndpointModel, EndpointSpec
 
 SCHEMES = ("hf", "file", "rollout")
 """Of models that a server's pod finds by itself."""
+HANDED_ON = ("Latest", "Best")
+"""Of a run that has ended well: models for others."""
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,100}")
 _OF_ENDPOINTS = "of an endpoint"
 
@@ -63,15 +65,19 @@ def _unbuilt(spec: EndpointSpec) -> Iterator[Problem]:
 
 
 def _model(model: EndpointModel) -> Iterator[Problem]:
-    if model.from_run is not None:
-        fix = "export the run's model to a folder or to the hub, and name it by uri"
-        yield not_supported("spec.model.fromRun", "a run that an endpoint follows", fix)
+    if model.from_run is not None and model.from_run.snapshot not in HANDED_ON:
+        yield Problem(
+            field="spec.model.fromRun.snapshot",
+            reason="InvalidValue",
+            message=f"a run hands on {' and '.join(HANDED_ON)}, not {model.from_run.snapshot!r:.120}",
+            fix="write Latest, or Best, which an evaluation with selects has chosen",
+        )
     if model.snapshot_ref is not None:
         fix = "export the run's model to a folder or to the hub, and name it by uri"
         yield not_supported("spec.model.snapshotRef", "the model in a snapshot", fix)
     if model.uri is not None:
         yield from _uri(model.uri)
-        yield from _revision(model)
+    yield from _revision(model)
 
 
 def _uri(uri: str) -> Iterator[Problem]:

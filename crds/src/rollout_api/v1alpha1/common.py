@@ -138,7 +138,7 @@ class FromRun(ApiModel):
     """The result of another run in the same namespace (or the same local file)."""
 
     name: Label
-    """Name of the RolloutRun; this run waits until it has finished well."""
+    """Name of the RolloutRun; whoever names it waits until it has finished well."""
     snapshot: Name = "Latest"
     """Which of its snapshots: `Latest`, `Best` (chosen by an evaluation with `selects`), or a name."""
 

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from rollout_api.base import (
     ApiModel,
+    Digest,
     Label,
     Name,
     ObjectName,
@@ -33,8 +34,8 @@ class EndpointModel(OneOf):
     uri: Uri | None = None
     """`hf://owner/name`, or the address of a folder of a model."""
     from_run: FromRun | None = None
-    """A snapshot of a run in the same namespace, followed: a better `Best` is a promotion. Not supported by this
-    version: refused."""
+    """The model that a run in the same namespace has handed on when it ended well, `Latest` or `Best`, from its bucket. Followed:
+    a run of that name that ends with another model is a promotion; one that goes leaves what serves as it is."""
     snapshot_ref: SnapshotRef | None = None
     """The model in a RolloutSnapshot. Not supported by this version: refused."""
     revision: Name | None = None
@@ -165,6 +166,8 @@ class Revision(ApiModel):
     """Where the model comes from."""
     model_revision: Name | None = None
     """Commit, tag or branch of an `hf://` model."""
+    model_digest: Digest | None = None
+    """Digest of the object with a run's model, which servers verify. Unset: the model is no run's."""
     image: Name
     """Image that serves it."""
     replicas: int = Field(default=0, ge=0)

@@ -9,6 +9,8 @@ from typing import Any
 from rollout_api import names
 from rollout_api.v1alpha1.endpoint import EndpointSpec, ServedVllm
 from rollout_api.v1alpha1.runtime import AcceleratorClass, RoleTemplate, RuntimeSpec
+from rollout_api.v1alpha1.storage import Storage
+from rollout_operator.endpoint.model import ServedModel
 from rollout_operator.run.render.contract import CACHE_FOLDER
 from rollout_operator.run.render.inputs import Platform
 from rollout_operator.run.render.layers import PodLayers
@@ -35,6 +37,7 @@ class ServerInputs:
     namespace: str
     uid: str
     spec: EndpointSpec
+    model: ServedModel
     runtime: RuntimeSpec
     platform: Platform
 
@@ -60,6 +63,14 @@ class ServerInputs:
             return None
         found = next(c for c in self.runtime.accelerator_classes if c.name == wanted.class_name)
         return found, wanted.count or (self.vllm.tensor_parallel if self.vllm else 1)
+
+    @property
+    def storage(self) -> Storage | None:
+        """How servers reach the bucket of a run's model; None where they find the model by itself."""
+        if not self.model.digest:
+            return None
+        known = self.runtime.storage or Storage()
+        return Storage(endpoint=known.endpoint, region=known.region)
 
     @property
     def layers(self) -> PodLayers:

@@ -12,11 +12,32 @@ from rollout_operator.run.plan.model import Blocked, EventSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """What the servers of a revision are told to serve. ``revision`` is that of a hub's model.
+
+    ``digest``: of the object that a run has handed on, ``blake3:<64 hex>``; empty: servers find it out. ``words``: what a
+    person calls it; empty: its ``uri``.
+    """
+
+    uri: str
+    revision: str | None = None
+    digest: str = ""
+    words: str = ""
+
+    def __str__(self) -> str:
+        """For people."""
+        if self.words:
+            return f"{self.words} ({self.digest})"
+        return f"{self.uri}@{self.revision}" if self.revision else self.uri
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointSeen:
     """One endpoint and its children. ``target`` is the revision that its spec comes to; empty where ``gate`` keeps it from any.
 
-    ``gate``: what a person must mend before anything is made of the spec. ``selects``: the revision that the Service sends
-    requests to; empty without a Service. ``image``: of the target. ``trouble``: what its pods say that do not come up.
+    ``gate``: what a person must mend before anything is made of the spec. ``lacks_model``: the gate is that there is no model,
+    or not any more; everything else is as it should be. ``selects``: the revision that the Service sends requests to; empty
+    without a Service. ``image`` and ``model``: of the target. ``trouble``: what its pods say that do not come up.
     """
 
     name: str
@@ -26,8 +47,10 @@ class EndpointSeen:
     spec: EndpointSpec | None
     status: EndpointStatus
     gate: Blocked | None = None
+    lacks_model: bool = False
     target: str = ""
     image: str = ""
+    model: ServedModel | None = None
     children: Mapping[tuple[str, str], Child] = field(default_factory=dict)
     selects: str = ""
     trouble: str = ""

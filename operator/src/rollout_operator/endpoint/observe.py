@@ -17,8 +17,9 @@ from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.cache.objects import Stored
 from rollout_operator.cache.store import Store
 from rollout_operator.endpoint.inputs import ServerInputs
-from rollout_operator.endpoint.model import EndpointSeen
+from rollout_operator.endpoint.model import EndpointSeen, ServedModel
 from rollout_operator.endpoint.render.children import RevisionTemplate, build_revision
+from rollout_operator.endpoint.source import find_model
 from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.preconditions.checks import describe
 from rollout_operator.run.render.inputs import Platform
@@ -56,11 +57,18 @@ def look(stored: Stored, store: Store, platform: Callable[[], Platform]) -> Endp
     )
     if gate is not None or spec is None:
         return EndpointLook(seen=seen)
-    return render(seen, spec, runtime, platform())
+    model = find_model(store, stored.key, spec.model, runtime)
+    if isinstance(model, Blocked):
+        return EndpointLook(seen=replace(seen, gate=model, lacks_model=True))
+    return render(seen, spec, model, runtime, platform())
 
 
 def render(
-    seen: EndpointSeen, spec: EndpointSpec, runtime: RuntimeSpec, platform: Platform
+    seen: EndpointSeen,
+    spec: EndpointSpec,
+    model: ServedModel,
+    runtime: RuntimeSpec,
+    platform: Platform,
 ) -> EndpointLook:
     """With the revision that the spec comes to."""
     inputs = ServerInputs(
@@ -68,11 +76,12 @@ def render(
         namespace=seen.namespace,
         uid=seen.uid,
         spec=spec,
+        model=model,
         runtime=runtime,
         platform=platform,
     )
     revision = build_revision(inputs)
-    target = replace(seen, target=revision.name, image=inputs.image)
+    target = replace(seen, target=revision.name, image=inputs.image, model=model)
     return EndpointLook(seen=target, inputs=inputs, revision=revision)
 
 

@@ -47,7 +47,7 @@ def _plan_servers(seen: EndpointSeen) -> EndpointPlan:
         serves = seen.target or seen.selects
         return EndpointPlan(keep=bool(serves), serves=serves, remove=tuple(sorted(servers)))
     if seen.gate is not None or not seen.target:
-        return EndpointPlan(serves=current)
+        return _stand_still(seen, current)
     if (late := _gives_up(seen, current)) is not None:
         return _go_on(seen, current, late)
     serves = seen.target if not current or is_up(seen) else current
@@ -63,6 +63,12 @@ def _plan_servers(seen: EndpointSeen) -> EndpointPlan:
         remove=remove,
         requeue_seconds=_next_look(seen, switched=switched),
     )
+
+
+def _stand_still(seen: EndpointSeen, current: str) -> EndpointPlan:
+    """What serves goes on; where nothing but its model is not there any more, with as many servers as are wanted."""
+    scale = _differ(seen, (current,)) if seen.lacks_model else ()
+    return EndpointPlan(serves=current, scale=scale, replicas=seen.replicas)
 
 
 def _next_look(seen: EndpointSeen, *, switched: bool) -> float | None:

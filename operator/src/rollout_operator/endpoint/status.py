@@ -49,7 +49,7 @@ def _notes(seen: EndpointSeen, plan: EndpointPlan, status: Status) -> Iterator[E
         yield _note("Warning", seen.gate.reason, seen.gate.message)
         return
     if plan.deploy and seen.target not in seen.servers:
-        words = f"servers of {seen.target} are made for {_model(seen)}"
+        words = f"servers of {seen.target} are made for {seen.model}"
         yield _note("Normal", Reason.REVISION_CREATED, words, seen.target)
     if plan.fail:
         words = f"{seen.target}: {plan.fail}; {plan.serves} goes on serving"
@@ -61,12 +61,6 @@ def _notes(seen: EndpointSeen, plan: EndpointPlan, status: Status) -> Iterator[E
 
 def _note(kind: Any, reason: Reason, words: str, key: str = "") -> EventSpec:
     return EventSpec(type=kind, reason=reason, message=words, key=key)
-
-
-def _model(seen: EndpointSeen) -> str:
-    assert seen.spec is not None
-    model = seen.spec.model
-    return f"{model.uri}@{model.revision}" if model.revision else f"{model.uri}"
 
 
 def _current(seen: EndpointSeen, plan: EndpointPlan) -> str:
@@ -82,12 +76,12 @@ def _current(seen: EndpointSeen, plan: EndpointPlan) -> str:
 def _revisions(seen: EndpointSeen, now: datetime) -> list[Revision]:
     """The newest first: of those that have no servers no more than are kept."""
     known = list(seen.status.revisions)
-    if seen.target and seen.spec is not None and all(one.name != seen.target for one in known):
-        model = seen.spec.model
+    if (model := seen.model) is not None and all(one.name != seen.target for one in known):
         new = Revision(
             name=seen.target,
-            model_uri=model.uri or "",
+            model_uri=model.uri,
             model_revision=model.revision,
+            model_digest=model.digest or None,
             image=seen.image,
             creation_time=render_time(now),
         )

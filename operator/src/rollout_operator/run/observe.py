@@ -280,7 +280,7 @@ class Observer:
     def _upstreams(
         self, observed: Observed, stored: Stored, spec: Mapping[str, Any]
     ) -> tuple[Upstream, ...]:
-        return keep_own(find_upstreams(self.store, stored, spec), readable_by(observed))
+        return keep_own(find_upstreams(self.store, stored.key, spec), readable_by(observed))
 
     def _restored(self, observed: Observed, spec: Mapping[str, Any]) -> RestoreSource | None:
         """The snapshot that the run begins with; None for one that begins with its model."""

@@ -6,7 +6,8 @@ coordinator has that volume; it copies the model into its own run's store, and t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,6 +27,7 @@ from rollout.weights.mirror import WeightFiles
 from rollout_api.v1alpha1.storage import Storage
 from rollout_api.worker import WorkerConfig, WorkerOrder
 
+PACKED_SIZE_MAX = "8Ti"
 POLICY = ""
 """The role of the model that is trained."""
 
@@ -54,9 +56,11 @@ def pack_version(config: WorkerConfig, store: ObjectStore, version: WeightVersio
 
 def bring_models(order: WorkerOrder) -> dict[str, str]:
     """Folders of all packed models of a run, by role, in the coordinator's pod. Raises StoreError, SpecError, ModelNotFound."""
-    return {
-        role: str(unfold(_bring(order, packed), packed)) for role, packed in _named(order).items()
-    }
+    found: dict[str, str] = {}
+    for role, packed in _named(order).items():
+        brought = _bring(order, packed)
+        found[role] = str(unfold(lambda path=brought: path, packed))
+    return found
 
 
 def find_brought(order: WorkerOrder) -> frozenset[str]:
@@ -67,7 +71,7 @@ def find_brought(order: WorkerOrder) -> frozenset[str]:
 def take_models(order: WorkerOrder, role: Role) -> dict[str, str]:
     """The same in another pod. Raises StoreError, SpecError, ModelNotFound."""
     return {
-        name: str(unfold(_fetch(_reach(order, role, packed), packed), packed))
+        name: str(unfold(partial(_fetch, _reach(order, role, packed), packed), packed))
         for name, packed in _named(order).items()
     }
 
@@ -118,12 +122,28 @@ def _reach(order: WorkerOrder, role: Role, packed: PackedModel) -> ObjectSource:
     return open_place(place, uid, Path(order.layout.objects_dir))
 
 
-def unfold(packed: Path, model: PackedModel) -> Path:
-    """The folder of a packed model in this machine's cache: exactly its files. Raises StoreError."""
+def fetch_packed(storage: Storage, packed: PackedModel, scratch: Path) -> Path:
+    """A packed model's folder in this machine's cache, from its bucket, which ``storage`` reaches, where it is not there yet.
+
+    ``scratch`` holds the object while it is unpacked. Raises StoreError, ModelNotFound.
+    """
+    root, _, uid = packed.place.rpartition("/")
+    place = storage.model_copy(update={"uri": root, "cache_size": PACKED_SIZE_MAX})
+    try:
+        return unfold(lambda: _fetch(open_place(place, uid, scratch), packed), packed)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def unfold(fetch: Callable[[], Path], model: PackedModel) -> Path:
+    """The folder of a packed model in this machine's cache: exactly its files. Raises StoreError.
+
+    ``fetch`` gives the object, where the folder is not there yet.
+    """
     name = model.digest.replace(":", "-")
     return build_cached(
         default_cache_dir(),
         name,
-        lambda folder: unpack(packed, folder),
+        lambda folder: unpack(fetch(), folder),
         lambda folder: is_unpacked(folder, model.digest),
     )

@@ -29,7 +29,7 @@ SNAPSHOT_SCHEMES = ("snapshot://",)
 class ServeTarget:
     """One thing to serve. ``uri`` names a model, or ``run`` a run's folder with ``step`` or ``selector`` in it.
 
-    ``revision`` is that of a hub's model. ``name`` is the further name that the user gave; ``best`` and ``live`` go on
+    ``revision`` is that of a hub's model, ``digest`` what its weights are told as (None: that of the model's files). ``name`` is the further name that the user gave; ``best`` and ``live`` go on
     following their run.
     """
 
@@ -37,6 +37,7 @@ class ServeTarget:
     name: str | None
     uri: str | None = None
     revision: str | None = None
+    digest: str | None = None
     run: Path | None = None
     step: int | None = None
     selector: str | None = None
@@ -108,7 +109,7 @@ def _ready_model(target: ServeTarget, uri: str) -> ReadyModel:
         name=name,
         aliases=(),
         folder=files.path,
-        digest=files.digest,
+        digest=target.digest or files.digest,
         context_tokens=read_shape(files.path).context,
         created=int(time.time()),
     )

@@ -79,13 +79,13 @@ def build_template(inputs: ServerInputs) -> Manifest:
 def build_order(inputs: ServerInputs) -> ServeOrder:
     """What the pod is told; the names of keys, never one of them."""
     spec, vllm = inputs.spec, inputs.vllm
-    assert spec.model.uri is not None, "rules of endpoints refuse other models"
     wanted = spec.resources or inputs.template.resources
     cores = whole_cores("" if wanted is None else wanted.requests.get("cpu", ""))
     return ServeOrder(
         name=spec.model_name or inputs.name,
-        uri=spec.model.uri,
-        revision=spec.model.revision,
+        uri=inputs.model.uri,
+        revision=inputs.model.revision,
+        storage=inputs.storage,
         engine=spec.engine or ServingEngine(vllm=vllm),
         keys=tuple(one.name for one in spec.api_keys),
         keys_dir=KEYS_FOLDER,

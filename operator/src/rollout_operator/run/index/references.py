@@ -32,9 +32,10 @@ def saved_run(namespace: str, spec: Mapping[str, Any]) -> tuple[Key, ...]:
     return (Key(namespace=namespace, name=name, kind=RUN),) if name else ()
 
 
-def served_on(namespace: str, spec: Mapping[str, Any]) -> tuple[Key, ...]:
-    """The runtime that an endpoint's servers are made by."""
-    return runtime_keys(namespace, spec.get("runtimeRef"))
+def served_from(namespace: str, spec: Mapping[str, Any]) -> tuple[Key, ...]:
+    """The runtime that an endpoint's servers are made by, and the run whose model they serve."""
+    runs = [Key(namespace=namespace, name=one.get("name", ""), kind=RUN) for one in from_runs(spec)]
+    return (*runtime_keys(namespace, spec.get("runtimeRef")), *runs)
 
 
 def runtime_keys(namespace: str, reference: Mapping[str, str] | None) -> tuple[Key, ...]:

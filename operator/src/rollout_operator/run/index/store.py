@@ -19,10 +19,10 @@ from rollout_operator.run.index.references import (
     SNAPSHOT,
     references_of,
     saved_run,
-    served_on,
+    served_from,
 )
 
-REFERENCES = {RUN: references_of, SNAPSHOT: saved_run, ENDPOINT: served_on}
+REFERENCES = {RUN: references_of, SNAPSHOT: saved_run, ENDPOINT: served_from}
 
 
 class RunStore(Store):

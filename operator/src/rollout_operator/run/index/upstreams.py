@@ -20,9 +20,9 @@ from rollout_operator.run.plan.preconditions.upstreams import (
 )
 
 
-def find_upstreams(store: Store, stored: Stored, spec: Mapping[str, Any]) -> tuple[Upstream, ...]:
-    """The runs that a spec starts from, as the store knows them."""
-    walk = _Walk(store=store, mine=stored.key)
+def find_upstreams(store: Store, mine: Key, spec: Mapping[str, Any]) -> tuple[Upstream, ...]:
+    """The runs whose models the spec of an object takes, as the store knows them; ``mine`` is that object."""
+    walk = _Walk(store=store, mine=mine)
     return tuple(_upstream(store, walk, one) for one in from_runs(spec))
 
 
@@ -31,7 +31,7 @@ def _upstream(store: Store, walk: _Walk, reference: Mapping[str, Any]) -> Upstre
     found = store.find(walk.key_of(name))
     if found is not None and found.facts.finished:
         return _finished(found, snapshot)
-    if name == walk.mine.name or walk.comes_back(name):
+    if walk.key_of(name) == walk.mine or walk.comes_back(name):
         return Upstream(name=name, state="Cycle")
     if found is None:
         return Upstream(name=name, state="Missing")
@@ -73,7 +73,7 @@ class _Walk:
                 return False
             self._num_looked_at += 1
             upstreams = self._waits_for(waiting.pop())
-            if self.mine.name in upstreams:
+            if self.mine in map(self.key_of, upstreams):
                 return True
             waiting += [name for name in upstreams if name not in self._seen]
             self._seen.update(upstreams)

@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from rollout.errors import SpecError
 from rollout.inference.gateway.keys import KeyFile
+from rollout.models.packed import parse_packed
 from rollout.models.resolve import resolve_model
 from rollout.pods.serving.keys import MountedKeys
 from rollout.pods.serving.log_files import LogFiles
+from rollout.runs.model_transfer import fetch_packed
 from rollout.serving.engines import EngineChoice
 from rollout.serving.session import ServeOptions, ServingSession
 from rollout.serving.targets import ServeTarget
@@ -37,7 +40,18 @@ def read_serve_order() -> ServeOrder:
 
 def place_model(order: ServeOrder) -> None:
     """Bring the model into the cache, for a container that only reads it. Raises ModelNotFound, StoreError."""
-    resolve_model(order.uri, revision=order.revision)
+    if build_target(order).digest is None:
+        resolve_model(order.uri, revision=order.revision)
+
+
+def build_target(order: ServeOrder) -> ServeTarget:
+    """What is served; the model that a run has handed on is in this machine's cache then. Raises ModelNotFound, StoreError."""
+    named = ServeTarget(text=order.uri, name=order.name, uri=order.uri, revision=order.revision)
+    packed = parse_packed(order.uri) if order.storage is not None else None
+    if packed is None or order.storage is None:
+        return named
+    folder = fetch_packed(order.storage, packed, Path(order.work_dir) / "packed")
+    return replace(named, uri=f"file://{folder}", digest=packed.digest)
 
 
 def serve(order: ServeOrder, engine: Path | None, told: threading.Event) -> None:
@@ -76,11 +90,10 @@ def _never() -> bool:
 
 
 def build_options(order: ServeOrder, engine: Path | None) -> ServeOptions:
-    """What a session is told."""
+    """What a session is told. Raises ModelNotFound, StoreError."""
     work = Path(order.work_dir)
-    target = ServeTarget(text=order.uri, name=order.name, uri=order.uri, revision=order.revision)
     return ServeOptions(
-        targets=(target,),
+        targets=(build_target(order),),
         engine=build_choice(order, engine),
         host="0.0.0.0",  # noqa: S104 - clients come to the pod's address
         port=order.port,

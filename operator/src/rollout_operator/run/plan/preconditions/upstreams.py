@@ -116,7 +116,7 @@ _STATES: Mapping[str, tuple[Reason, str, dict[str, Any]]] = {
     ),
     "Failed": (
         Reason.WAITING_FOR_RUN,
-        "run {name} has failed; this run waits for one that finishes well",
+        "run {name} has failed: waits for one that finishes well",
         {},
     ),
     "Waiting": (Reason.WAITING_FOR_RUN, "waits for run {name}", {"stalled": False}),

@@ -1,0 +1,67 @@
+"""The model that an endpoint serves: named by its spec, or what a run of its namespace has handed on. Reads; decides nothing else.
+
+A run's status says where its model lies, and a run's own pods write it: only an object of that run's own place is taken,
+and its name is the digest that pods hold its bytes against.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rollout_api.conditions import Reason
+from rollout_api.v1alpha1.allowed import Allowed
+from rollout_api.v1alpha1.endpoint import EndpointModel
+from rollout_api.v1alpha1.runtime import RuntimeSpec
+from rollout_operator.cache.store import Store
+from rollout_operator.controller.queue import Key
+from rollout_operator.endpoint.model import ServedModel
+from rollout_operator.run.index.upstreams import find_upstreams
+from rollout_operator.run.plan.model import Blocked
+from rollout_operator.run.plan.preconditions.upstreams import (
+    Readable,
+    Upstream,
+    check_upstreams,
+    keep_own,
+)
+
+_OBJECT = re.compile(r"/blake3/[0-9a-f]{2}/(?P<name>[0-9a-f]{64})$")
+
+
+def find_model(
+    store: Store, key: Key, model: EndpointModel, runtime: RuntimeSpec
+) -> ServedModel | Blocked:
+    """What servers are told to serve now, or what keeps it from being known; ``key`` is the endpoint's."""
+    if model.from_run is None:
+        assert model.uri is not None, "rules of endpoints refuse other models"
+        return ServedModel(uri=model.uri, revision=model.revision)
+    reference = {"fromRun": model.from_run.model_dump(mode="json")}
+    [found] = keep_own(find_upstreams(store, key, reference), _readable(key.namespace, runtime))
+    return check_upstreams([found]) or _of_bucket(found)
+
+
+def _readable(namespace: str, runtime: RuntimeSpec) -> Readable:
+    own = runtime.storage.uri if runtime.storage is not None else None
+    return Readable(
+        namespace=namespace,
+        roots=(own,) if own is not None else (),
+        lists=runtime.allowed or Allowed(),
+    )
+
+
+def _of_bucket(found: Upstream) -> ServedModel | Blocked:
+    if found.claim:
+        message = (
+            f"run {found.name} keeps its objects on its volume, which no server mounts: keep them in a bucket"
+            " (storage.uri) in the run that is served"
+        )
+        return Blocked(reason=Reason.NOT_SUPPORTED, message=message)
+    assert found.uri is not None
+    named = _OBJECT.search(found.uri)
+    if named is None:
+        message = f"run {found.name}: its status names no object by digest as its model {found.snapshot!r}"
+        return Blocked(reason=Reason.REFERENCE_NOT_FOUND, message=message)
+    return ServedModel(
+        uri=found.uri,
+        digest=f"blake3:{named['name']}",
+        words=f"{found.snapshot} of run {found.name}",
+    )
