@@ -24,7 +24,7 @@ END_SECONDS = 300.0
 ASKED_MIN = 10
 
 
-def build_run(runtime: str, seed: int) -> dict[str, Any]:
+def build_run(runtime: str, warm_steps: int) -> dict[str, Any]:
     train = {
         "algorithm": {"grpo": {"promptsPerStep": 2, "groupSize": 2}},
         "environment": {"builtin": {"name": "arithmetic"}},
@@ -34,8 +34,8 @@ def build_run(runtime: str, seed: int) -> dict[str, Any]:
     }
     spec = {
         "runtimeRef": {"kind": "ClusterRolloutRuntime", "name": runtime},
-        "seed": seed,
-        "model": {"uri": "rollout://tiny-adder?steps=0"},
+        "seed": 7,
+        "model": {"uri": f"rollout://tiny-adder?steps={warm_steps}"},
         "train": train,
         "actors": {"engine": {"embedded": {}}},
     }
@@ -79,7 +79,7 @@ def _follow(stage: Stage, runtime: str, secret: dict[str, Any], key: str) -> See
     del endpoint["spec"]["model"]["uri"]
     kubectl.apply({**secret, "stringData": {"ann": key}}, endpoint)
     mine = WatchedEndpoint(kubectl=kubectl)
-    run = stage.start(build_run(runtime, 1))
+    run = stage.start(build_run(runtime, 0))
     mine.until(lambda: mine.condition("Progressing") != ("", ""), "a word of the endpoint")
     waited = mine.condition("Progressing")
     run.wait_for_end(END_SECONDS)
@@ -93,7 +93,7 @@ def _follow(stage: Stage, runtime: str, secret: dict[str, Any], key: str) -> See
     mine.until(lambda: mine.condition("Ready") == gone, "the run is missed")
     without = mine.status()
 
-    stage.start(build_run(runtime, 2)).wait_for_end(END_SECONDS)
+    stage.start(build_run(runtime, 1)).wait_for_end(END_SECONDS)
     served = first["currentRevision"]
     mine.until(lambda: mine.status()["currentRevision"] != served, "what the other run trained")
     last = mine.status()
