@@ -221,3 +221,13 @@ async def test_people_read_beside_a_live_run(tmp_path):
 def test_a_missing_ledger_is_told(tmp_path):
     with pytest.raises(LedgerError, match="there is no ledger"):
         LedgerReader(tmp_path / "ledger.db")
+
+
+async def test_one_whose_maker_died_before_the_run_began_is_told_to_its_readers(tmp_path):
+    path = tmp_path / "ledger.db"
+    await open_ledger(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute("DELETE FROM run")
+    with pytest.raises(LedgerError, match="names no run yet"):
+        LedgerReader(path)

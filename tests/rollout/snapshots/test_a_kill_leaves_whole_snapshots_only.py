@@ -2,13 +2,17 @@
 
 import shutil
 
+import msgspec
 import pytest
-from crash_kit import every_call, killed_at, whole_snapshots
+from crash_kit import ALL_OR_SOME, every_call, killed_at, whole_snapshots
 from snapshot_kit import make_run, open_at, snapshot
 
+from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.objects.filesystem import FilesystemStore
 from rollout.snapshots.archive import store_archive, write_archive
-from rollout.snapshots.collection import delete_unnamed, finish_deletions
+from rollout.snapshots.collection import Condemned, delete_unnamed, finish_deletions
+from rollout.snapshots.guard import SnapshotGuard
+from rollout.snapshots.layers.train_state import objects_of_anchor
 from rollout.snapshots.place import find_manifest
 from rollout.snapshots.saving import copy_snapshot
 from rollout.snapshots.signing import open_signer
@@ -117,8 +121,8 @@ def test_an_export(run, tmp_path, signer):
         assert [one.name for one in tmp_path.glob(".*.partial")] == []
 
 
-@pytest.mark.slow
-def test_an_import(run, tmp_path, signer):
+@ALL_OR_SOME
+def test_an_import(run, tmp_path, signer, stride):
     made, source = snapshot(run, signer), FilesystemStore(run / "objects")
     file = tmp_path / "made.tar"
     write_archive(made, source, file)
@@ -127,22 +131,73 @@ def test_an_import(run, tmp_path, signer):
         place = tmp_path / f"place-{call}"
         return lambda: store_archive(file, open_at(place), tmp_path / f"scratch-{call}")
 
-    check_every_call(bring, tmp_path, made.id)
+    check_calls(bring, tmp_path, made.id, stride)
 
 
-@pytest.mark.slow
-def test_a_copy(run, tmp_path, signer):
+@ALL_OR_SOME
+def test_a_copy(run, tmp_path, signer, stride):
     made, source = snapshot(run, signer), FilesystemStore(run / "objects")
 
     def copy(call):
         return lambda: copy_snapshot(source, open_at(tmp_path / f"place-{call}"), made)
 
-    check_every_call(copy, tmp_path, made.id)
+    check_calls(copy, tmp_path, made.id, stride)
 
 
-def check_every_call(begin, tmp_path, expected):
-    for call in every_call(begin):
+def check_calls(begin, tmp_path, expected, stride):
+    for call in every_call(begin, stride):
         assert whole_snapshots(tmp_path / f"place-{call}") <= {expected}
         begin(call)()
         assert whole_snapshots(tmp_path / f"place-{call}") == {expected}
         shutil.rmtree(tmp_path / f"place-{call}")
+
+
+def test_a_collection_of_what_another_deleter_left(run, tmp_path, signer):
+    """The first deleter died right after it had written down what goes; so do all who finish that, but the last."""
+    old, new = snapshot(run, signer, 2), snapshot(run, signer, 4)
+    own = old.objects.keys() - new.objects.keys()
+    note = Condemned(manifests=(old.id,), objects=tuple(old.objects), at=0.0, host="another")
+    open_at(run / "objects").named.create("snapshots/condemned/1.json", msgspec.json.encode(note))
+    folders, left = {}, set()
+
+    def collect(call):
+        folders[call] = copied(run, tmp_path, call)
+        return lambda: finish_deletions(open_at(folders[call] / "objects"))
+
+    for call in every_call(collect):
+        place = open_at(folders[call] / "objects")
+        assert new.id in whole_snapshots(folders[call] / "objects")
+        left.add(sum(map(place.store.has, own)))
+        finish_deletions(place)
+        assert whole_snapshots(folders[call] / "objects") == {new.id}
+        assert not any(map(place.store.has, own))
+        assert list(place.named.entries("snapshots/condemned/")) == []
+        shutil.rmtree(folders[call])
+    assert left == set(range(len(own) + 1))
+
+
+def test_a_run_that_deletes_its_anchor(run, tmp_path, signer):
+    kept = snapshot(run, signer, 4)
+    with LedgerReader(run / "ledger.db") as ledger:
+        anchor = next(one for one in ledger.state().anchors if one.step == 2)
+    objects = set(objects_of_anchor(anchor).values())
+    folders = {}
+
+    def delete(call):
+        folders[call] = copied(run, tmp_path, call)
+        return lambda: retire(folders[call], objects)
+
+    for call in every_call(delete):
+        assert whole_snapshots(folders[call] / "objects") == {kept.id}
+        retire(folders[call], objects)
+        store = FilesystemStore(folders[call] / "objects")
+        assert {one for one in objects if store.has(one)} == objects & kept.objects.keys()
+        assert whole_snapshots(folders[call] / "objects") == {kept.id}
+        shutil.rmtree(folders[call])
+
+
+def retire(folder, objects):
+    place = open_at(folder / "objects")
+    guard = SnapshotGuard(place.store, place.named)
+    guard.note(objects)
+    guard.delete(objects)

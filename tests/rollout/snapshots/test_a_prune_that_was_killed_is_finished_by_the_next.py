@@ -5,57 +5,17 @@ import shutil
 import pytest
 from crash_kit import every_call, whole_snapshots
 from ledger_kit import IDENTITY
-from snapshot_kit import make_run, open_at, snapshot
+from restore_kit import make_whole_run
+from snapshot_kit import open_at, snapshot
 
-from rollout.runs.manifest import Document
-from rollout.runs.prepare import prepare_run
 from rollout.runs.snapshots.places import WhereToLook
 from rollout.runs.snapshots.pruning import prune
-from rollout_api.worker import Layout, ResolvedRun, RunIdentity, WorkerConfig
-
-SPEC = {
-    "model": {"uri": "file:///models/tiny", "chatTemplate": "plain"},
-    "train": {
-        "algorithm": {"grpo": {"promptsPerStep": 4, "groupSize": 4}},
-        "environment": {"builtin": {"name": "arithmetic"}},
-        "rewards": [{"builtin": {"name": "exact-match"}}],
-        "sampling": {"maxNewTokens": 4},
-        "maxSteps": 5,
-    },
-}
 
 
 @pytest.fixture
 async def run(tmp_path):
-    """A run of this machine that is over, with its folder's ``worker.json``."""
-    folder = tmp_path / "run"
-    await make_run(folder)
-    data = {
-        "apiVersion": "rollout.dev/v1alpha1",
-        "kind": "RolloutRun",
-        "metadata": {"name": IDENTITY.name},
-        "spec": SPEC,
-    }
-    config = WorkerConfig(
-        run=RunIdentity(name=IDENTITY.name, uid=IDENTITY.uid),
-        spec_digest=IDENTITY.spec_digest,
-        spec=prepare_run(Document(source="run.yaml", data=data, lines={})).spec,
-        resolved=ResolvedRun(
-            model_path="/models/tiny",
-            model_digest="blake3:" + "1" * 64,
-            dtype="Float32",
-            prompt_tokens_max=16,
-        ),
-        layout=Layout(
-            run_dir=str(folder),
-            coordinator_url="http://127.0.0.1:1",
-            token_file=str(folder / "token"),
-            objects_dir=str(folder / "objects"),
-            ledger_path=str(folder / "ledger.db"),
-        ),
-    )
-    (folder / "worker.json").write_text(config.model_dump_json(exclude_none=True))
-    return folder
+    await make_whole_run(tmp_path / "run")
+    return tmp_path / "run"
 
 
 def prune_all(folder):

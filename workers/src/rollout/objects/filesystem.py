@@ -36,11 +36,9 @@ class FilesystemStore:
         self._files = ObjectFiles(root)
         self._durable = durable
         self._staging = root / "staging"
-        try:
-            self._files.root.mkdir(parents=True, exist_ok=True)
-            self._staging.mkdir(exist_ok=True)
-        except OSError as error:
-            fail_on_disk("make", root, error)
+        make_folder(self._files.root)
+        make_folder(self._staging)
+        self._known = self._durable_folders(root)
         self._sweep()
 
     def put(self, data: bytes) -> str:
@@ -133,10 +131,10 @@ class FilesystemStore:
             with staged.open("xb") as file:
                 yield file, staged
         except OSError as error:
-            staged.unlink(missing_ok=True)
+            discard(staged)
             fail_on_disk("write", staged, error)
         except BaseException:
-            staged.unlink(missing_ok=True)
+            discard(staged)
             raise
 
     def _publish(self, file: BinaryIO, staged: Path, digest: str) -> None:
@@ -144,9 +142,10 @@ class FilesystemStore:
         file.flush()
         self._flush(file)
         Path(staged).chmod(0o444)
-        if not target.parent.is_dir():
+        if target.parent.name not in self._known or not target.parent.is_dir():
             target.parent.mkdir(exist_ok=True)
             self._flush(self._files.root)
+            self._known.add(target.parent.name)
         staged.replace(target)
         self._flush(target.parent)
         self._files.remember(digest)
@@ -158,6 +157,16 @@ class FilesystemStore:
             fsync_folder(what)
         else:
             os.fsync(what.fileno())
+
+    def _durable_folders(self, root: Path) -> set[str]:
+        """Folders of objects, whose names are durable: who made them may have died before it had flushed them."""
+        try:
+            found = {path.name for path in self._files.root.iterdir()}
+            for folder in (self._files.root, root, root.absolute().parent):
+                self._flush(folder)
+        except OSError as error:
+            fail_on_disk("flush", root, error)
+        return found
 
     def _sweep(self) -> None:
         limit = time.time() - STALE_TEMPORARY_SECONDS
@@ -228,8 +237,26 @@ def _replace(path: Path, write: Callable[[BinaryIO], None], *, durable: bool = T
         if durable:
             fsync_folder(path.parent)
     except OSError as error:
-        staged.unlink(missing_ok=True)
+        discard(staged)
         fail_on_disk("write", path, error)
+
+
+def discard(staged: Path) -> None:
+    """Remove what was not finished; what a failing disk keeps of it has no name that anybody reads."""
+    with suppress(OSError):
+        staged.unlink()
+
+
+def make_folder(folder: Path) -> None:
+    """A folder and those above it, where they are missing, durably. Raises StoreError."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    try:
+        folder.mkdir(exist_ok=True)
+        fsync_folder(folder.parent)
+    except OSError as error:
+        fail_on_disk("make", folder, error)
 
 
 def fsync_folder(folder: Path) -> None:

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 from rollout.errors import SnapshotRefused, StoreError
-from rollout.objects.filesystem import fsync_folder
+from rollout.objects.filesystem import discard, fail_on_disk, fsync_folder, make_folder
 from rollout.seams import ObjectSource
 from rollout.snapshots.collection import pinned
 from rollout.snapshots.manifest import (
@@ -44,10 +44,10 @@ def write_archive(manifest: Manifest, source: ObjectSource, target: Path) -> int
         staged.replace(target)
         fsync_folder(target.absolute().parent)
     except OSError as error:
-        staged.unlink(missing_ok=True)
-        raise StoreError(f"cannot write {target}: {error}") from error
+        discard(staged)
+        fail_on_disk("write", target, error)
     except BaseException:
-        staged.unlink(missing_ok=True)
+        discard(staged)
         raise
     return target.stat().st_size
 
@@ -62,8 +62,7 @@ def store_archive(path: Path, place: SnapshotPlace, scratch: Path) -> Manifest:
     """Have a place hold the snapshot of a file. Raises SnapshotRefused, StoreError; nothing is committed then."""
     with _opened(path) as file:
         manifest = _read_manifest(file, path)
-        scratch.mkdir(parents=True, exist_ok=True)
-        with pinned(place.named, manifest.objects), TemporaryDirectory(dir=scratch) as folder:
+        with pinned(place.named, manifest.objects), _folder_in(scratch) as folder:
             left = dict(manifest.objects)
             for name, size in _members(file, path):
                 digest = f"{KIND}{name.removeprefix(OBJECTS)}"
@@ -71,7 +70,7 @@ def store_archive(path: Path, place: SnapshotPlace, scratch: Path) -> Manifest:
                     raise SnapshotRefused(
                         f"{path}: member {name[:120]!r} is none of this snapshot's"
                     )
-                _store_object(file, size, digest, place, Path(folder) / "object")
+                _store_object(file, size, digest, place, folder / "object")
                 _skip_padding(file, size)
             if left:
                 raise SnapshotRefused(
@@ -159,13 +158,40 @@ def _skip_padding(file: BinaryIO, size: int) -> None:
 def _store_object(
     file: BinaryIO, size: int, digest: str, place: SnapshotPlace, staged: Path
 ) -> None:
-    with staged.open("wb") as copy:
-        left = size
-        while left and (chunk := file.read(min(left, CHUNK_BYTES))):
-            copy.write(chunk)
-            left -= len(chunk)
-    if left:
-        raise SnapshotRefused(f"object {digest} ends {left} bytes early: the file was cut short")
+    try:
+        with staged.open("wb") as copy:
+            for chunk in _chunks(file, size, digest):
+                copy.write(chunk)
+    except OSError as error:
+        fail_on_disk("write", staged, error)
     if (stored := place.store.put_file(staged)) != digest:
         place.store.delete(stored)
         raise StoreError(f"object {digest} of an exported snapshot has other bytes: {stored}")
+
+
+def _chunks(file: BinaryIO, size: int, digest: str) -> Iterator[bytes]:
+    left = size
+    while left:
+        try:
+            chunk = file.read(min(left, CHUNK_BYTES))
+        except OSError as error:
+            raise SnapshotRefused(
+                f"object {digest} cannot be read from its file: {error}"
+            ) from error
+        if not chunk:
+            raise SnapshotRefused(
+                f"object {digest} ends {left} bytes early: the file was cut short"
+            )
+        left -= len(chunk)
+        yield chunk
+
+
+@contextmanager
+def _folder_in(scratch: Path) -> Iterator[Path]:
+    make_folder(scratch)
+    try:
+        folder = TemporaryDirectory(dir=scratch, ignore_cleanup_errors=True)
+    except OSError as error:
+        fail_on_disk("make a folder in", scratch, error)
+    with folder as name:
+        yield Path(name)

@@ -19,7 +19,7 @@ from rollout.errors import LedgerBroken, LedgerError
 from rollout.ledger.formats import check_format, check_identity, list_migrations
 from rollout.ledger.records import RunIdentity
 from rollout.ledger.sqlite.statistics import write_statistics
-from rollout.ledger.sqlite.writer import DATABASE_ERRORS, wrap
+from rollout.ledger.sqlite.writer import DATABASE_ERRORS, wrap, wrap_system
 
 NETWORK_FILE_SYSTEMS = frozenset(
     [
@@ -78,6 +78,9 @@ def open_connection(path: Path, identity: RunIdentity) -> tuple[sqlite3.Connecti
     except LedgerError:
         lock.close()
         raise
+    except OSError as error:
+        lock.close()
+        raise wrap_system(error, path) from error
     return connection, lock
 
 
@@ -109,7 +112,7 @@ def lock_beside(path: Path, holder: str = "coordinator: stop that run first") ->
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.with_name(f"{path.name}.lock").open("ab")
     except OSError as error:
-        raise LedgerError(f"cannot make the ledger's lock beside {path}: {error}") from error
+        raise wrap_system(error, path) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -33,7 +33,7 @@ class LedgerReader(Reader):
             known = len(list_migrations("rollout.ledger.sqlite"))
             self.have = read_format(self._file.tx)
             check_readable(self.where, self.have, known)
-            self._tx.execute("SELECT uid FROM run").fetchone()
+            self._require_run()
         except DATABASE_ERRORS as error:
             raise wrap(error, path) from error
         except LedgerError:
@@ -51,6 +51,12 @@ class LedgerReader(Reader):
         connection.execute("BEGIN")
         with connection:
             yield SqliteTransaction(connection, time.time)
+
+    def _require_run(self) -> None:
+        if self._tx.execute("SELECT uid FROM run").fetchone() is None:
+            raise LedgerError(
+                f"the ledger at {self.where} names no run yet: who made it died before the run began; start it again"
+            )
 
     def close(self) -> None:
         """Let go of the file."""

@@ -7,6 +7,7 @@ neighbour. A future is resolved only after the transaction that holds its operat
 
 from __future__ import annotations
 
+import errno
 import queue
 import sqlite3
 import threading
@@ -150,10 +151,7 @@ def wrap(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> LedgerError:
     if isinstance(error, UnicodeDecodeError):
         name = "SQLITE_CORRUPT"
     if name == "SQLITE_FULL":
-        return LedgerFull(
-            f"no space left for the ledger {path}: nothing committed is lost; free space on that"
-            " file system (old runs, objects/ of finished runs, caches), then resume the run"
-        )
+        return no_space(path)
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return LedgerBroken(
             f"the ledger {path} is damaged ({error}): restore it from a copy, or start a new run;"
@@ -162,3 +160,18 @@ def wrap(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> LedgerError:
     if name.startswith("SQLITE_IOERR"):
         return LedgerBroken(f"the disk under the ledger {path} failed ({name}: {error})")
     return LedgerError(f"the ledger {path} could not be used ({name}: {error})")
+
+
+def wrap_system(error: OSError, path: Path) -> LedgerError:
+    """The same for what the file system says of the ledger's folder."""
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return no_space(path)
+    return LedgerError(f"the folder of the ledger {path} cannot be written into: {error}")
+
+
+def no_space(path: Path) -> LedgerFull:
+    """The error of a full disk."""
+    return LedgerFull(
+        f"no space left for the ledger {path}: nothing committed is lost; free space on that"
+        " file system (old runs, objects/ of finished runs, caches), then resume the run"
+    )

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rollout.objects.filesystem import fail_on_disk, fsync_folder
+from rollout.objects.filesystem import fail_on_disk, fsync_folder, make_folder
 from rollout.objects.named.contract import (
     NamedEntry,
     NamedObject,
@@ -110,7 +110,7 @@ class FolderObjects:
         with self._locked(), _translated("write", path):
             there = _look(path)
             self._meet(name, tag, there)
-            _make_folder(path.parent, self._root)
+            make_folder(path.parent)
             staged = self._root / STAGED
             with staged.open("wb") as file:
                 file.write(data)
@@ -129,8 +129,8 @@ class FolderObjects:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
+        make_folder(self._root)
         with _translated("lock", self._root):
-            _make_folder(self._root, self._root)
             file = (self._root / LOCK).open("ab")
         with file:
             operation = Operation(verb="lock", digest=LOCK, place=self.place)
@@ -161,18 +161,6 @@ def _lock(handle: int) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise Transient("another writer holds it") from None
-
-
-def _make_folder(folder: Path, root: Path) -> None:
-    """With those above it, durably."""
-    if folder.is_dir():
-        return
-    if folder != root:
-        _make_folder(folder.parent, root)
-        folder.mkdir(exist_ok=True)
-    else:
-        folder.mkdir(parents=True, exist_ok=True)
-    fsync_folder(folder.parent)
 
 
 @contextmanager

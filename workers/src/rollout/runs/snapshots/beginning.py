@@ -16,6 +16,7 @@ from rollout.common.text_files import replace_text
 from rollout.errors import SnapshotRefused
 from rollout.ledger.opening import open_ledger
 from rollout.ledger.records import Limits, Record, RunIdentity
+from rollout.objects.filesystem import fail_on_disk, make_folder
 from rollout.objects.named.contract import NamedObjects
 from rollout.objects.opening import open_names
 from rollout.runs.run_dir import RunDir
@@ -50,7 +51,7 @@ def begin_with_snapshot(config: WorkerConfig) -> WorkerConfig:
         return config
     named = open_names(config)
     run = RunDir(path=Path(config.layout.run_dir))
-    run.snapshots.mkdir(parents=True, exist_ok=True)
+    make_folder(run.snapshots)
     if asyncio.run(_has_begun(config)):
         told = _told_before(config, named)
     else:
@@ -58,7 +59,10 @@ def begin_with_snapshot(config: WorkerConfig) -> WorkerConfig:
         told = tell(restore, config, find_cost(restore, config))
         _write(named, restore, told)
         restore_into(restore, config)
-    replace_text(run.worker_config, told.model_dump_json(exclude_none=True, indent=1))
+    try:
+        replace_text(run.worker_config, told.model_dump_json(exclude_none=True, indent=1))
+    except OSError as error:
+        fail_on_disk("write", run.worker_config, error)
     return told
 
 
