@@ -18,7 +18,7 @@ from snapshot_kit import open_at
 
 from rollout.errors import RolloutError
 from rollout.snapshots.manifest import Manifest
-from rollout.snapshots.place import list_manifests
+from rollout.snapshots.place import SnapshotPlace, list_manifests
 from rollout.snapshots.verifying import find_snapshot_damage
 
 CHANGES = {"os.remove", "os.rename", "os.link", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate"}
@@ -88,7 +88,12 @@ def _in_child(call: int, operation: Callable[[], object], fault: Fault) -> tuple
 
 def whole_snapshots(folder: Path) -> set[str]:
     """The ids that are listed, of which each is verified to be whole."""
-    place, found = open_at(folder), set()
+    return whole_in(open_at(folder))
+
+
+def whole_in(place: SnapshotPlace) -> set[str]:
+    """The same of any place."""
+    found = set()
     for one in list_manifests(place.named):
         assert isinstance(one, Manifest), one
         assert list(find_snapshot_damage(one, place.store)) == []
