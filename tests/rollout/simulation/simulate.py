@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,8 +100,12 @@ def _difference(calm: Report, report: Report) -> str:
     )
 
 
-def run_scenario(scenario: Scenario) -> Report:
-    """One run in virtual time."""
+def run_scenario(
+    scenario: Scenario,
+    prepare: Callable[[World], None] = lambda _: None,
+    look: Callable[[World], None] = lambda _: None,
+) -> Report:
+    """One run in virtual time. ``prepare`` sees its world before anything happens, ``look`` after everything has."""
     folder = tempfile.TemporaryDirectory(dir=memory())
     with folder as name, quiet():
         draw = random.Random(f"run {scenario.seed}")
@@ -109,6 +113,7 @@ def run_scenario(scenario: Scenario) -> Report:
         found: list[str] = []
         ended = [0.0]
         random.seed(scenario.seed)
+        prepare(world)
 
         async def live() -> None:
             try:
@@ -126,6 +131,8 @@ def run_scenario(scenario: Scenario) -> Report:
             except Stuck as error:
                 found.append(str(error))
         file = world.folder / "ledger.db"
+        if not found and not world.violations:
+            look(world)
         found += [str(one) for one in world.violations]
         return Report(
             scenario=scenario,
@@ -170,7 +177,12 @@ class Story:
         world = self._world
         beside = [
             asyncio.ensure_future(work)
-            for work in (world.keep_coordinator(), self._inject(), self._watch())
+            for work in (
+                world.keep_coordinator(),
+                self._inject(),
+                self._watch(),
+                *(companion() for companion in world.companions),
+            )
         ]
         working = [
             asyncio.ensure_future(world.supervise(name, main)) for name, main in self.mains()
@@ -333,9 +345,14 @@ class Story:
             await asyncio.sleep(LOOK_SECONDS)
             self._look_at_hearts()
             if file.exists() and self._world.coordinator is not None:
-                for text in check_always(file, self._scenario, self._world.lives):
+                for text in self._check_always(file):
                     self._world.break_promise(text)
                 self._look_at_status()
+
+    def _check_always(self, file: Path) -> list[str]:
+        world = self._world
+        whole = not world.began_elsewhere
+        return check_always(file, self._scenario, world.lives, is_whole=whole)
 
     def _look_at_hearts(self) -> None:
         """An actor that lives and works goes on beating, whatever its heartbeats met."""
@@ -395,7 +412,7 @@ class Story:
         file = world.folder / "ledger.db"
         if world.violations:
             return
-        for text in check_always(file, self._scenario, self._world.lives):
+        for text in self._check_always(file):
             world.break_promise(text)
         world._forget_errors()
         self._count_moves()
@@ -403,7 +420,7 @@ class Story:
             world.break_promise(f"the run ended as {world.outcome!r}: {world.status().outcome}")
         elif self._went_on():
             world.break_promise("it went on after an order to stop that was acknowledged")
-        elif world.outcome == "Finished":
+        elif world.outcome == "Finished" and not world.began_elsewhere:
             for text in check_end(file, world):
                 world.break_promise(text)
         with LedgerReader(file) as ledger:

@@ -97,6 +97,12 @@ class World:
         self.rows: Any = Rows()
         self.results: Any = None
         """What writes the files of an inference run, where it is one."""
+        self.guard: Any = None
+        """What spares the objects that snapshots name, where some are taken."""
+        self.companions: list[Callable[[], Coroutine]] = []
+        """Who else lives beside the run."""
+        self.began_elsewhere = False
+        """Whether its first steps were taken by another run, whose history is not here."""
         self.coordinator: Coordinator | None = None
         self.ledger: SimulatedLedger | None = None
         self.violations: list[Broken] = []
@@ -193,6 +199,7 @@ class World:
             clock=loop.time,
         )
         coordinator.run.results = self.results
+        coordinator.run.guard = self.guard
         self.coordinator = coordinator
         if not any(fault.kind == "skew-ledger-clock" for fault in self.scenario.faults):
             self.lives.append(self.ledger_clock())
