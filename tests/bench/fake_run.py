@@ -18,6 +18,7 @@ from rollout.types import Row, SamplingParams
 
 SECRET = "bench"
 GROUPS, SAMPLES = 32, 8
+IDENTITY = RunIdentity(uid="bench", name="bench", spec_digest="blake3:0")
 
 
 class Rows:
@@ -32,22 +33,23 @@ class Rows:
         raise NotImplementedError
 
 
-async def main(folder: Path, port: int) -> None:
-    """Serve until SIGTERM."""
-    plan = RunPlan(
-        name="bench",
-        uid="bench",
-        train=TrainPlan(
-            tasks_per_step=GROUPS,
-            num_samples=SAMPLES,
-            sampling=SamplingParams(max_new_tokens=8),
-            steps_max=100_000,
-        ),
+def build_plan(groups: int, samples: int) -> RunPlan:
+    """Steps of ``groups`` groups, for as long as anybody measures."""
+    train = TrainPlan(
+        tasks_per_step=groups,
+        num_samples=samples,
+        sampling=SamplingParams(max_new_tokens=8),
+        steps_max=1_000_000,
     )
-    identity = RunIdentity(uid="bench", name="bench", spec_digest="blake3:0")
+    return RunPlan(name="bench", uid="bench", train=train)
+
+
+async def main(folder: Path, port: int, groups: int = GROUPS, samples: int = SAMPLES) -> None:
+    """Serve until SIGTERM."""
+    plan = build_plan(groups, samples)
     coordinator = await open_coordinator(
         plan,
-        SqliteLedger(folder / "ledger.db", identity),
+        SqliteLedger(folder / "ledger.db", IDENTITY),
         FilesystemStore(folder / "objects"),
         Rows(),
         snapshots=folder,
@@ -58,4 +60,4 @@ async def main(folder: Path, port: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(main(Path(sys.argv[1]), *map(int, sys.argv[2:])))
