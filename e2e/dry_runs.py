@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster.kubectl import Kubectl
-from rollout_api.v1alpha1.kinds import KINDS
+from rollout_api.v1alpha1.objects.kinds import KINDS
 from rollout_operator.kube.config import find_connection, open_session
 
 PLURALS = {kind.name: kind.plural for kind in KINDS}

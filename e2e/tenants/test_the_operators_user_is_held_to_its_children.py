@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "rollout_operator")
 from worlds import PLATFORM, RING, SPEC, build_inputs
 
 from rollout_api import names
-from rollout_api.v1alpha1.endpoint import EndpointSpec
+from rollout_api.v1alpha1.inference.endpoint import EndpointSpec
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.v1alpha1.storage import Storage
 from rollout_operator.endpoint.inputs import ServerInputs

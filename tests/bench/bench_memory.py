@@ -28,7 +28,7 @@ from rollout.learner.batch_step import take_step
 from rollout.learner.context import LearnerContext
 from rollout.models.shapes import read_shape
 from rollout.runs.plan.facts import model_facts
-from rollout_api.checks.memory import estimate_learner
+from rollout_api.checks.accelerators.memory import estimate_learner
 
 POINTS = 30
 SEED = 20261127

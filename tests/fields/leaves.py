@@ -12,7 +12,7 @@ from typing import Any
 
 from rollout_api.generate.tree import Array, Leaf, Node, Object, build_tree
 from rollout_api.generate.tree import Mapping as MappingNode
-from rollout_api.v1alpha1.kinds import model_of
+from rollout_api.v1alpha1.objects.kinds import model_of
 
 STEP = re.compile(r"([^.\[\]]+)|(\[\])")
 

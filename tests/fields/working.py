@@ -59,8 +59,8 @@ from rollout.tracking.build import build_trackers
 from rollout.types import Completion, GenerateRequest, Message, SamplingParams, Trajectory
 from rollout_api import parse_run, resolve
 from rollout_api.checks import check_spec
+from rollout_api.checks.environment.plugins import find_plugins
 from rollout_api.checks.facts import Facts, ModelFacts
-from rollout_api.checks.plugins import find_plugins
 
 MACHINE = Machine(cpus=8)
 LARGE = ModelFacts(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rollout_api.checks import check_document
-from rollout_api.moved import find_unsaid, with_moved
+from rollout_api.fields.moved import find_unsaid, with_moved
 from rollout_api.worker import WorkerOrder
 
 SPEC = {

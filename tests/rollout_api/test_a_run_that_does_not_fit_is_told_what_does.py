@@ -2,8 +2,7 @@
 
 import pytest
 
-from rollout_api.checks.facts import Facts, ModelFacts
-from rollout_api.checks.fitting import (
+from rollout_api.checks.accelerators.fitting import (
     learner_room,
     loads,
     longest_sequence,
@@ -12,7 +11,8 @@ from rollout_api.checks.fitting import (
     recomputing,
     room_of,
 )
-from rollout_api.checks.memory import estimate_learner
+from rollout_api.checks.accelerators.memory import estimate_learner
+from rollout_api.checks.facts import Facts, ModelFacts
 from rollout_api.presets import resolve
 from rollout_api.v1alpha1.run import RolloutRunSpec
 

@@ -2,9 +2,9 @@
 
 from rollout.models.roles import TEACHER, further_models
 from rollout_api.checks import check_document, check_together
+from rollout_api.checks.accelerators.memory import estimate_learner
 from rollout_api.checks.facts import ModelFacts
-from rollout_api.checks.memory import estimate_learner
-from rollout_api.model_sources import needed_runs
+from rollout_api.fields.model_sources import needed_runs
 from rollout_api.presets import resolve
 from rollout_api.problems import Severity
 from rollout_api.v1alpha1.run import RolloutRunSpec

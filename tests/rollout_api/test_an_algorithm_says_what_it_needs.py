@@ -5,8 +5,8 @@ from typing import get_args
 
 import pytest
 
-from rollout_api.v1alpha1.algorithms import TRAITS, Algorithm
 from rollout_api.v1alpha1.common import ModelSource
+from rollout_api.v1alpha1.training.algorithms import TRAITS, Algorithm
 
 SETTINGS = {name: get_args(one.annotation)[0] for name, one in Algorithm.model_fields.items()}
 PLAIN = {name: {} for name in SETTINGS} | {"distill": {"teacher": {"uri": "rollout://tiny-adder"}}}

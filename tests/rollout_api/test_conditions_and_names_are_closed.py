@@ -7,7 +7,7 @@ import pytest
 from rollout_api import names
 from rollout_api.conditions import ConditionType, Reason
 from rollout_api.v1alpha1.common import Condition
-from rollout_api.v1alpha1.meta import RUN_NAME_LENGTH_MAX
+from rollout_api.v1alpha1.objects.meta import RUN_NAME_LENGTH_MAX
 
 LONGEST = "r" * RUN_NAME_LENGTH_MAX
 LABEL = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?$")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from rollout_api.v1alpha1.kinds import KINDS
+from rollout_api.v1alpha1.objects.kinds import KINDS
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "crds" / "generated").glob("*.yaml"))

@@ -11,8 +11,8 @@ from rollout_api.generate.crd import build_crd, to_yaml
 from rollout_api.generate.editor import build_schema, to_json
 from rollout_api.generate.structural import lower
 from rollout_api.generate.tree import build_tree
-from rollout_api.v1alpha1.kinds import KINDS
-from rollout_api.v1alpha1.pods import LabelKey, Quantity
+from rollout_api.v1alpha1.objects.kinds import KINDS
+from rollout_api.v1alpha1.pods.pods import LabelKey, Quantity
 
 SCALARS = st.sampled_from(
     [

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from rollout_api import parse_object, parse_run
 from rollout_api.base import OneOf
 from rollout_api.generate.tree import Object, build_tree, walk
-from rollout_api.v1alpha1.kinds import KINDS
+from rollout_api.v1alpha1.objects.kinds import KINDS
 
 GOOD = sorted((Path(__file__).parent / "manifests" / "good").glob("*.yaml"))
 SMALLEST = {

@@ -3,8 +3,8 @@
 import pytest
 
 from rollout_api.checks import check_document
+from rollout_api.checks.accelerators.memory import estimate_learner
 from rollout_api.checks.facts import ModelFacts
-from rollout_api.checks.memory import estimate_learner
 from rollout_api.presets import resolve
 from rollout_api.problems import Severity
 from rollout_api.v1alpha1.run import RolloutRunSpec

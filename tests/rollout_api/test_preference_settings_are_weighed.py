@@ -5,8 +5,8 @@ import pytest
 from rollout.runs.plan.arithmetic import batch_arithmetic
 from rollout_api.checks import check_spec
 from rollout_api.problems import Severity
-from rollout_api.v1alpha1.algorithms import Algorithm
 from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.v1alpha1.training.algorithms import Algorithm
 
 
 def spec_of(algorithm, **train):

@@ -20,7 +20,7 @@ MODULES = [
     "rollout_api.names",
     "rollout_api.conditions",
     "rollout_api.checks",
-    "rollout_api.v1alpha1.kinds",
+    "rollout_api.v1alpha1.objects.kinds",
 ]
 
 

@@ -5,7 +5,7 @@ from worlds import SPEC, build_inputs
 
 from rollout_api.checks import check_document
 from rollout_api.checks.facts import Facts
-from rollout_api.v1alpha1.allowed import Allowed
+from rollout_api.v1alpha1.pods.allowed import Allowed
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.worker import WorkerOrder

@@ -17,7 +17,7 @@ from rollout.coordinator.rows import build_rows
 from rollout.entrypoints.prepare import resolve_locally
 from rollout.ledger.opening import DSN_VARIABLE
 from rollout_api.presets import resolve
-from rollout_api.v1alpha1.sampling import Sampling
+from rollout_api.v1alpha1.inference.sampling import Sampling
 from rollout_api.worker import WorkerOrder
 
 DSN = "postgresql://coordinator:hunter2@db/ledger"

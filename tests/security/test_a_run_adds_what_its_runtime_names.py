@@ -7,8 +7,8 @@ import pytest
 from pydantic import ValidationError
 from worlds import PLATFORM, SPEC, World
 
-from rollout_api.checks.allowed import covers
-from rollout_api.v1alpha1.pods import Toleration
+from rollout_api.checks.pods.allowed import covers
+from rollout_api.v1alpha1.pods.pods import Toleration
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import ClusterRuntimeSpec, RuntimeSpec
 from rollout_operator.controller.queue import Key

@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parents[1] / "rollout" / "simulation"))
 from purge_story import DIGEST, ROOT, UID, play, runtime
 
 from rollout_api import names
-from rollout_api.v1alpha1.allowed import Allowed
+from rollout_api.v1alpha1.pods.allowed import Allowed
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.run.plan.preconditions.restoring import foreign_signers
 from rollout_operator.run.plan.preconditions.upstreams import Readable

@@ -24,8 +24,8 @@ from rollout.plugins.author import look_environment
 from rollout.plugins.row_host import HostBounds, connect_socket
 from rollout.runs.resolve import ModelFacts, Resolution, believe
 from rollout_api.presets import resolve
+from rollout_api.v1alpha1.inference.sampling import Sampling
 from rollout_api.v1alpha1.run import RolloutRunSpec
-from rollout_api.v1alpha1.sampling import Sampling
 from rollout_api.worker import WorkerOrder
 
 DSN = "postgresql://coordinator:hunter2@db/ledger"

@@ -5,7 +5,7 @@ from copy import deepcopy
 import pytest
 from worlds import SPEC, build_inputs
 
-from rollout_api.credentials import COORDINATOR_SECRETS
+from rollout_api.fields.credentials import COORDINATOR_SECRETS
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.worker import WorkerOrder
 from rollout_operator.errors import ChildRefused

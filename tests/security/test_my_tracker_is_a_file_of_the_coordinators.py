@@ -7,7 +7,7 @@ from rollout.coordinator.build import ConfigTuning
 from rollout.errors import SpecError
 from rollout_api.checks import check_document
 from rollout_api.checks.facts import Facts
-from rollout_api.live import LiveSettings
+from rollout_api.fields.live import LiveSettings
 from rollout_api.problems import Severity
 from rollout_api.v1alpha1.operations import Tracking
 from rollout_api.worker import Authentication

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rollout.engines.vllm.command import refuse_others
 from rollout.errors import SpecError
 from rollout_api.checks import check_document
-from rollout_api.reserved import VLLM_FLAGS, find_bad_argument, is_loader_variable
+from rollout_api.fields.reserved import VLLM_FLAGS, find_bad_argument, is_loader_variable
 
 FLAGS = [
     ("--trust-remote-code",),

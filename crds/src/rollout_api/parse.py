@@ -38,7 +38,7 @@ def as_object(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def parse_object(document: Mapping[str, Any]) -> ApiModel:
     """Validate one document of any kind. Raises ValueError for an unknown kind."""
-    from rollout_api.v1alpha1.kinds import model_of
+    from rollout_api.v1alpha1.objects.kinds import model_of
 
     document = as_object(document)
     return model_of(str(document.get("kind"))).model_validate(document)

@@ -13,9 +13,9 @@ from typing import Any, get_args
 
 from rollout_api.algorithm_presets import ALGORITHM_PRESETS
 from rollout_api.base import ApiModel, OneOf
-from rollout_api.v1alpha1.algorithms import TRAITS
-from rollout_api.v1alpha1.roles import CAPABILITIES, EngineName
+from rollout_api.v1alpha1.pods.roles import CAPABILITIES, EngineName
 from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.v1alpha1.training.algorithms import TRAITS
 
 DEFAULTS = "defaults@v1"
 MAX_NEW_TOKENS = 512

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rollout_api.moved import find_moved, find_renamed
+from rollout_api.fields.moved import find_moved, find_renamed
 
 
 class Severity(StrEnum):

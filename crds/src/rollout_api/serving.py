@@ -4,7 +4,7 @@ from pydantic import Field
 
 from rollout_api.base import ApiModel, Label, Name, Uri, many
 from rollout_api.v1alpha1.data import FilePath
-from rollout_api.v1alpha1.endpoint import ServingEngine
+from rollout_api.v1alpha1.inference.endpoint import ServingEngine
 from rollout_api.v1alpha1.storage import Storage
 
 VARIABLE = "ROLLOUT_SERVE_ORDER"

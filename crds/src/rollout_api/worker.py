@@ -9,10 +9,10 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from rollout_api.base import ApiModel, Digest, Name, Text, Uri
-from rollout_api.moved import with_moved
+from rollout_api.fields.moved import with_moved
 from rollout_api.v1alpha1.common import Dtype
 from rollout_api.v1alpha1.data import FilePath
-from rollout_api.v1alpha1.roles import EngineName
+from rollout_api.v1alpha1.pods.roles import EngineName
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import Grade
 from rollout_api.v1alpha1.storage import Storage

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from rollout.cli.main import app
 from rollout.cli.starting.training import ALGORITHMS
 from rollout.errors import SpecError
-from rollout_api.v1alpha1.algorithms import Algorithm
+from rollout_api.v1alpha1.training.algorithms import Algorithm
 
 SFT = """
 apiVersion: rollout.dev/v1alpha1

@@ -11,7 +11,7 @@ from rollout.data.batch import open_batch
 from rollout.data.rows.requests import goes_on, row_sampling
 from rollout.errors import DataError
 from rollout.types import SamplingParams
-from rollout_api.v1alpha1.infer import Infer
+from rollout_api.v1alpha1.inference.infer import Infer
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from rollout.data.build import build_source
 from rollout.data.rows.mapping import BadRecord, FieldMapping, map_record, pair_messages
 from rollout.errors import DataError
-from rollout_api.v1alpha1.algorithms import Algorithm
 from rollout_api.v1alpha1.data import Data
+from rollout_api.v1alpha1.training.algorithms import Algorithm
 
 PAIR = FieldMapping(target="pair")
 LABEL = FieldMapping(target="label")

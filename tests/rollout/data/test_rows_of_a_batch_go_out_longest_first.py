@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rollout.data.batch import open_batch
 from rollout.data.batch_order import BEGINNINGS, RowShapes, plan_order, prompt_text
-from rollout_api.v1alpha1.infer import Infer
+from rollout_api.v1alpha1.inference.infer import Infer
 
 TEXTS = st.lists(
     st.tuples(

@@ -15,7 +15,7 @@ from rollout.data.batch import open_batch
 from rollout.data.files import find_files
 from rollout.data.packed.parquet import BATCH_ROWS, read_lines
 from rollout.errors import DataError
-from rollout_api.v1alpha1.infer import Infer
+from rollout_api.v1alpha1.inference.infer import Infer
 
 QUICK = settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

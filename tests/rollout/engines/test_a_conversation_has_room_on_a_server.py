@@ -4,8 +4,8 @@ import pytest
 
 from rollout.engines.sizes import TURNS_CONTEXT, context_tokens
 from rollout_api.v1alpha1.environment import Environment
-from rollout_api.v1alpha1.roles import Engine
-from rollout_api.v1alpha1.train import Train
+from rollout_api.v1alpha1.pods.roles import Engine
+from rollout_api.v1alpha1.training.train import Train
 
 BUILTIN = {"builtin": {"name": "single-turn"}}
 OWN = {"python": {"module": "world", "className": "World"}}

@@ -11,7 +11,7 @@ import pytest
 
 import rollout
 from rollout.engines.registry import ENGINES
-from rollout_api.v1alpha1.roles import CAPABILITIES, Actors, Engine
+from rollout_api.v1alpha1.pods.roles import CAPABILITIES, Actors, Engine
 
 WORKERS = Path(rollout.__file__).parent
 

@@ -15,7 +15,7 @@ from rollout.learner.forward.packed_rows import (
 )
 from rollout.learner.forward.reference import plain_group_logprobs
 from rollout.learner.model import parallel
-from rollout_api.checks import activations
+from rollout_api.checks.accelerators import activations
 
 ROWS_OF_A_PART = 3
 

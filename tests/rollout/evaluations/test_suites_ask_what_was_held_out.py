@@ -16,7 +16,7 @@ from rollout.rewards.pipeline import RewardPipeline
 from rollout.types import Completion
 from rollout_api.checks import catalog
 from rollout_api.v1alpha1.evaluation import Evaluation
-from rollout_api.v1alpha1.train import Train
+from rollout_api.v1alpha1.training.train import Train
 
 GSM8K = Path(__file__).parents[3] / "manifests/samples/data/gsm8k"
 

@@ -8,8 +8,8 @@ import pytest
 
 from rollout.learner.objectives.registry import OBJECTIVES, build_settings, objective_of
 from rollout_api.presets import fill
-from rollout_api.v1alpha1.algorithms import TRAITS
 from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.v1alpha1.training.algorithms import TRAITS
 from rollout_api.worker import WorkerConfig
 
 TEACHER = {"distill": {"teacher": {"uri": "rollout://tiny-adder"}}}

@@ -15,7 +15,7 @@ from rollout.pods.output_tail import TAIL_BYTES_MAX, OutputTail
 from rollout.pods.telling import FILES_MAX, SECONDS_MAX, Telling, keep_file, last_bytes
 from rollout.protocol.messages import EVIDENCE_BYTES_MAX, Evidence
 from rollout.report.evidence import list_evidence, read_evidence
-from rollout_api.credentials import mask
+from rollout_api.fields.credentials import mask
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from rollout.rewards.build import build_rewards
 from rollout.runs.pipeline import materialise_model
 from rollout.types import Completion, Message
 from rollout_api.checks.together import check_together
-from rollout_api.model_sources import needed_runs
+from rollout_api.fields.model_sources import needed_runs
 from rollout_api.v1alpha1.common import ModelSource
 from rollout_api.v1alpha1.environment import Reward
 from rollout_api.v1alpha1.run import RolloutRunSpec

@@ -20,7 +20,7 @@ from rollout.common.stacks import ask_for_stacks
 from rollout.pods.child import run_child
 from rollout.report.evidence import list_evidence
 from rollout.supervisor.evidence import EVIDENCE_FILES_MAX, Witness, keep_stuck
-from rollout_api.credentials import mask
+from rollout_api.fields.credentials import mask
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 

@@ -8,7 +8,7 @@ from endpoint_world import PLATFORM, SPEC
 
 from rollout_api import names
 from rollout_api.serving import VARIABLE, ServeOrder
-from rollout_api.v1alpha1.endpoint import EndpointSpec
+from rollout_api.v1alpha1.inference.endpoint import EndpointSpec
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.endpoint.inputs import GRACE_SECONDS, LEAVE_SECONDS, ServerInputs
 from rollout_operator.endpoint.model import ServedModel

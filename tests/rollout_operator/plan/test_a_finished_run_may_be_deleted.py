@@ -8,8 +8,8 @@ from queues import QUOTA
 from worlds import SPEC, World
 
 from rollout_api.conditions import Reason
-from rollout_api.live import live_part
-from rollout_api.tracked import ANNOTATIONS, LABELS
+from rollout_api.fields.live import live_part
+from rollout_api.fields.tracked import ANNOTATIONS, LABELS
 from rollout_operator.cache.objects import parse_stored
 from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.plan import plan_run

@@ -13,7 +13,7 @@ import yaml
 from rollout_api.checks import check_document
 from rollout_api.conditions import ConditionType, Reason
 from rollout_api.problems import Severity
-from rollout_api.v1alpha1.kinds import KINDS
+from rollout_api.v1alpha1.objects.kinds import KINDS
 
 FOLDER = Path(__file__).parents[3] / "manifests" / "argocd" / "rollout.dev"
 STATES = sorted(FOLDER.glob("*/testdata/*.yaml"))

@@ -7,7 +7,7 @@ from model_requests import FAULTS
 from purge_story import DIGEST, PLACE, ROOT, UID, play, runtime
 
 from rollout_api import names
-from rollout_api.v1alpha1.allowed import Allowed
+from rollout_api.v1alpha1.pods.allowed import Allowed
 from rollout_api.v1alpha1.snapshot import SnapshotStatus
 from rollout_operator.run.plan.preconditions.restoring import find_source
 from rollout_operator.run.plan.preconditions.upstreams import Readable

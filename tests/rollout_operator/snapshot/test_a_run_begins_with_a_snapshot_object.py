@@ -3,7 +3,7 @@
 import pytest
 from worlds import SPEC, build_inputs
 
-from rollout_api.v1alpha1.allowed import Allowed
+from rollout_api.v1alpha1.pods.allowed import Allowed
 from rollout_api.worker import RestoreOrder, WorkerOrder
 from rollout_operator.controller.queue import Key
 from rollout_operator.run.index.store import RunStore

@@ -12,17 +12,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rollout_api.checks.cluster import queues_agree
 from rollout_api.checks.ending import nobody_makes_it_again
-from rollout_api.checks.endpoint import check_endpoint
 from rollout_api.checks.facts import NO_FACTS, Facts
+from rollout_api.checks.inference.endpoint import check_endpoint
+from rollout_api.checks.pods.cluster import queues_agree
 from rollout_api.checks.registry import RULES
 from rollout_api.checks.together import check_together
 from rollout_api.checks.unbuilt import check_runtime, check_snapshot
 from rollout_api.parse import parse_object
 from rollout_api.problems import Problem, problems_from_validation
-from rollout_api.v1alpha1.endpoint import RolloutEndpoint
-from rollout_api.v1alpha1.kinds import model_of
+from rollout_api.v1alpha1.inference.endpoint import RolloutEndpoint
+from rollout_api.v1alpha1.objects.kinds import model_of
 from rollout_api.v1alpha1.run import RolloutRun, RolloutRunSpec
 from rollout_api.v1alpha1.runtime import ClusterRolloutRuntime, RolloutRuntime
 from rollout_api.v1alpha1.snapshot import RolloutSnapshot

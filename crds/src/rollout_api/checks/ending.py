@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollout_api.checks.facts import Facts
+from rollout_api.fields.tracked import find_tracker
 from rollout_api.problems import Problem
-from rollout_api.tracked import find_tracker
 from rollout_api.v1alpha1.run import RolloutRun, RolloutRunSpec
 
 

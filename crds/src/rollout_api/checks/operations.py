@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollout_api.checks.facts import Facts
-from rollout_api.checks.pod_fields import (
+from rollout_api.checks.pods.pod_fields import (
     find_bad_flags,
     find_plain_secrets,
     find_taken_variables,

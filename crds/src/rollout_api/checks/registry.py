@@ -1,27 +1,11 @@
 """All rules, in the order in which their problems are shown."""
 
-from rollout_api.checks import (
-    batch,
-    cluster,
-    distill,
-    ending,
-    evaluate,
-    evaluations,
-    fitting,
-    infer,
-    logprobs,
-    model,
-    operations,
-    plugins,
-    policy,
-    ppo,
-    preferences,
-    rewards,
-    sizes,
-    storage,
-    tools,
-    unbuilt,
-)
+from rollout_api.checks import ending, model, operations, sizes, storage, unbuilt
+from rollout_api.checks.accelerators import fitting
+from rollout_api.checks.environment import evaluate, evaluations, plugins, rewards, tools
+from rollout_api.checks.inference import infer
+from rollout_api.checks.pods import cluster
+from rollout_api.checks.training import batch, distill, logprobs, policy, ppo, preferences
 
 RULES = (
     *sizes.RULES,

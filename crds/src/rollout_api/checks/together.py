@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rollout_api.checks.allowed import find_not_allowed, find_unserved
-from rollout_api.model_sources import needed_runs
+from rollout_api.checks.pods.allowed import find_not_allowed, find_unserved
+from rollout_api.fields.model_sources import needed_runs
 from rollout_api.parse import parse_object
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.run import RolloutRun

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Sequence
 
 from rollout_api import API_VERSION, GROUP, VERSION
-from rollout_api.v1alpha1.kinds import Kind
+from rollout_api.v1alpha1.objects.kinds import Kind
 
 COMMON = {"category": "ai-machine-learning", "license": "MIT"}
 OPERATOR = {"operator": '"true"', "operatorCapabilities": "Seamless Upgrades"}

@@ -3,7 +3,7 @@
 from rollout_api.generate import chart, editor, operator_chart, reference
 from rollout_api.generate.crd import build_crd, to_yaml
 from rollout_api.generate.tree import build_tree
-from rollout_api.v1alpha1.kinds import KINDS
+from rollout_api.v1alpha1.objects.kinds import KINDS
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 
 CRDS = "crds/generated"

@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 
 from rollout_api.base import LIST_MAP_KEYS, LIST_TYPE, PRESET, ApiModel, IsReal, IsTime, OneOf, Rule
 from rollout_api.generate.docstrings import describe_fields, describe_model
-from rollout_api.v1alpha1.pods import IsQuantity
+from rollout_api.v1alpha1.pods.pods import IsQuantity
 
 Scalar = Literal["string", "integer", "boolean", "real", "quantity", "time"]
 _SCALARS: dict[type, Scalar] = {str: "string", int: "integer", bool: "boolean"}

@@ -9,10 +9,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StringConstraints
 
 from rollout_api.base import ApiModel, Label, ObjectName, OneOf, many
-from rollout_api.v1alpha1.allowed import AllowedNamespaces
 from rollout_api.v1alpha1.common import EnvVars, NameRef
 from rollout_api.v1alpha1.data import FilePath
-from rollout_api.v1alpha1.pods import (
+from rollout_api.v1alpha1.pods.allowed import AllowedNamespaces
+from rollout_api.v1alpha1.pods.pods import (
     Affinity,
     AnnotationValue,
     LabelKey,

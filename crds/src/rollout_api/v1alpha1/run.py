@@ -5,19 +5,19 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StringConstraints
 
 from rollout_api.base import ApiModel, Name, OneOf, Rule, api_name, filled, many
-from rollout_api.v1alpha1.algorithms import TRAITS
-from rollout_api.v1alpha1.changes import settled_while_alive
 from rollout_api.v1alpha1.common import RunEnvVars, RuntimeRef
 from rollout_api.v1alpha1.evaluation import Evaluate, Evaluation
-from rollout_api.v1alpha1.infer import Infer
-from rollout_api.v1alpha1.meta import RunMeta
+from rollout_api.v1alpha1.inference.infer import Infer
+from rollout_api.v1alpha1.inference.serve import Serve
 from rollout_api.v1alpha1.model import Model
+from rollout_api.v1alpha1.objects.changes import settled_while_alive
+from rollout_api.v1alpha1.objects.meta import RunMeta
 from rollout_api.v1alpha1.operations import Limits, Snapshots, Tracking
-from rollout_api.v1alpha1.roles import Actors, Learner
+from rollout_api.v1alpha1.pods.roles import Actors, Learner
 from rollout_api.v1alpha1.run_status import RunStatus
-from rollout_api.v1alpha1.serve import Serve
 from rollout_api.v1alpha1.storage import Code, RestoreFrom, Storage
-from rollout_api.v1alpha1.train import Train
+from rollout_api.v1alpha1.training.algorithms import TRAITS
+from rollout_api.v1alpha1.training.train import Train
 
 LIVE_SPEC = frozenset({"suspend", "limits", "snapshots", "evaluations", "tracking"})
 """Settings that go to a living run attempt: its coordinator is told."""

@@ -5,11 +5,11 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StringConstraints
 
 from rollout_api.base import ApiModel, Label, Name, ObjectName, OneOf, many, unique
-from rollout_api.v1alpha1.allowed import Allowed, AllowedNamespaces
 from rollout_api.v1alpha1.common import Condition, EnvVars, NameRef
 from rollout_api.v1alpha1.data import FilePath
-from rollout_api.v1alpha1.meta import Meta
-from rollout_api.v1alpha1.pods import (
+from rollout_api.v1alpha1.objects.meta import Meta
+from rollout_api.v1alpha1.pods.allowed import Allowed, AllowedNamespaces
+from rollout_api.v1alpha1.pods.pods import (
     AnnotationValue,
     LabelKey,
     LabelValue,
@@ -17,7 +17,7 @@ from rollout_api.v1alpha1.pods import (
     Quantity,
     Toleration,
 )
-from rollout_api.v1alpha1.roles import Engine
+from rollout_api.v1alpha1.pods.roles import Engine
 from rollout_api.v1alpha1.storage import Storage
 
 Image = Annotated[str, StringConstraints(min_length=1, max_length=512)]

@@ -19,7 +19,7 @@ from rollout_api.base import (
 )
 from rollout_api.v1alpha1.common import Condition, RuntimeRef
 from rollout_api.v1alpha1.data import FilePath
-from rollout_api.v1alpha1.meta import Meta
+from rollout_api.v1alpha1.objects.meta import Meta
 from rollout_api.v1alpha1.operations import Layer
 from rollout_api.v1alpha1.run_status import Grade
 from rollout_api.v1alpha1.storage import PostgresSecretRef, SnapshotObject, Storage

@@ -7,7 +7,7 @@ from pydantic import Field
 from rollout_api.base import ApiModel, Digest, Name, ObjectName, OneOf, Rule, Uri, filled
 from rollout_api.v1alpha1.common import NameRef
 from rollout_api.v1alpha1.data import FilePath
-from rollout_api.v1alpha1.pods import Quantity
+from rollout_api.v1alpha1.pods.pods import Quantity
 
 
 class Sqlite(ApiModel):

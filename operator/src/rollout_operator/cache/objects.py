@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from rollout_api import tracked
 from rollout_api.checks.sizes import find_excess
+from rollout_api.fields import tracked
 from rollout_api.names import LABEL_PRIORITY, LABEL_QUEUE
 from rollout_operator.cache.facts import Document, Facts, References, read_facts
 from rollout_operator.controller.queue import Key

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollout_api import names
-from rollout_api.v1alpha1.endpoint import EndpointSpec, ServedVllm
+from rollout_api.v1alpha1.inference.endpoint import EndpointSpec, ServedVllm
 from rollout_api.v1alpha1.runtime import AcceleratorClass, RoleTemplate, RuntimeSpec
 from rollout_api.v1alpha1.storage import Storage
 from rollout_operator.endpoint.model import ServedModel

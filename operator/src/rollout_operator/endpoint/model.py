@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rollout_api.v1alpha1.endpoint import EndpointSpec, EndpointStatus
+from rollout_api.v1alpha1.inference.endpoint import EndpointSpec, EndpointStatus
 from rollout_operator.cache.children import Child, Deployed
 from rollout_operator.controller.conditions import Status
 from rollout_operator.run.plan.model import Blocked, EventSpec

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rollout_api import names
-from rollout_api.checks.allowed import find_not_allowed
-from rollout_api.checks.endpoint import check_endpoint
+from rollout_api.checks.inference.endpoint import check_endpoint
+from rollout_api.checks.pods.allowed import find_not_allowed
 from rollout_api.conditions import Reason
 from rollout_api.problems import Problem, Severity
-from rollout_api.v1alpha1.endpoint import EndpointSpec, EndpointStatus
+from rollout_api.v1alpha1.inference.endpoint import EndpointSpec, EndpointStatus
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.cache.objects import Stored
 from rollout_operator.cache.store import Store

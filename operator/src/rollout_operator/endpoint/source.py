@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 from rollout_api.conditions import Reason
-from rollout_api.v1alpha1.allowed import Allowed
-from rollout_api.v1alpha1.endpoint import EndpointModel
+from rollout_api.v1alpha1.inference.endpoint import EndpointModel
+from rollout_api.v1alpha1.pods.allowed import Allowed
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key

@@ -8,7 +8,7 @@ from typing import Any
 
 from rollout_api import names
 from rollout_api.conditions import ConditionType, Reason
-from rollout_api.v1alpha1.endpoint import Revision
+from rollout_api.v1alpha1.inference.endpoint import Revision
 from rollout_operator.cache.children import Deployed
 from rollout_operator.controller.conditions import ConditionUpdate, Status, no, stamp, yes
 from rollout_operator.controller.times import render_time

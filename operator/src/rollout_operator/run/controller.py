@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from rollout_api.conditions import Reason
-from rollout_api.live import live_part
+from rollout_api.fields.live import live_part
 from rollout_operator.cache.objects import Stored
 from rollout_operator.controller.backoff import asked_seconds
 from rollout_operator.controller.clocks import CLOCKS, Clocks

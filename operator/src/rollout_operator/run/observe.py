@@ -13,7 +13,7 @@ from typing import Any
 
 from rollout_api.conditions import Reason
 from rollout_api.presets import Filled
-from rollout_api.v1alpha1.allowed import Allowed
+from rollout_api.v1alpha1.pods.allowed import Allowed
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import RunStatus
 from rollout_api.v1alpha1.runtime import RuntimeSpec

@@ -27,7 +27,7 @@ from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.protocol.auth import token_for
 from rollout_api import parse_run, resolve
-from rollout_api.live import LiveSettings, live_part, with_live
+from rollout_api.fields.live import LiveSettings, live_part, with_live
 
 SECRET = "secret"
 

@@ -39,7 +39,7 @@ from rollout.coordinator.plan import EvaluationPlan, InferPlan, RunPlan
 from rollout.data.batch import open_batch
 from rollout.errors import StoreError
 from rollout.types import SamplingParams
-from rollout_api.v1alpha1.infer import Infer
+from rollout_api.v1alpha1.inference.infer import Infer
 
 NUM_ROWS, SAMPLES = 30, 2
 NEW_TOKENS = 8

@@ -28,7 +28,7 @@ def schema(
     from rollout_api.generate import editor
     from rollout_api.generate.crd import build_crd, to_yaml
     from rollout_api.generate.tree import build_tree
-    from rollout_api.v1alpha1.kinds import KINDS
+    from rollout_api.v1alpha1.objects.kinds import KINDS
 
     found = {known.name.lower(): known for known in KINDS}.get(kind.lower())
     if found is None:

@@ -25,7 +25,7 @@ from rollout.data.batch import TOO_LONG, BatchSource, RefusedRow, open_batch
 from rollout.engines.sizes import tasks_at_once
 from rollout.errors import DataError, DataNotFound, SpecError
 from rollout.types import Row, SamplingParams
-from rollout_api.v1alpha1.infer import Infer
+from rollout_api.v1alpha1.inference.infer import Infer
 from rollout_api.worker import WorkerConfig
 
 BATCH = ("infer", "report")

@@ -53,11 +53,11 @@ from rollout.seams import Tracker
 from rollout.snapshots.guard import SnapshotGuard
 from rollout.tracking.build import build_trackers
 from rollout.types import SamplingParams
-from rollout_api.checks.cluster import find_local_trackers
-from rollout_api.live import LiveSettings, with_live
+from rollout_api.checks.pods.cluster import find_local_trackers
+from rollout_api.fields.live import LiveSettings, with_live
 from rollout_api.v1alpha1.operations import Limits
 from rollout_api.v1alpha1.run import RolloutRunSpec
-from rollout_api.v1alpha1.train import Stragglers, Train
+from rollout_api.v1alpha1.training.train import Stragglers, Train
 from rollout_api.worker import WorkerConfig
 
 

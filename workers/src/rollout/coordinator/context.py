@@ -26,7 +26,7 @@ from rollout.protocol.status import RunOutcome
 from rollout.seams import ObjectStore, Tracker
 from rollout.snapshots.guard import SnapshotGuard
 from rollout.types import Row, WeightVersion
-from rollout_api.live import LiveSettings
+from rollout_api.fields.live import LiveSettings
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from rollout.evaluations.suites import Suite, SuiteSampling
 from rollout.seams import DataSource
 from rollout.types import Row, SamplingParams
 from rollout_api.v1alpha1.evaluation import Evaluation
-from rollout_api.v1alpha1.sampling import Sampling
+from rollout_api.v1alpha1.inference.sampling import Sampling
 from rollout_api.worker import WorkerConfig
 
 Key = tuple[str, str]

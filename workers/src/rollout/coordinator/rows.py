@@ -28,9 +28,9 @@ from rollout.plugins.row_host import (
 )
 from rollout.seams import DataSource
 from rollout.types import Row
-from rollout_api.checks.evaluations import evaluation_name, split_of
+from rollout_api.checks.environment.evaluations import evaluation_name, split_of
 from rollout_api.v1alpha1.run import RolloutRunSpec
-from rollout_api.v1alpha1.train import Train
+from rollout_api.v1alpha1.training.train import Train
 from rollout_api.worker import WorkerConfig
 
 TRAIN_ROLE, HELD_OUT_ROLE = "train", "held-out"

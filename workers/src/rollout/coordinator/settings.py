@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from rollout.coordinator.plan import RunPlan
 from rollout.errors import SpecError
 from rollout.seams import Tracker
-from rollout_api.live import LiveSettings
+from rollout_api.fields.live import LiveSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

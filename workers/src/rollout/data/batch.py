@@ -22,7 +22,7 @@ from rollout.data.rows.requests import NUMBER, BadRequest, RequestBounds, read_r
 from rollout.errors import DataError, DataNotFound
 from rollout.models.files import default_cache_dir
 from rollout.types import Row
-from rollout_api.v1alpha1.infer import Infer
+from rollout_api.v1alpha1.inference.infer import Infer
 
 ROWS_MAX = 100_000
 """Rows of one batch; each is a task that the ledger holds from the start."""

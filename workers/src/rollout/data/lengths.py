@@ -14,7 +14,7 @@ from rollout.errors import DataError
 from rollout.seams import DataSource, Renderer
 from rollout.turns import ToolSpec
 from rollout.types import Row
-from rollout_api.v1alpha1.train import Train
+from rollout_api.v1alpha1.training.train import Train
 
 LEFT_OUT_MAX = 10_000
 """Rows that a run may leave out for their length: their positions are written down with it."""

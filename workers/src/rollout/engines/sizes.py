@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from rollout.errors import SpecError
-from rollout_api.v1alpha1.sampling import Sampling
+from rollout_api.v1alpha1.inference.sampling import Sampling
 from rollout_api.worker import WorkerConfig
 
 ENGINE_DIR = "ROLLOUT_ENGINE_DIR"

@@ -52,10 +52,10 @@ from rollout.runs.resolve import (
 from rollout.seams import DataSource, EnvBuilder, Renderer
 from rollout.tools.sources import know_servers, tool_digests
 from rollout.types import Row
-from rollout_api.v1alpha1.infer import Infer
+from rollout_api.v1alpha1.inference.infer import Infer
+from rollout_api.v1alpha1.inference.sampling import Sampling
 from rollout_api.v1alpha1.run import RolloutRunSpec
-from rollout_api.v1alpha1.sampling import Sampling
-from rollout_api.v1alpha1.train import Train
+from rollout_api.v1alpha1.training.train import Train
 
 MEASURED_ROWS_MAX = 100_000
 """Larger data is not rendered whole at plan time: its longest prompt is what the context leaves."""

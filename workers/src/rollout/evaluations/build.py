@@ -23,11 +23,11 @@ from rollout.rewards.build import build_reward_source
 from rollout.rewards.source import RewardSource
 from rollout.seams import DataSource, EnvBuilder
 from rollout_api.checks.catalog import ENVIRONMENTS_WITH_DATA
-from rollout_api.checks.evaluations import evaluation_name, split_of
+from rollout_api.checks.environment.evaluations import evaluation_name, split_of
 from rollout_api.v1alpha1.data import Data
 from rollout_api.v1alpha1.environment import PythonClass
 from rollout_api.v1alpha1.evaluation import SuiteRun
-from rollout_api.v1alpha1.train import Train
+from rollout_api.v1alpha1.training.train import Train
 
 
 def build_suite(

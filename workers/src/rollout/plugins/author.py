@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from rollout_api.reserved import is_loader_variable
+from rollout_api.fields.reserved import is_loader_variable
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 _NEEDED = re.compile(

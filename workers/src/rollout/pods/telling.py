@@ -20,7 +20,7 @@ from rollout.pods.output_tail import OutputTail
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient
-from rollout_api.credentials import mask
+from rollout_api.fields.credentials import mask
 from rollout_api.worker import WorkerOrder
 
 log = logging.getLogger(__name__)

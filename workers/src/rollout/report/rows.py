@@ -22,7 +22,7 @@ SHOWN = ("prompt", "answer", "chosen", "rejected", "label", "margin")
 
 def is_offline(run_dir: Path) -> bool:
     """Whether a run learns from rows of data, so that nothing was sampled for training."""
-    from rollout_api.v1alpha1.train import Algorithm
+    from rollout_api.v1alpha1.training.train import Algorithm
 
     train = read_config(run_dir)["spec"].get("train")
     return train is not None and not Algorithm.model_validate(train["algorithm"]).is_online

@@ -11,7 +11,7 @@ from rollout.models.roles import reward_role
 from rollout.rewards.builtins import COUNTS, build_builtin
 from rollout.rewards.pipeline import RewardPipeline
 from rollout.rewards.source import RewardSource
-from rollout_api.checks.rewards import reward_name
+from rollout_api.checks.environment.rewards import reward_name
 from rollout_api.v1alpha1.environment import PluginSource, PythonFunction, Reward
 
 DEADLINE_SHARE = 0.9

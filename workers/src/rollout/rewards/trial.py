@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from rollout.rewards.host import RewardHost
 from rollout.rewards.source import RewardSource
-from rollout_api.credentials import names_credential
+from rollout_api.fields.credentials import names_credential
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 

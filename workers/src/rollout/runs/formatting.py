@@ -54,7 +54,7 @@ def _format_toml(name: str, text: str) -> str:
 
 
 def _quote_document(document: Any) -> None:
-    from rollout_api.v1alpha1.kinds import model_of
+    from rollout_api.v1alpha1.objects.kinds import model_of
     from rollout_api.v1alpha1.run import RolloutRunSpec
 
     if not isinstance(document, MutableMapping):

@@ -18,7 +18,7 @@ from rollout.ledger.records import ANCHOR_FORMAT
 from rollout.models.scoring import write_score_config
 from rollout.runs.manifest import Document
 from rollout.runs.run_dir import RunDir
-from rollout_api.model_sources import needed_runs
+from rollout_api.fields.model_sources import needed_runs
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 WEIGHTS_SUFFIX = ".safetensors"

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from rollout.errors import SpecError
 from rollout.runs.manifest import Document
 from rollout_api import presets
-from rollout_api.model_sources import model_sources
+from rollout_api.fields.model_sources import model_sources
 from rollout_api.parse import parse_run
 from rollout_api.v1alpha1.run import RolloutRunSpec
 

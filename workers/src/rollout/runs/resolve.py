@@ -29,7 +29,7 @@ from rollout.plugins.row_messages import (
     check_facts,
 )
 from rollout.turns import ToolSpec
-from rollout_api.credentials import mask
+from rollout_api.fields.credentials import mask
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.visible import visible
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rollout.common.child_processes import log_size, log_tail
 from rollout.common.stacks import END, ask_for_stacks
-from rollout_api.credentials import mask
+from rollout_api.fields.credentials import mask
 
 FOLDER = "evidence"
 EVIDENCE_FILES_MAX = 20

@@ -17,7 +17,7 @@ from rollout.ledger.opening import DSN_VARIABLE
 from rollout.runs.environment import RUN_DIR_VARIABLE, thread_env, user_env
 from rollout.runs.run_dir import RunDir
 from rollout.supervisor.watch import Bounds
-from rollout_api.checks.devices import actor_devices
+from rollout_api.checks.accelerators.devices import actor_devices
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 TINY_PARAMETERS_MAX = 3_000_000

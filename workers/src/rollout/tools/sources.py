@@ -22,9 +22,9 @@ from rollout.tools.search import SearchSource
 from rollout.tools.server_files import read_files
 from rollout.turns import ToolSpec
 from rollout.types import Row
-from rollout_api.checks.tools import SANDBOXED, TOOLS, is_function
+from rollout_api.checks.environment.tools import SANDBOXED, TOOLS, is_function
 from rollout_api.v1alpha1.environment import HttpAccess, McpServer
-from rollout_api.v1alpha1.train import Train
+from rollout_api.v1alpha1.training.train import Train
 
 if TYPE_CHECKING:
     from rollout.tools.mcp.source import McpSource

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rollout_api.serving import VARIABLE, ServeOrder
-from rollout_api.v1alpha1.endpoint import ServingEngine
+from rollout_api.v1alpha1.inference.endpoint import ServingEngine
 from rollout_operator.endpoint.inputs import (
     ENGINE,
     GRACE_SECONDS,

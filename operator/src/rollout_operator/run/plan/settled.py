@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from rollout_api.base import ApiModel
-from rollout_api.v1alpha1.roles import Actors
+from rollout_api.v1alpha1.pods.roles import Actors
 from rollout_api.v1alpha1.run import LIVE_ACTORS, LIVE_SPEC, LIVE_TRAIN, RolloutRunSpec
-from rollout_api.v1alpha1.train import Train
+from rollout_api.v1alpha1.training.train import Train
 from rollout_operator.kube.managed_fields import digest_of
 
 SEPARATOR = "-"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rollout_api import names
-from rollout_api.v1alpha1.roles import Engine
+from rollout_api.v1alpha1.pods.roles import Engine
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import AcceleratorClass, RoleTemplate, RuntimeSpec
 from rollout_api.worker import RestoreOrder

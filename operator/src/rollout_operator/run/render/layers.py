@@ -11,7 +11,7 @@ from typing import Any
 
 from rollout_api.base import ApiModel
 from rollout_api.v1alpha1.common import EnvVar
-from rollout_api.v1alpha1.pods import PodSettings, Toleration
+from rollout_api.v1alpha1.pods.pods import PodSettings, Toleration
 from rollout_api.v1alpha1.runtime import AcceleratorClass, RoleTemplate
 from rollout_operator.run.render.inputs import Manifest, Placement
 

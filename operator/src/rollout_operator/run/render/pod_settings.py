@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rollout_api import names
-from rollout_api.credentials import COORDINATOR_SECRETS
+from rollout_api.fields.credentials import COORDINATOR_SECRETS
 from rollout_api.v1alpha1.common import EnvRole, RunEnvVar
-from rollout_api.v1alpha1.pods import PodSettings
+from rollout_api.v1alpha1.pods.pods import PodSettings
 from rollout_operator.run.render.inputs import ROWS, Inputs, Manifest
 from rollout_operator.run.render.layers import (
     PodLayers,

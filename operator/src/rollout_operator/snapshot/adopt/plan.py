@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from rollout_api.checks.allowed import allows_place, is_plain
+from rollout_api.checks.pods.allowed import allows_place, is_plain
 from rollout_api.conditions import Reason
 from rollout_api.names import SNAPSHOT_MANIFESTS
 from rollout_api.places import namespace_place
-from rollout_api.v1alpha1.allowed import Allowed
+from rollout_api.v1alpha1.pods.allowed import Allowed
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.v1alpha1.storage import SnapshotObject
 from rollout_operator.errors import CoordinatorUnreachable

@@ -11,11 +11,11 @@ import logging
 from dataclasses import dataclass, replace
 
 from rollout_api import names
-from rollout_api.checks.allowed import find_storage_not_allowed, is_plain
+from rollout_api.checks.pods.allowed import find_storage_not_allowed, is_plain
 from rollout_api.conditions import Reason
 from rollout_api.names import SNAPSHOT_MANIFESTS
 from rollout_api.places import run_place
-from rollout_api.v1alpha1.allowed import Allowed
+from rollout_api.v1alpha1.pods.allowed import Allowed
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.v1alpha1.snapshot import SnapshotStatus
 from rollout_api.v1alpha1.storage import Storage

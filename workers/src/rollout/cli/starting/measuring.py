@@ -93,7 +93,7 @@ def _build(evaluation: Mapping[str, Any]) -> Any:
     from rollout.evaluations.build import build_suite
     from rollout.tools.sandbox.trial import require_sandbox
     from rollout_api.checks.catalog import SUITES, suggest
-    from rollout_api.checks.tools import SANDBOXED_SUITES
+    from rollout_api.checks.environment.tools import SANDBOXED_SUITES
     from rollout_api.v1alpha1.evaluation import Evaluation
 
     name = evaluation["suite"]["builtin"]["name"]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rollout_api.v1alpha1.roles import EngineName
+from rollout_api.v1alpha1.pods.roles import EngineName
 
 EngineOption = Annotated[
     EngineName | None, typer.Option("--engine", help="What generates; default: embedded.")

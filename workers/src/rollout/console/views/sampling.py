@@ -77,7 +77,7 @@ def read_hits(folder: Path, text: str, newest: int | None, ending: str | None) -
 
 def learns_from_rows(folder: Path) -> bool:
     """Whether nothing was sampled for training, so that the ledger has no texts."""
-    from rollout_api.v1alpha1.train import Algorithm
+    from rollout_api.v1alpha1.training.train import Algorithm
 
     train = read_config(folder)["spec"].get("train")
     return train is not None and not Algorithm.model_validate(train["algorithm"]).is_online

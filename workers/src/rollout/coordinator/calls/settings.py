@@ -19,7 +19,7 @@ from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.protocol.envelope import Envelope
 from rollout.seams import Tracker
-from rollout_api.live import LiveSettings
+from rollout_api.fields.live import LiveSettings
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from rollout.errors import SpecError
 from rollout.plugins.sidecar.manifest import FILE
 from rollout.seams import EnvBuilder
 from rollout.types import Row
-from rollout_api.checks.tools import TOOLS, is_function
+from rollout_api.checks.environment.tools import TOOLS, is_function
 from rollout_api.v1alpha1.data import Data
 from rollout_api.v1alpha1.environment import Environment
 

@@ -10,7 +10,7 @@ from rollout.engines.embedded.engine import EmbeddedEngine
 from rollout.engines.embedded.model import CPU
 from rollout.engines.sizes import BATCH_SAMPLES, group_size, prompts_per_step
 from rollout.seams import Engine
-from rollout_api.v1alpha1.roles import Embedded
+from rollout_api.v1alpha1.pods.roles import Embedded
 from rollout_api.worker import WorkerConfig
 
 

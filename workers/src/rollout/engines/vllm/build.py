@@ -12,7 +12,7 @@ from rollout.models.shapes import read_shape
 from rollout.seams import Engine
 from rollout.weights.lora import serves_adapter
 from rollout_api.v1alpha1.operations import Limits
-from rollout_api.v1alpha1.roles import Vllm
+from rollout_api.v1alpha1.pods.roles import Vllm
 from rollout_api.worker import WorkerConfig
 
 CPU_MEMORY_FRACTION = 0.2

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from rollout.errors import SpecError
-from rollout_api.reserved import VLLM_FLAGS, find_bad_argument
+from rollout_api.fields.reserved import VLLM_FLAGS, find_bad_argument
 
 FOLDER_PATH_MAX = 107 - len("/01234567-89ab-cdef-0123-456789abcdef")
 """Bytes of the server's folder: Linux takes 107 for a socket, and vLLM names its own there by a UUID."""

@@ -12,7 +12,7 @@ from rollout.learner.config.sampled import (
     plan_end_bar,
     refuse_greedy,
 )
-from rollout_api.v1alpha1.train import Train
+from rollout_api.v1alpha1.training.train import Train
 from rollout_api.worker import WorkerConfig
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from rollout.errors import SpecError
-from rollout_api.v1alpha1.optimizer import Decay, Optimizer
-from rollout_api.v1alpha1.train import Train
+from rollout_api.v1alpha1.training.optimizer import Decay, Optimizer
+from rollout_api.v1alpha1.training.train import Train
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,8 @@ from rollout.learner.config.sampled import (
     refuse_greedy,
 )
 from rollout.learner.config.surrogates import build_surrogate, vanishes
-from rollout_api.v1alpha1.algorithms import Grpo
-from rollout_api.v1alpha1.train import Train
+from rollout_api.v1alpha1.training.algorithms import Grpo
+from rollout_api.v1alpha1.training.train import Train
 from rollout_api.worker import WorkerConfig
 
 OVERLONG_PARTS = 5

@@ -18,8 +18,8 @@ from rollout.learner.config.sampled import (
     refuse_greedy,
 )
 from rollout_api.presets import CRITIC_LEARNING_RATE
-from rollout_api.v1alpha1.algorithms import KlController
-from rollout_api.v1alpha1.train import Train
+from rollout_api.v1alpha1.training.algorithms import KlController
+from rollout_api.v1alpha1.training.train import Train
 from rollout_api.worker import WorkerConfig
 
 

@@ -10,8 +10,8 @@ from rollout.algorithms.preference.kto import KtoSettings
 from rollout.algorithms.preference.orpo import OrpoSettings
 from rollout.algorithms.preference.reward_model import RewardModelSettings
 from rollout.algorithms.preference.simpo import SimpoSettings
-from rollout_api.v1alpha1.preferences import Dpo, Ipo, Kto, Orpo, Rm, Simpo
-from rollout_api.v1alpha1.train import Train
+from rollout_api.v1alpha1.training.preferences import Dpo, Ipo, Kto, Orpo, Rm, Simpo
+from rollout_api.v1alpha1.training.train import Train
 from rollout_api.worker import WorkerConfig
 
 PairLoss = DpoSettings | IpoSettings | OrpoSettings | SimpoSettings

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from rollout.algorithms.grpo import GrpoSettings
 from rollout.algorithms.surrogates.importance import Correction
 from rollout.errors import SpecError
-from rollout_api.v1alpha1.roles import CAPABILITIES
-from rollout_api.v1alpha1.train import Train
+from rollout_api.v1alpha1.pods.roles import CAPABILITIES
+from rollout_api.v1alpha1.training.train import Train
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

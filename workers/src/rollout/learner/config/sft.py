@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rollout_api.v1alpha1.train import Train
+from rollout_api.v1alpha1.training.train import Train
 from rollout_api.worker import WorkerConfig
 
 

@@ -14,7 +14,7 @@ from rollout.algorithms.surrogates.gmpo import Gmpo
 from rollout.algorithms.surrogates.sapo import Sapo
 from rollout.algorithms.surrogates.vespo import Vespo
 from rollout.plugins.user_algorithms import load_algorithm
-from rollout_api.v1alpha1.algorithms import Grpo
+from rollout_api.v1alpha1.training.algorithms import Grpo
 
 T = TypeVar("T")
 

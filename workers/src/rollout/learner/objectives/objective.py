@@ -19,9 +19,9 @@ from rollout.learner.model.policy import load_model
 from rollout.learner.objectives.contract import Work
 from rollout.learner.objectives.plan import PlanRules
 from rollout.protocol.messages import Batch
-from rollout_api.v1alpha1.algorithms import TRAITS
-from rollout_api.v1alpha1.train import Train
-from rollout_api.v1alpha1.traits import Traits
+from rollout_api.v1alpha1.training.algorithms import TRAITS
+from rollout_api.v1alpha1.training.train import Train
+from rollout_api.v1alpha1.training.traits import Traits
 from rollout_api.worker import WorkerConfig
 
 if TYPE_CHECKING:

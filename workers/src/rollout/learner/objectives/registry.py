@@ -25,7 +25,7 @@ from rollout.learner.objectives.preference.kto import KTO
 from rollout.learner.objectives.preference.pairs import DPO, IPO, ORPO, SIMPO
 from rollout.learner.objectives.preference.reward import RM
 from rollout.learner.objectives.sft import SFT
-from rollout_api.v1alpha1.train import Train
+from rollout_api.v1alpha1.training.train import Train
 from rollout_api.worker import WorkerConfig
 
 OBJECTIVES = (SFT, RM, DPO, IPO, KTO, ORPO, SIMPO, PPO, GRPO, DISTILL)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rollout.errors import SpecError
 from rollout.plugins.sidecar.manifest import FILE, Kind, PluginFolder, read_plugin
-from rollout_api.checks.plugins import find_plugins
+from rollout_api.checks.environment.plugins import find_plugins
 from rollout_api.v1alpha1.environment import PluginSource
 from rollout_api.v1alpha1.run import RolloutRunSpec
 

@@ -20,7 +20,7 @@ class Stop(WireMessage, frozen=True, kw_only=True):
 
 
 class Settings(WireMessage, frozen=True, kw_only=True):
-    """Live settings of one generation of the run's object; ``live`` is a ``rollout_api.live.LiveSettings``.
+    """Live settings of one generation of the run's object; ``live`` is a ``rollout_api.fields.live.LiveSettings``.
 
     An older generation than the last is refused (StaleSettings).
     """

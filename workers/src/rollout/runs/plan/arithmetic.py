@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rollout_api.checks.batch import samples_per_step
-from rollout_api.checks.preferences import ipo_target
-from rollout_api.v1alpha1.preferences import Ipo
+from rollout_api.checks.training.batch import samples_per_step
+from rollout_api.checks.training.preferences import ipo_target
 from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.v1alpha1.training.preferences import Ipo
 
 BODY_BYTES_PER_TOKEN = 12
 """Of a stored trajectory: 8 to 11 were measured from 1,000 tokens on; text with few words takes less."""

@@ -23,14 +23,14 @@ from rollout.runs.plan.unresolved import (
 )
 from rollout.runs.worker_config import choose_dtype, with_dtype
 from rollout_api.checks import check_spec
-from rollout_api.checks.facts import DataFacts, Facts, ModelFacts
-from rollout_api.checks.fitting import (
+from rollout_api.checks.accelerators.fitting import (
     learner_room,
     loads,
     longest_sequence,
     recomputing,
 )
-from rollout_api.checks.memory import estimates, mirror_bytes
+from rollout_api.checks.accelerators.memory import estimates, mirror_bytes
+from rollout_api.checks.facts import DataFacts, Facts, ModelFacts
 from rollout_api.problems import Severity
 from rollout_api.v1alpha1.run import RolloutRunSpec
 

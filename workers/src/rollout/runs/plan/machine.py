@@ -13,8 +13,8 @@ import psutil
 from rollout.errors import SpecError
 from rollout.models.shapes import read_shape
 from rollout.runs.plan.facts import model_facts
+from rollout_api.checks.accelerators.fitting import model_fits
 from rollout_api.checks.facts import DataFacts, Facts
-from rollout_api.checks.fitting import model_fits
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 SECONDS_MAX = 20.0

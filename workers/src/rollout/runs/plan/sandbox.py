@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollout_api.checks.tools import SANDBOXED, find_sandboxed
+from rollout_api.checks.environment.tools import SANDBOXED, find_sandboxed
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 

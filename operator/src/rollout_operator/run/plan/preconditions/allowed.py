@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from rollout_api.checks.allowed import find_not_allowed, find_unserved
+from rollout_api.checks.pods.allowed import find_not_allowed, find_unserved
 from rollout_api.conditions import Reason
 from rollout_api.problems import Problem
-from rollout_api.v1alpha1.allowed import Allowed
+from rollout_api.v1alpha1.pods.allowed import Allowed
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import ClusterRuntimeSpec, RuntimeSpec
 from rollout_operator.run.plan.model import Blocked

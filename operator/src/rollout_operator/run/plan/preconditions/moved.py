@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rollout_api.conditions import Reason
-from rollout_api.moved import find_unsaid
+from rollout_api.fields.moved import find_unsaid
 from rollout_operator.run.plan.model import Blocked
 
 

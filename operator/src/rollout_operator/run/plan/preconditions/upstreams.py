@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from rollout_api.checks.allowed import allows_place, allows_root, is_plain
+from rollout_api.checks.pods.allowed import allows_place, allows_root, is_plain
 from rollout_api.conditions import Reason
 from rollout_api.places import namespace_place
-from rollout_api.v1alpha1.allowed import Allowed
+from rollout_api.v1alpha1.pods.allowed import Allowed
 from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.render.volumes import CLAIM, claim_name
 

@@ -1,0 +1,1 @@
+"""What a device holds, which devices there are, and whether a run fits."""

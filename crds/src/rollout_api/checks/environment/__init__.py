@@ -1,0 +1,1 @@
+"""Rules of what the policy acts in, what it earns, and how it is measured."""

@@ -1,0 +1,1 @@
+"""Rules of batches and of endpoints."""

@@ -1,0 +1,147 @@
+"""Rules of a RolloutEndpoint: what cannot be served, what only looks as if it tuned a server, what is not acted on yet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from rollout_api.checks.catalog import TINY_MODELS, suggest
+from rollout_api.checks.pods.pod_fields import (
+    find_bad_flags,
+    find_devices,
+    find_plain_secrets,
+    find_taken_labels,
+    find_taken_variables,
+)
+from rollout_api.checks.refusals import not_supported, unread
+from rollout_api.checks.sizes import find_excess
+from rollout_api.problems import Problem, Severity
+from rollout_api.v1alpha1.inference.endpoint import EndpointModel, EndpointSpec
+
+SCHEMES = ("hf", "file", "rollout")
+"""Of models that a server's pod finds by itself."""
+HANDED_ON = ("Latest", "Best")
+"""Of a run that has ended well: models for others."""
+_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,100}")
+_OF_ENDPOINTS = "of an endpoint"
+
+
+def check_endpoint(spec: EndpointSpec) -> Iterator[Problem]:
+    """Every problem of an endpoint's spec; fields are named from ``spec.`` on."""
+    yield from _unbuilt(spec)
+    yield from _model(spec.model)
+    yield from _name(spec.model_name)
+    yield from _engine(spec)
+    yield from find_taken_labels(spec, "spec")
+    yield from find_devices(spec, "spec")
+    yield from find_taken_variables(spec.env, "spec")
+    yield from find_plain_secrets(spec.env, "spec")
+    if (excess := find_excess(spec.model_dump(mode="json", exclude_none=True))) is not None:
+        yield excess
+    if not spec.api_keys:
+        yield Problem(
+            field="spec.apiKeys",
+            reason="NoKeys",
+            message="no key is asked for: every pod of the namespace is answered",
+            fix="name keys: apiKeys: [{name: ann, secretKeyRef: {name: ..., key: ...}}]",
+            severity=Severity.warning,
+        )
+
+
+def _unbuilt(spec: EndpointSpec) -> Iterator[Problem]:
+    if spec.queue_name is not None:
+        fix = "leave it out: servers of endpoints wait for no quota"
+        yield not_supported("spec.queueName", "a queue for an endpoint", fix)
+    if spec.sampling is not None:
+        fix = "leave it out, and let clients send temperature and top_p with their requests"
+        yield not_supported("spec.sampling", "sampling of an endpoint's own", fix)
+    yield from unread(
+        spec.promotion,
+        ("evaluations", "canary_percent", "bake_seconds"),
+        "spec.promotion",
+        _OF_ENDPOINTS,
+    )
+
+
+def _model(model: EndpointModel) -> Iterator[Problem]:
+    if model.from_run is not None and model.from_run.snapshot not in HANDED_ON:
+        yield Problem(
+            field="spec.model.fromRun.snapshot",
+            reason="InvalidValue",
+            message=f"a run hands on {' and '.join(HANDED_ON)}, not {model.from_run.snapshot!r:.120}",
+            fix="write Latest, or Best, which an evaluation with selects has chosen",
+        )
+    if model.snapshot_ref is not None:
+        fix = "export the run's model to a folder or to the hub, and name it by uri"
+        yield not_supported("spec.model.snapshotRef", "the model in a snapshot", fix)
+    if model.uri is not None:
+        yield from _uri(model.uri)
+    yield from _revision(model)
+
+
+def _uri(uri: str) -> Iterator[Problem]:
+    parts = urlsplit(uri)
+    if parts.scheme not in SCHEMES:
+        yield not_supported(
+            "spec.model.uri",
+            f"a model at {parts.scheme or uri}://",
+            "use hf://owner/name with a revision, file:///folder of a volume of the runtime, or rollout://name",
+        )
+    elif parts.scheme == "rollout" and parts.netloc not in TINY_MODELS:
+        yield _unknown(f"there is no model {parts.netloc!r}", suggest(parts.netloc, TINY_MODELS))
+    elif parts.scheme == "hf" and not (parts.netloc and parts.path.strip("/")):
+        yield _unknown("a hub model is owner/name", "write hf://Qwen/Qwen2.5-0.5B-Instruct")
+
+
+def _unknown(message: str, fix: str) -> Problem:
+    return Problem(field="spec.model.uri", reason="UnknownModel", message=message, fix=fix)
+
+
+def _revision(model: EndpointModel) -> Iterator[Problem]:
+    hub = (model.uri or "").startswith("hf://")
+    if hub and model.revision is None:
+        yield Problem(
+            field="spec.model.revision",
+            reason="MissingField",
+            message="each server finds the model by itself, and two might find two",
+            fix="name a commit of the hub's repository",
+        )
+    if not hub and model.revision is not None:
+        yield Problem(
+            field="spec.model.revision",
+            reason="NotUsedByModel",
+            message=f"{model.uri or 'this model'} has no revisions",
+            fix="remove it",
+        )
+
+
+def _name(name: str | None) -> Iterator[Problem]:
+    if name is not None and not _MODEL_NAME.fullmatch(name):
+        yield Problem(
+            field="spec.modelName",
+            reason="InvalidValue",
+            message=f"{name!r:.120} is no name for a model",
+            fix="write letters, digits and . _ - / only, a letter or digit first, up to 101",
+        )
+
+
+def _engine(spec: EndpointSpec) -> Iterator[Problem]:
+    engine, accelerator = spec.engine, spec.accelerator
+    if engine is not None and engine.vllm is not None:
+        yield from find_bad_flags(engine.vllm.extra_arguments, "spec.engine.vllm.extraArguments")
+        count = accelerator.count if accelerator is not None else None
+        if count is not None and engine.vllm.tensor_parallel > count:
+            yield Problem(
+                field="spec.engine.vllm.tensorParallel",
+                reason="TooFewDevices",
+                message=f"{engine.vllm.tensor_parallel} devices share a copy, and accelerator.count is {count}",
+                fix="raise accelerator.count, or lower tensorParallel",
+            )
+    if engine is not None and engine.embedded is not None and accelerator is not None:
+        yield Problem(
+            field="spec.accelerator",
+            reason="NotUsedByEngine",
+            message="the embedded engine has the CPU: the devices would be held for nothing",
+            fix="leave it out, or use engine: {vllm: {}}",
+        )

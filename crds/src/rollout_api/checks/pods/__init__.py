@@ -1,0 +1,1 @@
+"""Rules of what runs in a cluster: what a runtime allows, labels, devices, variables."""

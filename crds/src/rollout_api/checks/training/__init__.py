@@ -1,0 +1,1 @@
+"""Rules of what learns: batches, logprobs, and the algorithms."""

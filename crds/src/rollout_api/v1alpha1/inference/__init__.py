@@ -1,0 +1,1 @@
+"""How completions are drawn and served: in batches, and behind an address."""

@@ -1,0 +1,216 @@
+"""RolloutEndpoint: online inference behind an OpenAI-compatible address."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from rollout_api.base import (
+    ApiModel,
+    Digest,
+    Label,
+    Name,
+    ObjectName,
+    OneOf,
+    Real,
+    Rule,
+    Text,
+    Timestamp,
+    Uri,
+    many,
+)
+from rollout_api.v1alpha1.common import Condition, FromRun, Parameters, RuntimeRef, SecretKeyRef
+from rollout_api.v1alpha1.evaluation import SuiteRun
+from rollout_api.v1alpha1.inference.sampling import Sampling
+from rollout_api.v1alpha1.objects.meta import RunMeta
+from rollout_api.v1alpha1.pods.pods import Accelerator, PodSettings
+from rollout_api.v1alpha1.storage import SnapshotRef
+
+
+class EndpointModel(OneOf):
+    """The model that is served."""
+
+    members: ClassVar[tuple[str, ...]] = ("uri", "from_run", "snapshot_ref")
+
+    uri: Uri | None = None
+    """`hf://owner/name`, or the address of a folder of a model."""
+    from_run: FromRun | None = None
+    """The model that a run in the same namespace has handed on when it ended well, `Latest` or `Best`, from its bucket. Followed:
+    a run of that name that ends with another model is a promotion; one that goes leaves what serves as it is."""
+    snapshot_ref: SnapshotRef | None = None
+    """The model in a RolloutSnapshot. Not supported by this version: refused."""
+    revision: Name | None = None
+    """Commit, tag or branch of an `hf://` model, which has to be named: every server finds it by itself. Best a commit."""
+
+
+class ServedVllm(ApiModel):
+    """A vLLM server in each pod."""
+
+    image: Name | None = None
+    """Container image; another one is a promotion. Unset: the runtime's."""
+    tensor_parallel: int = Field(default=1, ge=1, le=64)
+    """Devices that share one copy of the model."""
+    gpu_memory_utilization: Real | None = Field(default=None, gt=0, le=1)
+    """Share of a device's memory that the server takes. Unset: 0.9."""
+    max_model_length: int | None = Field(default=None, ge=1, le=16_777_216)
+    """Longest prompt and completion in tokens. Unset: the model's own."""
+    max_num_seqs: int | None = Field(default=None, ge=1, le=65_536)
+    """Sequences decoded at once. Unset: vLLM's own."""
+    extra_arguments: Parameters = many(64, key="name")
+    """Further server flags, without dashes; those that do more than tune the server are refused."""
+
+
+class ServedEmbedded(ApiModel):
+    """rollout's own engine, on the CPU: for small models, with no server of another image."""
+
+    max_num_seqs: int | None = Field(default=None, ge=1, le=65_536)
+    """Completions decoded at once. Unset: 16."""
+
+
+class ServingEngine(OneOf):
+    """What serves; another engine is a promotion."""
+
+    members: ClassVar[tuple[str, ...]] = ("vllm", "embedded")
+
+    vllm: ServedVllm | None = None
+    """A vLLM server with its own flags."""
+    embedded: ServedEmbedded | None = None
+    """rollout's own engine, for small models on the CPU."""
+
+
+class ApiKey(ApiModel):
+    """A bearer token that clients may send."""
+
+    name: Label
+    """What it is called in metrics and limits."""
+    secret_key_ref: SecretKeyRef
+    """The key that holds its value; several let it be rotated with overlap."""
+
+
+class Promotion(ApiModel):
+    """How a changed endpoint becomes what is served: all its servers come up beside the others, and take over when they answer."""
+
+    evaluations: tuple[SuiteRun, ...] = many(16)
+    """Measured on the candidate; every gate with `action: StopPromotion` must pass. Empty: no bar. Not supported by this
+    version: refused."""
+    canary_percent: int = Field(default=0, ge=0, le=100)
+    """Share of requests that the candidate answers while it is watched; 0 switches at once. Not supported by this
+    version: refused."""
+    bake_seconds: int = Field(default=600, ge=0, le=604_800)
+    """How long the candidate of a canary is watched. Not supported by this version: refused."""
+    progress_deadline_seconds: int = Field(default=1800, ge=1, le=604_800)
+    """Longest time without progress; past it the candidate has failed, and the one before goes on serving."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.canaryPercent) || !has(self.bakeSeconds)"
+            " || self.canaryPercent == 0 || self.bakeSeconds > 0",
+            "a canary is watched for bakeSeconds: make it more than 0",
+            "bakeSeconds",
+        ),
+    )
+
+
+class EndpointSpec(PodSettings):
+    """What is wanted of an endpoint."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *PodSettings.rules,
+        Rule(
+            "!has(self.engine) || !has(self.engine.vllm) || !has(self.accelerator)"
+            " || !has(self.accelerator.count) || !has(self.engine.vllm.tensorParallel)"
+            " || self.engine.vllm.tensorParallel <= self.accelerator.count",
+            "tensorParallel needs more devices than accelerator.count: raise it, or lower"
+            " tensorParallel",
+            "engine",
+        ),
+    )
+
+    model: EndpointModel
+    """The model to serve; a change is a promotion."""
+    model_name: Name | None = None
+    """Name that clients ask for. Unset: the name of this object."""
+    runtime_ref: RuntimeRef | None = None
+    """The platform's runtime. Unset: `default`, of the namespace or the cluster."""
+    queue_name: Name | None = None
+    """Kueue queue. Not supported by this version: refused; the runtime's does not hold for endpoints."""
+    suspend: bool = False
+    """Take the servers away and keep the address."""
+    replicas: int | None = Field(default=None, ge=0, le=4096)
+    """Servers wanted. Unset: 1, or what an autoscaler sets through the `scale` subresource."""
+    engine: ServingEngine | None = None
+    """What serves. Unset: vLLM with its defaults."""
+    accelerator: Accelerator | None = None
+    """Devices of a pod. Unset: none."""
+    preemptible: bool = False
+    """Run on capacity that may be taken away."""
+    sampling: Sampling | None = None
+    """What a request gets that does not say. Unset: temperature 1, nothing cut. Not supported by this version: refused."""
+    api_keys: tuple[ApiKey, ...] = many(64, key="name")
+    """Bearer tokens of clients, as `rollout infer keys create` makes them. Empty: none is asked for, and only pods of the
+    namespace may reach the servers."""
+    promotion: Promotion = Field(default_factory=Promotion)
+    """How a changed model, engine or image takes over."""
+    revision_history_limit: int = Field(default=10, ge=1, le=64)
+    """Revisions that are kept in status, to be written again."""
+    request_seconds: int = Field(default=600, ge=1, le=86_400)
+    """Longest answer; then the request ends with an error."""
+    drain_seconds: int = Field(default=120, ge=1, le=86_400)
+    """How long a server that goes may finish its requests."""
+
+
+class Revision(ApiModel):
+    """One model on one engine, and how much of it serves."""
+
+    name: ObjectName
+    """Name of its Deployment: that of the endpoint, with a digest of all that its pods are made of."""
+    model_uri: Uri
+    """Where the model comes from."""
+    model_revision: Name | None = None
+    """Commit, tag or branch of an `hf://` model."""
+    model_digest: Digest | None = None
+    """Digest of the object with a run's model, which servers verify. Unset: the model is no run's."""
+    image: Name
+    """Image that serves it."""
+    replicas: int = Field(default=0, ge=0)
+    """Servers of this revision that exist."""
+    ready: int = Field(default=0, ge=0)
+    """Servers of this revision that answer."""
+    weight: int = Field(default=0, ge=0, le=100)
+    """Share of requests in percent that go to it."""
+    creation_time: Timestamp | None = None
+    """When it was first wanted."""
+
+
+class EndpointStatus(ApiModel):
+    """What is known of the endpoint."""
+
+    observed_generation: int = Field(default=0, ge=0)
+    """The generation of the spec that this status speaks about."""
+    conditions: tuple[Condition, ...] = many(16, key="type")
+    """Aspects of the endpoint's state."""
+    replicas: int = Field(default=0, ge=0)
+    """Servers that exist, of all revisions."""
+    ready_replicas: int = Field(default=0, ge=0)
+    """Servers that answer, of all revisions."""
+    selector: Text | None = None
+    """Label selector of the servers, for the scale subresource."""
+    url: Uri | None = None
+    """Address inside the cluster."""
+    current_revision: ObjectName | None = None
+    """Name of the revision that has passed, and serves."""
+    revisions: tuple[Revision, ...] = many(64, key="name")
+    """Revisions, the newest first."""
+
+
+class RolloutEndpoint(ApiModel):
+    """A model served online behind one address; a changed one takes over only once its servers answer."""
+
+    api_version: Literal["rollout.dev/v1alpha1"] = "rollout.dev/v1alpha1"
+    """Version of the API."""
+    kind: Literal["RolloutEndpoint"] = "RolloutEndpoint"
+    """Kind of the object."""
+    metadata: RunMeta
+    """Name, namespace and labels of the object."""
+    spec: EndpointSpec
+    """What is wanted of the endpoint."""
+    status: EndpointStatus | None = None
+    """What is known of it; written by the operator."""

@@ -1,0 +1,1 @@
+"""What our kinds are to the API server: names, columns, metadata, rules of update."""

@@ -1,0 +1,1 @@
+"""What a user sizes and sets on pods, and what a runtime allows."""
