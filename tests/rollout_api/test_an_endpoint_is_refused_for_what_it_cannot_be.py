@@ -8,6 +8,7 @@ from rollout_api.problems import Severity
 HEAD = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutEndpoint"}
 KEYS = [{"name": "ann", "secretKeyRef": {"name": "keys", "key": "ann"}}]
 SPEC = {"model": {"uri": "rollout://tiny-adder"}, "engine": {"embedded": {}}, "apiKeys": KEYS}
+SNAPSHOT = {"snapshotRef": {"name": "a"}}
 HUB = {"uri": "hf://Qwen/Qwen2.5-0.5B-Instruct"}
 
 
@@ -21,12 +22,13 @@ def test_small_and_large_models_pass():
     assert check(model={**HUB, "revision": "a1b2"}, engine={"vllm": {}}) == []
     assert check(model={"uri": "file:///models/mine"}, engine={"vllm": {"tensorParallel": 2}}) == []
     assert check(model={"fromRun": {"name": "a", "snapshot": "Best"}}) == []
+    assert check(model={**SNAPSHOT, "baseURI": "rollout://tiny-adder?steps=0"}) == []
+    assert check(model={**SNAPSHOT, "baseURI": HUB["uri"], "revision": "a1b2"}) == []
 
 
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
-        ({"model": {"snapshotRef": {"name": "a"}}}, "spec.model.snapshotRef"),
         ({"model": {"uri": "s3://bucket/models"}}, "spec.model.uri"),
         ({"model": {"uri": "pvc://claim/models"}}, "spec.model.uri"),
         ({"model": {"uri": "/models"}}, "spec.model.uri"),
@@ -53,6 +55,15 @@ def test_what_is_not_built_is_refused_by_name(spec, field):
             {"model": {"fromRun": {"name": "a", "snapshot": "step-000004"}}},
             "spec.model.fromRun.snapshot",
             "InvalidValue",
+        ),
+        ({"model": SNAPSHOT}, "spec.model.baseURI", "MissingField"),
+        ({"model": {**SNAPSHOT, "baseURI": HUB["uri"]}}, "spec.model.revision", "MissingField"),
+        ({"model": {**SNAPSHOT, "baseURI": "s3://b/m"}}, "spec.model.baseURI", "NotSupported"),
+        ({"model": {**SNAPSHOT, "baseURI": "rollout://no"}}, "spec.model.baseURI", "UnknownModel"),
+        (
+            {"model": {"uri": "rollout://tiny-adder", "baseURI": "rollout://tiny-adder"}},
+            "spec.model.baseURI",
+            "NotUsedByModel",
         ),
         (
             {"model": {"fromRun": {"name": "a"}, "revision": "main"}},

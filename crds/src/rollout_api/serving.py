@@ -6,6 +6,7 @@ from rollout_api.base import ApiModel, Label, Name, Uri, many
 from rollout_api.v1alpha1.data import FilePath
 from rollout_api.v1alpha1.inference.endpoint import ServingEngine
 from rollout_api.v1alpha1.storage import Storage
+from rollout_api.worker import AdoptOrder
 
 VARIABLE = "ROLLOUT_SERVE_ORDER"
 """The variable of the container that holds it."""
@@ -23,6 +24,8 @@ class ServeOrder(ApiModel):
     """Commit, tag or branch of an `hf://` model."""
     storage: Storage | None = None
     """How the bucket of a model that a run has handed on is reached; its place is in `uri`. Unset: the model is none of these."""
+    snapshot: AdoptOrder | None = None
+    """The snapshot whose weights are served; `uri` is the model that its run began with. Unset: the weights are those of `uri`."""
     engine: ServingEngine
     """What computes the answers."""
     keys: tuple[Label, ...] = many(KEYS_MAX)

@@ -252,6 +252,7 @@ class Manager:
             platform=lambda: self.known.platform,
             send=runs.send_status,
             poster=self._build_poster(),
+            trusted=self.snapshot_keys.trusted,
             clocks=self.clocks,
         )
         others = [

@@ -22,6 +22,7 @@ PLATFORM = Platform(worker_image="worker:1", vllm_image="vllm:1")
 SPEC: dict[str, Any] = {"model": {"uri": "rollout://tiny-adder"}, "engine": {"embedded": {}}}
 OTHER = {"uri": "rollout://tiny-qwen2"}
 LATE = "timed out progressing"
+SIGNER = "ed25519:" + "0" * 64
 
 
 class World:
@@ -34,6 +35,8 @@ class World:
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.secrets: set[str] = set()
         self.runs: dict[str, dict[str, Any]] = {}
+        self.snapshots: dict[str, dict[str, Any]] = {}
+        """The status of each."""
         self.pods: list[dict[str, Any]] = []
         self.events: list[dict[str, Any]] = []
         self.generation, self.version = 1, 10
@@ -120,6 +123,8 @@ class World:
         store.put_object("RolloutEndpoint", self._endpoint())
         for live in self.runs.values():
             store.put_object("RolloutRun", live)
+        for name, status in self.snapshots.items():
+            store.put_object("RolloutSnapshot", {**_object(name, {}, uid=name), "status": status})
         for (kind, _), live in self.objects.items():
             store.put(resource_of(kind), live)
         controller = EndpointController(
@@ -129,6 +134,7 @@ class World:
             platform=lambda: PLATFORM,
             send=self._send,
             poster=Poster(client=self, instance="op", clocks=_Clock(self)),
+            trusted=_trusted,
             clocks=_Clock(self),
         )
         self.again = await controller.reconcile(KEY)
@@ -229,6 +235,10 @@ class World:
 
     def reasons(self) -> list[str]:
         return [one["reason"] for one in self.events]
+
+
+async def _trusted() -> tuple[str, ...]:
+    return (SIGNER,)
 
 
 class _Clock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from rollout_api import names
@@ -25,6 +25,7 @@ from rollout_operator.kube.resources import PODS
 from rollout_operator.other_kinds import Send
 from rollout_operator.run.controller import FAILURES_TOLD_MAX, PEOPLE_MEND, gate_of
 from rollout_operator.run.events import Poster
+from rollout_operator.run.index.references import served_snapshot
 from rollout_operator.run.render.inputs import Platform
 from rollout_operator.run.surroundings import find_missing, find_unserved_labels
 
@@ -36,7 +37,7 @@ PODS_MAX = 50
 
 @dataclass(slots=True, kw_only=True)
 class EndpointController:
-    """Everything that a reconcile uses."""
+    """Everything that a reconcile uses. ``trusted``: whose snapshots servers may serve."""
 
     client: KubeClient
     store: Store
@@ -44,6 +45,7 @@ class EndpointController:
     platform: Callable[[], Platform]
     send: Send
     poster: Poster
+    trusted: Callable[[], Awaitable[tuple[str, ...]]]
     clocks: Clocks = CLOCKS
     kind: str = KIND
     _applier: EndpointApplier = field(init=False)
@@ -60,7 +62,8 @@ class EndpointController:
             return None
         if stored.deleting:
             return None
-        looked = look(stored, self.store, self.platform)
+        signers = await self.trusted() if served_snapshot(json.loads(stored.spec)) else ()
+        looked = look(stored, self.store, self.platform, signers)
         try:
             looked = await self._check(stored, looked)
             plan = plan_endpoint(looked.seen, self.clocks.now())

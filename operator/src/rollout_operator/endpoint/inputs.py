@@ -10,6 +10,7 @@ from rollout_api import names
 from rollout_api.v1alpha1.inference.endpoint import EndpointSpec, ServedVllm
 from rollout_api.v1alpha1.runtime import AcceleratorClass, RoleTemplate, RuntimeSpec
 from rollout_api.v1alpha1.storage import Storage
+from rollout_api.worker import AdoptOrder
 from rollout_operator.endpoint.model import ServedModel
 from rollout_operator.run.render.contract import CACHE_FOLDER
 from rollout_operator.run.render.inputs import Platform
@@ -66,11 +67,27 @@ class ServerInputs:
 
     @property
     def storage(self) -> Storage | None:
-        """How servers reach the bucket of a run's model; None where they find the model by itself."""
-        if not self.model.digest:
+        """How servers reach the bucket of a run's model; None where that is not what they serve."""
+        if not self.model.digest or self.model.snapshot is not None:
             return None
         known = self.runtime.storage or Storage()
         return Storage(endpoint=known.endpoint, region=known.region)
+
+    @property
+    def snapshot(self) -> AdoptOrder | None:
+        """The snapshot whose weights are served, and how servers reach and judge it; None where there is none."""
+        found, known = self.model.snapshot, self.runtime.storage or Storage()
+        if found is None:
+            return None
+        return AdoptOrder(
+            snapshot=found.id,
+            place=found.place,
+            trusted=found.trusted,
+            foreign=found.foreign,
+            namespace=self.namespace,
+            endpoint=known.endpoint,
+            region=known.region,
+        )
 
     @property
     def layers(self) -> PodLayers:

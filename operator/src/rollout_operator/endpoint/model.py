@@ -12,15 +12,29 @@ from rollout_operator.run.plan.model import Blocked, EventSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServedSnapshot:
+    """The weights of a snapshot: its ``id`` and the place of objects that has it.
+
+    ``trusted``: signers that are believed; ``foreign``: those of them that are other installations.
+    """
+
+    id: str
+    place: str
+    trusted: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
     """What the servers of a revision are told to serve. ``revision`` is that of a hub's model.
 
-    ``digest``: of the object that a run has handed on, ``blake3:<64 hex>``; empty: servers find it out. ``words``: what a
-    person calls it; empty: its ``uri``.
+    ``digest``: of the object that a run has handed on, or of the manifest of ``snapshot``, ``blake3:<64 hex>``; empty:
+    servers find it out. ``words``: what a person calls it; empty: its ``uri``.
     """
 
     uri: str
     revision: str | None = None
+    snapshot: ServedSnapshot | None = None
     digest: str = ""
     words: str = ""
 

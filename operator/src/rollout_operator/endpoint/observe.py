@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,8 +35,10 @@ class EndpointLook:
     revision: RevisionTemplate | None = None
 
 
-def look(stored: Stored, store: Store, platform: Callable[[], Platform]) -> EndpointLook:
-    """An endpoint as the store knows it."""
+def look(
+    stored: Stored, store: Store, platform: Callable[[], Platform], signers: Collection[str]
+) -> EndpointLook:
+    """An endpoint as the store knows it; ``signers``: whose snapshots are believed."""
     namespace, document = stored.key.namespace, json.loads(stored.spec)
     spec, gate = parse_spec(stored, document)
     runtime, _, unfound = find_runtime(store, namespace, document.get("runtimeRef"))
@@ -57,7 +59,7 @@ def look(stored: Stored, store: Store, platform: Callable[[], Platform]) -> Endp
     )
     if gate is not None or spec is None:
         return EndpointLook(seen=seen)
-    model = find_model(store, stored.key, spec.model, runtime)
+    model = find_model(store, stored.key, spec.model, runtime, signers)
     if isinstance(model, Blocked):
         return EndpointLook(seen=replace(seen, gate=model, lacks_model=True))
     return render(seen, spec, model, runtime, platform())

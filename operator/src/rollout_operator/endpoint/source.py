@@ -1,4 +1,4 @@
-"""The model that an endpoint serves: named by its spec, or what a run of its namespace has handed on. Reads; decides nothing else.
+"""The model that an endpoint serves: named by its spec, handed on by a run of its namespace, or in a snapshot there. Reads; decides nothing else.
 
 A run's status says where its model lies, and a run's own pods write it: only an object of that run's own place is taken,
 and its name is the digest that pods hold its bytes against.
@@ -7,6 +7,7 @@ and its name is the digest that pods hold its bytes against.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from rollout_api.conditions import Reason
 from rollout_api.v1alpha1.inference.endpoint import EndpointModel
@@ -14,9 +15,15 @@ from rollout_api.v1alpha1.pods.allowed import Allowed
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
-from rollout_operator.endpoint.model import ServedModel
+from rollout_operator.endpoint.model import ServedModel, ServedSnapshot
+from rollout_operator.run.index.references import SNAPSHOT
 from rollout_operator.run.index.upstreams import find_upstreams
 from rollout_operator.run.plan.model import Blocked
+from rollout_operator.run.plan.preconditions.restoring import (
+    check_restore,
+    find_source,
+    foreign_signers,
+)
 from rollout_operator.run.plan.preconditions.upstreams import (
     Readable,
     Upstream,
@@ -28,15 +35,53 @@ _OBJECT = re.compile(r"/blake3/[0-9a-f]{2}/(?P<name>[0-9a-f]{64})$")
 
 
 def find_model(
-    store: Store, key: Key, model: EndpointModel, runtime: RuntimeSpec
+    store: Store,
+    key: Key,
+    model: EndpointModel,
+    runtime: RuntimeSpec,
+    signers: Collection[str] = (),
 ) -> ServedModel | Blocked:
-    """What servers are told to serve now, or what keeps it from being known; ``key`` is the endpoint's."""
+    """What servers are told to serve now, or what keeps it from being known; ``key`` is the endpoint's.
+
+    ``signers``: whose snapshots this installation believes.
+    """
+    if model.snapshot_ref is not None:
+        return _find_snapshot(store, key, model, runtime, signers)
     if model.from_run is None:
         assert model.uri is not None, "rules of endpoints refuse other models"
         return ServedModel(uri=model.uri, revision=model.revision)
     reference = {"fromRun": model.from_run.model_dump(mode="json")}
     [found] = keep_own(find_upstreams(store, key, reference), _readable(key.namespace, runtime))
     return check_upstreams([found]) or _of_bucket(found)
+
+
+def _find_snapshot(
+    store: Store, key: Key, model: EndpointModel, runtime: RuntimeSpec, signers: Collection[str]
+) -> ServedModel | Blocked:
+    assert model.snapshot_ref is not None and model.base_uri is not None
+    name = model.snapshot_ref.name
+    stored = store.find(Key(namespace=key.namespace, name=name, kind=SNAPSHOT))
+    found = find_source(
+        name,
+        None if stored is None else stored.read_status(),
+        _readable(key.namespace, runtime),
+        deleting=stored is not None and stored.deleting,
+    )
+    if (gate := check_restore(found)) is not None:
+        return gate
+    snapshot = ServedSnapshot(
+        id=found.id,
+        place=found.place,
+        trusted=(*signers, *runtime.trusted_signers),
+        foreign=foreign_signers(runtime, signers),
+    )
+    return ServedModel(
+        uri=model.base_uri,
+        revision=model.revision,
+        snapshot=snapshot,
+        digest=f"blake3:{found.id}",
+        words=f"snapshot {name} over {model.base_uri}",
+    )
 
 
 def _readable(namespace: str, runtime: RuntimeSpec) -> Readable:

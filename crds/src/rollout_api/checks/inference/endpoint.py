@@ -72,34 +72,52 @@ def _model(model: EndpointModel) -> Iterator[Problem]:
             message=f"a run hands on {' and '.join(HANDED_ON)}, not {model.from_run.snapshot!r:.120}",
             fix="write Latest, or Best, which an evaluation with selects has chosen",
         )
-    if model.snapshot_ref is not None:
-        fix = "export the run's model to a folder or to the hub, and name it by uri"
-        yield not_supported("spec.model.snapshotRef", "the model in a snapshot", fix)
-    if model.uri is not None:
-        yield from _uri(model.uri)
+    yield from _base(model)
+    for name, uri in (("uri", model.uri), ("baseURI", model.base_uri)):
+        if uri is not None:
+            yield from _uri(uri, f"spec.model.{name}")
     yield from _revision(model)
 
 
-def _uri(uri: str) -> Iterator[Problem]:
+def _base(model: EndpointModel) -> Iterator[Problem]:
+    if model.snapshot_ref is not None and model.base_uri is None:
+        yield Problem(
+            field="spec.model.baseURI",
+            reason="MissingField",
+            message="a snapshot has weights, and neither configuration nor tokenizer",
+            fix="name the model that its run began with, as spec.model.uri of the run does",
+        )
+    if model.snapshot_ref is None and model.base_uri is not None:
+        yield Problem(
+            field="spec.model.baseURI",
+            reason="NotUsedByModel",
+            message="the weights are not those of a snapshot, and bring configuration and tokenizer",
+            fix="remove it, or name a snapshot by snapshotRef",
+        )
+
+
+def _uri(uri: str, field: str) -> Iterator[Problem]:
     parts = urlsplit(uri)
     if parts.scheme not in SCHEMES:
         yield not_supported(
-            "spec.model.uri",
+            field,
             f"a model at {parts.scheme or uri}://",
             "use hf://owner/name with a revision, file:///folder of a volume of the runtime, or rollout://name",
         )
     elif parts.scheme == "rollout" and parts.netloc not in TINY_MODELS:
-        yield _unknown(f"there is no model {parts.netloc!r}", suggest(parts.netloc, TINY_MODELS))
+        words = f"there is no model {parts.netloc!r}"
+        yield _unknown(field, words, suggest(parts.netloc, TINY_MODELS))
     elif parts.scheme == "hf" and not (parts.netloc and parts.path.strip("/")):
-        yield _unknown("a hub model is owner/name", "write hf://Qwen/Qwen2.5-0.5B-Instruct")
+        yield _unknown(field, "a hub model is owner/name", "write hf://Qwen/Qwen2.5-0.5B-Instruct")
 
 
-def _unknown(message: str, fix: str) -> Problem:
-    return Problem(field="spec.model.uri", reason="UnknownModel", message=message, fix=fix)
+def _unknown(field: str, message: str, fix: str) -> Problem:
+    return Problem(field=field, reason="UnknownModel", message=message, fix=fix)
 
 
 def _revision(model: EndpointModel) -> Iterator[Problem]:
-    hub = (model.uri or "").startswith("hf://")
+    named = model.uri or model.base_uri or ""
+    hub = named.startswith("hf://")
     if hub and model.revision is None:
         yield Problem(
             field="spec.model.revision",
@@ -111,7 +129,7 @@ def _revision(model: EndpointModel) -> Iterator[Problem]:
         yield Problem(
             field="spec.model.revision",
             reason="NotUsedByModel",
-            message=f"{model.uri or 'this model'} has no revisions",
+            message=f"{named or 'this model'} has no revisions",
             fix="remove it",
         )
 

@@ -37,9 +37,12 @@ class EndpointModel(OneOf):
     """The model that a run in the same namespace has handed on when it ended well, `Latest` or `Best`, from its bucket. Followed:
     a run of that name that ends with another model is a promotion; one that goes leaves what serves as it is."""
     snapshot_ref: SnapshotRef | None = None
-    """The model in a RolloutSnapshot. Not supported by this version: refused."""
+    """The weights in a RolloutSnapshot of the same namespace, in a bucket; `baseURI` has the rest of the model."""
+    base_uri: Uri | None = None
+    """The model that the run of `snapshotRef` began with, as `uri` is written: its configuration and tokenizer. Servers hold it
+    against the digest in the snapshot."""
     revision: Name | None = None
-    """Commit, tag or branch of an `hf://` model, which has to be named: every server finds it by itself. Best a commit."""
+    """Commit, tag or branch of an `hf://` model (`uri` or `baseURI`), which has to be named: every server finds it by itself. Best a commit."""
 
 
 class ServedVllm(ApiModel):
@@ -167,7 +170,7 @@ class Revision(ApiModel):
     model_revision: Name | None = None
     """Commit, tag or branch of an `hf://` model."""
     model_digest: Digest | None = None
-    """Digest of the object with a run's model, which servers verify. Unset: the model is no run's."""
+    """Digest of the object with a run's model, or of a snapshot's manifest, which servers verify. Unset: the model is neither."""
     image: Name
     """Image that serves it."""
     replicas: int = Field(default=0, ge=0)

@@ -86,6 +86,7 @@ def build_order(inputs: ServerInputs) -> ServeOrder:
         uri=inputs.model.uri,
         revision=inputs.model.revision,
         storage=inputs.storage,
+        snapshot=inputs.snapshot,
         engine=spec.engine or ServingEngine(vllm=vllm),
         keys=tuple(one.name for one in spec.api_keys),
         keys_dir=KEYS_FOLDER,

@@ -33,9 +33,18 @@ def saved_run(namespace: str, spec: Mapping[str, Any]) -> tuple[Key, ...]:
 
 
 def served_from(namespace: str, spec: Mapping[str, Any]) -> tuple[Key, ...]:
-    """The runtime that an endpoint's servers are made by, and the run whose model they serve."""
-    runs = [Key(namespace=namespace, name=one.get("name", ""), kind=RUN) for one in from_runs(spec)]
-    return (*runtime_keys(namespace, spec.get("runtimeRef")), *runs)
+    """The runtime that an endpoint's servers are made by, and the run or the snapshot whose weights they serve."""
+    found = [
+        Key(namespace=namespace, name=one.get("name", ""), kind=RUN) for one in from_runs(spec)
+    ]
+    if name := served_snapshot(spec):
+        found.append(Key(namespace=namespace, name=name, kind=SNAPSHOT))
+    return (*runtime_keys(namespace, spec.get("runtimeRef")), *found)
+
+
+def served_snapshot(spec: Mapping[str, Any]) -> str:
+    """The RolloutSnapshot whose weights an endpoint serves; empty where there is none."""
+    return ((spec.get("model") or {}).get("snapshotRef") or {}).get("name", "")
 
 
 def runtime_keys(namespace: str, reference: Mapping[str, str] | None) -> tuple[Key, ...]:

@@ -7,9 +7,9 @@ it again, and the operator gives the revision up when that goes on for too long.
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from rollout.errors import SpecError
@@ -18,6 +18,7 @@ from rollout.models.packed import parse_packed
 from rollout.models.resolve import resolve_model
 from rollout.pods.serving.keys import MountedKeys
 from rollout.pods.serving.log_files import LogFiles
+from rollout.pods.serving.snapshot import unfold_snapshot
 from rollout.runs.model_transfer import fetch_packed
 from rollout.serving.engines import EngineChoice
 from rollout.serving.session import ServeOptions, ServingSession
@@ -40,18 +41,34 @@ def read_serve_order() -> ServeOrder:
 
 def place_model(order: ServeOrder) -> None:
     """Bring the model into the cache, for a container that only reads it. Raises ModelNotFound, StoreError."""
-    if build_target(order).digest is None:
+    if _take_packed(order) is None:
         resolve_model(order.uri, revision=order.revision)
 
 
 def build_target(order: ServeOrder) -> ServeTarget:
-    """What is served; the model that a run has handed on is in this machine's cache then. Raises ModelNotFound, StoreError."""
+    """What is served; what lies in a bucket is on this machine then. Raises ModelNotFound, StoreError, SnapshotRefused."""
+    snapshot = order.snapshot
+    if snapshot is not None:
+        base = resolve_model(order.uri, revision=order.revision)
+        folder = Path(tempfile.gettempdir()) / f"snapshot-{snapshot.snapshot}"
+        scratch = Path(order.work_dir) / "snapshot"
+        unfolded = unfold_snapshot(snapshot, base, scratch, folder)
+        return _from_folder(order, unfolded, f"blake3:{snapshot.snapshot}")
     named = ServeTarget(text=order.uri, name=order.name, uri=order.uri, revision=order.revision)
+    return _take_packed(order) or named
+
+
+def _take_packed(order: ServeOrder) -> ServeTarget | None:
+    """The model that a run has handed on; None where another one is served."""
     packed = parse_packed(order.uri) if order.storage is not None else None
     if packed is None or order.storage is None:
-        return named
+        return None
     folder = fetch_packed(order.storage, packed, Path(order.work_dir) / "packed")
-    return replace(named, uri=f"file://{folder}", digest=packed.digest)
+    return _from_folder(order, folder, packed.digest)
+
+
+def _from_folder(order: ServeOrder, folder: Path, digest: str) -> ServeTarget:
+    return ServeTarget(text=order.uri, name=order.name, uri=f"file://{folder}", digest=digest)
 
 
 def serve(order: ServeOrder, engine: Path | None, told: threading.Event) -> None:
@@ -90,7 +107,7 @@ def _never() -> bool:
 
 
 def build_options(order: ServeOrder, engine: Path | None) -> ServeOptions:
-    """What a session is told. Raises ModelNotFound, StoreError."""
+    """What a session is told. Raises ModelNotFound, StoreError, SnapshotRefused."""
     work = Path(order.work_dir)
     return ServeOptions(
         targets=(build_target(order),),

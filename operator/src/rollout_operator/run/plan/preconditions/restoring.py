@@ -79,7 +79,7 @@ def check_restore(source: RestoreSource) -> Blocked | None:
         case "Missing":
             return Blocked(
                 reason=Reason.REFERENCE_NOT_FOUND,
-                message=f"RolloutSnapshot {name!r} does not exist in this namespace (restoreFrom.snapshotRef)",
+                message=f"RolloutSnapshot {name!r} does not exist in this namespace (snapshotRef)",
                 retry_seconds=10,
             )
         case "Waiting":
