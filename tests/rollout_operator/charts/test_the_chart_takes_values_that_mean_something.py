@@ -109,14 +109,15 @@ def metrics_that_exist(tmp_path):
             names |= {family.name + "_total"} if family.type == "counter" else set()
             if family.type == "histogram":
                 names |= {family.name + "_bucket"}
-    return names | metrics_of_coordinators()
+    return names | metrics_of_workers()
 
 
-def metrics_of_coordinators():
-    """The names in the module that renders them; counters are stored with `_total`."""
-    text = (ROOT / "workers/src/rollout/coordinator/status/prometheus.py").read_text()
+def metrics_of_workers():
+    """The names in the modules that render them; counters are stored with `_total`, histograms with `_bucket`."""
+    modules = ("coordinator/status/prometheus.py", "inference/gateway/metrics.py")
+    text = "".join((ROOT / "workers/src/rollout" / one).read_text() for one in modules)
     names = set(re.findall(r'"(rollout_[a-z_]+)"', text))
-    return names | {f"{name}_total" for name in names}
+    return names | {f"{name}_{end}" for name in names for end in ("total", "bucket")}
 
 
 def test_dashboards_show_metrics_that_exist(tmp_path):
