@@ -1,7 +1,8 @@
 """Scores of tokens straight from hidden states: the head's logits exist for a part of the rows at a time.
 
 Of 4,000 tokens and 150,000 token ids the logits alone are 2.4 GB, and a loss keeps several of them. Here each
-part is scored and dropped, and computed again in the backward, which adds up the head's gradient in float32.
+part is scored and dropped, and computed again in the backward, which adds up the head's gradient in float32. On a
+CUDA device half precision takes two passes of its own over a part (``fused.head``).
 
 A model is asked once whether what it calls logits is what its head gave (``HeadScores.passes``): one that scales
 or caps them afterwards, or whose head is more than a matrix, goes on having them whole. So do rows of few logits,
@@ -20,30 +21,16 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from rollout.learner.forward.logprobs import TokenStats, logit_gradient
+from rollout.learner.forward.fused.head import fused_scores, suits
+from rollout.learner.forward.logprobs import (
+    BARRED_LOGIT,
+    ScoresWanted,
+    TokenStats,
+    logit_gradient,
+)
 
 PART_VALUES = 1 << 25
 """Logits that exist at a time: 128 MiB in float32, of which the backward holds about four."""
-
-BARRED_LOGIT = -1e30
-"""Of a token that cannot be sampled: finite, so that its share of an entropy is 0 and not no number."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoresWanted:
-    """What is asked of a row's logits.
-
-    Scored token c is ``targets_C[c]``, predicted at position ``source_C[c]`` of the U. Where ``barred_U``,
-    no id of ``barred_V`` (bool) could be sampled.
-    """
-
-    source_C: torch.Tensor
-    targets_C: torch.Tensor
-    temperature: float
-    entropy: bool
-    spread: bool
-    barred_U: torch.Tensor | None = None
-    barred_V: torch.Tensor | None = None
 
 
 class HeadScores:
@@ -94,10 +81,15 @@ class HeadScores:
             self._given = logits if self.passes is None else None
             return logits
         wanted = self._wanted
-        logprobs_C, entropy_U, mean_U = _PartsOfHead.apply(
+        scores = fused_scores if suits(states) else _PartsOfHead.apply
+        logprobs_C, entropy_U, mean_U = scores(
             states[0], self._head.weight, self._head.bias, wanted
         )
-        of_positions = [x[wanted.source_C] for x in (entropy_U, mean_U) if x is not None]
+        of_positions = [
+            x[wanted.source_C]
+            for x, asked in ((entropy_U, wanted.entropy), (mean_U, wanted.spread))
+            if asked and x is not None
+        ]
         return torch.stack([logprobs_C, *of_positions])
 
 

@@ -11,6 +11,26 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+BARRED_LOGIT = -1e30
+"""Of a token that cannot be sampled: finite, so that its share of an entropy is 0 and not no number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoresWanted:
+    """What is asked of a row's logits.
+
+    Scored token c is ``targets_C[c]``, predicted at position ``source_C[c]`` of the U. Where ``barred_U``,
+    no id of ``barred_V`` (bool) could be sampled.
+    """
+
+    source_C: torch.Tensor
+    targets_C: torch.Tensor
+    temperature: float
+    entropy: bool
+    spread: bool
+    barred_U: torch.Tensor | None = None
+    barred_V: torch.Tensor | None = None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenStats:

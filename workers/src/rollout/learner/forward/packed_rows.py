@@ -29,9 +29,14 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from rollout.learner.forward.attention import IMPLEMENTATION, register
-from rollout.learner.forward.head import BARRED_LOGIT, ScoresWanted, put_scores, scores_of
+from rollout.learner.forward.head import put_scores, scores_of
 from rollout.learner.forward.layout import RowLayout, RowSegment, plan_layout
-from rollout.learner.forward.logprobs import TokenStats, selected_logprobs
+from rollout.learner.forward.logprobs import (
+    BARRED_LOGIT,
+    ScoresWanted,
+    TokenStats,
+    selected_logprobs,
+)
 from rollout.learner.forward.prune import READ, skip_unread
 from rollout.learner.forward.single import single_logits, single_states
 from rollout.models.forwards import forward_of, frequencies_hold

@@ -1,0 +1,1 @@
+"""Parts of the forward that CUDA devices compute in one pass each (Triton), and only there."""
