@@ -1,7 +1,7 @@
 """What a GPU shows: the learner's kernels, its share of the card, and whole steps against TRL's.
 
 Needs one CUDA device (``ROLLOUT_GPU_REHEARSAL=1``: none; tiny sizes on the CPU, whose figures mean nothing).
-One section alone: ``run.py gpu head`` (or attention, digest, mfu, sync, sft, grpo).
+One section alone: ``run.py gpu head`` (or attention, digest, mfu, sync, sft-phases, sft, grpo).
 
 Axes: N tokens of a row, V vocabulary, E hidden size.
 """
@@ -23,6 +23,7 @@ from duel import fight
 from figures import Figure, level, ratio
 from jobs import Job, grpo_job, sft_job
 from torch.nn.functional import cross_entropy
+from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM, PretrainedConfig
 from turns import memory_bytes
 
@@ -174,6 +175,41 @@ def digests() -> Iterator[Figure]:
     yield ratio("digest of the state: seconds, host's threads over ours", device, theirs, "info")
 
 
+def sft_phases() -> Iterator[Figure]:
+    """What a step of 32 rows of 512 tokens is made of, in two packed rows; the largest kernels go to the log."""
+    config = _small(shaped_model.qwen2_half_billion)
+    policy = _policy(config)
+    rows = [_packed_row(2 if REHEARSAL else 16, 512, config.vocab_size).to(DEVICE)] * 2
+
+    def learn() -> None:
+        policy.zero_gradients()
+        for row in rows:
+            stats = token_logprobs(policy.model, row, entropy=True)
+            (-stats.logprobs_C.mean()).backward()
+
+    def update() -> None:
+        policy.sum_gradients()
+        policy.update(policy.optimizer, policy.gradient_norm(), max_norm=1.0)
+
+    @torch.no_grad()
+    def forward() -> None:
+        token_logprobs(policy.model, rows[0], entropy=True)
+
+    for name, phase in {"forward of one": forward, "both ways": learn, "update": update}.items():
+        spent = [1e3 * s for s in _seconds(phase)]
+        yield level(f"sft 32 x 512, in two rows: {name}", spent, "ms", "info")
+    yield level("sft 32 x 512, in two rows: peak memory", [_peak_gib()], "GiB", "info")
+    if not REHEARSAL:
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
+            learn()
+            update()
+            _synchronize()
+        table = found.key_averages().table(
+            sort_by="self_cuda_time_total", row_limit=30, max_name_column_width=60
+        )
+        print(table, flush=True)
+
+
 def sft() -> Iterator[Figure]:
     """Rows of 512 tokens, 32 a step."""
     yield from _duel("sft", make(_sft_job), "tokens", ">= 1.0")
@@ -196,6 +232,7 @@ SECTIONS: dict[str, Callable[[], Iterator[Figure]]] = {
     "mfu": model_flops_utilization,
     "digest": digests,
     "sync": sync,
+    "sft-phases": sft_phases,
     "sft": sft,
     "grpo": grpo,
     "grpo-fast": grpo_fast,
@@ -311,6 +348,13 @@ def _sequence_row(num_tokens: int, vocab_size: int) -> PackedRow:
     ids = torch.randint(3, vocab_size - 3, (num_tokens + 1,), generator=noise).tolist()
     scored = (0, *(1,) * num_tokens)
     return build_sequence_row([SequenceTokens(token_ids=tuple(ids), scored=scored)])
+
+
+def _packed_row(count: int, length: int, vocab_size: int) -> PackedRow:
+    noise = torch.Generator().manual_seed(0)
+    ids = torch.randint(3, vocab_size - 3, (count, length), generator=noise).tolist()
+    scored = (0, *(1,) * (length - 1))
+    return build_sequence_row([SequenceTokens(token_ids=tuple(one), scored=scored) for one in ids])
 
 
 def _heads(num_tokens: int) -> tuple[torch.Tensor, ...]:

@@ -1,4 +1,4 @@
-"""What stands in for the head's Triton kernels where there is no Triton: the same two, written out in torch."""
+"""What stands in for the learner's Triton kernels where there is no Triton: the same ones, written out in torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Kernel:
         self._work = work
 
     def __getitem__(self, grid):
-        def call(*args, **constants):
+        def call(*args, num_warps=4, **constants):
             block = constants.pop("BLOCK")
             assert block & (block - 1) == 0
             self._work(grid, block, *args, **constants)
@@ -99,6 +99,40 @@ def _logit_gradients(
     logits.copy_(found * scale)
 
 
+def _norm_rows(grid, block, x, weight, out, scales, num_rows, size, eps, ROWS):
+    assert size <= block
+    assert (grid[0] - 1) * ROWS < num_rows <= grid[0] * ROWS
+    scales.copy_((x.float().square().mean(-1) + eps).rsqrt())
+    out.copy_(weight * (x.float() * scales[:, None]).to(x.dtype))
+
+
+def _norm_gradients(grid, block, grad, x, weight, scales, grad_x, sums, num_rows, size, ROWS):
+    given, unit = grad.view(x.shape).float(), x.float() * scales[:, None]
+    terms = given * unit.to(x.dtype).float()
+    for program in range(grid[0]):
+        taken = [row for row in range(num_rows) if row // ROWS % grid[0] == program]
+        sums[program] = terms[taken].sum(0)
+    inner = given * weight.float()
+    shared = (inner * unit).mean(-1, keepdim=True)
+    grad_x.copy_((inner - unit * shared) * scales[:, None])
+
+
+def _gate_values(grid, block, gate, up, out, count):
+    assert (grid[0] - 1) * block < count <= grid[0] * block
+    out.copy_(torch.nn.functional.silu(gate) * up)
+
+
+def _gate_gradients(grid, block, grad, gate, up, grad_gate, grad_up, count):
+    share = gate.float().sigmoid()
+    outer = (grad.view(up.shape) * up).float()
+    grad_gate.copy_(outer * share * (1 + gate.float() * (1 - share)))
+    grad_up.copy_(grad.view(up.shape) * torch.nn.functional.silu(gate))
+
+
 class TorchKernels:
     row_scores = Kernel(_row_scores)
     logit_gradients = Kernel(_logit_gradients)
+    norm_rows = Kernel(_norm_rows)
+    norm_gradients = Kernel(_norm_gradients)
+    gate_values = Kernel(_gate_values)
+    gate_gradients = Kernel(_gate_gradients)

@@ -29,6 +29,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from rollout.learner.forward.attention import IMPLEMENTATION, register
+from rollout.learner.forward.fused.layers import fuse_layers
 from rollout.learner.forward.head import put_scores, scores_of
 from rollout.learner.forward.layout import RowLayout, RowSegment, plan_layout
 from rollout.learner.forward.logprobs import (
@@ -172,6 +173,7 @@ def prepare_model(model: nn.Module) -> None:
     pretrained.set_attn_implementation(IMPLEMENTATION)
     skip_unread(model)
     put_scores(model)
+    fuse_layers(model)
 
 
 def is_packed(model: nn.Module) -> bool:

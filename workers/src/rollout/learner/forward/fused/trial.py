@@ -5,16 +5,21 @@ No random numbers are drawn, none are used up.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
+
 import torch
 from torch import nn
 
-from rollout.learner.forward.fused import head
+from rollout.learner.forward.fused import head, layers
 from rollout.learner.forward.logprobs import BARRED_LOGIT, ScoresWanted
 
 ERROR_MAX = 1e-2
 """Relative, of any value or gradient: half precision rounds by up to 4e-3."""
 
 NUM_ROWS, VOCAB_SIZE, HIDDEN_SIZE = 37, 1000, 64
+INNER_SIZE = 208
+"""Of an MLP."""
 
 
 def head_error(device: torch.device, dtype: torch.dtype) -> float:
@@ -37,10 +42,7 @@ def head_errors(device: torch.device, dtype: torch.dtype) -> list[float]:
     inputs = [_numbers(shape, index).to(device, dtype) for index, shape in enumerate(shapes)]
     found = _with_gradients(head.fused_scores, inputs, wanted)
     right = _with_gradients(plain_scores, inputs, wanted)
-    return [
-        float((one.double() - other.double()).norm() / other.double().norm())
-        for one, other in zip(found, right, strict=True)
-    ]
+    return _errors(found, right)
 
 
 def plain_scores(
@@ -75,3 +77,47 @@ def _with_gradients(
 def _numbers(shape: tuple[int, ...] | torch.Size, seed: int) -> torch.Tensor:
     count = torch.Size(shape).numel()
     return torch.sin((torch.arange(count) + seed).double().square() * 0.37).view(shape).float()
+
+
+def layer_errors(
+    kind: type[nn.Module], size: int, device: torch.device, dtype: torch.dtype
+) -> list[float]:
+    """Relative differences of a module's values and gradients from those of ``kind``'s own forward.
+
+    Raises TypeError for a class that is not made from a size (norms) or a configuration (MLPs).
+    """
+    module = _module(kind, size).to(device, dtype)
+    for index, parameter in enumerate(module.parameters()):
+        parameter.data = _numbers(parameter.shape, index).to(device, dtype)
+    fused = layers.FusedNorm(module) if kind.__name__ in layers.NORMS else layers.FusedMlp(module)
+    states = _numbers((NUM_ROWS, size), 5).to(device, dtype)
+    found, right = (_learned(calls, module, states) for calls in (fused.compute, module.forward))
+    return _errors(found, right)
+
+
+def _module(kind: type[nn.Module], size: int) -> nn.Module:
+    if kind.__name__ in layers.NORMS:
+        return kind(size, eps=1e-6)
+    config = SimpleNamespace(
+        hidden_size=size, intermediate_size=INNER_SIZE, hidden_act="silu", mlp_bias=False
+    )
+    return kind(config)
+
+
+def _learned(
+    calls: Callable[[torch.Tensor], torch.Tensor], module: nn.Module, states: torch.Tensor
+) -> list[torch.Tensor]:
+    module.zero_grad()
+    leaf = states.clone().requires_grad_()
+    out = calls(leaf)
+    out.backward(_numbers(out.shape, 9).to(out.device, out.dtype))
+    gradients = [p.grad.clone() for p in module.parameters() if p.grad is not None]
+    assert leaf.grad is not None
+    return [out.detach(), leaf.grad, *gradients]
+
+
+def _errors(found: list[torch.Tensor], right: list[torch.Tensor]) -> list[float]:
+    return [
+        float((one.double() - other.double()).norm() / other.double().norm())
+        for one, other in zip(found, right, strict=True)
+    ]
