@@ -105,6 +105,7 @@ class _FusedHead(torch.autograd.Function):
                 BARS=_has_bars(wanted),
                 BLOCK=min(ROW_BLOCK, _power(vocab_size)),
             )
+            del logits_PV  # before the next part's are made
         ctx.save_for_backward(states_UE, weight_VE, bias_V, lse_U, entropy_U)
         ctx.wanted, ctx.tokens = wanted, tokens
         ctx.set_materialize_grads(False)
@@ -136,6 +137,7 @@ class _FusedHead(torch.autograd.Function):
                 torch.mm(logits_UB.t(), states_UE, out=grad_VE[ids])
             if grad_V is not None:
                 grad_V[ids] = logits_UB.sum(0, dtype=torch.float32)
+            del logits_UB  # before the next part's are made
         grad_UE = None if sums_UE is None else sums_UE.to(states_UE.dtype)
         return grad_UE, grad_VE, grad_V, None
 
