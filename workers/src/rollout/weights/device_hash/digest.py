@@ -47,7 +47,7 @@ class Sizes:
 
     window_bytes: int = WINDOW_BYTES
     lanes: int = 128
-    words: int = 2048
+    words: int = 1024
 
 
 def device_digests(messages: Sequence[Message]) -> list[bytes] | None:

@@ -28,7 +28,7 @@ PART_VALUES = 1 << 27
 """Logits that exist at a time: 256 MiB in half precision."""
 MULTIPLE = 128
 """Rows and ids of a part are a multiple of it, for the matrix units."""
-ROW_BLOCK, GRADIENT_BLOCK = 8192, 2048
+ROW_BLOCK, GRADIENT_BLOCK = 8192, 1024
 """Logits that a program reads at a time, and that one turns into gradients."""
 
 Scores = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -104,6 +104,7 @@ class _FusedHead(torch.autograd.Function):
                 *(rows.start, vocab_size, 1.0 / wanted.temperature),
                 BARS=_has_bars(wanted),
                 BLOCK=min(ROW_BLOCK, _power(vocab_size)),
+                num_warps=8,
             )
             del logits_PV  # before the next part's are made
         ctx.save_for_backward(states_UE, weight_VE, bias_V, lse_U, entropy_U)

@@ -25,7 +25,7 @@ MLPS = frozenset({"LlamaMLP", "MistralMLP", "Qwen2MLP", "Qwen3MLP"})
 ACTIVATIONS = frozenset({"SiLU", "SiLUActivation"})
 SIZE_MAX = 8192
 """A row of a norm, which a program holds whole."""
-TILE_VALUES, GATE_BLOCK = 2048, 2048
+TILE_VALUES, GATE_BLOCK = 2048, 1024
 PROGRAMS_MAX = 512
 """Of a norm's backward: as many sums are added up afterwards."""
 
