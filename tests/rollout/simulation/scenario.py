@@ -110,7 +110,7 @@ class Scenario:
 
     @property
     def must_repeat(self) -> bool:
-        """Whether protocol section 7 promises the undisturbed run's chain."""
+        """Whether the undisturbed run's chain is promised (docs/concepts/equality.md)."""
         plan = self.plan
         return (
             plan.numerics.exact

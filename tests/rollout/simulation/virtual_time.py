@@ -76,6 +76,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 _process: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
+def find_process() -> Process | None:
+    """Whose code is running."""
+    return _process.get()
+
+
 def heed_end(tell: Callable[[], None], loop: Any = None, shows: Any = None) -> None:
     """In place of ``common.stacks.heed_end``: a signal reaches the simulated process that asked for it."""
     owner = _process.get()

@@ -1,11 +1,11 @@
-"""Children vanish before anybody says that their run has: the API server is asked before they are made anew."""
+"""Children vanish before anybody says that their run has, or has ended: the API server is asked before they are made anew."""
 
 from dataclasses import replace
 
 import pytest
 from worlds import RING, World
 
-from rollout_operator.errors import Terminating
+from rollout_operator.errors import Conflict, Terminating
 from rollout_operator.run.apply import Applier
 from rollout_operator.run.plan.model import Desired
 from rollout_operator.run.tls import Authorities
@@ -17,15 +17,16 @@ PLAIN = Desired(attempt=1, record="run-1", live={})
 class Server:
     """Runs as the API server has them; whatever else is asked for, or written, is noted."""
 
-    def __init__(self, *runs):
+    def __init__(self, *runs, **status):
         self.runs = runs
+        self.status = {"attempt": 1} | status
         self.asked = 0
         self.applied = []
 
     async def list(self, resource, _namespace, *, fieldSelector):
         assert (resource.plural, fieldSelector) == ("rolloutruns", "metadata.name=run")
         self.asked += 1
-        return {"items": [{"metadata": meta} for meta in self.runs]}
+        return {"items": [{"metadata": meta, "status": self.status} for meta in self.runs]}
 
     async def get(self, *_, **__):
         raise LookupError("the record is read: the run is there")
@@ -66,6 +67,7 @@ async def ensure(server, *children, attempt=1, wanted=PLAIN):
     await made.ensure(observed, wanted, dict, world.now)
 
 
+LIVING = {"uid": "uid-0001", "generation": 1}
 GONE = [(), ({"uid": "another"},), ({"uid": "uid-0001", "deletionTimestamp": "now"},)]
 
 
@@ -78,10 +80,29 @@ async def test_nothing_is_made_when_the_run_is_not_there_any_more(runs, children
 
 
 async def test_what_is_missing_of_a_living_run_is_made():
-    server = Server({"uid": "uid-0001"})
+    server = Server(LIVING)
     with pytest.raises(LookupError):
         await ensure(server, record())
     assert server.asked == 1
+
+
+FINISHED = {"type": "Finished", "status": "True"}
+
+
+@pytest.mark.parametrize(
+    ("meta", "status"),
+    [
+        (LIVING | {"generation": 2}, {}),
+        (LIVING, {"attempt": 2}),
+        (LIVING, {"conditions": [FINISHED]}),
+    ],
+    ids=["edited", "another attempt", "over"],
+)
+async def test_nothing_is_made_of_a_run_that_has_gone_on_since_it_was_looked_at(meta, status):
+    server = Server(meta, **status)
+    with pytest.raises(Conflict):
+        await ensure(server, record())
+    assert server.applied == []
 
 
 async def test_nobody_is_asked_while_everything_is_there():

@@ -51,6 +51,8 @@ class Promises:
         self.say(f"  {self.writes[-1]}")
         if not self._is_ours(write):
             self.fail(f"a write on another owner's object: {self.writes[-1]}")
+        if write.live is not None and not write.is_bound:
+            self.fail(f"a write that is bound to no version: {self.writes[-1]}")
         if write.place == PLACE and write.part != "status" and write.verb != "delete":
             self.fail(f"a write on the run itself: {self.writes[-1]}")
 
@@ -113,7 +115,7 @@ def _run_of(pod: Body) -> str:
 def end_of(model: ModelObjects) -> dict[str, Any]:
     """What a run has come to, without what differs from one life to the next."""
     children = {
-        "/".join(place): _settle({part: live[part] for part in live if part != "status"})
+        "/".join(place): settle({part: live[part] for part in live if part != "status"})
         for place, live in model.objects.items()
         if place[1] == "ns" and place[0] != "events" and place != PLACE
     }
@@ -123,15 +125,15 @@ def end_of(model: ModelObjects) -> dict[str, Any]:
         one["type"]: [one["status"], one["reason"], one["message"]]
         for one in status.pop("conditions", ())
     }
-    plain = {"children": children, "status": _settle(status), "conditions": conditions}
+    plain = {"children": children, "status": settle(status), "conditions": conditions}
     text = json.dumps(plain, sort_keys=True)
     return json.loads(re.sub(r"(secrets-run-\w+|pods-[\w-]+|statefulsets-[\w-]+)-\d+", "UID", text))
 
 
-def _settle(value: Any) -> Any:
+def settle(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _settle(v) for k, v in value.items() if k not in CHANGING}
-    return [_settle(one) for one in value] if isinstance(value, list) else value
+        return {k: settle(v) for k, v in value.items() if k not in CHANGING}
+    return [settle(one) for one in value] if isinstance(value, list) else value
 
 
 def differences(one: Any, other: Any, path: str = "") -> list[str]:

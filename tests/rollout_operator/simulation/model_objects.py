@@ -47,6 +47,8 @@ class Write:
     live: Body | None
     body: Body | None
     part: str = ""
+    is_bound: bool = True
+    """Whether it names the version of what it changes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,6 +63,8 @@ class ModelObjects:
     version: int = 10
     compacted: int = 0
     num_made: int = 0
+    writer: str = ""
+    """The replica of the operator whose write is being done."""
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -88,7 +92,12 @@ class ModelObjects:
         new = live is None and meta.get("resourceVersion") == VERSION_OF_NOTHING and not part
         if not new:
             self._require(place, live, meta)
-        self.judge(Write(who=who, verb="apply", place=place, live=live, body=body, part=part))
+        bound = "resourceVersion" in meta
+        self.judge(
+            Write(
+                who=who, verb="apply", place=place, live=live, body=body, part=part, is_bound=bound
+            )
+        )
         if live is None:
             return self._make(place, _with_fields(_plain(body), who, body))
         if part == "status":
@@ -113,7 +122,12 @@ class ModelObjects:
         """JSON merge patch; of ``part`` alone when there is one."""
         live, meta = self.objects.get(place), body.get("metadata", {})
         self._require(place, live, meta)
-        self.judge(Write(who=who, verb="patch", place=place, live=live, body=body, part=part))
+        bound = "resourceVersion" in meta
+        self.judge(
+            Write(
+                who=who, verb="patch", place=place, live=live, body=body, part=part, is_bound=bound
+            )
+        )
         assert live is not None
         patch = {part: body[part]} if part else dict(body)
         if "metadata" in patch:
@@ -127,7 +141,8 @@ class ModelObjects:
         live = self.objects.get(place)
         self._require(place, live, conditions or {})
         assert live is not None
-        self.judge(Write(who=who, verb="delete", place=place, live=live, body=None))
+        bound = "resourceVersion" in (conditions or {})
+        self.judge(Write(who=who, verb="delete", place=place, live=live, body=None, is_bound=bound))
         waits = live["metadata"].get("finalizers") or (place[0] == "pods" and grace != 0)
         if not waits:
             self.drop(place)

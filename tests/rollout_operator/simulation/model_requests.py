@@ -20,13 +20,17 @@ import aiohttp
 from model_objects import Answer, Body, Change, ModelObjects, Place
 from virtual_time import Process
 
+from rollout_operator.errors import NotLeader
+
 OPERATOR = "rollout-operator"
 REFUSALS = {"throttled": 429, "broken": 500, "away": 503, "conflict": 409, "forbidden": 403}
 FAULTS = (*REFUSALS, "cut", "answer lost", "killed before", "killed after", "killed, done late")
+LATE, FROZEN = "done late", "frozen before"
+"""Where there are two replicas: by then the other one may lead."""
+REPLICA_RATE = 0.1
+FROZEN_SECONDS = (5.0, 45.0)
 WATCH_FAULTS = ("watch cut", "compacted", "events late")
-LATE_SECONDS_MAX = (
-    20.0  # short: of the simulated clock  # short: virtual time, how late a request is done
-)
+LATE_SECONDS_MAX = 20.0  # short: virtual time, how late a request is done
 BOOKMARK_SECONDS = 30.0
 
 
@@ -39,6 +43,10 @@ class Chaos:
     left: int = 0
     kinds: tuple[str, ...] = FAULTS
     watch_kinds: tuple[str, ...] = WATCH_FAULTS
+    replica_kinds: tuple[str, ...] = ()
+    replica_left: int = 0
+    honest: bool = True
+    """Whether the clocks of replicas go at one rate."""
     at_call: int | None = None
     num_calls: int = 0
     met: Counter[str] = field(default_factory=Counter)
@@ -52,6 +60,13 @@ class Chaos:
 
     def for_watch(self) -> str:
         return self._take(self.watch_kinds)
+
+    def for_replica(self) -> str:
+        """What happens to a replica, of which ``replica_left`` are left, asked every now and then."""
+        if self.replica_left <= 0 or self.draw.random() >= REPLICA_RATE:
+            return ""
+        self.replica_left -= 1
+        return self._count(self.draw.choice(self.replica_kinds))
 
     def _take(self, kinds: tuple[str, ...]) -> str:
         if not kinds or self.left <= 0 or self.draw.random() >= self.rate:
@@ -105,9 +120,18 @@ class Exchange:
         return
 
 
+def _build_set() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
 @dataclass(slots=True, kw_only=True)
 class ModelSession:
-    """One process's session. ``outlives`` runs what goes on when the process is dead."""
+    """One process's session. ``outlives`` runs what goes on when the process is dead.
+
+    ``may_send`` is asked as a write leaves, as `kube.config.open_session` does it; who has none writes the Lease.
+    """
 
     model: ModelObjects
     chaos: Chaos
@@ -115,7 +139,18 @@ class ModelSession:
     process: Process
     say: Callable[[str], None]
     outlives: Callable[[Any], None]
+    writer: str = ""
+    may_send: Callable[[], None] | None = None
+    sends: Callable[[str], None] = lambda _: None
     watches: list[asyncio.Event] = field(default_factory=list)
+    hearing: asyncio.Event = field(default_factory=_build_set)
+    """Cleared: watches are silent."""
+    reaching: asyncio.Event = field(default_factory=_build_set)
+    """Cleared: no request reaches the API server."""
+
+    @property
+    def is_guarded(self) -> bool:
+        return self.may_send is not None
 
     def request(self, method: str, url: str, *, data=None, headers=None, params=None, **_: Any):
         request = parse_request(method, url, dict(params or {}), data)
@@ -132,6 +167,7 @@ class ModelSession:
 
     async def _answer(self, request: Request, headers: dict[str, str]) -> Response:
         await asyncio.sleep(self.draw.uniform(0.001, 0.05))
+        await self._leave(request)
         fault = self.chaos.for_call()
         if fault:
             self.say(f"{fault}: {request.method} {request.path}")
@@ -144,11 +180,36 @@ class ModelSession:
             self.outlives(self._perform_late(request, headers))
         if fault.startswith("killed"):
             return await self._die(request, headers, performed=fault == "killed after")
-        response = self._perform(request, headers)
+        await self._hold_up(fault, request)
+        response = self._perform(request, headers, writer="" if fault == LATE else self.writer)
         if fault == "answer lost":
             raise aiohttp.ServerDisconnectedError
         await asyncio.sleep(self.draw.uniform(0.0, 0.05))
+        await self.process.gate()
         return response
+
+    async def _hold_up(self, fault: str, request: Request) -> None:
+        if fault == FROZEN:
+            self.process.freeze()
+            frozen_seconds = self.draw.uniform(*FROZEN_SECONDS)
+            asyncio.get_running_loop().call_later(frozen_seconds, self.process.thaw)
+            await self._leave(request)
+        if fault == LATE:
+            await asyncio.sleep(self.draw.uniform(0.0, LATE_SECONDS_MAX))
+            self.say(f"done late: {request.method} {request.path}")
+
+    async def _leave(self, request: Request) -> None:
+        """Raises what keeps a request from leaving: who was frozen is asked once more whether it may write."""
+        await self.process.gate()
+        if not self.reaching.is_set():
+            raise aiohttp.ClientConnectionError("out of reach")
+        if self.may_send is None or request.method == "GET":
+            return
+        try:
+            self.may_send()
+        except NotLeader as error:
+            raise aiohttp.ClientConnectionError(str(error)) from error
+        self.sends(f"{request.method} {request.path}")
 
     async def _die(self, request: Request, headers: dict[str, str], *, performed: bool) -> Response:
         if performed:
@@ -162,11 +223,15 @@ class ModelSession:
         self.say(f"done late: {request.method} {request.path}")
         self._perform(request, headers)
 
-    def _perform(self, request: Request, headers: dict[str, str]) -> Response:
+    def _perform(self, request: Request, headers: dict[str, str], writer: str = "") -> Response:
+        """``writer``: who wrote it a moment ago; empty where it is late, or its sender is dead."""
+        self.model.writer = writer
         try:
             return Response(200, perform(self.model, request, headers))
         except Answer as answer:
             return Response(answer.status, {"message": answer.message})
+        finally:
+            self.model.writer = ""
 
     # -- watches ----------------------------------------------------------------------------------------
 
@@ -190,14 +255,20 @@ class ModelSession:
                     seen = change.version
                     if line := told(change, request):
                         await self._delay(request)
+                        await self._hear()
                         yield line
                 if not found:
                     news.clear()
                     with_time = min(BOOKMARK_SECONDS, over - asyncio.get_running_loop().time())
                     if not await _within(news, max(0.0, with_time)):
+                        await self._hear()
                         yield _bookmark(max(seen, self.model.compacted))
         finally:
             self.watches.remove(news)
+
+    async def _hear(self) -> None:
+        await self.hearing.wait()
+        await self.process.gate()
 
     async def _delay(self, request: Request) -> None:
         """Before an event is told. Raises what breaks the stream."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from model_objects import Body, Change, ModelObjects
 from model_requests import Chaos, Exchange, ModelSession, Response
-from simulate_operator import _NOBODY, SYSTEM, heard, run_manager
+from simulate_operator import _NOBODY, SYSTEM, build_leader, build_manager, heard, run_manager
 from virtual_time import Process, run_virtual
 
 from rollout_api import names
@@ -165,7 +165,8 @@ class PurgeTheatre:
             outlives=lambda work: self.tasks.append(self.loop.create_task(work, context=_NOBODY)),
         )
         self.sessions = [session]
-        await run_manager(session, Nobody(), clocks, process)
+        leader = build_leader(session, "a", clocks, elects=False)
+        await run_manager(build_manager(session, Nobody(), clocks, leader), process)
         self.promises.fail("a part of the operator has ended")
 
     async def control_jobs(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -280,6 +280,7 @@ class Story:
     spec: Body
     acts: tuple[str, ...]
     end: str
+    num_replicas: int = 1
 
     @property
     def loose(self) -> bool:
@@ -293,7 +294,15 @@ class Story:
         return f"seed {self.seed}: {', '.join((*self.acts, self.end))}; {self.spec.keys() - SPEC.keys()}"
 
 
+PAIRS_FROM = 1 << 34
+"""Seeds from here on tell the same stories under two replicas of the operator."""
+BOTH_WRITE = (9, 40, 62)
+"""Of these, in which both write for a while; in the first a stale leader meets a finished run."""
+
+
 def build_story(seed: int) -> Story:
+    if seed >= PAIRS_FROM:
+        return replace(build_story(seed - PAIRS_FROM), seed=seed, num_replicas=2)
     if seed >= ANSWERS_FROM:
         return _build_answers(seed)
     draw = random.Random(f"story {seed}")

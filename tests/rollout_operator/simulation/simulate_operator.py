@@ -1,4 +1,4 @@
-"""One life of a run under one operator after another, in virtual time: the real manager, client, cache and plan, and a model of the API server.
+"""One life of a run under one operator after another, or under two replicas, in virtual time: the real manager, client, cache and plan, and a model of the API server.
 
 ``python simulate_operator.py SEED`` tells the same story again, line by line; ``0-199`` plays many.
 """
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,9 +25,10 @@ import aiohttp
 from kept_promises import Promises, differences, end_of
 from model_cluster import ModelCluster, is_ready
 from model_objects import Body, Change, ModelObjects, Place
-from model_requests import Chaos, Exchange, ModelSession, Response
+from model_requests import FAULTS, FROZEN, LATE, Chaos, Exchange, ModelSession, Response
+from replicas import DISTURBANCES, RATES, SPLITS, SPLITTING, Disturber, Fencing, Replica
 from run_stories import OUTCOMES, PLACE, RUN, UID, Act, Stage, Story, build_story, make_run
-from virtual_time import Process, run_virtual
+from virtual_time import Process, find_process, run_virtual
 
 from rollout_api import names
 from rollout_operator.controller.clocks import Clocks
@@ -50,6 +51,8 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 OVER_SECONDS = 7200.0
 """Longest life, in virtual time: pauses after faults grow to two minutes."""
 REST_SECONDS = 40.0
+PAIRS_REST_SECONDS = 120.0
+"""A leader that is frozen or hears nothing for a while may be all there is."""
 POLL_SECONDS = 0.5
 LIVES_MAX = 40
 SYSTEM = "system"
@@ -73,6 +76,8 @@ class Life:
     num_lives: int = 0
     num_writes: int = 0
     num_calls: int = 0
+    writers: set[str] = field(default_factory=set)
+    num_overlaps: int = 0
     log: list[str] = field(default_factory=list)
 
     def explain(self) -> str:
@@ -111,10 +116,13 @@ class Theatre:
         )
         self.stage = Stage(model=self.model, cluster=self.cluster, loose=story.loose)
         self.acts: list[Act] = []
-        self.sessions: list[ModelSession] = []
         self.tasks: list[asyncio.Task] = []
-        self.process = Process("nobody")
-        self.process.kill()
+        self.fencing = Fencing(fail=self.promises.fail)
+        self.disturb = Disturber(draw, self.loop.call_later)
+        self.has_honest_clocks = chaos.honest
+        self.replicas = [
+            Replica(place=one, process=_build_dead()) for one in "ab"[: story.num_replicas]
+        ]
 
     # -- time --------------------------------------------------------------------------------------------
 
@@ -129,32 +137,60 @@ class Theatre:
 
     def changed(self, change: Change) -> None:
         self.promises.changed(change, self.model)
-        for session in self.sessions:
+        if not self.story.loose:
+            self.fencing.changed(change, self.model.writer)
+        for session in [one for replica in self.replicas for one in replica.sessions]:
             session.news(change)
         if change.place != PLACE and self.acts and self.acts[0].at_once:
             self._act(self.acts)
 
     # -- operators -----------------------------------------------------------------------------------------
 
-    def open_operator(self) -> None:
+    def open_operator(self, replica: Replica) -> None:
         self.life.num_lives += 1
-        self.say(f"operator {self.life.num_lives} begins")
-        self.process = Process(f"operator {self.life.num_lives}")
-        self.process.spawn(self._operate(self.process))
+        rate = 1.0 if self.has_honest_clocks else self.draw.choice(RATES)
+        told = f", its clock of the Lease at {rate}" if self.is_pair else ""
+        self.say(f"operator {self.life.num_lives} begins{told}")
+        process = Process(f"{replica.place}{self.life.num_lives}")
+        replica.begin(process, rate)
+        process.spawn(self._operate(replica, process))
 
-    async def _operate(self, process: Process) -> None:
+    @property
+    def is_pair(self) -> bool:
+        return len(self.replicas) > 1
+
+    async def _operate(self, replica: Replica, process: Process) -> None:
+        rate = replica.rate
         clocks = Clocks(now=self.now, monotonic=self.loop.time, noise=self.draw.random)
-        session = ModelSession(
+        of_lease = replace(clocks, monotonic=lambda: self.loop.time() * rate)
+        session = self._build_session(replica)
+        apart = self._build_session(replica) if self.is_pair else session
+        leader = build_leader(apart, replica.identity, of_lease, elects=self.is_pair)
+        if self.is_pair:
+            session.may_send = leader.require
+            session.sends = lambda what: self._sends(replica, what)
+        manager = build_manager(session, Network(self.cluster, self.say), clocks, leader)
+        replica.sessions, replica.manager = [session, apart][: len(self.replicas)], manager
+        await run_manager(manager, process)
+        if not replica.is_leaving:
+            self.promises.fail("a part of the operator has ended")
+        await manager.stop()
+        self.say(f"{replica.identity} has ended")
+        process.kill()
+
+    def _build_session(self, replica: Replica) -> ModelSession:
+        return ModelSession(
             model=self.model,
             chaos=self.chaos,
             draw=self.draw,
-            process=process,
+            process=replica.process,
             say=self.say,
+            writer=replica.identity,
             outlives=lambda work: self.tasks.append(self.loop.create_task(work, context=_NOBODY)),
         )
-        self.sessions = [session]
-        await run_manager(session, Network(self.cluster, self.say), clocks, process)
-        self.promises.fail("a part of the operator has ended")
+
+    def _sends(self, replica: Replica, what: str) -> None:
+        self.fencing.sends(replica.identity, what, self.model, honest=self.has_honest_clocks)
 
     # -- the life --------------------------------------------------------------------------------------------
 
@@ -163,13 +199,15 @@ class Theatre:
         self.tasks.append(self.loop.create_task(self.cluster.run()))
         self.acts = acts = self.story.plan()
         quiet, seen = 0.0, -1
+        rest = PAIRS_REST_SECONDS if self.is_pair else REST_SECONDS
         while self.loop.time() < OVER_SECONDS:
-            await self._keep_an_operator()
+            await self._keep_operators()
+            self._disturb_one()
             self._act(acts)
             version = self._version()
             quiet = quiet + POLL_SECONDS if version == seen else 0.0
             seen = version
-            if not acts and self._is_over() and quiet >= REST_SECONDS:
+            if not acts and self._is_over() and quiet >= rest:
                 await self._look_once_more()
                 return
             await asyncio.sleep(POLL_SECONDS)
@@ -190,15 +228,40 @@ class Theatre:
         for place, live in build_surroundings():
             self.model.create("kubectl", place, live)
 
-    async def _keep_an_operator(self) -> None:
-        if self.process.alive:
-            return
-        if self.life.num_lives >= LIVES_MAX:
-            self.chaos.left = 0
-        if self.life.num_lives:
+    async def _keep_operators(self) -> None:
+        for replica in self.replicas:
+            if replica.process.alive:
+                continue
+            if self.life.num_lives >= LIVES_MAX:
+                self.chaos.left = 0
+            if await self._may_begin(replica):
+                self.open_operator(replica)
+
+    async def _may_begin(self, replica: Replica) -> bool:
+        """Who is dead comes back after a while, in which the other replica, where there is one, goes on."""
+        if self.life.num_lives < len(self.replicas):
+            return True
+        if not self.is_pair:
             self.say("the operator is dead")
             await asyncio.sleep(self.draw.uniform(0.1, 20.0))
-        self.open_operator()
+            return True
+        if not replica.back_at:
+            self.say(f"{replica.identity} is dead")
+            replica.back_at = self.loop.time() + self.draw.uniform(0.1, 20.0)
+        if self.loop.time() < replica.back_at:
+            return False
+        replica.back_at = 0.0
+        return True
+
+    def _disturb_one(self) -> None:
+        """Most often the one that leads."""
+        if not (kind := self.chaos.for_replica()):
+            return
+        leads = [one for one in self.replicas if one.leads()]
+        chosen = self.draw.choice(leads if leads and self.draw.random() < 0.8 else self.replicas)
+        if chosen.process.alive:
+            self.say(f"{kind}: {chosen.identity}")
+            self.disturb(kind, chosen)
 
     def _version(self) -> int:
         """What changes with every write but those of the Lease."""
@@ -214,10 +277,11 @@ class Theatre:
     async def _look_once_more(self) -> None:
         """A new operator, that remembers nothing, finds nothing to be done."""
         self.life.end = end_of(self.model)
-        self.chaos.rate, self.chaos.at_call = 0.0, None
-        self.process.kill()
+        self.chaos.rate, self.chaos.at_call, self.has_honest_clocks = 0.0, None, True
+        for replica in self.replicas:
+            replica.process.kill()
         before, self.promises.writes = self.promises.num_writes, []
-        self.open_operator()
+        self.open_operator(self.replicas[0])
         await asyncio.sleep(60.0)
         if self.promises.num_writes != before:
             self.promises.fail(f"a new operator writes after the end: {self.promises.writes}")
@@ -251,11 +315,17 @@ class Network:
 _NOBODY = Context()
 
 
-async def run_manager(session: ModelSession, outer: Any, clocks: Clocks, process: Process) -> None:
+def _build_dead() -> Process:
+    process = Process("nobody")
+    process.kill()
+    return process
+
+
+async def run_manager(manager: Manager, process: Process) -> None:
     """An operator's life, until a part of it ends."""
-    manager = build_manager(session, outer, clocks)
+    sink = OwnKinds(manager.store)
     readers = [
-        Informer(client=manager.client, resource=one, sink=OwnKinds(manager.store), clocks=clocks)
+        Informer(client=manager.client, resource=one, sink=sink, clocks=manager.clocks)
         for one in OWN_KINDS
     ]
     for reader in readers:
@@ -266,23 +336,28 @@ async def run_manager(session: ModelSession, outer: Any, clocks: Clocks, process
     await manager.ending.wait()
 
 
-def build_manager(session: ModelSession, outer: Any, clocks: Clocks) -> Manager:
-    metrics = build_metrics()
-    server = "https://cluster"
-    leader = Leader(
-        client=KubeClient(session, server),
+SERVER = "https://cluster"
+
+
+def build_leader(session: ModelSession, identity: str, clocks: Clocks, *, elects: bool) -> Leader:
+    return Leader(
+        client=KubeClient(session, SERVER),
         namespace=SYSTEM,
-        identity="a",
-        enabled=False,
+        identity=identity,
+        enabled=elects,
         clocks=clocks,
     )
+
+
+def build_manager(session: ModelSession, outer: Any, clocks: Clocks, leader: Leader) -> Manager:
+    metrics = build_metrics()
     queue = KeyQueue(clock=clocks.monotonic, noise=clocks.noise)
     return Manager(
-        settings=SETTINGS,
-        connection=Connection(server=server, namespace=SYSTEM),
+        settings=replace(SETTINGS, identity=leader.identity),
+        connection=Connection(server=SERVER, namespace=SYSTEM),
         session=session,
         outer=outer,
-        client=KubeClient(session, server, may_write=leader.require, count=metrics.count_request),
+        client=KubeClient(session, SERVER, may_write=leader.require, count=metrics.count_request),
         store=RunStore(queue.put),
         queue=queue,
         leader=leader,
@@ -361,7 +436,8 @@ class Ear(logging.Handler):
         self.theatre: Theatre | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self.theatre is None or not self.theatre.process.alive:
+        process = find_process()
+        if self.theatre is None or process is None or not process.alive:
             return
         self.theatre.say(f"  log: {record.getMessage()[:300]}")
         if record.exc_info and record.exc_info[1] is not None:
@@ -395,6 +471,8 @@ def play(seed: int, chaos: Chaos, draw: random.Random) -> Life:
         finally:
             ear.theatre = None
             life.broken, life.num_writes = theatre.promises.broken, theatre.promises.num_writes
+            life.writers = theatre.fencing.writers
+            life.num_overlaps = theatre.fencing.num_overlaps
 
     with heard() as ear, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="coroutine .* was never awaited")
@@ -411,6 +489,11 @@ def undisturbed(seed: int) -> Life:
 def disturbed(seed: int) -> Life:
     draw = random.Random(f"faults {seed}")
     chaos = Chaos(draw=draw, rate=draw.choice([0.02, 0.05, 0.15]), left=draw.choice([2, 8, 20]))
+    if build_story(seed).num_replicas > 1:
+        chaos.kinds, chaos.replica_kinds = (*FAULTS, LATE, FROZEN), tuple(DISTURBANCES)
+        chaos.replica_left = draw.choice([2, 4, 8])
+        if draw.random() < 0.5:
+            chaos.honest, chaos.kinds, chaos.replica_kinds = False, SPLITTING, SPLITS
     return play(seed, chaos, draw)
 
 
@@ -462,6 +545,7 @@ def main() -> None:
                 life.num_lives,
                 life.num_writes,
                 life.num_calls,
+                life.num_overlaps,
             )
 
 

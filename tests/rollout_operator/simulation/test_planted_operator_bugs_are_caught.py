@@ -2,14 +2,18 @@
 
 from dataclasses import replace
 
+from run_stories import BOTH_WRITE, PAIRS_FROM
 from simulate_operator import disturbed, undisturbed
 
 from rollout_api import names
+from rollout_operator.kube.client import KubeClient
+from rollout_operator.kube.leader import Leader
 from rollout_operator.kube.managed_fields import controller_uid
 from rollout_operator.run.plan import phases, plan
 
-WITH_A_SUSPENSION = (3, 8, 12)
+WITH_A_SUSPENSION = (3, 8, 10, 12)
 """Seeds whose run is suspended and resumed; whether pods of before are still there by then is a matter of moments."""
+PAIRS = (7, *range(7), *range(8, 40))
 
 
 def test_an_object_that_only_bears_the_labels_is_taken_for_a_child(monkeypatch):
@@ -32,3 +36,34 @@ def test_an_attempt_that_begins_before_the_pods_of_the_last_are_gone(monkeypatch
     monkeypatch.setattr(plan, "has_pods", lambda observed: False)  # the second look
     broken = [one for seed in WITH_A_SUSPENSION for one in undisturbed(seed).broken]
     assert any("pods of run attempts" in one for one in broken), broken
+
+
+def is_caught(words: str) -> bool:
+    lives = (disturbed(PAIRS_FROM + seed) for seed in PAIRS)
+    return any(words in one for life in lives for one in life.broken)
+
+
+def test_a_replica_that_writes_without_the_lease(monkeypatch):
+    monkeypatch.setattr(Leader, "require", lambda _: None)
+    assert is_caught("holds the Lease")
+
+
+def test_a_replica_that_takes_a_lease_from_a_holder_who_is_not_silent(monkeypatch):
+    monkeypatch.setattr(Leader, "_silent", lambda *_: True)
+    assert is_caught("holds the Lease")
+
+
+def test_a_write_that_takes_whatever_version_is_there(monkeypatch):
+    apply = KubeClient.apply
+
+    async def unbound(client, body, resource, **named):
+        meta = {k: v for k, v in body["metadata"].items() if k != "resourceVersion"}
+        return await apply(client, {**body, "metadata": meta}, resource, **named)
+
+    monkeypatch.setattr(KubeClient, "apply", unbound)
+    assert is_caught("bound to no version")
+
+
+def test_children_of_a_finished_run_that_a_stale_leader_makes_again(monkeypatch):
+    monkeypatch.setattr("rollout_operator.run.apply._has_gone_on", lambda *_: False)
+    assert any("undoes what" in one for one in disturbed(PAIRS_FROM + BOTH_WRITE[0]).broken)

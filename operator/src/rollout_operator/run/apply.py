@@ -8,13 +8,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 from rollout_api import names
 from rollout_api.names import Role
 from rollout_operator.apply.apply_set import ApplySet
 from rollout_operator.cache.children import Child, is_drifted
 from rollout_operator.cache.store import Store
-from rollout_operator.errors import Terminating
+from rollout_operator.errors import Conflict, Terminating
 from rollout_operator.kube.client import KubeClient, gather_bounded
 from rollout_operator.kube.managed_fields import seal
 from rollout_operator.kube.resources import CONFIG_MAPS, RUNS
@@ -64,7 +65,7 @@ class Applier:
     ) -> str:
         """Bring the children to what is wanted; the name of the attempt's record.
 
-        Raises Terminating when the run itself turns out to be gone.
+        Raises Terminating when the run itself turns out to be gone, Conflict when it has gone on.
         """
         expected = self._expected(observed, wanted)
         there = self.store.children(observed.namespace, observed.uid).keys()
@@ -127,12 +128,19 @@ class Applier:
         return _parse_places(record.expected) if record is not None else ()
 
     async def _confirm(self, observed: Observed) -> None:
-        """Children that vanish are often those of a run that is gone, of which nobody has told us yet."""
+        """Ask before a child is made again, which is bound to no version of the run: ours may be old.
+
+        Children that vanish are often those of a run that is gone, suspended or over, of which nobody has told us
+        yet; another replica may have removed them.
+        """
         chosen = f"metadata.name={observed.name}"
         found = await self.client.list(RUNS, observed.namespace, fieldSelector=chosen)
-        metas = [one["metadata"] for one in found["items"]]
-        if not any(one["uid"] == observed.uid and "deletionTimestamp" not in one for one in metas):
-            raise Terminating(f"run {observed.namespace}/{observed.name}", 404, "is gone")
+        what = f"run {observed.namespace}/{observed.name}"
+        live = next((one for one in found["items"] if _is_living(one, observed.uid)), None)
+        if live is None:
+            raise Terminating(what, 404, "is gone")
+        if _has_gone_on(live, observed):
+            raise Conflict(what, 409, "has gone on since it was looked at")
 
     async def _sign_again(self, record: Child | None) -> None:
         """With the key that signs now, while the one before it still verifies."""
@@ -214,6 +222,22 @@ class Applier:
         if child is None or child.digest != digest or is_drifted(child, self._writer.accepted):
             repair = child is not None and child.attempt == wanted.attempt
             await self._writer.apply(manifest, child, observed.permit(), repair=repair)
+
+
+def _is_living(run: Mapping[str, Any], uid: str) -> bool:
+    return run["metadata"]["uid"] == uid and "deletionTimestamp" not in run["metadata"]
+
+
+def _has_gone_on(run: Mapping[str, Any], observed: Observed) -> bool:
+    """Whether its spec, its attempt or its end is another one than what was looked at."""
+    status = run.get("status") or {}
+    is_over = any(
+        one["type"] == "Finished" and one["status"] == "True"
+        for one in status.get("conditions", ())
+    )
+    was_over = any(c.type == "Finished" and c.status == "True" for c in observed.status.conditions)
+    now = (run["metadata"].get("generation", 0), status.get("attempt", 0), is_over)
+    return now != (observed.generation, observed.status.attempt, was_over)
 
 
 def _is_new(observed: Observed, wanted: Desired) -> bool:

@@ -1,0 +1,55 @@
+"""Two replicas of the operator, of which one or both believe they lead: the run comes to the end that it has without any fault.
+
+What is drawn: which replica is killed, told to end or frozen, whose clock is slow or fast, whose Lease is out of reach,
+whose cache is stale, and which requests are refused, lost, done late, or are their sender's last. Always: with honest clocks
+no write begins while the other one holds the Lease; every write is bound to the version that was seen; neither undoes what the
+other wrote; and all that holds of one operator.
+"""
+
+from collections import Counter
+
+import pytest
+from fresh_seeds import find_first
+from replicas import DISTURBANCES
+from run_stories import ANSWERS_FROM, BOTH_WRITE, PAIRS_FROM
+from simulate_operator import Life, simulate
+
+LONG = 600
+
+
+def check(seed: int) -> Life:
+    life = simulate(PAIRS_FROM + seed)
+    assert not life.broken, life.explain()
+    return life
+
+
+@pytest.mark.parametrize("seed", (*range(6), *BOTH_WRITE))
+def test_known_seeds(seed):
+    check(seed)
+
+
+@pytest.mark.parametrize("seed", range(ANSWERS_FROM, ANSWERS_FROM + 3))
+def test_known_seeds_of_runs_without_a_learner(seed):
+    check(seed)
+
+
+def test_the_other_one_goes_on_and_for_a_while_both_write():
+    life = check(BOTH_WRITE[1])
+    assert len(life.writers) > 1
+    assert life.num_overlaps
+
+
+@pytest.mark.slow
+def test_many_seeds_meet_every_disturbance():
+    met: Counter[str] = Counter()
+    for seed in range(100, 140):
+        met += check(seed).met
+    assert set(met) >= DISTURBANCES.keys()
+
+
+@pytest.mark.slow
+def test_many_fresh_seeds():
+    first = find_first()
+    print(f"fresh seeds from {PAIRS_FROM + first} on")
+    for seed in range(first, first + LONG):
+        check(seed)
