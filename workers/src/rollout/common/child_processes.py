@@ -6,6 +6,8 @@ that forked it (``rollout.common.parent_death``).
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -88,6 +90,17 @@ def start_process(spec: ProcessSpec, *, keep: Iterable[int] = ()) -> subprocess.
 def open_pidfd(pid: int) -> int:
     """A descriptor that becomes readable when the process ends; -1 where there is no such thing."""
     return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
+
+
+def kill_unread(process: asyncio.subprocess.Process) -> None:
+    """SIGKILL to a child that asyncio waits for, unless its end is known.
+
+    asyncio's own `kill` asks first whether the child has ended, and so takes the exit status from the thread that waits
+    for it: "Unknown child process pid", and 255 in place of the status.
+    """
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
 
 
 def signal_group(process: Process, number: signal.Signals) -> None:

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
+from rollout.common.child_processes import kill_unread
 from rollout.errors import InfrastructureError
 from rollout.tools.sandbox.contract import (
     Cause,
@@ -246,9 +247,7 @@ class BubblewrapSandbox:
     async def close(self) -> None:
         """End everything in it; idempotent."""
         self._closed = True
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+        kill_unread(self._process)
         await self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()

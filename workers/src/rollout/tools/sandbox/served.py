@@ -17,6 +17,7 @@ from typing import Literal
 
 import msgspec
 
+from rollout.common.child_processes import kill_unread
 from rollout.errors import InfrastructureError
 from rollout.tools.sandbox.contract import SandboxLimits
 
@@ -125,9 +126,7 @@ class ServedProgram:
 
     def kill(self) -> None:
         """End everything in it; idempotent."""
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+        kill_unread(self._process)
 
     async def close(self) -> None:
         """End everything in it, and let its pipes go; idempotent. Nobody may be reading."""
