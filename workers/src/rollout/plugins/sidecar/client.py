@@ -23,6 +23,7 @@ from rollout.errors import InfrastructureError, PluginError, SpecError
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
 from rollout.plugins.sidecar.manifest import CONTRACT, PluginFolder
 from rollout.plugins.sidecar.process import PluginProcess
+from rollout.plugins.sidecar.slots import CallSlots
 
 BYTES_MAX = 64 << 20
 DEATHS_MAX = 3
@@ -150,7 +151,7 @@ class PluginClient:
         self._lock = threading.Lock()
         self._running: _Running | None = None
         self._deaths = 0
-        self._free = threading.BoundedSemaphore(plugin.manifest.concurrency)
+        self._slots = CallSlots(plugin.manifest.concurrency)
 
     def start(self) -> None:
         """Start it, unless it runs. Raises SpecError."""
@@ -166,14 +167,16 @@ class PluginClient:
         until = time.monotonic() + seconds
         for left in reversed(range(TRIES)):
             running = self._connected()
-            if not self._free.acquire(timeout=max(0.0, until - time.monotonic())):
-                raise InfrastructureError(self._say(f"is busy: {self._bound()}"))
+            try:
+                self._slots.take(max(0.0, until - time.monotonic()))
+            except TimeoutError as error:
+                raise self._busy() from error
             try:
                 return running.method(call)(request, timeout=max(0.0, until - time.monotonic()))
             except grpc.RpcError as error:
                 self._require_another_try(running, call, error, left)
             finally:
-                self._free.release()
+                self._slots.release()
             time.sleep(_pause(left))
         raise AssertionError("the last try raises")
 
@@ -182,14 +185,17 @@ class PluginClient:
         until = time.monotonic() + seconds
         for left in reversed(range(TRIES)):
             running = await asyncio.to_thread(self._connected)
-            await self._acquire(until)
+            try:
+                await self._slots.take_soon(max(0.0, until - time.monotonic()))
+            except TimeoutError as error:
+                raise self._busy() from error
             try:
                 left_seconds = max(0.0, until - time.monotonic())
                 return await _answer(running.method(call).future(request, timeout=left_seconds))
             except grpc.RpcError as error:
                 await asyncio.to_thread(self._require_another_try, running, call, error, left)
             finally:
-                self._free.release()
+                self._slots.release()
             await asyncio.sleep(_pause(left))
         raise AssertionError("the last try raises")
 
@@ -200,14 +206,9 @@ class PluginClient:
         if running is not None:
             running.end()
 
-    async def _acquire(self, until: float) -> None:
-        while not self._free.acquire(blocking=False):
-            if time.monotonic() > until:
-                raise InfrastructureError(self._say(f"is busy: {self._bound()}"))
-            await asyncio.sleep(POLL_SECONDS)
-
-    def _bound(self) -> str:
-        return f"{self.plugin.manifest.concurrency} calls at a time (concurrency)"
+    def _busy(self) -> InfrastructureError:
+        bound = f"{self.plugin.manifest.concurrency} calls at a time (concurrency)"
+        return InfrastructureError(self._say(f"is busy: {bound}"))
 
     def _connected(self) -> _Running:
         with self._lock:
