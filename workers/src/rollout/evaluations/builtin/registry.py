@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rollout.evaluations.builtin.arithmetic import build_arithmetic
 from rollout.evaluations.builtin.gsm8k import (
     build_gsm8k,
     build_gsm8k_5shot,
@@ -14,7 +13,7 @@ from rollout.evaluations.builtin.humaneval import build_humaneval
 from rollout.evaluations.builtin.ifeval import build_ifeval
 from rollout.evaluations.builtin.mmlu import build_mmlu_generative
 from rollout.evaluations.builtin.musique import build_musique
-from rollout.evaluations.builtin.treasure_hunt import build_treasure_hunt
+from rollout.evaluations.builtin.own_problems import build_arithmetic, build_treasure_hunt
 from rollout.evaluations.suites import Context, Suite
 
 BUILTINS: Mapping[str, Callable[[str, Mapping[str, str], Context], Suite]] = {
