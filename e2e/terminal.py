@@ -1,4 +1,4 @@
-"""States of runs and pods after which waiting on is vain: no registry of a test cluster will have an image later. Pure."""
+"""States of runs and pods after which waiting on is vain: no registry of a test cluster will have an image later, no spec mends itself. Pure."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,12 +6,15 @@ from typing import Any
 IMAGE_REASONS = frozenset(
     {"ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName"}
 )
-STALLED_REASONS = frozenset({"ImagePullFailed"})
+STALLED_REASONS = frozenset({"ImagePullFailed", "InvalidSpec"})
 
 
 def why_of_run(status: dict[str, Any]) -> str:
-    """What the run's operator says it cannot get over; empty while it may."""
-    for one in status.get("conditions", ()):
+    """What the run's operator says it cannot get over; empty while it may, and of a run that has ended."""
+    conditions = status.get("conditions", ())
+    if any((one["type"], one["status"]) == ("Finished", "True") for one in conditions):
+        return ""
+    for one in conditions:
         if (one["type"], one["status"]) == ("Stalled", "True") and one["reason"] in STALLED_REASONS:
             return f"Stalled={one['reason']}: {one['message']}"
     return ""

@@ -33,6 +33,11 @@ def test_a_run_that_is_stalled_for_an_image_is_hopeless():
     assert why_of_run({"conditions": [PULL_FAILED]}) == "Stalled=ImagePullFailed: x:1"
 
 
+def test_a_run_whose_spec_is_refused_is_hopeless():
+    refused = {**PULL_FAILED, "reason": "InvalidSpec", "message": "spec.train: no such thing"}
+    assert why_of_run({"conditions": [refused]}) == "Stalled=InvalidSpec: spec.train: no such thing"
+
+
 def test_a_run_that_goes_on_by_itself_is_not():
     assert why_of_run({}) == ""
     assert why_of_run({"conditions": [{**PULL_FAILED, "status": "False"}]}) == ""

@@ -1,4 +1,4 @@
-"""Where every random number of a run comes from (protocol section 1).
+"""Where every random number of a run comes from.
 
 Noise for a sample = H(spec seed, domain, task ordinal, sample index, turn, segment). The run's name,
 its UID and the actor that happens to generate never enter, and a retry keeps its noise.

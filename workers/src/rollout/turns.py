@@ -19,7 +19,7 @@ from rollout.types import Message, ToolCall
 Owner = Literal["policy", "task", "infrastructure"]
 """Whose doing an ending is. ``policy``: data, scored. ``task``: its row or its environment is broken, never scored.
 ``infrastructure``: a node, a network, a service; never scored, tried again on a fresh environment with the same noise,
-then left out of its group (protocol section 5)."""
+then left out of its group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

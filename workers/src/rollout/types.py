@@ -130,7 +130,7 @@ class Message:
 class Prompt:
     """One task's prompt, rendered.
 
-    ``ordinal`` is the task ordinal in data order (protocol section 1); evaluation prompts use the
+    ``ordinal`` is the task ordinal in data order; evaluation prompts use the
     position in their split. ``row`` is what rewards see beside the completion (``row["answer"]``).
     """
 

@@ -1,4 +1,4 @@
-"""The digest of the adapter that vLLM's loader was last handed (protocol section 9a, for LoRA)."""
+"""The digest of the adapter that vLLM's loader was last handed (docs/concepts/equality.md)."""
 
 from __future__ import annotations
 

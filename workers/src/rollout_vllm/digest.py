@@ -1,7 +1,7 @@
 """The digest of a weight version: a hash over tensors, not over a file.
 
 The learner computes it when it publishes, an engine computes it over the tensors that it hands to
-its loader; equality is check (a) of protocol section 9. Layout and order of a file do not matter.
+its loader; a load is accepted where they are equal. Layout and order of a file do not matter.
 """
 
 from __future__ import annotations

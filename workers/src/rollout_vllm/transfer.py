@@ -5,7 +5,7 @@ whole and in place, everything else stays as it is. The whole model is loaded by
 ``reload_weights``: the first time, after any doubt, and for a model whose modules are not known by name.
 
 It keeps the digest of every tensor that it handed to the loader. The root over all of them is what the
-version is checked against (protocol section 9a); what the engine's memory holds afterwards it does not claim.
+version is checked against; what the engine's memory holds afterwards it does not claim.
 """
 
 from __future__ import annotations

@@ -130,4 +130,4 @@ class Reward(OneOf):
     weight: Real = filled(1.0, ge=-1_000_000, le=1_000_000)
     """Factor in the sum; 0 only records it."""
     timeout_seconds: int = filled(60, ge=1, le=86_400)
-    """Longest time for one batch; past it the batch is an infrastructure failure, never reward 0."""
+    """Longest time for one batch; past it the batch is a `data` failure, never reward 0: a task's second ends the run."""

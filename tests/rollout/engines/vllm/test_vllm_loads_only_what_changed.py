@@ -1,7 +1,6 @@
 """A version that changed little is loaded module by module, and is then served as if loaded whole.
 
-One exact server: each prompt alone, no prefix cache, so that two loads of equal weights agree bit by bit
-(protocol section 9b). Servers are shared with other files; every test loads what it needs.
+One exact server: each prompt alone, no prefix cache, so that two loads of equal weights agree bit by bit. Servers are shared with other files; every test loads what it needs.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """One sample's episode as data: what was said, which tokens were sampled, how it ended.
 
 Pure. Tokens that the policy sampled are never rendered again: a later turn's prompt is the earlier
-prompt, the sampled ids, and the ids that the renderer puts after the reply (protocol section 1).
+prompt, the sampled ids, and the ids that the renderer puts after the reply.
 """
 
 from __future__ import annotations

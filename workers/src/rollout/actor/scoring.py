@@ -3,7 +3,7 @@
 A reward that raises, hangs or returns no finite number is the task's failure, of kind ``data``: the
 coordinator has it tried once more and then stops the run with the message. It is never a reward of 0.
 One that raises InfrastructureError (a judge that answers 503) fails nobody's task: the samples that it could
-not score are lost to infrastructure, which are tried again with the same noise (protocol section 5).
+not score are lost to infrastructure, which are tried again with the same noise.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Brings the engine to the version that a task wants, and proves that it is that version.
 
-Protocol section 9, check (a): the digest of the tensors handed to the engine's loader must be the
+The digest of the tensors handed to the engine's loader must be the
 version's. A mismatch quarantines the actor: nothing is sampled, the load is tried again from the
 store (from a dense base, where deltas led to it), and every attempt is reported.
 """

@@ -1,4 +1,4 @@
-"""The order of a run's tasks, and where it stands (protocol section 1). Pure.
+"""The order of a run's tasks, and where it stands. Pure.
 
 Task ordinal = epoch x length + slot in that epoch's shuffled order. Everything is computed from the
 ordinal: a cursor that is resumed anywhere goes on exactly as if it had never stopped.

@@ -1,4 +1,4 @@
-"""The hash chain of a run (protocol section 3): one value that two runs share only if they are equal.
+"""The hash chain of a run: one value that two runs share only if they are equal.
 
     h_0 = H(spec digest, initial version)
     h_k = H(h_{k-1}, spec digest, k, cursor, ordered tokens, version, state)

@@ -1,4 +1,4 @@
-"""How a learner begins: the newest anchor, then the committed steps after it, again (protocol section 8).
+"""How a learner begins: the newest anchor, then the committed steps after it, again.
 
 A replayed step must meet the committed version digest and chain value. Where it does not (hardware that
 does not repeat itself, another runtime), the run goes on in a new lineage and is graded logical.

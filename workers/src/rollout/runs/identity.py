@@ -100,7 +100,7 @@ def _measured(evaluation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def grade_of(spec: RolloutRunSpec) -> Grade:
-    """What may be claimed about equality when nothing goes wrong (protocol section 7)."""
+    """What may be claimed about equality when nothing goes wrong."""
     stale = spec.train.max_staleness if spec.train else 0
     return "Exact" if spec.numerics.mode == "Exact" and not stale else "Logical"
 

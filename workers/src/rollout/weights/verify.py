@@ -1,4 +1,4 @@
-"""Whether an actor samples from the policy that the learner holds (protocol section 9c).
+"""Whether an actor samples from the policy that the learner holds.
 
 Compares log-probabilities of the same tokens; decides nothing: the monitor and the tests do.
 

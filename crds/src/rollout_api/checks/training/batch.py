@@ -49,17 +49,24 @@ def ranks_divide(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
 
 
 def micro_batch_holds_a_sequence(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
-    """A micro-batch that is smaller than the longest sequence could never be filled."""
+    """A micro-batch that is smaller than the longest sequence could never be filled.
+
+    A sequence that the model's context cannot hold either is refused for that alone (`checks/model.py`).
+    """
     if spec.train is None:
         return
     needed = _longest_sequence(spec, facts)
-    if needed > spec.train.micro_batch_tokens:
-        yield Problem(
-            field="spec.train.microBatchTokens",
-            reason="MicroBatchTooSmall",
-            message=f"{spec.train.micro_batch_tokens} tokens cannot hold one sequence of {needed}",
-            fix=f"raise it to {needed} or more, or shorten sampling.maxNewTokens or maxLength",
-        )
+    if needed <= spec.train.micro_batch_tokens:
+        return
+    if facts.model is not None and needed > facts.model.context_length:
+        return
+    length = "sampling.maxNewTokens" if spec.train.algorithm.is_online else "maxLength"
+    yield Problem(
+        field="spec.train.microBatchTokens",
+        reason="MicroBatchTooSmall",
+        message=f"{spec.train.micro_batch_tokens} tokens cannot hold one sequence of {needed}, which {length} allows",
+        fix=f"shorten {length}, or raise microBatchTokens to {needed} or more where model and devices hold that",
+    )
 
 
 def run_has_an_end(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:

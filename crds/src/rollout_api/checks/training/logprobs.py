@@ -1,4 +1,4 @@
-"""Sampling against logprob semantics (protocol section 10): what would silently train on wrong ratios."""
+"""Sampling against logprob semantics: what would silently train on wrong ratios."""
 
 from __future__ import annotations
 

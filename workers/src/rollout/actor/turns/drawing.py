@@ -3,7 +3,7 @@
 An engine that is fed continuously takes each sample as it comes. Any other takes one batch at a time: all that
 waits when it is free, after a moment in which others may join. In Exact the members of a group meet at a barrier every
 turn, so that what an engine is asked for a group at once depends on the group alone; which groups share a call
-changes no token (fixed slots, protocol section 7).
+changes no token (slots are fixed).
 """
 
 from __future__ import annotations

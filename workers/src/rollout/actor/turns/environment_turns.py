@@ -4,7 +4,7 @@ Environments are users' code. What one raises is its task's failure; so is an en
 calls infrastructure's (an ending, an InfrastructureError) and an answer that takes too long are tried once more: a
 fresh environment hears the same replies. Where that takes too long as well, it is what the policy's reply led to: the
 episode ends as OUT_OF_TIME, and earns nothing. A start that takes too long, infrastructure that fails twice, and
-a fresh environment that answers otherwise cost that sample (protocol section 5).
+a fresh environment that answers otherwise cost that sample.
 """
 
 from __future__ import annotations

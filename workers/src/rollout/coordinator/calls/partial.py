@@ -4,14 +4,14 @@ Groups that infrastructure failures reached in part: tried again whole, and used
 
 The survivors of an attempt are no result while another may bring the whole group: the next one draws
 the same noise. After the last, the samples that were spared make the group, from the quorum on; the
-others are excluded (protocol section 5). A try is a failure that an actor reported: actors that were
+others are excluded. A try is a failure that an actor reported: actors that were
 killed or left say nothing about a sample, and take no try of it.
 
 Beginnings of samples: which are kept, to whom they are given, and whether what comes back goes on from them.
 
 A prefix is kept in the ledger with the return of its task. The next attempt goes on behind it as long as
-its oldest token is young enough for the step that will consume the group at the latest (protocol
-section 4). In Exact nothing is kept: samples start over (section 7).
+its oldest token is young enough for the step that will consume the group at the latest.
+In Exact nothing is kept: samples start over.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Actors whose engines do not hold the weights that they were told to hold.
 
 One wrong digest sends an actor back to a dense base, and nothing is sampled meanwhile. An actor that stays
 wrong is set aside, the others go on without it; when more than half are, the fault is no actor's and the run
-ends, with all that was committed (protocol section 9).
+ends, with all that was committed.
 
 Versions that the store cannot give: damaged or gone, found out by an actor, stored again by the learner.
 

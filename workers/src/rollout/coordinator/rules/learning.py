@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 VARIANCE_MIN = 1e-6
-"""Rewards of a group closer than this are all equal (protocol section 4)."""
+"""Rewards of a group closer than this are all equal."""
 
 STEPS = 5
 """So many steps in a row without any signal, and the run says so."""

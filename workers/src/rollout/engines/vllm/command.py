@@ -53,7 +53,7 @@ class AdapterSettings:
 class VllmSettings:
     """How to run one vLLM server. Plain data: it travels in configuration files.
 
-    ``exact`` serves one sequence at a time with a cold cache for each (protocol section 7), whatever
+    ``exact`` serves one sequence at a time with a cold cache for each, whatever
     ``max_num_seqs`` says. ``max_model_length`` counts prompt and completion tokens; ``vocab_size`` is
     the model's; ``threads`` are OpenMP threads. ``engine_dir``: the folder shared with a container that runs
     the server (``vllm_attached``); None: we start it. ``adapter``: versions are adapters over the model's own weights.

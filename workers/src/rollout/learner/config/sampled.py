@@ -25,7 +25,8 @@ class EndBar:
 class SampledSettings:
     """``width`` is the completion limit, for ``FixedLength``; ``end_bar`` is part of the policy.
 
-    ``old_logprobs`` and ``loss.correction`` are as in protocol section 10.
+    ``old_logprobs``: whose logprobs the importance ratio is taken over; where they are the learner's own,
+    ``loss.correction`` says what makes up for those that actors sampled with.
     """
 
     loss: GrpoSettings
@@ -63,7 +64,7 @@ def plan_end_bar(train: Train, stop_token_ids: tuple[int, ...]) -> EndBar | None
 
 
 def plan_correction(train: Train, engine: str) -> Correction | None:
-    """How the actors' logprobs are corrected for, None for not at all (protocol section 10).
+    """How the actors' logprobs are corrected for, None for not at all.
 
     Unset: per token, truncated at 2.0, when the engine is not the learner's own forward or trajectories
     may be stale, and never with the actors' logprobs as the old ones.

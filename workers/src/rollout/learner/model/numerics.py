@@ -1,4 +1,4 @@
-"""Settings of torch that equality depends on, and the identity of what computes (protocol section 7)."""
+"""Settings of torch that equality depends on, and the identity of what computes."""
 
 from __future__ import annotations
 
