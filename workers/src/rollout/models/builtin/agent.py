@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +25,15 @@ from safetensors.numpy import load_file, save_file
 from rollout.common.parameters import parse_parameters
 from rollout.environments.sample_data.asked_sums import asked_sums
 from rollout.environments.sample_data.two_hops import searched
-from rollout.models.builtin.local_tokenizers import (
-    TokenizerStyle,
-    build_word_tokenizer,
-    write_tokenizer,
+from rollout.models.builtin.local_tokenizers import TokenizerStyle, build_word_tokenizer
+from rollout.models.builtin.pupil import (
+    build_shape,
+    canonical_pupil,
+    check_seed,
+    check_steps,
+    write_pupil,
 )
-from rollout.models.builtin.tiny import TinyShape, write_config, write_scaled
+from rollout.models.builtin.tiny import TinyShape
 from rollout.rendering.build import build_renderer
 from rollout.rendering.tool_calls import CLOSE, OPEN
 
@@ -60,7 +63,6 @@ WORDS = (
 """What has a token of its own beside the characters: the pieces of a call, of a turn, and the tools' names."""
 CONTEXT = 1024
 WEIGHTS = "model.safetensors"
-INIT_SCALE = 4
 DEMONSTRATIONS = 12_000
 STEPS = 300
 COMMITTED = Path(__file__).parent / "tiny_agent"
@@ -97,32 +99,20 @@ class Agent:
     tool: str = "calculator"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.steps <= 10_000:
-            raise ValueError(f"steps: expected 0..10000, got {self.steps}")
+        check_steps(self.steps)
         if self.tool not in PUPILS:
             raise ValueError(f"tool: expected {' or '.join(sorted(PUPILS))}, got {self.tool!r}")
-        if not 0 <= self.seed < 2**63:
-            raise ValueError(f"seed: expected 0..2^63-1, got {self.seed}")
+        check_seed(self.seed)
 
     @property
     def shape(self) -> TinyShape:
         """196,704 parameters; heads of 32, the smallest that vLLM's CPU build takes."""
-        return TinyShape(
-            hidden=96,
-            layers=2,
-            heads=3,
-            kv_heads=3,
-            intermediate=192,
-            context=CONTEXT,
-            seed=self.seed,
-            tied=1,
-        )
+        return build_shape(self.seed, CONTEXT)
 
 
 def canonical_agent(parameters: Mapping[str, str]) -> dict[str, str]:
     """The parameters with defaults filled in. Raises SpecError for a bad one."""
-    filled = asdict(_parse(parameters))
-    return {name: str(value) for name, value in filled.items()} | {"recipe": str(RECIPE_VERSION)}
+    return canonical_pupil(_parse(parameters), RECIPE_VERSION)
 
 
 def build_agent(directory: Path, parameters: Mapping[str, str]) -> None:
@@ -154,15 +144,7 @@ def _parse(parameters: Mapping[str, str]) -> Agent:
 def write_untrained(directory: Path, agent: Agent) -> None:
     """Write configuration, tokenizer, chat template and random weights."""
     tokenizer = build_word_tokenizer(CHARACTERS, WORDS, (OPEN, CLOSE), STYLE)
-    write_tokenizer(directory, tokenizer, STYLE, CONTEXT)
-    size = tokenizer.get_vocab_size()
-    ids = {
-        "bos_token_id": None,
-        "eos_token_id": tokenizer.token_to_id(STYLE.eos),
-        "pad_token_id": tokenizer.token_to_id(STYLE.pad),
-    }
-    write_config(directory, agent.shape, "qwen2", vocab_size=size, token_ids=ids)
-    write_scaled(directory, agent.shape, size, INIT_SCALE)
+    write_pupil(directory, agent.shape, tokenizer, STYLE)
 
 
 def main(tool: str, folder: Path) -> None:
