@@ -138,7 +138,7 @@ CONSUMERS: dict[str, Consumer] = {
     ),
     "reach": Consumer(
         kind="tools",
-        what="the programs of MCP servers and the files that each finds in its sandbox; the hosts of the tool http",
+        what="the programs of MCP servers and agents, and the files that each finds in its sandbox; the hosts of the tool http",
         ask=_worker(working.observe_reach),
     ),
     "plugins": Consumer(

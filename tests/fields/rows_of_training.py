@@ -5,6 +5,16 @@ from __future__ import annotations
 from bases import PLUGIN
 from row import FROM_RUN, GRPO, HUB, OWN_CODE, PPO, Row, judges, row, sources, unbuilt_parameters
 
+AN_AGENT = {
+    **OWN_CODE,
+    "spec.train.environment": {
+        "agent": {
+            "command": ["python", "my_code.py"],
+            "files": ["my_code.py"],
+            "verifier": {"command": ["python", "/tests/my_code.py"], "files": ["my_code.py"]},
+        }
+    },
+}
 TRAINING: dict[str, Row] = {
     # -- the model
     **dict(sources("spec.model", "grpo")),
@@ -85,9 +95,8 @@ TRAINING: dict[str, Row] = {
     f"{GRPO}.advantageEpsilon": row("actor-ratio", "learning"),
     # -- data
     "spec.train.data": row("rows", "prompts", "look"),
-    "spec.train.environment.agent": row(
-        "grpo", "refused", edits={"spec.train.environment": {"agent": {"command": ["a"]}}}
-    ),
+    "spec.train.environment.agent": row("grpo", "reach", edits=AN_AGENT),
+    "spec.train.environment.agent.image": row("grpo", "refused", edits=AN_AGENT),
     "spec.train.environment.tools": row(
         "grpo",
         "look",

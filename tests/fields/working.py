@@ -33,6 +33,7 @@ from rollout.engines.vllm.wire import build_generate_body
 from rollout.entrypoints import learner
 from rollout.entrypoints.resolve import code_folders
 from rollout.entrypoints.resolve import resolve as look
+from rollout.environments.agents.build import build_agent
 from rollout.errors import RolloutError
 from rollout.ledger.views import SampleView
 from rollout.models.roles import further_models
@@ -213,12 +214,14 @@ def observe_look(document: Mapping[str, Any], place: Place) -> Any:
 
 
 def observe_reach(document: Mapping[str, Any], place: Place) -> Any:
-    """What would be run for the servers of tools, which nothing is, and which hosts the policy is told of."""
+    """What would be run for servers of tools and agents, which nothing is, and which hosts the policy is told of."""
     del place
     spec = resolve(parse_run(document).spec).spec
     assert spec.train is not None
     assert spec.train.environment is not None
     environment = spec.train.environment
+    if environment.agent is not None:
+        return build_agent(environment.agent, code_folders(spec)).program
     found = build_sources((), code_folders(spec), environment.mcp_servers, environment.http)
     return [one.program if isinstance(one, McpSource) else one.specs for one in found]
 

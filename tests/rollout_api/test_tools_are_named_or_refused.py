@@ -134,3 +134,34 @@ def test_pages_are_got_on_one_machine_of_hosts_that_are_named():
 def test_what_is_no_name_of_a_public_host_is_refused(host):
     with pytest.raises(ValidationError):
         problems([], http=[host])
+
+
+AGENT = {"command": ["python", "clerk.py"]}
+
+
+@pytest.mark.parametrize(
+    ("beside", "platform", "field"),
+    [
+        ({}, "cluster", "agent"),
+        ({"tools": ["calculator"]}, "local", "tools"),
+        ({"mcpServers": [{"name": "shelf", "command": ["a"]}]}, "local", "mcpServers"),
+        ({"http": {"hosts": ["example.org"]}}, "local", "http"),
+    ],
+)
+def test_an_agent_runs_on_one_machine_and_brings_its_own_tools(beside, platform, field):
+    train = {
+        "algorithm": {"grpo": {}},
+        "data": {"jsonl": {"uri": "a.jsonl"}},
+        "environment": {"agent": AGENT, **beside},
+        "rewards": [{"builtin": {"name": "environment"}}],
+        "maxSteps": 1,
+    }
+    spec = RolloutRunSpec.model_validate({"model": {"uri": "rollout://tiny-adder"}, "train": train})
+
+    found = [
+        (one.field, one.reason)
+        for one in check_spec(spec, Facts(platform=platform))
+        if one.field.startswith("spec.train.environment")
+    ]
+
+    assert found == [(f"spec.train.environment.{field}", "NotSupported")]

@@ -83,7 +83,11 @@ RUN = {
 @pytest.mark.parametrize(
     ("field", "part", "value"),
     [
-        ("environment.agent", "environment", {"agent": {"command": ["my-agent"]}}),
+        (
+            "environment.agent.image",
+            "environment",
+            {"agent": {"command": ["my-agent"], "image": "mine"}},
+        ),
         ("data.jsonl.imageField", "data", {"jsonl": {"uri": "a.jsonl", "imageField": "images"}}),
     ],
 )

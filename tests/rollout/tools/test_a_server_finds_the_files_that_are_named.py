@@ -11,6 +11,8 @@ from rollout.tools.server_files import read_files
 from rollout.tools.sources import build_sources
 from rollout_api.v1alpha1.environment import McpServer
 
+WHAT = "environment.mcpServers: shelf"
+
 
 @pytest.fixture
 def code(tmp_path):
@@ -30,13 +32,13 @@ def named(*files, command=("python", "server.py")):
 
 
 def test_files_and_what_lies_below_folders_are_found_by_their_paths(code):
-    found = dict(read_files(named("server.py", "books"), [code.parent / "none", code]))
+    found = dict(read_files(("server.py", "books"), [code.parent / "none", code], WHAT))
 
     assert found == {"books/a.txt": b"books/a.txt", "server.py": b"server.py"}
 
 
 def test_without_any_there_are_none(code):
-    assert read_files(named(), [code]) == ()
+    assert read_files((), [code], WHAT) == ()
 
 
 @pytest.mark.parametrize(
@@ -53,18 +55,18 @@ def test_without_any_there_are_none(code):
 )
 def test_what_is_not_in_the_code_is_refused_by_name(code, path, why):
     with pytest.raises(SpecError, match=why):
-        read_files(named(path), [code])
+        read_files((path,), [code], WHAT)
 
 
 def test_files_of_a_run_without_code_are_refused():
     with pytest.raises(SpecError, match=r"set spec\.code"):
-        read_files(named("server.py"), [])
+        read_files(("server.py",), [], WHAT)
 
 
 def test_more_than_a_sandbox_takes_is_refused_before_it_is_read(code, monkeypatch):
     monkeypatch.setattr(server_files, "FILES_BYTES_MAX", 10)
     with pytest.raises(SpecError, match="2 files of 20 bytes; a sandbox takes"):
-        read_files(named("server.py", "books"), [code])
+        read_files(("server.py", "books"), [code], WHAT)
 
 
 @pytest.mark.parametrize("name", ["/a", "../a", "a/../b", "", "a\0b"])

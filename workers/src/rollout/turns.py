@@ -43,12 +43,15 @@ class Action:
     """One whole reply of the policy, as an environment hears it.
 
     ``message`` has its parts (text, reasoning, calls), ``text`` the reply as it was decoded. ``turn`` counts from 0.
-    A reply that the token limit cut off never comes here: the episode has ended.
+    A reply that the token limit cut off never comes here: the episode has ended. ``num_tokens`` were sampled,
+    behind ``num_prompt_tokens``.
     """
 
     message: Message
     text: str
     turn: int = 0
+    num_prompt_tokens: int = field(default=0, compare=False)
+    num_tokens: int = field(default=0, compare=False)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -62,12 +65,15 @@ class State:
 
     ``tools``: what may be called; None: as before (none at the start). ``turn_reward`` is for the reply just heard,
     ``signals`` numbers about it by name, for metrics; neither is seen by the policy.
+    ``after``: the turn behind whose reply ``messages`` stand, counted from 0, None for the latest; -1: behind none, they
+    are a prompt of their own. Other than None, a row of its own begins (``actor.turns.rows``).
     """
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] | None = None
     turn_reward: float | None = None
     signals: Mapping[str, float] = field(default_factory=dict)
+    after: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from rollout_api.checks.within import models_within
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.common import ModelSource
 from rollout_api.v1alpha1.data import FieldMapping, Jsonl
-from rollout_api.v1alpha1.environment import Environment
+from rollout_api.v1alpha1.environment import Agent
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.v1alpha1.snapshot import SnapshotSpec
@@ -54,11 +54,11 @@ def loops_are_the_runs_own(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
 
 
 def episodes_are_conversations_in_text(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """What is to come keeps its place: agents with loops of their own, images."""
+    """What is to come keeps its place: images, of agents and in prompts."""
     for path, model in models_within(spec, "spec"):
-        if isinstance(model, Environment) and model.agent is not None:
-            fix = "write a python environment, or take a builtin one"
-            yield not_supported(f"{path}.agent", "an agent with a loop of its own", fix)
+        if isinstance(model, Agent) and model.image is not None:
+            fix = "leave it out: an agent runs in a sandbox of this machine"
+            yield not_supported(f"{path}.image", "an image of an agent's own", fix)
         if isinstance(model, FieldMapping) and model.image_field is not None:
             yield not_supported(
                 f"{path}.imageField",

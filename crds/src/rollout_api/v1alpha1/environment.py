@@ -35,13 +35,32 @@ class PluginSource(ApiModel):
     """What it is configured with, as text."""
 
 
-class Agent(ApiModel):
-    """A program with a loop of its own, which asks an OpenAI-compatible endpoint that is its episode's alone."""
+class Verifier(ApiModel):
+    """A program that judges what an agent left in its working folder."""
 
     command: tuple[Name, ...] = many(64, num_min=1)
-    """What is run for each episode; it finds its endpoint and key in its environment."""
+    """What is run once the agent has ended. Exit code 0 is reward 1, and 1 is 0, unless it writes a number to /logs/verifier/reward.txt; any other end judges nothing."""
+    files: tuple[FilePath, ...] = many(64)
+    """Files and folders of the run's code that it finds in /tests, which the agent never sees."""
+    timeout_seconds: int = filled(60, ge=1, le=100)
+    """Longest time it may take; past it the episode is an infrastructure failure, never reward 0."""
+
+
+class Agent(ApiModel):
+    """A program with a loop of its own, which asks an endpoint that is its episode's alone; on one machine only."""
+
+    command: tuple[Name, ...] = many(64, num_min=1)
+    """What is run for each episode, in a sandbox: a program of the system, or `python`. `{instruction}` in a word is the row's prompt, which is its standard input too."""
+    files: tuple[FilePath, ...] = many(64)
+    """Files and folders of the run's code that it finds in its working folder; nothing else of them is there."""
+    verifier: Verifier | None = None
+    """What judges an episode, as the reward `environment`. Unset: rewards see the last reply."""
+    max_turns: int = filled(32, ge=1, le=64)
+    """Replies of one episode; what is asked for beyond them is refused, and what there is is judged."""
+    timeout_seconds: int = filled(600, ge=1, le=3600)
+    """Time that the agent may use itself in one episode, that of the model left out; past it it is ended, and judged."""
     image: Name | None = None
-    """Container image of it. Unset: the worker's."""
+    """Container image of it. Not supported by this version: refused."""
 
 
 ServerName = Annotated[str, StringConstraints(max_length=32, pattern=r"^[a-z][a-z0-9]*$")]
@@ -86,7 +105,7 @@ class Environment(OneOf):
     plugin: PluginSource | None = None
     """A plugin of kind environment, in any language; on one machine only."""
     agent: Agent | None = None
-    """A program that speaks to an endpoint of its episode. Not supported by this version: refused."""
+    """A program that speaks to an endpoint of its episode, OpenAI's chat completions or Anthropic's messages; on one machine only."""
     tools: tuple[Name, ...] = many(64)
     """Tools that the policy may call: `calculator`, `search`, on one machine also python_exec, shell and file; or `module.function` of the user's code."""
     mcp_servers: tuple[McpServer, ...] = many(8, key="name")

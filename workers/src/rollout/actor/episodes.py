@@ -43,7 +43,8 @@ class Episode:
     ``begun`` counts the tokens at the end that an interruption left of a reply; ``segment`` the
     interruptions so far. ``retokenised``: some reply's text, encoded again, would be other tokens.
     ``replies`` are the texts of all turns; ``turn_rewards`` and ``signals`` what the environment gave for them, the
-    last of each name; ``num_calls`` the tool calls so far.
+    last of each name; ``num_calls`` the tool calls so far. ``forks``: how often another row was gone on with than
+    that of the turn before; token fields, ``messages`` and ``tools`` are the present row's.
     """
 
     task_id: str
@@ -67,6 +68,7 @@ class Episode:
     turn_rewards: tuple[float | None, ...] = ()
     signals: Mapping[str, float] = field(default_factory=dict)
     num_calls: int = 0
+    forks: int = 0
 
     @property
     def reply(self) -> str:
@@ -193,7 +195,23 @@ def action_of(episode: Episode, turn: int | None = None) -> Action:
     turn = episode.turn - 1 if turn is None else turn
     said = [message for message in episode.messages if message.role == "assistant"]
     first = len(said) - len(episode.replies)
-    return Action(message=said[first + turn], text=episode.replies[turn], turn=turn)
+    start, end = _sampled_in(episode, turn)
+    return Action(
+        message=said[first + turn],
+        text=episode.replies[turn],
+        turn=turn,
+        num_prompt_tokens=len(episode.prompt_ids) + start,
+        num_tokens=end - start,
+    )
+
+
+def _sampled_in(episode: Episode, turn: int) -> tuple[int, int]:
+    """Where the tokens of a turn of the present row lie, the last of which is the episode's last."""
+    place = len(episode.turn_ends) - episode.turn + turn
+    end = episode.turn_ends[place]
+    before = episode.turn_ends[place - 1] if place else 0
+    told = episode.loss_mask[before:end]
+    return end - sum(told), end
 
 
 def too_many_calls(episode: Episode, budgets: Budgets) -> bool:

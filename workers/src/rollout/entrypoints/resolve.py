@@ -22,7 +22,7 @@ from rollout.data.rows.mapping import row_messages
 from rollout.data.rows.requests import goes_on
 from rollout.data.subset import bad_records, find_overlap
 from rollout.environments.build import build_environment
-from rollout.environments.prompts import ROWS_AT_ONCE, measure_prompts
+from rollout.environments.prompts import ROWS_AT_ONCE, is_measured, measure_prompts
 from rollout.environments.with_tools import tools_of
 from rollout.errors import DataError, RolloutError, SpecError
 from rollout.evaluations.build import build_suite, new_tokens_of
@@ -382,7 +382,9 @@ def _prompt_tokens_max(
     asked = [paper for paper in papers if online or paper.role != "train"]
     if spec.train is not None and spec.train.max_prompt_tokens is not None:
         return min(spec.train.max_prompt_tokens, room)
-    if not asked or any(len(paper.source) > MEASURED_ROWS_MAX for paper in asked):
+    if not asked or not all(
+        is_measured(one.source, one.environment, MEASURED_ROWS_MAX) for one in asked
+    ):
         return room
     lengths = [measure_prompts(one.role, one.source, one.environment, renderer) for one in asked]
     longest = max(max(each, default=1) for each in lengths)

@@ -92,6 +92,10 @@ def _build_plain(environment: Environment, folders: Sequence[Path]) -> EnvBuilde
         source = environment.plugin
         plugin = open_plugin(source, "environment", folders, "environment.plugin")
         return SidecarBuilder(plugin, parameters_of(source))
+    if environment.agent is not None:
+        from rollout.environments.agents.build import build_agent
+
+        return build_agent(environment.agent, folders)
     assert environment.python is not None
     return _build_plugin(environment.python, folders)
 

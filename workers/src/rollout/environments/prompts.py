@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 
+from rollout.environments.agents.environment import AgentBuilder
 from rollout.errors import DataError
 from rollout.seams import DataSource, EnvBuilder, Renderer
 from rollout.turns import State
 from rollout.types import Row
 
 ROWS_AT_ONCE = 1024
+
+
+def is_measured(source: DataSource, environment: EnvBuilder, rows_max: int) -> bool:
+    """Whether every prompt may be looked at: of rows that are few, and not of agents, each of which is a program to start."""
+    return len(source) <= rows_max and not isinstance(environment, AgentBuilder)
 
 
 def measure_prompts(

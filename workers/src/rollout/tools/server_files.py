@@ -1,4 +1,4 @@
-"""The files that a tool server finds in its sandbox: those of the run's code that its manifest names, and no others."""
+"""The files that a program finds in its sandbox: those of the run's code that its manifest names, and no others."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 from rollout.errors import SpecError
 from rollout.plugins.user_code import find_file
 from rollout.tools.sandbox.served import FILES_BYTES_MAX, FILES_MAX
-from rollout_api.v1alpha1.environment import McpServer
 
 
-def read_files(server: McpServer, folders: Sequence[Path]) -> tuple[tuple[str, bytes], ...]:
-    """Path in the sandbox and bytes of each, by path. ``folders`` are where the run's code lies.
+def read_files(
+    files: Sequence[str], folders: Sequence[Path], what: str
+) -> tuple[tuple[str, bytes], ...]:
+    """Path in the sandbox and bytes of each, by path. ``folders`` are where the run's code lies, ``what`` the program's field.
 
     Of a folder all that lies below it, but hidden files, caches of Python and what a link leads to. Raises SpecError
     for a path that is not there or leads out of the code, and for more than a sandbox takes.
     """
-    what = f"environment.mcpServers: {server.name}"
-    if server.files and not folders:
+    if files and not folders:
         raise SpecError(f"{what}: files: they are of the run's code: set spec.code: {{path: ...}}")
     found: dict[str, Path] = {}
-    for given in server.files:
+    for given in files:
         found.update(_find(given, folders, what))
     size = sum(path.stat().st_size for path in found.values())
     if len(found) > FILES_MAX or size > FILES_BYTES_MAX:

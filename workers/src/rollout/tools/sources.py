@@ -113,10 +113,14 @@ def build_servers(servers: Sequence[McpServer], folders: Sequence[Path]) -> tupl
             " 'rollout-rl[mcp]'"
         ) from error
     programs = (
-        ServerProgram(name=one.name, command=one.command, files=read_files(one, folders))
+        ServerProgram(name=one.name, command=one.command, files=_files_of(one, folders))
         for one in servers
     )
     return tuple(McpSource(program, bubblewrap) for program in programs)
+
+
+def _files_of(server: McpServer, folders: Sequence[Path]) -> tuple[tuple[str, bytes], ...]:
+    return read_files(server.files, folders, f"environment.mcpServers: {server.name}")
 
 
 def know_servers(

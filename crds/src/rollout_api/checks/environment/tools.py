@@ -108,6 +108,8 @@ def find_sandboxed(spec: RolloutRunSpec) -> Iterator[tuple[str, str]]:
     played = environment.builtin if environment else None
     if played is not None and played.name in SANDBOXED_ENVIRONMENTS:
         yield "spec.train.environment.builtin.name", f"environment {played.name}"
+    if environment is not None and environment.agent is not None:
+        yield "spec.train.environment.agent", "an agent with a loop of its own"
     yield from _rewards(spec.train.rewards if spec.train else (), "spec.train.rewards")
     for index, item in enumerate(spec.evaluations):
         field, builtin = f"spec.evaluations[{index}].suite", item.suite.builtin
@@ -122,7 +124,19 @@ def _rewards(rewards: Sequence[Reward], field: str) -> Iterator[tuple[str, str]]
             yield f"{field}[{index}].builtin.name", reward.builtin.name
 
 
+def agents_bring_their_tools(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """A program with a loop of its own calls what it has itself."""
+    environment = spec.train.environment if spec.train else None
+    if environment is None or environment.agent is None:
+        return
+    given = {"tools": environment.tools, "mcpServers": environment.mcp_servers}
+    for field in (name for name, some in {**given, "http": environment.http}.items() if some):
+        fix = f"remove {field}, and let the agent bring its tools"
+        yield not_supported(f"spec.train.environment.{field}", f"{field} beside an agent", fix)
+
+
 RULES = (
+    agents_bring_their_tools,
     tools_are_there,
     servers_are_kept_in,
     pages_are_fetched_here,

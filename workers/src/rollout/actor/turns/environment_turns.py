@@ -24,6 +24,7 @@ from rollout.actor.episodes import (
     too_many_calls,
 )
 from rollout.actor.parts import RunnerParts
+from rollout.actor.turns.rows import Rows, begin_row
 from rollout.environments.threads import Overdue, within
 from rollout.errors import DataError, InfrastructureError
 from rollout.protocol.messages import Task
@@ -76,6 +77,7 @@ class SampleEnvironment:
         self._task, self._sample, self._stage = task, sample, stage
         self._prompts, self._closing = prompts, closing
         self._environment: Env | None = None
+        self._rows = Rows()
         self._began = asyncio.get_running_loop().time()
 
     def close(self) -> None:
@@ -93,8 +95,13 @@ class SampleEnvironment:
             log.info("sample starts afresh task=%s: %s", self._task.task_id, error)
             return await self._start()
 
+    def chosen(self, episode: Episode) -> Episode:
+        """An episode that has ended, with the row that is trained on."""
+        return self._rows.choose(episode)
+
     async def answer(self, episode: Episode) -> Episode:
         """The episode after the environment's turn. Raises InfrastructureError, DataError, what it raised."""
+        self._rows.keep(episode)
         if too_many_calls(episode, self._stage.budgets):
             return replace(episode, ending="tool-call-limit")
         try:
@@ -147,6 +154,10 @@ class SampleEnvironment:
 
     async def _hear_again(self, episode: Episode) -> State | Ending:
         """What a fresh environment says to the last reply, after hearing all those before it."""
+        if episode.forks:
+            raise InfrastructureError(
+                "an episode of several rows is not begun afresh in its middle"
+            )
         said, place = episode.messages, 0
         state: State | Ending = await self._open()
         for turn in range(episode.turn):
@@ -168,10 +179,21 @@ class SampleEnvironment:
         if ending := over_budget(episode, self._stage.budgets, seconds):
             return end_episode(episode, replace_ending(said, ending))
         seed = self._stage.noise(episode, self._task)
-        goes_on = take_answer(episode, said, seed, self._stage.renderer)
+        if said.after is None:
+            goes_on = take_answer(episode, said, seed, self._stage.renderer)
+        else:
+            goes_on = self._fork(episode, said, seed)
         if not self._stage.has_room(len(goes_on.context_ids), self._task):
             return end_episode(episode, replace_ending(said, "length"))
         return goes_on
+
+    def _fork(self, episode: Episode, said: State, seed: int) -> Episode:
+        """The episode on another row. Raises as ``take_answer``."""
+        assert said.after is not None
+        if said.after >= 0:
+            row = self._rows.behind(episode, said.after)
+            return take_answer(row, replace(said, tools=None), seed, self._stage.renderer)
+        return begin_row(episode, said, self._render(said), seed)
 
     async def _go_on(self, prefix: Prefix) -> Episode:
         """The episode behind its prefix; from its first token where the environment answers otherwise."""
@@ -196,11 +218,7 @@ class SampleEnvironment:
 
     def _fitting(self, state: State) -> tuple[int, ...]:
         stage, task = self._stage, self._task
-        prompt_ids = (
-            stage.renderer.render_text(state.messages[0].text)
-            if task.goes_on
-            else stage.renderer.render_prompt(state.messages, state.tools or ())
-        )
+        prompt_ids = self._render(state)
         longest = stage.prompt_tokens_max if task.kind == "train" else None
         if longest is not None and len(prompt_ids) > longest:
             raise DataError(
@@ -214,6 +232,12 @@ class SampleEnvironment:
                 " rows out, or lower sampling.maxNewTokens"
             )
         return prompt_ids
+
+    def _render(self, state: State) -> tuple[int, ...]:
+        renderer = self._stage.renderer
+        if self._task.goes_on:
+            return renderer.render_text(state.messages[0].text)
+        return renderer.render_prompt(state.messages, state.tools or ())
 
 
 def replace_ending(said: State, kind: str) -> Ending:

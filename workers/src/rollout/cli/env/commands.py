@@ -90,7 +90,7 @@ def try_environment(
         str,
         typer.Argument(
             metavar="ENV",
-            help="A builtin environment, module.Class found from here, or a plugin's folder.",
+            help="A builtin environment, module.Class found from here, a plugin's folder, or agent.",
         ),
     ],
     *,
@@ -118,6 +118,16 @@ def try_environment(
             "--http-host", help="Gives the tool http, for this host or host:port; repeatable."
         ),
     ] = None,
+    command: Annotated[
+        str | None, typer.Option("--command", help="Of agent: what is run, 'python clerk.py'.")
+    ] = None,
+    verifier: Annotated[
+        str | None, typer.Option("--verifier", help="Of agent: what judges what it left.")
+    ] = None,
+    verifier_files: Annotated[
+        list[str] | None,
+        typer.Option("--verifier-file", help="A file that --verifier finds in /tests; repeatable."),
+    ] = None,
     parameters: Annotated[
         list[str] | None,
         typer.Option("--parameter", help="Of the environment: digits=4; repeatable."),
@@ -128,15 +138,22 @@ def try_environment(
     seed: SeedOption = None,
 ) -> None:
     """Play one episode as the policy, or watch a model play it: each line that you write is a reply, the end of input leaves it."""
-    from rollout.debug.playing.chosen import PlayedEnvironment, open_chosen
+    from rollout.debug.playing.chosen import PlayedAgent, PlayedEnvironment, open_chosen
     from rollout.debug.playing.episode import play_episode
 
+    agent = None
+    if command is not None:
+        judged = tuple(verifier_files or ())
+        agent = PlayedAgent(command=command, verifier=verifier, verifier_files=judged)
+    elif verifier is not None or verifier_files:
+        raise SpecError("--verifier judges an agent: give --command")
     chosen = PlayedEnvironment(
         environment=environment,
         parameters=tuple(read_pair(one, "--parameter") for one in parameters or ()),
         tools=tuple(tools or ()),
         servers=tuple(read_pair(one, "--mcp-server", "COMMAND") for one in servers or ()),
         http_hosts=tuple(http_hosts or ()),
+        agent=agent,
         data=data,
         split=split.value,
     )

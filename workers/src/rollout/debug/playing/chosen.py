@@ -19,6 +19,18 @@ from rollout_api.checks.environment.tools import TOOLS, is_function
 from rollout_api.v1alpha1.data import Data
 from rollout_api.v1alpha1.environment import Environment
 
+AGENT = "agent"
+"""Plays a program that owns its loop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedAgent:
+    """An agent as written in the terminal: two command lines, and files that the verifier finds."""
+
+    command: str
+    verifier: str | None = None
+    verifier_files: tuple[str, ...] = ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedEnvironment:
@@ -32,6 +44,7 @@ class PlayedEnvironment:
     tools: tuple[str, ...] = ()
     servers: tuple[tuple[str, str], ...] = ()
     http_hosts: tuple[str, ...] = ()
+    agent: PlayedAgent | None = None
     data: Path | None = None
     split: Part = "train"
 
@@ -60,24 +73,13 @@ def open_chosen(chosen: PlayedEnvironment, row: int) -> tuple[EnvBuilder, Row]:
 
 
 def _environment(chosen: PlayedEnvironment) -> Environment:
-    parameters = [{"name": name, "value": value} for name, value in chosen.parameters]
     if wrong := [one for one in chosen.tools if one not in TOOLS and not is_function(one)]:
         raise SpecError(
             f"--tool {wrong[0]}: no such tool; there are {', '.join(TOOLS)}, and module.function"
         )
-    name = chosen.environment
-    if name in BUILTINS:
-        made: dict[str, object] = {"builtin": {"name": name, "parameters": parameters}}
-    elif (Path(name) / FILE).is_file():
-        made = {"plugin": {"path": name, "parameters": parameters}}
-    elif is_function(name):
-        module, _, class_name = name.rpartition(".")
-        python = {"module": module, "className": class_name, "parameters": parameters}
-        made = {"python": python}
-    else:
-        raise SpecError(
-            f"no environment {name!r}; there are {', '.join(sorted(BUILTINS))}, module.Class of your code, and folders of plugins"
-        )
+    if chosen.agent is not None and (chosen.tools or chosen.servers or chosen.http_hosts):
+        raise SpecError("--command: an agent brings its own tools; leave --tool and its like out")
+    made = _played(chosen)
     made |= {"tools": list(chosen.tools), "mcpServers": [_server(*one) for one in chosen.servers]}
     if chosen.http_hosts:
         made["http"] = {"hosts": list(chosen.http_hosts)}
@@ -86,13 +88,47 @@ def _environment(chosen: PlayedEnvironment) -> Environment:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise SpecError(f"environment {name}: {where}: {first['msg']}") from error
+        raise SpecError(f"environment {chosen.environment}: {where}: {first['msg']}") from error
+
+
+def _played(chosen: PlayedEnvironment) -> dict[str, object]:
+    """The member of ``train.environment`` that a name stands for. Raises SpecError for one that it does not know."""
+    name = chosen.environment
+    parameters = [{"name": name, "value": value} for name, value in chosen.parameters]
+    if (name == AGENT) != (chosen.agent is not None):
+        raise SpecError("an agent is played as: rollout env try agent --command COMMAND")
+    if chosen.agent is not None:
+        return {"agent": _agent(chosen.agent)}
+    if name in BUILTINS:
+        return {"builtin": {"name": name, "parameters": parameters}}
+    if (Path(name) / FILE).is_file():
+        return {"plugin": {"path": name, "parameters": parameters}}
+    if is_function(name):
+        module, _, class_name = name.rpartition(".")
+        python = {"module": module, "className": class_name, "parameters": parameters}
+        return {"python": python}
+    raise SpecError(
+        f"no environment {name!r}; there are {', '.join(sorted(BUILTINS))}, module.Class of your code, and folders of plugins"
+    )
+
+
+def _agent(agent: PlayedAgent) -> dict[str, object]:
+    made = _program(agent.command, f"--command {agent.command}")
+    if agent.verifier is not None:
+        judge = _program(agent.verifier, f"--verifier {agent.verifier}")
+        made["verifier"] = {**judge, "files": list(agent.verifier_files)}
+    return made
 
 
 def _server(name: str, written: str) -> dict[str, object]:
+    return {"name": name, **_program(written, f"--mcp-server {name}={written}")}
+
+
+def _program(written: str, what: str) -> dict[str, object]:
+    """A command line, and the words of it that are files or folders here."""
     try:
         command = shlex.split(written)
     except ValueError as error:
-        raise SpecError(f"--mcp-server {name}={written}: {error}") from error
+        raise SpecError(f"{what}: {error}") from error
     here = [word for word in command[1:] if not Path(word).is_absolute() and Path(word).exists()]
-    return {"name": name, "command": command, "files": here}
+    return {"command": command, "files": here}

@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 import os
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib import resources
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -45,21 +45,28 @@ PYTHONS = frozenset({"python", "python3"})
 T = TypeVar("T")
 
 
-class _StreamAnswer(msgspec.Struct, forbid_unknown_fields=True):
+class StreamAnswer(msgspec.Struct, forbid_unknown_fields=True):
+    """One of its streams."""
+
     head: bytes
     tail: bytes
     num_bytes: int
 
 
-class _Answer(msgspec.Struct, forbid_unknown_fields=True):
+class CommandAnswer(msgspec.Struct, forbid_unknown_fields=True):
+    """Process 1's frame about a command that has ended. ``files`` are the beginnings of those that were asked for."""
+
     cause: Cause
     code: int
-    stdout: _StreamAnswer
-    stderr: _StreamAnswer
+    stdout: StreamAnswer
+    stderr: StreamAnswer
     num_left: int
+    files: dict[str, bytes] = {}
 
 
-class _Ready(msgspec.Struct, forbid_unknown_fields=True):
+class Ready(msgspec.Struct, forbid_unknown_fields=True):
+    """Process 1's first frame."""
+
     ready: bool
 
 
@@ -67,23 +74,15 @@ class Bubblewrap:
     """Makes sandboxes on this machine. Raises NoSandbox where it cannot keep anything in (``Host.find``)."""
 
     def __init__(self, host: Host | None = None) -> None:
-        self._host = host or Host.find()
+        self.host = host or Host.find()
         self._filter = build_filter(machine_calls())
-        self._starting = asyncio.Semaphore(STARTS_MAX)
+        self.starting = asyncio.Semaphore(STARTS_MAX)
 
     async def open(self, limits: SandboxLimits) -> BubblewrapSandbox:
         """A fresh sandbox. Raises InfrastructureError where it does not come up."""
-        async with self._starting:
-            sandbox = BubblewrapSandbox(await self._spawn(limits, "inside.py"), limits)
-            try:
-                await asyncio.wait_for(sandbox.start(), START_SECONDS_MAX)
-            except (TimeoutError, InfrastructureError) as error:
-                said = await sandbox.end_and_tell()
-                why = said or str(error) or f"no answer in {START_SECONDS_MAX:g} s"
-                raise InfrastructureError(f"a sandbox did not come up: {why}") from error
-            except BaseException:
-                await sandbox.close()
-                raise
+        async with self.starting:
+            sandbox = BubblewrapSandbox(await self.spawn(limits, "inside.py"), limits)
+            await come_up(sandbox, sandbox.start())
         return sandbox
 
     async def serve(
@@ -96,13 +95,13 @@ class Bubblewrap:
         ValueError for more files than a sandbox takes.
         """
         check_files(files)
-        python, folders = own_python(self._host)
+        python, folders = own_python(self.host)
         found = (
             "/usr/bin/env",
             *(python if one in PYTHONS else one for one in argv[:1]),
         )
-        async with self._starting:
-            process = await self._spawn(limits, "serving.py", "inside.py", folders=folders)
+        async with self.starting:
+            process = await self.spawn(limits, "serving.py", "inside.py", folders=folders)
         program = ServedProgram(process)
         try:
             await program.begin((*found, *argv[1:]), files, limits)
@@ -111,11 +110,23 @@ class Bubblewrap:
             raise
         return program
 
-    async def _spawn(
-        self, limits: SandboxLimits, *programs: str, folders: tuple[str, ...] = ()
+    async def spawn(
+        self,
+        limits: SandboxLimits,
+        *programs: str,
+        folders: tuple[str, ...] = (),
+        links: tuple[tuple[str, str], ...] = (),
+        passed: tuple[int, ...] = (),
     ) -> Process:
-        """A sandbox whose process 1 is the first of our ``programs``, with the others beside it; it sees ``folders`` too."""
-        host = replace(self._host, folders=(*self._host.folders, *folders))
+        """A sandbox whose process 1 is the first of our ``programs``, with the others beside it.
+
+        It sees ``folders`` and ``links`` too, and process 1 has the descriptors ``passed``.
+        """
+        host = replace(
+            self.host,
+            folders=(*self.host.folders, *folders),
+            links=(*self.host.links, *links),
+        )
         with contextlib.ExitStack() as stack:
             seccomp = stack.enter_context(_held(self._filter))
             held = {name: stack.enter_context(_held(_program(name))) for name in programs}
@@ -129,13 +140,26 @@ class Bubblewrap:
                     env={},
                     cwd="/",
                     limit=LINE_BYTES_MAX,
-                    pass_fds=(seccomp, *held.values()),
+                    pass_fds=(seccomp, *held.values(), *passed),
                     start_new_session=True,
                 )
             except OSError as error:
                 raise InfrastructureError(f"a sandbox could not be started: {error}") from error
         _prefer_for_lack_of_memory(process.pid)
         return process
+
+
+async def come_up(sandbox: BubblewrapSandbox, starting: Coroutine[Any, Any, None]) -> None:
+    """Wait for its process 1; closed where that does not answer. Raises InfrastructureError."""
+    try:
+        await asyncio.wait_for(starting, START_SECONDS_MAX)
+    except (TimeoutError, InfrastructureError) as error:
+        said = await sandbox.end_and_tell()
+        why = said or str(error) or f"no answer in {START_SECONDS_MAX:g} s"
+        raise InfrastructureError(f"a sandbox did not come up: {why}") from error
+    except BaseException:
+        await sandbox.close()
+        raise
 
 
 def _program(name: str) -> bytes:
@@ -160,8 +184,8 @@ class BubblewrapSandbox:
 
     async def start(self) -> None:
         """Send the limits and wait for process 1."""
-        await self._send(asdict(self._limits))
-        await self._receive(_Ready)
+        await self.send(asdict(self._limits))
+        await self.receive(Ready)
 
     async def run(
         self, argv: tuple[str, ...], *, stdin: bytes = b"", seconds: float | None = None
@@ -180,7 +204,7 @@ class BubblewrapSandbox:
             except BaseException:
                 await self.close()
                 raise
-        return _as_result(answer)
+        return as_result(answer)
 
     def _check(self, argv: Sequence[str], stdin: bytes) -> None:
         if len(stdin) > self._limits.input_bytes:
@@ -205,11 +229,12 @@ class BubblewrapSandbox:
                 f"this sandbox is older than {self._limits.lifetime_seconds:g} s"
             )
 
-    async def _ask(self, request: object) -> _Answer:
-        await self._send(request)
-        return await self._receive(_Answer)
+    async def _ask(self, request: object) -> CommandAnswer:
+        await self.send(request)
+        return await self.receive(CommandAnswer)
 
-    async def _send(self, message: object) -> None:
+    async def send(self, message: object) -> None:
+        """Say a frame to process 1. Raises InfrastructureError."""
         data = msgspec.json.encode(message)
         stream = self._process.stdin
         assert stream is not None
@@ -219,7 +244,8 @@ class BubblewrapSandbox:
         except (ConnectionError, OSError) as error:
             raise InfrastructureError("the sandbox has ended") from error
 
-    async def _receive(self, kind: type[T]) -> T:
+    async def receive(self, kind: type[T]) -> T:
+        """Process 1's next frame. Raises InfrastructureError."""
         stream = self._process.stdout
         assert stream is not None
         try:
@@ -253,7 +279,8 @@ class BubblewrapSandbox:
             self._process.stdin.close()
 
 
-def _as_result(answer: _Answer) -> CommandResult:
+def as_result(answer: CommandAnswer) -> CommandResult:
+    """What process 1 said of a command."""
     return CommandResult(
         cause=answer.cause,
         code=answer.code,

@@ -12,8 +12,8 @@ from typing import Literal, Protocol
 
 from rollout.errors import SpecError
 
-Cause = Literal["exit", "signal", "time", "memory", "files"]
-"""How a command ended: by itself, by a signal, or because it was past its time, memory, or number of files."""
+Cause = Literal["exit", "signal", "time", "memory", "files", "stopped"]
+"""How a command ended: by itself, by a signal, because it was past its time, memory, or number of files, or told to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

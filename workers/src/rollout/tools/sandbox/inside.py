@@ -65,6 +65,15 @@ class KeptBytes:
 
 def main() -> None:
     """Serve until the pipe closes."""
+    limits = begin()
+    write_frame({"ready": True})
+    for _ in range(limits["commands"]):
+        request = read_frame()
+        write_frame(run(request, limits))
+
+
+def begin() -> Frame:
+    """Be process 1; what bounds this sandbox."""
     signal.signal(
         signal.SIGINT, signal.SIG_DFL
     )  # process 1 hears from inside what it has a handler for
@@ -73,10 +82,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     nothing = os.open("/dev/null", os.O_RDWR)
     os.dup2(nothing, 2)
-    write_frame({"ready": True})
-    for _ in range(limits["commands"]):
-        request = read_frame()
-        write_frame(run(request, limits))
+    return limits
 
 
 def run(request: Frame, limits: Frame) -> Frame:
@@ -123,7 +129,8 @@ def become(request: Frame, limits: Frame, streams: tuple[int, int, int]) -> None
         os.chdir("/box")
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        os.execve(request["argv"][0], request["argv"], ENVIRONMENT)  # noqa: S606 - this is what it is for
+        environment = {**ENVIRONMENT, **request.get("environment", {})}
+        os.execve(request["argv"][0], request["argv"], environment)  # noqa: S606 - this is what it is for
     except BaseException as error:
         os.write(2, ("cannot run %r: %s\n" % (request["argv"][:1], error)).encode())
     finally:
@@ -132,7 +139,7 @@ def become(request: Frame, limits: Frame, streams: tuple[int, int, int]) -> None
 
 def bound(request: Frame, limits: Frame) -> None:
     """The kernel's limits of one process, which its children have too."""
-    processor = int(request["seconds"]) + 2
+    processor = int(request.get("processor_seconds", request["seconds"])) + 2
     bounds = {
         resource.RLIMIT_AS: 2 * limits["memory_bytes"],
         resource.RLIMIT_FSIZE: limits["disk_bytes"],
@@ -184,12 +191,13 @@ def watch(
     deadline = time.monotonic() + request["seconds"]
     poll = select.poll()
     for descriptor in (0, *kept):
-        poll.register(descriptor, select.POLLIN if descriptor else 0)
+        poll.register(descriptor, select.POLLIN)
     feed = Feed(feed_to, data, poll)
     looked = 0.0
     try:
         while time.monotonic() < deadline:
-            serve(poll, feed, kept)
+            if serve(poll, feed, kept):
+                return "stopped", None
             status = reap(pid)
             if status is not None:
                 return "exit", status
@@ -203,15 +211,17 @@ def watch(
         feed.close()
 
 
-def serve(poll: select.poll, feed: Feed, kept: dict[int, KeptBytes]) -> None:
-    """What the pipes are ready for, waited for a tick."""
+def serve(poll: select.poll, feed: Feed, kept: dict[int, KeptBytes]) -> bool:
+    """What the pipes are ready for, waited for a tick; whether the command is to end now."""
     for descriptor, _ in poll.poll(TICK_SECONDS * 1000):
         if descriptor == 0:
-            os._exit(0)  # nobody waits for this sandbox any more
-        elif descriptor == feed.descriptor:
+            read_frame()  # ends this process where nobody waits for it any more
+            return True
+        if descriptor == feed.descriptor:
             feed.give()
         elif not take(descriptor, kept):
             poll.unregister(descriptor)
+    return False
 
 
 def take(descriptor: int, kept: dict[int, KeptBytes]) -> bool:

@@ -1,0 +1,113 @@
+"""What an agent environment runs: its command and files, and the program that judges what it left behind. Data."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rollout.data.rows.mapping import row_messages
+from rollout.errors import InfrastructureError
+from rollout.seeds import derive_seed
+from rollout.tools.sandbox.agent_sandbox import LOGS, PORT, TESTS, AgentCommand
+from rollout.tools.sandbox.contract import CommandResult
+from rollout.types import Row
+
+INSTRUCTION = "{instruction}"
+"""Stands for the row's prompt in a word of the command."""
+REWARD_FILE = f"{LOGS}/verifier/reward.txt"
+REWARD_MAX = 1_000_000.0
+SAID_CHARACTERS_MAX = 200
+PASSED, FAILED = 0, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierProgram:
+    """Runs in the agent's sandbox once the agent has ended; ``files`` are by path below ``/tests``."""
+
+    command: tuple[str, ...]
+    files: tuple[tuple[str, bytes], ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentProgram:
+    """``files`` are by path below the working folder; ``seconds`` are the agent's own, without those of the model."""
+
+    command: tuple[str, ...]
+    files: tuple[tuple[str, bytes], ...] = ()
+    verifier: VerifierProgram | None = None
+    max_turns: int = 32
+    seconds: float = 600.0
+
+
+def agent_command(program: AgentProgram, row: Row, key: str, seconds_max: float) -> AgentCommand:
+    """An episode's agent, with its endpoint in its environment, and the row's prompt on its standard input."""
+    instruction = "\n\n".join(message.text for message in row_messages(row))
+    url = f"http://127.0.0.1:{PORT}"
+    return AgentCommand(
+        argv=tuple(word.replace(INSTRUCTION, instruction) for word in program.command),
+        seconds=seconds_max,
+        processor_seconds=program.seconds,
+        stdin=instruction.encode(),
+        environment={
+            "OPENAI_BASE_URL": f"{url}/v1",
+            "OPENAI_API_BASE": f"{url}/v1",
+            "OPENAI_API_KEY": key,
+            "ANTHROPIC_BASE_URL": url,
+            "ANTHROPIC_API_KEY": key,
+            "ROLLOUT_SEED": str(row_seed(row)),
+        },
+        files={f"/box/{name}": data for name, data in program.files},
+    )
+
+
+def verifier_command(verifier: VerifierProgram, row: Row) -> AgentCommand:
+    """The judgement of an episode: fresh ``/tests`` and ``/logs``, the row as ``/tests/row.json``."""
+    files = {f"{TESTS}/{name}": data for name, data in verifier.files}
+    files[f"{TESTS}/row.json"] = json.dumps(row, ensure_ascii=False).encode()
+    files[f"{LOGS}/verifier/.keep"] = b""
+    return AgentCommand(
+        argv=verifier.command,
+        seconds=verifier.seconds,
+        processor_seconds=verifier.seconds,
+        files=files,
+        emptied=(TESTS, LOGS),
+        read=(REWARD_FILE,),
+    )
+
+
+def row_seed(row: Row) -> int:
+    """A number of a row's own, the same in every replay."""
+    return derive_seed(0, json.dumps(row, sort_keys=True, ensure_ascii=False), 0) % 2**31
+
+
+def read_verdict(result: CommandResult, files: Mapping[str, bytes]) -> float:
+    """The reward: what is in the file, else 1 for exit code 0 and 0 for 1.
+
+    Raises InfrastructureError for any other end: a verifier that crashes has judged nothing.
+    """
+    if result.cause == "exit" and result.code in (PASSED, FAILED):
+        written = files.get(REWARD_FILE)
+        if written is None:
+            return 1.0 if result.code == PASSED else 0.0
+        return _read_number(written)
+    said = describe_output(result)
+    raise InfrastructureError(f"the verifier ended by {result.cause} ({result.code}): {said}")
+
+
+def _read_number(written: bytes) -> float:
+    try:
+        found = float(written.decode())
+    except ValueError as error:
+        raise InfrastructureError(f"the verifier wrote no number: {written!r:.80}") from error
+    if not math.isfinite(found) or abs(found) > REWARD_MAX:
+        raise InfrastructureError(f"the verifier wrote {found}, no finite number of use")
+    return found
+
+
+def describe_output(result: CommandResult) -> str:
+    """The end of what a program said, for people."""
+    said = result.stderr.tail or result.stderr.head or result.stdout.tail or result.stdout.head
+    return " ".join(said.decode(errors="replace").split())[-SAID_CHARACTERS_MAX:]

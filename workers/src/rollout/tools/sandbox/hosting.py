@@ -1,0 +1,80 @@
+"""Process 1 of a sandbox that holds an agent: its door, its files before each command, and those that are read after it.
+
+Read as text by ``rollout.tools.sandbox.bubblewrap``, beside ``inside.py`` whose functions it takes; never imported
+outside. The door is a listening socket of this sandbox's own loopback, which is handed out: what connects to it in
+here is answered out there, and nothing else is to be reached.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import stat
+import sys
+
+sys.path.insert(0, "/run")
+import inside  # pyrefly: ignore[missing-import] - found in the sandbox only
+
+READ_BYTES_MAX = 4096
+BACKLOG = 64
+
+
+def main() -> None:
+    """Serve until the pipe closes."""
+    limits = inside.begin()
+    open_door(limits["door"]["descriptor"], limits["door"]["port"])
+    inside.write_frame({"ready": True})
+    while True:
+        request = inside.read_frame()
+        if "argv" in request:  # what is told to stop may have ended just before
+            serve(request, limits)
+
+
+def serve(request: inside.Frame, limits: inside.Frame) -> None:
+    """One command."""
+    put(request["files"], request["emptied"])
+    answer = inside.run(request, limits)
+    answer["files"] = get(request["read"])
+    inside.write_frame(answer)
+
+
+def open_door(descriptor: int, port: int) -> None:
+    """Listen inside, and hand the listening socket out: what connects to it in here is answered out there."""
+    with socket.socket(fileno=descriptor) as out, socket.socket() as door:
+        door.bind(("127.0.0.1", port))
+        door.listen(BACKLOG)
+        socket.send_fds(out, [b"x"], [door.fileno()])
+
+
+def put(files: inside.Frame, emptied: list[str]) -> None:
+    """Files by absolute path; folders of ``emptied`` are new, whatever stood in their place."""
+    for folder in emptied:
+        os.chmod(os.path.dirname(folder), 0o700)
+        if os.path.lexists(folder):
+            os.rename(folder, "%s-%s" % (folder, os.urandom(8).hex()))
+        os.mkdir(folder, 0o700)
+    for path, data in files.items():
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(base64.b64decode(data))
+
+
+def get(paths: list[str]) -> inside.Frame:
+    """The first bytes of those that are plain files."""
+    found = {}
+    for path in paths:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            continue
+        try:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                found[path] = base64.b64encode(os.read(descriptor, READ_BYTES_MAX)).decode()
+        finally:
+            os.close(descriptor)
+    return found
+
+
+if __name__ == "__main__":
+    main()
