@@ -3,6 +3,9 @@
 import pytest
 from agent_programs import agent, play_agent, written
 
+from rollout.errors import InfrastructureError
+from rollout.tools.sandbox.agent_sandbox import AgentSandbox
+
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("sandbox_host")]
 
 TALK = """
@@ -191,3 +194,33 @@ async def test_the_seed_of_a_row_is_the_same_in_every_episode():
 
     prompts = {one.prompt_ids for one in (*first.episodes, *again.episodes)}
     assert len(prompts) == 1
+
+
+async def test_in_exact_a_group_played_again_is_the_same_token_for_token():
+    def say(prompt, seed):
+        return f" {seed % 97} " * (1 + seed % 3)
+
+    first, _ = await play_agent(agent(TALK), say, samples=4)
+    again, _ = await play_agent(agent(TALK), say, samples=4)
+
+    assert len(first.episodes) == 4
+    assert first.episodes == again.episodes
+
+
+async def test_a_lost_sandbox_is_made_again_and_nothing_is_sampled_twice(monkeypatch):
+    lost = []
+    run = AgentSandbox.run
+
+    async def losing(self, command):
+        if "/tests/test.py" in command.argv and not lost:
+            lost.append(self)
+            raise InfrastructureError("the sandbox has ended")
+        return await run(self, command)
+
+    monkeypatch.setattr(AgentSandbox, "run", losing)
+    text = "said = [user('q')]\nsaid += [chat(said), user('on')]\nchat(said)"
+    played, engine = await play_agent(agent(text, "pass"), lambda prompt, seed: "r")
+
+    (episode,) = played.episodes
+    assert (len(lost), len(engine.calls), episode.turn_rewards) == (1, 2, (None, 1.0))
+    assert written(episode.token_ids) == "r.on\nr."
