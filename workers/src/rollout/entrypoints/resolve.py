@@ -382,9 +382,8 @@ def _prompt_tokens_max(
     asked = [paper for paper in papers if online or paper.role != "train"]
     if spec.train is not None and spec.train.max_prompt_tokens is not None:
         return min(spec.train.max_prompt_tokens, room)
-    if not asked or not all(
-        is_measured(one.source, one.environment, MEASURED_ROWS_MAX) for one in asked
-    ):
+    measured = [is_measured(one.source, one.environment, MEASURED_ROWS_MAX) for one in asked]
+    if not asked or not all(measured):
         return room
     lengths = [measure_prompts(one.role, one.source, one.environment, renderer) for one in asked]
     longest = max(max(each, default=1) for each in lengths)

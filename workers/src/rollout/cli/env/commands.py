@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from rollout.common.parameters import read_pair
 from rollout.errors import SpecError
 
 if TYPE_CHECKING:
+    from rollout.debug.playing.chosen import PlayedAgent
     from rollout.debug.playing.episode import Player
 
 ModelOption = Annotated[
@@ -40,6 +42,23 @@ MaxTokensOption = Annotated[
 TemperatureOption = Annotated[
     float | None,
     typer.Option("--temperature", min=0, help="Of --model: default: 1, as in training; 0: greedy."),
+]
+EnvironmentArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ENV",
+        help="A builtin environment, module.Class found from here, a plugin's folder, or agent.",
+    ),
+]
+CommandOption = Annotated[
+    str | None, typer.Option("--command", help="Of agent: what is run, 'python clerk.py'.")
+]
+VerifierOption = Annotated[
+    str | None, typer.Option("--verifier", help="Of agent: what judges what it left.")
+]
+VerifierFileOption = Annotated[
+    list[str] | None,
+    typer.Option("--verifier-file", help="A file that --verifier finds in /tests; repeatable."),
 ]
 SeedOption = Annotated[
     int | None, typer.Option("--seed", help="Of --model: root of its randomness; default: 0.")
@@ -86,13 +105,7 @@ def list_environments(output: OutputOption = OutputFormat.text) -> None:
 
 @app.command("try")
 def try_environment(
-    environment: Annotated[
-        str,
-        typer.Argument(
-            metavar="ENV",
-            help="A builtin environment, module.Class found from here, a plugin's folder, or agent.",
-        ),
-    ],
+    environment: EnvironmentArgument,
     *,
     row: Annotated[
         int, typer.Option("--row", min=0, help="Which row of the split, from 0 on.")
@@ -118,16 +131,9 @@ def try_environment(
             "--http-host", help="Gives the tool http, for this host or host:port; repeatable."
         ),
     ] = None,
-    command: Annotated[
-        str | None, typer.Option("--command", help="Of agent: what is run, 'python clerk.py'.")
-    ] = None,
-    verifier: Annotated[
-        str | None, typer.Option("--verifier", help="Of agent: what judges what it left.")
-    ] = None,
-    verifier_files: Annotated[
-        list[str] | None,
-        typer.Option("--verifier-file", help="A file that --verifier finds in /tests; repeatable."),
-    ] = None,
+    command: CommandOption = None,
+    verifier: VerifierOption = None,
+    verifier_files: VerifierFileOption = None,
     parameters: Annotated[
         list[str] | None,
         typer.Option("--parameter", help="Of the environment: digits=4; repeatable."),
@@ -138,22 +144,16 @@ def try_environment(
     seed: SeedOption = None,
 ) -> None:
     """Play one episode as the policy, or watch a model play it: each line that you write is a reply, the end of input leaves it."""
-    from rollout.debug.playing.chosen import PlayedAgent, PlayedEnvironment, open_chosen
+    from rollout.debug.playing.chosen import PlayedEnvironment, open_chosen
     from rollout.debug.playing.episode import play_episode
 
-    agent = None
-    if command is not None:
-        judged = tuple(verifier_files or ())
-        agent = PlayedAgent(command=command, verifier=verifier, verifier_files=judged)
-    elif verifier is not None or verifier_files:
-        raise SpecError("--verifier judges an agent: give --command")
     chosen = PlayedEnvironment(
         environment=environment,
         parameters=tuple(read_pair(one, "--parameter") for one in parameters or ()),
         tools=tuple(tools or ()),
         servers=tuple(read_pair(one, "--mcp-server", "COMMAND") for one in servers or ()),
         http_hosts=tuple(http_hosts or ()),
-        agent=agent,
+        agent=_agent(command, verifier, verifier_files or ()),
         data=data,
         split=split.value,
     )
@@ -161,6 +161,17 @@ def try_environment(
     player = _player(model, _said(max_tokens=max_tokens, temperature=temperature, seed=seed))
     told = partial(show_step, shows_reply=model is not None)
     show_end(play_episode(builder, asked, player, told), asked, shows_reply=model is not None)
+
+
+def _agent(command: str | None, verifier: str | None, files: Sequence[str]) -> PlayedAgent | None:
+    """The agent that is played, if one is. Raises SpecError for what judges none."""
+    from rollout.debug.playing.chosen import PlayedAgent
+
+    if command is not None:
+        return PlayedAgent(command=command, verifier=verifier, verifier_files=tuple(files))
+    if verifier is not None or files:
+        raise SpecError("--verifier judges an agent: give --command")
+    return None
 
 
 def _said(**options: float | None) -> dict[str, float]:

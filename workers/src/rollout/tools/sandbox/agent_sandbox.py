@@ -18,7 +18,7 @@ from rollout.tools.sandbox.bubblewrap import (
     Bubblewrap,
     BubblewrapSandbox,
     CommandAnswer,
-    Ready,
+    SandboxReady,
     as_result,
     come_up,
 )
@@ -122,4 +122,4 @@ async def open_agent_sandbox(maker: Bubblewrap, limits: SandboxLimits) -> AgentS
 
 async def _start(inner: BubblewrapSandbox, limits: SandboxLimits, descriptor: int) -> None:
     await inner.send({**asdict(limits), "door": {"descriptor": descriptor, "port": PORT}})
-    await inner.receive(Ready)
+    await inner.receive(SandboxReady)

@@ -64,7 +64,7 @@ class CommandAnswer(msgspec.Struct, forbid_unknown_fields=True):
     files: dict[str, bytes] = {}
 
 
-class Ready(msgspec.Struct, forbid_unknown_fields=True):
+class SandboxReady(msgspec.Struct, forbid_unknown_fields=True):
     """Process 1's first frame."""
 
     ready: bool
@@ -185,7 +185,7 @@ class BubblewrapSandbox:
     async def start(self) -> None:
         """Send the limits and wait for process 1."""
         await self.send(asdict(self._limits))
-        await self.receive(Ready)
+        await self.receive(SandboxReady)
 
     async def run(
         self, argv: tuple[str, ...], *, stdin: bytes = b"", seconds: float | None = None
