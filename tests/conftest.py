@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,3 +31,23 @@ def sandbox_host():
         return Host.find()
     except NoSandbox as missing:
         pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def packages_beside():
+    """Packages of the registry in a folder of their own that sandboxes see, kept between sessions; none is ours."""
+
+    def install(requirement: str, python: str) -> Path:
+        folder = Path("/usr/local/lib/rollout-test-packages", requirement)
+        if not (folder / ".whole").exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            pip = [python, "-m", "pip", "install", "-q", "--upgrade", "--target", str(folder)]
+            done = subprocess.run(
+                [*pip, requirement], capture_output=True, text=True, timeout=600, check=False
+            )
+            if done.returncode:
+                pytest.skip(f"{requirement} cannot be had: {done.stderr[-200:]}")
+            (folder / ".whole").touch()
+        return folder
+
+    return install

@@ -1,0 +1,115 @@
+"""An environment of Gymnasium whose observations are texts: each reply of the policy is an action.
+
+``{python: {module: rollout.environments.adapters.gymnasium, className: GymnasiumText, parameters: [{name: id, value:
+"module:Name-v0"}]}}``. Spaces: observations of ``Text``, actions of ``Text`` or ``Discrete``; others are refused by name.
+An action that is none is answered with what there is, and costs a turn. The package ``gymnasium`` is the user's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rollout.environments.threads import THREADS
+from rollout.errors import SpecError
+from rollout.turns import Action, Ending, State
+from rollout.types import Message, Row
+
+SEEDS = {
+    "train": range(100_000),
+    "selection": range(100_000, 100_256),
+    "report": range(200_000, 200_512),
+}
+"""What each split's worlds are made from: none is in two."""
+MISTAKES_MAX = 3
+"""Replies in a row that are no action."""
+
+
+class GymnasiumText:
+    """One episode. ``id`` is what ``gymnasium.make`` takes, ``instruction`` stands before the first observation.
+
+    The reward of each turn is the environment's; ``steps`` and ``mistakes`` are told as signals.
+    """
+
+    def __init__(self, row: Row, id: str, instruction: str = "") -> None:  # noqa: A002 - Gymnasium's own name
+        self._seed, self._id, self._instruction = int(row["seed"]), id, instruction
+        self._env: Any = None
+        self._mistakes = self._in_a_row = self._steps = 0
+
+    @classmethod
+    def rows(cls, split: str) -> list[dict[str, Any]]:
+        """A seed each."""
+        return [{"prompt": f"{split} {seed}", "seed": seed} for seed in SEEDS[split]]
+
+    async def start(self) -> State:
+        """The first observation. Raises SpecError for spaces that are no texts."""
+        observation = await THREADS.call(self._begin)
+        text = f"{self._instruction}\n\n{observation}" if self._instruction else observation
+        return State(messages=(Message(role="user", content=text),))
+
+    async def step(self, action: Action) -> State | Ending:
+        """The next observation with its reward, or the end."""
+        taken = _read_action(self._env.action_space, action.text)
+        if taken is None:
+            return self._refuse()
+        self._in_a_row = 0
+        self._steps += 1
+        observation, reward, terminated, truncated, _ = await THREADS.call(
+            lambda: self._env.step(taken)
+        )
+        signals = self._signals()
+        if terminated or truncated:
+            kind = "terminated" if terminated else "truncated"
+            return Ending(kind=kind, turn_reward=float(reward), signals=signals)
+        told = Message(role="user", content=str(observation))
+        return State(messages=(told,), turn_reward=float(reward), signals=signals)
+
+    async def close(self) -> None:
+        """Close the environment; idempotent."""
+        env, self._env = self._env, None
+        if env is not None:
+            await THREADS.call(env.close)
+
+    def _begin(self) -> str:
+        import gymnasium  # pyrefly: ignore[missing-import] - the user's package
+
+        self._env = gymnasium.make(self._id)
+        spaces = {"observations": self._env.observation_space, "actions": self._env.action_space}
+        for what, space in spaces.items():
+            kind = type(space).__name__
+            if kind != "Text" and (what, kind) != ("actions", "Discrete"):
+                raise SpecError(
+                    f"gymnasium environment {self._id}: its {what} are {kind}; this takes Text, and Discrete"
+                    " actions: wrap it"
+                )
+        observation, _ = self._env.reset(seed=self._seed)
+        return str(observation)
+
+    def _refuse(self) -> State | Ending:
+        self._mistakes += 1
+        self._in_a_row += 1
+        if self._in_a_row == MISTAKES_MAX:
+            return Ending(kind="no-action", turn_reward=0.0, signals=self._signals())
+        told = Message(role="user", content=f"No action. {_describe(self._env.action_space)}")
+        return State(messages=(told,), turn_reward=0.0, signals=self._signals())
+
+    def _signals(self) -> dict[str, float]:
+        return {"steps": float(self._steps), "mistakes": float(self._mistakes)}
+
+
+def _read_action(space: Any, text: str) -> Any:
+    """What a reply means in a space of actions; None where it is no action of it."""
+    said = text.strip()
+    if type(space).__name__ == "Text":
+        return said if space.contains(said) else None
+    try:
+        number = int(said)
+    except ValueError:
+        return None
+    return number if space.contains(number) else None
+
+
+def _describe(space: Any) -> str:
+    if type(space).__name__ == "Discrete":
+        first = int(space.start)
+        return f"Answer with a whole number from {first} to {first + int(space.n) - 1}."
+    return f"Answer with {space.min_length} to {space.max_length} characters it knows."
