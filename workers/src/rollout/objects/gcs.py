@@ -65,6 +65,7 @@ NO_ACCESS = (
     "see the credentials (GOOGLE_APPLICATION_CREDENTIALS, gcloud auth application-default login, or a workload's"
     " identity) and the bucket's policy"
 )
+KEEPS = "take a bucket without a retention policy or holds: a run deletes what it needs no more"
 NO_BUCKET = "make the bucket, or correct its name (spec.storage.uri, --to)"
 
 T = TypeVar("T")
@@ -133,6 +134,13 @@ class GcsRemote:
         found = self._reload(key)
         writer = (found.metadata or {}).get(WRITER, "")
         return NamedState(tag=str(found.generation), writer=writer, size_bytes=int(found.size))
+
+    def find_hold(self, key: str) -> str:
+        """A retention policy, by which nothing can be deleted yet. Raises Absent."""
+        until = self._reload(key).retention_expiration_time
+        if until is None:
+            return ""
+        return f"it keeps objects until a time (retention policy, this one {until:%Y-%m-%d}): a run could delete nothing"
 
     def read_named(self, key: str, size_max: int) -> NamedObject | int:
         """Bytes and tag of one answer, or its size where that is larger. Raises Absent."""
@@ -338,6 +346,8 @@ def _translate(status: int, message: str) -> Exception:
         return Refused(said, NO_BUCKET) if no_bucket else Absent(said)
     if status in AGAIN:
         return Transient(said)
+    if "retention" in message.lower() or "hold" in message.lower().split():
+        return Refused(said, KEEPS)
     return Refused(said, NO_ACCESS)
 
 

@@ -17,6 +17,7 @@ from rollout.objects.places import (
     parse_bucket,
     parse_folder,
     require_bucket,
+    require_folder,
 )
 from rollout.objects.reading import ObjectFiles
 from rollout.objects.remote import Remote, RemoteStore
@@ -68,11 +69,22 @@ def open_place(storage: Storage, uid: str, folder: Path) -> ObjectStore:
     return RemoteStore(open_bucket(bucket), _cache(storage, folder))
 
 
-def require_place(storage: Storage | None) -> None:
-    """Raise StoreError, with the fix, where the place cannot be written into now."""
-    if storage is None or storage.uri is None or not is_bucket(storage.uri):
-        return
-    require_bucket(parse_bucket(storage.uri, endpoint=storage.endpoint, region=storage.region))
+def require_place(storage: Storage | None) -> str:
+    """What the owner of the place should know, empty where that is nothing.
+
+    Raises PlaceUnreachable, with the fix, where a run could not keep its objects there now.
+    """
+    if storage is None or storage.uri is None:
+        return ""
+    folder = parse_folder(storage.uri)
+    if folder is not None:
+        require_folder(folder)
+        return ""
+    if not is_bucket(storage.uri):
+        return ""
+    return require_bucket(
+        parse_bucket(storage.uri, endpoint=storage.endpoint, region=storage.region)
+    )
 
 
 def _served(config: WorkerOrder, role: Role) -> Remote:

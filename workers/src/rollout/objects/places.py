@@ -13,20 +13,26 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from rollout.errors import PlaceUnreachable, SpecError, StoreError
+from rollout.objects.filesystem import discard, make_folder, write_atomically
 from rollout.objects.named.bucket import BucketObjects, NamedRemote
 from rollout.objects.named.contract import NamedObjects
 from rollout.objects.named.folder import FolderObjects
 from rollout.objects.remote import Bucket, Remote
-from rollout.objects.retry import Operation, Patience, persist
+from rollout.objects.retry import Absent, Operation, Patience, Refused, persist
 from rollout.objects.source import PartsSource
 
 FOLDER = "file"
 EXPECTED = "expected s3://bucket/prefix, gs://bucket/prefix or file:///folder"
 PROBE_TRIES_MAX = 3
+PROBE = b"rollout"
 
 
 class BucketRemote(Remote, NamedRemote, Protocol):
     """One prefix of a bucket: objects by digest, plain files and named objects."""
+
+    def find_hold(self, key: str) -> str:
+        """Why the bytes of an object stay when it is deleted, in words; empty where they go. Raises Absent."""
+        ...
 
 
 def _open_s3(bucket: Bucket, patience: Patience | None) -> BucketRemote:
@@ -93,20 +99,49 @@ def open_named(
     return BucketObjects(open_bucket(bucket, patience), patience)
 
 
-def require_bucket(bucket: Bucket) -> None:
-    """Raise PlaceUnreachable, with the fix, where the bucket cannot be written into now."""
+def require_bucket(bucket: Bucket) -> str:
+    """Do to the bucket what a run does to it; what its owner should know, empty where that is nothing.
+
+    Raises PlaceUnreachable, with the call that is refused and the fix.
+    """
     remote = open_bucket(bucket)
     name = f"probe/{os.getpid()}-{os.urandom(8).hex()}"
+    held: list[str] = []
+    steps: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("look for", lambda: remote.size(f"{name}-none")),
+        ("write", lambda: remote.write(name, PartsSource([PROBE]))),
+        ("read", lambda: _read_probe(remote, name)),
+        ("list", lambda: remote.keys(name)),
+        ("ask about", lambda: held.append(remote.find_hold(name))),
+        ("delete", lambda: remote.delete(name)),
+    )
+    for verb, call in steps:
+        operation = Operation(verb=f"try to {verb}", digest=name, place=remote.place)
+        try:
+            persist(Patience(tries_max=PROBE_TRIES_MAX), operation, call)
+        except (StoreError, Absent) as error:
+            raise PlaceUnreachable(
+                f"spec.storage: {error} (a run looks for, writes, reads, lists and deletes objects there)"
+            ) from error
+    return f"{remote.place}: {held[-1]}" if held[-1] else ""
 
-    def probe() -> None:
-        remote.write(name, PartsSource([b"rollout"]))
-        remote.delete(name)
 
-    operation = Operation(verb="try to write", digest=name, place=remote.place)
+def _read_probe(remote: BucketRemote, name: str) -> None:
+    with remote.read(name, 0, len(PROBE)) as chunks:
+        found = b"".join(chunks)
+    if found != PROBE:
+        raise Refused(f"{len(found)} bytes that nobody wrote", "see what stands before the bucket")
+
+
+def require_folder(folder: Path) -> None:
+    """Raise PlaceUnreachable, with the fix, where nothing can be written into the folder now."""
+    probe = folder / f".probe-{os.getpid()}"
     try:
-        persist(Patience(tries_max=PROBE_TRIES_MAX), operation, probe)
+        make_folder(folder)
+        write_atomically(probe, PROBE)
     except StoreError as error:
         raise PlaceUnreachable(f"spec.storage: {error}") from error
+    discard(probe)
 
 
 def read_file(

@@ -53,6 +53,8 @@ DAMAGED_ON_THE_WAY = frozenset(
     | {"RequestTimeout", "IncompleteBody"}
 )
 PRECONDITION_FAILED, NOT_IMPLEMENTED = 412, 501
+NO_VERSION = "null"
+"""What a bucket that has stopped keeping versions calls the only one."""
 WRITER = "rollout-writer"
 """Metadata of a named object: which write it came from."""
 NO_CONDITIONS = "use a server that keeps If-None-Match and If-Match, or another place"
@@ -125,6 +127,21 @@ class S3Remote:
         found = _call(lambda: self._client.head_object(**self._at(key)))
         writer = found.get("Metadata", {}).get(WRITER, "")
         return NamedState(tag=found["ETag"], writer=writer, size_bytes=found["ContentLength"])
+
+    def find_hold(self, key: str) -> str:
+        """Versions or a lock, by which bytes outlive their deletion. Raises Absent."""
+        found = _call(lambda: self._client.head_object(**self._at(key)))
+        if found.get("ObjectLockMode"):
+            return (
+                f"its objects are locked ({found['ObjectLockMode']}, until"
+                f" {found['ObjectLockRetainUntilDate']:%Y-%m-%d}): what a run deletes stays, and is paid for, until then"
+            )
+        if found.get("VersionId", NO_VERSION) != NO_VERSION:
+            return (
+                "it keeps versions: what a run deletes stays, and is paid for, until a lifecycle rule removes it"
+                " (NoncurrentVersionExpiration, and ExpiredObjectDeleteMarker)"
+            )
+        return ""
 
     def read_named(self, key: str, size_max: int) -> NamedObject | int:
         """Bytes and tag of one answer, or its size where that is larger. Raises Absent."""

@@ -98,7 +98,8 @@ def launch(wanted: Launch, display: Display) -> Finished:
 
 def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finished:
     run, spec = wanted.run, wanted.prepared.spec
-    require_place(spec.storage)
+    if remark := require_place(spec.storage):
+        display.note(remark)
     require_ledger(spec.storage)
     require_sandbox_for(spec)
     fetch_sources(spec)
