@@ -87,7 +87,9 @@ def test_beside_a_run_that_is_killed(seed, undisturbed, tmp_path):
     for one in ids:
         verified = snapshotters.run("verify", one, "--object-path", place)
         assert verified.returncode == 0, verified.stdout + verified.stderr
-    again = snapshotters.run("verify-resume", last.stdout.strip(), "--object-path", place)
+    again = snapshotters.run(
+        "verify-resume", last.stdout.strip(), "--object-path", place, "--output", "json"
+    )
     told = json.loads(again.stdout)
     assert told["equal"] is True
     assert told["steps"][-1]["chain"] == undisturbed["chain"]
